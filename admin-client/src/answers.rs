@@ -1,0 +1,315 @@
+//! The shapes of the admin API's answers, as far as they are shown. Plain data; a field that is
+//! absent or null is not an error, for servers older and newer than this client.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// What a load would do, or why it cannot.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Plan {
+    pub model: String,
+    pub priority: Option<u32>,
+    pub feasible: bool,
+    pub already_loaded: bool,
+    pub reason: Option<String>,
+    pub needs: Option<Needs>,
+    pub placement: Vec<Share>,
+    pub victims: Vec<Victim>,
+    pub waits_for: Vec<String>,
+    pub cost: Option<Cost>,
+    pub candidates: Vec<Candidate>,
+    pub expected_seconds: Option<f64>,
+}
+
+/// What one replica needs.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Needs {
+    pub devices: u32,
+    pub bytes_per_device: u64,
+    pub source: Option<String>,
+}
+
+/// Memory on one device.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Share {
+    pub device: String,
+    pub bytes: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Victim {
+    pub replica: String,
+    pub model: String,
+    pub priority: Option<u32>,
+    pub busy: bool,
+    pub bytes: u64,
+    pub reload_ms: Option<u64>,
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Cost {
+    pub highest_victim_priority: Option<u32>,
+    pub busy_victims: u32,
+    pub expected_reload_ms: Option<u64>,
+    pub evicted_bytes: u64,
+}
+
+/// A place that was looked at, and what was found.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Candidate {
+    pub place: String,
+    pub verdict: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct LoadAnswer {
+    pub model: String,
+    pub status: String,
+    pub wanted_replicas: Option<u32>,
+    pub ready_replicas: Vec<ReadyReplica>,
+    pub evicted: Vec<Victim>,
+    pub shortfall: Option<String>,
+    pub order: Option<String>,
+    pub took_ms: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ReadyReplica {
+    pub replica: String,
+    pub devices: Vec<Share>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct UnloadAnswer {
+    pub model: String,
+    pub unloaded: Vec<String>,
+    pub took_ms: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ModelList {
+    pub models: Vec<ModelView>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ModelView {
+    pub model: String,
+    pub aliases: Vec<String>,
+    pub engine: Option<String>,
+    pub source: Option<String>,
+    pub state: String,
+    pub priority: u32,
+    pub priority_from: Option<String>,
+    pub always_hot: bool,
+    pub keep_hot_ms: Option<u64>,
+    #[serde(rename = "override")]
+    pub changed: Option<OverrideView>,
+    pub wished_replicas: Option<u32>,
+    pub replicas: Vec<ReplicaView>,
+    pub waiting: u64,
+    pub needs: Option<Needs>,
+    pub failures: u32,
+    pub last_failure: Option<String>,
+    pub cooling_until_at: Option<String>,
+    pub load_ms_expected: Option<u64>,
+    pub requests_total: Option<u64>,
+    pub last_used_at: Option<String>,
+}
+
+/// What an administrator has set for a model.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct OverrideView {
+    pub priority: Option<u32>,
+    pub keep_hot_ms: Option<u64>,
+    pub expires_at: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ReplicaView {
+    pub replica: String,
+    pub state: String,
+    pub stage: Option<String>,
+    pub percent: Option<f64>,
+    pub devices: Vec<Share>,
+    pub in_flight: u64,
+    pub ready_at: Option<String>,
+    pub expires_at: Option<String>,
+    pub measured_bytes: Option<u64>,
+    pub pid: Option<u64>,
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DeviceList {
+    pub provider: Option<String>,
+    pub devices: Vec<DeviceView>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DeviceView {
+    pub device: String,
+    pub name: Option<String>,
+    pub node: Option<String>,
+    pub total_bytes: u64,
+    pub headroom_bytes: Option<u64>,
+    pub foreign_bytes: Option<u64>,
+    pub reserved_bytes: Option<u64>,
+    pub free_bytes: Option<u64>,
+    pub used_bytes: Option<u64>,
+    pub utilisation_percent: Option<f64>,
+    pub temperature_celsius: Option<f64>,
+    pub owners: Vec<Owner>,
+}
+
+/// A replica that holds memory of a device.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Owner {
+    pub replica: String,
+    pub model: String,
+    pub bytes: u64,
+    pub state: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct QueueView {
+    pub waiting: Vec<Waiter>,
+    pub orders: Vec<OrderView>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Waiter {
+    pub ticket: Value,
+    pub model: String,
+    pub key: Option<String>,
+    pub position: Option<u64>,
+    pub waited_ms: Option<u64>,
+    pub expected_ms: Option<u64>,
+    pub stage: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct OrderView {
+    pub order: String,
+    pub what: String,
+    pub model: Option<String>,
+    pub since_ms: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct EventList {
+    pub events: Vec<EventView>,
+    /// A number or a text, handed back as it came.
+    pub next_after: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct EventView {
+    pub id: Option<Value>,
+    pub at: Option<String>,
+    pub kind: String,
+    pub model: Option<String>,
+    pub replica: Option<String>,
+    pub order: Option<String>,
+    pub reason: Option<String>,
+    pub memory: Option<Vec<MemoryChange>>,
+    pub took_ms: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct MemoryChange {
+    pub device: String,
+    pub before_bytes: Option<u64>,
+    pub after_bytes: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct LogList {
+    pub lines: Vec<LogLine>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct LogLine {
+    pub replica: String,
+    pub at: Option<String>,
+    pub stream: Option<String>,
+    pub line: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct CleanupAnswer {
+    pub replicas: Vec<CleanupReplica>,
+    pub unloaded: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct CleanupReplica {
+    pub replica: String,
+    pub model: String,
+    pub priority: Option<u32>,
+    pub in_flight: u64,
+    pub bytes: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ReloadAnswer {
+    pub added: Vec<String>,
+    pub changed: Vec<String>,
+    pub removed: Vec<String>,
+    pub warnings: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct KeyList {
+    pub keys: Vec<KeyView>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct KeyView {
+    pub id: Value,
+    pub name: String,
+    pub role: String,
+    pub prefix: Option<String>,
+    pub created_at: Option<String>,
+    pub last_used_at: Option<String>,
+    pub expires_at: Option<String>,
+}
+
+/// A new key, shown once. Has no `Debug`: it holds the key itself.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub struct NewKey {
+    pub id: Value,
+    pub name: String,
+    pub role: String,
+    pub key: String,
+}

@@ -1,0 +1,257 @@
+//! Speaks HTTP with the pool's admin API: one request, one answer, or one stream of events. Adds
+//! the key, tells a pool's refusal from other failures, and never interprets an answer.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use reqwest::{Method, RequestBuilder, Response, Url};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::failure::{Failure, Refusal};
+use crate::settings::Settings;
+use crate::sse;
+
+/// How long to wait for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// A question that the server answers from what it knows: 30 s.
+    Short,
+    /// A poll whose next one comes soon: 2 s.
+    Glance,
+    /// Loads and drains take as long as they take; the server keeps their deadlines.
+    Long,
+}
+
+/// A successful answer.
+#[derive(Debug)]
+pub struct Answer {
+    path: String,
+    /// The body as it came.
+    pub text: String,
+}
+
+impl Answer {
+    /// Reads the answer as `T`.
+    ///
+    /// # Errors
+    /// `Failure::Shape` when it is something else.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        serde_json::from_str(&self.text).map_err(|source| Failure::Shape {
+            path: self.path.clone(),
+            source,
+        })
+    }
+}
+
+/// A connection to one pool.
+#[derive(Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    settings: Settings,
+}
+
+impl Client {
+    /// # Errors
+    /// `Failure::Request` when the HTTP client cannot be made, as without root certificates.
+    pub fn new(settings: Settings) -> Result<Client, Failure> {
+        let mut builder = reqwest::Client::builder()
+            .connect_timeout(Duration::from_secs(5))
+            .redirect(reqwest::redirect::Policy::none())
+            .tcp_nodelay(true)
+            .user_agent(concat!("admin-client/", env!("CARGO_PKG_VERSION")));
+        if settings.local {
+            // A proxy cannot reach this machine's own loopback.
+            builder = builder.no_proxy();
+        }
+        let http = builder.build().map_err(|source| Failure::Request {
+            server: settings.base.clone(),
+            source,
+        })?;
+        Ok(Client { http, settings })
+    }
+
+    /// # Errors
+    /// As `call`.
+    pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Answer, Failure> {
+        self.call(Method::GET, path, query, None, Patience::Short)
+            .await
+    }
+
+    /// # Errors
+    /// As `call`.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
+        self.call(Method::POST, path, &[], Some(body), Patience::Long)
+            .await
+    }
+
+    /// Sends one request and waits for the whole answer. `path` is relative to the base path, as
+    /// `admin/models`.
+    ///
+    /// # Errors
+    /// `Unreachable` without an answer, `Refused` for an error object, `NotThePool` for anything
+    /// else that is no success.
+    pub async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Option<&Value>,
+        patience: Patience,
+    ) -> Result<Answer, Failure> {
+        let mut request = self.request(method, path, query)?;
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        request = match patience {
+            Patience::Short => request.timeout(Duration::from_secs(30)),
+            Patience::Glance => request.timeout(Duration::from_secs(2)),
+            Patience::Long => request,
+        };
+        let response = request.send().await.map_err(|error| self.lost(error))?;
+        let ok = response.status().is_success();
+        let (status, request_id) = facts(&response);
+        let text = response.text().await.map_err(|error| self.lost(error))?;
+        if !ok {
+            return Err(self.refused(path, status, &text, request_id));
+        }
+        if serde_json::from_str::<serde::de::IgnoredAny>(&text).is_err() {
+            return Err(self.not_the_pool(path, status, &text));
+        }
+        Ok(Answer {
+            path: path.to_owned(),
+            text,
+        })
+    }
+
+    /// Opens a stream of server-sent events.
+    ///
+    /// # Errors
+    /// As `call`.
+    pub async fn stream(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        last_event_id: Option<&str>,
+    ) -> Result<Stream, Failure> {
+        let mut request = self
+            .request(Method::GET, path, query)?
+            .header("accept", "text/event-stream");
+        if let Some(id) = last_event_id {
+            request = request.header("last-event-id", id);
+        }
+        let response = request.send().await.map_err(|error| self.lost(error))?;
+        if !response.status().is_success() {
+            let (status, request_id) = facts(&response);
+            let text = response.text().await.map_err(|error| self.lost(error))?;
+            return Err(self.refused(path, status, &text, request_id));
+        }
+        Ok(Stream {
+            bytes: response
+                .bytes_stream()
+                .map(|chunk| chunk.map(Vec::from))
+                .boxed(),
+            parser: sse::Parser::default(),
+            ready: Vec::new().into_iter(),
+            server: self.settings.base.clone(),
+        })
+    }
+
+    /// The server's address, base path included.
+    pub fn server(&self) -> &str {
+        &self.settings.base
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<RequestBuilder, Failure> {
+        let address = format!("{}/{path}", self.settings.base);
+        let mut url = Url::parse(&address)
+            .map_err(|error| Failure::Usage(format!("{address:?} is no address: {error}")))?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let request = self.http.request(method, url);
+        Ok(match &self.settings.key {
+            Some(key) => request.bearer_auth(&key.0),
+            None => request,
+        })
+    }
+
+    fn lost(&self, source: reqwest::Error) -> Failure {
+        lost(&self.settings.base, source)
+    }
+
+    fn refused(&self, path: &str, status: u16, text: &str, request_id: Option<String>) -> Failure {
+        match Refusal::read(status, text, request_id) {
+            Some(refusal) => Failure::Refused(Box::new(refusal)),
+            None => self.not_the_pool(path, status, text),
+        }
+    }
+
+    fn not_the_pool(&self, path: &str, status: u16, text: &str) -> Failure {
+        let line = text.lines().next().unwrap_or_default().trim();
+        Failure::NotThePool {
+            server: self.settings.base.clone(),
+            path: path.to_owned(),
+            status,
+            excerpt: match line {
+                "" => "no text".to_owned(),
+                line => line.chars().take(120).collect(),
+            },
+        }
+    }
+}
+
+fn facts(response: &Response) -> (u16, Option<String>) {
+    let request_id = response
+        .headers()
+        .get("x-request-id")
+        .and_then(|id| id.to_str().ok())
+        .map(str::to_owned);
+    (response.status().as_u16(), request_id)
+}
+
+/// Events as they come.
+pub struct Stream {
+    bytes: BoxStream<'static, Result<Vec<u8>, reqwest::Error>>,
+    parser: sse::Parser,
+    ready: std::vec::IntoIter<sse::Event>,
+    server: String,
+}
+
+impl Stream {
+    /// The next event; `None` when the server has ended the stream.
+    ///
+    /// # Errors
+    /// `Unreachable` when the connection broke.
+    pub async fn next(&mut self) -> Result<Option<sse::Event>, Failure> {
+        loop {
+            if let Some(event) = self.ready.next() {
+                return Ok(Some(event));
+            }
+            match self.bytes.next().await {
+                Some(Ok(chunk)) => self.ready = self.parser.push(&chunk).into_iter(),
+                Some(Err(source)) => return Err(lost(&self.server, source)),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+fn lost(server: &str, source: reqwest::Error) -> Failure {
+    let server = server.to_owned();
+    if source.is_builder() {
+        return Failure::Request { server, source };
+    }
+    Failure::Unreachable {
+        server,
+        refused: source.is_connect(),
+        // The address is said already.
+        source: source.without_url(),
+    }
+}

@@ -1,0 +1,106 @@
+//! One function a command: ask the server, show the answer. Each prints the server's JSON unchanged
+//! with `--json`, and text otherwise. Nothing here decides how text looks.
+
+mod keys;
+mod load;
+mod models;
+mod state;
+mod stream;
+mod terminal;
+mod top;
+mod upkeep;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+use serde::de::DeserializeOwned;
+
+use crate::cli::{Cli, Command};
+use crate::client::{Answer, Client};
+use crate::failure::Failure;
+use crate::screen::Screen;
+
+/// What every command works with.
+#[derive(Debug)]
+pub struct Session {
+    pub client: Client,
+    pub screen: Screen,
+    pub json: bool,
+}
+
+impl Session {
+    /// Prints an answer: as it came with `--json`, else as `show` makes it.
+    fn show<T: DeserializeOwned>(
+        &self,
+        answer: &Answer,
+        show: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        if self.json {
+            return self.screen.print(&answer.text);
+        }
+        self.screen.print(&show(&answer.read()?))
+    }
+}
+
+/// Runs one command.
+///
+/// # Errors
+/// Whatever kept it from being done. With `--json` a refusal's body is on the output already.
+pub async fn run(session: &Session, command: Command) -> Result<(), Failure> {
+    let outcome = match command {
+        Command::Load(args) => load::load(session, &args).await,
+        Command::Plan { model, wish } => load::plan(session, &model, &wish).await,
+        Command::Unload {
+            model,
+            replica,
+            now,
+        } => load::unload(session, &model, replica.as_deref(), now).await,
+        Command::Models => models::list(session).await,
+        Command::Show { model } => models::show(session, &model).await,
+        Command::Set(args) => models::set(session, &args).await,
+        Command::Register { file } => models::register(session, &file).await,
+        Command::Remove { model } => models::remove(session, &model).await,
+        Command::Devices => state::devices(session).await,
+        Command::Queue => state::queue(session).await,
+        Command::Events {
+            follow,
+            model,
+            kind,
+            limit,
+        } => {
+            let filter = stream::Filter { model, kind, limit };
+            stream::events(session, &filter, follow).await
+        }
+        Command::Logs {
+            model,
+            follow,
+            tail,
+            replica,
+        } => stream::logs(session, &model, replica.as_deref(), tail, follow).await,
+        Command::Top { times } => top::top(session, times).await,
+        Command::Cleanup { preview, mode, yes } => {
+            upkeep::cleanup(session, preview, mode, yes).await
+        }
+        Command::Reset { yes } => upkeep::reset(session, yes).await,
+        Command::Reload => upkeep::reload(session).await,
+        Command::Config => state::config(session).await,
+        Command::Keys(command) => keys::run(session, command).await,
+        Command::Completions { shell } => completions(shell),
+    };
+    match outcome {
+        Err(Failure::Refused(refusal)) if session.json => {
+            session.screen.print(&refusal.body)?;
+            Err(Failure::Refused(refusal))
+        }
+        other => other,
+    }
+}
+
+/// Prints a shell's completion script. Needs no server.
+///
+/// # Errors
+/// `Failure::Output` when the output is closed.
+pub fn completions(shell: Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "admin-client", &mut script);
+    Screen::of_stdout().print(&String::from_utf8_lossy(&script))
+}

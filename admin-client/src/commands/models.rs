@@ -1,0 +1,203 @@
+//! The catalogue: `models`, `show`, `set`, `register`, `remove`. A model file is only read and
+//! turned into JSON here; whether it makes sense is the server's to say.
+
+use std::io::Read;
+use std::path::Path;
+
+use reqwest::Method;
+use serde_json::{Map, Value};
+
+use crate::answers::{ModelList, ModelView};
+use crate::cli::{Change, SetArgs};
+use crate::client::{Answer, Patience};
+use crate::commands::Session;
+use crate::failure::Failure;
+use crate::render::models as text;
+use crate::render::quantity::Clock;
+use crate::screen::clean;
+
+pub async fn list(session: &Session) -> Result<(), Failure> {
+    let answer = session.client.get("admin/models", &[]).await?;
+    session.show(&answer, |list: &ModelList| {
+        text::models(&list.models, Clock::read(), session.screen.style)
+    })
+}
+
+pub async fn show(session: &Session, model: &str) -> Result<(), Failure> {
+    let answer = session
+        .client
+        .get("admin/models", &[("model", model)])
+        .await?;
+    session.show(&answer, |list: &ModelList| {
+        list.models
+            .iter()
+            .map(|view| text::model(view, Clock::read(), session.screen.style))
+            .collect()
+    })
+}
+
+pub async fn set(session: &Session, args: &SetArgs) -> Result<(), Failure> {
+    let mut body = Map::new();
+    if let Some(priority) = &args.priority {
+        body.insert("priority".to_owned(), value_of(priority));
+    }
+    if let Some(keep_hot) = &args.keep_hot {
+        body.insert("keep_hot".to_owned(), value_of(keep_hot));
+    }
+    if let Some(lease) = &args.lease {
+        body.insert("lease".to_owned(), value_of(lease));
+    }
+    let query = [("model", args.model.as_str())];
+    let body = Value::Object(body);
+    let answer = session
+        .client
+        .call(
+            Method::PATCH,
+            "admin/models",
+            &query,
+            Some(&body),
+            Patience::Short,
+        )
+        .await?;
+    one(session, &answer)
+}
+
+pub async fn register(session: &Session, file: &Path) -> Result<(), Failure> {
+    let document = read_document(file)?;
+    let answer = session
+        .client
+        .call(
+            Method::PUT,
+            "admin/models",
+            &[],
+            Some(&document),
+            Patience::Short,
+        )
+        .await?;
+    one(session, &answer)
+}
+
+pub async fn remove(session: &Session, model: &str) -> Result<(), Failure> {
+    let answer = session
+        .client
+        .call(
+            Method::DELETE,
+            "admin/models",
+            &[("model", model)],
+            None,
+            Patience::Long,
+        )
+        .await?;
+    session.show(&answer, |_: &Value| {
+        format!("{} is removed from the catalogue\n", clean(model))
+    })
+}
+
+fn one(session: &Session, answer: &Answer) -> Result<(), Failure> {
+    session.show(answer, |view: &ModelView| {
+        text::model(view, Clock::read(), session.screen.style)
+    })
+}
+
+/// A value to set, or null to give it back.
+fn value_of<T: Clone + Into<Value>>(change: &Change<T>) -> Value {
+    match change {
+        Change::To(value) => value.clone().into(),
+        Change::Clear => Value::Null,
+    }
+}
+
+/// Reads a model file; `-` is the standard input. What begins with a brace, or is named `.json`,
+/// is JSON; everything else is YAML.
+fn read_document(file: &Path) -> Result<Value, Failure> {
+    let name = file.display();
+    let unreadable = |error: std::io::Error| {
+        Failure::Usage(format!("cannot read the model file {name}: {error}"))
+    };
+    let text = if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin()
+            .lock()
+            .read_to_string(&mut text)
+            .map_err(unreadable)?;
+        text
+    } else {
+        std::fs::read_to_string(file).map_err(unreadable)?
+    };
+    let json = file
+        .extension()
+        .is_some_and(|extension| extension == "json")
+        || text.trim_start().starts_with('{');
+    let document: Result<Value, String> = if json {
+        serde_json::from_str(&text).map_err(|error| error.to_string())
+    } else {
+        serde_saphyr::from_str(&text).map_err(|error| error.to_string())
+    };
+    match document {
+        Ok(document @ Value::Object(_)) => Ok(document),
+        Ok(_) => Err(Failure::Usage(format!(
+            "the model file {name} holds no mapping: it must have sections such as engine_config and pool_config"
+        ))),
+        Err(error) => Err(Failure::Usage(format!(
+            "the model file {name} is no valid {}: {error}",
+            if json { "JSON" } else { "YAML" }
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn document(name: &str, text: &str) -> Result<Value, Failure> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join(name);
+        std::fs::write(&file, text).expect("written");
+        read_document(&file)
+    }
+
+    #[test]
+    fn yaml_and_json_give_the_same_document() {
+        let expected = json!({"engine_config": {"model_id": "org/m", "max": 2}, "pool_config": {"keep_hot": "10m"}});
+        let yaml = "engine_config:\n  model_id: org/m\n  max: 2\npool_config: {keep_hot: 10m}\n";
+        assert_eq!(document("m.yaml", yaml).expect("yaml"), expected);
+        assert_eq!(
+            document("m.json", &expected.to_string()).expect("json"),
+            expected
+        );
+    }
+
+    #[test]
+    fn a_broken_file_is_refused_with_its_name_and_line() {
+        let failure = document("broken.yaml", "a: 1\nb: [1,\nc: {\n").expect_err("broken");
+        let text = failure.to_string();
+        assert_eq!(failure.exit_status(), 2);
+        assert!(
+            text.contains("broken.yaml") && text.contains("line"),
+            "{text}"
+        );
+        let text = document("broken.json", "{\n\"a\": }")
+            .expect_err("broken")
+            .to_string();
+        assert!(
+            text.contains("broken.json") && text.contains("line 2"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_file_that_holds_no_mapping_is_refused() {
+        for text in ["", "- a\n", "just text\n"] {
+            assert_eq!(document("m.yaml", text).expect_err(text).exit_status(), 2);
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let text = read_document(Path::new("no/such.yaml"))
+            .expect_err("missing")
+            .to_string();
+        assert!(text.contains("no/such.yaml"), "{text}");
+    }
+}

@@ -1,0 +1,27 @@
+//! What the pool is just now: `devices`, `queue`, `config`. Asks once and changes nothing.
+
+use serde_json::Value;
+
+use crate::answers::{DeviceList, QueueView};
+use crate::commands::Session;
+use crate::failure::Failure;
+use crate::render;
+
+pub async fn devices(session: &Session) -> Result<(), Failure> {
+    let answer = session.client.get("admin/devices", &[]).await?;
+    session.show(&answer, |list: &DeviceList| {
+        render::bars::devices(list, session.screen.style)
+    })
+}
+
+pub async fn queue(session: &Session) -> Result<(), Failure> {
+    let answer = session.client.get("admin/queue", &[]).await?;
+    session.show(&answer, |view: &QueueView| {
+        render::queue::queue(view, session.screen.style)
+    })
+}
+
+pub async fn config(session: &Session) -> Result<(), Failure> {
+    let answer = session.client.get("admin/config", &[]).await?;
+    session.show(&answer, |config: &Value| format!("{config:#}\n"))
+}

@@ -1,0 +1,172 @@
+//! `events` and `logs`: the past as a list, the future as a stream. A lost stream of events goes on
+//! from the last one seen, so that none is missed; a stream of logs ends with its engine.
+
+use std::time::Duration;
+
+use crate::answers::{EventList, EventView, LogLine, LogList};
+use crate::client::Stream;
+use crate::commands::Session;
+use crate::failure::Failure;
+use crate::render::events as text;
+use crate::render::quantity::{Clock, label};
+use crate::screen::{clean, note};
+
+/// How often a lost stream is asked for again, a second apart, before it is given up.
+const ATTEMPTS_MAX: u32 = 5;
+
+/// Which events.
+pub struct Filter {
+    pub model: Option<String>,
+    pub kind: Option<String>,
+    pub limit: Option<u32>,
+}
+
+impl Filter {
+    fn query(&self) -> Vec<(&str, &str)> {
+        let pairs = [("model", &self.model), ("kind", &self.kind)];
+        pairs
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+            .collect()
+    }
+}
+
+pub async fn events(session: &Session, filter: &Filter, follow: bool) -> Result<(), Failure> {
+    let mut last = None;
+    if !follow || filter.limit.is_some() {
+        last = past_events(session, filter, follow).await?;
+    }
+    if follow {
+        return follow_events(session, filter, last).await;
+    }
+    Ok(())
+}
+
+/// Prints past events and returns the id after which new ones begin.
+async fn past_events(
+    session: &Session,
+    filter: &Filter,
+    follow: bool,
+) -> Result<Option<String>, Failure> {
+    let limit = filter.limit.unwrap_or(100).to_string();
+    let mut query = filter.query();
+    query.push(("limit", &limit));
+    let answer = session.client.get("admin/events", &query).await?;
+    let list: EventList = answer.read()?;
+    let last = list
+        .events
+        .last()
+        .and_then(|event| event.id.as_ref())
+        .or(list.next_after.as_ref())
+        .filter(|id| !id.is_null())
+        .map(label);
+    let style = session.screen.style;
+    match (session.json, follow) {
+        (true, false) => session.screen.print(&answer.text)?,
+        // A stream is one object a line from its first line on.
+        (true, true) => {
+            let whole: serde_json::Value = answer.read()?;
+            for event in whole["events"].as_array().into_iter().flatten() {
+                session.screen.print(&event.to_string())?;
+            }
+        }
+        (false, _) if list.events.is_empty() && !follow => session.screen.print("No events.")?,
+        (false, _) => {
+            for event in &list.events {
+                session
+                    .screen
+                    .print(&text::event(event, Clock::read(), style))?;
+            }
+        }
+    }
+    Ok(last)
+}
+
+async fn follow_events(
+    session: &Session,
+    filter: &Filter,
+    mut last: Option<String>,
+) -> Result<(), Failure> {
+    let mut query = filter.query();
+    query.push(("follow", "true"));
+    let mut attempts = 0;
+    loop {
+        let opened = session
+            .client
+            .stream("admin/events", &query, last.as_deref())
+            .await;
+        match opened {
+            Ok(mut stream) => {
+                // A broken stream is asked for again just as one that has ended.
+                while let Ok(Some(event)) = stream.next().await {
+                    attempts = 0;
+                    last = event.id.or(last);
+                    print_event(session, &event.data)?;
+                }
+            }
+            // Only a server that was there before is waited for.
+            Err(Failure::Unreachable { .. }) if attempts > 0 && attempts < ATTEMPTS_MAX => {}
+            Err(failure) => return Err(failure),
+        }
+        attempts += 1;
+        if attempts > ATTEMPTS_MAX {
+            return Err(Failure::StreamEnded {
+                server: session.client.server().to_owned(),
+            });
+        }
+        note("The stream of events has ended; asking for it again.");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+fn print_event(session: &Session, data: &str) -> Result<(), Failure> {
+    if session.json {
+        return session.screen.print(data);
+    }
+    let line = match serde_json::from_str::<EventView>(data) {
+        Ok(event) => text::event(&event, Clock::read(), session.screen.style),
+        Err(_) => clean(data),
+    };
+    session.screen.print(&line)
+}
+
+pub async fn logs(
+    session: &Session,
+    model: &str,
+    replica: Option<&str>,
+    tail: u32,
+    follow: bool,
+) -> Result<(), Failure> {
+    let tail = tail.to_string();
+    let mut query = vec![("model", model), ("tail", tail.as_str())];
+    query.extend(replica.map(|replica| ("replica", replica)));
+    let style = session.screen.style;
+    if follow {
+        query.push(("follow", "true"));
+        let stream = session.client.stream("admin/logs", &query, None).await?;
+        return follow_logs(session, stream).await;
+    }
+    let answer = session.client.get("admin/logs", &query).await?;
+    session.show(&answer, |list: &LogList| match list.lines.as_slice() {
+        [] => "No engine of this model has written anything yet.\n".to_owned(),
+        lines => lines
+            .iter()
+            .map(|line| text::log_line(line, style) + "\n")
+            .collect(),
+    })
+}
+
+async fn follow_logs(session: &Session, mut stream: Stream) -> Result<(), Failure> {
+    while let Some(event) = stream.next().await? {
+        if session.json {
+            session.screen.print(&event.data)?;
+            continue;
+        }
+        let line = match serde_json::from_str::<LogLine>(&event.data) {
+            Ok(line) => text::log_line(&line, session.screen.style),
+            Err(_) => clean(&event.data),
+        };
+        session.screen.print(&line)?;
+    }
+    Ok(())
+}

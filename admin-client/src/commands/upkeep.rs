@@ -1,0 +1,76 @@
+//! Upkeep of the whole pool: `cleanup`, `reset`, `reload`. What unloads things is shown first and
+//! asked about where somebody can answer.
+
+use serde_json::json;
+
+use crate::answers::{CleanupAnswer, UnloadAnswer};
+use crate::cli::CleanupMode;
+use crate::commands::Session;
+use crate::failure::Failure;
+use crate::render::outcome;
+use crate::render::quantity::count;
+use crate::screen::{confirm, note};
+
+pub async fn cleanup(
+    session: &Session,
+    preview: bool,
+    mode: CleanupMode,
+    yes: bool,
+) -> Result<(), Failure> {
+    let mode = match mode {
+        CleanupMode::All => "all",
+        CleanupMode::Idle => "idle",
+    };
+    let style = session.screen.style;
+    if preview || !yes {
+        let answer = session
+            .client
+            .post("admin/cleanup", &json!({"preview": true, "mode": mode}))
+            .await?;
+        if preview {
+            return session.show(&answer, |answer| outcome::cleanup_preview(answer, style));
+        }
+        let seen: CleanupAnswer = answer.read()?;
+        if !session.json {
+            session
+                .screen
+                .print(&outcome::cleanup_preview(&seen, style))?;
+        }
+        if !seen.replicas.is_empty() {
+            confirm(&format!(
+                "Unload {}?",
+                count(seen.replicas.len(), "replica")
+            ))?;
+        }
+    }
+    if !session.json {
+        note("Waiting until the requests in flight have ended; this may take some minutes.");
+    }
+    let answer = session
+        .client
+        .post("admin/cleanup", &json!({ "mode": mode }))
+        .await?;
+    session.show(&answer, |answer: &CleanupAnswer| {
+        format!("{}\n", outcome::unloaded(&answer.unloaded))
+    })
+}
+
+pub async fn reset(session: &Session, yes: bool) -> Result<(), Failure> {
+    if !yes {
+        confirm("Unload every model, always-hot ones included, and forget all failures?")?;
+    }
+    let answer = session.client.post("admin/reset", &json!({})).await?;
+    session.show(&answer, |answer: &UnloadAnswer| {
+        format!(
+            "{}; failures are forgotten\n",
+            outcome::unloaded(&answer.unloaded)
+        )
+    })
+}
+
+pub async fn reload(session: &Session) -> Result<(), Failure> {
+    let answer = session.client.post("admin/reload", &json!({})).await?;
+    session.show(&answer, |answer| {
+        outcome::reload(answer, session.screen.style)
+    })
+}

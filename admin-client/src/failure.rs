@@ -1,0 +1,224 @@
+//! What can go wrong, with which exit status, and what to do about it. Pure text: never prints and
+//! never tries again.
+
+use std::fmt::Write as _;
+use std::io;
+
+use serde_json::Value;
+
+use crate::answers::Plan;
+use crate::render;
+use crate::screen::{Style, Tint, clean};
+
+/// Why a command did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The command line or a file it names cannot be used.
+    #[error("{0}")]
+    Usage(String),
+    /// No answer from the server.
+    #[error("cannot reach the server at {server}")]
+    Unreachable {
+        server: String,
+        /// Nobody listens there, as against a server that stopped answering.
+        refused: bool,
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The HTTP client cannot be made, or the request cannot be written.
+    #[error("cannot make a request to {server}")]
+    Request {
+        server: String,
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The server answered with an error object.
+    #[error("{}", .0.message)]
+    Refused(Box<Refusal>),
+    /// Something answered, but not a pool.
+    #[error(
+        "{server} answered {path} with status {status}, and not as a model pool does: {excerpt}"
+    )]
+    NotThePool {
+        server: String,
+        path: String,
+        status: u16,
+        excerpt: String,
+    },
+    /// The answer is JSON of another shape.
+    #[error("the server's answer to {path} is of a shape that this version does not know")]
+    Shape {
+        path: String,
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A stream ended though more was asked for.
+    #[error("the server at {server} ended the stream and did not resume it")]
+    StreamEnded { server: String },
+    /// A plan was asked for, and it has obstacles. The plan is on the output.
+    #[error("a load of {0} would be refused")]
+    Infeasible(String),
+    /// The answer at the question was not yes.
+    #[error("nothing was done")]
+    Declined,
+    /// Ctrl-C while the server works.
+    #[error("{0}")]
+    Interrupted(String),
+    #[error("cannot write the output")]
+    Output(#[source] io::Error),
+    #[error("cannot read the answer to the question")]
+    Question(#[source] io::Error),
+    #[error("cannot start the runtime")]
+    Runtime(#[source] io::Error),
+}
+
+/// An error object of the server.
+#[derive(Debug)]
+pub struct Refusal {
+    pub status: u16,
+    pub message: String,
+    /// Names near the one that is unknown.
+    pub closest: Vec<String>,
+    pub plan: Option<Plan>,
+    /// The body as it came.
+    pub body: String,
+    pub request_id: Option<String>,
+}
+
+impl Refusal {
+    /// Reads an error object; `None` when the body is none.
+    pub fn read(status: u16, body: &str, request_id: Option<String>) -> Option<Refusal> {
+        let value: Value = serde_json::from_str(body).ok()?;
+        let error = value.get("error")?;
+        let message = error.get("message")?.as_str()?.to_owned();
+        let closest = error
+            .get("closest")
+            .or_else(|| value.get("closest"))
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect();
+        let plan = value
+            .get("plan")
+            .or_else(|| value.get("refusal"))
+            .filter(|plan| plan.is_object())
+            .and_then(|plan| serde_json::from_value(plan.clone()).ok());
+        Some(Refusal {
+            status,
+            message,
+            closest,
+            plan,
+            body: body.to_owned(),
+            request_id,
+        })
+    }
+}
+
+impl Failure {
+    /// The exit status that says what kind of failure it is.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Failure::Usage(_) => 2,
+            Failure::Unreachable { .. } | Failure::StreamEnded { .. } => 3,
+            _ => 1,
+        }
+    }
+
+    /// The whole message for a person: what failed, why, and what to do next. `key_story` says
+    /// where the admin key came from.
+    pub fn explain(&self, style: Style, key_story: Option<&str>) -> String {
+        let mut text = format!(
+            "{} {}\n",
+            style.paint(Tint::Bad, "error:"),
+            clean(&self.to_string())
+        );
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            let _ = writeln!(text, "  because {}", clean(&cause.to_string()));
+            source = cause.source();
+        }
+        match self {
+            Failure::Unreachable { refused: true, .. } => text.push_str(
+                "Is it running? Start it with `cargo run --release`, or name another server with --server or MODEL_POOL_SERVER.\n",
+            ),
+            Failure::NotThePool { .. } => text.push_str(
+                "Is --server (MODEL_POOL_SERVER) the pool's own address? A base path other than /llm must be part of it.\n",
+            ),
+            Failure::Refused(refusal) => refused(&mut text, refusal, style, key_story),
+            _ => {}
+        }
+        text
+    }
+}
+
+fn refused(text: &mut String, refusal: &Refusal, style: Style, key_story: Option<&str>) {
+    if let (401 | 403, Some(story)) = (refusal.status, key_story) {
+        let _ = writeln!(
+            text,
+            "Admin commands need an admin key: {story}.\n\
+             A key is looked for in --key, MODEL_POOL_ADMIN_KEY, the file MODEL_POOL_ADMIN_KEY_FILE names, and ./data/admin.key."
+        );
+    }
+    let unsaid: Vec<&str> = refusal
+        .closest
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !refusal.message.contains(name))
+        .collect();
+    if !unsaid.is_empty() {
+        let _ = writeln!(text, "The closest names: {}", clean(&unsaid.join(", ")));
+    }
+    if let Some(plan) = &refusal.plan {
+        text.push_str(&render::plan::obstacles(plan, style));
+    }
+    if let (500.., Some(id)) = (refusal.status, &refusal.request_id) {
+        let _ = writeln!(
+            text,
+            "The server's log has more under request {}.",
+            clean(id)
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explained(status: u16, body: &str) -> String {
+        let refusal =
+            Refusal::read(status, body, Some("req-9".to_owned())).expect("an error object");
+        Failure::Refused(Box::new(refusal))
+            .explain(Style::PLAIN, Some("the key sent was the one from x"))
+    }
+
+    #[test]
+    fn a_refused_key_tells_where_the_key_came_from() {
+        let text = explained(403, r#"{"error":{"message":"not an admin key"}}"#);
+        assert!(text.starts_with("error: not an admin key\n"), "{text}");
+        assert!(text.contains("the key sent was the one from x"), "{text}");
+        assert!(text.contains("./data/admin.key"), "{text}");
+    }
+
+    #[test]
+    fn an_unknown_model_shows_the_closest_names_once() {
+        let text = explained(
+            404,
+            r#"{"error":{"message":"no model \"a\"; did you mean \"ab\"?","closest":["ab","ac"]}}"#,
+        );
+        assert!(text.contains("The closest names: ac\n"), "{text}");
+    }
+
+    #[test]
+    fn a_failure_inside_the_server_names_the_request() {
+        assert!(explained(500, r#"{"error":{"message":"m"}}"#).contains("req-9"));
+        assert!(!explained(404, r#"{"error":{"message":"m"}}"#).contains("req-9"));
+    }
+
+    #[test]
+    fn a_body_that_is_no_error_object_is_told_apart() {
+        assert!(Refusal::read(404, "<html>", None).is_none());
+        assert!(Refusal::read(404, r#"{"detail":"Not Found"}"#, None).is_none());
+    }
+}

@@ -1,0 +1,301 @@
+//! Devices: a bar of memory by owner for people who watch, numbers for everything else. Pure.
+//!
+//! A bar is cut into segments: each owner, what is reserved but not yet owned, what processes that
+//! are not the pool's hold, the headroom that stays free, and what is free.
+
+use crate::answers::{DeviceList, DeviceView};
+use crate::render::quantity::{bytes, bytes_or_dash};
+use crate::render::table::{Cell, table};
+use crate::screen::{Style, Tint, clean};
+
+struct Segment {
+    bytes: u64,
+    glyph: char,
+    tint: Tint,
+    legend: String,
+}
+
+/// All devices: bars on a terminal, a table otherwise.
+pub fn devices(list: &DeviceList, style: Style) -> String {
+    if list.devices.is_empty() {
+        return "The pool sees no device. Its log and `admin-client config` tell which inventory provider it uses.\n"
+            .to_owned();
+    }
+    if style.terminal {
+        return list
+            .devices
+            .iter()
+            .map(|device| bar_with_legend(device, style))
+            .collect();
+    }
+    let rows: Vec<Vec<Cell>> = list.devices.iter().map(row).collect();
+    table(
+        &[
+            "DEVICE", "NODE", "NAME", "TOTAL", "RESERVED", "FOREIGN", "HEADROOM", "FREE", "USED",
+            "OWNERS",
+        ],
+        &rows,
+        "",
+        style,
+    )
+}
+
+fn row(device: &DeviceView) -> Vec<Cell> {
+    let owners: Vec<String> = device
+        .owners
+        .iter()
+        .map(|owner| format!("{} {} {}", owner.replica, owner.model, bytes(owner.bytes)))
+        .collect();
+    vec![
+        Cell::from(device.device.as_str()),
+        Cell::from(device.node.as_deref().unwrap_or("-")),
+        Cell::from(device.name.as_deref().unwrap_or("-")),
+        Cell::right(bytes(device.total_bytes)),
+        Cell::right(bytes_or_dash(device.reserved_bytes)),
+        Cell::right(bytes_or_dash(device.foreign_bytes)),
+        Cell::right(bytes_or_dash(device.headroom_bytes)),
+        Cell::right(bytes_or_dash(device.free_bytes)),
+        Cell::right(bytes_or_dash(device.used_bytes)),
+        Cell::from(if owners.is_empty() {
+            "-".to_owned()
+        } else {
+            owners.join(", ")
+        }),
+    ]
+}
+
+fn bar_with_legend(device: &DeviceView, style: Style) -> String {
+    let segments = segments(device, style.colour);
+    let width = style.columns.saturating_sub(4).clamp(10, 72);
+    let mut out = heading(device, style);
+    out.push_str("  ");
+    for (segment, cells) in segments.iter().zip(cells(&segments, width)) {
+        let text: String = std::iter::repeat_n(segment.glyph, cells).collect();
+        out.push_str(&style.paint(segment.tint, &text));
+    }
+    out.push('\n');
+    for segment in segments.iter().filter(|segment| segment.bytes > 0) {
+        let glyph = style.paint(segment.tint, &segment.glyph.to_string());
+        out.push_str(&format!(
+            "    {glyph} {:>10}  {}\n",
+            bytes(segment.bytes),
+            segment.legend
+        ));
+    }
+    out
+}
+
+fn heading(device: &DeviceView, style: Style) -> String {
+    let mut parts = Vec::new();
+    parts.extend(device.name.as_deref().map(clean));
+    parts.extend(
+        device
+            .node
+            .as_deref()
+            .map(|node| format!("on {}", clean(node))),
+    );
+    parts.push(bytes(device.total_bytes));
+    parts.extend(
+        device
+            .used_bytes
+            .map(|used| format!("{} measured in use", bytes(used))),
+    );
+    parts.extend(
+        device
+            .utilisation_percent
+            .map(|percent| format!("{percent:.0} % busy")),
+    );
+    parts.extend(
+        device
+            .temperature_celsius
+            .map(|celsius| format!("{celsius:.0} °C")),
+    );
+    format!(
+        "{}  {}\n",
+        style.paint(Tint::Strong, &clean(&device.device)),
+        parts.join(" · ")
+    )
+}
+
+/// What the device's memory is, in the order of the bar. Letters tell owners apart where colours
+/// cannot.
+fn segments(device: &DeviceView, colour: bool) -> Vec<Segment> {
+    let owned: u64 = device.owners.iter().map(|owner| owner.bytes).sum();
+    let reserved = device.reserved_bytes.unwrap_or(owned).saturating_sub(owned);
+    let foreign = device.foreign_bytes.unwrap_or(0);
+    let headroom = device.headroom_bytes.unwrap_or(0);
+    let rest = device
+        .total_bytes
+        .saturating_sub(owned)
+        .saturating_sub(reserved)
+        .saturating_sub(foreign)
+        .saturating_sub(headroom);
+    let mut segments: Vec<Segment> = device
+        .owners
+        .iter()
+        .enumerate()
+        .map(|(n, owner)| Segment {
+            bytes: owner.bytes,
+            glyph: if colour { '█' } else { letter(n) },
+            tint: Tint::Owner(n),
+            legend: match owner.state.as_deref() {
+                Some(state) if state != "ready" => {
+                    format!(
+                        "{} {} ({})",
+                        clean(&owner.replica),
+                        clean(&owner.model),
+                        clean(state)
+                    )
+                }
+                _ => format!("{} {}", clean(&owner.replica), clean(&owner.model)),
+            },
+        })
+        .collect();
+    let mut also = |bytes, glyph, tint, legend: &str| {
+        segments.push(Segment {
+            bytes,
+            glyph,
+            tint,
+            legend: legend.to_owned(),
+        });
+    };
+    also(reserved, '=', Tint::Warning, "reserved, not yet owned");
+    also(
+        foreign,
+        '#',
+        Tint::Bad,
+        "foreign: processes that are not the pool's",
+    );
+    also(headroom, '-', Tint::Faint, "headroom, kept free");
+    also(
+        device.free_bytes.unwrap_or(rest).min(rest),
+        '.',
+        Tint::Faint,
+        "free",
+    );
+    segments
+}
+
+fn letter(n: usize) -> char {
+    char::from(b'A' + u8::try_from(n % 26).unwrap_or(0))
+}
+
+/// How many of `width` cells each segment gets: in proportion, at least one for what is there at
+/// all, and never more than `width` together unless there are more segments than cells.
+fn cells(segments: &[Segment], width: usize) -> Vec<usize> {
+    let total: u128 = segments
+        .iter()
+        .map(|segment| u128::from(segment.bytes))
+        .sum();
+    if total == 0 {
+        return vec![0; segments.len()];
+    }
+    let mut cells: Vec<usize> = segments
+        .iter()
+        .map(|segment| {
+            let share = u128::from(segment.bytes) * width as u128 / total;
+            usize::try_from(share)
+                .unwrap_or(width)
+                .max(usize::from(segment.bytes > 0))
+        })
+        .collect();
+    // Rounding is settled with the largest segment, where it shows least.
+    let sum: usize = cells.iter().sum();
+    if let Some(largest) = cells.iter_mut().max() {
+        *largest = (*largest + width).saturating_sub(sum).max(1);
+    }
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn gpu() -> DeviceList {
+        serde_json::from_value(json!({"provider": "nvml", "devices": [{
+            "device": "gpu0", "name": "H200", "node": "n0", "uuid": null,
+            "total_bytes": 100u64 << 30, "headroom_bytes": 5u64 << 30, "foreign_bytes": 10u64 << 30,
+            "reserved_bytes": 60u64 << 30, "free_bytes": 25u64 << 30, "used_bytes": 61u64 << 30,
+            "utilisation_percent": 37, "temperature_celsius": null,
+            "owners": [
+                {"replica": "r1", "model": "org/large", "bytes": 40u64 << 30, "state": "ready"},
+                {"replica": "r2", "model": "small", "bytes": 20u64 << 30, "state": "launching"}
+            ], "read_at": "2026-11-21T12:00:00Z"}]}))
+        .expect("devices")
+    }
+
+    const WATCHED: Style = Style {
+        colour: false,
+        terminal: true,
+        columns: 44,
+    };
+
+    #[test]
+    fn a_bar_shows_every_owner_in_proportion_with_a_legend() {
+        let text = devices(&gpu(), WATCHED);
+        assert_eq!(
+            text,
+            "gpu0  H200 · on n0 · 100.0 GiB · 61.0 GiB measured in use · 37 % busy\n\
+             \x20 AAAAAAAAAAAAAAAABBBBBBBB####--..........\n\
+             \x20   A   40.0 GiB  r1 org/large\n\
+             \x20   B   20.0 GiB  r2 small (launching)\n\
+             \x20   #   10.0 GiB  foreign: processes that are not the pool's\n\
+             \x20   -    5.0 GiB  headroom, kept free\n\
+             \x20   .   25.0 GiB  free\n"
+        );
+    }
+
+    #[test]
+    fn without_a_terminal_there_are_numbers_and_no_bar() {
+        let text = devices(&gpu(), Style::PLAIN);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(
+            lines[1].starts_with("gpu0    n0    H200  100.0 GiB  60.0 GiB  10.0 GiB"),
+            "{text}"
+        );
+        assert!(
+            lines[1].ends_with("r1 org/large 40.0 GiB, r2 small 20.0 GiB"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_small_owner_is_still_seen_and_the_bar_keeps_its_width() {
+        for owners in [1usize, 7, 30] {
+            let many: Vec<Segment> = (0..owners)
+                .map(|n| Segment {
+                    bytes: if n == 0 { 1 << 40 } else { 1 },
+                    glyph: letter(n),
+                    tint: Tint::Owner(n),
+                    legend: String::new(),
+                })
+                .collect();
+            let cells = cells(&many, 40);
+            assert!(cells.iter().all(|&cells| cells >= 1));
+            assert_eq!(cells.iter().sum::<usize>(), 40);
+        }
+    }
+
+    #[test]
+    fn colours_replace_the_letters() {
+        let text = devices(
+            &gpu(),
+            Style {
+                colour: true,
+                ..WATCHED
+            },
+        );
+        assert!(text.contains("\x1b[34m████████████████\x1b[0m"), "{text}");
+        assert!(!text.contains("AAAA"));
+    }
+
+    #[test]
+    fn a_device_of_which_little_is_known_is_shown_all_the_same() {
+        let list: DeviceList =
+            serde_json::from_value(json!({"devices": [{"device": "d0"}]})).expect("devices");
+        assert_eq!(devices(&list, WATCHED), "d0  0 B\n  \n");
+        assert!(devices(&DeviceList::default(), WATCHED).contains("no device"));
+    }
+}

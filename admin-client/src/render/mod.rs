@@ -1,0 +1,12 @@
+//! Turns answers into text for people. Every function here is pure: answers, a style and the time
+//! go in, text comes out; nothing is fetched and nothing is printed.
+
+pub mod bars;
+pub mod events;
+pub mod models;
+pub mod outcome;
+pub mod plan;
+pub mod progress;
+pub mod quantity;
+pub mod queue;
+pub mod table;

@@ -1,0 +1,340 @@
+//! Models as text: the table of all, and one with its replicas. Pure.
+
+use crate::answers::{ModelView, ReplicaView, Share};
+use crate::render::plan::needs;
+use crate::render::quantity::{Clock, bytes, later, milliseconds};
+use crate::render::table::{Cell, facts, table};
+use crate::screen::{Style, Tint, clean};
+
+/// One line a model.
+pub fn models(views: &[ModelView], clock: Clock, style: Style) -> String {
+    let rows: Vec<Vec<Cell>> = views.iter().map(|view| row(view, clock)).collect();
+    table(
+        &[
+            "MODEL",
+            "STATE",
+            "PRIORITY",
+            "REPLICAS",
+            "MEMORY",
+            "WAITING",
+            "LAST USED",
+            "KEEP-HOT LEFT",
+        ],
+        &rows,
+        "The catalogue is empty. Put model files into the server's models directory, or use `admin-client register FILE`.",
+        style,
+    )
+}
+
+fn row(view: &ModelView, clock: Clock) -> Vec<Cell> {
+    vec![
+        Cell::tinted(view.model.as_str(), Some(Tint::Strong)),
+        Cell::tinted(view.state.as_str(), state_tint(&view.state)),
+        Cell::from(priority(view)),
+        Cell::from(replicas(view)),
+        Cell::from(memory(view)),
+        Cell::from(match view.waiting {
+            0 => "-".to_owned(),
+            n => n.to_string(),
+        }),
+        Cell::from(
+            view.last_used_at
+                .as_deref()
+                .map_or_else(|| "-".to_owned(), |at| clock.ago(at)),
+        ),
+        Cell::from(keep_hot_left(view, clock)),
+    ]
+}
+
+fn state_tint(state: &str) -> Option<Tint> {
+    match state {
+        "ready" => Some(Tint::Good),
+        "waiting" | "loading" | "draining" => Some(Tint::Warning),
+        "cooling" | "quarantined" => Some(Tint::Bad),
+        "cold" => Some(Tint::Faint),
+        _ => None,
+    }
+}
+
+fn priority(view: &ModelView) -> String {
+    if view.always_hot {
+        format!("{} always-hot", view.priority)
+    } else {
+        view.priority.to_string()
+    }
+}
+
+/// Ready replicas, of how many there are or should be: `1`, `1/2`.
+fn replicas(view: &ModelView) -> String {
+    let ready = view
+        .replicas
+        .iter()
+        .filter(|replica| replica.state == "ready")
+        .count();
+    let wished = view.wished_replicas.map_or(0, |wished| wished as usize);
+    match wished.max(view.replicas.len()) {
+        0 => "-".to_owned(),
+        all if all == ready => ready.to_string(),
+        all => format!("{ready}/{all}"),
+    }
+}
+
+/// What it holds; in brackets what it would need, where it holds nothing.
+fn memory(view: &ModelView) -> String {
+    let held: u64 = view
+        .replicas
+        .iter()
+        .flat_map(|replica| &replica.devices)
+        .map(|share| share.bytes)
+        .sum();
+    match (&view.needs, held) {
+        (Some(needs), 0) => format!(
+            "({})",
+            bytes(needs.bytes_per_device.saturating_mul(needs.devices.into()))
+        ),
+        (None, 0) => "-".to_owned(),
+        (_, held) => bytes(held),
+    }
+}
+
+fn keep_hot_left(view: &ModelView, clock: Clock) -> String {
+    if view.replicas.is_empty() {
+        return "-".to_owned();
+    }
+    if view.replicas.iter().any(|replica| replica.in_flight > 0) {
+        return "in use".to_owned();
+    }
+    let last = view
+        .replicas
+        .iter()
+        .filter_map(|replica| replica.expires_at.as_deref())
+        .reduce(later);
+    match last {
+        Some(at) => clock.until(at),
+        None if view.always_hot => "stays".to_owned(),
+        None => "-".to_owned(),
+    }
+}
+
+/// One model with everything that is known of it.
+pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
+    let mut out = format!(
+        "{}  {}\n",
+        style.paint(Tint::Strong, &clean(&view.model)),
+        match state_tint(&view.state) {
+            Some(tint) => style.paint(tint, &clean(&view.state)),
+            None => clean(&view.state),
+        }
+    );
+    let from = view
+        .priority_from
+        .as_deref()
+        .map_or_else(String::new, |from| format!(" (from {from})"));
+    out.push_str(&facts(&[
+        (
+            "aliases",
+            (!view.aliases.is_empty()).then(|| view.aliases.join(", ")),
+        ),
+        ("engine", view.engine.clone()),
+        ("source", view.source.clone()),
+        ("priority", Some(format!("{}{from}", priority(view)))),
+        ("keep-hot", view.keep_hot_ms.map(milliseconds)),
+        ("set by an administrator", changed(view, clock)),
+        ("needs", view.needs.as_ref().map(needs)),
+        ("loads in about", view.load_ms_expected.map(milliseconds)),
+        (
+            "replicas wished",
+            view.wished_replicas
+                .filter(|&n| n > 0)
+                .map(|n| n.to_string()),
+        ),
+        ("requests waiting", Some(view.waiting.to_string())),
+        (
+            "requests in all",
+            view.requests_total.map(|n| n.to_string()),
+        ),
+        (
+            "last used",
+            view.last_used_at.as_deref().map(|at| clock.ago(at)),
+        ),
+        (
+            "failures in a row",
+            (view.failures > 0).then(|| view.failures.to_string()),
+        ),
+        ("last failure", view.last_failure.clone()),
+        (
+            "cools down for",
+            view.cooling_until_at.as_deref().map(|at| clock.until(at)),
+        ),
+    ]));
+    if !view.replicas.is_empty() {
+        let rows: Vec<Vec<Cell>> = view
+            .replicas
+            .iter()
+            .map(|replica| replica_row(replica, clock))
+            .collect();
+        out.push('\n');
+        out.push_str(&table(
+            &[
+                "REPLICA",
+                "STATE",
+                "DEVICES",
+                "MEASURED",
+                "IN FLIGHT",
+                "READY",
+                "LEAVES IN",
+                "PID",
+                "REASON",
+            ],
+            &rows,
+            "",
+            style,
+        ));
+    }
+    out
+}
+
+/// The override, as `priority 3, keep-hot 10 min, for another 1 h 59 min`.
+fn changed(view: &ModelView, clock: Clock) -> Option<String> {
+    let changed = view.changed.as_ref()?;
+    let mut parts = Vec::new();
+    parts.extend(
+        changed
+            .priority
+            .map(|priority| format!("priority {priority}")),
+    );
+    parts.extend(
+        changed
+            .keep_hot_ms
+            .map(|ms| format!("keep-hot {}", milliseconds(ms))),
+    );
+    parts.extend(
+        changed
+            .expires_at
+            .as_deref()
+            .map(|at| format!("for another {}", clock.until(at))),
+    );
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+fn replica_row(replica: &ReplicaView, clock: Clock) -> Vec<Cell> {
+    let dash = || "-".to_owned();
+    let stage = match (replica.stage.as_deref(), replica.percent) {
+        (Some(stage), Some(percent)) => format!("{} ({stage} {percent:.0} %)", replica.state),
+        (Some(stage), None) => format!("{} ({stage})", replica.state),
+        (None, _) => replica.state.clone(),
+    };
+    vec![
+        Cell::from(replica.replica.as_str()),
+        Cell::tinted(stage, state_tint(&replica.state)),
+        Cell::from(shares(&replica.devices)),
+        Cell::from(replica.measured_bytes.map_or_else(dash, bytes)),
+        Cell::from(replica.in_flight.to_string()),
+        Cell::from(
+            replica
+                .ready_at
+                .as_deref()
+                .map_or_else(dash, |at| clock.ago(at)),
+        ),
+        Cell::from(
+            replica
+                .expires_at
+                .as_deref()
+                .map_or_else(dash, |at| clock.until(at)),
+        ),
+        Cell::from(replica.pid.map_or_else(dash, |pid| pid.to_string())),
+        Cell::from(replica.reason.clone().unwrap_or_default()),
+    ]
+}
+
+/// `gpu0 10.0 GiB, gpu1 10.0 GiB`.
+pub fn shares(shares: &[Share]) -> String {
+    let parts: Vec<String> = shares
+        .iter()
+        .map(|share| format!("{} {}", clean(&share.device), bytes(share.bytes)))
+        .collect();
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::quantity::tests::noon;
+    use serde_json::{Value, json};
+
+    fn view(value: Value) -> ModelView {
+        serde_json::from_value(value).expect("a model view")
+    }
+
+    fn hot() -> ModelView {
+        view(json!({
+            "model": "org/hot", "aliases": ["hot"], "engine": "command", "source": "config/models/hot.yaml",
+            "state": "ready", "priority": 3, "priority_from": "override", "always_hot": true, "keep_hot_ms": 600_000,
+            "override": {"priority": 3, "expires_at": "2026-11-21T14:00:00Z"}, "wished_replicas": 2,
+            "replicas": [{"replica": "r3", "state": "ready", "stage": null, "percent": null,
+                "devices": [{"device": "gpu0", "bytes": 10u64 << 30}], "in_flight": 0,
+                "ready_at": "2026-11-21T11:00:00Z", "expires_at": null, "measured_bytes": 9u64 << 30, "pid": 123, "reason": "always-hot"},
+               {"replica": "r4", "state": "launching", "stage": "loading", "percent": 40,
+                "devices": [{"device": "gpu1", "bytes": 10u64 << 30}], "in_flight": 0, "reason": "asked by ann"}],
+            "waiting": 2, "needs": {"devices": 1, "bytes_per_device": 10u64 << 30, "source": "measured"},
+            "failures": 0, "last_failure": null, "cooling_until_at": null, "load_ms_expected": 1200,
+            "requests_total": 7, "last_used_at": "2026-11-21T11:58:30Z"}))
+    }
+
+    #[test]
+    fn the_table_tells_state_priority_memory_and_what_is_left() {
+        let cold = view(
+            json!({"model": "cold", "state": "cold", "priority": 0, "needs": {"devices": 2, "bytes_per_device": 1u64 << 30}}),
+        );
+        let idle = view(
+            json!({"model": "idle", "state": "ready", "priority": 1, "replicas": [
+            {"replica": "r1", "state": "ready", "devices": [{"device": "gpu0", "bytes": 512u64 << 20}], "expires_at": "2026-11-21T12:08:00Z"}]}),
+        );
+        let text = models(&[hot(), cold, idle], noon(), Style::PLAIN);
+        assert_eq!(
+            text,
+            "MODEL    STATE  PRIORITY      REPLICAS  MEMORY     WAITING  LAST USED       KEEP-HOT LEFT\n\
+             org/hot  ready  3 always-hot  1/2       20.0 GiB   2        1 min 30 s ago  stays\n\
+             cold     cold   0             -         (2.0 GiB)  -        -               -\n\
+             idle     ready  1             1         512.0 MiB  -        -               8 min\n"
+        );
+    }
+
+    #[test]
+    fn one_model_is_shown_with_its_override_and_replicas() {
+        let text = model(&hot(), noon(), Style::PLAIN);
+        assert!(text.starts_with("org/hot  ready\n"), "{text}");
+        assert!(
+            text.contains("priority                 3 always-hot (from override)\n"),
+            "{text}"
+        );
+        assert!(text.contains("priority 3, for another 2 h\n"), "{text}");
+        assert!(
+            text.contains("r4       launching (loading 40 %)  gpu1 10.0 GiB"),
+            "{text}"
+        );
+        assert!(!text.contains("last failure"), "{text}");
+    }
+
+    #[test]
+    fn a_model_that_fails_shows_the_engines_last_words() {
+        let text = model(
+            &view(
+                json!({"model": "m", "state": "cooling", "failures": 2, "last_failure": "exit 1\nno such file",
+                "cooling_until_at": "2026-11-21T12:00:20Z"}),
+            ),
+            noon(),
+            Style::PLAIN,
+        );
+        assert!(
+            text.contains("last failure       exit 1\n                     no such file\n"),
+            "{text}"
+        );
+        assert!(text.contains("cools down for     20.0 s\n"), "{text}");
+    }
+
+    #[test]
+    fn an_empty_catalogue_says_what_to_do() {
+        assert!(models(&[], noon(), Style::PLAIN).contains("register FILE"));
+    }
+}

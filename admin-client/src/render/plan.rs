@@ -1,0 +1,222 @@
+//! A plan as text: what would be placed and evicted and why, or what stands in the way. Pure.
+
+use std::fmt::Write as _;
+
+use crate::answers::{Candidate, Needs, Plan, Victim};
+use crate::render::quantity::{bytes, count, milliseconds, seconds};
+use crate::screen::{Style, Tint, clean};
+
+/// The whole plan.
+pub fn plan(plan: &Plan, style: Style) -> String {
+    if !plan.feasible {
+        return obstacles(plan, style);
+    }
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "{}{} {}",
+        style.paint(Tint::Strong, &clean(&plan.model)),
+        priority(plan),
+        if plan.already_loaded {
+            "is loaded already"
+        } else {
+            "can be loaded"
+        }
+    );
+    reason_and_needs(&mut out, plan);
+    for share in &plan.placement {
+        let _ = writeln!(
+            out,
+            "  place   {} on {}",
+            bytes(share.bytes),
+            clean(&share.device)
+        );
+    }
+    for victim in &plan.victims {
+        let _ = writeln!(
+            out,
+            "  {}   {}",
+            style.paint(Tint::Warning, "evict"),
+            evicted(victim)
+        );
+    }
+    if plan.victims.is_empty() && !plan.already_loaded {
+        out.push_str("  evict   nothing\n");
+    }
+    for wait in &plan.waits_for {
+        let _ = writeln!(out, "  wait    {}", clean(wait));
+    }
+    if let Some(cost) = plan.cost.as_ref().filter(|_| !plan.victims.is_empty()) {
+        let mut parts = vec![bytes(cost.evicted_bytes)];
+        parts.extend(
+            cost.highest_victim_priority
+                .map(|priority| format!("highest victim priority {priority}")),
+        );
+        parts.push(format!("{} busy", cost.busy_victims));
+        parts.extend(
+            cost.expected_reload_ms
+                .map(|ms| format!("expected reload {}", milliseconds(ms))),
+        );
+        let _ = writeln!(out, "  cost    {}", parts.join(" · "));
+    }
+    if let Some(expected) = plan.expected_seconds.filter(|_| !plan.already_loaded) {
+        let _ = writeln!(out, "  ready   in about {}", seconds(expected));
+    }
+    out
+}
+
+/// Why a load is refused: the reason, the need, and what was found at each place.
+pub fn obstacles(plan: &Plan, style: Style) -> String {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "{}{} {}",
+        style.paint(Tint::Strong, &clean(&plan.model)),
+        priority(plan),
+        style.paint(Tint::Bad, "cannot be loaded now")
+    );
+    reason_and_needs(&mut out, plan);
+    let width = plan
+        .candidates
+        .iter()
+        .map(|candidate| clean(&candidate.place).chars().count())
+        .max()
+        .unwrap_or(0);
+    for Candidate { place, verdict } in &plan.candidates {
+        let _ = writeln!(out, "  {:width$}  {}", clean(place), clean(verdict));
+    }
+    for wait in &plan.waits_for {
+        let _ = writeln!(out, "  waits for {}", clean(wait));
+    }
+    out
+}
+
+/// `r1 of org/m (priority 0, 8.0 GiB, busy, reload 3.2 s): why`.
+pub fn evicted(victim: &Victim) -> String {
+    let mut parts = Vec::new();
+    parts.extend(
+        victim
+            .priority
+            .map(|priority| format!("priority {priority}")),
+    );
+    parts.push(bytes(victim.bytes));
+    if victim.busy {
+        parts.push("busy".to_owned());
+    }
+    parts.extend(
+        victim
+            .reload_ms
+            .map(|ms| format!("reload {}", milliseconds(ms))),
+    );
+    let why = victim
+        .reason
+        .as_deref()
+        .map_or_else(String::new, |reason| format!(": {}", clean(reason)));
+    format!(
+        "{} of {} ({}){why}",
+        clean(&victim.replica),
+        clean(&victim.model),
+        parts.join(", ")
+    )
+}
+
+/// `2 devices with 40.0 GiB each (measured)`.
+pub fn needs(needs: &Needs) -> String {
+    let source = needs
+        .source
+        .as_deref()
+        .map_or_else(String::new, |source| format!(" ({})", clean(source)));
+    let each = if needs.devices > 1 { " each" } else { "" };
+    format!(
+        "{} with {}{each}{source}",
+        count(needs.devices as usize, "device"),
+        bytes(needs.bytes_per_device)
+    )
+}
+
+fn priority(plan: &Plan) -> String {
+    plan.priority
+        .map_or_else(String::new, |priority| format!(" (priority {priority})"))
+}
+
+fn reason_and_needs(out: &mut String, plan: &Plan) {
+    if let Some(reason) = plan.reason.as_deref().filter(|reason| !reason.is_empty()) {
+        let _ = writeln!(out, "  because {}", clean(reason));
+    }
+    if let Some(wanted) = &plan.needs {
+        let _ = writeln!(out, "  needs   {}", needs(wanted));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(value: serde_json::Value) -> Plan {
+        serde_json::from_value(value).expect("a plan")
+    }
+
+    #[test]
+    fn a_plan_tells_what_leaves_why_and_what_it_costs() {
+        let shown = plan(
+            &read(json!({
+                "model": "org/m", "priority": 1, "feasible": true, "already_loaded": false,
+                "reason": "fits after one eviction",
+                "needs": {"devices": 1, "bytes_per_device": 40u64 << 30, "source": "measured"},
+                "placement": [{"device": "gpu0", "bytes": 40u64 << 30}],
+                "victims": [{"replica": "r1", "model": "small", "priority": 0, "busy": true,
+                    "bytes": 8u64 << 30, "reload_ms": 3200, "reason": "lower priority"}],
+                "waits_for": ["r1 to drain, at most 30 s"],
+                "cost": {"highest_victim_priority": 0, "busy_victims": 1, "expected_reload_ms": 1600, "evicted_bytes": 8u64 << 30},
+                "candidates": [], "expected_seconds": 12.3})),
+            Style::PLAIN,
+        );
+        assert_eq!(
+            shown,
+            "org/m (priority 1) can be loaded\n\
+             \x20 because fits after one eviction\n\
+             \x20 needs   1 device with 40.0 GiB (measured)\n\
+             \x20 place   40.0 GiB on gpu0\n\
+             \x20 evict   r1 of small (priority 0, 8.0 GiB, busy, reload 3.2 s): lower priority\n\
+             \x20 wait    r1 to drain, at most 30 s\n\
+             \x20 cost    8.0 GiB · highest victim priority 0 · 1 busy · expected reload 1.6 s\n\
+             \x20 ready   in about 12.3 s\n"
+        );
+    }
+
+    #[test]
+    fn a_refusal_shows_what_was_found_at_each_place() {
+        let shown = plan(
+            &read(json!({
+                "model": "m", "feasible": false, "reason": "no device has room",
+                "needs": {"devices": 2, "bytes_per_device": 1u64 << 30, "source": "estimate"},
+                "candidates": [{"place": "n0: gpu0", "verdict": "held by r2 (priority 3, always-hot)"},
+                    {"place": "n0: gpu10", "verdict": "600.0 MiB free"}]})),
+            Style::PLAIN,
+        );
+        assert_eq!(
+            shown,
+            "m cannot be loaded now\n\
+             \x20 because no device has room\n\
+             \x20 needs   2 devices with 1.0 GiB each (estimate)\n\
+             \x20 n0: gpu0   held by r2 (priority 3, always-hot)\n\
+             \x20 n0: gpu10  600.0 MiB free\n"
+        );
+    }
+
+    #[test]
+    fn a_plan_with_only_the_needed_fields_is_shown() {
+        assert_eq!(
+            plan(&read(json!({"model": "m", "feasible": true})), Style::PLAIN),
+            "m can be loaded\n  evict   nothing\n"
+        );
+        assert_eq!(
+            plan(
+                &read(json!({"model": "m", "feasible": true, "already_loaded": true})),
+                Style::PLAIN
+            ),
+            "m is loaded already\n"
+        );
+    }
+}

@@ -1,0 +1,190 @@
+//! Bytes, lengths of time and points in time as text. Pure: the time of the reading is an argument.
+
+use chrono::{DateTime, Local, Utc};
+use serde_json::Value;
+
+/// `10.0 GiB`; small amounts as `512 B`.
+pub fn bytes(amount: u64) -> String {
+    bytesize::ByteSize::b(amount).display().iec().to_string()
+}
+
+/// `-` for what is unknown.
+pub fn bytes_or_dash(amount: Option<u64>) -> String {
+    amount.map_or_else(|| "-".to_owned(), bytes)
+}
+
+/// `850 ms`, `3.2 s`, `4 min 10 s`, `2 h 5 min`, `3 d 4 h`.
+pub fn milliseconds(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match ms {
+        0..1000 => format!("{ms} ms"),
+        1000..60_000 => format!("{}.{} s", seconds, ms % 1000 / 100),
+        60_000..3_600_000 => pair(seconds / 60, "min", seconds % 60, "s"),
+        3_600_000..86_400_000 => pair(seconds / 3600, "h", seconds % 3600 / 60, "min"),
+        _ => pair(seconds / 86_400, "d", seconds % 86_400 / 3600, "h"),
+    }
+}
+
+pub fn milliseconds_or_dash(ms: Option<u64>) -> String {
+    ms.map_or_else(|| "-".to_owned(), milliseconds)
+}
+
+/// Seconds as the server counts expectations, from a float that may be anything.
+pub fn seconds(value: f64) -> String {
+    if value.is_finite() && value >= 0.0 {
+        // Saturates, as float casts do.
+        milliseconds((value * 1000.0).round() as u64)
+    } else {
+        "an unknown time".to_owned()
+    }
+}
+
+fn pair(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
+    match small {
+        0 => format!("{large} {large_unit}"),
+        _ => format!("{large} {large_unit} {small} {small_unit}"),
+    }
+}
+
+/// When the text is read and in which zone times are shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    pub now: DateTime<Utc>,
+    pub zone: Zone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zone {
+    Local,
+    #[cfg(test)]
+    Utc,
+}
+
+impl Clock {
+    pub fn read() -> Clock {
+        Clock {
+            now: Utc::now(),
+            zone: Zone::Local,
+        }
+    }
+
+    /// `3 min 5 s ago` from an RFC 3339 time; the text itself when it is none.
+    pub fn ago(self, at: &str) -> String {
+        match parse(at) {
+            Some(then) => {
+                let ms = (self.now - then).num_milliseconds();
+                match u64::try_from(ms) {
+                    Ok(ms) => format!("{} ago", milliseconds(ms / 1000 * 1000)),
+                    Err(_) => "just now".to_owned(),
+                }
+            }
+            None => at.to_owned(),
+        }
+    }
+
+    /// `8 min 20 s`, until an RFC 3339 time; `now` when it has passed.
+    pub fn until(self, at: &str) -> String {
+        match parse(at) {
+            Some(then) => match u64::try_from((then - self.now).num_milliseconds()) {
+                Ok(ms) if ms > 0 => milliseconds(ms),
+                _ => "now".to_owned(),
+            },
+            None => at.to_owned(),
+        }
+    }
+
+    /// `2026-11-21 21:00:00`, in the reader's zone.
+    pub fn stamp(self, at: &str) -> String {
+        const FORMAT: &str = "%Y-%m-%d %H:%M:%S";
+        match (parse(at), self.zone) {
+            (Some(then), Zone::Local) => then.with_timezone(&Local).format(FORMAT).to_string(),
+            #[cfg(test)]
+            (Some(then), Zone::Utc) => then.format(FORMAT).to_string(),
+            (None, _) => at.to_owned(),
+        }
+    }
+}
+
+/// The later of two RFC 3339 times; a time beats a text that is none.
+pub fn later<'a>(a: &'a str, b: &'a str) -> &'a str {
+    if parse(b) > parse(a) { b } else { a }
+}
+
+fn parse(at: &str) -> Option<DateTime<Utc>> {
+    DateTime::parse_from_rfc3339(at)
+        .ok()
+        .map(|time| time.with_timezone(&Utc))
+}
+
+/// An id that is a number for one server and a text for another.
+pub fn label(id: &Value) -> String {
+    match id {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// `1 replica`, `2 replicas`.
+pub fn count(n: usize, one: &str) -> String {
+    match n {
+        1 => format!("1 {one}"),
+        _ => format!("{n} {one}s"),
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// 2026-11-21T12:00:00Z, shown in UTC.
+    pub fn noon() -> Clock {
+        Clock {
+            now: parse("2026-11-21T12:00:00Z").expect("a time"),
+            zone: Zone::Utc,
+        }
+    }
+
+    #[test]
+    fn lengths_of_time_use_two_units_at_most() {
+        let cases = [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (3_260, "3.2 s"),
+            (60_000, "1 min"),
+            (250_000, "4 min 10 s"),
+            (7_500_000, "2 h 5 min"),
+            (273_600_000, "3 d 4 h"),
+        ];
+        for (ms, text) in cases {
+            assert_eq!(milliseconds(ms), text);
+        }
+    }
+
+    #[test]
+    fn amounts_are_binary() {
+        assert_eq!(bytes(10 << 30), "10.0 GiB");
+        assert_eq!(bytes(1536 << 20), "1.5 GiB");
+        assert_eq!(bytes(512), "512 B");
+    }
+
+    #[test]
+    fn times_are_told_from_now_in_any_offset() {
+        assert_eq!(noon().ago("2026-11-21T12:57:00+01:00"), "3 min ago");
+        assert_eq!(noon().ago("2026-11-21T12:00:05Z"), "just now");
+        assert_eq!(noon().until("2026-11-21T12:08:20.500Z"), "8 min 20 s");
+        assert_eq!(noon().until("2026-11-21T11:00:00Z"), "now");
+        assert_eq!(
+            noon().stamp("2026-11-21T06:00:00-06:00"),
+            "2026-11-21 12:00:00"
+        );
+        assert_eq!(noon().ago("yesterday"), "yesterday");
+    }
+
+    #[test]
+    fn an_expectation_that_is_no_number_is_not_shown_as_one() {
+        assert_eq!(seconds(12.3), "12.3 s");
+        assert_eq!(seconds(f64::NAN), "an unknown time");
+        assert_eq!(seconds(-1.0), "an unknown time");
+    }
+}

@@ -1,0 +1,87 @@
+//! Who waits for what, and the orders under way, as text. Pure.
+
+use crate::answers::QueueView;
+use crate::render::quantity::{label, milliseconds_or_dash};
+use crate::render::table::{Cell, table};
+use crate::screen::Style;
+
+/// The waiting requests, then the orders if there are any.
+pub fn queue(view: &QueueView, style: Style) -> String {
+    let dash = |text: Option<String>| Cell::from(text.unwrap_or_else(|| "-".to_owned()));
+    let waiting: Vec<Vec<Cell>> = view
+        .waiting
+        .iter()
+        .map(|waiter| {
+            vec![
+                Cell::from(label(&waiter.ticket)),
+                Cell::from(waiter.model.as_str()),
+                dash(waiter.key.clone()),
+                dash(waiter.position.map(|position| position.to_string())),
+                Cell::from(milliseconds_or_dash(waiter.waited_ms)),
+                Cell::from(milliseconds_or_dash(waiter.expected_ms)),
+                dash(waiter.stage.clone()),
+            ]
+        })
+        .collect();
+    let mut out = table(
+        &[
+            "TICKET", "MODEL", "KEY", "POSITION", "WAITED", "EXPECTED", "STAGE",
+        ],
+        &waiting,
+        "Nobody waits.",
+        style,
+    );
+    if !view.orders.is_empty() {
+        let orders: Vec<Vec<Cell>> = view
+            .orders
+            .iter()
+            .map(|order| {
+                vec![
+                    Cell::from(order.order.as_str()),
+                    Cell::from(order.what.as_str()),
+                    dash(order.model.clone()),
+                    Cell::from(milliseconds_or_dash(order.since_ms)),
+                ]
+            })
+            .collect();
+        out.push('\n');
+        out.push_str(&table(
+            &["ORDER", "WHAT", "MODEL", "SINCE"],
+            &orders,
+            "",
+            style,
+        ));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn waiters_and_orders_are_two_tables() {
+        let view: QueueView = serde_json::from_value(json!({
+            "waiting": [{"ticket": "t7", "model": "m", "key": "anonymous", "position": 1, "waited_ms": 1500,
+                "expected_ms": null, "stage": "loading"}],
+            "orders": [{"order": "o2", "what": "load", "model": "m", "since_ms": 61000}]}))
+        .expect("a queue");
+        assert_eq!(
+            queue(&view, Style::PLAIN),
+            "TICKET  MODEL  KEY        POSITION  WAITED  EXPECTED  STAGE\n\
+             t7      m      anonymous  1         1.5 s   -         loading\n\
+             \n\
+             ORDER  WHAT  MODEL  SINCE\n\
+             o2     load  m      1 min 1 s\n"
+        );
+    }
+
+    #[test]
+    fn an_empty_queue_is_a_sentence() {
+        assert_eq!(
+            queue(&QueueView::default(), Style::PLAIN),
+            "Nobody waits.\n"
+        );
+    }
+}

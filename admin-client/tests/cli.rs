@@ -1,0 +1,409 @@
+//! The client as people and scripts meet it: what it asks, what it prints where, and its exit
+//! status, against a scripted server.
+
+#[path = "cli/loads.rs"]
+mod loads;
+#[path = "cli/server.rs"]
+mod server;
+
+use std::net::TcpListener;
+
+use serde_json::{Value, json};
+
+use server::{Reply, Run, Server, run};
+
+/// Asserts that all of `parts` occur in `text` in this order.
+fn in_order(text: &str, parts: &[&str]) {
+    let mut rest = text;
+    for part in parts {
+        let at = rest
+            .find(part)
+            .unwrap_or_else(|| panic!("{part:?} is missing or too early in:\n{text}"));
+        rest = &rest[at + part.len()..];
+    }
+}
+
+fn one(line: &'static str, status: u16, body: Value) -> Server {
+    Server::start(vec![(line, vec![Reply::json(status, body)])])
+}
+
+#[test]
+fn a_server_that_is_not_there_is_exit_status_3_with_what_to_do() {
+    let port = TcpListener::bind("127.0.0.1:0")
+        .and_then(|free| free.local_addr())
+        .expect("a port");
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = run(&format!("http://{port}"), "models", dir.path(), &[]);
+    assert_eq!(run.status, 3, "{run:?}");
+    in_order(
+        &run.stderr,
+        &[&port.to_string(), "Is it running?", "cargo run --release"],
+    );
+}
+
+#[test]
+fn wrong_usage_is_exit_status_2() {
+    let server = Server::start(Vec::new());
+    for arguments in [
+        "",
+        "lod m",
+        "load",
+        "set m",
+        "load m --lease soon",
+        "models --server ftp://x",
+        "register none.yaml",
+    ] {
+        let run = server.client(arguments);
+        assert_eq!(run.status, 2, "{arguments}: {run:?}");
+    }
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn an_unknown_model_shows_the_servers_closest_names() {
+    let body = json!({"error": {"message": "there is no model \"org/n\"", "type": "not_found", "code": "model_not_found",
+        "closest": ["org/m"]}});
+    let run = one("GET /llm/admin/models?model=org%2Fn", 404, body).client("show org/n");
+    assert_eq!(run.status, 1, "{run:?}");
+    assert!(run.stderr.contains("closest names: org/m"), "{run:?}");
+}
+
+#[test]
+fn a_page_that_is_no_pool_is_told_apart_from_a_refusal() {
+    let server = Server::start(vec![(
+        "GET /llm/admin/queue",
+        vec![Reply::other(404, "text/html", "<h1>nginx</h1>")],
+    )]);
+    let run = server.client("queue");
+    assert_eq!(run.status, 1, "{run:?}");
+    in_order(&run.stderr, &["404", "<h1>nginx</h1>", "base path"]);
+}
+
+#[test]
+fn the_key_comes_from_the_flag_then_the_environment_then_a_file() {
+    let line = "GET /llm/admin/queue";
+    let server = one(line, 200, json!({"waiting": []}));
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(dir.path().join("data")).expect("made");
+    std::fs::write(dir.path().join("data/admin.key"), "from-default\n").expect("written");
+    std::fs::write(dir.path().join("other.key"), "from-file\n").expect("written");
+    type Case = (
+        &'static str,
+        &'static [(&'static str, &'static str)],
+        &'static str,
+    );
+    const KEY: &str = "MODEL_POOL_ADMIN_KEY";
+    const FILE: &str = "MODEL_POOL_ADMIN_KEY_FILE";
+    const CASES: [Case; 4] = [
+        (
+            "queue --key from-flag",
+            &[(KEY, "from-variable"), (FILE, "other.key")],
+            "from-flag",
+        ),
+        (
+            "queue",
+            &[(KEY, "from-variable"), (FILE, "other.key")],
+            "from-variable",
+        ),
+        ("queue", &[(FILE, "other.key"), (KEY, "")], "from-file"),
+        ("queue", &[], "from-default"),
+    ];
+    for (arguments, variables, _) in CASES {
+        let Run { status, stderr, .. } = run(&server.address, arguments, dir.path(), variables);
+        assert_eq!(status, 0, "{stderr}");
+    }
+    let sent: Vec<String> = server
+        .requests()
+        .iter()
+        .filter_map(|request| request.header("authorization").map(str::to_owned))
+        .collect();
+    assert_eq!(sent, CASES.map(|(_, _, key)| format!("Bearer {key}")));
+    let missing = run(&server.address, "queue", dir.path(), &[(FILE, "no.key")]);
+    assert_eq!(missing.status, 2);
+    assert!(missing.stderr.contains("no.key"), "{missing:?}");
+}
+
+#[test]
+fn a_refused_key_says_where_keys_are_looked_for_and_never_the_key() {
+    let server = one(
+        "GET /llm/admin/queue",
+        401,
+        json!({"error": {"message": "an admin key is needed"}}),
+    );
+    let run = server.client("queue");
+    assert_eq!(run.status, 1);
+    in_order(
+        &run.stderr,
+        &[
+            "an admin key is needed",
+            "no key was sent",
+            "MODEL_POOL_ADMIN_KEY_FILE",
+            "data/admin.key",
+        ],
+    );
+    let run = server.client("queue --key mp-secret");
+    assert!(
+        run.stderr.contains("--key") && !run.stderr.contains("mp-secret"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn a_proxy_is_not_asked_for_a_server_on_this_machine() {
+    let server = one("GET /llm/admin/queue", 200, json!({}));
+    let dir = tempfile::tempdir().expect("a directory");
+    let proxy = [
+        ("HTTP_PROXY", "http://127.0.0.1:1"),
+        ("http_proxy", "http://127.0.0.1:1"),
+    ];
+    let run = run(&server.address, "queue", dir.path(), &proxy);
+    assert_eq!((run.status, run.stdout.as_str()), (0, "Nobody waits.\n"));
+}
+
+#[test]
+fn a_model_file_in_yaml_is_sent_as_json() {
+    let line = "PUT /llm/admin/models";
+    let server = one(
+        line,
+        200,
+        json!({"model": "org/m", "state": "cold", "source": "registered"}),
+    );
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(
+        dir.path().join("m.yaml"),
+        "engine_config:\n  model_id: org/m\n",
+    )
+    .expect("written");
+    let run = run(&server.address, "register m.yaml", dir.path(), &[]);
+    assert_eq!(run.status, 0, "{run:?}");
+    in_order(&run.stdout, &["org/m", "registered"]);
+    assert_eq!(
+        server.request(line).json(),
+        json!({"engine_config": {"model_id": "org/m"}})
+    );
+}
+
+#[test]
+fn settings_are_changed_and_given_back() {
+    let line = "PATCH /llm/admin/models?model=org%2Fm";
+    let server = one(
+        line,
+        200,
+        json!({"model": "org/m", "state": "cold", "priority": 3, "always_hot": true}),
+    );
+    let run = server.client("set org/m --priority 3 --keep-hot none");
+    assert_eq!(run.status, 0, "{run:?}");
+    assert!(run.stdout.contains("3 always-hot"), "{run:?}");
+    assert_eq!(
+        server.request(line).body,
+        r#"{"priority":3,"keep_hot":null}"#
+    );
+}
+
+#[test]
+fn a_lost_stream_of_events_goes_on_after_the_last_one() {
+    let line = "GET /llm/admin/events?kind=evicted&follow=true";
+    let event = |id: u32| {
+        let body = format!(
+            ": hello\nid: {id}\nevent: evicted\ndata: {{\"id\":{id},\"kind\":\"evicted\"}}\n\n"
+        );
+        Reply::other(200, "text/event-stream", &body)
+    };
+    let stop = Reply::json(503, json!({"error": {"message": "shutting down"}}));
+    let server = Server::start(vec![(line, vec![event(7), event(8), stop])]);
+    let run = server.client("events --follow --kind evicted --json");
+    assert_eq!(run.status, 1, "{run:?}");
+    in_order(
+        &run.stdout,
+        &[
+            "{\"id\":7,\"kind\":\"evicted\"}\n",
+            "{\"id\":8,\"kind\":\"evicted\"}\n",
+        ],
+    );
+    let asked_after: Vec<Option<String>> = server
+        .requests()
+        .iter()
+        .map(|request| request.header("last-event-id").map(str::to_owned))
+        .collect();
+    assert_eq!(
+        asked_after,
+        [None, Some("7".to_owned()), Some("8".to_owned())]
+    );
+}
+
+#[test]
+fn past_events_and_logs_are_printed_line_by_line() {
+    let server = Server::start(vec![
+        (
+            "GET /llm/admin/events?model=m&limit=5",
+            vec![Reply::json(
+                200,
+                json!({"events": [{"id": 1, "kind": "loaded", "model": "m", "reason": "asked"}]}),
+            )],
+        ),
+        (
+            "GET /llm/admin/logs?model=m&tail=2",
+            vec![Reply::json(
+                200,
+                json!({"model": "m", "lines": [{"replica": "r1", "stream": "stdout", "line": "up"}]}),
+            )],
+        ),
+        (
+            "GET /llm/admin/logs?model=m&tail=100&follow=true",
+            vec![Reply::other(
+                200,
+                "text/event-stream",
+                "data: {\"replica\":\"r1\",\"line\":\"more\"}\n\n",
+            )],
+        ),
+    ]);
+    assert_eq!(
+        server.client("events --model m --limit 5").stdout,
+        "loaded        m  asked\n"
+    );
+    assert_eq!(server.client("logs m --tail 2").stdout, "r1 | up\n");
+    assert_eq!(server.client("logs m --follow").stdout, "r1 | more\n");
+}
+
+#[test]
+fn a_cleanup_previews_without_unloading_and_asks_nobody_in_a_script() {
+    let line = "POST /llm/admin/cleanup";
+    let body = json!({"preview": true, "replicas": [{"replica": "r1", "model": "m", "bytes": 5}], "unloaded": ["r1"]});
+    let server = one(line, 200, body);
+    let preview = server.client("cleanup --preview --mode idle");
+    assert_eq!(preview.status, 0);
+    in_order(&preview.stdout, &["REPLICA", "r1", "m"]);
+    assert_eq!(
+        server.request(line).json(),
+        json!({"preview": true, "mode": "idle"})
+    );
+    let done = server.client("cleanup --yes");
+    assert!(done.stdout.contains("unloaded r1"), "{done:?}");
+    let last = server.requests().pop().expect("a request");
+    assert_eq!(last.json(), json!({"mode": "all"}));
+}
+
+#[test]
+fn every_other_command_asks_its_route_and_succeeds() {
+    let cases = [
+        (
+            "unload m --now",
+            "POST /llm/admin/unload",
+            json!({"model": "m", "unloaded": ["r1"]}),
+            "unloaded r1",
+        ),
+        (
+            "remove m",
+            "DELETE /llm/admin/models?model=m",
+            json!({"model": "m", "removed": true}),
+            "m is removed",
+        ),
+        (
+            "models",
+            "GET /llm/admin/models",
+            json!({"models": []}),
+            "catalogue is empty",
+        ),
+        (
+            "devices",
+            "GET /llm/admin/devices",
+            json!({"devices": [{"device": "gpu0"}]}),
+            "gpu0",
+        ),
+        (
+            "reset --yes",
+            "POST /llm/admin/reset",
+            json!({"unloaded": []}),
+            "forgotten",
+        ),
+        (
+            "reload",
+            "POST /llm/admin/reload",
+            json!({"added": ["m"]}),
+            "added: m",
+        ),
+        (
+            "config",
+            "GET /llm/admin/config",
+            json!({"server": {"listen": "x"}}),
+            "\"listen\": \"x\"",
+        ),
+        (
+            "keys list",
+            "GET /llm/admin/keys",
+            json!({"keys": []}),
+            "no keys",
+        ),
+        (
+            "keys create ann --role user",
+            "POST /llm/admin/keys",
+            json!({"id": "k1", "key": "mp-1"}),
+            "mp-1",
+        ),
+        (
+            "keys revoke k1",
+            "DELETE /llm/admin/keys?id=k1",
+            json!({"id": "k1", "revoked": true}),
+            "k1 is revoked",
+        ),
+    ];
+    for (arguments, line, body, expected) in cases {
+        let server = one(line, 200, body.clone());
+        let run = server.client(arguments);
+        assert_eq!(run.status, 0, "{arguments}: {run:?}");
+        assert!(run.stdout.contains(expected), "{arguments}: {run:?}");
+        assert_eq!(server.requests().len(), 1, "{arguments}");
+        let run = server.client(&format!("{arguments} --json"));
+        assert_eq!(
+            (run.status, run.stdout),
+            (0, format!("{body}\n")),
+            "{arguments} --json"
+        );
+    }
+}
+
+#[test]
+fn top_without_a_terminal_is_one_screen_and_in_json_one_line() {
+    let server = Server::start(vec![
+        (
+            "GET /llm/admin/devices",
+            vec![Reply::json(200, json!({"devices": [{"device": "gpu0"}]}))],
+        ),
+        (
+            "GET /llm/admin/models",
+            vec![Reply::json(
+                200,
+                json!({"models": [{"model": "m", "state": "cold"}]}),
+            )],
+        ),
+        (
+            "GET /llm/admin/queue",
+            vec![Reply::json(200, json!({"waiting": []}))],
+        ),
+    ]);
+    let run = server.client("top");
+    assert_eq!(run.status, 0, "{run:?}");
+    in_order(&run.stdout, &["gpu0", "cold", "Nobody waits."]);
+    assert!(!run.stdout.contains('\x1b'), "{run:?}");
+    let json = server.client("top --json --times 2").stdout;
+    assert_eq!(json.lines().count(), 2, "{json}");
+    for line in json.lines() {
+        let whole: Value = serde_json::from_str(line).expect("one object a line");
+        assert_eq!(whole["models"]["models"][0]["model"], "m");
+    }
+}
+
+#[test]
+fn completions_need_no_server() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for shell in ["bash", "zsh", "fish"] {
+        let run = run(
+            "not an address",
+            &format!("completions {shell}"),
+            dir.path(),
+            &[],
+        );
+        assert_eq!(run.status, 0, "{run:?}");
+        assert!(run.stdout.contains("keep-hot"), "{shell}");
+    }
+}

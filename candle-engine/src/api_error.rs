@@ -1,0 +1,85 @@
+//! Owns the errors of a request: OpenAI error objects with their status. Never ends the engine.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+/// An OpenAI error object: `{"error":{"message","type","param","code"}}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ApiError {
+    pub status: StatusCode,
+    pub message: String,
+    pub param: Option<String>,
+    pub code: Option<&'static str>,
+}
+
+impl ApiError {
+    /// 400 for a field that is wrong.
+    pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            message: message.into(),
+            param: Some(param.into()),
+            code: Some("invalid_value"),
+        }
+    }
+
+    /// 400 for a request that is wrong as a whole.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            message: message.into(),
+            param: None,
+            code: None,
+        }
+    }
+
+    /// 400 for a field that OpenAI knows and this engine does not.
+    pub fn unsupported(param: &str) -> Self {
+        Self {
+            code: Some("unsupported_parameter"),
+            ..Self::field(param, format!("`{param}` is not supported by this engine"))
+        }
+    }
+
+    pub fn with_status(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+            param: None,
+            code: Some(code),
+        }
+    }
+
+    /// 500 for what is not the client's fault.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::with_status(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
+    }
+
+    /// The body, also used in-band in a stream.
+    pub fn body(&self) -> Value {
+        let kind = match self.status {
+            status if status.is_server_error() => "server_error",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            StatusCode::NOT_FOUND => "not_found_error",
+            _ => "invalid_request_error",
+        };
+        json!({"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}})
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.body())).into_response();
+        if matches!(
+            self.status,
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
+        ) {
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}

@@ -1,0 +1,204 @@
+//! Owns the way from tokens to text while tokens still arrive: only whole letters leave it. Never sees stop strings or a socket.
+
+use crate::api_error::ApiError;
+
+/// Whatever turns token ids into text.
+pub(crate) trait DecodeTokens {
+    /// The text of `tokens`; bytes that are no text become U+FFFD.
+    fn decode(&self, tokens: &[u32]) -> Result<String, ApiError>;
+}
+
+/// When the window has grown to this many tokens it is cut, so that a step costs the same however long the answer is.
+const WINDOW_TOKENS_MAX: usize = 16;
+/// Tokens kept at a cut: enough context for decoders that treat the first token differently.
+const WINDOW_TOKENS_KEPT: usize = 4;
+const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
+
+/// Decodes a growing window of the last tokens and gives out what is new in it.
+///
+/// Tokens may end inside a letter; the decoder then shows U+FFFD at the end, which is held back until the letter is whole.
+#[derive(Debug, Default)]
+pub(crate) struct Detokenizer {
+    window: Vec<u32>,
+    /// The part of the window's text that has been given out.
+    given: String,
+    /// Length at which the window is cut next.
+    cut_at: usize,
+}
+
+impl Detokenizer {
+    pub fn new() -> Self {
+        Self {
+            window: Vec::new(),
+            given: String::new(),
+            cut_at: WINDOW_TOKENS_MAX,
+        }
+    }
+
+    /// Takes one token and answers the text that became certain, which may be empty.
+    ///
+    /// # Errors
+    /// When the decoder refuses the tokens.
+    pub fn push(&mut self, decoder: &impl DecodeTokens, token: u32) -> Result<String, ApiError> {
+        self.window.push(token);
+        let text = decoder.decode(&self.window)?;
+        let certain = text.trim_end_matches(REPLACEMENT);
+        let Some(new) = certain.strip_prefix(&self.given).map(str::to_owned) else {
+            return Ok(String::new());
+        };
+        self.given.push_str(&new);
+        if self.window.len() >= self.cut_at && certain.len() == text.len() {
+            self.cut(decoder, &text)?;
+        }
+        Ok(new)
+    }
+
+    /// The rest, when no more tokens come: also bytes that never became a letter, as U+FFFD.
+    ///
+    /// # Errors
+    /// When the decoder refuses the tokens.
+    pub fn finish(self, decoder: &impl DecodeTokens) -> Result<String, ApiError> {
+        let text = decoder.decode(&self.window)?;
+        match text.strip_prefix(&self.given) {
+            Some(rest) => Ok(rest.to_owned()),
+            // The decoder changed its mind about letters that were given out; what is beyond them is new.
+            None => Ok(text.chars().skip(self.given.chars().count()).collect()),
+        }
+    }
+
+    /// Forgets old tokens where the text of the rest is the end of the whole text, so that no letter is cut in two.
+    fn cut(&mut self, decoder: &impl DecodeTokens, text: &str) -> Result<(), ApiError> {
+        for kept in WINDOW_TOKENS_KEPT..self.window.len() {
+            let tail = &self.window[self.window.len() - kept..];
+            let tail_text = decoder.decode(tail)?;
+            if !tail_text.trim().is_empty()
+                && !tail_text.contains(REPLACEMENT)
+                && text.ends_with(tail_text.trim_start())
+            {
+                self.window = tail.to_vec();
+                self.given = tail_text;
+                break;
+            }
+        }
+        self.cut_at = self.window.len() + WINDOW_TOKENS_MAX;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    /// One token is one byte, as the rarest letters are in a byte-level vocabulary.
+    struct Bytes;
+
+    impl DecodeTokens for Bytes {
+        fn decode(&self, tokens: &[u32]) -> Result<String, ApiError> {
+            Ok(String::from_utf8_lossy(
+                &tokens.iter().map(|token| *token as u8).collect::<Vec<_>>(),
+            )
+            .into_owned())
+        }
+    }
+
+    /// As sentencepiece does: tokens below 256 are bytes, whose runs are wholly text or wholly U+FFFD; others are words, and
+    /// the text loses its first space.
+    struct ByteFallback;
+
+    impl DecodeTokens for ByteFallback {
+        fn decode(&self, tokens: &[u32]) -> Result<String, ApiError> {
+            let mut text = String::new();
+            for run in tokens.chunk_by(|a, b| (*a < 256) == (*b < 256)) {
+                if run[0] < 256 {
+                    let bytes: Vec<u8> = run.iter().map(|token| *token as u8).collect();
+                    text += &String::from_utf8(bytes)
+                        .unwrap_or_else(|_| REPLACEMENT.to_string().repeat(run.len()));
+                } else {
+                    run.iter()
+                        .for_each(|token| text += &format!(" word{token}"));
+                }
+            }
+            Ok(text.strip_prefix(' ').map(str::to_owned).unwrap_or(text))
+        }
+    }
+
+    fn pieces(decoder: &impl DecodeTokens, tokens: &[u32]) -> Vec<String> {
+        let mut detokenizer = Detokenizer::new();
+        let mut pieces: Vec<String> = tokens
+            .iter()
+            .map(|token| detokenizer.push(decoder, *token).expect("decodes"))
+            .collect();
+        pieces.push(detokenizer.finish(decoder).expect("decodes"));
+        pieces
+    }
+
+    fn bytes(text: &str) -> Vec<u32> {
+        text.bytes().map(u32::from).collect()
+    }
+
+    #[test]
+    fn a_letter_of_several_bytes_is_never_split() {
+        assert_eq!(
+            pieces(&Bytes, &bytes("a😀b")),
+            ["a", "", "", "", "😀", "b", ""]
+        );
+        assert_eq!(
+            pieces(&ByteFallback, &bytes("a😀b")),
+            ["a", "", "", "", "😀", "b", ""]
+        );
+    }
+
+    #[test]
+    fn a_letter_that_never_becomes_whole_ends_as_a_replacement() {
+        assert_eq!(pieces(&Bytes, &[0x61, 0xf0, 0x9f]).concat(), "a\u{fffd}");
+    }
+
+    #[test]
+    fn a_space_before_a_word_survives_every_cut_of_the_window() {
+        let tokens: Vec<u32> = (300..400).collect();
+        assert_eq!(
+            pieces(&ByteFallback, &tokens).concat(),
+            ByteFallback.decode(&tokens).expect("decodes")
+        );
+    }
+
+    #[test]
+    fn pieces_together_are_the_whole_text_for_any_text() {
+        let mut random = StdRng::seed_from_u64(3);
+        let letters = ["a", "é", "€", "😀", "👩‍👩‍👧", " ", "\n", "文", "\u{fffd}"];
+        for _ in 0..500 {
+            let count = random.random_range(0..60);
+            let text: String = (0..count)
+                .map(|_| letters[random.random_range(0..letters.len())])
+                .collect();
+            assert_eq!(pieces(&Bytes, &bytes(&text)).concat(), text);
+            let mut mixed = Vec::new();
+            for letter in text.chars() {
+                if random.random_bool(0.3) {
+                    mixed.push(random.random_range(256..400));
+                }
+                mixed.extend(bytes(&letter.to_string()));
+            }
+            assert_eq!(
+                pieces(&ByteFallback, &mixed).concat(),
+                ByteFallback.decode(&mixed).expect("decodes")
+            );
+        }
+    }
+
+    #[test]
+    fn pieces_together_are_the_whole_text_for_any_bytes() {
+        let mut random = StdRng::seed_from_u64(4);
+        for _ in 0..500 {
+            let tokens: Vec<u32> = (0..random.random_range(0..80))
+                .map(|_| random.random_range(0..256))
+                .collect();
+            assert_eq!(
+                pieces(&Bytes, &tokens).concat(),
+                Bytes.decode(&tokens).expect("decodes")
+            );
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Owns the reading of a JSON object field by field: what has a wrong type or range, or a name that nobody knows, is named. Never knows
+//! what a field means.
+
+use crate::api_error::ApiError;
+use serde_json::{Map, Value};
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+/// The fields of a request that have not been taken yet.
+pub(crate) struct Fields(Map<String, Value>);
+
+impl Fields {
+    /// # Errors
+    /// 400 when the body is no JSON object.
+    pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
+        match serde_json::from_slice(body) {
+            Ok(Value::Object(fields)) => Ok(Self(fields)),
+            Ok(_) => Err(ApiError::invalid("the body must be a JSON object")),
+            Err(error) => Err(ApiError::invalid(format!(
+                "the body is not valid JSON: {error}"
+            ))),
+        }
+    }
+
+    /// Takes a field; `null` is the same as absent.
+    pub fn take(&mut self, name: &str) -> Option<Value> {
+        self.0.shift_remove(name).filter(|value| !value.is_null())
+    }
+
+    /// # Errors
+    /// 400 when it is there and no string.
+    pub fn take_string(&mut self, name: &str) -> Result<Option<String>, ApiError> {
+        self.take(name)
+            .map(|value| {
+                value
+                    .as_str()
+                    .map(str::to_owned)
+                    .ok_or_else(|| expected(name, "a string", &value))
+            })
+            .transpose()
+    }
+
+    /// # Errors
+    /// 400 when it is there and neither `true` nor `false`.
+    pub fn take_bool(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
+        self.take(name)
+            .map(|value| {
+                value
+                    .as_bool()
+                    .ok_or_else(|| expected(name, "true or false", &value))
+            })
+            .transpose()
+    }
+
+    /// # Errors
+    /// 400 when it is there and no number of `range`.
+    pub fn take_number(
+        &mut self,
+        name: &str,
+        range: RangeInclusive<f64>,
+    ) -> Result<Option<f64>, ApiError> {
+        let wanted = || format!("a number from {} to {}", range.start(), range.end());
+        self.take(name)
+            .map(|value| {
+                value
+                    .as_f64()
+                    .filter(|number| range.contains(number))
+                    .ok_or_else(|| expected(name, wanted(), &value))
+            })
+            .transpose()
+    }
+
+    /// # Errors
+    /// 400 when it is there and no whole number of `range`.
+    pub fn take_integer(
+        &mut self,
+        name: &str,
+        range: RangeInclusive<i64>,
+    ) -> Result<Option<i64>, ApiError> {
+        let wanted = || format!("a whole number from {} to {}", range.start(), range.end());
+        // A whole number may be written 2.0; JSON has one type of number.
+        let whole = |value: &Value| {
+            value.as_i64().or_else(|| {
+                value
+                    .as_f64()
+                    .filter(|n| n.fract() == 0.0 && n.abs() < 9e15)
+                    .map(|n| n as i64)
+            })
+        };
+        self.take(name)
+            .map(|value| {
+                whole(&value)
+                    .filter(|number| range.contains(number))
+                    .ok_or_else(|| expected(name, wanted(), &value))
+            })
+            .transpose()
+    }
+
+    /// # Errors
+    /// 400 when a field is left: nobody takes it, so it would silently do nothing.
+    pub fn finish(self, place: &str) -> Result<(), ApiError> {
+        let names: Vec<String> = self.0.keys().map(|name| format!("{place}{name}")).collect();
+        match names.first() {
+            None => Ok(()),
+            Some(first) => Err(ApiError {
+                code: Some("unknown_parameter"),
+                ..ApiError::field(first, format!("unknown field: {}", names.join(", ")))
+            }),
+        }
+    }
+}
+
+impl From<Map<String, Value>> for Fields {
+    fn from(fields: Map<String, Value>) -> Self {
+        Self(fields)
+    }
+}
+
+/// 400 for a value that is not what a field takes.
+pub(crate) fn expected(name: &str, wanted: impl Display, found: &Value) -> ApiError {
+    const SHOWN_LETTERS: usize = 60;
+    let mut shown = found.to_string();
+    if let Some((cut, _)) = shown.char_indices().nth(SHOWN_LETTERS) {
+        shown.truncate(cut);
+        shown.push('…');
+    }
+    ApiError::field(name, format!("`{name}` must be {wanted}, not {shown}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_types_and_ranges_name_the_field() {
+        let mut fields =
+            Fields::parse(br#"{"a": "x", "b": 3, "c": -1, "d": 1.5, "e": null, "f": 2.0}"#)
+                .expect("an object");
+        assert_eq!(
+            fields
+                .take_number("a", 0.0..=2.0)
+                .expect_err("a string")
+                .param
+                .as_deref(),
+            Some("a")
+        );
+        assert_eq!(
+            fields
+                .take_string("b")
+                .expect_err("a number")
+                .param
+                .as_deref(),
+            Some("b")
+        );
+        assert_eq!(
+            fields
+                .take_integer("c", 0..=5)
+                .expect_err("negative")
+                .param
+                .as_deref(),
+            Some("c")
+        );
+        assert_eq!(
+            fields
+                .take_integer("d", 0..=5)
+                .expect_err("a fraction")
+                .param
+                .as_deref(),
+            Some("d")
+        );
+        assert_eq!(fields.take_bool("e"), Ok(None));
+        assert_eq!(fields.take_integer("f", 0..=5), Ok(Some(2)));
+        assert_eq!(fields.finish(""), Ok(()));
+    }
+
+    #[test]
+    fn a_long_wrong_value_is_shortened_between_letters() {
+        let error = expected("a", "short", &Value::String("é".repeat(500)));
+        assert!(error.message.len() < 200, "{}", error.message);
+    }
+
+    #[test]
+    fn fields_that_nobody_takes_are_named() {
+        let fields = Fields::parse(br#"{"temprature": 1, "b": 2}"#).expect("an object");
+        let error = fields.finish("").expect_err("unknown fields");
+        assert!(error.message.contains("temprature, b"), "{}", error.message);
+    }
+}

@@ -1,0 +1,310 @@
+//! Owns the computation of one answer: prompt in, pieces of text out. Never waits for a client and never knows HTTP.
+
+use crate::api_error::ApiError;
+use crate::detokenize::Detokenizer;
+use crate::error::EngineError;
+use crate::memory::{KvCacheShare, KvCacheUse};
+use crate::options::EngineOptions;
+use crate::sample::{Sampler, SamplingSettings};
+use crate::stop::StopMatcher;
+use crate::tokenizer::ModelTokenizer;
+use candle_core::{DType, Device, Tensor};
+use candle_transformers::models::llama::{Cache, Config, Llama};
+
+/// Prompt tokens computed at once: bounds the attention matrix and the time until a cancellation is seen.
+const PROMPT_CHUNK_TOKENS: usize = 256;
+
+/// One answer that is wanted.
+#[derive(Debug, Clone)]
+pub(crate) struct GenerationRequest {
+    /// Tokens of the prompt, at least one.
+    pub prompt: Vec<u32>,
+    /// Most tokens of the answer.
+    pub max_tokens: usize,
+    pub stop: Vec<String>,
+    pub sampling: SamplingSettings,
+}
+
+/// Why an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FinishReason {
+    /// The model ended it, or a stop string was found.
+    Stop,
+    /// The limit of tokens was reached.
+    Length,
+}
+
+impl FinishReason {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+        }
+    }
+}
+
+/// What an answer was in the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub reason: FinishReason,
+    /// Generated tokens, with the one that ended the answer.
+    pub completion_tokens: usize,
+}
+
+/// Weights on a device and what all answers share.
+pub(crate) struct Generator {
+    llama: Llama,
+    device: Device,
+    /// A cache with no keys; cloning it shares the rotary tables.
+    empty_cache: Cache,
+    pub kv_cache_use: KvCacheUse,
+    kv_bytes_per_token: u64,
+    pub context_tokens: usize,
+    concurrency: usize,
+    pub weights_bytes: u64,
+}
+
+impl Generator {
+    pub fn new(
+        llama: Llama,
+        mut config: Config,
+        options: &EngineOptions,
+        (device, dtype): (Device, DType),
+        weights_bytes: u64,
+    ) -> Result<Self, EngineError> {
+        // Rotary tables are only needed for the context that is served.
+        config.max_position_embeddings = options.context_tokens;
+        let empty_cache = Cache::new(true, dtype, &config, &device).map_err(EngineError::load)?;
+        let head_width = config.hidden_size / config.num_attention_heads;
+        let kv_bytes_per_token = 2
+            * config.num_hidden_layers
+            * config.num_key_value_heads
+            * head_width
+            * dtype.size_in_bytes();
+        Ok(Self {
+            llama,
+            device,
+            empty_cache,
+            kv_cache_use: KvCacheUse::default(),
+            kv_bytes_per_token: kv_bytes_per_token as u64,
+            context_tokens: options.context_tokens,
+            concurrency: options.concurrency,
+            weights_bytes,
+        })
+    }
+
+    /// KV cache of all concurrent requests at full context, in bytes.
+    pub fn kv_cache_bytes_max(&self) -> u64 {
+        self.kv_bytes_per_token * (self.context_tokens * self.concurrency) as u64
+    }
+
+    /// Computes one token, so that a device that cannot compute is found out by the load.
+    ///
+    /// # Errors
+    /// When the device refuses, or the weights give no numbers.
+    pub fn warm_up(&self) -> Result<(), EngineError> {
+        let logits = self
+            .logits(&[0], 0, &mut self.empty_cache.clone())
+            .map_err(|error| EngineError::load(error.message))?;
+        if logits.iter().all(|logit| logit.is_finite()) {
+            Ok(())
+        } else {
+            Err(EngineError::load(
+                "the model computes no finite numbers; its weights are broken: download them again",
+            ))
+        }
+    }
+
+    /// Generates one answer. `give` takes each new piece of text; when it answers `false` nobody wants the rest.
+    ///
+    /// Returns `None` when it was cancelled.
+    ///
+    /// # Errors
+    /// When the device or the tokenizer refuses.
+    pub fn generate(
+        &self,
+        request: &GenerationRequest,
+        tokenizer: &ModelTokenizer,
+        mut give: impl FnMut(String) -> bool,
+    ) -> Result<Option<Outcome>, ApiError> {
+        let mut cache = self.empty_cache.clone();
+        let mut share = KvCacheShare::new(&self.kv_cache_use);
+        let mut sampler = Sampler::new(request.sampling.clone(), &request.prompt);
+        let mut detokenizer = Detokenizer::new();
+        let mut stops = StopMatcher::new(request.stop.iter().cloned());
+        let mut position = 0;
+        let mut logits = Vec::new();
+        for chunk in request.prompt.chunks(PROMPT_CHUNK_TOKENS) {
+            // An empty piece asks whether anybody still listens.
+            if !give(String::new()) {
+                return Ok(None);
+            }
+            share.grow(self.kv_bytes_per_token * chunk.len() as u64);
+            logits = self.logits(chunk, position, &mut cache)?;
+            position += chunk.len();
+        }
+        let mut outcome = Outcome {
+            reason: FinishReason::Length,
+            completion_tokens: 0,
+        };
+        while outcome.completion_tokens < request.max_tokens {
+            // Rows of the embedding that no token names are padding.
+            logits.truncate(tokenizer.vocabulary);
+            let token = sampler.sample(&mut logits)?;
+            outcome.completion_tokens += 1;
+            if tokenizer.end_tokens.contains(&token) {
+                outcome.reason = FinishReason::Stop;
+                break;
+            }
+            let step = stops.push(&detokenizer.push(tokenizer, token)?);
+            if !give(step.text) {
+                return Ok(None);
+            }
+            if step.stopped {
+                return Ok(Some(Outcome {
+                    reason: FinishReason::Stop,
+                    ..outcome
+                }));
+            }
+            if outcome.completion_tokens < request.max_tokens {
+                share.grow(self.kv_bytes_per_token);
+                logits = self.logits(&[token], position, &mut cache)?;
+                position += 1;
+            }
+        }
+        let step = stops.push(&detokenizer.finish(tokenizer)?);
+        let rest = if step.stopped {
+            step.text
+        } else {
+            step.text + &stops.finish()
+        };
+        let reason = if step.stopped {
+            FinishReason::Stop
+        } else {
+            outcome.reason
+        };
+        Ok(give(rest).then_some(Outcome { reason, ..outcome }))
+    }
+
+    /// Logits of the token after `tokens`, which stand at `position` and following.
+    fn logits(
+        &self,
+        tokens: &[u32],
+        position: usize,
+        cache: &mut Cache,
+    ) -> Result<Vec<f32>, ApiError> {
+        let input = Tensor::new(tokens, &self.device).and_then(|input| input.unsqueeze(0));
+        let output = input.and_then(|input| self.llama.forward(&input, position, cache));
+        let logits = output
+            .and_then(|output| output.squeeze(0))
+            .and_then(|logits| logits.to_vec1());
+        logits.map_err(|error| {
+            let first_line = error
+                .to_string()
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .to_owned();
+            ApiError::internal(format!("the device refused the computation: {first_line}"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loading::{LoadedModel, Progress, load};
+    use crate::options::{DeviceChoice, Listen};
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    fn demo() -> LoadedModel {
+        let options = EngineOptions {
+            model_dir: Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat"),
+            model_name: "tiny-chat".to_owned(),
+            listen: Listen::Unix("unused".into()),
+            context_tokens: 512,
+            concurrency: 1,
+            device: DeviceChoice::Cpu,
+            threads: None,
+        };
+        load(&options, &Progress::default()).expect("the demo model loads")
+    }
+
+    /// An answer that only its limit ends.
+    fn endless(prompt: Vec<u32>, max_tokens: usize) -> GenerationRequest {
+        let logit_bias = BTreeMap::from([(0, -100.0), (2, -100.0)]);
+        let sampling = SamplingSettings {
+            temperature: 2.0,
+            seed: Some(1),
+            logit_bias,
+            ..Default::default()
+        };
+        GenerationRequest {
+            prompt,
+            max_tokens,
+            stop: Vec::new(),
+            sampling,
+        }
+    }
+
+    #[test]
+    fn a_client_that_leaves_stops_the_computation_at_the_next_token() {
+        let model = demo();
+        let (mut given, mut cache_bytes) = (0, 0);
+        let outcome = model
+            .generator
+            .generate(&endless(vec![5], 400), &model.tokenizer, |_| {
+                given += 1;
+                cache_bytes = model.generator.kv_cache_use.bytes();
+                given < 4
+            });
+        // Once before the prompt, then once for each token until nobody wanted more.
+        assert_eq!((outcome, given), (Ok(None), 4));
+        assert_eq!(cache_bytes, 3 * model.generator.kv_bytes_per_token);
+        assert_eq!(
+            model.generator.kv_cache_use.bytes(),
+            0,
+            "its cache is given back"
+        );
+    }
+
+    #[test]
+    fn a_long_prompt_in_chunks_means_the_same_as_in_one() {
+        let model = demo();
+        let prompt: Vec<u32> = (0..400).map(|index| 3 + index % 600).collect();
+        let whole = model
+            .generator
+            .logits(&prompt, 0, &mut model.generator.empty_cache.clone())
+            .expect("computes");
+        let mut cache = model.generator.empty_cache.clone();
+        let mut last = Vec::new();
+        for (index, chunk) in prompt.chunks(PROMPT_CHUNK_TOKENS).enumerate() {
+            last = model
+                .generator
+                .logits(chunk, index * PROMPT_CHUNK_TOKENS, &mut cache)
+                .expect("computes");
+        }
+        let largest = whole
+            .iter()
+            .zip(&last)
+            .map(|(a, b)| (a - b).abs())
+            .fold(0.0, f32::max);
+        assert!(largest < 1e-3, "{largest}");
+    }
+
+    #[test]
+    fn an_answer_has_exactly_as_many_tokens_as_its_limit() {
+        let model = demo();
+        let outcome = model
+            .generator
+            .generate(&endless(vec![5, 6], 7), &model.tokenizer, |_| true);
+        assert_eq!(
+            outcome,
+            Ok(Some(Outcome {
+                reason: FinishReason::Length,
+                completion_tokens: 7
+            }))
+        );
+    }
+}

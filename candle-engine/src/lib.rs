@@ -1,0 +1,32 @@
+//! The embedded engine: serves one Llama model over the OpenAI HTTP API. Owns loading, generating and the routes of one
+//! model; never knows other models, priorities or memory budgets.
+//!
+//! A model is a Hugging Face folder: `config.json`, `tokenizer.json`, safetensors, and for chat a chat template.
+//! [`serve`] listens first and loads then, so that whoever started it can follow `GET /health` from the first moment.
+
+mod api;
+mod api_error;
+mod calendar;
+mod chat_template;
+mod completion;
+mod detokenize;
+mod error;
+mod fields;
+mod generate;
+mod loading;
+mod memory;
+mod model_config;
+mod options;
+mod runs;
+mod safetensors_header;
+mod sample;
+mod server;
+mod stop;
+mod tokenizer;
+mod weights;
+mod wire;
+mod worker;
+
+pub use error::EngineError;
+pub use options::{DeviceChoice, EngineOptions, Listen};
+pub use server::serve;

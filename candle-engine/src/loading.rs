@@ -1,0 +1,136 @@
+//! Owns the load of a model from folder to first token, and its progress. Never listens and never answers a request.
+
+use crate::chat_template::ChatTemplate;
+use crate::error::EngineError;
+use crate::generate::Generator;
+use crate::model_config::ModelConfig;
+use crate::options::EngineOptions;
+use crate::sample::SamplingSettings;
+use crate::tokenizer::ModelTokenizer;
+use crate::weights;
+use candle_transformers::models::llama::Llama;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+/// How far a load is; written by the loading thread, read by `GET /health`.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    stage: AtomicU8,
+    percent: AtomicU8,
+    cancelled: AtomicBool,
+}
+
+const STAGES: [&str; 4] = ["config", "tokenizer", "weights", "warm-up"];
+const CONFIG: u8 = 0;
+const TOKENIZER: u8 = 1;
+const WEIGHTS: u8 = 2;
+const WARM_UP: u8 = 3;
+/// Reading weights is nearly all of a load, so it takes these per cent of it.
+const WEIGHTS_PERCENT: std::ops::Range<u8> = 5..95;
+
+impl Progress {
+    /// The stage's name and per cent of the whole load.
+    pub fn read(&self) -> (&'static str, u8) {
+        let stage = usize::from(self.stage.load(Ordering::Relaxed));
+        (
+            STAGES[stage.min(STAGES.len() - 1)],
+            self.percent.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Makes the load end at its next step.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Bytes of weights that were read so far, of all.
+    ///
+    /// # Errors
+    /// When the load was cancelled.
+    pub fn weights(&self, done: u64, total: u64) -> Result<(), EngineError> {
+        let span = u64::from(WEIGHTS_PERCENT.end - WEIGHTS_PERCENT.start);
+        let share = (done * span).checked_div(total).unwrap_or(span).min(span);
+        self.set(WEIGHTS, WEIGHTS_PERCENT.start + share as u8)
+    }
+
+    fn set(&self, stage: u8, percent: u8) -> Result<(), EngineError> {
+        self.stage.store(stage, Ordering::Relaxed);
+        self.percent.store(percent, Ordering::Relaxed);
+        if self.cancelled.load(Ordering::Relaxed) {
+            Err(EngineError::load("the engine was stopped meanwhile"))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// A model that can answer.
+pub(crate) struct LoadedModel {
+    pub tokenizer: ModelTokenizer,
+    pub template: Option<ChatTemplate>,
+    pub generator: Generator,
+    /// What a request does not say about the choice of tokens.
+    pub sampling_defaults: SamplingSettings,
+}
+
+/// Loads the model and computes one token with it, so that the first request finds everything warm.
+///
+/// # Errors
+/// Anything that is wrong with the options, the folder, the device or its memory.
+pub(crate) fn load(
+    options: &EngineOptions,
+    progress: &Progress,
+) -> Result<LoadedModel, EngineError> {
+    let folder = &options.model_dir;
+    progress.set(CONFIG, 0)?;
+    let (device, dtype) = options.device.open()?;
+    let config = ModelConfig::read(folder)?;
+    let most = config.llama.max_position_embeddings;
+    if options.context_tokens > most {
+        return Err(EngineError::option(
+            "context_tokens",
+            format!(
+                "{} is more than the model's {most} (max_position_embeddings in {}); give at most {most}",
+                options.context_tokens,
+                config.file.display()
+            ),
+        ));
+    }
+    progress.set(TOKENIZER, 2)?;
+    let tokenizer = ModelTokenizer::load(folder, &config)?;
+    let template = ChatTemplate::load(
+        folder,
+        tokenizer.bos_token.as_deref(),
+        tokenizer.eos_token.as_deref(),
+    )?;
+    progress.weights(0, 1)?;
+    let weights = weights::load(folder, &config, &device, dtype, progress)?;
+    let llama = Llama::load(weights.builder, &config.llama).map_err(EngineError::load)?;
+    progress.set(WARM_UP, WEIGHTS_PERCENT.end)?;
+    let generator = Generator::new(llama, config.llama, options, (device, dtype), weights.bytes)?;
+    generator.warm_up()?;
+    progress.set(WARM_UP, 100)?;
+    Ok(LoadedModel {
+        tokenizer,
+        template,
+        generator,
+        sampling_defaults: config.sampling_defaults,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_moves_forward_and_ends_when_cancelled() {
+        let progress = Progress::default();
+        assert_eq!(progress.read(), ("config", 0));
+        progress.weights(50, 100).expect("not cancelled");
+        assert_eq!(progress.read(), ("weights", 50));
+        progress
+            .weights(0, 0)
+            .expect("a model without weights does not divide by zero");
+        progress.cancel();
+        assert!(progress.weights(100, 100).is_err());
+    }
+}

@@ -1,0 +1,192 @@
+//! Owns the options of one engine and the choice of its device. Never reads the command line or the environment.
+
+use crate::error::EngineError;
+use candle_core::{DType, Device};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Everything that [`serve`](crate::serve) needs to know.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// The Hugging Face folder of the model.
+    pub model_dir: PathBuf,
+    /// The id the engine answers to and echoes.
+    pub model_name: String,
+    /// Where it listens.
+    pub listen: Listen,
+    /// Most tokens of prompt and completion together, for one request; at most the model's `max_position_embeddings`.
+    pub context_tokens: usize,
+    /// Requests that compute at once, at least 1; more wait inside, first come first served.
+    pub concurrency: usize,
+    /// Where it computes.
+    pub device: DeviceChoice,
+    /// Threads for matrix products on the CPU, for all requests together; `None` leaves it to candle (one per core).
+    pub threads: Option<usize>,
+}
+
+/// The address of the engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listen {
+    /// A Unix socket. A socket file that nobody listens on any more is replaced.
+    Unix(PathBuf),
+    /// A TCP address; port 0 takes a free one.
+    Tcp(SocketAddr),
+}
+
+/// The device that holds weights and KV cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeviceChoice {
+    /// The host, in F32.
+    #[default]
+    Cpu,
+    /// An NVIDIA GPU by its ordinal, in BF16; needs the feature `cuda`.
+    Cuda(usize),
+    /// An Apple GPU by its ordinal, in BF16; needs the feature `metal`.
+    Metal(usize),
+}
+
+/// Requests that may wait inside one engine, besides those that compute.
+pub(crate) const WAITING_REQUESTS_MAX: usize = 1024;
+
+/// No machine computes more requests at once than this; larger is a mistyped option.
+const CONCURRENCY_MAX: usize = 1024;
+
+/// A smaller context holds no useful prompt and answer.
+const CONTEXT_TOKENS_MIN: usize = 16;
+
+impl EngineOptions {
+    /// Refuses numbers that cannot work, before anything is loaded.
+    pub(crate) fn validate(&self) -> Result<(), EngineError> {
+        if !(1..=CONCURRENCY_MAX).contains(&self.concurrency) {
+            return Err(EngineError::option(
+                "concurrency",
+                format!(
+                    "{} is not between 1 and {CONCURRENCY_MAX}",
+                    self.concurrency
+                ),
+            ));
+        }
+        if self.context_tokens < CONTEXT_TOKENS_MIN {
+            return Err(EngineError::option(
+                "context_tokens",
+                format!(
+                    "{} is too small; give at least {CONTEXT_TOKENS_MIN}",
+                    self.context_tokens
+                ),
+            ));
+        }
+        if self.threads == Some(0) {
+            return Err(EngineError::option(
+                "threads",
+                "0 threads cannot compute; leave it out for one per core",
+            ));
+        }
+        if self.model_name.is_empty() {
+            return Err(EngineError::option(
+                "model_name",
+                "it is empty; give the name that requests will use",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl DeviceChoice {
+    /// Opens the device; the type is the one that weights and KV cache have on it.
+    pub(crate) fn open(self) -> Result<(Device, DType), EngineError> {
+        let failed = |error: candle_core::Error| {
+            let first_line = error
+                .to_string()
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .to_owned();
+            EngineError::option(
+                "device",
+                format!(
+                    "{self:?} cannot be opened ({first_line}); check the driver and the ordinal, or use the CPU"
+                ),
+            )
+        };
+        match self {
+            Self::Cpu => Ok((Device::Cpu, DType::F32)),
+            Self::Cuda(_) if !candle_core::utils::cuda_is_available() => Err(EngineError::option(
+                "device",
+                "this engine was built without CUDA; build it with `--features cuda`, or use the CPU",
+            )),
+            Self::Cuda(ordinal) => Ok((Device::new_cuda(ordinal).map_err(failed)?, DType::BF16)),
+            Self::Metal(_) if !candle_core::utils::metal_is_available() => {
+                Err(EngineError::option(
+                    "device",
+                    "this engine was built without Metal; build it with `--features metal`, or use the CPU",
+                ))
+            }
+            Self::Metal(ordinal) => Ok((Device::new_metal(ordinal).map_err(failed)?, DType::BF16)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> EngineOptions {
+        EngineOptions {
+            model_dir: PathBuf::from("somewhere"),
+            model_name: "name".to_owned(),
+            listen: Listen::Unix(PathBuf::from("socket")),
+            context_tokens: 128,
+            concurrency: 1,
+            device: DeviceChoice::Cpu,
+            threads: None,
+        }
+    }
+
+    #[test]
+    fn numbers_that_cannot_work_are_refused_by_their_option() {
+        assert!(options().validate().is_ok());
+        for (wrong, name) in [
+            (
+                EngineOptions {
+                    concurrency: 0,
+                    ..options()
+                },
+                "concurrency",
+            ),
+            (
+                EngineOptions {
+                    context_tokens: 0,
+                    ..options()
+                },
+                "context_tokens",
+            ),
+            (
+                EngineOptions {
+                    threads: Some(0),
+                    ..options()
+                },
+                "threads",
+            ),
+            (
+                EngineOptions {
+                    model_name: String::new(),
+                    ..options()
+                },
+                "model_name",
+            ),
+        ] {
+            let message = wrong.validate().expect_err("must be refused").to_string();
+            assert!(message.starts_with(name), "{message}");
+        }
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    #[test]
+    fn a_gpu_without_its_feature_is_a_clear_error() {
+        let message = DeviceChoice::Cuda(0)
+            .open()
+            .expect_err("there is no CUDA in this build")
+            .to_string();
+        assert!(message.contains("--features cuda"), "{message}");
+    }
+}

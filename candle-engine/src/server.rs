@@ -1,0 +1,261 @@
+//! Owns the listener, the routes and the order of a life: listen, load, serve, stop. Never computes.
+
+use crate::api_error::ApiError;
+use crate::completion::{self, Answer};
+use crate::error::EngineError;
+use crate::loading::{self, LoadedModel, Progress};
+use crate::memory::{MemoryReport, resident_bytes};
+use crate::options::{EngineOptions, Listen};
+use crate::worker::Workers;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::serve::ListenerExt;
+use axum::{Json, Router};
+use serde_json::json;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::oneshot;
+
+/// Far more than any context; protects memory from bodies that are no requests.
+const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// What the routes see.
+struct Engine {
+    model_name: String,
+    started_unix_seconds: u64,
+    progress: Progress,
+    ready: OnceLock<Ready>,
+}
+
+/// What the generating routes need; it exists when the model is loaded.
+pub(crate) struct Ready {
+    pub model_name: String,
+    pub model: Arc<LoadedModel>,
+    pub workers: Arc<Workers>,
+}
+
+/// Serves one model until `shutdown` completes: then it accepts nothing new and returns when the requests in flight are finished
+/// (the caller bounds how long). It listens first and loads then; `GET /health` tells how far it is.
+///
+/// # Errors
+/// Options that cannot work, an address that cannot be listened on, or a model that cannot be loaded. The error's `Display` is one
+/// line, fit to be the process's last words.
+pub async fn serve(
+    options: EngineOptions,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), EngineError> {
+    options.validate()?;
+    let engine = Arc::new(Engine {
+        model_name: options.model_name.clone(),
+        started_unix_seconds: crate::calendar::unix_seconds(),
+        progress: Progress::default(),
+        ready: OnceLock::new(),
+    });
+    let router = router(Arc::clone(&engine));
+    match &options.listen {
+        Listen::Tcp(address) => {
+            let listening = |source| EngineError::Listen {
+                address: address.to_string(),
+                source,
+            };
+            let listener = TcpListener::bind(address).await.map_err(listening)?;
+            tracing::info!(address = %listener.local_addr().map_err(listening)?, "listening");
+            // Small chunks of a stream must not wait for each other.
+            let listener = listener.tap_io(|stream| {
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, "TCP_NODELAY cannot be set");
+                }
+            });
+            let server = axum::serve(listener, router).with_graceful_shutdown(shutdown);
+            run(engine, options, server.into_future()).await
+        }
+        Listen::Unix(path) => {
+            let path = path.clone();
+            let listener = bind_unix(&path)
+                .await
+                .map_err(|source| EngineError::Listen {
+                    address: path.display().to_string(),
+                    source,
+                })?;
+            tracing::info!(socket = %path.display(), "listening");
+            let server = axum::serve(listener, router).with_graceful_shutdown(shutdown);
+            let result = run(engine, options, server.into_future()).await;
+            if let Err(error) = std::fs::remove_file(&path) {
+                tracing::debug!(%error, "the socket file was gone already");
+            }
+            result
+        }
+    }
+}
+
+/// Serves while the model loads beside it; a failed load ends both.
+async fn run(
+    engine: Arc<Engine>,
+    options: EngineOptions,
+    server: impl Future<Output = std::io::Result<()>>,
+) -> Result<(), EngineError> {
+    let (tell, told) = oneshot::channel();
+    let loader = Arc::clone(&engine);
+    // A thread of its own: the runtime would wait for a blocking task of its own before the process may end.
+    std::thread::Builder::new()
+        .name("load".to_owned())
+        .spawn(move || {
+            let _ = tell.send(load(&loader, &options));
+        })
+        .map_err(|error| EngineError::load(format!("the system gives no thread ({error})")))?;
+    let failed_load = async {
+        match told.await {
+            Ok(Ok(())) => std::future::pending().await,
+            Ok(Err(error)) => error,
+            Err(_) => EngineError::load("the loading thread panicked"),
+        }
+    };
+    let result = tokio::select! {
+        served = server => served.map_err(EngineError::Serve),
+        error = failed_load => Err(error),
+    };
+    engine.progress.cancel();
+    result
+}
+
+fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
+    if let Some(threads) = options.threads
+        && let Err(error) = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build_global()
+    {
+        tracing::warn!(%error, "the number of threads was set before; it stays");
+    }
+    let model = Arc::new(loading::load(options, &engine.progress)?);
+    let workers = Arc::new(Workers::start(&model, options.concurrency)?);
+    let ready = Ready {
+        model_name: options.model_name.clone(),
+        model,
+        workers,
+    };
+    tracing::info!(model = %ready.model_name, weights_bytes = ready.model.generator.weights_bytes, "ready");
+    let _ = engine.ready.set(ready);
+    Ok(())
+}
+
+/// Binds the socket; a file that a dead engine left is replaced, a living one is not.
+async fn bind_unix(path: &Path) -> std::io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => match UnixStream::connect(path).await
+        {
+            Err(refused) if refused.kind() == ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path)?;
+                UnixListener::bind(path)
+            }
+            _ => Err(error),
+        },
+        result => result,
+    }
+}
+
+fn router(engine: Arc<Engine>) -> Router {
+    Router::new()
+        .route("/health", get(health))
+        .route("/memory", get(memory))
+        .route("/v1/models", get(models))
+        .route("/v1/chat/completions", post(chat_completions))
+        .route("/v1/completions", post(completions))
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(engine)
+}
+
+async fn health(State(engine): State<Arc<Engine>>) -> Response {
+    if engine.ready.get().is_some() {
+        return Json(json!({"status": "ready"})).into_response();
+    }
+    let (stage, percent) = engine.progress.read();
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        Json(json!({"status": "loading", "stage": stage, "percent": percent})),
+    )
+        .into_response()
+}
+
+async fn models(State(engine): State<Arc<Engine>>) -> Response {
+    let context = engine
+        .ready
+        .get()
+        .map(|ready| ready.model.generator.context_tokens);
+    let model = json!({
+        "id": engine.model_name, "object": "model", "created": engine.started_unix_seconds, "owned_by": "candle-engine", "max_model_len": context,
+    });
+    Json(json!({"object": "list", "data": [model]})).into_response()
+}
+
+async fn memory(State(engine): State<Arc<Engine>>) -> Response {
+    let generator = engine.ready.get().map(|ready| &ready.model.generator);
+    Json(MemoryReport {
+        weights_bytes: generator.map_or(0, |generator| generator.weights_bytes),
+        kv_cache_bytes_max: generator.map_or(0, |generator| generator.kv_cache_bytes_max()),
+        kv_cache_bytes_used: generator.map_or(0, |generator| generator.kv_cache_use.bytes()),
+        resident_bytes: resident_bytes(),
+    })
+    .into_response()
+}
+
+async fn chat_completions(
+    State(engine): State<Arc<Engine>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    answer(&engine, body, completion::chat).await
+}
+
+async fn completions(
+    State(engine): State<Arc<Engine>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    answer(&engine, body, completion::complete).await
+}
+
+async fn answer(
+    engine: &Engine,
+    body: Result<Bytes, BytesRejection>,
+    start: impl FnOnce(&Ready, &[u8]) -> Result<Answer, ApiError>,
+) -> Response {
+    let started = body
+        .map_err(|rejection| {
+            ApiError::with_status(rejection.status(), "invalid_body", rejection.body_text())
+        })
+        .and_then(|body| start(engine.ready.get().ok_or_else(still_loading)?, &body));
+    match started {
+        Ok(answer) => answer.respond().await,
+        Err(error) => error.into_response(),
+    }
+}
+
+fn still_loading() -> ApiError {
+    ApiError::with_status(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "model_loading",
+        "the model is still loading; try again in a moment",
+    )
+}
+
+async fn unknown_route(method: Method, uri: Uri) -> ApiError {
+    ApiError::with_status(
+        StatusCode::NOT_FOUND,
+        "unknown_url",
+        format!("unknown route: {method} {}", uri.path()),
+    )
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::with_status(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        format!("{} does not take {method}", uri.path()),
+    )
+}

@@ -1,0 +1,152 @@
+//! Owns the search for stop strings in a text that arrives in pieces. Never sees tokens.
+
+/// Finds the first stop string, wherever the pieces are cut, and keeps it out of the text.
+#[derive(Debug)]
+pub(crate) struct StopMatcher {
+    stops: Vec<String>,
+    /// Text that may be the beginning of a stop string, so it is not given out yet.
+    held: String,
+}
+
+/// What one piece led to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct StopStep {
+    /// Text that is certain not to belong to a stop string.
+    pub text: String,
+    /// A stop string was found; it and what follows are dropped.
+    pub stopped: bool,
+}
+
+impl StopMatcher {
+    /// Empty stop strings are ignored: they would match before the first letter.
+    pub fn new(stops: impl IntoIterator<Item = String>) -> Self {
+        Self {
+            stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(),
+            held: String::new(),
+        }
+    }
+
+    /// Takes the next piece.
+    pub fn push(&mut self, piece: &str) -> StopStep {
+        self.held.push_str(piece);
+        if let Some(start) = self
+            .stops
+            .iter()
+            .filter_map(|stop| self.held.find(stop))
+            .min()
+        {
+            self.held.truncate(start);
+            return StopStep {
+                text: std::mem::take(&mut self.held),
+                stopped: true,
+            };
+        }
+        let kept = self.held.split_off(self.certain_length());
+        StopStep {
+            text: std::mem::replace(&mut self.held, kept),
+            stopped: false,
+        }
+    }
+
+    /// The rest, when no more pieces come.
+    pub fn finish(self) -> String {
+        self.held
+    }
+
+    /// Bytes before the longest end of `held` that could still grow into a stop string.
+    fn certain_length(&self) -> usize {
+        let longest = self.stops.iter().map(String::len).max().unwrap_or(0);
+        let first = self.held.len().saturating_sub(longest);
+        let may_begin_a_stop = |place: usize| {
+            self.stops
+                .iter()
+                .any(|stop| stop.starts_with(&self.held[place..]))
+        };
+        self.held
+            .char_indices()
+            .map(|(place, _)| place)
+            .find(|&place| place >= first && may_begin_a_stop(place))
+            .unwrap_or(self.held.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    fn run(stops: &[&str], pieces: &[&str]) -> (String, bool) {
+        let mut matcher = StopMatcher::new(stops.iter().map(|stop| (*stop).to_owned()));
+        let mut text = String::new();
+        for piece in pieces {
+            let step = matcher.push(piece);
+            text += &step.text;
+            if step.stopped {
+                return (text, true);
+            }
+        }
+        (text + &matcher.finish(), false)
+    }
+
+    #[test]
+    fn a_stop_string_cut_between_pieces_is_found_and_left_out() {
+        assert_eq!(
+            run(&["END"], &["one E", "N", "D two"]),
+            ("one ".to_owned(), true)
+        );
+    }
+
+    #[test]
+    fn a_beginning_that_does_not_become_a_stop_string_is_given_out() {
+        assert_eq!(
+            run(&["END"], &["E", "N", "E", "N", "X"]),
+            ("ENENX".to_owned(), false)
+        );
+        assert_eq!(run(&["END"], &["one EN"]), ("one EN".to_owned(), false));
+    }
+
+    #[test]
+    fn the_earliest_of_several_stop_strings_wins() {
+        assert_eq!(
+            run(&["\n\n", "stop"], &["a stop b\n", "\n"]),
+            ("a ".to_owned(), true)
+        );
+    }
+
+    #[test]
+    fn letters_of_several_bytes_are_never_cut() {
+        assert_eq!(
+            run(&["é!"], &["caf", "é", "?é", "!"]),
+            ("café?".to_owned(), true)
+        );
+    }
+
+    #[test]
+    fn empty_stop_strings_stop_nothing() {
+        assert_eq!(run(&[""], &["a", "b"]), ("ab".to_owned(), false));
+    }
+
+    #[test]
+    fn any_cut_gives_the_answer_of_the_whole_text() {
+        let mut random = StdRng::seed_from_u64(7);
+        for _ in 0..2000 {
+            let letters = ["a", "b", "ab", "é", "ba"];
+            let mut some = |count: usize| {
+                (0..count)
+                    .map(|_| letters[random.random_range(0..letters.len())])
+                    .collect::<Vec<_>>()
+            };
+            let (pieces, stop) = (some(12), some(3).concat());
+            let whole = pieces.concat();
+            let expected = whole.find(&stop).map_or((whole.clone(), false), |place| {
+                (whole[..place].to_owned(), true)
+            });
+            assert_eq!(
+                run(&[&stop], &pieces),
+                expected,
+                "stop {stop:?} in {pieces:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Owns the tokenizer of a model and its special tokens. Never renders a chat template.
+
+use crate::api_error::ApiError;
+use crate::detokenize::DecodeTokens;
+use crate::error::EngineError;
+use crate::model_config::{ModelConfig, read_json};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+use tokenizers::Tokenizer;
+
+/// Text to tokens and back, and the tokens that end an answer.
+pub(crate) struct ModelTokenizer {
+    tokenizer: Tokenizer,
+    /// Tokens that end an answer; their text is never given out.
+    pub end_tokens: BTreeSet<u32>,
+    /// Ids below this exist; the model's embedding may have more rows, which mean nothing.
+    pub vocabulary: usize,
+    /// The text of the beginning-of-sequence token, for templates.
+    pub bos_token: Option<String>,
+    /// The text of the end-of-sequence token, for templates.
+    pub eos_token: Option<String>,
+}
+
+impl ModelTokenizer {
+    /// Reads `tokenizer.json` and the special tokens of `tokenizer_config.json`.
+    ///
+    /// # Errors
+    /// A file that is missing or wrong, or a vocabulary that is larger than the model's embedding.
+    pub fn load(folder: &Path, config: &ModelConfig) -> Result<Self, EngineError> {
+        let file = folder.join("tokenizer.json");
+        if !file.exists() {
+            return Err(EngineError::model(
+                &file,
+                "the file is missing",
+                "download it; sentencepiece's tokenizer.model alone is not supported",
+            ));
+        }
+        let tokenizer = Tokenizer::from_file(&file).map_err(|error| {
+            EngineError::model(
+                &file,
+                format!("it is not a tokenizer ({error})"),
+                "download it again",
+            )
+        })?;
+        let vocabulary = tokenizer
+            .get_vocab(true)
+            .into_values()
+            .max()
+            .map_or(0, |id| id as usize + 1);
+        let rows = config.llama.vocab_size;
+        if vocabulary > rows {
+            return Err(EngineError::model(
+                &file,
+                format!(
+                    "its vocabulary has {vocabulary} tokens, the model's embedding {rows} (vocab_size in config.json)"
+                ),
+                "use the tokenizer that belongs to the model",
+            ));
+        }
+        if vocabulary == 0 {
+            return Err(EngineError::model(
+                &file,
+                "its vocabulary is empty",
+                "use the tokenizer that belongs to the model",
+            ));
+        }
+        let settings = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
+        let (bos_token, eos_token) = (
+            special_token(&settings["bos_token"]),
+            special_token(&settings["eos_token"]),
+        );
+        let mut end_tokens = config.end_tokens.clone();
+        end_tokens.extend(
+            eos_token
+                .as_deref()
+                .and_then(|token| tokenizer.token_to_id(token)),
+        );
+        if let Some(id) = end_tokens.iter().find(|id| **id as usize >= rows) {
+            return Err(EngineError::model(
+                &config.file,
+                format!("eos_token_id {id} is outside the vocabulary of {rows}"),
+                "correct it",
+            ));
+        }
+        Ok(Self {
+            tokenizer,
+            end_tokens,
+            vocabulary,
+            bos_token,
+            eos_token,
+        })
+    }
+
+    /// The tokens of `text`; a rendered chat template already contains its special tokens, a plain prompt gets them added.
+    ///
+    /// # Errors
+    /// When the tokenizer refuses the text.
+    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, ApiError> {
+        let encoding = self.tokenizer.encode_fast(text, add_special_tokens);
+        let encoding = encoding
+            .map_err(|error| ApiError::invalid(format!("the text cannot be tokenised: {error}")))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+}
+
+impl DecodeTokens for ModelTokenizer {
+    fn decode(&self, tokens: &[u32]) -> Result<String, ApiError> {
+        self.tokenizer
+            .decode(tokens, true)
+            .map_err(|error| ApiError::internal(format!("tokens cannot be decoded: {error}")))
+    }
+}
+
+/// A special token is a string or an object with `content`.
+fn special_token(value: &Value) -> Option<String> {
+    value
+        .as_str()
+        .or_else(|| value["content"].as_str())
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detokenize::Detokenizer;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+    use serde_json::json;
+
+    fn demo() -> ModelTokenizer {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat");
+        let config = ModelConfig::read(&folder).expect("the demo model has a configuration");
+        ModelTokenizer::load(&folder, &config).expect("the demo model has a tokenizer")
+    }
+
+    /// A sentencepiece-like tokenizer: two words, and a token for each byte.
+    fn byte_fallback() -> ModelTokenizer {
+        let mut vocabulary = serde_json::Map::new();
+        for byte in 0..256 {
+            vocabulary.insert(format!("<0x{byte:02X}>"), json!(byte));
+        }
+        vocabulary.insert("▁hello".to_owned(), json!(256));
+        vocabulary.insert("▁".to_owned(), json!(257));
+        let decoders = json!([
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+        ]);
+        let json = json!({
+            "version": "1.0", "added_tokens": [], "truncation": null, "padding": null, "pre_tokenizer": null, "post_processor": null,
+            "normalizer": {"type": "Sequence", "normalizers": [
+                {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+            "decoder": {"type": "Sequence", "decoders": decoders},
+            "model": {"type": "BPE", "vocab": vocabulary, "merges": [], "byte_fallback": true, "unk_token": null,
+                "dropout": null, "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false, "ignore_merges": true}
+        });
+        let tokenizer =
+            Tokenizer::from_bytes(json.to_string()).expect("the tokenizer is well formed");
+        ModelTokenizer {
+            tokenizer,
+            end_tokens: BTreeSet::new(),
+            vocabulary: 258,
+            bos_token: None,
+            eos_token: None,
+        }
+    }
+
+    fn pieces(tokenizer: &ModelTokenizer, tokens: &[u32]) -> String {
+        let mut detokenizer = Detokenizer::new();
+        let mut text: String = tokens
+            .iter()
+            .map(|token| detokenizer.push(tokenizer, *token).expect("decodes"))
+            .collect();
+        text += &detokenizer.finish(tokenizer).expect("decodes");
+        text
+    }
+
+    #[test]
+    fn every_text_survives_encoding_and_piecewise_decoding() {
+        for tokenizer in [demo(), byte_fallback()] {
+            for text in [
+                "hello",
+                "What is a lease?",
+                "naïve café",
+                "日本語のテキスト",
+                "👩‍👩‍👧 family 😀",
+                "tabs\tand\nlines",
+                "\u{0}\u{7f}",
+            ] {
+                let tokens = tokenizer.encode(text, false).expect("encodes");
+                assert_eq!(pieces(&tokenizer, &tokens), text);
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_of_random_tokens_are_the_whole_decode() {
+        let tokenizer = demo();
+        let mut random = StdRng::seed_from_u64(9);
+        for _ in 0..200 {
+            let tokens: Vec<u32> = (0..60)
+                .map(|_| random.random_range(0..tokenizer.vocabulary as u32))
+                .collect();
+            assert_eq!(
+                pieces(&tokenizer, &tokens),
+                tokenizer.decode(&tokens).expect("decodes")
+            );
+        }
+    }
+
+    #[test]
+    fn special_tokens_are_read_in_both_forms_and_never_shown() {
+        assert_eq!(special_token(&json!("</s>")), Some("</s>".to_owned()));
+        assert_eq!(
+            special_token(&json!({"content": "</s>"})),
+            Some("</s>".to_owned())
+        );
+        assert_eq!(special_token(&Value::Null), None);
+        let tokenizer = demo();
+        let tokens = tokenizer
+            .encode("<|im_start|>a<|im_end|>", false)
+            .expect("encodes");
+        assert_eq!(tokens.len(), 3);
+        assert_eq!(tokenizer.decode(&tokens).expect("decodes"), "a");
+    }
+}

@@ -1,0 +1,461 @@
+//! A real engine with a demo model on a Unix socket: answers, streams, limits, cancellation. Owns no helper; see `support`.
+
+mod support;
+
+use candle_engine::{Listen, serve};
+use hyper::StatusCode;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use support::{CONTEXT_TOKENS, Engine, MODEL, demo_model, options};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const CHAT: &str = "/v1/chat/completions";
+const QUESTION: &str = "Where is Swagger UI?";
+const ANSWER: &str =
+    "Swagger UI is at /llm/docs, and the OpenAPI document is at /llm/openapi.json.";
+
+fn ask(more: &Value) -> Value {
+    let mut body = json!({"model": MODEL, "messages": [{"role": "user", "content": QUESTION}]});
+    for (name, value) in more.as_object().expect("an object") {
+        body[name] = value.clone();
+    }
+    body
+}
+
+/// A request that goes on to the end of the context: the tokens that end an answer are banned.
+fn endless(more: &Value) -> Value {
+    let mut body = ask(&json!({"temperature": 2.0, "logit_bias": {"0": -100, "2": -100}}));
+    for (name, value) in more.as_object().expect("an object") {
+        body[name] = value.clone();
+    }
+    body
+}
+
+fn text(answer: &Value) -> &str {
+    answer["choices"][0]["message"]["content"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no text in {answer}"))
+}
+
+fn joined(chunks: &[Value]) -> String {
+    chunks
+        .iter()
+        .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_chat_is_answered_in_the_shape_of_openai() {
+    let engine = Engine::start(1).await;
+    let (status, answer) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
+    assert_eq!((status, text(&answer)), (StatusCode::OK, ANSWER));
+    assert_eq!(answer["object"], "chat.completion");
+    assert_eq!(answer["model"], MODEL);
+    assert!(
+        answer["id"]
+            .as_str()
+            .is_some_and(|id| id.starts_with("chatcmpl-"))
+    );
+    assert!(
+        answer["created"]
+            .as_u64()
+            .is_some_and(|seconds| seconds > 1_700_000_000)
+    );
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    assert_eq!(answer["choices"][0]["message"]["role"], "assistant");
+    let usage = |name: &str| answer["usage"][name].as_u64().expect("a count");
+    assert_eq!(
+        usage("total_tokens"),
+        usage("prompt_tokens") + usage("completion_tokens")
+    );
+    assert!(usage("prompt_tokens") > 5 && usage("completion_tokens") > 5);
+    engine.stop().await.expect("a clean end");
+}
+
+#[tokio::test]
+async fn a_stream_is_the_plain_answer_in_pieces() {
+    let engine = Engine::start(2).await;
+    for more in [
+        json!({"temperature": 0}),
+        json!({"temperature": 1.5, "seed": 7, "max_tokens": 60}),
+    ] {
+        let (_, plain) = engine.post(CHAT, &ask(&more)).await;
+        let mut body = ask(&more);
+        body["stream"] = json!(true);
+        body["stream_options"] = json!({"include_usage": true});
+        let chunks = engine.stream(CHAT, &body).await.collect().await;
+        assert_eq!(joined(&chunks), text(&plain));
+        assert!(
+            chunks
+                .iter()
+                .all(|chunk| chunk["object"] == "chat.completion.chunk"
+                    && chunk["id"] == chunks[0]["id"])
+        );
+        assert_eq!(
+            chunks[0]["choices"][0]["delta"],
+            json!({"role": "assistant", "content": ""})
+        );
+        let [.., last, usage] = chunks.as_slice() else {
+            panic!("too few chunks")
+        };
+        assert_eq!(
+            last["choices"][0]["finish_reason"],
+            plain["choices"][0]["finish_reason"]
+        );
+        assert_eq!(usage["choices"], json!([]));
+        assert_eq!(usage["usage"], plain["usage"]);
+        assert!(chunks.len() > 8, "the text comes in pieces");
+    }
+}
+
+#[tokio::test]
+async fn without_include_usage_no_chunk_has_usage() {
+    let engine = Engine::start(1).await;
+    let chunks = engine
+        .stream(CHAT, &ask(&json!({"stream": true, "temperature": 0})))
+        .await
+        .collect()
+        .await;
+    assert!(chunks.iter().all(|chunk| {
+        chunk.get("usage").is_none()
+            && chunk["choices"]
+                .as_array()
+                .is_some_and(|all| all.len() == 1)
+    }));
+}
+
+#[tokio::test]
+async fn the_same_seed_gives_the_same_answer_and_another_seed_another() {
+    let engine = Engine::start(2).await;
+    let mut answers = Vec::new();
+    for seed in [1, 1, 2] {
+        let (_, answer) = engine
+            .post(CHAT, &endless(&json!({"seed": seed, "max_tokens": 40})))
+            .await;
+        answers.push(text(&answer).to_owned());
+    }
+    assert_eq!(answers[0], answers[1]);
+    assert_ne!(answers[0], answers[2]);
+}
+
+#[tokio::test]
+async fn a_stop_string_ends_the_answer_and_is_left_out() {
+    let engine = Engine::start(1).await;
+    for stop in [json!(", and the"), json!(["never said", ", and"])] {
+        let (_, answer) = engine
+            .post(CHAT, &ask(&json!({"temperature": 0, "stop": stop})))
+            .await;
+        assert_eq!(text(&answer), "Swagger UI is at /llm/docs");
+        assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    }
+}
+
+#[tokio::test]
+async fn max_tokens_ends_the_answer_with_length() {
+    let engine = Engine::start(1).await;
+    for name in ["max_tokens", "max_completion_tokens"] {
+        let (_, answer) = engine
+            .post(CHAT, &ask(&json!({"temperature": 0, name: 3})))
+            .await;
+        assert_eq!(answer["choices"][0]["finish_reason"], "length");
+        assert_eq!(answer["usage"]["completion_tokens"], 3);
+        assert!(ANSWER.starts_with(text(&answer)) && !text(&answer).is_empty());
+    }
+}
+
+#[tokio::test]
+async fn the_answer_never_leaves_the_context() {
+    let engine = Engine::start(1).await;
+    let (_, answer) = engine
+        .post(CHAT, &endless(&json!({"max_tokens": 1_000_000})))
+        .await;
+    assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    assert_eq!(answer["usage"]["total_tokens"], CONTEXT_TOKENS);
+    let long = json!({"messages": [{"role": "user", "content": "word ".repeat(CONTEXT_TOKENS)}]});
+    let (status, error) = engine.post(CHAT, &long).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(error["error"]["code"], "context_length_exceeded");
+    assert!(
+        error["error"]["message"]
+            .as_str()
+            .is_some_and(|message| message.contains("256")),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn several_choices_and_prompts_are_answered_in_order() {
+    let engine = Engine::start(1).await;
+    let (_, answer) = engine
+        .post(
+            CHAT,
+            &endless(&json!({"n": 3, "seed": 5, "max_tokens": 12})),
+        )
+        .await;
+    let texts: Vec<&str> = answer["choices"]
+        .as_array()
+        .expect("choices")
+        .iter()
+        .filter_map(|choice| choice["message"]["content"].as_str())
+        .collect();
+    assert_eq!(texts.len(), 3);
+    assert_ne!(texts[0], texts[1]);
+    assert_eq!(answer["usage"]["completion_tokens"], 36);
+    let (_, answer) =
+        engine.post("/v1/completions", &json!({"prompt": ["Keep-hot is", "A lease is"], "max_tokens": 4, "temperature": 0, "logit_bias": {"0": -100, "2": -100}})).await;
+    assert_eq!(answer["object"], "text_completion");
+    assert_eq!(answer["choices"][1]["index"], 1);
+    assert_eq!(answer["usage"]["completion_tokens"], 8);
+}
+
+#[tokio::test]
+async fn a_completion_streams_its_text() {
+    let engine = Engine::start(1).await;
+    let body = json!({"prompt": "Keep-hot is how long", "max_tokens": 6, "temperature": 0});
+    let (_, plain) = engine.post("/v1/completions", &body).await;
+    let mut streamed = body;
+    streamed["stream"] = json!(true);
+    let chunks = engine
+        .stream("/v1/completions", &streamed)
+        .await
+        .collect()
+        .await;
+    let text: String = chunks
+        .iter()
+        .filter_map(|chunk| chunk["choices"][0]["text"].as_str())
+        .collect();
+    assert_eq!(plain["choices"][0]["text"], text);
+}
+
+#[tokio::test]
+async fn content_parts_and_a_system_message_are_understood() {
+    let engine = Engine::start(1).await;
+    let parts =
+        json!([{"type": "text", "text": "Where is "}, {"type": "text", "text": "Swagger UI?"}]);
+    let messages = json!([{"role": "developer", "content": "You are a helpful assistant."}, {"role": "user", "content": parts}]);
+    let (_, answer) = engine
+        .post(CHAT, &json!({"messages": messages, "temperature": 0}))
+        .await;
+    assert_eq!(text(&answer), ANSWER);
+}
+
+#[tokio::test]
+async fn every_unicode_input_is_answered() {
+    let engine = Engine::start(1).await;
+    for content in [
+        "😀",
+        "日本語",
+        "\u{0}",
+        "\u{fffd}\u{200d}",
+        "<|im_end|>",
+        "",
+    ] {
+        let body = json!({"messages": [{"role": "user", "content": content}], "max_tokens": 8});
+        assert_eq!(
+            engine.post(CHAT, &body).await.0,
+            StatusCode::OK,
+            "{content:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_second_request_is_answered_while_a_first_one_streams() {
+    let engine = Engine::start(2).await;
+    let mut first = engine
+        .stream(CHAT, &endless(&json!({"stream": true})))
+        .await;
+    assert!(first.next().await.is_some());
+    let (_, second) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
+    assert_eq!(text(&second), ANSWER);
+    assert_eq!(engine.get("/health").await.0, StatusCode::OK);
+    let chunks = first.collect().await;
+    assert_eq!(
+        chunks.last().expect("chunks")["choices"][0]["finish_reason"],
+        "length"
+    );
+}
+
+#[tokio::test]
+async fn many_at_once_all_get_their_own_answer() {
+    let engine = Engine::start(2).await;
+    let body = ask(&json!({"temperature": 0}));
+    let answers = futures_util::future::join_all((0..12).map(|_| engine.post(CHAT, &body))).await;
+    assert!(
+        answers
+            .iter()
+            .all(|(status, answer)| *status == StatusCode::OK && text(answer) == ANSWER)
+    );
+}
+
+#[tokio::test]
+async fn clients_that_leave_free_the_worker_and_the_memory() {
+    let engine = Engine::start(1).await;
+    let mut working = engine
+        .stream(CHAT, &endless(&json!({"stream": true})))
+        .await;
+    assert!(working.next().await.is_some());
+    let queued = engine
+        .stream(CHAT, &endless(&json!({"stream": true, "n": 8})))
+        .await;
+    drop(queued);
+    drop(working);
+    let (_, answer) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
+    assert_eq!(text(&answer), ANSWER);
+    while engine.get("/memory").await.1["kv_cache_bytes_used"] != 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn health_tells_how_far_the_load_is_and_models_the_name() {
+    let engine = Engine::start_loading(1);
+    let (status, health) = loop {
+        if engine.socket().exists() {
+            break engine.get("/health").await;
+        }
+        tokio::task::yield_now().await;
+    };
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        assert_eq!(health["status"], "loading");
+        assert!(
+            health["stage"].is_string() && health["percent"].is_u64(),
+            "{health}"
+        );
+    }
+    while engine.get("/health").await.0 != StatusCode::OK {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(engine.get("/health").await.1, json!({"status": "ready"}));
+    let (_, models) = engine.get("/v1/models").await;
+    assert_eq!(
+        (models["object"].as_str(), models["data"][0]["id"].as_str()),
+        (Some("list"), Some(MODEL))
+    );
+}
+
+#[tokio::test]
+async fn memory_is_reported_in_bytes() {
+    let engine = Engine::start(2).await;
+    let (_, memory) = engine.get("/memory").await;
+    let config: Value = serde_json::from_slice(
+        &std::fs::read(demo_model("tiny-chat").join("config.json")).expect("a file"),
+    )
+    .expect("JSON");
+    let number = |name: &str| config[name].as_u64().expect("a number");
+    let per_token = 2
+        * number("num_hidden_layers")
+        * number("num_key_value_heads")
+        * (number("hidden_size") / number("num_attention_heads"))
+        * 4;
+    assert_eq!(
+        memory["kv_cache_bytes_max"],
+        per_token * CONTEXT_TOKENS as u64 * 2
+    );
+    assert_eq!(memory["kv_cache_bytes_used"], 0);
+    let file = std::fs::metadata(demo_model("tiny-chat").join("model.safetensors"))
+        .expect("a file")
+        .len();
+    let weights = memory["weights_bytes"].as_u64().expect("a number");
+    assert!(
+        weights < file && weights + 100_000 > file,
+        "{weights} of {file}"
+    );
+    if cfg!(target_os = "linux") {
+        assert!(
+            memory["resident_bytes"]
+                .as_u64()
+                .is_some_and(|bytes| bytes > weights),
+            "{memory}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_end_waits_for_the_answer_in_flight() {
+    let mut engine = Engine::start(1).await;
+    let mut stream = engine
+        .stream(CHAT, &endless(&json!({"stream": true})))
+        .await;
+    assert!(stream.next().await.is_some());
+    engine.begin_stop();
+    let chunks = stream.collect().await;
+    assert_eq!(
+        chunks.last().expect("chunks")["choices"][0]["finish_reason"],
+        "length"
+    );
+    let socket = engine.socket();
+    engine.stop().await.expect("a clean end");
+    assert!(!socket.exists(), "the socket file is gone");
+}
+
+#[tokio::test]
+async fn a_socket_that_a_dead_engine_left_is_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("socket");
+    drop(tokio::net::UnixListener::bind(&path).expect("a socket"));
+    assert!(path.exists());
+    let served = serve(
+        options(&demo_model("tiny-chat"), Listen::Unix(path)),
+        std::future::ready(()),
+    )
+    .await;
+    assert!(served.is_ok(), "{served:?}");
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_a_clear_error() {
+    let taken = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a port");
+    let address = taken.local_addr().expect("an address");
+    let error = serve(
+        options(&demo_model("tiny-chat"), Listen::Tcp(address)),
+        std::future::ready(()),
+    )
+    .await
+    .expect_err("the port is taken");
+    assert!(
+        error
+            .to_string()
+            .starts_with(&format!("cannot listen on {address}")),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn it_serves_over_tcp_too() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address: SocketAddr = free.local_addr().expect("an address");
+    drop(free);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let client = async {
+        let mut stream = loop {
+            match tokio::net::TcpStream::connect(address).await {
+                Ok(stream) => break stream,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        stream
+            .write_all(b"GET /v1/models HTTP/1.1\r\nhost: engine\r\nconnection: close\r\n\r\n")
+            .await
+            .expect("a request");
+        let mut response = String::new();
+        stream
+            .read_to_string(&mut response)
+            .await
+            .expect("a response");
+        drop(stop);
+        response
+    };
+    let server = serve(
+        options(&demo_model("tiny-chat"), Listen::Tcp(address)),
+        async { drop(stopped.await) },
+    );
+    let (served, response) = tokio::join!(server, client);
+    served.expect("a clean end");
+    assert!(
+        response.starts_with("HTTP/1.1 200") && response.contains(MODEL),
+        "{response}"
+    );
+}

@@ -1,0 +1,212 @@
+//! Owns a running engine for the tests and a small HTTP client on its socket. Never checks anything itself.
+#![allow(dead_code, reason = "every test binary uses another part")]
+
+use bytes::Bytes;
+use candle_engine::{DeviceChoice, EngineError, EngineOptions, Listen, serve};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+pub const MODEL: &str = "test-model";
+pub const CONTEXT_TOKENS: usize = 256;
+
+/// The folder of a demo model.
+pub fn demo_model(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../demo/models")
+        .join(name)
+}
+
+pub fn options(model_dir: &Path, listen: Listen) -> EngineOptions {
+    EngineOptions {
+        model_dir: model_dir.to_owned(),
+        model_name: MODEL.to_owned(),
+        listen,
+        context_tokens: CONTEXT_TOKENS,
+        concurrency: 2,
+        device: DeviceChoice::Cpu,
+        threads: None,
+    }
+}
+
+/// An engine in this process, on a Unix socket of its own.
+pub struct Engine {
+    folder: TempDir,
+    stop: Option<oneshot::Sender<()>>,
+    served: JoinHandle<Result<(), EngineError>>,
+}
+
+impl Engine {
+    /// Starts an engine and waits until it is ready.
+    pub async fn start(concurrency: usize) -> Self {
+        Self::start_loading(concurrency).until_ready().await
+    }
+
+    /// Starts an engine with options of its own; `folder` holds its socket, named `socket`.
+    pub async fn start_with(options: EngineOptions, folder: TempDir) -> Self {
+        Self::spawn(options, folder).until_ready().await
+    }
+
+    async fn until_ready(self) -> Self {
+        let engine = self;
+        while engine.connect().await.is_none() || engine.get("/health").await.0 != StatusCode::OK {
+            tokio::task::yield_now().await;
+        }
+        engine
+    }
+
+    pub fn start_loading(concurrency: usize) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = EngineOptions {
+            concurrency,
+            ..options(
+                &demo_model("tiny-chat"),
+                Listen::Unix(folder.path().join("socket")),
+            )
+        };
+        Self::spawn(options, folder)
+    }
+
+    fn spawn(options: EngineOptions, folder: TempDir) -> Self {
+        let (stop, stopped) = oneshot::channel::<()>();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the test owns the engine and awaits it in `stop`"
+        )]
+        let served = tokio::spawn(serve(options, async { drop(stopped.await) }));
+        Self {
+            folder,
+            stop: Some(stop),
+            served,
+        }
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    async fn connect(&self) -> Option<UnixStream> {
+        UnixStream::connect(self.socket()).await.ok()
+    }
+
+    /// Asks for the engine's end and waits for it.
+    pub async fn stop(mut self) -> Result<(), EngineError> {
+        drop(self.stop.take());
+        self.served.await.expect("serve does not panic")
+    }
+
+    /// Asks for the engine's end without waiting.
+    pub fn begin_stop(&mut self) {
+        drop(self.stop.take());
+    }
+
+    pub async fn get(&self, path: &str) -> (StatusCode, Value) {
+        whole(
+            self.send(Request::get(path).body(Full::default()).expect("a request"))
+                .await,
+        )
+        .await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> (StatusCode, Value) {
+        self.post_bytes(path, body.to_string()).await
+    }
+
+    pub async fn post_bytes(&self, path: &str, body: impl Into<Bytes>) -> (StatusCode, Value) {
+        whole(self.open(path, body).await).await
+    }
+
+    /// Posts and reads the events of the stream one by one.
+    pub async fn stream(&self, path: &str, body: &Value) -> Events {
+        let response = self.open(path, body.to_string()).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Events {
+            body: response.into_body(),
+            text: String::new(),
+        }
+    }
+
+    async fn open(&self, path: &str, body: impl Into<Bytes>) -> Response<Incoming> {
+        let request = Request::post(path).header("content-type", "application/json");
+        self.send(request.body(Full::new(body.into())).expect("a request"))
+            .await
+    }
+
+    async fn send(&self, mut request: Request<Full<Bytes>>) -> Response<Incoming> {
+        request
+            .headers_mut()
+            .insert("host", "engine".parse().expect("a header"));
+        let stream = self.connect().await.expect("the engine listens");
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .expect("a connection");
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the connection ends with its last response"
+        )]
+        tokio::spawn(connection);
+        sender.send_request(request).await.expect("a response")
+    }
+}
+
+async fn whole(response: Response<Incoming>) -> (StatusCode, Value) {
+    let status = response.status();
+    let body = response
+        .into_body()
+        .collect()
+        .await
+        .expect("a body")
+        .to_bytes();
+    (
+        status,
+        serde_json::from_slice(&body)
+            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&body).into_owned())),
+    )
+}
+
+/// The events of one stream. Dropping it is a client that goes away.
+pub struct Events {
+    body: Incoming,
+    text: String,
+}
+
+impl Events {
+    /// The data of the next event; `None` at the end.
+    pub async fn next(&mut self) -> Option<String> {
+        loop {
+            if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let (event, rest) = (event.to_owned(), rest.to_owned());
+                self.text = rest;
+                if let Some(data) = event.strip_prefix("data: ") {
+                    return Some(data.to_owned());
+                }
+                continue;
+            }
+            let frame = self.body.frame().await?.expect("a frame");
+            self.text += std::str::from_utf8(frame.data_ref().expect("data"))
+                .expect("every frame is whole UTF-8");
+        }
+    }
+
+    /// All chunks; the end must be `[DONE]`.
+    pub async fn collect(mut self) -> Vec<Value> {
+        let mut chunks = Vec::new();
+        while let Some(data) = self.next().await {
+            if data == "[DONE]" {
+                assert_eq!(self.next().await, None, "nothing comes after [DONE]");
+                return chunks;
+            }
+            chunks.push(serde_json::from_str(&data).expect("a chunk is JSON"));
+        }
+        panic!("the stream ended without [DONE]: {chunks:?}");
+    }
+}

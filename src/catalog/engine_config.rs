@@ -1,0 +1,292 @@
+//! From `engine_config` to a recipe: which engine, with what. Paths become absolute here, counted
+//! from the current directory; nothing is opened.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::{Config, Provider, reading};
+
+use super::CatalogError;
+use super::entry::Notes;
+use super::limits::{self, CONTEXT_MAX};
+use super::model_file::{ComputeDevice, EngineConfig, EngineKwargs, Form};
+use super::recipe::{CandleRecipe, CommandRecipe, Recipe};
+
+/// Sequences the embedded engine computes together, unless the file says otherwise.
+const CANDLE_CONCURRENCY: u32 = 4;
+const CANDLE_CONCURRENCY_MAX: u32 = 1024;
+/// Less holds no useful prompt and answer; the engine refuses it.
+const CANDLE_CONTEXT_MIN: u32 = 16;
+const THREADS_MAX: u32 = 1024;
+const READY_PATH: &str = "/health";
+
+const CANDLE: &str = "CandleEngine";
+const COMMAND: &str = "CommandEngine";
+
+pub(super) fn recipe(
+    engine: &EngineConfig,
+    reference_engine: Option<&str>,
+    devices: u32,
+    config: &Config,
+    notes: &mut Notes,
+) -> Result<Recipe, CatalogError> {
+    for name in engine.env.keys() {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(notes.refuse(
+                "engine_config.env",
+                format!("`{name}` is no name of an environment variable"),
+            ));
+        }
+    }
+    match engine.engine.as_deref().or(reference_engine) {
+        Some(CANDLE) => candle(engine, devices, config, notes).map(Recipe::Candle),
+        Some(COMMAND) => command(engine, notes).map(Recipe::Command),
+        Some(other) => Err(notes.refuse("engine_config.type", not_run(other))),
+        None => Err(notes.refuse(
+            "engine_config.type",
+            format!("is missing; {}", what_is_run()),
+        )),
+    }
+}
+
+fn what_is_run() -> String {
+    format!(
+        "this version runs {CANDLE} (embedded) and {COMMAND}, which starts any program that speaks the OpenAI API, vLLM or llama-server for example, by engine_config.command"
+    )
+}
+
+fn not_run(engine: &str) -> String {
+    let hint = reading::nearest(engine, [CANDLE, COMMAND].into_iter())
+        .map(|near| format!("; did you mean `{near}`?"))
+        .unwrap_or_default();
+    format!("`{engine}` is not run; {}{hint}", what_is_run())
+}
+
+/// When a document's keys are not ours: whether that is because the whole document is for another
+/// engine or of an older form, as the key to blame and the reason.
+pub(super) fn foreign_form(form: &Form) -> Option<(&'static str, String)> {
+    if form.model_config.is_some() {
+        let reason = "this is the form of RayLLM 0.1 and older; write the model as engine_config, as docs/models.md shows";
+        return Some(("model_config", reason.to_owned()));
+    }
+    match form.engine_config.engine.as_deref() {
+        None | Some(CANDLE | COMMAND) => None,
+        Some(other) => Some(("engine_config.type", not_run(other))),
+    }
+}
+
+fn context(engine: &EngineConfig, least: u32, notes: &Notes) -> Result<Option<u32>, CatalogError> {
+    let bounded = |value| match limits::count(value, CONTEXT_MAX) {
+        Ok(tokens) if tokens >= least => Ok(tokens),
+        _ => Err(format!("allowed: {least} to {CONTEXT_MAX}")),
+    };
+    engine
+        .max_total_tokens
+        .map(|value| notes.check("engine_config.max_total_tokens", value, bounded))
+        .transpose()
+}
+
+fn candle(
+    engine: &EngineConfig,
+    devices: u32,
+    config: &Config,
+    notes: &mut Notes,
+) -> Result<CandleRecipe, CatalogError> {
+    let foreign = [
+        ("command", engine.command.is_some()),
+        ("listen", engine.listen.is_some()),
+        ("ready_path", engine.ready_path.is_some()),
+        ("served_model_name", engine.served_model_name.is_some()),
+        ("working_dir", engine.working_dir.is_some()),
+    ];
+    if let Some((key, _)) = foreign.iter().find(|(_, given)| *given) {
+        return Err(notes.refuse(
+            &format!("engine_config.{key}"),
+            format!("is read with type: {COMMAND} only; remove it, or change the type"),
+        ));
+    }
+    let Some(path) = engine
+        .model_path
+        .as_deref()
+        .or(engine.hf_model_id.as_deref())
+    else {
+        return Err(notes.refuse(
+            "engine_config.model_path",
+            "is missing; name the local folder with config.json, tokenizer.json and model.safetensors",
+        ));
+    };
+    let model_path = absolute("engine_config.model_path", path, notes)?;
+    warn_of_paths(engine, &model_path, notes);
+    let EngineKwargs {
+        concurrency,
+        threads,
+        device,
+    } = engine.engine_kwargs;
+    let concurrency = concurrency
+        .map(|value| {
+            let bounded = |value| limits::count(value, CANDLE_CONCURRENCY_MAX);
+            notes.check("engine_config.engine_kwargs.concurrency", value, bounded)
+        })
+        .transpose()?;
+    let threads = threads
+        .map(|value| {
+            let bounded = |value| limits::count(value, THREADS_MAX);
+            notes.check("engine_config.engine_kwargs.threads", value, bounded)
+        })
+        .transpose()?;
+    let device = device.unwrap_or_default();
+    check_device(device, devices, config, notes)?;
+    Ok(CandleRecipe {
+        model_path,
+        context: context(engine, CANDLE_CONTEXT_MIN, notes)?,
+        concurrency: concurrency.unwrap_or(CANDLE_CONCURRENCY),
+        threads,
+        device,
+        env: engine.env.clone(),
+    })
+}
+
+/// A device that this binary, or this pool, cannot give is refused before anything is loaded.
+fn check_device(
+    device: ComputeDevice,
+    devices: u32,
+    config: &Config,
+    notes: &mut Notes,
+) -> Result<(), CatalogError> {
+    let field = "engine_config.engine_kwargs.device";
+    let built = match device {
+        ComputeDevice::Cpu => true,
+        ComputeDevice::Cuda => cfg!(feature = "cuda"),
+        ComputeDevice::Metal => cfg!(feature = "metal"),
+    };
+    let name = device.as_str();
+    if !built {
+        return Err(notes.refuse(
+            field,
+            format!("{name} is not in this binary; build it with `cargo build --release --features {name}`, or write cpu"),
+        ));
+    }
+    if device == ComputeDevice::Cuda && config.inventory.provider == Provider::Host {
+        return Err(notes.refuse(
+            field,
+            "cuda needs GPUs, and inventory.provider is host; write cpu, or another provider",
+        ));
+    }
+    if device != ComputeDevice::Cpu && devices > 1 {
+        return Err(notes.refuse(
+            field,
+            format!("{CANDLE} computes on one GPU, and a replica of this model takes {devices}; set pool_config.gpus_per_replica to 1"),
+        ));
+    }
+    if device == ComputeDevice::Cpu && config.inventory.provider == Provider::Nvml {
+        notes.warn(
+            field,
+            "is cpu, and inventory.provider is nvml: the model reserves GPU memory that it does not use",
+        );
+    }
+    Ok(())
+}
+
+fn command(engine: &EngineConfig, notes: &mut Notes) -> Result<CommandRecipe, CatalogError> {
+    if engine.engine_kwargs != EngineKwargs::default() {
+        return Err(notes.refuse(
+            "engine_config.engine_kwargs",
+            format!("is read with type: {CANDLE} only; write the engine's arguments into engine_config.command"),
+        ));
+    }
+    let command = engine.command.clone().unwrap_or_default();
+    if command
+        .first()
+        .is_none_or(|program| program.trim().is_empty())
+    {
+        return Err(notes.refuse(
+            "engine_config.command",
+            "is missing or has no program; write a list such as [llama-server, --model, \"{{ model_path }}\", --port, \"{{ port }}\"]",
+        ));
+    }
+    let ready_path = engine
+        .ready_path
+        .clone()
+        .unwrap_or_else(|| READY_PATH.to_owned());
+    if !ready_path.starts_with('/')
+        || ready_path.contains(|letter: char| !letter.is_ascii_graphic())
+    {
+        return Err(notes.refuse(
+            "engine_config.ready_path",
+            format!("`{ready_path}` is no path; write one like {READY_PATH}"),
+        ));
+    }
+    if engine
+        .served_model_name
+        .as_deref()
+        .is_some_and(|name| name.trim().is_empty())
+    {
+        return Err(notes.refuse(
+            "engine_config.served_model_name",
+            "is empty; name it or remove it",
+        ));
+    }
+    let working_dir = engine
+        .working_dir
+        .as_deref()
+        .map(|path| absolute("engine_config.working_dir", path, notes))
+        .transpose()?;
+    let recipe = CommandRecipe {
+        command,
+        listen: engine.listen.unwrap_or_default(),
+        ready_path,
+        env: engine.env.clone(),
+        served_model_name: engine.served_model_name.clone(),
+        working_dir,
+        model_path: command_model(engine, notes)?,
+        context: context(engine, 1, notes)?,
+    };
+    recipe
+        .check()
+        .map_err(|error| notes.refuse(&error.key.clone(), error.explain()))?;
+    Ok(recipe)
+}
+
+/// A local path made absolute, so that it holds in any working directory, or a name on Hugging
+/// Face as it stands.
+fn command_model(engine: &EngineConfig, notes: &mut Notes) -> Result<Option<String>, CatalogError> {
+    if let Some(path) = &engine.model_path {
+        let path = absolute("engine_config.model_path", path, notes)?;
+        warn_of_paths(engine, &path, notes);
+        return Ok(Some(path.display().to_string()));
+    }
+    match &engine.hf_model_id {
+        Some(id) if Path::new(id).is_dir() => {
+            let path = absolute("engine_config.hf_model_id", id, notes)?;
+            Ok(Some(path.display().to_string()))
+        }
+        other => Ok(other.clone()),
+    }
+}
+
+fn warn_of_paths(engine: &EngineConfig, path: &Path, notes: &mut Notes) {
+    if engine.model_path.is_some() && engine.hf_model_id.is_some() {
+        notes.warn(
+            "engine_config.hf_model_id",
+            "has no effect: engine_config.model_path is used",
+        );
+    }
+    if !path.exists() {
+        let key = if engine.model_path.is_some() {
+            "model_path"
+        } else {
+            "hf_model_id"
+        };
+        notes.warn(
+            &format!("engine_config.{key}"),
+            format!(
+                "there is no {}; loads will fail until it is there",
+                path.display()
+            ),
+        );
+    }
+}
+
+fn absolute(field: &str, path: &str, notes: &Notes) -> Result<PathBuf, CatalogError> {
+    std::path::absolute(path)
+        .map_err(|error| notes.refuse(field, format!("`{path}` is no usable path: {error}")))
+}

@@ -1,0 +1,326 @@
+//! One model of the catalogue: a document, read and checked against the reference and the
+//! configuration. Every mistake is refused with the key that holds it; whatever has no effect is
+//! a warning. How the engine is started is made in `engine_config`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::config::validate::QUEUE_LIMIT_MAX;
+use crate::config::{Config, Length, MaxTurn, reading};
+use crate::pool::{Bytes, Priority, Span};
+
+use super::limits::{self, SEATS_MAX};
+use super::model_file::{ModelDocument, PoolConfig, ScalingConfig};
+use super::recipe::Recipe;
+use super::reference::Reference;
+use super::{CatalogError, Warning, engine_config, not_a_document, without_effect};
+
+/// Requests a command's replica takes at once, unless its file says otherwise.
+const COMMAND_SEATS: u32 = 20;
+
+/// Where an entry comes from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    File(PathBuf),
+    /// Over the API; kept in the store.
+    Registered,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::File(path) => write!(f, "{}", path.display()),
+            Source::Registered => f.write_str("registered"),
+        }
+    }
+}
+
+/// Which of the places of P1 a model's own priority was found in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PriorityFrom {
+    File,
+    Reference,
+    Default,
+}
+
+impl PriorityFrom {
+    pub fn name(self) -> &'static str {
+        match self {
+            PriorityFrom::File => "file",
+            PriorityFrom::Reference => "reference",
+            PriorityFrom::Default => "default",
+        }
+    }
+}
+
+/// One model. Times that are `None` are the pool's own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub name: String,
+    pub aliases: Vec<String>,
+    pub source: Source,
+    pub recipe: Recipe,
+    pub priority: Priority,
+    pub priority_from: PriorityFrom,
+    /// At least 1.
+    pub devices_per_replica: u32,
+    /// Requests that one replica takes at once; at least 1.
+    pub seats_per_replica: u32,
+    /// An administrator's figure for one replica, on all its devices together.
+    pub memory: Option<Bytes>,
+    pub keep_hot: Option<Span>,
+    pub min_resident: Option<Span>,
+    pub max_turn: Option<MaxTurn>,
+    pub queue_limit: Option<u32>,
+    pub queue_timeout: Option<Span>,
+    pub load_deadline: Option<Span>,
+    pub stop_grace: Option<Span>,
+    pub labels: BTreeMap<String, String>,
+    document: ModelDocument,
+}
+
+impl Entry {
+    /// Reads a document that came over the API or from the store. The warnings name every key
+    /// that has no effect.
+    pub fn from_document(
+        document: &Value,
+        source: Source,
+        config: &Config,
+        reference: &Reference,
+    ) -> Result<(Entry, Vec<Warning>), CatalogError> {
+        let read = reading::json_value(document).map_err(|flaw| {
+            let form = reading::json_value(document).unwrap_or_default();
+            not_a_document(origin_of(&source), flaw, &form)
+        })?;
+        Entry::from_read(read, source, config, reference)
+    }
+
+    /// The document that this entry was read from; reads back to an equal entry. It holds the
+    /// values of `engine_config.env` in clear: for the store, not for answers.
+    pub fn to_document(&self) -> Value {
+        // Plain data with text keys: there is nothing in it that JSON cannot hold.
+        serde_json::to_value(&self.document).unwrap_or(Value::Null)
+    }
+
+    pub(super) fn from_read(
+        document: ModelDocument,
+        source: Source,
+        config: &Config,
+        reference: &Reference,
+    ) -> Result<(Entry, Vec<Warning>), CatalogError> {
+        let mut notes = Notes {
+            origin: origin_of(&source),
+            warnings: Vec::new(),
+        };
+        let name = document.engine_config.model_id.clone();
+        if let Some(problem) = limits::model_id_problem(&name) {
+            return Err(notes.refuse("engine_config.model_id", format!("`{name}`: {problem}")));
+        }
+        if document.enabled == Some(false) {
+            return Err(notes.refuse("enabled", "is false; leave the model out instead"));
+        }
+        let known = reference.get(&name).cloned().unwrap_or_default();
+        let pool = &document.pool_config;
+        check_aliases(&name, &pool.aliases, &notes)?;
+
+        let (priority, priority_from) = match (pool.priority, known.priority) {
+            (Some(value), _) => (
+                notes.check("pool_config.priority", value, limits::priority)?,
+                PriorityFrom::File,
+            ),
+            (None, Some(priority)) => (priority, PriorityFrom::Reference),
+            (None, None) => (Priority::default(), PriorityFrom::Default),
+        };
+        let devices_per_replica =
+            devices(pool, &document.scaling_config, &mut notes)?.unwrap_or_else(|| known.devices());
+        let recipe = engine_config::recipe(
+            &document.engine_config,
+            known.engine.as_deref(),
+            devices_per_replica,
+            config,
+            &mut notes,
+        )?;
+        let seats_per_replica = seats(&document, &recipe, &notes)?;
+        let memory = pool
+            .memory_gib
+            .map(|value| notes.check("pool_config.memory_gib", value, limits::memory_gib))
+            .transpose()?
+            .or(known.memory);
+        let queue_limit = pool
+            .queue_limit
+            .map(|value| {
+                let bounded = |value| limits::count(value, QUEUE_LIMIT_MAX);
+                notes.check("pool_config.queue_limit", value, bounded)
+            })
+            .transpose()?;
+        let queue_timeout = positive("pool_config.queue_timeout", pool.queue_timeout, &notes)?;
+        let load_deadline = positive("pool_config.load_deadline", pool.load_deadline, &notes)?;
+
+        without_effect::warn(&document, &mut notes);
+        let entry = Entry {
+            aliases: pool.aliases.clone(),
+            keep_hot: pool.keep_hot.map(|length| length.0).or(known.keep_hot),
+            min_resident: pool.min_resident.map(|length| length.0),
+            max_turn: pool.max_turn,
+            stop_grace: pool.stop_grace.map(|length| length.0),
+            labels: pool.labels.clone(),
+            name,
+            source,
+            recipe,
+            priority,
+            priority_from,
+            devices_per_replica,
+            seats_per_replica,
+            memory,
+            queue_limit,
+            queue_timeout,
+            load_deadline,
+            document,
+        };
+        Ok((entry, notes.warnings))
+    }
+}
+
+/// How errors and warnings name the document.
+fn origin_of(source: &Source) -> String {
+    match source {
+        Source::File(path) => path.display().to_string(),
+        Source::Registered => "the model document".to_owned(),
+    }
+}
+
+/// Collects warnings, and makes refusals, of one document.
+pub(super) struct Notes {
+    origin: String,
+    warnings: Vec<Warning>,
+}
+
+impl Notes {
+    pub(super) fn refuse(&self, field: &str, problem: impl Into<String>) -> CatalogError {
+        CatalogError::Field {
+            origin: self.origin.clone(),
+            field: field.to_owned(),
+            problem: problem.into(),
+        }
+    }
+
+    pub(super) fn warn(&mut self, key: &str, message: impl Into<String>) {
+        self.warnings.push(Warning {
+            origin: self.origin.clone(),
+            key: Some(key.to_owned()),
+            message: message.into(),
+        });
+    }
+
+    /// The checked value, or a refusal with the key, the value and what is allowed.
+    pub(super) fn check<T: Copy + fmt::Display, U>(
+        &self,
+        field: &str,
+        value: T,
+        check: impl FnOnce(T) -> Result<U, String>,
+    ) -> Result<U, CatalogError> {
+        check(value)
+            .map_err(|allowed| self.refuse(field, format!("{value} is not allowed; {allowed}")))
+    }
+}
+
+fn check_aliases(name: &str, aliases: &[String], notes: &Notes) -> Result<(), CatalogError> {
+    let mut seen = BTreeSet::from([name]);
+    for (index, alias) in aliases.iter().enumerate() {
+        let field = format!("pool_config.aliases[{index}]");
+        if let Some(problem) = limits::model_id_problem(alias) {
+            return Err(notes.refuse(&field, format!("`{alias}`: {problem}")));
+        }
+        if !seen.insert(alias) {
+            return Err(notes.refuse(
+                &field,
+                format!("`{alias}` is the model's own name or an alias given twice; remove it"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn positive(
+    field: &str,
+    length: Option<Length>,
+    notes: &Notes,
+) -> Result<Option<Span>, CatalogError> {
+    match length {
+        Some(length) if length.0 == Span::ZERO => {
+            Err(notes.refuse(field, "0s is not allowed; allowed: 1ms and more"))
+        }
+        other => Ok(other.map(|length| length.0)),
+    }
+}
+
+/// Devices of one replica, if the document says (M5).
+fn devices(
+    pool: &PoolConfig,
+    scaling: &ScalingConfig,
+    notes: &mut Notes,
+) -> Result<Option<u32>, CatalogError> {
+    let own = pool
+        .gpus_per_replica
+        .map(|value| notes.check("pool_config.gpus_per_replica", value, limits::device_count))
+        .transpose()?;
+    let workers = scaling
+        .num_workers
+        .map(|value| notes.check("scaling_config.num_workers", value, limits::device_count))
+        .transpose()?;
+    let per_worker = scaling
+        .num_gpus_per_worker
+        .map(|value| {
+            notes.check("scaling_config.num_gpus_per_worker", value, |value| {
+                let whole = if value.fract() == 0.0 {
+                    value as i64
+                } else {
+                    0
+                };
+                limits::device_count(whole).map_err(|allowed| format!("{allowed}, whole GPUs only"))
+            })
+        })
+        .transpose()?;
+    let rayllm = match (workers, per_worker) {
+        (None, None) => None,
+        (workers, per_worker) => {
+            let product = i64::from(workers.unwrap_or(1)) * i64::from(per_worker.unwrap_or(1));
+            let field = "scaling_config.num_workers × num_gpus_per_worker";
+            Some(notes.check(field, product, limits::device_count)?)
+        }
+    };
+    if let (Some(own), Some(other)) = (own, rayllm)
+        && own != other
+    {
+        notes.warn(
+            "scaling_config.num_workers",
+            format!("has no effect: pool_config.gpus_per_replica says {own} GPUs, scaling_config says {other}"),
+        );
+    }
+    Ok(own.or(rayllm))
+}
+
+/// Requests that one replica takes at once.
+fn seats(document: &ModelDocument, recipe: &Recipe, notes: &Notes) -> Result<u32, CatalogError> {
+    let deployment = &document.deployment_config;
+    let new = deployment.max_ongoing_requests;
+    let old = deployment.max_concurrent_queries;
+    let (field, asked) = match (new, old) {
+        (Some(_), Some(_)) => {
+            return Err(notes.refuse(
+                "deployment_config.max_concurrent_queries",
+                "is the old name of max_ongoing_requests, which is given too; remove it",
+            ));
+        }
+        (None, Some(old)) => ("deployment_config.max_concurrent_queries", Some(old)),
+        (new, None) => ("deployment_config.max_ongoing_requests", new),
+    };
+    match (asked, recipe) {
+        (Some(value), _) => notes.check(field, value, |value| limits::count(value, SEATS_MAX)),
+        (None, Recipe::Candle(candle)) => Ok(candle.concurrency),
+        (None, Recipe::Command(_)) => Ok(COMMAND_SEATS),
+    }
+}

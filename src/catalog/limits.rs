@@ -1,0 +1,70 @@
+//! What names and numbers of the catalogue may be. Each check answers the checked value, or the
+//! allowed range in words; the caller adds the key.
+
+use crate::pool::{Bytes, Priority};
+
+/// The most devices one replica may take; they are all of one machine (M5).
+pub const DEVICES_MAX: u32 = 64;
+/// The longest model id in bytes.
+pub const MODEL_ID_MAX: usize = 200;
+/// The most requests one replica takes at once.
+pub const SEATS_MAX: u32 = 100_000;
+/// The longest context in tokens.
+pub const CONTEXT_MAX: u32 = 100_000_000;
+const MEMORY_GIB_MAX: f64 = 1_000_000.0;
+
+/// A whole number from 1 to `most`.
+pub(super) fn count(value: i64, most: u32) -> Result<u32, String> {
+    match u32::try_from(value) {
+        Ok(count) if (1..=most).contains(&count) => Ok(count),
+        _ => Err(format!("allowed: 1 to {most}")),
+    }
+}
+
+pub(super) fn device_count(value: i64) -> Result<u32, String> {
+    count(value, DEVICES_MAX)
+}
+
+pub(super) fn priority(value: i64) -> Result<Priority, String> {
+    match u32::try_from(value) {
+        Ok(priority) if priority <= Priority::MAX.0 => Ok(Priority(priority)),
+        _ => Err(format!("allowed: 0 to {}", Priority::MAX)),
+    }
+}
+
+pub(super) fn memory_gib(value: f64) -> Result<Bytes, String> {
+    let bytes = (value * Bytes::GIB as f64).ceil();
+    // The range keeps the product far below what a u64 holds; not-a-number fails it too.
+    if value > 0.0 && value <= MEMORY_GIB_MAX {
+        Ok(Bytes(bytes as u64))
+    } else {
+        Err(format!("allowed: more than 0, at most {MEMORY_GIB_MAX}"))
+    }
+}
+
+/// What is wrong with a model id or an alias: one or two parts with a `/` between, each of
+/// letters, digits, `.`, `_` and `-`, beginning with a letter or digit.
+pub(super) fn model_id_problem(id: &str) -> Option<String> {
+    if id.len() > MODEL_ID_MAX {
+        return Some(format!(
+            "the name is {} bytes long; allowed: 1 to {MODEL_ID_MAX}",
+            id.len()
+        ));
+    }
+    let sound = |part: &str| {
+        part.bytes()
+            .next()
+            .is_some_and(|byte| byte.is_ascii_alphanumeric())
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+    };
+    let parts: Vec<&str> = id.split('/').collect();
+    if parts.len() <= 2 && parts.iter().all(|part| sound(part)) {
+        None
+    } else {
+        Some(
+            "a model's name is `name` or `organisation/name`, each of letters, digits, `.`, `_` and `-`, beginning with a letter or digit".to_owned(),
+        )
+    }
+}

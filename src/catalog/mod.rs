@@ -1,0 +1,342 @@
+//! The catalogue: every model the pool can run, from the model files and `model_reference.json`,
+//! and from registrations that the caller adds. It finds models by name; it does not know which
+//! are loaded, and it never watches the files.
+
+mod engine_config;
+mod entry;
+mod estimate;
+mod limits;
+mod model_file;
+mod need;
+mod recipe;
+mod reference;
+mod safetensors;
+mod without_effect;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::config::{Config, Flaw, reading};
+
+use model_file::Form;
+
+pub use entry::{Entry, PriorityFrom, Source};
+pub use estimate::{CANDLE_CPU_OVERHEAD, EstimateError, GPU_OVERHEAD, ModelShape};
+pub use limits::{DEVICES_MAX, MODEL_ID_MAX};
+pub use model_file::ModelDocument;
+pub use need::{Measured, NeedSource};
+pub use recipe::{
+    CandleRecipe, CommandRecipe, ComputeDevice, LaunchValues, Listen, Recipe, RenderedCommand,
+    Secret, TemplateError,
+};
+pub use reference::{Reference, ReferenceEntry};
+pub use safetensors::{Weights, weights_of};
+
+const MODEL_FILE_MAX: u64 = 1 << 20;
+/// Names that `closest` answers at most.
+const CLOSEST_MAX: usize = 3;
+
+/// Something an administrator should hear that stops nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// The file, or what stands for it.
+    pub origin: String,
+    pub key: Option<String>,
+    pub message: String,
+}
+
+impl Warning {
+    fn of_file(origin: impl fmt::Display, message: &str) -> Warning {
+        Warning {
+            origin: origin.to_string(),
+            key: None,
+            message: message.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.key {
+            Some(key) => write!(f, "{}: {key}: {}", self.origin, self.message),
+            None => write!(f, "{}: {}", self.origin, self.message),
+        }
+    }
+}
+
+/// Why the catalogue, or one document, cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{origin}: {flaw}")]
+    Parse { origin: String, flaw: Flaw },
+    /// A value that is not allowed.
+    #[error("{origin}: {field}: {problem}")]
+    Field {
+        origin: String,
+        field: String,
+        problem: String,
+    },
+    #[error(
+        "the name {name} is given to two models: by {first} and by {second}; rename one of them, or remove the alias"
+    )]
+    Collision {
+        name: String,
+        first: String,
+        second: String,
+    },
+    /// Every file that cannot be used, one a line.
+    #[error("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Several { errors: Vec<CatalogError> },
+}
+
+/// All models, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Catalog {
+    entries: BTreeMap<String, Entry>,
+    /// From alias to name.
+    aliases: BTreeMap<String, String>,
+    reference: Reference,
+}
+
+/// What differs between two catalogues, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    pub added: Vec<String>,
+    pub changed: Vec<String>,
+    pub removed: Vec<String>,
+}
+
+impl Catalog {
+    /// Reads `catalog.model_reference` and every model file of `catalog.models_dir`. Blocking.
+    /// All files that cannot be used are named in one error.
+    pub fn load(config: &Config) -> Result<(Catalog, Vec<Warning>), CatalogError> {
+        let (reference, mut warnings) = Reference::load(&config.catalog.model_reference)?;
+        let mut catalog = Catalog {
+            reference,
+            ..Catalog::default()
+        };
+        let mut errors = Vec::new();
+        for path in model_files(&config.catalog.models_dir, &mut warnings)? {
+            let added = read_model_file(&path, config, &catalog.reference).and_then(|read| {
+                let Some((entry, more)) = read else {
+                    let message = "the model is left out: enabled is false";
+                    warnings.push(Warning::of_file(path.display(), message));
+                    return Ok(());
+                };
+                warnings.extend(more);
+                catalog.insert(entry)
+            });
+            errors.extend(added.err());
+        }
+        match errors.pop() {
+            None => Ok((catalog, warnings)),
+            Some(only) if errors.is_empty() => Err(only),
+            Some(last) => {
+                errors.push(last);
+                Err(CatalogError::Several { errors })
+            }
+        }
+    }
+
+    pub fn entries(&self) -> &BTreeMap<String, Entry> {
+        &self.entries
+    }
+
+    pub fn reference(&self) -> &Reference {
+        &self.reference
+    }
+
+    /// The model with this name or alias.
+    pub fn get(&self, name: &str) -> Option<&Entry> {
+        self.entries
+            .get(self.aliases.get(name).map_or(name, String::as_str))
+    }
+
+    /// Adds a model. A registered one takes the place of a registered one of the same name; any
+    /// other name or alias that is taken is refused, and nothing changes.
+    pub fn insert(&mut self, entry: Entry) -> Result<(), CatalogError> {
+        let replaces = self.entries.get(&entry.name).is_some_and(|old| {
+            old.source == Source::Registered && entry.source == Source::Registered
+        });
+        for name in std::iter::once(&entry.name).chain(&entry.aliases) {
+            if let Some(holder) = self.get(name)
+                && !(replaces && holder.name == entry.name)
+            {
+                return Err(CatalogError::Collision {
+                    name: name.clone(),
+                    first: describe(holder),
+                    second: describe(&entry),
+                });
+            }
+        }
+        self.remove(&entry.name);
+        for alias in &entry.aliases {
+            self.aliases.insert(alias.clone(), entry.name.clone());
+        }
+        self.entries.insert(entry.name.clone(), entry);
+        Ok(())
+    }
+
+    /// Removes the model with this name, not alias, and answers it.
+    pub fn remove(&mut self, name: &str) -> Option<Entry> {
+        let entry = self.entries.remove(name)?;
+        self.aliases.retain(|_, model| model != name);
+        Some(entry)
+    }
+
+    /// Names and aliases that were probably meant, best first; at most three.
+    pub fn closest(&self, name: &str) -> Vec<String> {
+        let wanted = name.to_lowercase();
+        let mut scored: Vec<(f64, &String)> = self
+            .entries
+            .keys()
+            .chain(self.aliases.keys())
+            .map(|known| (likeness(&wanted, &known.to_lowercase()), known))
+            .filter(|(score, _)| *score >= 0.6)
+            .collect();
+        scored.sort_by(|left, right| right.0.total_cmp(&left.0).then(left.1.cmp(right.1)));
+        scored
+            .into_iter()
+            .take(CLOSEST_MAX)
+            .map(|(_, name)| name.clone())
+            .collect()
+    }
+
+    /// What changes when `newer` takes this catalogue's place.
+    pub fn changes(&self, newer: &Catalog) -> Changes {
+        let names = |from: &Catalog, keep: &dyn Fn(&Entry) -> bool| {
+            from.entries
+                .values()
+                .filter(|entry| keep(entry))
+                .map(|entry| entry.name.clone())
+                .collect()
+        };
+        Changes {
+            added: names(newer, &|entry| !self.entries.contains_key(&entry.name)),
+            changed: names(newer, &|entry| {
+                self.entries
+                    .get(&entry.name)
+                    .is_some_and(|old| old != entry)
+            }),
+            removed: names(self, &|entry| !newer.entries.contains_key(&entry.name)),
+        }
+    }
+}
+
+/// How alike two names are, 0 to 1. A name without its organisation is the same name.
+fn likeness(wanted: &str, known: &str) -> f64 {
+    let base = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
+    let (wanted_base, known_base) = (base(wanted), base(known));
+    if wanted_base == known_base {
+        return 1.0;
+    }
+    let prefix = if known_base.starts_with(&wanted_base) && wanted_base.len() >= 3 {
+        0.8
+    } else {
+        0.0
+    };
+    strsim::normalized_damerau_levenshtein(wanted, known)
+        .max(strsim::normalized_damerau_levenshtein(
+            &wanted_base,
+            &known_base,
+        ))
+        .max(prefix)
+}
+
+fn describe(entry: &Entry) -> String {
+    match &entry.source {
+        Source::File(path) => path.display().to_string(),
+        Source::Registered => format!("the registered model {}", entry.name),
+    }
+}
+
+/// The model files of a folder, by name. A missing folder is a warning: models can be registered.
+fn model_files(folder: &Path, warnings: &mut Vec<Warning>) -> Result<Vec<PathBuf>, CatalogError> {
+    let failed = |source| CatalogError::Read {
+        path: folder.to_owned(),
+        source,
+    };
+    let listing = match std::fs::read_dir(folder) {
+        Ok(listing) => listing,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let message = "there is no such folder, so no model comes from a file; set catalog.models_dir, or register models";
+            warnings.push(Warning::of_file(folder.display(), message));
+            return Ok(Vec::new());
+        }
+        Err(source) => return Err(failed(source)),
+    };
+    let mut files = Vec::new();
+    for item in listing {
+        let path = item.map_err(failed)?.path();
+        let is_model = path.extension().is_some_and(|extension| {
+            ["yaml", "yml", "json"]
+                .iter()
+                .any(|known| extension == *known)
+        });
+        if is_model && !path.is_dir() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// `None` for a file that says `enabled: false`.
+fn read_model_file(
+    path: &Path,
+    config: &Config,
+    reference: &Reference,
+) -> Result<Option<(Entry, Vec<Warning>)>, CatalogError> {
+    let failed = |source| CatalogError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let origin = path.display().to_string();
+    let length = std::fs::metadata(path).map_err(failed)?.len();
+    if length > MODEL_FILE_MAX {
+        return Err(CatalogError::Field {
+            origin,
+            field: "the file".to_owned(),
+            problem: format!("is {length} bytes long; allowed: {MODEL_FILE_MAX}"),
+        });
+    }
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    let is_json = path
+        .extension()
+        .is_some_and(|extension| extension == "json");
+    let form: Form = if is_json {
+        reading::json(&text).unwrap_or_default()
+    } else {
+        reading::yaml_leniently(&text)
+    };
+    if form.enabled == Some(false) {
+        return Ok(None);
+    }
+    let read: Result<ModelDocument, Flaw> = if is_json {
+        reading::json(&text)
+    } else {
+        reading::yaml(&text)
+    };
+    let document = read.map_err(|flaw| not_a_document(origin, flaw, &form))?;
+    Entry::from_read(document, Source::File(path.to_owned()), config, reference).map(Some)
+}
+
+/// Blames the form as a whole where a single key would mislead.
+fn not_a_document(origin: String, flaw: Flaw, form: &Form) -> CatalogError {
+    match engine_config::foreign_form(form) {
+        Some((field, problem)) => CatalogError::Field {
+            origin,
+            field: field.to_owned(),
+            problem,
+        },
+        None => CatalogError::Parse { origin, flaw },
+    }
+}

@@ -1,0 +1,227 @@
+//! The form of a model file: RayLLM v0.5's sections, and `pool_config` beside them. Keys and
+//! types alone; what the values mean and whether they are allowed is decided in `entry`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::config::{Length, MaxTurn};
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// One model file. What is absent stays absent when it is written again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelDocument {
+    pub engine_config: EngineConfig,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub pool_config: PoolConfig,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub scaling_config: ScalingConfig,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub deployment_config: DeploymentConfig,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multiplex_config: Option<Value>,
+}
+
+/// A section whose keys are all optional: absent ones are left out when written.
+macro_rules! optional_keys {
+    ($(#[$doc:meta])* $name:ident { $($(#[$attribute:meta])* $key:ident: $type:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $name {
+            $($(#[$attribute])* #[serde(skip_serializing_if = "is_default")] pub $key: $type,)*
+        }
+    };
+}
+
+/// The little of a document that tells whose form it is, whatever else it holds.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Form {
+    pub engine_config: EngineForm,
+    /// RayLLM's section before version 0.2.
+    pub model_config: Option<IgnoredAny>,
+    pub enabled: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct EngineForm {
+    #[serde(rename = "type")]
+    pub engine: Option<String>,
+}
+
+/// Which program runs the model, and how.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineConfig {
+    pub model_id: String,
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hf_model_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_total_tokens: Option<i64>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub engine_kwargs: EngineKwargs,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub env: BTreeMap<String, Secret>,
+
+    // Of CommandEngine alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen: Option<Listen>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_model_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_dir: Option<String>,
+
+    // RayLLM's, read so that its files load, without effect here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_type: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer_id: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub s3_mirror_config: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gcs_mirror_config: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime_env: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env_vars_to_propogate: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_url: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_description: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<Value>,
+}
+
+optional_keys! {
+    /// What the embedded engine is told.
+    EngineKwargs {
+        /// Sequences that are computed together.
+        concurrency: Option<i64>,
+        /// Processor threads.
+        threads: Option<i64>,
+        device: Option<ComputeDevice>,
+    }
+}
+
+/// What the embedded engine computes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ComputeDevice {
+    #[default]
+    Cpu,
+    Cuda,
+    Metal,
+}
+
+impl ComputeDevice {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ComputeDevice::Cpu => "cpu",
+            ComputeDevice::Cuda => "cuda",
+            ComputeDevice::Metal => "metal",
+        }
+    }
+}
+
+/// Where a command listens: a loopback port or a Unix socket that the pool picks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Listen {
+    #[default]
+    Port,
+    Socket,
+}
+
+optional_keys! {
+    /// Our own section.
+    PoolConfig {
+        priority: Option<i64>,
+        keep_hot: Option<Length>,
+        preload: Option<bool>,
+        aliases: Vec<String>,
+        /// What one replica needs, on all its devices together.
+        memory_gib: Option<f64>,
+        min_resident: Option<Length>,
+        max_turn: Option<MaxTurn>,
+        queue_limit: Option<i64>,
+        queue_timeout: Option<Length>,
+        labels: BTreeMap<String, String>,
+        gpus_per_replica: Option<i64>,
+        stop_grace: Option<Length>,
+        load_deadline: Option<Length>,
+    }
+}
+
+optional_keys! {
+    /// How many devices a replica takes.
+    ScalingConfig {
+        num_workers: Option<i64>,
+        num_gpus_per_worker: Option<f64>,
+        num_cpus_per_worker: Option<Value>,
+        placement_strategy: Option<Value>,
+        resources_per_worker: Option<Value>,
+        pg_timeout_s: Option<Value>,
+    }
+}
+
+optional_keys! {
+    /// How many requests and replicas.
+    DeploymentConfig {
+        autoscaling_config: Option<AutoscalingConfig>,
+        max_ongoing_requests: Option<i64>,
+        /// The old name of `max_ongoing_requests`.
+        max_concurrent_queries: Option<i64>,
+        ray_actor_options: Option<Value>,
+    }
+}
+
+optional_keys! {
+    /// Ray Serve's, with the old names. Without effect here.
+    AutoscalingConfig {
+        min_replicas: Option<i64>,
+        initial_replicas: Option<i64>,
+        max_replicas: Option<i64>,
+        target_ongoing_requests: Option<f64>,
+        target_num_ongoing_requests_per_replica: Option<f64>,
+        metrics_interval_s: Option<f64>,
+        look_back_period_s: Option<f64>,
+        smoothing_factor: Option<f64>,
+        upscale_smoothing_factor: Option<f64>,
+        downscale_smoothing_factor: Option<f64>,
+        upscaling_factor: Option<f64>,
+        downscaling_factor: Option<f64>,
+        upscale_delay_s: Option<f64>,
+        downscale_delay_s: Option<f64>,
+        downscale_to_zero_delay_s: Option<f64>,
+    }
+}
+
+/// A value of an engine's environment. It may be a token, so it is never printed.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"…\"")
+    }
+}

@@ -1,0 +1,129 @@
+//! The keys of RayLLM's form that load and do nothing here. Each one that a document uses becomes
+//! a warning with what is used instead; none is dropped in silence.
+
+use super::entry::Notes;
+use super::model_file::{AutoscalingConfig, ModelDocument};
+
+pub(super) fn warn(document: &ModelDocument, notes: &mut Notes) {
+    let engine = &document.engine_config;
+    let scaling = &document.scaling_config;
+    let deployment = &document.deployment_config;
+    let cluster = "the pool places replicas by GPU memory alone";
+    let fetch = "weights are not fetched; engine_config.model_path names a local folder";
+    let env = "write variables into engine_config.env";
+    let table = [
+        (
+            "multiplex_config",
+            document.multiplex_config.is_some(),
+            "one file describes one model",
+        ),
+        (
+            "engine_config.model_type",
+            engine.model_type.is_some(),
+            "the engine reads it from the model",
+        ),
+        (
+            "engine_config.tokenizer_id",
+            engine.tokenizer_id.is_some(),
+            "the tokenizer in the model's folder is used",
+        ),
+        (
+            "engine_config.s3_mirror_config",
+            engine.s3_mirror_config.is_some(),
+            fetch,
+        ),
+        (
+            "engine_config.gcs_mirror_config",
+            engine.gcs_mirror_config.is_some(),
+            fetch,
+        ),
+        (
+            "engine_config.runtime_env",
+            engine.runtime_env.is_some(),
+            env,
+        ),
+        (
+            "engine_config.env_vars_to_propogate",
+            engine.env_vars_to_propogate.is_some(),
+            env,
+        ),
+        (
+            "engine_config.model_url",
+            engine.model_url.is_some(),
+            "it is shown nowhere",
+        ),
+        (
+            "engine_config.model_description",
+            engine.model_description.is_some(),
+            "it is shown nowhere",
+        ),
+        (
+            "engine_config.generation",
+            engine.generation.is_some(),
+            "the chat template of the model's tokenizer_config.json and the request's own parameters are used",
+        ),
+        (
+            "scaling_config.num_cpus_per_worker",
+            scaling.num_cpus_per_worker.is_some(),
+            cluster,
+        ),
+        (
+            "scaling_config.placement_strategy",
+            scaling.placement_strategy.is_some(),
+            cluster,
+        ),
+        (
+            "scaling_config.resources_per_worker",
+            scaling.resources_per_worker.is_some(),
+            cluster,
+        ),
+        (
+            "scaling_config.pg_timeout_s",
+            scaling.pg_timeout_s.is_some(),
+            "pool_config.load_deadline limits a load",
+        ),
+        (
+            "deployment_config.ray_actor_options",
+            deployment.ray_actor_options.is_some(),
+            cluster,
+        ),
+        (
+            "pool_config.labels",
+            !document.pool_config.labels.is_empty(),
+            "they are kept, and shown nowhere",
+        ),
+    ];
+    for (key, given, instead) in table {
+        if given {
+            notes.warn(key, format!("has no effect in this version: {instead}"));
+        }
+    }
+    if document.pool_config.preload == Some(true) {
+        notes.warn(
+            "pool_config.preload",
+            "has no effect in this version: a model with pool_config.priority 2 or more is loaded at start and stays",
+        );
+    }
+    if let Some(autoscaling) = &deployment.autoscaling_config {
+        warn_of_autoscaling(autoscaling, notes);
+    }
+}
+
+fn warn_of_autoscaling(autoscaling: &AutoscalingConfig, notes: &mut Notes) {
+    if autoscaling.min_replicas.is_some_and(|count| count >= 1) {
+        notes.warn(
+            "deployment_config.autoscaling_config.min_replicas",
+            "has no effect in this version: a model with pool_config.priority 2 or more is loaded at start and stays",
+        );
+    }
+    let rest = AutoscalingConfig {
+        min_replicas: None,
+        ..autoscaling.clone()
+    };
+    if rest != AutoscalingConfig::default() {
+        notes.warn(
+            "deployment_config.autoscaling_config",
+            "has no effect in this version: a model has one replica, or as many as an administrator's load asks for",
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! Lays `MODEL_POOL__SECTION__KEY` variables over a configuration. It knows no key by name: what
+//! can be set is what the configuration itself shows.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::reading::{self, nearest};
+use super::{Config, ConfigError};
+
+/// What every variable that sets a key begins with. `MODEL_POOL_SERVER` and its like, with one
+/// underscore, are other programs' business.
+pub const PREFIX: &str = "MODEL_POOL__";
+
+/// Applies every variable in turn, so that a refused value is blamed on its variable.
+pub(super) fn overlay(
+    config: Config,
+    variables: &BTreeMap<String, String>,
+) -> Result<Config, ConfigError> {
+    let mut config = config;
+    for (name, text) in variables
+        .iter()
+        .filter(|(name, _)| name.starts_with(PREFIX))
+    {
+        config = apply(&config, name, text)?;
+    }
+    Ok(config)
+}
+
+fn apply(config: &Config, name: &str, text: &str) -> Result<Config, ConfigError> {
+    let mut document = serde_json::to_value(config).map_err(|error| ConfigError::Variable {
+        name: name.to_owned(),
+        message: format!("cannot be laid over the configuration: {error}"),
+    })?;
+    let (section, key) =
+        target(&document, name).ok_or_else(|| unknown_variable(&document, name))?;
+
+    // A number may be meant where the key wants a text, as in STATE__DIR=2026: tried second.
+    let scalar = reading::yaml::<Value>(text).unwrap_or_else(|_| Value::from(text));
+    let mut first_flaw = None;
+    for value in [scalar, Value::from(text)] {
+        document[&section][&key] = value;
+        match reading::json_value::<Config>(&document) {
+            Ok(read) => {
+                return Ok(Config {
+                    file: config.file.clone(),
+                    ..read
+                });
+            }
+            Err(flaw) => first_flaw = first_flaw.or(Some(flaw)),
+        }
+    }
+    Err(ConfigError::Variable {
+        name: name.to_owned(),
+        message: first_flaw.map(|flaw| flaw.to_string()).unwrap_or_default(),
+    })
+}
+
+/// The section and key that the variable names, if both exist.
+fn target(document: &Value, name: &str) -> Option<(String, String)> {
+    let (section, key) = name.strip_prefix(PREFIX)?.split_once("__")?;
+    let (section, key) = (section.to_lowercase(), key.to_lowercase());
+    document.get(&section)?.get(&key)?;
+    Some((section, key))
+}
+
+fn unknown_variable(document: &Value, name: &str) -> ConfigError {
+    let known: Vec<String> = document
+        .as_object()
+        .into_iter()
+        .flatten()
+        .flat_map(|(section, keys)| {
+            keys.as_object()
+                .into_iter()
+                .flatten()
+                .map(move |(key, _)| format!("{}__{}", section.to_uppercase(), key.to_uppercase()))
+        })
+        .collect();
+    ConfigError::UnknownVariable {
+        name: name.to_owned(),
+        hint: match nearest(&name[PREFIX.len()..], known.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean {PREFIX}{near}?"),
+            None => format!(
+                "variables are named {PREFIX}SECTION__KEY, for example {PREFIX}SERVER__LISTEN"
+            ),
+        },
+    }
+}

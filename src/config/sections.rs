@@ -1,0 +1,306 @@
+//! The sections of the configuration file with their defaults: this is the whole list of keys.
+//! The words on each key are what the schema says of it. Nothing is checked or read here.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::pool::Bytes;
+
+use super::units::{Headroom, Length, MaxTurn, Size};
+use super::values::{BasePath, CronExpression, DatabaseUrl, ListenAddress, TimeZone};
+
+/// The HTTP server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerSection {
+    /// Address and port. Port 0 takes any free one.
+    pub listen: ListenAddress,
+    /// The path in front of every route; `/v1` and `/metrics` exist beside it.
+    pub base_path: BasePath,
+    /// The largest request body that is read, 1KiB to 1GiB; a larger one is answered with 413.
+    pub body_limit: Size,
+    /// How often a streaming client that waits for a load gets a comment line, 100ms to 10m (Q2).
+    pub keep_alive_comment: Length,
+}
+
+impl Default for ServerSection {
+    fn default() -> ServerSection {
+        ServerSection {
+            listen: ListenAddress(std::net::SocketAddr::from(([127, 0, 0, 1], 8080))),
+            base_path: BasePath::standard(),
+            body_limit: Size(Bytes(10 * Bytes::MIB)),
+            keep_alive_comment: Length::from_secs(10),
+        }
+    }
+}
+
+/// Where the service keeps what must survive a restart (D1).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StateSection {
+    /// The folder for state; made if it does not exist.
+    pub dir: PathBuf,
+    /// The database as `sqlite://PATH`; null: `model-pool.db` in `state.dir`.
+    pub database_url: Option<DatabaseUrl>,
+}
+
+impl Default for StateSection {
+    fn default() -> StateSection {
+        StateSection {
+            dir: PathBuf::from("data"),
+            database_url: None,
+        }
+    }
+}
+
+/// The devices that models are placed on (M2).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct InventorySection {
+    /// Who says what devices there are. `auto`: NVIDIA GPUs if there are any, otherwise the host.
+    pub provider: Provider,
+    /// How much of the host's memory the pool may fill; used when the device is the host.
+    pub host_memory: Size,
+    /// What is never given out on each device: a share from 0% to 90%, or a size.
+    pub headroom: Headroom,
+    /// The devices of provider `fixed`, and of no other.
+    pub devices: Vec<FixedDevice>,
+}
+
+impl Default for InventorySection {
+    fn default() -> InventorySection {
+        InventorySection {
+            provider: Provider::Auto,
+            host_memory: Size(Bytes(64 * Bytes::MIB)),
+            headroom: Headroom::Share(500),
+            devices: Vec::new(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Provider {
+    Auto,
+    Nvml,
+    Host,
+    Fixed,
+}
+
+/// One device of provider `fixed`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FixedDevice {
+    /// Its name in answers and logs; each name once.
+    pub name: String,
+    pub memory: Size,
+    /// The number of the machine it belongs to; a replica never spans two machines (M5).
+    #[serde(default)]
+    pub node: u32,
+}
+
+/// How models share the devices.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PoolSection {
+    /// How long a replica stays after its last request ended (L2).
+    pub keep_hot: Length,
+    /// An idle replica younger than this is not evicted by equals (P3).
+    pub min_resident: Length,
+    /// How long a busy replica keeps its turn against equals (P3): `auto` or a length of time.
+    pub max_turn: MaxTurn,
+    /// How long a victim of lower priority may finish its requests before it is cut (P2).
+    pub preempt_drain: Length,
+    /// Requests that may wait for one model, 1 to 1000000 (Q1).
+    pub queue_limit: u32,
+    /// How long a request waits at most; more than 0s (Q1).
+    pub queue_timeout: Length,
+    /// What happens at start to engines of an earlier process. This version knows `stop` alone.
+    pub on_restart: OnRestart,
+}
+
+impl Default for PoolSection {
+    fn default() -> PoolSection {
+        PoolSection {
+            keep_hot: Length::from_secs(600),
+            min_resident: Length::from_secs(10),
+            max_turn: MaxTurn::Auto,
+            preempt_drain: Length::from_secs(30),
+            queue_limit: 512,
+            queue_timeout: Length::from_secs(300),
+            on_restart: OnRestart::Stop,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnRestart {
+    Adopt,
+    Stop,
+}
+
+/// The evening cleanup and the morning after it (E1, E2).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EveningSection {
+    /// When the pool is emptied: a cron expression with seconds; null: never.
+    pub cleanup: Option<CronExpression>,
+    /// When always-hot models come back: a cron expression with seconds; null: never by itself.
+    pub reopen: Option<CronExpression>,
+    /// The time zone that both are read in.
+    pub timezone: TimeZone,
+    /// `all` unloads every replica, `idle` only what serves nothing.
+    pub mode: EveningMode,
+    /// How long an unload waits for the requests in flight before they are cut.
+    pub drain: Length,
+}
+
+impl Default for EveningSection {
+    fn default() -> EveningSection {
+        EveningSection {
+            cleanup: Some(CronExpression::daily(21)),
+            reopen: Some(CronExpression::daily(7)),
+            timezone: TimeZone(chrono_tz::America::Chicago),
+            mode: EveningMode::All,
+            drain: Length::from_secs(600),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EveningMode {
+    All,
+    Idle,
+}
+
+/// Where the models are described.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CatalogSection {
+    /// The folder of the model files; `*.yaml`, `*.yml` and `*.json`, one model each.
+    pub models_dir: PathBuf,
+    /// GPU counts and priorities of known models.
+    pub model_reference: PathBuf,
+    /// Who may bring in a model that the catalogue does not have: an administrator.
+    pub on_unknown: OnUnknown,
+}
+
+impl Default for CatalogSection {
+    fn default() -> CatalogSection {
+        CatalogSection {
+            models_dir: PathBuf::from("config/models"),
+            model_reference: PathBuf::from("model_reference.json"),
+            on_unknown: OnUnknown::Admin,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnUnknown {
+    Admin,
+}
+
+/// Who may do what.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuthSection {
+    /// Who may use models without a key: everybody (`open`), this machine (`loopback`), nobody (`key`).
+    pub inference: InferenceAuth,
+    /// The file that holds the first administrator's key, written at the first start;
+    /// null: `admin.key` in `state.dir`.
+    pub admin_key_file: Option<PathBuf>,
+}
+
+impl Default for AuthSection {
+    fn default() -> AuthSection {
+        AuthSection {
+            inference: InferenceAuth::Loopback,
+            admin_key_file: None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum InferenceAuth {
+    Open,
+    Loopback,
+    Key,
+}
+
+/// Asking a cluster for more devices (S2). This version knows `none` alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AutoscalerSection {
+    pub kind: AutoscalerKind,
+    /// How long a request for devices may take before the pool evicts instead.
+    pub patience: Length,
+}
+
+impl Default for AutoscalerSection {
+    fn default() -> AutoscalerSection {
+        AutoscalerSection {
+            kind: AutoscalerKind::None,
+            patience: Length::from_secs(180),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AutoscalerKind {
+    None,
+    Ray,
+    Slurm,
+}
+
+/// What the service writes about itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogSection {
+    pub level: LogLevel,
+    pub format: LogFormat,
+}
+
+impl Default for LogSection {
+    fn default() -> LogSection {
+        LogSection {
+            level: LogLevel::Info,
+            format: LogFormat::Text,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl LogLevel {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LogLevel::Error => "error",
+            LogLevel::Warn => "warn",
+            LogLevel::Info => "info",
+            LogLevel::Debug => "debug",
+            LogLevel::Trace => "trace",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}

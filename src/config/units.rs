@@ -1,0 +1,270 @@
+//! How quantities are written in configuration and model files: lengths of time, sizes of memory,
+//! headroom, turns. Each type reads one text form and prints one that reads back to the same
+//! value. It never holds defaults and never reads a file.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::pool::{Bytes, Span};
+
+/// Why a text is not the value it should be. The message says how to write it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unreadable(pub(super) String);
+
+/// Serialises through `Display`, reads through `FromStr`, and tells the schema how it looks.
+macro_rules! written_as_text {
+    ($name:ident, $expecting:literal, [$($example:literal),+]) => {
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Text;
+
+                impl serde::de::Visitor<'_> for Text {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str($expecting)
+                    }
+
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$name, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+
+                deserializer.deserialize_str(Text)
+            }
+        }
+
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "string", "examples": [$($example),+] })
+            }
+        }
+    };
+}
+pub(super) use written_as_text;
+
+/// A length of time in milliseconds, written like `10m`, `90s`, `1h 30m`, `500ms` or `0s`.
+/// At most ten years.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Length(pub Span);
+
+impl Length {
+    const MAX: Span = Span::from_secs(10 * 365 * 24 * 3600);
+
+    pub const fn from_secs(seconds: u64) -> Length {
+        Length(Span::from_secs(seconds))
+    }
+
+    /// The same length for the standard library and tokio.
+    pub fn duration(self) -> Duration {
+        Duration::from_millis(self.0.0)
+    }
+}
+
+impl FromStr for Length {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Length, Unreadable> {
+        let duration = humantime::parse_duration(text.trim()).map_err(|error| {
+            Unreadable(format!(
+                "`{text}` is not a length of time ({error}); write one like 10m, 90s, 1h 30m or 500ms"
+            ))
+        })?;
+        match u64::try_from(duration.as_millis()) {
+            Ok(milliseconds) if milliseconds <= Length::MAX.0 => Ok(Length(Span(milliseconds))),
+            _ => Err(Unreadable(format!(
+                "`{text}` is too long a time; allowed: 0s to 10 years"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.duration()).fmt(f)
+    }
+}
+
+written_as_text!(
+    Length,
+    "a length of time with its unit, such as \"10m\" or \"90s\"",
+    ["10m", "90s", "1h 30m", "500ms"]
+);
+
+/// An amount of memory in bytes, written like `24GiB`, `64MiB` or `512KB`. At most 1 EiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub Bytes);
+
+impl Size {
+    const MAX: u64 = 1 << 60;
+}
+
+impl FromStr for Size {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Size, Unreadable> {
+        // A bare number is refused: a headroom of `5` is hardly meant as five bytes.
+        let has_unit = text
+            .trim()
+            .ends_with(|letter: char| letter.is_ascii_alphabetic());
+        let bytes = text
+            .trim()
+            .parse::<bytesize::ByteSize>()
+            .ok()
+            .filter(|_| has_unit)
+            .ok_or_else(|| {
+                Unreadable(format!(
+                    "`{text}` is not an amount of memory with its unit; write one like 24GiB, 64MiB or 512KB"
+                ))
+            })?
+            .as_u64();
+        if bytes > Size::MAX {
+            return Err(Unreadable(format!(
+                "`{text}` is too much memory; allowed: 0B to 1EiB"
+            )));
+        }
+        Ok(Size(Bytes(bytes)))
+    }
+}
+
+/// The largest binary unit that divides the amount exactly, so that nothing is rounded away.
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0.0;
+        for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
+            if bytes > 0 && bytes.is_multiple_of(1 << shift) {
+                return write!(f, "{}{unit}", bytes >> shift);
+            }
+        }
+        write!(f, "{bytes}B")
+    }
+}
+
+written_as_text!(
+    Size,
+    "an amount of memory, such as \"24GiB\" or \"64MiB\"",
+    ["24GiB", "64MiB"]
+);
+
+/// The part of a device that is never given out (M2): a share of its memory or a fixed size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Headroom {
+    /// Hundredths of a per cent, 0 to 9000.
+    Share(u32),
+    Fixed(Size),
+}
+
+impl Headroom {
+    /// The headroom of a device with so much memory; never more than all of it.
+    pub fn of(self, total: Bytes) -> Bytes {
+        match self {
+            Headroom::Share(hundredths) => {
+                let part = u128::from(total.0) * u128::from(hundredths) / 10_000;
+                Bytes(u64::try_from(part).unwrap_or(total.0))
+            }
+            Headroom::Fixed(size) => size.0.min(total),
+        }
+    }
+}
+
+impl FromStr for Headroom {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Headroom, Unreadable> {
+        let Some(number) = text.trim().strip_suffix('%') else {
+            return text.parse().map(Headroom::Fixed).map_err(|_| {
+                Unreadable(format!(
+                    "`{text}` is no headroom; write a share from 0% to 90% or an amount of memory like 2GiB"
+                ))
+            });
+        };
+        match number.trim().parse::<f64>() {
+            // Rounded to hundredths, which are what is kept.
+            Ok(percent) if (0.0..=90.0).contains(&percent) => {
+                Ok(Headroom::Share((percent * 100.0).round() as u32))
+            }
+            _ => Err(Unreadable(format!(
+                "a headroom of `{text}` is outside the allowed 0% to 90%"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Headroom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Headroom::Share(hundredths) => write!(f, "{}%", f64::from(*hundredths) / 100.0),
+            Headroom::Fixed(size) => size.fmt(f),
+        }
+    }
+}
+
+written_as_text!(
+    Headroom,
+    "a share such as \"5%\" or an amount of memory such as \"2GiB\"",
+    ["5%", "2GiB"]
+);
+
+/// How long a busy replica keeps its turn against equals (P3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxTurn {
+    /// Three times the measured swap time, between 5 s and 60 s.
+    Auto,
+    After(Length),
+}
+
+impl MaxTurn {
+    /// As the core wants it: `None` means automatic.
+    pub fn span(self) -> Option<Span> {
+        match self {
+            MaxTurn::Auto => None,
+            MaxTurn::After(length) => Some(length.0),
+        }
+    }
+}
+
+impl FromStr for MaxTurn {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<MaxTurn, Unreadable> {
+        if text.trim() == "auto" {
+            return Ok(MaxTurn::Auto);
+        }
+        text.parse().map(MaxTurn::After).map_err(|_| {
+            Unreadable(format!(
+                "`{text}` is not a turn; write auto or a length of time like 30s"
+            ))
+        })
+    }
+}
+
+impl fmt::Display for MaxTurn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MaxTurn::Auto => f.write_str("auto"),
+            MaxTurn::After(length) => length.fmt(f),
+        }
+    }
+}
+
+written_as_text!(
+    MaxTurn,
+    "\"auto\" or a length of time such as \"30s\"",
+    ["auto", "30s"]
+);

@@ -1,0 +1,122 @@
+//! What one value alone cannot show: ranges, values that this version does not do yet, and keys
+//! that contradict each other. Every problem is named, not only the first.
+
+use std::collections::BTreeSet;
+
+use crate::pool::{Bytes, Span};
+
+use super::sections::{AutoscalerKind, AutoscalerSection, OnRestart, Provider};
+use super::{Config, InventorySection};
+
+/// Requests that may wait for one model.
+pub(crate) const QUEUE_LIMIT_MAX: u32 = 1_000_000;
+const BODY_LIMIT: (Bytes, Bytes) = (Bytes(1 << 10), Bytes(Bytes::GIB));
+const KEEP_ALIVE_COMMENT: (Span, Span) = (Span(100), Span::from_secs(600));
+/// Less than this holds no model at all.
+const DEVICE_MEMORY_MIN: Bytes = Bytes(Bytes::MIB);
+
+/// All that stands against running with this configuration; empty if nothing does.
+pub(super) fn problems(config: &Config) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut unless = |holds: bool, problem: String| {
+        if !holds {
+            problems.push(problem);
+        }
+    };
+
+    let body_limit = config.server.body_limit;
+    unless(
+        (BODY_LIMIT.0..=BODY_LIMIT.1).contains(&body_limit.0),
+        format!("server.body_limit is {body_limit}; allowed: 1KiB to 1GiB"),
+    );
+    let comment = config.server.keep_alive_comment;
+    unless(
+        (KEEP_ALIVE_COMMENT.0..=KEEP_ALIVE_COMMENT.1).contains(&comment.0),
+        format!("server.keep_alive_comment is {comment}; allowed: 100ms to 10m"),
+    );
+    unless(
+        !config.state.dir.as_os_str().is_empty(),
+        "state.dir is empty; name a folder, or `.` for the current one".to_owned(),
+    );
+    let limit = config.pool.queue_limit;
+    unless(
+        (1..=QUEUE_LIMIT_MAX).contains(&limit),
+        format!("pool.queue_limit is {limit}; allowed: 1 to {QUEUE_LIMIT_MAX}"),
+    );
+    let timeout = config.pool.queue_timeout;
+    unless(
+        timeout.0 > Span::ZERO,
+        format!("pool.queue_timeout is {timeout}; allowed: 1ms and more"),
+    );
+    unless(
+        config.pool.on_restart == OnRestart::Stop,
+        "pool.on_restart is adopt, which this version does not do; write stop: engines that an earlier process left behind are stopped at start".to_owned(),
+    );
+    unless(
+        config.autoscaler.kind == AutoscalerKind::None,
+        "autoscaler.kind is ray or slurm, which this version does not do; write none".to_owned(),
+    );
+    problems.extend(inventory_problems(&config.inventory));
+    problems
+}
+
+fn inventory_problems(inventory: &InventorySection) -> Vec<String> {
+    let mut problems = Vec::new();
+    if inventory.host_memory.0 < DEVICE_MEMORY_MIN {
+        problems.push(format!(
+            "inventory.host_memory is {}; allowed: 1MiB and more",
+            inventory.host_memory
+        ));
+    }
+    match (inventory.provider, inventory.devices.len()) {
+        (Provider::Fixed, 0) => problems.push(
+            "inventory.devices is empty, and inventory.provider is fixed; list devices as {name: gpu0, memory: 24GiB}".to_owned(),
+        ),
+        (Provider::Fixed, _) | (_, 0) => {}
+        (_, count) => problems.push(format!(
+            "inventory.devices lists {count} devices, which only inventory.provider fixed reads; write fixed, or remove the list"
+        )),
+    }
+    let mut names = BTreeSet::new();
+    for (index, device) in inventory.devices.iter().enumerate() {
+        let key = format!("inventory.devices[{index}]");
+        if device.name.trim().is_empty() || device.name.len() > 100 {
+            problems.push(format!(
+                "{key}.name is `{}`; allowed: 1 to 100 bytes",
+                device.name
+            ));
+        }
+        if !names.insert(device.name.as_str()) {
+            problems.push(format!("{key}.name `{}` is given twice", device.name));
+        }
+        if device.memory.0 < DEVICE_MEMORY_MIN {
+            problems.push(format!(
+                "{key}.memory is {}; allowed: 1MiB and more",
+                device.memory
+            ));
+        }
+    }
+    problems
+}
+
+/// What works, but does less than somebody may expect.
+pub(super) fn notices(config: &Config) -> Vec<String> {
+    let mut notices = Vec::new();
+    if config.autoscaler.patience != AutoscalerSection::default().patience {
+        notices.push("autoscaler.patience has no effect while autoscaler.kind is none".to_owned());
+    }
+    let inventory = &config.inventory;
+    if matches!(inventory.provider, Provider::Nvml | Provider::Fixed)
+        && inventory.host_memory != InventorySection::default().host_memory
+    {
+        notices.push(
+            "inventory.host_memory has no effect with inventory.provider nvml or fixed".to_owned(),
+        );
+    }
+    if config.evening.cleanup.is_some() && config.evening.reopen.is_none() {
+        notices.push(
+            "evening.reopen is off: after a cleanup always-hot models stay unprotected until a restart (E2)".to_owned(),
+        );
+    }
+    notices
+}

@@ -1,0 +1,246 @@
+//! Values of the configuration that are more than a number: the address, the base path, cron
+//! expressions, the time zone, the database. Each is checked when it is read, so that whoever
+//! holds one holds a working one. It never opens what it names.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use croner::parser::{CronParser, Seconds, Year};
+
+use super::reading::nearest;
+use super::units::{Unreadable, written_as_text};
+
+/// Where the server listens: an IP address or `localhost`, and a port (0: any free one).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenAddress(pub SocketAddr);
+
+impl FromStr for ListenAddress {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<ListenAddress, Unreadable> {
+        let advice = "write one like 127.0.0.1:8080, [::1]:8080 or 0.0.0.0:8080";
+        let (host, port) = text
+            .trim()
+            .rsplit_once(':')
+            .ok_or_else(|| Unreadable(format!("`{text}` has no port; {advice}")))?;
+        let port = port.parse::<u16>().map_err(|_| {
+            Unreadable(format!(
+                "port `{port}` of `{text}` is outside 0 to 65535; {advice}"
+            ))
+        })?;
+        let bare = host
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'));
+        let address = match (host, bare) {
+            ("localhost", _) => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            (_, Some(inside)) => inside.parse().ok().filter(IpAddr::is_ipv6),
+            (plain, None) => plain.parse().ok().filter(IpAddr::is_ipv4),
+        };
+        address
+            .map(|address| ListenAddress(SocketAddr::new(address, port)))
+            .ok_or_else(|| Unreadable(format!("`{host}` of `{text}` is no IP address; {advice}")))
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+written_as_text!(
+    ListenAddress,
+    "an address and a port, such as \"127.0.0.1:8080\"",
+    ["127.0.0.1:8080", "0.0.0.0:8080"]
+);
+
+/// The path in front of every route but `/v1` and `/metrics`: starts with `/`, does not end
+/// with one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BasePath(String);
+
+impl BasePath {
+    /// `/llm`, as the old service had it.
+    pub(super) fn standard() -> BasePath {
+        BasePath("/llm".to_owned())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for BasePath {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<BasePath, Unreadable> {
+        let refused = |why: &str| {
+            Err(Unreadable(format!(
+                "base path `{text}` {why}; write one like /llm"
+            )))
+        };
+        let Some(path) = text.strip_prefix('/') else {
+            return refused("does not start with `/`");
+        };
+        if path.is_empty() || path.ends_with('/') {
+            return refused("is empty or ends with `/`");
+        }
+        let plain = |segment: &str| {
+            !segment.is_empty()
+                && segment != "."
+                && segment != ".."
+                && segment
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte))
+        };
+        if !path.split('/').all(plain) {
+            return refused(
+                "has a part that is empty or not made of letters, digits, `-`, `.`, `_` and `~`",
+            );
+        }
+        if matches!(path.split('/').next(), Some("v1" | "metrics")) {
+            return refused("collides with the routes /v1 and /metrics, which always exist");
+        }
+        Ok(BasePath(text.to_owned()))
+    }
+}
+
+impl fmt::Display for BasePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+written_as_text!(BasePath, "a path such as \"/llm\"", ["/llm", "/models/llm"]);
+
+/// A time that comes again: six fields, the first is the second. Read in `evening.timezone`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CronExpression(String);
+
+impl CronExpression {
+    /// Every day at this full hour, 0 to 23.
+    pub(super) fn daily(hour: u8) -> CronExpression {
+        CronExpression(format!("0 0 {hour} * * *"))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for CronExpression {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<CronExpression, Unreadable> {
+        let advice = "write six fields `second minute hour day month weekday`, such as 0 0 21 * * *, or null to switch it off";
+        let fields = text.split_whitespace().count();
+        if fields != 6 {
+            return Err(Unreadable(format!(
+                "cron expression `{text}` has {fields} fields; {advice}"
+            )));
+        }
+        CronParser::builder()
+            .seconds(Seconds::Required)
+            .year(Year::Disallowed)
+            .build()
+            .parse(text)
+            .map_err(|error| {
+                Unreadable(format!(
+                    "`{text}` is no cron expression ({error}); {advice}"
+                ))
+            })?;
+        Ok(CronExpression(text.to_owned()))
+    }
+}
+
+impl fmt::Display for CronExpression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+written_as_text!(
+    CronExpression,
+    "a cron expression of six fields such as \"0 0 21 * * *\", or null",
+    ["0 0 21 * * *", "0 30 6 * * MON-FRI"]
+);
+
+/// A time zone of the IANA database, such as `America/Chicago` or `UTC`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeZone(pub chrono_tz::Tz);
+
+impl FromStr for TimeZone {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<TimeZone, Unreadable> {
+        text.parse().map(TimeZone).map_err(|_| {
+            let hint = nearest(text, chrono_tz::TZ_VARIANTS.iter().map(|zone| zone.name()))
+                .map(|zone| format!("; did you mean `{zone}`?"))
+                .unwrap_or_default();
+            Unreadable(format!(
+                "`{text}` is no time zone; write an IANA name like America/Chicago, Europe/Berlin or UTC{hint}"
+            ))
+        })
+    }
+}
+
+impl fmt::Display for TimeZone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name())
+    }
+}
+
+written_as_text!(
+    TimeZone,
+    "an IANA time zone such as \"America/Chicago\"",
+    ["America/Chicago", "UTC"]
+);
+
+/// The database, as `sqlite://PATH`. A relative path counts from the current directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatabaseUrl(PathBuf);
+
+impl DatabaseUrl {
+    pub(super) fn sqlite(path: PathBuf) -> DatabaseUrl {
+        DatabaseUrl(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl FromStr for DatabaseUrl {
+    type Err = Unreadable;
+
+    /// The refused URL is never repeated: it may hold a password.
+    fn from_str(text: &str) -> Result<DatabaseUrl, Unreadable> {
+        let advice = "write sqlite://PATH, such as sqlite://data/model-pool.db";
+        match text.split_once("://") {
+            Some(("sqlite", path)) if !path.is_empty() && !path.contains(['?', '#']) => {
+                Ok(DatabaseUrl(PathBuf::from(path)))
+            }
+            Some(("sqlite", _)) => Err(Unreadable(format!(
+                "a sqlite URL here is a path alone, not empty and without `?` or `#`; {advice}"
+            ))),
+            Some(("postgres" | "postgresql", _)) => Err(Unreadable(format!(
+                "this version keeps its state in SQLite only, PostgreSQL does not work yet; {advice}"
+            ))),
+            _ => Err(Unreadable(format!("this is no database URL; {advice}"))),
+        }
+    }
+}
+
+impl fmt::Display for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sqlite://{}", self.0.display())
+    }
+}
+
+written_as_text!(
+    DatabaseUrl,
+    "a database URL such as \"sqlite://data/model-pool.db\"",
+    ["sqlite://data/model-pool.db"]
+);

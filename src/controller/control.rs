@@ -1,0 +1,413 @@
+//! The loop. It owns the pool, reads the clock, and awaits nothing but its inputs. What an event
+//! means is decided in `pool`; what an action does stands in `execute`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::clock::Clock;
+use super::gate::{Gate, Lease};
+use super::handle::{Handle, Message};
+use super::keeper::{self, Job};
+use super::registry::{self, Route, Routes};
+use super::snapshot::{DeviceSnapshot, ModelFacts, ProcessFacts, Snapshot};
+use crate::catalog::{Catalog, Measured};
+use crate::config::Config;
+use crate::engine::ReplicaLog;
+use crate::inventory::Inventory;
+use crate::pool::{
+    DeviceId, DeviceReading, Event, GateReading, ModelId, OrderId, Outcome, Pool, Refusal,
+    ReplicaId, Ticket, Time,
+};
+use crate::store::{KeptWish, Store};
+
+/// How long readers may see an older picture while much happens.
+const PUBLISH_EVERY: Duration = Duration::from_millis(20);
+/// Records that a slow follower of the events may lag behind.
+const EVENTS_MAX: usize = 4096;
+
+/// Everything the controller is made of.
+pub struct Parts {
+    pub config: Arc<Config>,
+    pub catalog: Catalog,
+    pub measured: BTreeMap<String, Measured>,
+    pub store: Arc<Store>,
+    pub wishes: Vec<KeptWish>,
+    pub inventory: Inventory,
+    /// Between the evening cleanup and the morning (E2).
+    pub night: bool,
+    /// Our own binary, which is the embedded engine too.
+    pub executable: PathBuf,
+    pub runtime_dir: PathBuf,
+    pub log_dir: PathBuf,
+    pub clock: Clock,
+}
+
+pub(super) struct Replies {
+    pub accepted: Option<oneshot::Sender<()>>,
+    pub settled: oneshot::Sender<Outcome>,
+}
+
+pub(super) struct Control {
+    pub pool: Pool,
+    pub clock: Clock,
+    pub config: Arc<Config>,
+    pub store: Arc<Store>,
+    pub executable: PathBuf,
+    pub runtime_dir: PathBuf,
+    pub log_dir: PathBuf,
+    pub ids: BTreeMap<String, ModelId>,
+    pub facts: Arc<BTreeMap<ModelId, ModelFacts>>,
+    pub measured: BTreeMap<String, Measured>,
+    pub routes: Arc<ArcSwap<Routes>>,
+    pub snapshot: Arc<ArcSwap<Snapshot>>,
+    pub provider: &'static str,
+    pub devices: Arc<BTreeMap<DeviceId, DeviceSnapshot>>,
+    pub gates: BTreeMap<ReplicaId, Arc<Gate>>,
+    told: BTreeMap<ReplicaId, GateReading>,
+    pub seats: BTreeMap<Ticket, oneshot::Sender<Result<Lease, Refusal>>>,
+    pub orders: BTreeMap<OrderId, Replies>,
+    pub settled: Vec<(OrderId, Outcome)>,
+    pub processes: BTreeMap<ReplicaId, ProcessFacts>,
+    /// The last logs of each model, kept after their engines are gone.
+    pub logs: BTreeMap<ModelId, VecDeque<(ReplicaId, Arc<ReplicaLog>)>>,
+    pub stops: BTreeMap<ReplicaId, oneshot::Sender<Duration>>,
+    pub changes: VecDeque<Message>,
+    pub changing: bool,
+    pub tasks: JoinSet<()>,
+    pub jobs: mpsc::UnboundedSender<Job>,
+    pub inbox: mpsc::UnboundedSender<Message>,
+    wake: Option<Time>,
+    published: Time,
+    dirty: bool,
+    pub finished: bool,
+}
+
+/// Starts the loop. The join handle ends when the pool has finished its shutdown and all of it is
+/// written.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the loop and the keeper; joined by serve"
+)]
+pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
+    let (inbox, messages) = mpsc::unbounded_channel();
+    let (jobs, todo) = mpsc::unbounded_channel();
+    let (events, _) = broadcast::channel(EVENTS_MAX);
+    let names = parts
+        .inventory
+        .devices()
+        .iter()
+        .map(|it| (it.id, it.name.clone()))
+        .collect();
+    let keeper = tokio::spawn(keeper::run(
+        Arc::clone(&parts.store),
+        todo,
+        inbox.downgrade(),
+        events.clone(),
+        names,
+    ));
+    let (control, inventory) = Control::new(parts, inbox, jobs);
+    let handle = Handle {
+        inbox: control.inbox.clone(),
+        routes: Arc::clone(&control.routes),
+        snapshot: Arc::clone(&control.snapshot),
+        numbers: Arc::new(AtomicU64::new(1)),
+        events,
+        store: Arc::clone(&control.store),
+        clock: control.clock,
+    };
+    let task = tokio::spawn(async move {
+        control.run(messages, inventory).await;
+        if let Err(error) = keeper.await {
+            tracing::error!(%error, "the keeper of the store ended badly");
+        }
+    });
+    (handle, task)
+}
+
+impl Control {
+    fn new(
+        parts: Parts,
+        inbox: mpsc::UnboundedSender<Message>,
+        jobs: mpsc::UnboundedSender<Job>,
+    ) -> (Control, (Inventory, Vec<KeptWish>, Catalog)) {
+        let devices = parts
+            .inventory
+            .devices()
+            .iter()
+            .map(|info| {
+                (
+                    info.id,
+                    DeviceSnapshot {
+                        info: info.clone(),
+                        used: None,
+                        read_at: None,
+                    },
+                )
+            })
+            .collect();
+        let control = Control {
+            pool: Pool::new(parts.config.limits(), parts.night),
+            clock: parts.clock,
+            config: parts.config,
+            store: parts.store,
+            executable: parts.executable,
+            runtime_dir: parts.runtime_dir,
+            log_dir: parts.log_dir,
+            ids: BTreeMap::new(),
+            facts: Arc::default(),
+            measured: parts.measured,
+            routes: Arc::new(ArcSwap::from_pointee(Routes::default())),
+            snapshot: Arc::new(ArcSwap::from_pointee(Snapshot::default())),
+            provider: parts.inventory.provider(),
+            devices: Arc::new(devices),
+            gates: BTreeMap::new(),
+            told: BTreeMap::new(),
+            seats: BTreeMap::new(),
+            orders: BTreeMap::new(),
+            settled: Vec::new(),
+            processes: BTreeMap::new(),
+            logs: BTreeMap::new(),
+            stops: BTreeMap::new(),
+            changes: VecDeque::new(),
+            changing: false,
+            tasks: JoinSet::new(),
+            jobs,
+            inbox,
+            wake: None,
+            published: Time(0),
+            dirty: true,
+            finished: false,
+        };
+        (control, (parts.inventory, parts.wishes, parts.catalog))
+    }
+
+    async fn run(
+        mut self,
+        mut messages: mpsc::UnboundedReceiver<Message>,
+        start: (Inventory, Vec<KeptWish>, Catalog),
+    ) {
+        let (inventory, wishes, catalog) = start;
+        self.begin(&wishes, catalog);
+        self.tasks.spawn(super::inventory_task::run(
+            inventory,
+            Arc::clone(&self.snapshot),
+            self.inbox.clone(),
+        ));
+        while !self.finished {
+            let publish = self
+                .dirty
+                .then(|| self.published + crate::pool::Span(PUBLISH_EVERY.as_millis() as u64));
+            let next = self.wake.into_iter().chain(publish).min();
+            let sleep = tokio::time::sleep_until(self.clock.instant(next.unwrap_or_default()));
+            tokio::select! {
+                biased;
+                message = messages.recv() => match message {
+                    Some(message) => self.hear(message),
+                    None => break,
+                },
+                () = sleep, if next.is_some() => {
+                    if self.wake.is_some_and(|at| at <= self.clock.now()) {
+                        self.turn(Event::Woke);
+                    }
+                }
+            }
+            while self.tasks.try_join_next().is_some() {}
+            self.publish_if_due();
+        }
+        self.publish();
+        self.tasks.abort_all();
+    }
+
+    /// What was there before the first request: devices, models, wishes. Heard at once, so that the
+    /// first decision already knows everything (P4: of always-hot models the higher one wins).
+    fn begin(&mut self, wishes: &[KeptWish], catalog: Catalog) {
+        let mut events = Vec::new();
+        for device in self.devices.values() {
+            let info = &device.info;
+            let reading = DeviceReading {
+                node: info.node,
+                total: info.total,
+                headroom: info.headroom,
+                foreign: Default::default(),
+            };
+            events.push(Event::DeviceRead {
+                device: info.id,
+                reading,
+            });
+        }
+        let names: Vec<String> = catalog.entries().keys().cloned().collect();
+        let specs = registry::figure(&catalog, &names, &self.config, &self.measured);
+        events.extend(self.take_catalog(catalog, specs));
+        for wish in wishes {
+            if let Some(&model) = self.ids.get(&wish.model) {
+                let (over, load) = (wish.over.clone(), wish.load.clone());
+                events.push(Event::WishesRestored { model, over, load });
+            }
+        }
+        self.turn_all(events);
+        self.publish();
+    }
+
+    fn hear(&mut self, message: Message) {
+        match message {
+            Message::Seat {
+                ticket,
+                model,
+                key,
+                reply,
+            } => {
+                self.seats.insert(ticket, reply);
+                self.turn(Event::RequestArrived { ticket, model, key });
+            }
+            Message::Left { ticket } => {
+                self.seats.remove(&ticket);
+                self.turn(Event::RequestLeft { ticket });
+            }
+            Message::Drained { replica } => self.turn(Event::Drained { replica }),
+            Message::SeatFreed => self.turn(Event::Woke),
+            Message::Order {
+                order,
+                command,
+                accepted,
+                settled,
+            } => {
+                self.orders.insert(
+                    order,
+                    Replies {
+                        accepted: Some(accepted),
+                        settled,
+                    },
+                );
+                self.turn(Event::OrderAsked { order, command });
+            }
+            Message::Plan { load, reply } => {
+                self.turn(Event::Woke);
+                let plan = self.pool.preview(self.clock.now(), &load);
+                let answer = plan.map(|plan| {
+                    let candidates = self.pool.candidates(&plan);
+                    (plan, candidates)
+                });
+                let _ = reply.send(answer);
+            }
+            Message::Saved { order, failure } => {
+                if let Some(accepted) = self
+                    .orders
+                    .get_mut(&order)
+                    .and_then(|replies| replies.accepted.take())
+                {
+                    let _ = accepted.send(());
+                }
+                self.turn(match failure {
+                    None => Event::Saved { order },
+                    Some(message) => Event::SaveFailed { order, message },
+                });
+            }
+            Message::Report { replica, report } => self.report(replica, report),
+            Message::Readings { devices } => self.readings(devices),
+            change @ (Message::Register { .. }
+            | Message::Remove { .. }
+            | Message::Reload { .. }) => {
+                self.changes.push_back(change);
+                self.next_change();
+            }
+            Message::Figured(figured) => self.figured(*figured),
+        }
+    }
+
+    pub(super) fn turn(&mut self, event: Event) {
+        self.turn_all(vec![event]);
+    }
+
+    /// One moment: what the gates counted, the events, and whatever the actions answer at once.
+    pub(super) fn turn_all(&mut self, events: Vec<Event>) {
+        let now = self.clock.now();
+        let mut news = vec![Event::GatesRead {
+            readings: self.read_gates(),
+        }];
+        news.extend(events);
+        let mut answers = VecDeque::new();
+        loop {
+            let answer = self.pool.step_all(now, news);
+            self.wake = answer.wake;
+            for action in answer.actions {
+                answers.extend(self.execute(action));
+            }
+            match answers.pop_front() {
+                Some(event) => news = vec![event],
+                None => break,
+            }
+        }
+        self.dirty = true;
+        if !self.settled.is_empty() {
+            // Whoever waits for an order must be able to see what it brought about.
+            self.publish();
+            for (order, outcome) in std::mem::take(&mut self.settled) {
+                if let Some(mut replies) = self.orders.remove(&order) {
+                    if let Some(accepted) = replies.accepted.take() {
+                        let _ = accepted.send(());
+                    }
+                    let _ = replies.settled.send(outcome);
+                }
+            }
+        }
+    }
+
+    fn read_gates(&mut self) -> Vec<GateReading> {
+        let told = &mut self.told;
+        self.gates
+            .iter()
+            .filter_map(|(&replica, gate)| {
+                let reading = gate.reading();
+                (told.insert(replica, reading) != Some(reading)).then_some(reading)
+            })
+            .collect()
+    }
+
+    fn publish_if_due(&mut self) {
+        let age = self.clock.now().since(self.published);
+        if self.dirty && age.0 >= PUBLISH_EVERY.as_millis() as u64 {
+            self.publish();
+        }
+    }
+
+    pub(super) fn publish(&mut self) {
+        let now = self.clock.now();
+        self.snapshot.store(Arc::new(Snapshot {
+            pool: self.pool.view(now),
+            models: Arc::clone(&self.facts),
+            processes: self.processes.clone(),
+            logs: self
+                .logs
+                .iter()
+                .map(|(&model, logs)| (model, logs.iter().cloned().collect()))
+                .collect(),
+            devices: Arc::clone(&self.devices),
+            provider: self.provider,
+        }));
+        self.published = now;
+        self.dirty = false;
+    }
+
+    pub(super) fn route(&self, model: ModelId) -> Option<Arc<Route>> {
+        self.routes.load().of(model).cloned()
+    }
+
+    pub(super) fn name(&self, model: ModelId) -> String {
+        self.facts
+            .get(&model)
+            .map_or_else(|| model.to_string(), |facts| facts.entry.name.clone())
+    }
+
+    /// Forgets the gate of a replica that is gone.
+    pub(super) fn drop_gate(&mut self, replica: ReplicaId) -> Option<Arc<Gate>> {
+        self.told.remove(&replica);
+        self.gates.remove(&replica)
+    }
+}

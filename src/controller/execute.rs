@@ -1,0 +1,124 @@
+//! One arm per action, and no `if` that chooses. What the world answers comes back as an event: at
+//! once where a gate answers, later where a process or the store does.
+
+use std::time::Duration;
+
+use super::control::Control;
+use super::gate::Cut;
+use super::keeper::{Job, NamedWish};
+use crate::pool::{Action, Event, Outcome, Record, RecordKind, Wish};
+
+impl Control {
+    /// Carries the action out and gives the event that answers it in the same turn, if any.
+    pub(super) fn execute(&mut self, action: Action) -> Option<Event> {
+        match action {
+            Action::Grant { ticket, replica } => {
+                let lease = self.gates.get(&replica).map(|gate| gate.enter_granted());
+                if let (Some(reply), Some(lease)) = (self.seats.remove(&ticket), lease) {
+                    // A client that left meanwhile drops the lease, and the seat is free again.
+                    let _ = reply.send(Ok(lease));
+                }
+            }
+            Action::Refuse { ticket, refusal } => {
+                if let Some(reply) = self.seats.remove(&ticket) {
+                    let _ = reply.send(Err(refusal));
+                }
+            }
+            Action::Launch {
+                replica,
+                model,
+                placement,
+                ..
+            } => return self.launch(replica, model, &placement),
+            Action::SetGate { replica, gate } => {
+                if let Some(it) = self.gates.get(&replica) {
+                    it.set(gate);
+                }
+            }
+            Action::CloseGate {
+                replica,
+                if_idle_at,
+            } => {
+                let closed = self
+                    .gates
+                    .get(&replica)
+                    .map_or(Ok(0), |gate| gate.close(if_idle_at));
+                return Some(match closed {
+                    Ok(in_flight) => Event::GateClosed { replica, in_flight },
+                    Err(reading) => Event::GateBusy { reading },
+                });
+            }
+            Action::Stop {
+                replica,
+                grace,
+                reason,
+            } => {
+                if let Some(gate) = self.gates.get(&replica) {
+                    gate.cut(Cut::Stopped(reason));
+                }
+                if let Some(stop) = self.stops.remove(&replica) {
+                    let _ = stop.send(Duration::from_millis(grace.0));
+                }
+            }
+            Action::Save { order, wish } => {
+                let wish = self.named(wish);
+                let _ = self.jobs.send(Job::Wish {
+                    order: Some(order),
+                    wish,
+                });
+            }
+            Action::Keep { wish } => {
+                let wish = self.named(wish);
+                let _ = self.jobs.send(Job::Wish { order: None, wish });
+            }
+            Action::Settle { order, outcome } => {
+                if let Outcome::Refused { refusal, .. } = &outcome {
+                    tracing::info!(%order, %refusal, "order refused");
+                }
+                self.settled.push((order, outcome));
+            }
+            Action::Record(record) => {
+                log(&record);
+                let _ = self.jobs.send(Job::Record(record));
+            }
+            Action::Finished => self.finished = true,
+        }
+        None
+    }
+
+    fn named(&self, wish: Wish) -> NamedWish {
+        match wish {
+            Wish::Override { model, over } => NamedWish::Override {
+                model: self.name(model),
+                over,
+            },
+            Wish::Load { model, wish } => NamedWish::Load {
+                model: self.name(model),
+                wish,
+            },
+            Wish::LoadAndOverride { model, wish, over } => NamedWish::LoadAndOverride {
+                model: self.name(model),
+                wish,
+                over,
+            },
+            Wish::ForgetLoads => NamedWish::ForgetLoads,
+        }
+    }
+}
+
+/// One log line equals one real decision.
+fn log(record: &Record) {
+    let model = record.model.as_deref().unwrap_or("pool");
+    let replica = record
+        .replica
+        .map(|replica| replica.to_string())
+        .unwrap_or_default();
+    let kind = record.kind.name();
+    let reason = &record.reason;
+    match record.kind {
+        RecordKind::LoadFailed | RecordKind::Crash => {
+            tracing::warn!(model, replica, "{kind}: {reason}")
+        }
+        _ => tracing::info!(model, replica, "{kind}: {reason}"),
+    }
+}

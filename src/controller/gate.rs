@@ -1,0 +1,318 @@
+//! The gate of one replica: who may enter without asking the loop, and how many are inside. One
+//! atomic word holds the mode, the seats taken and all that ever entered, so that "close if nobody
+//! used it since" is one exchange. The gate decides nothing about models; it only counts and shuts.
+//!
+//! ```text
+//!  63  62 │ 61        40 │ 39                    0
+//!   mode  │  in flight   │  entered
+//! ```
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::clock::Clock;
+use super::handle::Message;
+use crate::engine::Endpoint;
+use crate::pool::{GateMode, GateReading, ReplicaId, StopReason, Time};
+
+const CLOSED: u64 = 0;
+const OPEN: u64 = 1;
+const QUEUED: u64 = 2;
+const MODE_SHIFT: u32 = 62;
+const FLIGHT_SHIFT: u32 = 40;
+const ONE_INSIDE: u64 = 1 << FLIGHT_SHIFT;
+const ENTERED_MASK: u64 = ONE_INSIDE - 1;
+const FLIGHT_MASK: u64 = (1 << (MODE_SHIFT - FLIGHT_SHIFT)) - 1;
+
+fn mode(word: u64) -> u64 {
+    word >> MODE_SHIFT
+}
+
+fn in_flight(word: u64) -> u64 {
+    (word >> FLIGHT_SHIFT) & FLIGHT_MASK
+}
+
+/// One more inside, one more that ever entered; the count of the latter wraps within its bits.
+fn entered_once(word: u64) -> u64 {
+    let entered = (word + 1) & ENTERED_MASK;
+    (word & !ENTERED_MASK | entered) + ONE_INSIDE
+}
+
+fn with_mode(word: u64, mode: u64) -> u64 {
+    word & !(3 << MODE_SHIFT) | mode << MODE_SHIFT
+}
+
+#[derive(Debug)]
+pub(super) struct Gate {
+    pub replica: ReplicaId,
+    pub endpoint: Endpoint,
+    /// The name the engine itself wants in a request, where it is not the model's.
+    pub served_name: Option<String>,
+    seats: u64,
+    word: AtomicU64,
+    last_end: AtomicU64,
+    /// Why streams inside are cut; set before `cut` fires.
+    why: OnceLock<Cut>,
+    cut: CancellationToken,
+    clock: Clock,
+    inbox: mpsc::UnboundedSender<Message>,
+}
+
+/// Why a stream is ended before its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// The pool stopped the replica.
+    Stopped(StopReason),
+    /// The engine ended by itself, with its last words.
+    Crashed(String),
+}
+
+impl Gate {
+    pub fn new(
+        replica: ReplicaId,
+        endpoint: Endpoint,
+        served_name: Option<String>,
+        seats: u32,
+        clock: Clock,
+        inbox: mpsc::UnboundedSender<Message>,
+    ) -> Gate {
+        Gate {
+            replica,
+            endpoint,
+            served_name,
+            seats: u64::from(seats.max(1)),
+            word: AtomicU64::new(CLOSED << MODE_SHIFT),
+            last_end: AtomicU64::new(0),
+            why: OnceLock::new(),
+            cut: CancellationToken::new(),
+            clock,
+            inbox,
+        }
+    }
+
+    /// The hot path: a seat, if the gate is open and has room.
+    pub fn try_enter(self: &Arc<Gate>) -> Option<Lease> {
+        let enter = |word: u64| {
+            (mode(word) == OPEN && in_flight(word) < self.seats).then(|| entered_once(word))
+        };
+        self.word
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, enter)
+            .ok()?;
+        Some(Lease {
+            gate: Arc::clone(self),
+        })
+    }
+
+    /// The pool granted a seat: it has counted already.
+    pub fn enter_granted(self: &Arc<Gate>) -> Lease {
+        let enter = |word: u64| Some(entered_once(word));
+        let _ = self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, enter);
+        Lease {
+            gate: Arc::clone(self),
+        }
+    }
+
+    pub fn set(&self, gate: GateMode) {
+        let to = match gate {
+            GateMode::Open => OPEN,
+            GateMode::Queued => QUEUED,
+        };
+        let _ = self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
+                Some(with_mode(word, to))
+            });
+    }
+
+    /// Closes it; with `if_idle_at` only if nobody is inside and no more than so many ever entered.
+    /// Gives what is inside, or the reading that refused.
+    pub fn close(&self, if_idle_at: Option<u64>) -> Result<u32, GateReading> {
+        let close = |word: u64| {
+            let still = |entered: u64| {
+                in_flight(word) == 0 && word & ENTERED_MASK == entered & ENTERED_MASK
+            };
+            if_idle_at
+                .is_none_or(still)
+                .then(|| with_mode(word, CLOSED))
+        };
+        match self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, close)
+        {
+            Ok(word) => Ok(in_flight(word) as u32),
+            Err(_) => Err(self.reading()),
+        }
+    }
+
+    pub fn reading(&self) -> GateReading {
+        let word = self.word.load(Ordering::Acquire);
+        let end = self.last_end.load(Ordering::Acquire);
+        GateReading {
+            replica: self.replica,
+            in_flight: in_flight(word) as u32,
+            entered: word & ENTERED_MASK,
+            last_end: (end > 0).then_some(Time(end)),
+        }
+    }
+
+    /// For choosing among several replicas of a model.
+    pub fn load(&self) -> u64 {
+        in_flight(self.word.load(Ordering::Relaxed))
+    }
+
+    /// Everybody inside is told to end, and why. The first reason stays.
+    pub fn cut(&self, why: Cut) {
+        let _ = self.why.set(why);
+        self.cut.cancel();
+    }
+
+    fn leave(&self) {
+        self.last_end.store(self.clock.now().0, Ordering::Release);
+        let before = self.word.fetch_sub(ONE_INSIDE, Ordering::AcqRel);
+        let told = match mode(before) {
+            CLOSED if in_flight(before) == 1 => Message::Drained {
+                replica: self.replica,
+            },
+            QUEUED => Message::SeatFreed,
+            _ => return,
+        };
+        // The loop is gone when the process ends; then nobody waits for this.
+        let _ = self.inbox.send(told);
+    }
+}
+
+/// A seat on a ready replica. Dropping it, for whatever cause, is the only way a request ends.
+#[derive(Debug)]
+pub struct Lease {
+    gate: Arc<Gate>,
+}
+
+impl Lease {
+    pub fn replica(&self) -> ReplicaId {
+        self.gate.replica
+    }
+
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.gate.endpoint
+    }
+
+    /// The name the engine wants in the request's `model`, where it differs from the pool's.
+    pub fn served_name(&self) -> Option<&str> {
+        self.gate.served_name.as_deref()
+    }
+
+    /// Fires when the stream must end.
+    pub fn cut(&self) -> CancellationToken {
+        self.gate.cut.clone()
+    }
+
+    /// Why, once [`Lease::cut`] has fired.
+    pub fn why(&self) -> Option<&Cut> {
+        self.gate.why.get()
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.gate.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(seats: u32) -> (Arc<Gate>, mpsc::UnboundedReceiver<Message>) {
+        let (inbox, messages) = mpsc::unbounded_channel();
+        let endpoint = Endpoint::Unix("/nowhere".into());
+        (
+            Arc::new(Gate::new(
+                ReplicaId(1),
+                endpoint,
+                None,
+                seats,
+                Clock::start(),
+                inbox,
+            )),
+            messages,
+        )
+    }
+
+    #[test]
+    fn a_gate_lets_in_as_many_as_it_has_seats_and_only_while_open() {
+        let (gate, _messages) = gate(2);
+        assert!(gate.try_enter().is_none(), "it starts closed");
+        gate.set(GateMode::Open);
+        let first = gate.try_enter().expect("a seat");
+        let second = gate.try_enter().expect("a seat");
+        assert!(gate.try_enter().is_none(), "both seats are taken");
+        drop(first);
+        let third = gate.try_enter().expect("a seat was left");
+        gate.set(GateMode::Queued);
+        drop(second);
+        assert!(gate.try_enter().is_none(), "others wait already");
+        drop(third);
+        assert_eq!((gate.reading().in_flight, gate.reading().entered), (0, 3));
+    }
+
+    #[test]
+    fn a_gate_that_was_used_since_the_reading_refuses_to_close_as_idle() {
+        let (gate, _messages) = gate(2);
+        gate.set(GateMode::Open);
+        let known = gate.reading().entered;
+        drop(gate.try_enter());
+        let refused = gate.close(Some(known)).unwrap_err();
+        assert_eq!((refused.in_flight, refused.entered), (0, 1));
+        assert!(gate.try_enter().is_some(), "and stays open");
+        assert_eq!(gate.close(Some(2)), Ok(0));
+        assert!(gate.try_enter().is_none());
+    }
+
+    #[test]
+    fn the_last_one_out_of_a_closed_gate_says_so_once() {
+        let (gate, mut messages) = gate(4);
+        gate.set(GateMode::Open);
+        let leases: Vec<Lease> = (0..3).filter_map(|_| gate.try_enter()).collect();
+        assert_eq!(gate.close(None), Ok(3));
+        drop(leases);
+        assert!(matches!(
+            messages.try_recv(),
+            Ok(Message::Drained {
+                replica: ReplicaId(1)
+            })
+        ));
+        assert!(messages.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_seat_that_is_freed_while_others_wait_wakes_the_loop() {
+        let (gate, mut messages) = gate(1);
+        gate.set(GateMode::Queued);
+        drop(gate.enter_granted());
+        assert!(matches!(messages.try_recv(), Ok(Message::SeatFreed)));
+    }
+
+    #[test]
+    fn many_threads_never_take_more_seats_than_there_are() {
+        let (gate, _messages) = gate(3);
+        gate.set(GateMode::Open);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        let lease = gate.try_enter();
+                        assert!(gate.reading().in_flight <= 3);
+                        drop(lease);
+                    }
+                });
+            }
+        });
+        assert_eq!(gate.reading().in_flight, 0);
+    }
+}

@@ -1,0 +1,264 @@
+//! What the HTTP layer and the schedule see of the controller: ask for a seat, give an order, read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+use super::clock::Clock;
+use super::gate::Lease;
+use super::registry::{ChangeError, Route, Routes};
+use super::snapshot::Snapshot;
+use crate::catalog::{Changes, Entry, Warning};
+use crate::engine::Report;
+use crate::inventory::DeviceUse;
+use crate::pool::{
+    Command, KeyId, LoadOrder, ModelId, OrderId, Outcome, Plan, Refusal, ReplicaId, Ticket,
+};
+use crate::store::{Store, StoredRecord};
+
+pub(super) enum Message {
+    Seat {
+        ticket: Ticket,
+        model: ModelId,
+        key: KeyId,
+        reply: oneshot::Sender<Result<Lease, Refusal>>,
+    },
+    Left {
+        ticket: Ticket,
+    },
+    Drained {
+        replica: ReplicaId,
+    },
+    SeatFreed,
+    Order {
+        order: OrderId,
+        command: Command,
+        accepted: oneshot::Sender<()>,
+        settled: oneshot::Sender<Outcome>,
+    },
+    Plan {
+        load: LoadOrder,
+        reply: oneshot::Sender<Option<(Plan, Vec<String>)>>,
+    },
+    Register {
+        document: serde_json::Value,
+        reply: oneshot::Sender<Result<Vec<Warning>, ChangeError>>,
+    },
+    Remove {
+        name: String,
+        reply: oneshot::Sender<Result<(), ChangeError>>,
+    },
+    Reload {
+        reply: oneshot::Sender<Result<(Changes, Vec<Warning>), ChangeError>>,
+    },
+    Report {
+        replica: ReplicaId,
+        report: Report,
+    },
+    Saved {
+        order: OrderId,
+        failure: Option<String>,
+    },
+    Readings {
+        devices: Vec<DeviceUse>,
+    },
+    /// Figures of a model were computed off the loop.
+    Figured(Box<super::registry::Figured>),
+}
+
+/// The controller is shutting down or gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy;
+
+/// What asking for a seat gives.
+#[derive(Debug)]
+pub enum Seat {
+    /// The model was ready.
+    Now(Lease),
+    /// It is not; this is the place in the queue.
+    Wait(Waiting),
+}
+
+/// A place in a model's queue. Dropping it leaves the queue (Q3).
+#[derive(Debug)]
+pub struct Waiting {
+    pub ticket: Ticket,
+    answer: oneshot::Receiver<Result<Lease, Refusal>>,
+    inbox: mpsc::UnboundedSender<Message>,
+    answered: bool,
+}
+
+impl Waiting {
+    /// The seat, or why there is none. May be polled again after a timeout around it.
+    pub async fn seat(&mut self) -> Result<Lease, Refusal> {
+        let answer = (&mut self.answer).await;
+        self.answered = true;
+        answer.unwrap_or(Err(Refusal::ShuttingDown))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // A seat that was granted meanwhile lies in the channel and is given back with it.
+        if !self.answered {
+            let _ = self.inbox.send(Message::Left {
+                ticket: self.ticket,
+            });
+        }
+    }
+}
+
+/// An order that was handed over.
+#[derive(Debug)]
+pub struct Ordered {
+    pub order: OrderId,
+    accepted: oneshot::Receiver<()>,
+    settled: oneshot::Receiver<Outcome>,
+}
+
+impl Ordered {
+    /// Kept in the store, or settled already (D1).
+    pub async fn accepted(&mut self) {
+        let _ = (&mut self.accepted).await;
+    }
+
+    pub async fn settled(self) -> Result<Outcome, Busy> {
+        self.settled.await.map_err(|_| Busy)
+    }
+
+    /// The outcome, if it is there already.
+    pub fn try_settled(&mut self) -> Option<Outcome> {
+        self.settled.try_recv().ok()
+    }
+}
+
+#[derive(Clone)]
+pub struct Handle {
+    pub(super) inbox: mpsc::UnboundedSender<Message>,
+    pub(super) routes: Arc<ArcSwap<Routes>>,
+    pub(super) snapshot: Arc<ArcSwap<Snapshot>>,
+    pub(super) numbers: Arc<AtomicU64>,
+    pub(super) events: broadcast::Sender<Arc<StoredRecord>>,
+    pub(super) store: Arc<Store>,
+    pub(super) clock: Clock,
+}
+
+impl Handle {
+    /// The catalogue's entry and the replicas of a model, by its name or an alias.
+    pub fn route(&self, name: &str) -> Option<Arc<Route>> {
+        self.routes.load().get(name)
+    }
+
+    /// Every model's entry, by name.
+    pub fn entries(&self) -> Vec<Arc<Entry>> {
+        self.routes.load().entries()
+    }
+
+    /// Names that look like this one.
+    pub fn closest(&self, name: &str) -> Vec<String> {
+        self.routes.load().catalog.closest(name)
+    }
+
+    /// A seat on a ready replica, or a place in the queue.
+    pub fn seat(&self, route: &Route, key: KeyId) -> Result<Seat, Busy> {
+        if let Some(lease) = route.enter() {
+            return Ok(Seat::Now(lease));
+        }
+        let ticket = Ticket(self.number());
+        let (reply, answer) = oneshot::channel();
+        let message = Message::Seat {
+            ticket,
+            model: route.model,
+            key,
+            reply,
+        };
+        self.inbox.send(message).map_err(|_| Busy)?;
+        Ok(Seat::Wait(Waiting {
+            ticket,
+            answer,
+            inbox: self.inbox.clone(),
+            answered: false,
+        }))
+    }
+
+    /// Hands an order over. It is carried out whether or not anybody waits for its outcome.
+    pub fn order(&self, command: Command) -> Result<Ordered, Busy> {
+        let order = OrderId(self.number());
+        let (accept, accepted) = oneshot::channel();
+        let (settle, settled) = oneshot::channel();
+        let message = Message::Order {
+            order,
+            command,
+            accepted: accept,
+            settled: settle,
+        };
+        self.inbox.send(message).map_err(|_| Busy)?;
+        Ok(Ordered {
+            order,
+            accepted,
+            settled,
+        })
+    }
+
+    /// The decision for a load, not carried out, with its candidates in words.
+    pub async fn plan(&self, load: LoadOrder) -> Result<Option<(Plan, Vec<String>)>, Busy> {
+        let (reply, answer) = oneshot::channel();
+        self.inbox
+            .send(Message::Plan { load, reply })
+            .map_err(|_| Busy)?;
+        answer.await.map_err(|_| Busy)
+    }
+
+    /// Registers a model, or replaces a registered one; kept in the store before this returns (D1).
+    pub async fn register(&self, document: serde_json::Value) -> Result<Vec<Warning>, ChangeError> {
+        let (reply, answer) = oneshot::channel();
+        self.inbox
+            .send(Message::Register { document, reply })
+            .map_err(|_| ChangeError::Gone)?;
+        answer.await.map_err(|_| ChangeError::Gone)?
+    }
+
+    /// Takes a registered model out of the catalogue; its replicas drain.
+    pub async fn remove(&self, name: &str) -> Result<(), ChangeError> {
+        let (reply, answer) = oneshot::channel();
+        let name = name.to_owned();
+        self.inbox
+            .send(Message::Remove { name, reply })
+            .map_err(|_| ChangeError::Gone)?;
+        answer.await.map_err(|_| ChangeError::Gone)?
+    }
+
+    /// Reads the catalogue's files again and changes only what changed.
+    pub async fn reload(&self) -> Result<(Changes, Vec<Warning>), ChangeError> {
+        let (reply, answer) = oneshot::channel();
+        self.inbox
+            .send(Message::Reload { reply })
+            .map_err(|_| ChangeError::Gone)?;
+        answer.await.map_err(|_| ChangeError::Gone)?
+    }
+
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// New records of the history, as they are kept.
+    pub fn follow(&self) -> broadcast::Receiver<Arc<StoredRecord>> {
+        self.events.subscribe()
+    }
+
+    /// History, keys and small facts.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Numbers are the order of arrival, for requests and orders alike.
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+}

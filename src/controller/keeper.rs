@@ -1,0 +1,132 @@
+//! The one task that writes the store. Jobs are done in the order they were given, so that of two
+//! wishes for one model the later one stays. It never decides what is kept.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::{broadcast, mpsc};
+
+use super::handle::Message;
+use crate::pool::{DeviceId, LoadWish, OrderId, Override, Record};
+use crate::store::{Measurement, Store, StoreFault, StoredRecord};
+
+#[derive(Debug)]
+pub(super) enum Job {
+    Wish {
+        order: Option<OrderId>,
+        wish: NamedWish,
+    },
+    Record(Record),
+    Measurement {
+        model: String,
+        key: String,
+        measurement: Measurement,
+    },
+}
+
+/// A wish with the name that the store knows the model by.
+#[derive(Debug)]
+pub(super) enum NamedWish {
+    Override {
+        model: String,
+        over: Override,
+    },
+    Load {
+        model: String,
+        wish: Option<LoadWish>,
+    },
+    LoadAndOverride {
+        model: String,
+        wish: LoadWish,
+        over: Override,
+    },
+    ForgetLoads,
+}
+
+/// Records written in one transaction.
+const BATCH_MAX: usize = 256;
+
+/// Ends when every sender of jobs is gone and all jobs are done.
+pub(super) async fn run(
+    store: Arc<Store>,
+    mut jobs: mpsc::UnboundedReceiver<Job>,
+    inbox: mpsc::WeakUnboundedSender<Message>,
+    events: broadcast::Sender<Arc<StoredRecord>>,
+    device_names: BTreeMap<DeviceId, String>,
+) {
+    let name = |device: DeviceId| {
+        device_names
+            .get(&device)
+            .cloned()
+            .unwrap_or_else(|| device.to_string())
+    };
+    let mut next = Vec::new();
+    while jobs.recv_many(&mut next, BATCH_MAX).await > 0 {
+        let mut records = Vec::new();
+        for job in next.drain(..) {
+            match job {
+                Job::Record(record) => records.push(record),
+                other => {
+                    append(&store, &mut records, &name, &events).await;
+                    keep(&store, other, &inbox).await;
+                }
+            }
+        }
+        append(&store, &mut records, &name, &events).await;
+    }
+}
+
+async fn append(
+    store: &Store,
+    records: &mut Vec<Record>,
+    name: &(dyn Fn(DeviceId) -> String + Sync),
+    events: &broadcast::Sender<Arc<StoredRecord>>,
+) {
+    if records.is_empty() {
+        return;
+    }
+    match store.append(records, &|device| name(device)).await {
+        Ok(stored) => {
+            for record in stored {
+                // Nobody may be listening.
+                let _ = events.send(Arc::new(record));
+            }
+        }
+        Err(fault) => {
+            tracing::error!(%fault, lost = records.len(), "the history could not be written")
+        }
+    }
+    records.clear();
+}
+
+async fn keep(store: &Store, job: Job, inbox: &mpsc::WeakUnboundedSender<Message>) {
+    let (order, result): (Option<OrderId>, Result<(), StoreFault>) = match job {
+        Job::Wish { order, wish } => (
+            order,
+            match &wish {
+                NamedWish::Override { model, over } => store.save_override(model, over).await,
+                NamedWish::Load { model, wish } => store.save_load(model, wish.as_ref()).await,
+                NamedWish::LoadAndOverride { model, wish, over } => {
+                    store.save_load_and_override(model, wish, over).await
+                }
+                NamedWish::ForgetLoads => store.forget_loads().await,
+            },
+        ),
+        Job::Measurement {
+            model,
+            key,
+            measurement,
+        } => (
+            None,
+            store.save_measurement(&model, &key, measurement).await,
+        ),
+        Job::Record(_) => (None, Ok(())),
+    };
+    let failure = result.err().map(|fault| fault.to_string());
+    if let Some(message) = &failure {
+        tracing::error!(%message, "the store could not keep something");
+    }
+    if let (Some(order), Some(inbox)) = (order, inbox.upgrade()) {
+        let _ = inbox.send(Message::Saved { order, failure });
+    }
+}

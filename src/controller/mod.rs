@@ -1,0 +1,36 @@
+//! The production shell: one task owns the pool; everything else is a handle or a driver.
+//!
+//! ```text
+//!  http ──seat──▶ gate of a ready replica ──▶ Lease            (never waits for the loop)
+//!    │                    ▲ closes, opens, reads
+//!    │ waits, orders      │
+//!    └──Message──▶ inbox ─▶ Control: event → pool.step → execute ─▶ engine::run, one task a replica
+//!                    ▲            │                                  keeper: the one that writes the store
+//!                    └────────────┴── reports, Saved, readings ──────────────┘
+//! readers: Snapshot (pool view, processes, devices) and Routes, swapped whole
+//! ```
+//!
+//! | task      | lives            | ends                                    |
+//! |-----------|------------------|-----------------------------------------|
+//! | control   | with the process | when the pool has finished               |
+//! | keeper    | with control     | when every job is written                |
+//! | inventory | with control     | with control                             |
+//! | engine    | one per replica  | with exactly one `Exited`                |
+
+mod clock;
+mod control;
+mod execute;
+mod gate;
+mod handle;
+mod inventory_task;
+mod keeper;
+mod launching;
+mod registry;
+mod snapshot;
+
+pub use clock::Clock;
+pub use control::{Parts, spawn};
+pub use gate::{Cut, Lease};
+pub use handle::{Busy, Handle, Ordered, Seat, Waiting};
+pub use registry::{ChangeError, Route};
+pub use snapshot::{DeviceSnapshot, ModelFacts, ProcessFacts, Snapshot};

@@ -1,0 +1,417 @@
+//! From names to models: the catalogue as it is now, the numbers that the core knows models by, and
+//! the routing table of the hot path. It reads no files itself; that happens off the loop.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use thiserror::Error;
+
+use super::control::Control;
+use super::gate::{Gate, Lease};
+use super::handle::Message;
+use super::snapshot::ModelFacts;
+use crate::catalog::{
+    Catalog, CatalogError, Changes, Entry, EstimateError, Measured, NeedSource, Source, Warning,
+};
+use crate::config::Config;
+use crate::pool::{Event, ModelId, ModelSpec};
+use crate::store::Store;
+
+/// Where requests for one model go.
+#[derive(Debug)]
+pub struct Route {
+    pub model: ModelId,
+    pub entry: Arc<Entry>,
+    pub(super) gates: ArcSwap<Vec<Arc<Gate>>>,
+}
+
+impl Route {
+    /// A seat at the least loaded open gate.
+    pub(super) fn enter(&self) -> Option<Lease> {
+        let gates = self.gates.load();
+        match gates.as_slice() {
+            [] => None,
+            [gate] => gate.try_enter(),
+            several => {
+                let mut by_load: Vec<&Arc<Gate>> = several.iter().collect();
+                by_load.sort_by_key(|gate| gate.load());
+                by_load.into_iter().find_map(Gate::try_enter)
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Routes {
+    pub catalog: Catalog,
+    by_name: BTreeMap<String, Arc<Route>>,
+    by_model: BTreeMap<ModelId, Arc<Route>>,
+}
+
+impl Routes {
+    pub fn get(&self, name: &str) -> Option<Arc<Route>> {
+        self.by_name.get(name).cloned()
+    }
+
+    pub fn of(&self, model: ModelId) -> Option<&Arc<Route>> {
+        self.by_model.get(&model)
+    }
+
+    pub fn entries(&self) -> Vec<Arc<Entry>> {
+        self.by_model
+            .values()
+            .map(|route| Arc::clone(&route.entry))
+            .collect()
+    }
+
+    /// The table for a catalogue. Gates of models that stay are kept.
+    pub fn of_catalog(catalog: Catalog, ids: &BTreeMap<String, ModelId>, old: &Routes) -> Routes {
+        let mut routes = Routes {
+            catalog,
+            ..Routes::default()
+        };
+        for (name, entry) in routes.catalog.entries() {
+            let model = ids[name];
+            let gates = old
+                .of(model)
+                .map(|route| route.gates.load_full())
+                .unwrap_or_default();
+            let route = Arc::new(Route {
+                model,
+                entry: Arc::new(entry.clone()),
+                gates: ArcSwap::new(gates),
+            });
+            for alias in &entry.aliases {
+                routes.by_name.insert(alias.clone(), Arc::clone(&route));
+            }
+            routes.by_name.insert(name.clone(), Arc::clone(&route));
+            routes.by_model.insert(model, route);
+        }
+        routes
+    }
+}
+
+/// What was computed of a model off the loop: headers read, figures chosen.
+#[derive(Debug)]
+pub(super) struct Figured {
+    pub change: Change,
+    pub catalog: Catalog,
+    pub specs: Vec<(String, Result<(ModelSpec, NeedSource), EstimateError>)>,
+}
+
+/// What a new catalogue is for, and who waits for it.
+#[derive(Debug)]
+pub(super) enum Change {
+    Register {
+        warnings: Vec<Warning>,
+        reply: Reply<Vec<Warning>>,
+    },
+    Remove {
+        reply: Reply<()>,
+    },
+    Reload {
+        changes: Changes,
+        warnings: Vec<Warning>,
+        reply: Reply<(Changes, Vec<Warning>)>,
+    },
+    /// A replica was measured.
+    Measured,
+    /// Nothing changes; whoever asked knows why.
+    Failed,
+}
+
+pub(super) type Reply<T> = tokio::sync::oneshot::Sender<Result<T, ChangeError>>;
+
+/// Why the catalogue stays as it was.
+#[derive(Debug, Error)]
+pub enum ChangeError {
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    #[error("{name} cannot be registered: {source}")]
+    Estimate { name: String, source: EstimateError },
+    #[error("no model is called {name}")]
+    Unknown { name: String },
+    #[error("{name} comes from {origin}; remove the file and reload instead")]
+    FromFile { name: String, origin: String },
+    #[error("the store could not keep the change, so nothing was changed: {message}")]
+    NotSaved { message: String },
+    #[error("the pool is shutting down")]
+    Gone,
+}
+
+/// The figures of some entries. Blocking: reads the headers of the models' files.
+pub(super) fn figure(
+    catalog: &Catalog,
+    names: &[String],
+    config: &Config,
+    measured: &BTreeMap<String, Measured>,
+) -> Vec<(String, Result<(ModelSpec, NeedSource), EstimateError>)> {
+    names
+        .iter()
+        .filter_map(|name| Some((name.clone(), catalog.entries().get(name)?)))
+        .map(|(name, entry)| {
+            let spec = entry.spec(config, measured.get(&name).copied());
+            (name, spec)
+        })
+        .collect()
+}
+
+impl Control {
+    /// A catalogue takes the place of the old one. Gives what the core must hear: models that are
+    /// new or changed, and models that are gone.
+    pub(super) fn take_catalog(
+        &mut self,
+        catalog: Catalog,
+        specs: Vec<(String, Result<(ModelSpec, NeedSource), EstimateError>)>,
+    ) -> Vec<Event> {
+        let mut events = Vec::new();
+        for name in catalog.entries().keys() {
+            let fresh = ModelId(u32::try_from(self.ids.len()).unwrap_or(u32::MAX));
+            self.ids.entry(name.clone()).or_insert(fresh);
+        }
+        let mut facts = self.facts.as_ref().clone();
+        for (name, spec) in specs {
+            let model = self.ids[&name];
+            match spec {
+                Ok((spec, source)) => {
+                    if let Some(warning) = source.warning() {
+                        tracing::warn!(model = name, "{warning}");
+                    }
+                    let entry = Arc::new(catalog.entries()[&name].clone());
+                    facts.insert(
+                        model,
+                        ModelFacts {
+                            entry,
+                            need_source: source.name(),
+                        },
+                    );
+                    events.push(Event::ModelSet { model, spec });
+                }
+                Err(error) => tracing::error!(model = name, %error, "the model cannot be served"),
+            }
+        }
+        for (name, &model) in &self.ids {
+            if !catalog.entries().contains_key(name) && facts.remove(&model).is_some() {
+                events.push(Event::ModelRemoved { model });
+            }
+        }
+        self.facts = Arc::new(facts);
+        let routes = Routes::of_catalog(catalog, &self.ids, &self.routes.load());
+        self.routes.store(Arc::new(routes));
+        events
+    }
+
+    /// Starts the next change of the catalogue, if none is under way: two changes never start from
+    /// the same catalogue.
+    pub(super) fn next_change(&mut self) {
+        if self.changing {
+            return;
+        }
+        let Some(change) = self.changes.pop_front() else {
+            return;
+        };
+        self.changing = true;
+        let catalog = self.routes.load().catalog.clone();
+        let (config, store) = (Arc::clone(&self.config), Arc::clone(&self.store));
+        let (measured, inbox) = (self.measured.clone(), self.inbox.clone());
+        self.tasks.spawn(async move {
+            let figured = prepare(change, catalog, config, &store, measured).await;
+            let _ = inbox.send(Message::Figured(Box::new(figured)));
+        });
+    }
+
+    /// A model was measured to need more than it reserves: its figures are chosen anew.
+    pub(super) fn figure_again(&mut self, name: &str) {
+        let catalog = self.routes.load().catalog.clone();
+        let (config, measured, inbox) = (
+            Arc::clone(&self.config),
+            self.measured.clone(),
+            self.inbox.clone(),
+        );
+        let names = [name.to_owned()];
+        self.tasks.spawn_blocking(move || {
+            let specs = figure(&catalog, &names, &config, &measured);
+            let _ = inbox.send(Message::Figured(Box::new(Figured {
+                change: Change::Measured,
+                catalog,
+                specs,
+            })));
+        });
+    }
+
+    pub(super) fn figured(&mut self, figured: Figured) {
+        let Figured {
+            change,
+            catalog,
+            specs,
+        } = figured;
+        if let Change::Measured = change {
+            let known = |name: &String| self.routes.load().catalog.get(name).is_some();
+            let specs = specs.into_iter().filter(|(name, _)| known(name));
+            let events = specs.filter_map(|(name, spec)| {
+                let (spec, _) = spec.ok()?;
+                Some(Event::ModelSet {
+                    model: *self.ids.get(&name)?,
+                    spec,
+                })
+            });
+            let events = events.collect();
+            return self.turn_all(events);
+        }
+        self.changing = false;
+        if let Change::Failed = change {
+            return self.next_change();
+        }
+        let events = self.take_catalog(catalog, specs);
+        self.turn_all(events);
+        self.publish();
+        match change {
+            Change::Register { warnings, reply } => drop(reply.send(Ok(warnings))),
+            Change::Remove { reply } => drop(reply.send(Ok(()))),
+            Change::Reload {
+                changes,
+                warnings,
+                reply,
+            } => drop(reply.send(Ok((changes, warnings)))),
+            Change::Measured | Change::Failed => {}
+        }
+        self.next_change();
+    }
+}
+
+/// One change of the catalogue, computed and kept; whoever asked is told here if it fails.
+async fn prepare(
+    message: Message,
+    catalog: Catalog,
+    config: Arc<Config>,
+    store: &Store,
+    measured: BTreeMap<String, Measured>,
+) -> Figured {
+    let failed = |catalog| Figured {
+        change: Change::Failed,
+        catalog,
+        specs: Vec::new(),
+    };
+    match message {
+        Message::Register { document, reply } => {
+            match register(document, catalog.clone(), config, store, measured).await {
+                Ok((catalog, specs, warnings)) => Figured {
+                    change: Change::Register { warnings, reply },
+                    catalog,
+                    specs,
+                },
+                Err(error) => {
+                    let _ = reply.send(Err(error));
+                    failed(catalog)
+                }
+            }
+        }
+        Message::Remove { name, reply } => {
+            let mut newer = catalog.clone();
+            let removed = match newer.get(&name) {
+                None => Err(ChangeError::Unknown { name }),
+                Some(entry) if entry.source != Source::Registered => Err(ChangeError::FromFile {
+                    name,
+                    origin: entry.source.to_string(),
+                }),
+                Some(entry) => {
+                    let name = entry.name.clone();
+                    newer.remove(&name);
+                    let kept = store.remove_registration(&name).await;
+                    kept.map(|_| ()).map_err(|fault| ChangeError::NotSaved {
+                        message: fault.to_string(),
+                    })
+                }
+            };
+            match removed {
+                Ok(()) => Figured {
+                    change: Change::Remove { reply },
+                    catalog: newer,
+                    specs: Vec::new(),
+                },
+                Err(error) => {
+                    let _ = reply.send(Err(error));
+                    failed(catalog)
+                }
+            }
+        }
+        Message::Reload { reply } => {
+            let old = catalog.clone();
+            let read = tokio::task::spawn_blocking(move || reload(&old, &config, &measured)).await;
+            match read {
+                Ok(Ok((newer, specs, changes, warnings))) => Figured {
+                    change: Change::Reload {
+                        changes,
+                        warnings,
+                        reply,
+                    },
+                    catalog: newer,
+                    specs,
+                },
+                Ok(Err(error)) => {
+                    let _ = reply.send(Err(error));
+                    failed(catalog)
+                }
+                Err(_) => failed(catalog),
+            }
+        }
+        _ => failed(catalog),
+    }
+}
+
+type Specs = Vec<(String, Result<(ModelSpec, NeedSource), EstimateError>)>;
+
+async fn register(
+    document: serde_json::Value,
+    mut catalog: Catalog,
+    config: Arc<Config>,
+    store: &Store,
+    measured: BTreeMap<String, Measured>,
+) -> Result<(Catalog, Specs, Vec<Warning>), ChangeError> {
+    let read = tokio::task::spawn_blocking(move || {
+        let (entry, warnings) =
+            Entry::from_document(&document, Source::Registered, &config, catalog.reference())?;
+        let (name, kept) = (entry.name.clone(), entry.to_document());
+        catalog.insert(entry)?;
+        let specs = figure(&catalog, std::slice::from_ref(&name), &config, &measured);
+        Ok::<_, CatalogError>((name, kept, catalog, specs, warnings))
+    });
+    let (name, kept, catalog, mut specs, warnings) =
+        read.await.map_err(|_| ChangeError::Gone)??;
+    if let Some(nth) = specs.iter().position(|(_, spec)| spec.is_err()) {
+        let (name, spec) = specs.swap_remove(nth);
+        let source = spec.expect_err("just seen");
+        return Err(ChangeError::Estimate { name, source });
+    }
+    let saved = store.save_registration(&name, &kept).await;
+    saved.map_err(|fault| ChangeError::NotSaved {
+        message: fault.to_string(),
+    })?;
+    Ok((catalog, specs, warnings))
+}
+
+/// The files again, with the registered models on top. Only what changed is figured anew.
+fn reload(
+    old: &Catalog,
+    config: &Config,
+    measured: &BTreeMap<String, Measured>,
+) -> Result<(Catalog, Specs, Changes, Vec<Warning>), ChangeError> {
+    let (mut newer, warnings) = Catalog::load(config)?;
+    for entry in old
+        .entries()
+        .values()
+        .filter(|entry| entry.source == Source::Registered)
+    {
+        newer.insert(entry.clone())?;
+    }
+    let changes = old.changes(&newer);
+    let names: Vec<String> = changes
+        .added
+        .iter()
+        .chain(&changes.changed)
+        .cloned()
+        .collect();
+    let specs = figure(&newer, &names, config, measured);
+    Ok((newer, specs, changes, warnings))
+}

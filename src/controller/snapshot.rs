@@ -1,0 +1,61 @@
+//! What readers see: one consistent picture, swapped whole. Reading it never touches the loop, and
+//! never loads, wakes or keeps a model (L2).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::catalog::Entry;
+use crate::engine::ReplicaLog;
+use crate::inventory::{DeviceInfo, DeviceUse};
+use crate::pool::{Bytes, DeviceId, ModelId, ModelView, PoolView, ReplicaId, Time};
+
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    pub pool: PoolView,
+    pub models: Arc<BTreeMap<ModelId, ModelFacts>>,
+    pub processes: BTreeMap<ReplicaId, ProcessFacts>,
+    /// The last logs of each model, oldest first; engines that are gone included.
+    pub logs: BTreeMap<ModelId, Vec<(ReplicaId, Arc<ReplicaLog>)>>,
+    pub devices: Arc<BTreeMap<DeviceId, DeviceSnapshot>>,
+    pub provider: &'static str,
+}
+
+/// What the catalogue knows of a model, beside what the pool knows.
+#[derive(Clone, Debug)]
+pub struct ModelFacts {
+    pub entry: Arc<Entry>,
+    /// `file`, `measured` or `estimate`.
+    pub need_source: &'static str,
+}
+
+/// What is known of one engine process.
+#[derive(Clone, Debug)]
+pub struct ProcessFacts {
+    pub pid: Option<u32>,
+    pub stage: Option<String>,
+    pub percent: Option<u8>,
+    /// The process tree's own host memory.
+    pub memory: Option<Bytes>,
+    pub peak: Option<Bytes>,
+    pub log: Arc<ReplicaLog>,
+    pub model: ModelId,
+}
+
+#[derive(Clone, Debug)]
+pub struct DeviceSnapshot {
+    pub info: DeviceInfo,
+    pub used: Option<DeviceUse>,
+    pub read_at: Option<Time>,
+}
+
+impl Snapshot {
+    pub fn model(&self, name: &str) -> Option<&ModelView> {
+        self.pool.models.iter().find(|model| model.name == name)
+    }
+
+    pub fn device_name(&self, device: DeviceId) -> String {
+        self.devices
+            .get(&device)
+            .map_or_else(|| device.to_string(), |it| it.info.name.clone())
+    }
+}

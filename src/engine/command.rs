@@ -1,0 +1,256 @@
+//! The driver of any program that speaks OpenAI HTTP: the recipe's command line with its templates
+//! filled in. It owns the names that templates may use. It never runs a shell: every word of the
+//! recipe stays one argument, whatever it renders to.
+
+use std::collections::BTreeMap;
+
+use minijinja::{Environment, UndefinedBehavior};
+use serde_json::{Map, Value};
+
+use super::environment::RESERVED;
+use super::{
+    CommandProgram, DeviceKind, Endpoint, EngineDriver, EngineFault, Launch, Prepared, Program,
+};
+
+pub(super) struct CommandDriver;
+
+impl EngineDriver for CommandDriver {
+    fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineFault> {
+        let model = &launch.model_name;
+        let Program::Command(program) = &launch.program else {
+            // The table of drivers goes by the program.
+            return Err(EngineFault::WrongEndpoint {
+                model: model.clone(),
+                endpoint: endpoint.clone(),
+            });
+        };
+        check_ready_path(model, &program.ready_path)?;
+        let renderer = Renderer::new(model, values(launch, program, endpoint)?);
+        let mut argv = Vec::with_capacity(program.argv.len());
+        for (position, word) in program.argv.iter().enumerate() {
+            let word = renderer.render(word, || format!("command[{position}]"))?;
+            argv.push(word.into());
+        }
+        if argv.first().is_none_or(|program| *program == *"") {
+            return Err(EngineFault::EmptyCommand {
+                model: model.clone(),
+            });
+        }
+        let mut env = BTreeMap::new();
+        for (name, value) in &program.env {
+            if RESERVED.contains(&name.as_str()) {
+                return Err(EngineFault::ReservedVariable {
+                    model: model.clone(),
+                    name: name.clone(),
+                });
+            }
+            let value = renderer.render(value, || format!("env.{name}"))?;
+            env.insert(name.clone(), value);
+        }
+        Ok(Prepared {
+            argv,
+            env,
+            working_dir: program.working_dir.clone(),
+            ready_path: program.ready_path.clone(),
+            lifeline: false,
+        })
+    }
+
+    /// llama-server says `{"error":{"message":"Loading model"}}`; most others say nothing.
+    fn progress(&self, body: &[u8]) -> Option<(String, Option<u8>)> {
+        let body: Value = serde_json::from_slice(body).ok()?;
+        let message = body.get("error")?.get("message")?.as_str()?;
+        Some((message.chars().take(STAGE_CHARS_MAX).collect(), None))
+    }
+}
+
+/// A stage is a word or two on a dashboard, not an error report.
+const STAGE_CHARS_MAX: usize = 80;
+
+/// It becomes part of a request line.
+fn check_ready_path(model: &str, path: &str) -> Result<(), EngineFault> {
+    let is_plain = path.chars().all(|c| c.is_ascii_graphic());
+    if path.starts_with('/') && is_plain {
+        Ok(())
+    } else {
+        Err(EngineFault::ReadyPath {
+            model: model.to_owned(),
+            path: path.to_owned(),
+        })
+    }
+}
+
+/// The names that have a value in this launch.
+fn values(
+    launch: &Launch,
+    program: &CommandProgram,
+    endpoint: &Endpoint,
+) -> Result<Map<String, Value>, EngineFault> {
+    let text = |path: &std::path::Path| match path.to_str() {
+        Some(text) => Ok(Value::from(text)),
+        None => Err(EngineFault::PathNotText {
+            model: launch.model_name.clone(),
+            path: path.to_owned(),
+        }),
+    };
+    let indices: Vec<String> = launch
+        .devices
+        .iter()
+        .filter(|device| device.kind == DeviceKind::Nvidia)
+        .map(|device| device.index.to_string())
+        .collect();
+    let model_name = program.served_model_name.as_ref();
+    let mut values = Map::new();
+    let mut set = |name: &str, value: Value| values.insert(name.to_owned(), value);
+    match endpoint {
+        Endpoint::Tcp(address) => set("port", address.port().into()),
+        Endpoint::Unix(path) => set("socket", text(path)?),
+    };
+    if let Some(path) = &program.model_path {
+        set("model_path", text(path)?);
+    }
+    if let Some(context) = program.context {
+        set("context", context.into());
+    }
+    set(
+        "model_name",
+        model_name.unwrap_or(&launch.model_name).as_str().into(),
+    );
+    set("devices", indices.join(",").into());
+    set("device_count", launch.devices.len().into());
+    set("memory_bytes", launch.bytes_per_device.0.into());
+    Ok(values)
+}
+
+struct Renderer<'a> {
+    model: &'a str,
+    environment: Environment<'static>,
+    values: Map<String, Value>,
+}
+
+impl<'a> Renderer<'a> {
+    fn new(model: &'a str, values: Map<String, Value>) -> Renderer<'a> {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        Renderer {
+            model,
+            environment,
+            values,
+        }
+    }
+
+    fn render(&self, template: &str, field: impl Fn() -> String) -> Result<String, EngineFault> {
+        let values = minijinja::Value::from(minijinja::value::Serde(&self.values));
+        self.environment
+            .render_str(template, values)
+            .map_err(|source| EngineFault::Template {
+                model: self.model.to_owned(),
+                field: field(),
+                names: self
+                    .values
+                    .keys()
+                    .map(String::as_str)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+                source,
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::fault::explain;
+    use crate::engine::{DeviceAddress, Listen};
+    use crate::pool::{Bytes, DeviceId, ReplicaId};
+
+    fn launch(argv: &[&str], env: &[(&str, &str)]) -> Launch {
+        let gpu = |index| DeviceAddress {
+            id: DeviceId(index),
+            index,
+            uuid: None,
+            kind: DeviceKind::Nvidia,
+        };
+        Launch {
+            replica: ReplicaId(7),
+            model_name: "org/model".to_owned(),
+            program: Program::Command(CommandProgram {
+                argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+                env: env
+                    .iter()
+                    .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                    .collect(),
+                listen: Listen::Port,
+                ready_path: "/health".to_owned(),
+                model_path: Some("/models/a b".into()),
+                served_model_name: None,
+                working_dir: None,
+                context: None,
+            }),
+            devices: vec![gpu(2), gpu(3)],
+            bytes_per_device: Bytes(1 << 30),
+            runtime_dir: "run".into(),
+            log_dir: "log".into(),
+        }
+    }
+
+    fn prepare(argv: &[&str], env: &[(&str, &str)]) -> Result<Prepared, String> {
+        let endpoint = Endpoint::Tcp(([127, 0, 0, 1], 4321).into());
+        CommandDriver
+            .prepare(&launch(argv, env), &endpoint)
+            .map_err(|fault| explain(&fault))
+    }
+
+    #[test]
+    fn every_name_is_filled_in_and_a_word_stays_one_word() {
+        let prepared = prepare(
+            &[
+                "vllm",
+                "{{ model_path }}",
+                "--port={{ port }}",
+                "{{ model_name }};{{ devices }};{{ device_count }};{{ memory_bytes }}",
+            ],
+            &[("WHERE", "gpu {{ devices }}")],
+        )
+        .unwrap();
+        assert_eq!(
+            prepared.argv,
+            [
+                "vllm",
+                "/models/a b",
+                "--port=4321",
+                "org/model;2,3;2;1073741824"
+            ]
+        );
+        assert_eq!(prepared.env["WHERE"], "gpu 2,3");
+    }
+
+    #[test]
+    fn a_name_without_a_value_is_refused_with_the_field_and_the_names_there_are() {
+        let text = prepare(&["vllm", "--len", "{{ context }}"], &[]).unwrap_err();
+        assert!(text.contains("command[2]"), "{text}");
+        assert!(text.contains("memory_bytes"), "{text}");
+        let text = prepare(&["vllm"], &[("A", "{{ socket }}")]).unwrap_err();
+        assert!(text.contains("env.A"), "{text}");
+    }
+
+    #[test]
+    fn a_recipe_cannot_choose_its_own_gpus() {
+        let text = prepare(&["vllm"], &[("CUDA_VISIBLE_DEVICES", "0")]).unwrap_err();
+        assert!(text.contains("env.CUDA_VISIBLE_DEVICES"), "{text}");
+    }
+
+    #[test]
+    fn an_empty_command_is_refused() {
+        assert!(prepare(&[], &[]).unwrap_err().contains("org/model"));
+        assert!(prepare(&[""], &[]).unwrap_err().contains("org/model"));
+    }
+
+    #[test]
+    fn debug_shows_no_argument_and_no_value() {
+        let launch = launch(&["vllm", "--api-key=abc"], &[("HF_TOKEN", "abc")]);
+        let endpoint = Endpoint::Tcp(([127, 0, 0, 1], 4321).into());
+        let prepared = CommandDriver.prepare(&launch, &endpoint).unwrap();
+        assert!(!format!("{launch:?} {prepared:?}").contains("abc"));
+    }
+}

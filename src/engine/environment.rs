@@ -1,0 +1,165 @@
+//! The environment of an engine process: an allow-list of the controller's own variables, the
+//! recipe's, the devices of the placement, and the tag by which strays are found. It owns the rule
+//! that nothing else of the controller's environment, above all no key, reaches an engine.
+
+use std::collections::BTreeMap;
+
+use super::{DeviceAddress, DeviceKind};
+
+/// Passed on by their full names.
+const NAMES: [&str; 25] = [
+    "HF_DATASETS_CACHE",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HF_HUB_DISABLE_TELEMETRY",
+    "HF_HUB_OFFLINE",
+    "HOME",
+    "HUGGINGFACE_HUB_CACHE",
+    "LANG",
+    "LANGUAGE",
+    "LD_LIBRARY_PATH",
+    "LOGNAME",
+    "MKL_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "PATH",
+    "RAYON_NUM_THREADS",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "TMPDIR",
+    "TORCH_HOME",
+    "TRANSFORMERS_CACHE",
+    "TRANSFORMERS_OFFLINE",
+    "TZ",
+    "USER",
+    "XDG_CACHE_HOME",
+    "XDG_RUNTIME_DIR",
+];
+
+/// Passed on when the name begins so, unless it sounds like a secret (`NVIDIA_API_KEY`).
+const PREFIXES: [&str; 3] = ["CUDA", "LC_", "NVIDIA_"];
+const SECRET_WORDS: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
+
+/// Set by the pool alone: a recipe that could change them would use devices nobody reserved.
+pub(super) const RESERVED: [&str; 3] = [VISIBLE_DEVICES, DEVICE_ORDER, TAG];
+
+const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+const DEVICE_ORDER: &str = "CUDA_DEVICE_ORDER";
+
+/// Marks every process of an engine, also one that left its session.
+pub(super) const TAG: &str = "MODEL_POOL_ENGINE";
+
+/// The whole environment of one engine. `own` is the controller's; the recipe's values win over it
+/// and the placement wins over both.
+pub(super) fn complete(
+    own: impl Iterator<Item = (String, String)>,
+    recipe: BTreeMap<String, String>,
+    devices: &[DeviceAddress],
+    tag: &str,
+) -> BTreeMap<String, String> {
+    let mut all: BTreeMap<_, _> = own.filter(|(name, _)| is_passed_on(name)).collect();
+    all.extend(recipe);
+    all.insert(VISIBLE_DEVICES.to_owned(), visible_devices(devices));
+    all.insert(DEVICE_ORDER.to_owned(), "PCI_BUS_ID".to_owned());
+    all.insert(TAG.to_owned(), tag.to_owned());
+    all
+}
+
+fn is_passed_on(name: &str) -> bool {
+    let sounds_secret = SECRET_WORDS.iter().any(|word| name.contains(word));
+    NAMES.contains(&name)
+        || (PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !sounds_secret)
+}
+
+/// UUIDs when all are known, else indices. Empty for a placement in host memory: an engine there
+/// must not take GPU memory that nobody reserved.
+fn visible_devices(devices: &[DeviceAddress]) -> String {
+    let gpus = || {
+        devices
+            .iter()
+            .filter(|device| device.kind == DeviceKind::Nvidia)
+    };
+    let uuids: Option<Vec<String>> = gpus().map(|device| device.uuid.clone()).collect();
+    uuids
+        .unwrap_or_else(|| gpus().map(|device| device.index.to_string()).collect())
+        .join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::DeviceId;
+
+    fn gpu(index: u32, uuid: Option<&str>) -> DeviceAddress {
+        DeviceAddress {
+            id: DeviceId(index),
+            index,
+            uuid: uuid.map(str::to_owned),
+            kind: DeviceKind::Nvidia,
+        }
+    }
+
+    fn own(pairs: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {
+        let pairs: Vec<_> = pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        pairs.into_iter()
+    }
+
+    #[test]
+    fn what_is_not_on_the_list_or_sounds_secret_stays_behind() {
+        let all = complete(
+            own(&[
+                ("PATH", "/bin"),
+                ("LC_ALL", "C"),
+                ("CUDA_HOME", "/cuda"),
+                ("NVIDIA_API_KEY", "s"),
+                ("MODEL_POOL_ADMIN_KEY", "s"),
+                ("HF_TOKEN", "s"),
+                ("RUST_LOG", "debug"),
+            ]),
+            BTreeMap::new(),
+            &[],
+            "t",
+        );
+        let names: Vec<&str> = all.keys().map(String::as_str).collect();
+        assert_eq!(
+            names,
+            [
+                "CUDA_DEVICE_ORDER",
+                "CUDA_HOME",
+                "CUDA_VISIBLE_DEVICES",
+                "LC_ALL",
+                "MODEL_POOL_ENGINE",
+                "PATH"
+            ]
+        );
+    }
+
+    #[test]
+    fn uuids_are_used_only_when_all_are_known() {
+        assert_eq!(
+            visible_devices(&[gpu(0, Some("GPU-a")), gpu(3, Some("GPU-b"))]),
+            "GPU-a,GPU-b"
+        );
+        assert_eq!(
+            visible_devices(&[gpu(0, Some("GPU-a")), gpu(3, None)]),
+            "0,3"
+        );
+    }
+
+    #[test]
+    fn an_engine_in_host_memory_sees_no_gpu_also_when_the_controller_does() {
+        let host = DeviceAddress {
+            kind: DeviceKind::Host,
+            ..gpu(0, None)
+        };
+        let all = complete(
+            own(&[("CUDA_VISIBLE_DEVICES", "0,1")]),
+            BTreeMap::new(),
+            &[host],
+            "t",
+        );
+        assert_eq!(all["CUDA_VISIBLE_DEVICES"], "");
+    }
+}

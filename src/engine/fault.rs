@@ -1,0 +1,97 @@
+//! Everything that can keep an engine from starting, in words for the administrator. It owns the
+//! messages and never decides what follows from a fault.
+
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+
+use super::Endpoint;
+
+/// Why an engine could not be started. One variant for each operation that can fail.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineFault {
+    #[error("the command of model {model} is empty: give at least the name of a program")]
+    EmptyCommand { model: String },
+    #[error("model {model}: its kind of engine cannot be started on {endpoint}")]
+    WrongEndpoint { model: String, endpoint: Endpoint },
+    #[error("model {model}: {field} does not render (names: {names})")]
+    Template {
+        model: String,
+        /// Such as `command[3]` or `env.HOME`.
+        field: String,
+        /// The names that have a value in this launch.
+        names: String,
+        #[source]
+        source: minijinja::Error,
+    },
+    #[error("model {model}: the path {path:?} is not valid UTF-8, so no template can hold it")]
+    PathNotText { model: String, path: PathBuf },
+    #[error(
+        "model {model}: env.{name} is set by the pool from the placement; remove it from the model's file"
+    )]
+    ReservedVariable { model: String, name: String },
+    #[error(
+        "model {model}: ready_path {path:?} must begin with `/` and hold no space or control character"
+    )]
+    ReadyPath { model: String, path: String },
+    #[error(
+        "model {model}: the embedded engine runs on exactly 1 device and was placed on {count}; set gpus_per_replica to 1 or choose another engine"
+    )]
+    CandleDevices { model: String, count: usize },
+    #[error(
+        "the socket path {path:?} has {length} bytes and the system takes at most {most}: choose a shorter runtime directory"
+    )]
+    SocketPath {
+        path: PathBuf,
+        length: usize,
+        most: usize,
+    },
+    #[error(
+        "no free port on 127.0.0.1: stop programs that listen there, or raise the open files limit"
+    )]
+    Port {
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot use the runtime directory {path:?}")]
+    RuntimeDir {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "the runtime directory {path:?} is open to others (mode {mode:04o}): run `chmod 700` on it or choose another"
+    )]
+    RuntimeDirOpen { path: PathBuf, mode: u32 },
+    #[error(
+        "the working directory {path:?} of model {model} does not exist; make it or correct working_dir"
+    )]
+    WorkingDir { model: String, path: PathBuf },
+    #[error(
+        "cannot start program {program:?} of model {model}; is it installed, executable and in PATH?"
+    )]
+    Start {
+        model: String,
+        program: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot open the log file {path:?}")]
+    LogFile {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// An error and all its causes on one line.
+pub(super) fn explain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,92 @@
+//! Asking an engine how it is: one HTTP request on a new connection, and the wait until it is
+//! ready. It owns the schedule of questions and the bound on each; it never judges an engine that
+//! is not ready, and the deadline of a load is not its own.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+
+use super::{Endpoint, connect};
+
+/// A question that takes longer is asked anew.
+const QUESTION_MAX: Duration = Duration::from_secs(2);
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// An engine that starts fast is noticed fast; one that loads for minutes is not bothered.
+const FAST_FOR: Duration = Duration::from_secs(5);
+const FAST_PAUSE_MAX: Duration = Duration::from_millis(25);
+const SLOW_PAUSE: Duration = Duration::from_millis(100);
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// What a health route answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
+    /// At most 64 KiB.
+    pub body: Bytes,
+}
+
+/// One `GET` of `path` on a new connection. Errors when nobody listens, when the answer is no HTTP
+/// or too large, and after 2 s.
+pub async fn probe(endpoint: &Endpoint, path: &str) -> Result<Answer, Failure> {
+    tokio::time::timeout(QUESTION_MAX, ask(endpoint, path)).await?
+}
+
+async fn ask(endpoint: &Endpoint, path: &str) -> Result<Answer, Failure> {
+    let stream = TokioIo::new(connect(endpoint).await?);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
+    let host = match endpoint {
+        Endpoint::Tcp(address) => address.to_string(),
+        Endpoint::Unix(_) => "localhost".to_owned(),
+    };
+    let request = Request::get(path)
+        .header(header::HOST, host)
+        .header(header::CONNECTION, "close")
+        .body(Empty::<Bytes>::new())?;
+    let question = async {
+        let response = sender.send_request(request).await?;
+        let status = response.status().as_u16();
+        let body = Limited::new(response.into_body(), BODY_BYTES_MAX);
+        let body = body.collect().await?.to_bytes();
+        Ok(Answer { status, body })
+    };
+    // The connection moves the bytes and never answers itself; what goes wrong with it is the
+    // error of the question.
+    let drive = async {
+        let _ = connection.await;
+        std::future::pending::<Infallible>().await
+    };
+    tokio::select! {
+        answer = question => answer,
+        never = drive => match never {},
+    }
+}
+
+/// Comes back with the first 2xx answer. Until then every answer is shown: a 503 tells of the load.
+pub(super) async fn until_ready(endpoint: &Endpoint, path: &str, mut not_yet: impl FnMut(Answer)) {
+    let mut waited = Duration::ZERO;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        tokio::time::sleep(pause).await;
+        waited += pause;
+        pause = match waited < FAST_FOR {
+            true => (pause * 2).min(FAST_PAUSE_MAX),
+            false => SLOW_PAUSE,
+        };
+        match probe(endpoint, path).await {
+            Ok(answer) if is_success(answer.status) => return,
+            Ok(answer) => not_yet(answer),
+            // Nobody listens yet, or somebody is too busy loading to answer.
+            Err(_) => {}
+        }
+    }
+}
+
+fn is_success(status: u16) -> bool {
+    StatusCode::from_u16(status).is_ok_and(|status| status.is_success())
+}

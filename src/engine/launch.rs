@@ -1,0 +1,164 @@
+//! What goes into one launch and what comes out of it: plain data, no behaviour. It owns the words
+//! that the controller and the engines exchange, and nothing here starts anything.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Endpoint;
+use crate::pool::{Bytes, DeviceId, ReplicaId};
+
+/// Everything one launch needs; no choice is left to the driver.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    pub replica: ReplicaId,
+    /// The catalogue's name, such as `org/model`.
+    pub model_name: String,
+    pub program: Program,
+    /// The devices of the placement, in the order in which the engine shall count them.
+    pub devices: Vec<DeviceAddress>,
+    /// What is reserved on each of them.
+    pub bytes_per_device: Bytes,
+    /// Where sockets go. Made with mode 0700; refused when others can enter it.
+    pub runtime_dir: PathBuf,
+    /// Where the log file goes.
+    pub log_dir: PathBuf,
+}
+
+/// One device of a placement, as an engine can be told about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceAddress {
+    pub id: DeviceId,
+    /// The position on the PCI bus order that NVML and `CUDA_DEVICE_ORDER=PCI_BUS_ID` share.
+    pub index: u32,
+    /// `GPU-…` or `MIG-…`, when the inventory knows it.
+    pub uuid: Option<String>,
+    pub kind: DeviceKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceKind {
+    Host,
+    Nvidia,
+}
+
+/// What runs the replica.
+#[derive(Clone, Debug)]
+pub enum Program {
+    /// The embedded engine: our own executable in another process.
+    Candle(CandleProgram),
+    /// Any program that speaks OpenAI HTTP.
+    Command(CommandProgram),
+}
+
+#[derive(Clone)]
+pub struct CandleProgram {
+    /// Our own executable.
+    pub executable: PathBuf,
+    pub model_dir: PathBuf,
+    /// The most tokens of prompt and answer together.
+    pub context_tokens: usize,
+    /// The most sequences at the same time.
+    pub concurrency: usize,
+    /// CPU threads; `None` leaves it to the engine.
+    pub threads: Option<usize>,
+    pub device: CandleDevice,
+    /// Beside what every engine gets.
+    pub env: BTreeMap<String, String>,
+}
+
+/// Values of the environment may be secrets.
+impl fmt::Debug for CandleProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CandleProgram")
+            .field("model_dir", &self.model_dir)
+            .field("context_tokens", &self.context_tokens)
+            .field("concurrency", &self.concurrency)
+            .field("device", &self.device)
+            .field("env", &self.env.keys().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CandleDevice {
+    Cpu,
+    Cuda,
+    Metal,
+}
+
+/// A command line with templates. `argv` and the values of `env` may use `{{ port }}`,
+/// `{{ socket }}`, `{{ model_path }}`, `{{ model_name }}`, `{{ devices }}` (indices joined by
+/// commas), `{{ device_count }}`, `{{ memory_bytes }}` and `{{ context }}`; a name that has no
+/// value in this launch is an error, never an empty word.
+#[derive(Clone)]
+pub struct CommandProgram {
+    pub argv: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    pub listen: Listen,
+    /// The route whose 2xx answer means ready, such as `/health`.
+    pub ready_path: String,
+    pub model_path: Option<PathBuf>,
+    /// The name the engine knows the model by, where it is not the catalogue's.
+    pub served_model_name: Option<String>,
+    pub working_dir: Option<PathBuf>,
+    /// The context in tokens, for `{{ context }}`.
+    pub context: Option<usize>,
+}
+
+/// Arguments and values may be secrets, so `Debug` shows the program and the names only.
+impl fmt::Debug for CommandProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CommandProgram")
+            .field("program", &self.argv.first())
+            .field("arguments", &self.argv.len().saturating_sub(1))
+            .field("env", &self.env.keys().collect::<Vec<_>>())
+            .field("listen", &self.listen)
+            .field("ready_path", &self.ready_path)
+            .field("model_path", &self.model_path)
+            .field("served_model_name", &self.served_model_name)
+            .field("working_dir", &self.working_dir)
+            .field("context", &self.context)
+            .finish()
+    }
+}
+
+/// Where a command listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// A loopback port, chosen free just before the start: `{{ port }}`.
+    Port,
+    /// A Unix socket in the runtime directory: `{{ socket }}`.
+    Socket,
+}
+
+/// What happens to one engine. At most one `Ready`; exactly one `Exited`, always last.
+#[derive(Clone, Debug)]
+pub enum Report {
+    /// The process runs; it has not answered yet.
+    Started { pid: u32, endpoint: Endpoint },
+    /// The load goes on; sent when the stage or the per cent changed.
+    Progress { stage: String, percent: Option<u8> },
+    /// The health route answered 2xx. `memory` is the process tree's own memory on the host, where
+    /// the system can tell.
+    Ready {
+        took: Duration,
+        memory: Option<Bytes>,
+    },
+    /// The process tree's own memory on the host, when it changed by more than 1 MiB; `peak` is
+    /// the most that was seen.
+    Memory { now: Bytes, peak: Bytes },
+    /// The process is gone and reaped, and so is its whole group.
+    Exited(ExitReport),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExitReport {
+    /// Whether a stop had been ordered before it ended.
+    pub asked: bool,
+    /// `exit status 1`, `signal 9`, or `not started`.
+    pub status: String,
+    /// The engine's own last lines (at most 5 lines and 2 KiB), or why it could not be started.
+    pub last_words: String,
+}

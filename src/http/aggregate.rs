@@ -1,0 +1,303 @@
+//! A stream of chunks made into the one answer that a client without `stream` expects. Works on
+//! OpenAI's chunks of chat and of completions; fields it does not know are kept from the first chunk.
+
+use serde_json::{Map, Value, json};
+
+/// What has come of an answer so far.
+#[derive(Debug, Default)]
+pub(super) struct Aggregate {
+    buffer: Vec<u8>,
+    head: Option<Map<String, Value>>,
+    choices: Vec<Map<String, Value>>,
+    usage: Option<Value>,
+    /// An error object that came in the stream.
+    pub error: Option<Value>,
+    pub done: bool,
+}
+
+/// What one event of a stream tells the gateway, beside its text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Usage {
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+}
+
+/// The payload of an event's `data:` lines, if it has any; comments have none.
+pub(super) fn data_of(event: &[u8]) -> Option<&[u8]> {
+    event
+        .split(|byte| *byte == b'\n')
+        .find_map(|line| line.strip_prefix(b"data:"))
+        .map(|data| data.trim_ascii())
+}
+
+pub(super) fn usage_of(chunk: &Value) -> Option<Usage> {
+    let usage = chunk.get("usage")?.as_object()?;
+    let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
+    Some(Usage {
+        prompt_tokens: count("prompt_tokens"),
+        completion_tokens: count("completion_tokens"),
+    })
+}
+
+/// Takes whole events off the front of a buffer. Both kinds of line ends occur.
+pub(super) fn next_event(buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let end = |pattern: &[u8]| {
+        buffer
+            .windows(pattern.len())
+            .position(|window| window == pattern)
+            .map(|at| at + pattern.len())
+    };
+    let at = match (end(b"\n\n"), end(b"\r\n\r\n")) {
+        (Some(a), Some(b)) => a.min(b),
+        (a, b) => a.or(b)?,
+    };
+    Some(buffer.drain(..at).collect())
+}
+
+impl Aggregate {
+    /// More bytes of the stream.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+        while let Some(event) = next_event(&mut self.buffer) {
+            match data_of(&event) {
+                Some(b"[DONE]") => self.done = true,
+                Some(data) => {
+                    if let Ok(Value::Object(chunk)) = serde_json::from_slice(data) {
+                        self.chunk(chunk);
+                    }
+                }
+                None => {}
+            }
+        }
+    }
+
+    pub fn usage(&self) -> Option<Usage> {
+        usage_of(&json!({ "usage": self.usage.as_ref()? }))
+    }
+
+    pub fn has_begun(&self) -> bool {
+        self.head.is_some()
+    }
+
+    fn chunk(&mut self, mut chunk: Map<String, Value>) {
+        if let Some(error) = chunk.remove("error").filter(|error| !error.is_null()) {
+            self.error.get_or_insert(error);
+            return;
+        }
+        if let Some(usage) = chunk.remove("usage").filter(|usage| !usage.is_null()) {
+            self.usage = Some(usage);
+        }
+        if let Some(Value::Array(choices)) = chunk.remove("choices") {
+            for choice in choices {
+                if let Value::Object(choice) = choice {
+                    self.choice(choice);
+                }
+            }
+        }
+        if self.head.is_none() {
+            self.head = Some(chunk);
+        }
+    }
+
+    fn choice(&mut self, choice: Map<String, Value>) {
+        let index = choice.get("index").and_then(Value::as_u64).unwrap_or(0);
+        let known = self
+            .choices
+            .iter()
+            .position(|it| it.get("index").and_then(Value::as_u64).unwrap_or(0) == index);
+        let nth = known.unwrap_or_else(|| {
+            self.choices
+                .push(Map::from_iter([("index".to_owned(), json!(index))]));
+            self.choices.len() - 1
+        });
+        let whole = &mut self.choices[nth];
+        for (name, value) in choice {
+            match (name.as_str(), value) {
+                ("index", _) => {}
+                ("delta", Value::Object(delta)) => {
+                    let message = whole.entry("message").or_insert_with(|| json!({}));
+                    if let Value::Object(message) = message {
+                        merge_delta(message, delta);
+                    }
+                }
+                ("text", Value::String(text)) => append(whole, "text", &text),
+                ("logprobs", Value::Object(logprobs)) => merge_logprobs(whole, logprobs),
+                (_, Value::Null) => {
+                    whole.entry(name).or_insert(Value::Null);
+                }
+                (_, value) => {
+                    whole.insert(name, value);
+                }
+            }
+        }
+    }
+
+    /// The answer. `None` if nothing came.
+    pub fn finish(self) -> Option<Value> {
+        let mut answer = self.head?;
+        let kind = answer
+            .get("object")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        if let Some(kind) = kind.strip_suffix(".chunk") {
+            let kind = kind.to_owned();
+            answer.insert("object".to_owned(), json!(kind));
+        }
+        let mut choices = self.choices;
+        choices.sort_by_key(|choice| choice.get("index").and_then(Value::as_u64).unwrap_or(0));
+        for choice in &mut choices {
+            if let Some(Value::Object(message)) = choice.get_mut("message") {
+                message.entry("role").or_insert_with(|| json!("assistant"));
+                message.entry("content").or_insert(Value::Null);
+            }
+        }
+        answer.insert(
+            "choices".to_owned(),
+            Value::Array(choices.into_iter().map(Value::Object).collect()),
+        );
+        if let Some(usage) = self.usage {
+            answer.insert("usage".to_owned(), usage);
+        }
+        Some(Value::Object(answer))
+    }
+}
+
+fn append(map: &mut Map<String, Value>, name: &str, text: &str) {
+    match map.get_mut(name) {
+        Some(Value::String(known)) => known.push_str(text),
+        _ => {
+            map.insert(name.to_owned(), json!(text));
+        }
+    }
+}
+
+fn merge_delta(message: &mut Map<String, Value>, delta: Map<String, Value>) {
+    for (name, value) in delta {
+        match (name.as_str(), value) {
+            ("role", value) => {
+                message.entry("role").or_insert(value);
+            }
+            ("tool_calls", Value::Array(calls)) => merge_tool_calls(message, calls),
+            (_, Value::String(text)) => append(message, &name, &text),
+            (_, Value::Null) => {}
+            (_, value) => {
+                message.insert(name, value);
+            }
+        }
+    }
+}
+
+/// Tool calls come in pieces: the id and name first, then the arguments bit by bit.
+fn merge_tool_calls(message: &mut Map<String, Value>, calls: Vec<Value>) {
+    let whole = message.entry("tool_calls").or_insert_with(|| json!([]));
+    let Value::Array(whole) = whole else { return };
+    for call in calls {
+        let Value::Object(mut call) = call else {
+            continue;
+        };
+        let index = call
+            .remove("index")
+            .and_then(|index| index.as_u64())
+            .unwrap_or(whole.len() as u64) as usize;
+        if index > whole.len() {
+            continue;
+        }
+        if index == whole.len() {
+            whole.push(json!({}));
+        }
+        let Value::Object(known) = &mut whole[index] else {
+            continue;
+        };
+        for (name, value) in call {
+            match (name.as_str(), value) {
+                ("function", Value::Object(function)) => {
+                    let into = known.entry("function").or_insert_with(|| json!({}));
+                    if let Value::Object(into) = into {
+                        for (part, text) in function {
+                            match text {
+                                Value::String(text) => append(into, &part, &text),
+                                other => drop(into.insert(part, other)),
+                            }
+                        }
+                    }
+                }
+                (_, Value::Null) => {}
+                (_, value) => drop(known.insert(name, value)),
+            }
+        }
+    }
+}
+
+fn merge_logprobs(choice: &mut Map<String, Value>, logprobs: Map<String, Value>) {
+    if !matches!(choice.get("logprobs"), Some(Value::Object(_))) {
+        choice.insert("logprobs".to_owned(), json!({}));
+    }
+    let Some(Value::Object(whole)) = choice.get_mut("logprobs") else {
+        return;
+    };
+    for (name, value) in logprobs {
+        match (whole.get_mut(&name), value) {
+            (Some(Value::Array(known)), Value::Array(more)) => known.extend(more),
+            (Some(_), Value::Null) => {}
+            (_, value) => drop(whole.insert(name, value)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(chunks: &[Value]) -> Value {
+        let mut aggregate = Aggregate::default();
+        let text: String = chunks
+            .iter()
+            .map(|chunk| format!("data: {chunk}\n\n"))
+            .collect();
+        // Byte by byte: events never come in whole pieces.
+        for byte in format!(": a comment\n\n{text}data: [DONE]\n\n").as_bytes() {
+            aggregate.push(&[*byte]);
+        }
+        assert!(aggregate.done);
+        aggregate.finish().unwrap()
+    }
+
+    #[test]
+    fn chunks_of_a_chat_become_one_message_with_its_usage() {
+        let answer = whole(&[
+            json!({"id": "c1", "object": "chat.completion.chunk", "model": "m", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}]}),
+            json!({"id": "c1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "Hel"}}, {"index": 1, "delta": {"content": "B"}}]}),
+            json!({"id": "c1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "lo"}, "finish_reason": "stop"}]}),
+            json!({"id": "c1", "object": "chat.completion.chunk", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}}),
+        ]);
+        assert_eq!(answer["object"], "chat.completion");
+        assert_eq!(
+            answer["choices"][0]["message"],
+            json!({"role": "assistant", "content": "Hello"})
+        );
+        assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+        assert_eq!(answer["choices"][1]["message"]["content"], "B");
+        assert_eq!(answer["usage"]["total_tokens"], 5);
+    }
+
+    #[test]
+    fn pieces_of_a_tool_call_are_joined() {
+        let answer = whole(&[
+            json!({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "t", "type": "function", "function": {"name": "f", "arguments": "{\"a\""}}]}}]}),
+            json!({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": ": 1}"}}]}, "finish_reason": "tool_calls"}]}),
+        ]);
+        let call = &answer["choices"][0]["message"]["tool_calls"][0];
+        assert_eq!(
+            call,
+            &json!({"id": "t", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}})
+        );
+        assert_eq!(answer["choices"][0]["message"]["content"], Value::Null);
+    }
+
+    #[test]
+    fn an_error_in_the_stream_is_kept_apart() {
+        let mut aggregate = Aggregate::default();
+        aggregate.push(b"data: {\"error\":{\"message\":\"out of memory\"}}\n\n");
+        assert_eq!(aggregate.error.unwrap()["message"], "out of memory");
+    }
+}

@@ -1,0 +1,248 @@
+//! Who asks: API keys, and what each may do. Keys are looked up by hash in memory; the store keeps
+//! them. Nothing here logs or shows a key.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use axum::extract::{ConnectInfo, FromRequestParts};
+use axum::http::{HeaderMap, header, request::Parts};
+
+use super::error::Failure;
+use super::state::App;
+use crate::config::InferenceAuth;
+use crate::controller::Clock;
+use crate::pool::{KeyId, Span, Time};
+use crate::store::{KeyRecord, NewKey, Role, Store, StoreFault, find_key, generate_key, hash_key};
+
+/// A key's last use is written at most this often.
+const TOUCH_EVERY: Span = Span::from_secs(60);
+
+/// The keys as they are now.
+#[derive(Debug)]
+pub struct Keys {
+    store: Arc<Store>,
+    clock: Clock,
+    known: ArcSwap<Vec<KeyRecord>>,
+}
+
+impl Keys {
+    /// Reads the keys. On the first start an admin key is made, and written to `admin_key_file` for
+    /// this machine's user alone (mode 0600).
+    pub async fn open(
+        store: Arc<Store>,
+        clock: Clock,
+        admin_key_file: &Path,
+    ) -> Result<Keys, KeysError> {
+        let known = store.keys().await?;
+        let keys = Keys {
+            store,
+            clock,
+            known: ArcSwap::from_pointee(known),
+        };
+        let now = clock.now();
+        let has_admin = keys
+            .known
+            .load()
+            .iter()
+            .any(|key| key.role == Role::Admin && key.is_valid(now));
+        if !has_admin {
+            let text = keys.create("first admin key", Role::Admin, None).await?.1;
+            write_private(admin_key_file, &text).map_err(|source| KeysError::File {
+                path: admin_key_file.display().to_string(),
+                source,
+            })?;
+            tracing::info!(file = %admin_key_file.display(), "an admin key was made and written");
+        }
+        Ok(keys)
+    }
+
+    /// A new key, kept before it is given out. The text is shown this once.
+    pub async fn create(
+        &self,
+        name: &str,
+        role: Role,
+        expires: Option<Time>,
+    ) -> Result<(KeyRecord, String), StoreFault> {
+        let text = generate_key()?;
+        let key = NewKey {
+            name: name.to_owned(),
+            role,
+            prefix: text.prefix(),
+            hash: hash_key(text.reveal()),
+            created: self.clock.now(),
+            expires,
+        };
+        let record = self.store.add_key(key).await?;
+        self.refresh().await?;
+        Ok((record, text.reveal().to_owned()))
+    }
+
+    /// False if there is no such key, or it is revoked already.
+    pub async fn revoke(&self, id: KeyId) -> Result<bool, StoreFault> {
+        let revoked = self.store.revoke_key(id).await?;
+        self.refresh().await?;
+        Ok(revoked)
+    }
+
+    pub fn all(&self) -> Arc<Vec<KeyRecord>> {
+        self.known.load_full()
+    }
+
+    async fn refresh(&self) -> Result<(), StoreFault> {
+        self.known.store(Arc::new(self.store.keys().await?));
+        Ok(())
+    }
+
+    /// The valid key of a request. The time of its use is kept, not waited for.
+    fn find(self: &Arc<Keys>, text: &str) -> Option<KeyRecord> {
+        let now = self.clock.now();
+        let known = self.known.load();
+        let key = find_key(&known, text, now)?.clone();
+        if key.last_used.is_none_or(|at| now.since(at) > TOUCH_EVERY) {
+            self.touch(key.id, now);
+        }
+        Some(key)
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "one small write; losing it at the end loses a date of use"
+    )]
+    fn touch(self: &Arc<Keys>, id: KeyId, now: Time) {
+        let mut newer = self.known.load().as_ref().clone();
+        newer
+            .iter_mut()
+            .filter(|key| key.id == id)
+            .for_each(|key| key.last_used = Some(now));
+        self.known.store(Arc::new(newer));
+        let keys = Arc::clone(self);
+        tokio::spawn(async move {
+            if let Err(fault) = keys.store.touch_key(id, now).await {
+                tracing::warn!(%fault, "the time of a key's use was not kept");
+            }
+        });
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    #[error(transparent)]
+    Store(#[from] StoreFault),
+    #[error(
+        "the admin key cannot be written to {path}: {source}; make the folder writable or set auth.admin_key_file"
+    )]
+    File {
+        path: String,
+        source: std::io::Error,
+    },
+}
+
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    // A file left from another database is replaced, never widened: it is made anew with its mode.
+    let _ = std::fs::remove_file(path);
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    writeln!(file, "{text}")?;
+    file.sync_all()
+}
+
+/// Somebody who may use models. `key` is 0 for people without a key.
+#[derive(Clone, Debug)]
+pub struct User {
+    pub key: KeyId,
+}
+
+/// Somebody who may steer the pool.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    pub key: KeyId,
+    pub name: String,
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    if let Some(value) = headers.get(header::AUTHORIZATION) {
+        let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
+        return scheme.eq_ignore_ascii_case("bearer").then_some(key.trim());
+    }
+    headers.get("x-api-key")?.to_str().ok()
+}
+
+impl FromRequestParts<App> for User {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<User, Failure> {
+        let anonymous = match app.config.auth.inference {
+            InferenceAuth::Open => true,
+            InferenceAuth::Loopback => from_loopback(parts),
+            InferenceAuth::Key => false,
+        };
+        // A wrong key is told, also where none is needed: its owner thinks that it counts. OpenAI's
+        // clients insist on some key, so that any other text than one of ours passes where none is
+        // needed.
+        match bearer(&parts.headers) {
+            Some(text) => match app.keys.find(text) {
+                Some(key) => Ok(User { key: key.id }),
+                None if anonymous && !text.starts_with("mp-") => Ok(User { key: KeyId(0) }),
+                None => Err(Failure::unauthorized_key()),
+            },
+            None if anonymous => Ok(User { key: KeyId(0) }),
+            None => Err(Failure::unauthorized(
+                "an API key is needed: send it as `Authorization: Bearer mp-…`; an administrator makes one with `admin-client keys create NAME --role user`",
+            )),
+        }
+    }
+}
+
+impl FromRequestParts<App> for Admin {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Admin, Failure> {
+        let text = bearer(&parts.headers).ok_or_else(|| {
+            let file = app.config.admin_key_file();
+            Failure::unauthorized(format!(
+                "an admin key is needed: send it as `Authorization: Bearer mp-…`; the first one was written to {} on the server",
+                file.display()
+            ))
+        })?;
+        let key = app.keys.find(text).ok_or_else(|| {
+            Failure::forbidden("invalid_api_key", "this key is unknown, expired or revoked")
+        })?;
+        match key.role {
+            Role::Admin => Ok(Admin {
+                key: key.id,
+                name: key.name,
+            }),
+            Role::User => Err(Failure::forbidden(
+                "not_an_admin",
+                format!("the key {}… may use models, not steer the pool", key.prefix),
+            )),
+        }
+    }
+}
+
+/// The peer itself is on this machine. Forwarding headers are not believed.
+fn from_loopback(parts: &Parts) -> bool {
+    let peer = parts
+        .extensions
+        .get::<ConnectInfo<SocketAddr>>()
+        .map(|info| info.0.ip().to_canonical());
+    peer.is_some_and(|ip: IpAddr| ip.is_loopback())
+}
+
+impl Failure {
+    fn unauthorized_key() -> Failure {
+        let mut failure = Failure::unauthorized("this API key is unknown, expired or revoked");
+        failure.body.error.code = Some("invalid_api_key");
+        failure
+    }
+}

@@ -1,0 +1,242 @@
+//! A request's body, scanned once: its size, depth and number of keys are bounded before anything
+//! parses it, the few fields that routing needs are read, and the rest stays the bytes it was.
+
+use axum::body::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::error::Failure;
+
+/// Deeper bodies are no OpenAI requests, and parsers recurse.
+const DEPTH_MAX: u32 = 64;
+/// Engines have been seen to take quadratic time in the number of keys.
+const KEYS_MAX: u32 = 20_000;
+const MODEL_NAME_MAX: usize = 256;
+
+/// A body and what routing needs of it.
+#[derive(Debug)]
+pub(super) struct Scanned {
+    pub body: Bytes,
+    pub model: String,
+    pub stream: bool,
+    /// The client wants the usage as the last chunk of its stream.
+    pub include_usage: bool,
+}
+
+#[derive(Deserialize)]
+struct Routing {
+    model: Option<serde_json::Value>,
+    stream: Option<serde_json::Value>,
+    stream_options: Option<StreamOptions>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum StreamOptions {
+    Known { include_usage: Option<bool> },
+    Other(serde::de::IgnoredAny),
+}
+
+impl Scanned {
+    pub fn read(body: Bytes) -> Result<Scanned, Failure> {
+        bounded(&body)?;
+        let routing: Routing = serde_json::from_slice(&body).map_err(not_json)?;
+        let model = match routing.model {
+            Some(serde_json::Value::String(model)) if model.is_empty() => {
+                return Err(Failure::invalid(
+                    "model".to_owned(),
+                    "`model` is empty; name one of GET /v1/models",
+                ));
+            }
+            Some(serde_json::Value::String(model)) if model.len() > MODEL_NAME_MAX => {
+                let message = format!("`model` is longer than {MODEL_NAME_MAX} bytes");
+                return Err(Failure::invalid("model".to_owned(), message));
+            }
+            Some(serde_json::Value::String(model)) => model,
+            Some(_) => {
+                return Err(Failure::invalid(
+                    "model".to_owned(),
+                    "`model` must be a string",
+                ));
+            }
+            None => {
+                let message = "`model` is missing; name one of GET /v1/models";
+                return Err(Failure::invalid("model".to_owned(), message));
+            }
+        };
+        let stream = match routing.stream {
+            None | Some(serde_json::Value::Null) => false,
+            Some(serde_json::Value::Bool(stream)) => stream,
+            Some(_) => {
+                return Err(Failure::invalid(
+                    "stream".to_owned(),
+                    "`stream` must be true or false",
+                ));
+            }
+        };
+        let include_usage = match routing.stream_options {
+            Some(StreamOptions::Known { include_usage }) => include_usage.unwrap_or(false),
+            Some(StreamOptions::Other(_)) => {
+                let message = "`stream_options` must be an object like {\"include_usage\": true}";
+                return Err(Failure::invalid("stream_options".to_owned(), message));
+            }
+            None => false,
+        };
+        Ok(Scanned {
+            body,
+            model,
+            stream,
+            include_usage,
+        })
+    }
+
+    /// The body for the engine: the same, but with the name the engine knows and, so that a client
+    /// that leaves stops the work, always as a stream with its usage.
+    pub fn for_engine(&self, model: &str) -> Result<Bytes, Failure> {
+        let fields: Fields<'_> = serde_json::from_slice(&self.body).map_err(not_json)?;
+        let mut text = Vec::with_capacity(self.body.len() + 64);
+        text.push(b'{');
+        for (name, value) in &fields.0 {
+            if matches!(name.as_str(), "model" | "stream" | "stream_options") {
+                continue;
+            }
+            write_json(&mut text, name);
+            text.push(b':');
+            text.extend_from_slice(value.get().as_bytes());
+            text.push(b',');
+        }
+        text.extend_from_slice(b"\"model\":");
+        write_json(&mut text, model);
+        text.extend_from_slice(b",\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
+        Ok(text.into())
+    }
+}
+
+/// Top-level fields in their order; of a name that stands twice the last one counts.
+struct Fields<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Fields<'a>, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Vec<(String, &'de RawValue)>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<Self::Value, A::Error> {
+                let mut fields: Vec<(String, &'de RawValue)> = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, &'de RawValue>()? {
+                    fields.retain(|(known, _)| *known != name);
+                    fields.push((name, value));
+                }
+                Ok(fields)
+            }
+        }
+        deserializer.deserialize_map(Visitor).map(Fields)
+    }
+}
+
+fn write_json(text: &mut Vec<u8>, string: &str) {
+    // A string can always be written as JSON into memory.
+    let _ = serde_json::to_writer(text, string);
+}
+
+fn not_json(error: serde_json::Error) -> Failure {
+    let message = format!("the body is not the JSON object it should be: {error}");
+    Failure::invalid(None, message)
+}
+
+/// One pass over the bytes, without recursion.
+fn bounded(body: &[u8]) -> Result<(), Failure> {
+    let (mut depth, mut keys, mut in_string, mut escaped) = (0_u32, 0_u32, false, false);
+    for &byte in body {
+        if in_string {
+            (in_string, escaped) = match byte {
+                _ if escaped => (true, false),
+                b'\\' => (true, true),
+                b'"' => (false, false),
+                _ => (true, false),
+            };
+            continue;
+        }
+        match byte {
+            b'"' => in_string = true,
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b':' => keys += 1,
+            _ => {}
+        }
+        if depth > DEPTH_MAX {
+            return Err(Failure::invalid(
+                None,
+                format!("the body is nested deeper than {DEPTH_MAX} levels"),
+            ));
+        }
+        if keys > KEYS_MAX {
+            return Err(Failure::invalid(
+                None,
+                format!("the body has more than {KEYS_MAX} keys"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Scanned, Failure> {
+        Scanned::read(Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    fn message(text: &str) -> String {
+        read(text).unwrap_err().body.error.message
+    }
+
+    #[test]
+    fn only_the_fields_of_routing_are_read_and_the_rest_stays_as_it_was() {
+        let scanned =
+            read(r#"{"model":"a/b","messages":[{"content":"{\"x\": \u00e9}"}],"seed": 1e3}"#)
+                .unwrap();
+        assert_eq!((scanned.model.as_str(), scanned.stream), ("a/b", false));
+        let sent = String::from_utf8(scanned.for_engine("served").unwrap().to_vec()).unwrap();
+        assert_eq!(
+            sent,
+            r#"{"messages":[{"content":"{\"x\": \u00e9}"}],"seed":1e3,"model":"served","stream":true,"stream_options":{"include_usage":true}}"#
+        );
+    }
+
+    #[test]
+    fn of_a_field_that_stands_twice_the_last_one_goes_to_the_engine() {
+        let scanned = read(r#"{"model":"a","n":1,"n":2}"#).unwrap();
+        let sent = String::from_utf8(scanned.for_engine("a").unwrap().to_vec()).unwrap();
+        assert!(sent.starts_with(r#"{"n":2,"#), "{sent}");
+    }
+
+    #[test]
+    fn wrong_fields_are_named() {
+        assert!(message("{}").contains("`model` is missing"));
+        assert!(message(r#"{"model": 3}"#).contains("must be a string"));
+        assert!(message(r#"{"model": "a", "stream": "yes"}"#).contains("`stream`"));
+        assert!(message(r#"{"model": "a", "stream_options": 1}"#).contains("stream_options"));
+        assert!(message("not json").contains("line 1"));
+        assert!(message("[1]").contains("JSON object"));
+    }
+
+    #[test]
+    fn a_body_that_would_exhaust_a_parser_is_refused_in_one_pass() {
+        assert!(message(&"[".repeat(100_000)).contains("nested deeper"));
+        let keys: String = (0..30_000).map(|nth| format!("\"k{nth}\":1,")).collect();
+        assert!(message(&format!("{{{keys}\"model\":\"a\"}}")).contains("more than 20000 keys"));
+        assert!(
+            read(r#"{"model":"a","x":"[[[[ :::: \" [[["}"#).is_ok(),
+            "brackets in strings are text"
+        );
+    }
+}

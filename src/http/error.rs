@@ -1,0 +1,292 @@
+//! OpenAI's error object, and the one place that knows status codes. Every refusal of the pool has
+//! its status, its code and its `Retry-After` here.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::controller::{Busy, ChangeError, Cut};
+use crate::pool::{Refusal, Span, StopReason};
+
+/// `{"error": {…}}`, as OpenAI's clients expect it.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ErrorBody {
+    pub error: ErrorObject,
+    /// The plan that was refused, where an administrator asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub plan: Option<serde_json::Value>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ErrorObject {
+    /// What is wrong and what to do about it.
+    #[schema(example = "no model is called tiny-chta; the closest are: tiny-chat")]
+    pub message: String,
+    #[serde(rename = "type")]
+    #[schema(example = "invalid_request_error")]
+    pub kind: &'static str,
+    /// The field that is wrong.
+    #[schema(example = "model")]
+    pub param: Option<String>,
+    #[schema(example = "model_not_found")]
+    pub code: Option<&'static str>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub status: StatusCode,
+    pub body: ErrorBody,
+    retry: Option<Span>,
+}
+
+impl Failure {
+    pub fn new(
+        status: StatusCode,
+        kind: &'static str,
+        code: &'static str,
+        message: impl Into<String>,
+    ) -> Failure {
+        let error = ErrorObject {
+            message: message.into(),
+            kind,
+            param: None,
+            code: Some(code),
+        };
+        Failure {
+            status,
+            body: ErrorBody { error, plan: None },
+            retry: None,
+        }
+    }
+
+    /// 400: the request itself is wrong.
+    pub fn invalid(param: impl Into<Option<String>>, message: impl Into<String>) -> Failure {
+        let mut failure = Failure::new(
+            StatusCode::BAD_REQUEST,
+            "invalid_request_error",
+            "invalid_request",
+            message,
+        );
+        failure.body.error.param = param.into();
+        failure
+    }
+
+    /// 404 with the closest names.
+    pub fn unknown_model(name: &str, closest: &[String]) -> Failure {
+        let hint = match closest {
+            [] => "GET /v1/models lists those that exist".to_owned(),
+            names => format!("the closest are: {}", names.join(", ")),
+        };
+        let shown: String = name.chars().take(200).collect();
+        let message = format!("no model is called {shown}; {hint}");
+        let mut failure = Failure::new(
+            StatusCode::NOT_FOUND,
+            "invalid_request_error",
+            "model_not_found",
+            message,
+        );
+        failure.body.error.param = Some("model".to_owned());
+        failure
+    }
+
+    pub fn too_large(limit_bytes: u64) -> Failure {
+        let message =
+            format!("the body is larger than {limit_bytes} bytes, the limit (server.body_limit)");
+        Failure::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "invalid_request_error",
+            "body_too_large",
+            message,
+        )
+    }
+
+    pub fn unauthorized(message: impl Into<String>) -> Failure {
+        Failure::new(
+            StatusCode::UNAUTHORIZED,
+            "authentication_error",
+            "missing_api_key",
+            message,
+        )
+    }
+
+    pub fn forbidden(code: &'static str, message: impl Into<String>) -> Failure {
+        Failure::new(StatusCode::FORBIDDEN, "permission_error", code, message)
+    }
+
+    pub fn not_found(message: impl Into<String>) -> Failure {
+        Failure::new(
+            StatusCode::NOT_FOUND,
+            "invalid_request_error",
+            "not_found",
+            message,
+        )
+    }
+
+    pub fn conflict(code: &'static str, message: impl Into<String>) -> Failure {
+        Failure::new(StatusCode::CONFLICT, "invalid_request_error", code, message)
+    }
+
+    pub fn internal(message: impl Into<String>) -> Failure {
+        Failure::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "server_error",
+            "internal_error",
+            message,
+        )
+    }
+
+    /// What the pool refused to a user's request.
+    pub fn refused(model: &str, refusal: &Refusal) -> Failure {
+        Failure::of_refusal(model, refusal, false)
+    }
+
+    /// What the pool refused to an administrator's order: 409 where a user would be told to wait.
+    pub fn order_refused(
+        what: &str,
+        refusal: &Refusal,
+        plan: Option<serde_json::Value>,
+    ) -> Failure {
+        let mut failure = Failure::of_refusal(what, refusal, true);
+        failure.body.plan = plan;
+        failure
+    }
+
+    fn of_refusal(model: &str, refusal: &Refusal, order: bool) -> Failure {
+        let unavailable = StatusCode::SERVICE_UNAVAILABLE;
+        let (status, code, retry) = match refusal {
+            Refusal::UnknownModel => (StatusCode::NOT_FOUND, "model_not_found", None),
+            Refusal::QueueFull { retry, .. } => {
+                (StatusCode::TOO_MANY_REQUESTS, "queue_full", Some(*retry))
+            }
+            Refusal::TimedOut { retry, .. } => (unavailable, "queue_timeout", Some(*retry)),
+            Refusal::NeverFits { .. } => (unavailable, "never_fits", None),
+            Refusal::NoRoom { .. } => (unavailable, "no_room", Some(NO_ROOM_RETRY)),
+            Refusal::LoadFailed { retry, .. } => (unavailable, "load_failed", Some(*retry)),
+            Refusal::Cooling { retry, .. } => (unavailable, "cooling_down", Some(*retry)),
+            Refusal::Quarantined { .. } => (unavailable, "quarantined", None),
+            Refusal::ShuttingDown => (unavailable, "shutting_down", Some(SHUTDOWN_RETRY)),
+            Refusal::NoSuchReplica { .. } => (StatusCode::NOT_FOUND, "replica_not_found", None),
+            Refusal::NotLoaded => (StatusCode::CONFLICT, "not_loaded", None),
+            Refusal::TooManyDevices { .. } => (StatusCode::CONFLICT, "too_many_devices", None),
+            Refusal::Superseded => (StatusCode::CONFLICT, "superseded", None),
+            Refusal::NotSaved { .. } => (unavailable, "not_saved", None),
+        };
+        let keeps = matches!(refusal, Refusal::ShuttingDown | Refusal::NotSaved { .. });
+        let status = if order && status == unavailable && !keeps {
+            StatusCode::CONFLICT
+        } else {
+            status
+        };
+        let kind = if status.is_server_error() {
+            "server_error"
+        } else {
+            "invalid_request_error"
+        };
+        let kind = if status == StatusCode::TOO_MANY_REQUESTS {
+            "rate_limit_error"
+        } else {
+            kind
+        };
+        let mut failure = Failure::new(status, kind, code, format!("{model}: {refusal}"));
+        failure.retry = retry;
+        failure
+    }
+
+    /// A stream or an answer that ended before its time.
+    pub fn cut(model: &str, cut: &Cut) -> Failure {
+        let (code, message) = match cut {
+            Cut::Stopped(reason) => {
+                let code = match reason {
+                    StopReason::Preempted { .. } | StopReason::Forced { .. } => "preempted",
+                    _ => "unloaded",
+                };
+                (
+                    code,
+                    format!("{model} was stopped while it answered: {reason}"),
+                )
+            }
+            Cut::Crashed(words) => (
+                "engine_crashed",
+                format!("the engine of {model} ended while it answered: {words}"),
+            ),
+        };
+        Failure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_error",
+            code,
+            message,
+        )
+    }
+
+    pub fn engine(model: &str, message: impl std::fmt::Display) -> Failure {
+        let message = format!("the engine of {model} did not answer properly: {message}");
+        Failure::new(
+            StatusCode::BAD_GATEWAY,
+            "server_error",
+            "engine_error",
+            message,
+        )
+    }
+
+    /// The error as one event of a stream that has begun.
+    pub fn sse(&self) -> String {
+        format!("data: {}\n\n", self.json())
+    }
+
+    pub fn json(&self) -> String {
+        serde_json::to_string(&self.body)
+            .unwrap_or_else(|_| "{\"error\":{\"message\":\"?\"}}".to_owned())
+    }
+}
+
+/// Always-hot models hold the memory; when that changes nobody knows.
+const NO_ROOM_RETRY: Span = Span::from_secs(60);
+const SHUTDOWN_RETRY: Span = Span::from_secs(10);
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let retry = self.retry;
+        let status = self.status;
+        let mut response = (status, Json(self.body)).into_response();
+        if let Some(retry) = retry {
+            response.headers_mut().insert(
+                header::RETRY_AFTER,
+                HeaderValue::from(retry.secs_up().max(1)),
+            );
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<Busy> for Failure {
+    fn from(_: Busy) -> Failure {
+        Failure::refused("the pool", &Refusal::ShuttingDown)
+    }
+}
+
+impl From<ChangeError> for Failure {
+    fn from(error: ChangeError) -> Failure {
+        match &error {
+            ChangeError::Catalog(_) | ChangeError::Estimate { .. } => {
+                Failure::invalid(None, error.to_string())
+            }
+            ChangeError::Unknown { .. } => Failure::not_found(error.to_string()),
+            ChangeError::FromFile { .. } => Failure::conflict("from_file", error.to_string()),
+            ChangeError::NotSaved { .. } => Failure::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "server_error",
+                "not_saved",
+                error.to_string(),
+            ),
+            ChangeError::Gone => Failure::refused("the pool", &Refusal::ShuttingDown),
+        }
+    }
+}

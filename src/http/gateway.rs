@@ -1,0 +1,438 @@
+//! The user's routes: find the model, take a seat, pass the request to the engine. It knows nothing
+//! of why a model is ready or not; the seat or the refusal comes from the controller.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, Method, Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use serde_json::json;
+
+use super::aggregate::{Aggregate, Usage};
+use super::auth::User;
+use super::body::Scanned;
+use super::error::{ErrorBody, Failure};
+use super::metrics::Metrics;
+use super::state::App;
+use super::{stream, wait};
+use crate::controller::{Lease, Seat, Waiting};
+use crate::pool::Time;
+
+/// An engine's own error is passed on up to this size.
+const ENGINE_ERROR_MAX: usize = 1 << 20;
+/// An answer that is aggregated for a client without `stream` may be this large.
+const ANSWER_MAX: usize = 64 << 20;
+
+/// A seat that is being used, and what is counted about it.
+pub(super) struct Served {
+    pub lease: Lease,
+    pub model: String,
+    metrics: Metrics,
+    clock: crate::controller::Clock,
+    asked: Time,
+}
+
+impl Served {
+    pub fn first_token(&self) {
+        let took = self.clock.now().since(self.asked);
+        self.metrics
+            .first_token(&self.model, Duration::from_millis(took.0));
+    }
+
+    pub fn tokens(&self, usage: Usage) {
+        self.metrics
+            .tokens(&self.model, usage.prompt_tokens, usage.completion_tokens);
+    }
+
+    pub fn answered(&self, code: u16) {
+        self.metrics.request(&self.model, code);
+    }
+}
+
+/// Chat with a model. A model that is not ready is loaded; the request waits for it.
+#[utoipa::path(
+    post, path = "/v1/chat/completions", tag = "inference",
+    request_body(content = Object, description = "OpenAI's chat completion request", example = json!({
+        "model": "tiny-guide", "messages": [{"role": "user", "content": "What is a priority?"}], "stream": false
+    })),
+    responses(
+        (status = 200, description = "A chat.completion, or a stream of chat.completion.chunk events; while the model loads, a stream carries comments such as `: waiting position=1 stage=loading`"),
+        (status = 400, description = "Not an OpenAI request; names the field", body = ErrorBody),
+        (status = 401, description = "An API key is needed", body = ErrorBody),
+        (status = 404, description = "No such model; names the closest", body = ErrorBody),
+        (status = 413, description = "The body is over the limit", body = ErrorBody),
+        (status = 429, description = "The model's queue is full; Retry-After says when to come back", body = ErrorBody),
+        (status = 503, description = "The model cannot be had: no room, a failed load, a timeout in the queue", body = ErrorBody),
+    )
+)]
+pub(super) async fn chat_completions(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
+    complete(app, user, request, "/v1/chat/completions").await
+}
+
+/// Complete a text.
+#[utoipa::path(
+    post, path = "/v1/completions", tag = "inference",
+    request_body(content = Object, description = "OpenAI's completion request", example = json!({
+        "model": "tiny-chat", "prompt": "A priority is", "max_tokens": 16
+    })),
+    responses(
+        (status = 200, description = "A text_completion, or a stream of them"),
+        (status = 400, description = "Not an OpenAI request; names the field", body = ErrorBody),
+        (status = 401, description = "An API key is needed", body = ErrorBody),
+        (status = 404, description = "No such model; names the closest", body = ErrorBody),
+        (status = 429, description = "The model's queue is full", body = ErrorBody),
+        (status = 503, description = "The model cannot be had", body = ErrorBody),
+    )
+)]
+pub(super) async fn completions(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
+    complete(app, user, request, "/v1/completions").await
+}
+
+async fn complete(app: App, user: User, request: Request<Body>, path: &'static str) -> Response {
+    match begin(&app, user, request, path).await {
+        Ok(response) => response,
+        Err((model, failure)) => {
+            if let Some(model) = model {
+                app.metrics.request(&model, failure.status.as_u16());
+            }
+            failure.into_response()
+        }
+    }
+}
+
+/// The catalogue's name of the model, once it is known, goes with a failure into the metrics.
+type Failed = (Option<String>, Failure);
+
+async fn begin(
+    app: &App,
+    user: User,
+    request: Request<Body>,
+    path: &'static str,
+) -> Result<Response, Failed> {
+    let clock = app.handle.clock();
+    let asked = clock.now();
+    let limit = app.config.server.body_limit.0.0;
+    let body = read_body(request.into_body(), limit)
+        .await
+        .map_err(|failure| (None, failure))?;
+    let scanned = Scanned::read(body).map_err(|failure| (None, failure))?;
+    let route = app.handle.route(&scanned.model).ok_or_else(|| {
+        let closest = app.handle.closest(&scanned.model);
+        (None, Failure::unknown_model(&scanned.model, &closest))
+    })?;
+    let model = route.entry.name.clone();
+    let fail = |failure: Failure| (Some(model.clone()), failure);
+    let seat = app
+        .handle
+        .seat(&route, user.key)
+        .map_err(|busy| fail(busy.into()))?;
+    let call = Call {
+        app: app.clone(),
+        scanned,
+        model: model.clone(),
+        path,
+        asked,
+    };
+    let lease = match seat {
+        Seat::Now(lease) => lease,
+        Seat::Wait(mut waiting) => {
+            if call.scanned.stream {
+                // For a while an error can still be told by its status; then the stream begins.
+                let every = app.config.server.keep_alive_comment.duration();
+                match tokio::time::timeout(every, waiting.seat()).await {
+                    Ok(seat) => seat.map_err(|refusal| fail(Failure::refused(&model, &refusal)))?,
+                    Err(_) => return Ok(call.stream_while_waiting(waiting, route.model)),
+                }
+            } else {
+                waiting
+                    .seat()
+                    .await
+                    .map_err(|refusal| fail(Failure::refused(&model, &refusal)))?
+            }
+        }
+    };
+    app.metrics
+        .waited(&model, Duration::from_millis(clock.now().since(asked).0));
+    let (served, answer) = call.send(lease).await.map_err(fail)?;
+    if !answer.status().is_success() {
+        served.answered(answer.status().as_u16());
+        return Ok(engine_error(answer).await);
+    }
+    if call.scanned.stream {
+        let (frames, body) = stream::fed();
+        let wants_usage = call.scanned.include_usage;
+        spawn(
+            async move { stream::forward(answer.into_body(), served, wants_usage, &frames).await },
+        );
+        return Ok(event_stream(body));
+    }
+    call.aggregate(served, answer.into_body())
+        .await
+        .map_err(fail)
+}
+
+/// One request on its way.
+struct Call {
+    app: App,
+    scanned: Scanned,
+    model: String,
+    path: &'static str,
+    asked: Time,
+}
+
+impl Call {
+    /// Sends the request to the lease's engine.
+    async fn send(&self, lease: Lease) -> Result<(Served, hyper::Response<Incoming>), Failure> {
+        let name = lease.served_name().unwrap_or(&self.model).to_owned();
+        let body = self.scanned.for_engine(&name)?;
+        let served = Served {
+            lease,
+            model: self.model.clone(),
+            metrics: self.app.metrics.clone(),
+            clock: self.app.handle.clock(),
+            asked: self.asked,
+        };
+        let cut = served.lease.cut();
+        let sent = self
+            .app
+            .upstream
+            .send(&served.lease, Method::POST, self.path, body);
+        tokio::select! {
+            biased;
+            sent = sent => match sent {
+                Ok(answer) => Ok((served, answer)),
+                Err(error) => {
+                    tracing::warn!(model = self.model, %error, "the engine did not answer");
+                    Err(stream::why(&served).await)
+                }
+            },
+            () = cut.cancelled() => Err(stream::why(&served).await),
+        }
+    }
+
+    /// The stream begins before there is a seat: comments until there is one, then the engine's
+    /// events, or the refusal as an event.
+    fn stream_while_waiting(self, mut waiting: Waiting, model: crate::pool::ModelId) -> Response {
+        let (frames, body) = stream::fed();
+        spawn(async move {
+            let every = self.app.config.server.keep_alive_comment.duration();
+            let seat = loop {
+                let comment = wait::comment(&self.app.handle.snapshot(), waiting.ticket, model);
+                if frames.send(Ok(comment.into())).await.is_err() {
+                    return;
+                }
+                tokio::select! {
+                    biased;
+                    () = frames.closed() => return,
+                    seat = tokio::time::timeout(every, waiting.seat()) => if let Ok(seat) = seat { break seat },
+                }
+            };
+            let sent = match seat {
+                Ok(lease) => self.send(lease).await,
+                Err(refusal) => Err(Failure::refused(&self.model, &refusal)),
+            };
+            match sent {
+                Ok((served, answer)) if answer.status().is_success() => {
+                    let waited = served.clock.now().since(self.asked);
+                    self.app
+                        .metrics
+                        .waited(&self.model, Duration::from_millis(waited.0));
+                    stream::forward(
+                        answer.into_body(),
+                        served,
+                        self.scanned.include_usage,
+                        &frames,
+                    )
+                    .await;
+                }
+                Ok((served, answer)) => {
+                    served.answered(answer.status().as_u16());
+                    let body = limited(answer.into_body()).await;
+                    let event = format!(
+                        "data: {}\n\n",
+                        String::from_utf8_lossy(&body).replace(['\n', '\r'], " ")
+                    );
+                    let _ = frames.send(Ok(event.into())).await;
+                }
+                Err(failure) => {
+                    self.app
+                        .metrics
+                        .request(&self.model, failure.status.as_u16());
+                    let _ = frames.send(Ok(failure.sse().into())).await;
+                }
+            }
+        });
+        event_stream(body)
+    }
+
+    /// The whole answer for a client that did not ask for a stream.
+    async fn aggregate(&self, served: Served, mut upstream: Incoming) -> Result<Response, Failure> {
+        let cut = served.lease.cut();
+        let mut whole = Aggregate::default();
+        let mut size = 0;
+        loop {
+            let frame = tokio::select! {
+                biased;
+                () = cut.cancelled() => return Err(stream::why(&served).await),
+                frame = upstream.frame() => frame,
+            };
+            match frame {
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else {
+                        continue;
+                    };
+                    size += data.len();
+                    if size > ANSWER_MAX {
+                        return Err(Failure::engine(
+                            &self.model,
+                            format!("more than {ANSWER_MAX} bytes; ask with stream"),
+                        ));
+                    }
+                    let before = whole.has_begun();
+                    whole.push(&data);
+                    if !before && whole.has_begun() {
+                        served.first_token();
+                    }
+                }
+                Some(Err(_)) => return Err(stream::why(&served).await),
+                None => break,
+            }
+        }
+        if let Some(error) = whole.error.take() {
+            let status = StatusCode::BAD_GATEWAY;
+            served.answered(status.as_u16());
+            return Ok((status, Json(json!({ "error": error }))).into_response());
+        }
+        if !whole.done {
+            return Err(stream::why(&served).await);
+        }
+        if let Some(usage) = whole.usage() {
+            served.tokens(usage);
+        }
+        let answer = whole
+            .finish()
+            .ok_or_else(|| Failure::engine(&self.model, "an empty stream"))?;
+        served.answered(200);
+        Ok(Json(answer).into_response())
+    }
+}
+
+/// Which models there are. Listing them loads nothing.
+#[utoipa::path(get, path = "/v1/models", tag = "inference",
+    responses((status = 200, description = "OpenAI's list of models", example = json!({
+        "object": "list", "data": [{"id": "tiny-guide", "object": "model", "created": 1764000000, "owned_by": "model-pool"}]
+    })), (status = 401, description = "An API key is needed", body = ErrorBody)))]
+pub(super) async fn models(State(app): State<App>, _user: User) -> Response {
+    let data: Vec<_> = app
+        .handle
+        .entries()
+        .iter()
+        .map(|entry| model_object(&app, &entry.name))
+        .collect();
+    Json(json!({ "object": "list", "data": data })).into_response()
+}
+
+/// One model; ids may have slashes.
+#[utoipa::path(get, path = "/v1/models/{model}", tag = "inference",
+    params(("model" = String, Path, description = "The model's id or an alias", example = "tiny-guide")),
+    responses((status = 200, description = "OpenAI's model object"), (status = 404, description = "No such model", body = ErrorBody)))]
+pub(super) async fn model(
+    State(app): State<App>,
+    _user: User,
+    Path(name): Path<String>,
+) -> Result<Response, Failure> {
+    let route = app
+        .handle
+        .route(&name)
+        .ok_or_else(|| Failure::unknown_model(&name, &app.handle.closest(&name)))?;
+    Ok(Json(model_object(&app, &route.entry.name)).into_response())
+}
+
+/// The catalogue does not know when weights were made; the start of the service is what it can say.
+fn model_object(app: &App, name: &str) -> serde_json::Value {
+    json!({ "id": name, "object": "model", "created": app.started_unix_seconds, "owned_by": "model-pool" })
+}
+
+/// Engines of this version neither embed nor speak; said in words, not by a bare 404.
+pub(super) async fn not_served(request: Request<Body>) -> Failure {
+    let message = format!(
+        "{} {} is not served by this version; it serves /v1/chat/completions, /v1/completions and /v1/models",
+        request.method(),
+        request.uri().path()
+    );
+    Failure::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "invalid_request_error",
+        "not_implemented",
+        message,
+    )
+}
+
+pub(super) async fn read_body(body: Body, limit: u64) -> Result<Bytes, Failure> {
+    let limit_bytes = usize::try_from(limit).unwrap_or(usize::MAX);
+    match Limited::new(body, limit_bytes).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Failure::too_large(limit)),
+        Err(error) => Err(Failure::invalid(
+            None,
+            format!("the body did not arrive whole: {error}"),
+        )),
+    }
+}
+
+async fn limited(body: Incoming) -> Bytes {
+    match Limited::new(body, ENGINE_ERROR_MAX).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => format!(
+            "{{\"error\":{{\"message\":\"the engine's error could not be read: {error}\"}}}}"
+        )
+        .into(),
+    }
+}
+
+/// What the engine itself refuses goes to the client as it is.
+async fn engine_error(answer: hyper::Response<Incoming>) -> Response {
+    let (head, body) = answer.into_parts();
+    let mut response = Response::new(Body::from(limited(body).await));
+    *response.status_mut() = head.status;
+    for name in [header::CONTENT_TYPE, header::RETRY_AFTER] {
+        if let Some(value) = head.headers.get(&name) {
+            response.headers_mut().insert(name, value.clone());
+        }
+    }
+    response
+}
+
+fn event_stream(body: Body) -> Response {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Proxies that buffer would hold the comments back.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// A stream's task ends with its engine, its lease or its client, whichever is first.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "ends with the body it feeds; a shutdown drains leases first"
+)]
+fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(task);
+}

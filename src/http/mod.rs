@@ -1,0 +1,23 @@
+//! The HTTP surface: decode, hand over, encode. Nothing here decides what is loaded or evicted, and
+//! only `error` knows status codes.
+
+mod admin;
+mod aggregate;
+mod auth;
+mod body;
+mod dto;
+mod error;
+mod gateway;
+mod hot_models;
+mod metrics;
+mod openapi;
+mod proxy;
+mod server;
+mod state;
+mod stream;
+mod wait;
+
+pub use auth::{Keys, KeysError};
+pub use metrics::Metrics;
+pub use server::{ListenError, Server};
+pub use state::App;

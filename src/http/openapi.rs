@@ -1,0 +1,4 @@
+//! x
+pub(super) fn document(api: utoipa::openapi::OpenApi, _base: &str) -> utoipa::openapi::OpenApi {
+    api
+}

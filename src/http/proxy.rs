@@ -1,0 +1,164 @@
+//! Bytes between a client and an engine, while a lease lives. Nothing is parsed that need not be, and
+//! dropping either end ends the other.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use axum::body::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::{Method, Request, Response, Uri, header};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use crate::controller::Lease;
+use crate::engine::{Endpoint, Stream, connect};
+
+/// Idle connections that are kept to one engine.
+const IDLE_PER_ENGINE_MAX: usize = 64;
+
+/// The client side towards all engines: one pool of connections, keyed by replica.
+#[derive(Debug)]
+pub struct Upstream {
+    client: Client<Connector, Full<Bytes>>,
+    endpoints: Endpoints,
+}
+
+type Endpoints = Arc<Mutex<BTreeMap<String, Endpoint>>>;
+
+impl Default for Upstream {
+    fn default() -> Upstream {
+        let endpoints = Endpoints::default();
+        let connector = Connector {
+            endpoints: Arc::clone(&endpoints),
+        };
+        let client = Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(IDLE_PER_ENGINE_MAX)
+            // A body that has begun to reach an engine is never sent twice.
+            .retry_canceled_requests(true)
+            .build(connector);
+        Upstream { client, endpoints }
+    }
+}
+
+impl Upstream {
+    /// Sends one request to the lease's engine. Errors are those of connecting and of the head.
+    pub async fn send(
+        &self,
+        lease: &Lease,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, hyper_util::client::legacy::Error> {
+        let host = lease.replica().to_string();
+        {
+            let mut endpoints = self
+                .endpoints
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            if !endpoints.contains_key(&host) {
+                // Replica ids are never reused; those of long ago need not be remembered.
+                while endpoints.len() >= ENDPOINTS_MAX {
+                    endpoints.pop_first();
+                }
+                endpoints.insert(host.clone(), lease.endpoint().clone());
+            }
+        }
+        let uri = Uri::builder()
+            .scheme("http")
+            .authority(host)
+            .path_and_query(path)
+            .build();
+        let mut request = Request::new(Full::new(body));
+        *request.uri_mut() = uri.expect("a replica's name and a route make a URI");
+        *request.method_mut() = method;
+        let json = header::HeaderValue::from_static("application/json");
+        request.headers_mut().insert(header::CONTENT_TYPE, json);
+        self.client.request(request).await
+    }
+}
+
+const ENDPOINTS_MAX: usize = 4096;
+
+#[derive(Clone, Debug)]
+struct Connector {
+    endpoints: Endpoints,
+}
+
+impl tower::Service<Uri> for Connector {
+    type Response = Wire;
+    type Error = std::io::Error;
+    type Future = Pin<Box<dyn Future<Output = std::io::Result<Wire>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let host = uri.host().unwrap_or_default();
+        let endpoint = self
+            .endpoints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(host)
+            .cloned();
+        Box::pin(async move {
+            let endpoint = endpoint.ok_or_else(|| std::io::Error::other("no such replica"))?;
+            Ok(Wire(TokioIo::new(connect(&endpoint).await?)))
+        })
+    }
+}
+
+/// A connection to an engine, TCP without Nagle's delay or a Unix socket.
+struct Wire(TokioIo<Stream>);
+
+impl Connection for Wire {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl Read for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl Write for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, bufs)
+    }
+}

@@ -1,0 +1,37 @@
+//! What every handler shares.
+
+use std::sync::Arc;
+
+use super::auth::Keys;
+use super::metrics::Metrics;
+use super::proxy::Upstream;
+use super::server::SharedIds;
+use crate::config::Config;
+use crate::controller::Handle;
+
+/// Cheap to clone; one per connection and request.
+#[derive(Clone)]
+pub struct App {
+    pub(super) handle: Handle,
+    pub(super) config: Arc<Config>,
+    pub(super) keys: Arc<Keys>,
+    pub(super) metrics: Metrics,
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) request_ids: SharedIds,
+    pub(super) started_unix_seconds: u64,
+}
+
+impl App {
+    pub fn new(handle: Handle, config: Arc<Config>, keys: Arc<Keys>, metrics: Metrics) -> App {
+        let started_unix_seconds = handle.clock().now().0 / 1000;
+        App {
+            handle,
+            config,
+            keys,
+            metrics,
+            upstream: Arc::default(),
+            request_ids: Arc::default(),
+            started_unix_seconds,
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What a client hears while its model is not ready (Q2): comments in the stream, which no SDK takes
+//! for data, with the place in the queue and what the load is doing.
+
+use crate::controller::Snapshot;
+use crate::pool::{ModelId, Ticket};
+
+/// `: waiting position=1 stage=loading percent=40 expected_seconds=3`
+pub(super) fn comment(snapshot: &Snapshot, ticket: Ticket, model: ModelId) -> String {
+    let waiting = snapshot.pool.waiting.iter().find(|it| it.ticket == ticket);
+    let position = waiting.map_or(0, |it| it.position);
+    let expected = waiting.map_or(0, |it| it.expected.secs_up());
+    let (stage, percent) = stage(snapshot, model);
+    let percent = percent
+        .map(|percent| format!(" percent={percent}"))
+        .unwrap_or_default();
+    format!(": waiting position={position} stage={stage}{percent} expected_seconds={expected}\n\n")
+}
+
+/// What the model's load is doing, in one word, and per cent where the engine tells.
+pub(super) fn stage(snapshot: &Snapshot, model: ModelId) -> (String, Option<u8>) {
+    let view = snapshot.pool.models.iter().find(|it| it.model == model);
+    let Some(view) = view else {
+        return ("queued".to_owned(), None);
+    };
+    for replica in &view.replicas {
+        match replica.state {
+            "planned" => return ("making-room".to_owned(), None),
+            "launching" => {
+                let process = snapshot.processes.get(&replica.replica);
+                let stage = process
+                    .and_then(|it| it.stage.clone())
+                    .unwrap_or_else(|| "starting".to_owned());
+                return (
+                    stage.replace(char::is_whitespace, "-"),
+                    process.and_then(|it| it.percent),
+                );
+            }
+            "ready" => return ("busy".to_owned(), None),
+            _ => {}
+        }
+    }
+    ("queued".to_owned(), None)
+}

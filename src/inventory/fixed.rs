@@ -1,0 +1,64 @@
+//! Devices as written in the configuration, for simulations, tests and machines whose memory
+//! cannot be measured. Nothing is read: what is written is believed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{DeviceInfo, DeviceKind, DeviceUse, FixedDevice, InventoryFault};
+use crate::pool::{Bytes, DeviceId, NodeId};
+
+pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, InventoryFault> {
+    if written.is_empty() {
+        return Err(InventoryFault::NoFixedDevices);
+    }
+    let mut names = BTreeSet::new();
+    let mut nodes: BTreeMap<&str, NodeId> = BTreeMap::new();
+    let mut devices = Vec::with_capacity(written.len());
+    for (index, device) in written.iter().enumerate() {
+        let wrong = |problem| InventoryFault::FixedDevice {
+            index,
+            name: device.name.clone(),
+            problem,
+        };
+        if device.name.trim().is_empty() {
+            return Err(wrong("it has no name"));
+        }
+        if !names.insert(device.name.as_str()) {
+            return Err(wrong("another device has the same name"));
+        }
+        if device.memory == Bytes::ZERO {
+            return Err(wrong("its memory is 0; write for example 24GiB"));
+        }
+        let next = NodeId(small(nodes.len()));
+        devices.push(DeviceInfo {
+            id: DeviceId(small(index)),
+            name: device.name.clone(),
+            kind: DeviceKind::Nvidia,
+            index: small(index),
+            uuid: None,
+            node: *nodes.entry(&device.node).or_insert(next),
+            node_name: device.node.clone(),
+            total: device.memory,
+            headroom: Bytes::ZERO,
+            product_name: None,
+        });
+    }
+    Ok(devices)
+}
+
+pub(super) fn read(device: &DeviceInfo) -> DeviceUse {
+    DeviceUse {
+        id: device.id,
+        total: device.total,
+        used: Bytes::ZERO,
+        own: Bytes::ZERO,
+        foreign: Bytes::ZERO,
+        processes: Vec::new(),
+        utilisation_percent: None,
+        temperature_celsius: None,
+    }
+}
+
+/// Nobody writes four thousand million devices.
+fn small(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,99 @@
+//! The host's memory as one device, for machines without a GPU. Its size is a budget that a person
+//! set, not what the machine has.
+//!
+//! Others do not take from a budget, they take from the machine. So foreign is only what the budget
+//! lacks: `budget − (available to new programs + ours that would come back)`, if that is more than
+//! nothing. `MemAvailable` counts file pages as available already, weights that are mapped from
+//! files among them; therefore of ours only anonymous and shared memory comes back.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::{DeviceInfo, DeviceKind, DeviceUse, InventoryFault, Source, machine_name};
+use crate::pool::{Bytes, DeviceId, NodeId};
+
+#[derive(Debug)]
+pub(super) struct Host;
+
+pub(super) fn open(budget: Bytes) -> Result<(Vec<DeviceInfo>, Source), InventoryFault> {
+    if budget == Bytes::ZERO {
+        return Err(InventoryFault::NoHostMemory);
+    }
+    let device = DeviceInfo {
+        id: DeviceId(0),
+        name: "host".into(),
+        kind: DeviceKind::Host,
+        index: 0,
+        uuid: None,
+        node: NodeId(0),
+        node_name: machine_name(),
+        total: budget,
+        headroom: Bytes::ZERO,
+        product_name: None,
+    };
+    Ok((vec![device], Source::Host(Host)))
+}
+
+impl Host {
+    pub(super) fn read(
+        &self,
+        device: &DeviceInfo,
+        ours: &BTreeSet<u32>,
+    ) -> Result<DeviceUse, InventoryFault> {
+        let mut processes = Vec::new();
+        let mut own = Bytes::ZERO;
+        let mut comes_back = Bytes::ZERO;
+        for &pid in ours {
+            // A process that is gone holds nothing.
+            if let Some(held) = Held::of(pid) {
+                processes.push((pid, held.resident));
+                own = own + held.resident;
+                comes_back = comes_back + held.comes_back;
+            }
+        }
+        // Where the machine does not say, the budget is believed.
+        let foreign = field(Path::new("/proc/meminfo"), &["MemAvailable:"])
+            .map(|available| device.total.saturating_sub(available + comes_back))
+            .unwrap_or(Bytes::ZERO);
+        Ok(DeviceUse {
+            id: device.id,
+            total: device.total,
+            used: own + foreign,
+            own,
+            foreign,
+            processes,
+            utilisation_percent: None,
+            temperature_celsius: None,
+        })
+    }
+}
+
+struct Held {
+    resident: Bytes,
+    comes_back: Bytes,
+}
+
+impl Held {
+    fn of(pid: u32) -> Option<Held> {
+        let status = format!("/proc/{pid}/status");
+        let status = Path::new(&status);
+        Some(Held {
+            resident: field(status, &["VmRSS:"])?,
+            comes_back: field(status, &["RssAnon:", "RssShmem:"])?,
+        })
+    }
+}
+
+/// The sum of these fields of a file of `/proc`; `None` when there is no such file or none of them.
+fn field(file: &Path, names: &[&str]) -> Option<Bytes> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let mut found = None;
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace();
+        if words.next().is_some_and(|name| names.contains(&name)) {
+            let kib: u64 = words.next()?.parse().ok()?;
+            found = Some(found.unwrap_or(Bytes::ZERO) + Bytes(kib.saturating_mul(1 << 10)));
+        }
+    }
+    found
+}

@@ -1,0 +1,62 @@
+//! Parses the command line and hands over. What each command does stands in `serve`, `check` and
+//! `simulate`.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use model_pool::cli::{Cli, Command, EngineArgs, EngineDevice};
+use model_pool::{check, serve, simulate};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        None => serve::run(&cli.serve),
+        Some(Command::Serve(args)) => serve::run(&args),
+        Some(Command::Check(args)) => check::run(&args),
+        Some(Command::Simulate(args)) => simulate::run(&args),
+        Some(Command::Version) => {
+            println!("model-pool {}", env!("CARGO_PKG_VERSION"));
+            Ok(())
+        }
+        Some(Command::Engine(args)) => engine(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("model-pool: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The embedded engine in a process of its own: its memory is freed for certain when it ends.
+fn engine(args: EngineArgs) -> Result<(), String> {
+    use candle_engine::{DeviceChoice, EngineOptions, Listen};
+    let options = EngineOptions {
+        model_dir: args.model_dir,
+        model_name: args.model_name,
+        listen: match (args.socket, args.port) {
+            (Some(socket), _) => Listen::Unix(socket),
+            (None, port) => Listen::Tcp(([127, 0, 0, 1], port.unwrap_or(0)).into()),
+        },
+        context_tokens: args.context,
+        concurrency: args.concurrency,
+        device: match args.device {
+            EngineDevice::Cpu => DeviceChoice::Cpu,
+            EngineDevice::Cuda => DeviceChoice::Cuda(0),
+            EngineDevice::Metal => DeviceChoice::Metal(0),
+        },
+        threads: args.threads,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| format!("the engine's runtime cannot start: {error}"))?;
+    runtime
+        .block_on(candle_engine::serve(
+            options,
+            model_pool::serve::told_to_stop(),
+        ))
+        .map_err(|error| error.to_string())
+}

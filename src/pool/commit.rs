@@ -1,0 +1,555 @@
+//! Decisions become facts and actions. Each arm records one decision and nothing else; whoever reads
+//! it should find no `if` that chooses.
+
+use std::cmp::Reverse;
+
+use super::action::{Action, Evicted, GateMode, MemoryChange, Outcome, Record, RecordKind, Wish};
+use super::event::Command;
+use super::ids::{ModelId, OrderId, Priority, ReplicaId, Span, Time};
+use super::model::{LoadWish, Override};
+use super::plan::{Decision, Drain, Plan, Verdict};
+use super::reason::{LoadReason, Refusal, StopReason};
+use super::replica::{Phase, Planned, Replica};
+use super::state::{Blocked, Pool};
+
+/// Candidates written into one record of the history.
+const CANDIDATES_MAX: usize = 32;
+
+impl Pool {
+    pub(super) fn commit(&mut self, decision: Decision, actions: &mut Vec<Action>) {
+        match decision {
+            Decision::Grant { ticket, replica } => {
+                self.forget_ticket(ticket, true);
+                let now = self.now;
+                let it = self
+                    .replicas
+                    .get_mut(&replica)
+                    .expect("granted on a live replica");
+                it.in_flight += 1;
+                it.entered += 1;
+                let model = self
+                    .models
+                    .get_mut(&it.model)
+                    .expect("a replica's model stays");
+                model.demand.add(now, 1);
+                model.seated += 1;
+                model.last_used = Some(now);
+                self.change();
+                actions.push(Action::Grant { ticket, replica });
+            }
+            Decision::Refuse { ticket, refusal } => {
+                let waiting = self
+                    .forget_ticket(ticket, false)
+                    .expect("refused while waiting");
+                self.record_refusal(waiting.model, None, &refusal, actions);
+                self.change();
+                actions.push(Action::Refuse { ticket, refusal });
+            }
+            Decision::EndLease { model } => {
+                self.models.get_mut(&model).expect("leased").over = Override::default();
+                self.reindex(model);
+                actions.push(Action::Keep {
+                    wish: Wish::Override {
+                        model,
+                        over: Override::default(),
+                    },
+                });
+                let text = "the lease ended; back to the catalogue's values (P1)".to_owned();
+                actions.push(Action::Record(self.record(
+                    RecordKind::LeaseEnded,
+                    Some(model),
+                    text,
+                )));
+            }
+            Decision::SetGate { replica, gate } => {
+                self.replicas.get_mut(&replica).expect("ready").gate = Some(gate);
+                actions.push(Action::SetGate { replica, gate });
+            }
+            Decision::Drain(drain) => self.drain(drain, actions),
+            Decision::Reopen { replica } => self.reopen(replica, actions),
+            Decision::Stop { replica, reason } => self.stop(replica, reason, actions),
+            Decision::Promise { plan, why, order } => self.promise(*plan, why, order, actions),
+            Decision::Launch { load } => self.launch(load, actions),
+            Decision::Abandon { load } => self.abandon(load),
+            Decision::Block {
+                model,
+                class,
+                retry,
+            } => {
+                self.blocked.insert(
+                    (model, class),
+                    Blocked {
+                        changes: self.changes,
+                        retry,
+                    },
+                );
+            }
+            Decision::GiveUpWish { model, refusal } => {
+                let it = self.models.get_mut(&model).expect("wished");
+                it.restoring = false;
+                it.wish = None;
+                self.restoring.remove(&model);
+                self.record_refusal(model, None, &refusal, actions);
+                actions.push(Action::Keep {
+                    wish: Wish::Load { model, wish: None },
+                });
+            }
+            Decision::Shorten { order, refusal } => {
+                let plan = self.orders[&order].load().map(|load| {
+                    let ask = super::orders::ask_of(self, load, self.orders[&order].since, order);
+                    Box::new(super::place::place(self, &ask))
+                });
+                let it = self.orders.get_mut(&order).expect("active");
+                it.shortfall = Some(refusal);
+                it.plan = plan;
+                self.change();
+            }
+            Decision::Settle { order, outcome } => self.settle(order, outcome, actions),
+            Decision::Finish => {
+                self.finished = true;
+                actions.push(Action::Finished);
+            }
+        }
+    }
+
+    fn settle(&mut self, id: OrderId, outcome: Outcome, actions: &mut Vec<Action>) {
+        if let Outcome::Refused { refusal, plan } = outcome {
+            self.refuse_order(id, refusal, plan, actions);
+        } else {
+            let order = self.orders.remove(&id).expect("settled once");
+            if matches!(order.command, Command::Load(_) | Command::Unload { .. }) {
+                self.change();
+            }
+            actions.push(Action::Settle { order: id, outcome });
+        }
+    }
+
+    fn drain(&mut self, drain: Drain, actions: &mut Vec<Action>) {
+        let now = self.now;
+        let Drain {
+            replica: id,
+            deadline,
+            reason,
+            only_if_idle,
+            for_load,
+        } = drain;
+        let replica = self.replicas.get_mut(&id).expect("drained while alive");
+        let model = replica.model;
+        if let Phase::Draining {
+            deadline: old,
+            reason: why,
+            for_load: load,
+            ..
+        } = &mut replica.phase
+        {
+            // It drains already: somebody else wants it gone too, and sooner.
+            (*old, *why, *load) = (deadline, reason, for_load);
+            self.change();
+            return;
+        }
+        let since = replica.ready_since().expect("only a ready replica drains");
+        replica.gate = None;
+        replica.phase = Phase::Draining {
+            ready_since: since,
+            since: now,
+            deadline,
+            reason: reason.clone(),
+            for_load,
+            closed: false,
+        };
+        let (shares, busy, entered) = (replica.shares.clone(), replica.in_flight, replica.entered);
+        for share in &shares {
+            self.devices
+                .get_mut(&share.device)
+                .expect("held")
+                .starts_leaving(share.bytes);
+        }
+        self.change();
+        actions.push(Action::CloseGate {
+            replica: id,
+            if_idle_at: only_if_idle.then_some(entered),
+        });
+        let kind = match reason {
+            StopReason::Preempted { .. }
+            | StopReason::TurnEnded { .. }
+            | StopReason::Forced { .. } => RecordKind::Evict,
+            StopReason::Unload { .. } => RecordKind::Unload,
+            _ => RecordKind::Drain,
+        };
+        let mut record = self.record(kind, Some(model), format!("{reason}; {busy} in flight"));
+        record.replica = Some(id);
+        record.order = reason.order();
+        record.placement = shares;
+        record.took = Some(now.since(since));
+        actions.push(Action::Record(record));
+    }
+
+    fn reopen(&mut self, id: ReplicaId, actions: &mut Vec<Action>) {
+        let replica = self.replicas.get_mut(&id).expect("draining");
+        let Phase::Draining { ready_since, .. } = replica.phase else {
+            return;
+        };
+        replica.phase = Phase::Ready { since: ready_since };
+        let queued = self.waited_for.contains(&replica.model);
+        let gate = if queued {
+            GateMode::Queued
+        } else {
+            GateMode::Open
+        };
+        replica.gate = Some(gate);
+        actions.push(Action::SetGate { replica: id, gate });
+        for share in replica.shares.clone() {
+            self.devices
+                .get_mut(&share.device)
+                .expect("held")
+                .stays(share.bytes);
+        }
+        self.change();
+    }
+
+    fn stop(&mut self, id: ReplicaId, reason: StopReason, actions: &mut Vec<Action>) {
+        let now = self.now;
+        let replica = self.replicas.get_mut(&id).expect("stopped while alive");
+        let was_leaving = replica.is_leaving();
+        let was_launching = matches!(replica.phase, Phase::Launching { .. });
+        replica.phase = Phase::Stopping {
+            since: now,
+            reason: reason.clone(),
+            was_launching,
+        };
+        let (shares, model) = (replica.shares.clone(), replica.model);
+        if !was_leaving {
+            for share in shares {
+                self.devices
+                    .get_mut(&share.device)
+                    .expect("held")
+                    .starts_leaving(share.bytes);
+            }
+        }
+        self.change();
+        // A load has nothing to finish: it is ended at once.
+        let grace = if was_launching {
+            Span::ZERO
+        } else {
+            self.models[&model].spec.stop_grace
+        };
+        actions.push(Action::Stop {
+            replica: id,
+            grace,
+            reason,
+        });
+    }
+
+    /// The plan is kept: room is promised, victims start to leave.
+    fn promise(
+        &mut self,
+        plan: Plan,
+        why: LoadReason,
+        order: Option<OrderId>,
+        actions: &mut Vec<Action>,
+    ) {
+        let load = ReplicaId(self.replica_next);
+        self.replica_next += 1;
+        let mut record = self.record(RecordKind::Load, Some(plan.model), why.to_string());
+        record.replica = Some(load);
+        record.order = order;
+        record.placement = plan.placement.clone();
+        record.candidates = self.candidates(&plan);
+        let forced = order.and_then(|id| {
+            self.orders[&id]
+                .load()
+                .filter(|load| load.force)
+                .map(|_| id)
+        });
+        let deadline = Some(self.now + self.limits.preempt_drain);
+        for victim in &plan.victims {
+            if victim.planned {
+                self.abandon(victim.replica);
+                continue;
+            }
+            let by = plan.name.clone();
+            let equal = victim.priority == plan.priority && forced.is_none();
+            let (reason, deadline) = match forced {
+                Some(order) => (StopReason::Forced { by, order }, deadline),
+                None if equal => {
+                    let ready = self.replicas[&victim.replica]
+                        .ready_since()
+                        .expect("a victim is ready");
+                    (
+                        StopReason::TurnEnded {
+                            by,
+                            ready_for: self.now.since(ready),
+                        },
+                        None,
+                    )
+                }
+                None => (
+                    StopReason::Preempted {
+                        by,
+                        priority: plan.priority,
+                        own: victim.priority,
+                    },
+                    deadline,
+                ),
+            };
+            let evicted = Evicted {
+                replica: victim.replica,
+                model: victim.name.clone(),
+                priority: victim.priority,
+                bytes: victim.bytes,
+                reason: reason.clone(),
+            };
+            if let Some(order) = order.and_then(|id| self.orders.get_mut(&id)) {
+                order.evicted.push(evicted);
+            }
+            if forced.is_some() && self.hot.contains(&victim.model) {
+                self.keep_away(victim.model, actions);
+            }
+            let only_if_idle = equal && !victim.busy;
+            self.drain(
+                Drain {
+                    replica: victim.replica,
+                    deadline,
+                    reason,
+                    only_if_idle,
+                    for_load: Some(load),
+                },
+                actions,
+            );
+        }
+        for share in &plan.placement {
+            let device = self
+                .devices
+                .get_mut(&share.device)
+                .expect("planned on a known device");
+            let before = device.reserved + device.promised;
+            device.promise(load, share.bytes);
+            let after = device.reserved + device.promised;
+            record.memory.push(MemoryChange {
+                device: share.device,
+                before,
+                after,
+            });
+        }
+        let victims = plan
+            .victims
+            .iter()
+            .filter(|it| !it.planned)
+            .map(|it| it.replica)
+            .collect();
+        self.models
+            .get_mut(&plan.model)
+            .expect("planned for a model")
+            .planned
+            .insert(load);
+        let planned = Planned {
+            model: plan.model,
+            shares: plan.placement,
+            victims,
+            why,
+            since: self.now,
+            order,
+        };
+        self.planned.insert(load, planned);
+        self.change();
+        actions.push(Action::Record(record));
+    }
+
+    /// An administrator forced it out: it does not come back by itself and evict what was forced in.
+    fn keep_away(&mut self, model: ModelId, actions: &mut Vec<Action>) {
+        let wish = Some(LoadWish {
+            replicas: 0,
+            devices: None,
+            since: self.now,
+        });
+        let it = self.models.get_mut(&model).expect("a victim's model stays");
+        it.restoring = false;
+        it.wish = wish.clone();
+        self.restoring.remove(&model);
+        actions.push(Action::Keep {
+            wish: Wish::Load { model, wish },
+        });
+    }
+
+    fn launch(&mut self, load: ReplicaId, actions: &mut Vec<Action>) {
+        let planned = self.unpromise(load);
+        for share in &planned.shares {
+            self.devices
+                .get_mut(&share.device)
+                .expect("planned")
+                .reserve(load, share.bytes);
+        }
+        let now = self.now;
+        let model = self
+            .models
+            .get_mut(&planned.model)
+            .expect("planned for a model");
+        let deadline = model.spec.load_deadline;
+        model.replicas.insert(load);
+        let enough = model
+            .wish
+            .as_ref()
+            .is_none_or(|wish| model.replicas.len() >= wish.replicas as usize);
+        model.restoring &= !enough;
+        if !model.restoring {
+            self.restoring.remove(&planned.model);
+        }
+        let replica = Replica {
+            model: planned.model,
+            shares: planned.shares.clone(),
+            phase: Phase::Launching {
+                since: now,
+                deadline: now + deadline,
+            },
+            why: planned.why,
+            launched: now,
+            in_flight: 0,
+            entered: 0,
+            last_end: None,
+            gate: None,
+            leave_when_served: None,
+        };
+        self.replicas.insert(load, replica);
+        self.change();
+        actions.push(Action::Launch {
+            replica: load,
+            model: planned.model,
+            placement: planned.shares,
+            deadline,
+        });
+    }
+
+    fn abandon(&mut self, load: ReplicaId) {
+        self.unpromise(load);
+        self.change();
+    }
+
+    fn unpromise(&mut self, load: ReplicaId) -> Planned {
+        let planned = self.planned.remove(&load).expect("a planned load");
+        for share in &planned.shares {
+            self.devices
+                .get_mut(&share.device)
+                .expect("planned")
+                .unpromise(load, share.bytes);
+        }
+        self.models
+            .get_mut(&planned.model)
+            .expect("planned for a model")
+            .planned
+            .remove(&load);
+        planned
+    }
+
+    pub(super) fn record(
+        &self,
+        kind: RecordKind,
+        model: Option<ModelId>,
+        reason: String,
+    ) -> Record {
+        let priority: Option<Priority> = model.map(|model| self.priority(model));
+        Record {
+            at: self.now,
+            kind,
+            model: model.map(|model| self.name(model)),
+            replica: None,
+            order: None,
+            reason,
+            priority,
+            placement: Vec::new(),
+            candidates: Vec::new(),
+            memory: Vec::new(),
+            took: None,
+        }
+    }
+
+    pub(super) fn record_refusal(
+        &self,
+        model: ModelId,
+        order: Option<(OrderId, Option<&Plan>)>,
+        refusal: &Refusal,
+        actions: &mut Vec<Action>,
+    ) {
+        let mut record = self.record(RecordKind::Refuse, Some(model), refusal.to_string());
+        record.order = order.map(|(id, _)| id);
+        record.candidates = order
+            .and_then(|(_, plan)| plan)
+            .map(|plan| self.candidates(plan))
+            .unwrap_or_default();
+        actions.push(Action::Record(record));
+    }
+
+    /// What the plan chose from, in words, the chosen one first.
+    pub fn candidates(&self, plan: &Plan) -> Vec<String> {
+        let mut order: Vec<usize> = (0..plan.candidates.len()).collect();
+        order.sort_by_key(|nth| Reverse(plan.refusal.is_none() && *nth == plan.chosen));
+        let line = |nth: usize| {
+            let candidate = &plan.candidates[nth];
+            let mark = if plan.refusal.is_none() && nth == plan.chosen {
+                "chosen: "
+            } else {
+                ""
+            };
+            let device = candidate.device;
+            match &candidate.verdict {
+                Verdict::Free { left_over } => {
+                    format!("{mark}{device}: free, {left_over} left over")
+                }
+                Verdict::Evicts { victims, cost } => {
+                    let names: Vec<String> = victims
+                        .iter()
+                        .map(|it| match self.replicas.get(it) {
+                            Some(replica) => format!("{} ({it})", self.name(replica.model)),
+                            None => it.to_string(),
+                        })
+                        .collect();
+                    format!(
+                        "{mark}{device}: evicts {}, {} in all",
+                        names.join(", "),
+                        cost.bytes
+                    )
+                }
+                Verdict::Blocked => format!("{device}: no room that may be made"),
+            }
+        };
+        order.into_iter().take(CANDIDATES_MAX).map(line).collect()
+    }
+}
+
+impl StopReason {
+    pub(super) fn order(&self) -> Option<OrderId> {
+        match self {
+            StopReason::Unload { order }
+            | StopReason::Cleanup { order }
+            | StopReason::Reset { order }
+            | StopReason::Forced { order, .. } => Some(*order),
+            _ => None,
+        }
+    }
+}
+
+impl Pool {
+    /// What a replica or a promised load holds of one device.
+    pub(super) fn held(&self, id: ReplicaId, device: super::ids::DeviceId) -> super::ids::Bytes {
+        let shares = match (self.replicas.get(&id), self.planned.get(&id)) {
+            (Some(replica), _) => &replica.shares,
+            (None, Some(planned)) => &planned.shares,
+            (None, None) => return super::ids::Bytes::ZERO,
+        };
+        shares
+            .iter()
+            .filter(|share| share.device == device)
+            .map(|share| share.bytes)
+            .sum()
+    }
+
+    /// How long a phase has lasted.
+    pub(super) fn phase_age(&self, phase: &Phase) -> Span {
+        let since: Time = match phase {
+            Phase::Launching { since, .. }
+            | Phase::Ready { since }
+            | Phase::Draining { since, .. }
+            | Phase::Stopping { since, .. } => *since,
+        };
+        self.now.since(since)
+    }
+}

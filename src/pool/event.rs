@@ -1,0 +1,163 @@
+//! Everything that can happen. A closed list: what is not here, the pool cannot react to.
+
+use super::ids::{
+    Bytes, DeviceId, KeyId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
+};
+use super::model::{LoadWish, ModelSpec, Override};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A request found no open seat and waits in its model's queue.
+    RequestArrived {
+        ticket: Ticket,
+        model: ModelId,
+        key: KeyId,
+    },
+    /// A waiting client went away (Q3). Requests that have a seat end at the gate instead.
+    RequestLeft {
+        ticket: Ticket,
+    },
+    /// What the gates counted, all that changed since the last time, taken at one moment: nothing is
+    /// decided from half of it.
+    GatesRead {
+        readings: Vec<GateReading>,
+    },
+    /// The gate is closed; so many requests are still inside.
+    GateClosed {
+        replica: ReplicaId,
+        in_flight: u32,
+    },
+    /// The gate was to be closed only if nobody had used it, and somebody had.
+    GateBusy {
+        reading: GateReading,
+    },
+    /// The last request left a closed gate.
+    Drained {
+        replica: ReplicaId,
+    },
+
+    ReplicaReady {
+        replica: ReplicaId,
+    },
+    ReplicaExited {
+        replica: ReplicaId,
+        exit: Exit,
+    },
+
+    /// A reading of the inventory. The first one of a device adds it.
+    DeviceRead {
+        device: DeviceId,
+        reading: DeviceReading,
+    },
+    /// The catalogue has a model, new or changed.
+    ModelSet {
+        model: ModelId,
+        spec: ModelSpec,
+    },
+    /// The catalogue no longer has it; its replicas drain.
+    ModelRemoved {
+        model: ModelId,
+    },
+    /// Wishes kept from before a restart.
+    WishesRestored {
+        model: ModelId,
+        over: Override,
+        load: Option<LoadWish>,
+    },
+
+    OrderAsked {
+        order: OrderId,
+        command: Command,
+    },
+    /// The store holds what `Action::Save` asked for (D1).
+    Saved {
+        order: OrderId,
+    },
+    /// The store refused; the order fails with its words and changes nothing.
+    SaveFailed {
+        order: OrderId,
+        message: String,
+    },
+    /// A wake-up that the pool asked for came due.
+    Woke,
+}
+
+/// What one replica's gate has counted. Absolute figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GateReading {
+    pub replica: ReplicaId,
+    /// Requests that have a seat.
+    pub in_flight: u32,
+    /// Requests that ever got a seat.
+    pub entered: u64,
+    /// When the last one ended.
+    pub last_end: Option<Time>,
+}
+
+/// What the inventory says of one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceReading {
+    pub node: NodeId,
+    /// All its memory.
+    pub total: Bytes,
+    /// Kept free for safety (M2).
+    pub headroom: Bytes,
+    /// Held by processes that are not ours (M2). Never free, never evictable.
+    pub foreign: Bytes,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// It was told to stop.
+    Asked,
+    /// By itself, with its last words.
+    Failed { message: String },
+}
+
+/// What an administrator, or the clock on their behalf, can ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    Load(LoadOrder),
+    /// Drain and unload; `now` does not wait for the requests in flight.
+    Unload {
+        model: ModelId,
+        replica: Option<ReplicaId>,
+        now: bool,
+    },
+    /// Replace the administrator's override.
+    Set {
+        model: ModelId,
+        over: Override,
+    },
+    /// Empty the pool (E1) and lift the protection of always-hot models until `Reopen` (E2).
+    Cleanup {
+        scope: CleanupScope,
+        drain: Span,
+    },
+    /// The morning: always-hot models come back (E2).
+    Reopen,
+    /// Unload everything and forget failures.
+    Reset,
+    /// Take no new requests, drain and stop everything (D2).
+    Shutdown {
+        drain: Span,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadOrder {
+    pub model: ModelId,
+    pub replicas: u32,
+    pub devices: Option<u32>,
+    pub priority: Option<Priority>,
+    pub keep_hot: Option<Span>,
+    pub lease: Option<Span>,
+    /// May evict equal and always-hot models too (P4).
+    pub force: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CleanupScope {
+    All,
+    Idle,
+}

@@ -1,0 +1,145 @@
+//! Names and quantities of the core. Newtypes only; nothing here does more than arithmetic.
+
+use std::fmt;
+
+macro_rules! id {
+    ($($(#[$doc:meta])* $name:ident($inner:ty, $prefix:literal)),* $(,)?) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+    )*};
+}
+
+id! {
+    /// An entry of the catalogue. Never reused, also not after the model is removed.
+    ModelId(u32, "m"),
+    /// A machine that holds devices.
+    NodeId(u32, "n"),
+    /// One GPU, or the host's memory.
+    DeviceId(u32, "d"),
+    /// One engine instance. Never reused, so that late news is recognisable.
+    ReplicaId(u64, "r"),
+    /// One request that waits for a seat.
+    Ticket(u64, "t"),
+    /// One administrator's order.
+    OrderId(u64, "o"),
+    /// Whose request it is, for fairness inside a queue. 0 is everybody without a key.
+    KeyId(u64, "k"),
+}
+
+/// A model's rank: 0 is lowest and the default, 2 and above is always-hot (P1, P4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(pub u32);
+
+impl Priority {
+    /// The lowest always-hot priority (P4).
+    pub const ALWAYS_HOT: Priority = Priority(2);
+    /// The largest priority that is accepted; far beyond any use, far below overflow.
+    pub const MAX: Priority = Priority(1_000_000);
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// An amount of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    pub const ZERO: Bytes = Bytes(0);
+    pub const MIB: u64 = 1 << 20;
+    pub const GIB: u64 = 1 << 30;
+
+    pub fn saturating_sub(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_sub(other.0))
+    }
+}
+
+impl std::ops::Add for Bytes {
+    type Output = Bytes;
+    fn add(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_add(other.0))
+    }
+}
+
+impl std::iter::Sum for Bytes {
+    fn sum<I: Iterator<Item = Bytes>>(all: I) -> Bytes {
+        all.fold(Bytes::ZERO, std::ops::Add::add)
+    }
+}
+
+/// One decimal in the largest binary unit that keeps the figure at 1 or more.
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, name) = match self.0 {
+            b if b >= Bytes::GIB => (Bytes::GIB, "GiB"),
+            b if b >= Bytes::MIB => (Bytes::MIB, "MiB"),
+            b if b >= 1 << 10 => (1 << 10, "KiB"),
+            b => return write!(f, "{b} B"),
+        };
+        let tenths = (u128::from(self.0) * 10 + u128::from(unit) / 2) / u128::from(unit);
+        write!(f, "{}.{} {name}", tenths / 10, tenths % 10)
+    }
+}
+
+/// Milliseconds on the caller's monotonic clock. The shell anchors it at the Unix time of its
+/// start, so that a value can be kept and compared after a restart; the core only compares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// How long ago `earlier` was; zero when it lies ahead.
+    pub fn since(self, earlier: Time) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl std::ops::Add<Span> for Time {
+    type Output = Time;
+    fn add(self, span: Span) -> Time {
+        Time(self.0.saturating_add(span.0))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03}s", self.0 / 1000, self.0 % 1000)
+    }
+}
+
+/// A length of time in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(pub u64);
+
+impl Span {
+    pub const ZERO: Span = Span(0);
+
+    pub const fn from_secs(seconds: u64) -> Span {
+        Span(seconds * 1000)
+    }
+
+    /// Whole seconds, rounded up: what a `Retry-After` header wants.
+    pub fn secs_up(self) -> u64 {
+        self.0.div_ceil(1000)
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ms if ms < 1000 => write!(f, "{ms} ms"),
+            ms if ms < 120_000 => write!(f, "{}.{} s", ms / 1000, ms % 1000 / 100),
+            ms if ms < 7_200_000 => write!(f, "{} min", ms / 60_000),
+            ms => write!(f, "{} h {} min", ms / 3_600_000, ms % 3_600_000 / 60_000),
+        }
+    }
+}

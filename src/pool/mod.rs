@@ -1,0 +1,54 @@
+//! The decision core: events in, actions out.
+//!
+//! Nothing here reads a clock, draws a random number, awaits, locks, logs or does I/O. Two callers
+//! drive it with the same events and get the same actions: `controller` in production and `sim` under
+//! a virtual clock.
+//!
+//! ```text
+//!              observe            plan::next          commit
+//!   Event ──────────────▶ facts ────────▶ Decision ────────▶ facts + Action
+//!                           ▲                                  │
+//!                           └────────── until no decision ─────┘
+//! ```
+//!
+//! A request for a model that is ready never comes here: it takes a seat at the replica's gate. The
+//! pool reads what the gates counted (`GatesRead`) and has them closed (`CloseGate`): the gate alone
+//! knows whether it is idle, so the gate answers (`GateClosed`, `GateBusy`).
+
+mod action;
+mod check;
+mod commit;
+mod demand;
+mod device;
+mod event;
+mod ids;
+mod model;
+mod observe;
+mod ordering;
+mod orders;
+mod place;
+mod plan;
+mod queue;
+mod rank;
+mod reason;
+mod replica;
+mod state;
+mod victims;
+mod view;
+
+pub use action::{
+    Action, Answer, Evicted, GateMode, LoadResult, MemoryChange, Outcome, Record, RecordKind,
+    Share, Wish,
+};
+pub use check::{Violation, check};
+pub use event::{CleanupScope, Command, DeviceReading, Event, Exit, GateReading, LoadOrder};
+pub use ids::{
+    Bytes, DeviceId, KeyId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
+};
+pub use model::{Limits, LoadWish, ModelSpec, Override};
+pub use orders::REPLICAS_MAX;
+pub use plan::{Candidate, Plan, Prospect, Verdict, Victim};
+pub use rank::Cost;
+pub use reason::{Blocker, LoadReason, Obstacle, Protection, Refusal, StopReason};
+pub use state::Pool;
+pub use view::{DeviceView, ModelState, ModelView, OrderView, PoolView, ReplicaView, WaitingView};

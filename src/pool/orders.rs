@@ -1,0 +1,258 @@
+//! Administrators' orders: accepted, kept in the store, carried out, settled. What an order needs is
+//! decided here, as part of `plan::next`; nothing here changes facts but `Order` itself.
+
+use std::collections::BTreeSet;
+
+use super::action::{Evicted, LoadResult, Outcome, Wish};
+use super::event::{Command, LoadOrder};
+use super::ids::{OrderId, ReplicaId, Span, Time};
+use super::model::Override;
+use super::place::Ask;
+use super::plan::{Decision, Drain, Plan};
+use super::reason::{Refusal, StopReason};
+use super::replica::Phase;
+use super::state::Pool;
+
+/// An order of more than this many replicas is a mistake.
+pub const REPLICAS_MAX: u32 = 1024;
+
+#[derive(Clone, Debug)]
+pub struct Order {
+    pub(super) command: Command,
+    pub(super) since: Time,
+    /// The store holds its wish (D1); before that it does nothing.
+    pub(super) saved: bool,
+    /// Replicas that must be gone before it is settled.
+    pub(super) targets: BTreeSet<ReplicaId>,
+    /// All that it ever had as targets.
+    pub(super) affected: Vec<ReplicaId>,
+    pub(super) evicted: Vec<Evicted>,
+    /// What the store was asked to keep of it; the very same counts once it is kept.
+    pub(super) wish: Option<Wish>,
+    /// What the model's override was before, should a load be refused after all.
+    pub(super) previous: Override,
+    /// Why it gets no more than it has.
+    pub(super) shortfall: Option<Refusal>,
+    pub(super) plan: Option<Box<Plan>>,
+    /// When targets that still drain are cut.
+    pub(super) drain_until: Option<Time>,
+}
+
+impl Order {
+    pub(super) fn new(command: Command, since: Time) -> Order {
+        Order {
+            command,
+            since,
+            saved: false,
+            targets: BTreeSet::new(),
+            affected: Vec::new(),
+            evicted: Vec::new(),
+            wish: None,
+            previous: Override::default(),
+            shortfall: None,
+            plan: None,
+            drain_until: None,
+        }
+    }
+
+    pub(super) fn load(&self) -> Option<&LoadOrder> {
+        match &self.command {
+            Command::Load(load) if self.saved => Some(load),
+            _ => None,
+        }
+    }
+}
+
+/// What one active order asks for next.
+pub(super) fn next(pool: &Pool) -> Option<Decision> {
+    pool.orders
+        .iter()
+        .filter(|(_, order)| order.saved)
+        .find_map(|(&id, order)| match &order.command {
+            Command::Load(load) => next_of_load(pool, id, order, load),
+            Command::Unload { .. }
+            | Command::Cleanup { .. }
+            | Command::Reset
+            | Command::Shutdown { .. } => next_of_removal(pool, id, order),
+            Command::Set { .. } => Some(Decision::Settle {
+                order: id,
+                outcome: Outcome::Set,
+            }),
+            Command::Reopen => Some(Decision::Settle {
+                order: id,
+                outcome: Outcome::Reopened,
+            }),
+        })
+}
+
+fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Option<Decision> {
+    let model = &pool.models[&load.model];
+    let phase = |replica: &ReplicaId| &pool.replicas[replica].phase;
+    let ready: Vec<ReplicaId> = model
+        .replicas
+        .iter()
+        .filter(|it| matches!(phase(it), Phase::Ready { .. }))
+        .copied()
+        .collect();
+    let live = pool.live(model);
+    if let Some(decision) = surplus(pool, load, &ready) {
+        return Some(decision);
+    }
+    if pool.now >= order_deadline(pool, order) && order.shortfall.is_none() {
+        let refusal = Refusal::TimedOut {
+            waited: pool.now.since(order.since),
+            retry: Span(0),
+        };
+        return Some(Decision::Shorten { order: id, refusal });
+    }
+    let coming = live - ready.len() + model.planned.len();
+    let satisfied = ready.len() == load.replicas as usize;
+    if !satisfied && (order.shortfall.is_none() || coming > 0) {
+        return None;
+    }
+    let outcome = if ready.is_empty() {
+        let refusal = order
+            .shortfall
+            .clone()
+            .expect("not satisfied without a reason");
+        Outcome::Refused {
+            refusal,
+            plan: order.plan.clone(),
+        }
+    } else {
+        let shares = |replica: &ReplicaId| (*replica, pool.replicas[replica].shares.clone());
+        Outcome::Loaded(LoadResult {
+            wanted: load.replicas,
+            ready: ready.iter().map(shares).collect(),
+            evicted: order.evicted.clone(),
+            shortfall: order.shortfall.clone().filter(|_| !satisfied),
+        })
+    };
+    Some(Decision::Settle { order: id, outcome })
+}
+
+/// More than asked for: what is not there yet goes first, then the least used.
+fn surplus(pool: &Pool, load: &LoadOrder, ready: &[ReplicaId]) -> Option<Decision> {
+    let model = &pool.models[&load.model];
+    let live = pool.live(model);
+    let wanted = load.replicas as usize;
+    if live + model.planned.len() > wanted
+        && let Some(&load) = model.planned.last()
+    {
+        return Some(Decision::Abandon { load });
+    }
+    if live <= wanted {
+        return None;
+    }
+    let reason = StopReason::Surplus;
+    let loading = |id: &&ReplicaId| matches!(pool.replicas[*id].phase, Phase::Launching { .. });
+    if let Some(&replica) = model.replicas.iter().rev().find(loading) {
+        return Some(Decision::Stop { replica, reason });
+    }
+    let least_used = |id: &&ReplicaId| (pool.replicas[*id].in_flight, std::cmp::Reverse(**id));
+    let &replica = ready.iter().min_by_key(least_used)?;
+    let deadline = Some(pool.now + pool.limits.unload_drain);
+    Some(Decision::Drain(Drain {
+        replica,
+        deadline,
+        reason,
+        only_if_idle: false,
+        for_load: None,
+    }))
+}
+
+fn next_of_removal(pool: &Pool, id: OrderId, order: &Order) -> Option<Decision> {
+    for &replica in &order.targets {
+        let it = &pool.replicas[&replica];
+        let reason = match &order.command {
+            Command::Unload { .. } => StopReason::Unload { order: id },
+            Command::Cleanup { .. } => StopReason::Cleanup { order: id },
+            Command::Reset => StopReason::Reset { order: id },
+            _ => StopReason::Shutdown,
+        };
+        match &it.phase {
+            // Those who wait for it would only have it loaded again: they are served first.
+            Phase::Launching { .. } if it.leave_when_served.is_some() => {}
+            Phase::Launching { .. } => return Some(Decision::Stop { replica, reason }),
+            Phase::Ready { .. } if it.leave_when_served.is_some() => {}
+            Phase::Ready { .. } => {
+                let only_if_idle = matches!(
+                    order.command,
+                    Command::Cleanup {
+                        scope: super::event::CleanupScope::Idle,
+                        ..
+                    }
+                );
+                let deadline = order.drain_until;
+                return Some(Decision::Drain(Drain {
+                    replica,
+                    deadline,
+                    reason,
+                    only_if_idle,
+                    for_load: None,
+                }));
+            }
+            Phase::Draining {
+                deadline,
+                closed: true,
+                for_load,
+                ..
+            } => {
+                let later =
+                    deadline.is_none_or(|at| order.drain_until.is_some_and(|until| at > until));
+                if for_load.is_some() || later {
+                    let deadline = (*deadline).into_iter().chain(order.drain_until).min();
+                    return Some(Decision::Drain(Drain {
+                        replica,
+                        deadline,
+                        reason,
+                        only_if_idle: false,
+                        for_load: None,
+                    }));
+                }
+            }
+            Phase::Draining { .. } | Phase::Stopping { .. } => {}
+        }
+    }
+    if !order.targets.is_empty() {
+        return None;
+    }
+    let replicas = order.affected.clone();
+    let outcome = match order.command {
+        Command::Unload { .. } => Outcome::Unloaded { replicas },
+        _ => Outcome::Cleaned { replicas },
+    };
+    Some(Decision::Settle { order: id, outcome })
+}
+
+/// Load orders that still miss a replica, with what they ask.
+pub(super) fn loads_to_place(pool: &Pool) -> impl Iterator<Item = (OrderId, Ask)> + '_ {
+    pool.orders.iter().filter_map(|(&id, order)| {
+        let load = order.load().filter(|_| order.shortfall.is_none())?;
+        let model = &pool.models[&load.model];
+        let missing = pool.live(model) + model.planned.len() < load.replicas as usize;
+        missing.then(|| (id, ask_of(pool, load, order.since, id)))
+    })
+}
+
+pub(super) fn ask_of(pool: &Pool, load: &LoadOrder, since: Time, order: OrderId) -> Ask {
+    let mut ask = Ask::of(pool, load.model, since).over_devices(load.devices);
+    ask.priority = load.priority.unwrap_or(ask.priority);
+    ask.forced_by = load.force.then_some(order);
+    ask
+}
+
+fn order_deadline(pool: &Pool, order: &Order) -> Time {
+    let Command::Load(load) = &order.command else {
+        return Time(u64::MAX);
+    };
+    let spec = &pool.models[&load.model].spec;
+    order.since + spec.queue_timeout + spec.load_deadline
+}
+
+pub(super) fn deadlines(pool: &Pool) -> impl Iterator<Item = Time> + '_ {
+    pool.orders
+        .values()
+        .filter(|order| order.load().is_some())
+        .map(|order| order_deadline(pool, order))
+}

@@ -1,0 +1,565 @@
+//! The one place that chooses. `next` reads the facts and gives one decision, or none; it changes
+//! nothing. Cheap answers first, then the life of replicas, then room for who is first in line.
+
+use super::action::{GateMode, Outcome, Share};
+use super::ids::{Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Ticket, Time};
+use super::orders;
+use super::place::{self, Ask};
+use super::rank::{Class, Cost, DemandRank};
+use super::reason::{LoadReason, Refusal, StopReason};
+use super::replica::Phase;
+use super::state::Pool;
+
+/// The decision for one load: placement, victims, cost, reasons; or a refusal with reasons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub model: ModelId,
+    pub name: String,
+    pub priority: Priority,
+    pub devices: u32,
+    /// On each device.
+    pub bytes: Bytes,
+    pub placement: Vec<Share>,
+    pub victims: Vec<Victim>,
+    pub cost: Cost,
+    /// The room is on its way: something is leaving already.
+    pub must_wait: bool,
+    pub candidates: Vec<Candidate>,
+    pub(super) chosen: usize,
+    pub refusal: Option<Refusal>,
+    pub prospect: Prospect,
+    /// When time alone may change a refusal.
+    pub retry: Option<Time>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Victim {
+    pub replica: ReplicaId,
+    pub model: ModelId,
+    pub name: String,
+    pub priority: Priority,
+    pub busy: bool,
+    pub bytes: Bytes,
+    pub reload: Span,
+    /// Not a replica yet: a load that waits for its room and is decided anew.
+    pub planned: bool,
+}
+
+/// A place that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The device, or the first one of the node.
+    pub device: DeviceId,
+    pub verdict: Verdict,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Free { left_over: Bytes },
+    Evicts { victims: Vec<ReplicaId>, cost: Cost },
+    Blocked,
+}
+
+/// What waiting would bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Prospect {
+    Now,
+    /// A turn ends, a load finishes, a minimum residence passes.
+    Soon,
+    /// Only when something of higher priority leaves by itself.
+    WhenOthersLeave,
+    Never,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    Refuse {
+        ticket: Ticket,
+        refusal: Refusal,
+    },
+    EndLease {
+        model: ModelId,
+    },
+    Grant {
+        ticket: Ticket,
+        replica: ReplicaId,
+    },
+    SetGate {
+        replica: ReplicaId,
+        gate: GateMode,
+    },
+    Drain(Drain),
+    Reopen {
+        replica: ReplicaId,
+    },
+    Stop {
+        replica: ReplicaId,
+        reason: StopReason,
+    },
+    Promise {
+        plan: Box<Plan>,
+        why: LoadReason,
+        order: Option<OrderId>,
+    },
+    Launch {
+        load: ReplicaId,
+    },
+    Abandon {
+        load: ReplicaId,
+    },
+    Block {
+        model: ModelId,
+        class: Class,
+        retry: Option<Time>,
+    },
+    /// A remembered wish cannot be carried out; it is given up.
+    GiveUpWish {
+        model: ModelId,
+        refusal: Refusal,
+    },
+    Shorten {
+        order: OrderId,
+        refusal: Refusal,
+    },
+    Settle {
+        order: OrderId,
+        outcome: Outcome,
+    },
+    Finish,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Drain {
+    pub replica: ReplicaId,
+    pub deadline: Option<Time>,
+    pub reason: StopReason,
+    pub only_if_idle: bool,
+    pub for_load: Option<ReplicaId>,
+}
+
+/// The next decision that the facts call for.
+pub(super) fn next(pool: &Pool) -> Option<Decision> {
+    overdue(pool)
+        .or_else(|| answer_waiters(pool))
+        .or_else(|| lives(pool))
+        .or_else(|| promises(pool))
+        .or_else(|| orders::next(pool))
+        .or_else(|| make_room(pool))
+        .or_else(|| finish(pool))
+}
+
+fn overdue(pool: &Pool) -> Option<Decision> {
+    if let Some(&(deadline, ticket)) = pool.deadlines.first()
+        && deadline <= pool.now
+    {
+        let waiting = &pool.tickets[&ticket];
+        let refusal = Refusal::TimedOut {
+            waited: pool.now.since(waiting.since),
+            retry: pool.expected_wait(waiting.model),
+        };
+        return Some(Decision::Refuse { ticket, refusal });
+    }
+    let &(expires, model) = pool.leases.first()?;
+    (expires <= pool.now).then_some(Decision::EndLease { model })
+}
+
+/// Seats for those who wait, refusals for those who wait in vain, and gates that respect the queue.
+fn answer_waiters(pool: &Pool) -> Option<Decision> {
+    for &id in &pool.waited_for {
+        let model = &pool.models[&id];
+        let first = model.queue.first().expect("somebody waits for it");
+        let seats = model.spec.seats_per_replica.max(1);
+        let open = model
+            .replicas
+            .iter()
+            .filter(|replica| {
+                let replica = &pool.replicas[replica];
+                matches!(replica.phase, Phase::Ready { .. }) && replica.in_flight < seats
+            })
+            .min_by_key(|replica| (pool.replicas[replica].in_flight, **replica));
+        if let Some(&replica) = open {
+            return Some(Decision::Grant {
+                ticket: first,
+                replica,
+            });
+        }
+        if pool.live(model) > 0 || !model.planned.is_empty() {
+            continue;
+        }
+        let refusal = if pool.closing.is_some() {
+            Refusal::ShuttingDown
+        } else if model.removed {
+            Refusal::UnknownModel
+        } else if model.failures >= pool.limits.failures_max {
+            let message = model.last_failure.clone().unwrap_or_default();
+            Refusal::Quarantined {
+                failures: model.failures,
+                message,
+            }
+        } else if let Some(until) = model.cooling_until.filter(|until| *until > pool.now) {
+            let message = model.last_failure.clone().unwrap_or_default();
+            Refusal::Cooling {
+                failures: model.failures,
+                message,
+                retry: until.since(pool.now),
+            }
+        } else {
+            continue;
+        };
+        return Some(Decision::Refuse {
+            ticket: first,
+            refusal,
+        });
+    }
+    let wrong_gate = |(&id, replica): (&ReplicaId, &super::replica::Replica)| {
+        if !matches!(replica.phase, Phase::Ready { .. }) {
+            return None;
+        }
+        let queued = pool.waited_for.contains(&replica.model);
+        let gate = if queued {
+            GateMode::Queued
+        } else {
+            GateMode::Open
+        };
+        (replica.gate != Some(gate)).then_some(Decision::SetGate { replica: id, gate })
+    };
+    pool.replicas.iter().find_map(wrong_gate)
+}
+
+/// What time and the gates bring about in the life of each replica.
+fn lives(pool: &Pool) -> Option<Decision> {
+    pool.replicas
+        .iter()
+        .find_map(|(&id, replica)| match &replica.phase {
+            Phase::Launching { since, deadline } if *deadline <= pool.now => {
+                let reason = StopReason::LoadTimedOut {
+                    deadline: deadline.since(*since),
+                };
+                Some(Decision::Stop {
+                    replica: id,
+                    reason,
+                })
+            }
+            Phase::Launching { .. } if pool.models[&replica.model].removed => {
+                Some(Decision::Stop {
+                    replica: id,
+                    reason: StopReason::Removed,
+                })
+            }
+            Phase::Launching { .. } => None,
+            Phase::Ready { .. } => leaves_by_itself(pool, id),
+            Phase::Draining {
+                closed,
+                deadline,
+                reason,
+                for_load,
+                ..
+            } => {
+                let due = deadline.is_some_and(|deadline| deadline <= pool.now);
+                if *closed && (replica.in_flight == 0 || due) {
+                    return Some(Decision::Stop {
+                        replica: id,
+                        reason: reason.clone(),
+                    });
+                }
+                let abandoned = for_load.is_some_and(|load| !pool.planned.contains_key(&load));
+                // Another load may have been promised the memory meanwhile; then it goes on draining.
+                let room = |share: &Share| pool.devices[&share.device].free_later() >= share.bytes;
+                let reopens = *closed && abandoned && replica.shares.iter().all(room);
+                reopens.then_some(Decision::Reopen { replica: id })
+            }
+            Phase::Stopping { .. } => None,
+        })
+}
+
+fn leaves_by_itself(pool: &Pool, id: ReplicaId) -> Option<Decision> {
+    let replica = &pool.replicas[&id];
+    let model = &pool.models[&replica.model];
+    if model.removed {
+        let deadline = Some(pool.now + pool.limits.unload_drain);
+        let reason = StopReason::Removed;
+        return Some(Decision::Drain(Drain {
+            replica: id,
+            deadline,
+            reason,
+            only_if_idle: false,
+            for_load: None,
+        }));
+    }
+    if let Some((reason, _)) = &replica.leave_when_served
+        && (model.queue.is_empty() || replica.entered > 0)
+    {
+        let deadline = Some(pool.now + pool.limits.unload_drain);
+        let reason = reason.clone();
+        return Some(Decision::Drain(Drain {
+            replica: id,
+            deadline,
+            reason,
+            only_if_idle: false,
+            for_load: None,
+        }));
+    }
+    let due = keep_hot_ends(pool, id)?;
+    (due <= pool.now).then(|| {
+        let idle = pool
+            .now
+            .since(replica.idle_since().expect("keep-hot ends for an idle one"));
+        let reason = StopReason::KeepHot { idle };
+        Decision::Drain(Drain {
+            replica: id,
+            deadline: None,
+            reason,
+            only_if_idle: true,
+            for_load: None,
+        })
+    })
+}
+
+/// When keep-hot would unload it (L2); nothing while it is busy, waited for, leased or always-hot.
+pub(super) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
+    let replica = &pool.replicas[&id];
+    let idle_since = replica.idle_since()?;
+    let model = &pool.models[&replica.model];
+    let leased = model.over.expires.is_some_and(|expires| expires > pool.now);
+    if pool.is_protected(replica.model) || !model.queue.is_empty() || leased {
+        return None;
+    }
+    Some(idle_since + model.keep_hot())
+}
+
+/// Loads that have been decided: started when their room is there, dropped when nobody wants them.
+fn promises(pool: &Pool) -> Option<Decision> {
+    pool.planned.iter().find_map(|(&load, planned)| {
+        if !wanted(pool, load) {
+            return Some(Decision::Abandon { load });
+        }
+        let room = |share: &Share| pool.devices[&share.device].free_now() >= share.bytes;
+        if planned.shares.iter().all(room) {
+            return Some(Decision::Launch { load });
+        }
+        // Nothing that leaves will make the room any more: decide anew from measured numbers.
+        let coming = |share: &Share| {
+            let device = &pool.devices[&share.device];
+            device.free_now() + device.leaving >= share.bytes
+        };
+        (!planned.shares.iter().all(coming)).then_some(Decision::Abandon { load })
+    })
+}
+
+fn wanted(pool: &Pool, load: ReplicaId) -> bool {
+    let planned = &pool.planned[&load];
+    let model = &pool.models[&planned.model];
+    if model.removed || pool.closing.is_some() {
+        return false;
+    }
+    let by_order = planned
+        .order
+        .is_some_and(|order| pool.orders.contains_key(&order));
+    // Requests and protection want one replica, not each of several that an order once planned.
+    let only = pool.live(model) == 0 && model.planned.first() == Some(&load);
+    let standing = pool.is_protected(planned.model) && !model.kept_away();
+    by_order || model.restoring || (only && (standing || !model.queue.is_empty()))
+}
+
+/// One model that should have a replica and has none, or too few.
+pub(super) struct Demand {
+    pub rank: DemandRank,
+    pub ask: Ask,
+    pub why: LoadReason,
+    pub order: Option<OrderId>,
+}
+
+fn make_room(pool: &Pool) -> Option<Decision> {
+    if pool.closing.is_some() {
+        return None;
+    }
+    let mut demands = demands(pool);
+    demands.sort_by_key(|demand| demand.rank);
+    demands.into_iter().find_map(|demand| {
+        let plan = place::place(pool, &demand.ask);
+        let (model, class) = (demand.rank.model, demand.rank.class);
+        let Some(refusal) = plan.refusal.clone() else {
+            return Some(Decision::Promise {
+                plan: Box::new(plan),
+                why: demand.why,
+                order: demand.order,
+            });
+        };
+        let waits = match class {
+            Class::Order => plan.prospect <= Prospect::Soon,
+            Class::Request | Class::Standing => plan.prospect <= Prospect::WhenOthersLeave,
+        };
+        if !waits {
+            match class {
+                Class::Order => {
+                    let order = demand.order.expect("an order's demand names it");
+                    return Some(Decision::Shorten { order, refusal });
+                }
+                Class::Request => {
+                    let ticket = pool.models[&model].queue.first().expect("somebody waits");
+                    return Some(Decision::Refuse { ticket, refusal });
+                }
+                Class::Standing if pool.models[&model].restoring => {
+                    return Some(Decision::GiveUpWish { model, refusal });
+                }
+                Class::Standing => {}
+            }
+        }
+        Some(Decision::Block {
+            model,
+            class,
+            retry: plan.retry,
+        })
+    })
+}
+
+fn demands(pool: &Pool) -> Vec<Demand> {
+    let mut demands = Vec::new();
+    let mut push =
+        |model: ModelId, class: Class, ask: Ask, why: LoadReason, order: Option<OrderId>| {
+            let known = pool.blocked.get(&(model, class));
+            let still = |retry: Option<Time>| retry.is_none_or(|at| at > pool.now);
+            if known.is_some_and(|blocked| blocked.changes == pool.changes && still(blocked.retry))
+            {
+                return;
+            }
+            let rank = DemandRank {
+                unforced: ask.forced_by.is_none(),
+                priority: std::cmp::Reverse(ask.priority),
+                class,
+                since: ask.since,
+                model,
+            };
+            demands.push(Demand {
+                rank,
+                ask,
+                why,
+                order,
+            });
+        };
+    for (order, ask) in orders::loads_to_place(pool) {
+        push(
+            ask.model,
+            Class::Order,
+            ask,
+            LoadReason::Order { order },
+            Some(order),
+        );
+    }
+    for &id in &pool.waited_for {
+        let model = &pool.models[&id];
+        if pool.live(model) == 0 && model.planned.is_empty() {
+            let oldest = model.queue.oldest().expect("somebody waits for it");
+            let ask = Ask::of(pool, id, pool.tickets[&oldest].since);
+            let waiting = u32::try_from(model.queue.len()).unwrap_or(u32::MAX);
+            push(
+                id,
+                Class::Request,
+                ask,
+                LoadReason::Requests { waiting },
+                None,
+            );
+        }
+    }
+    let may_start = |id: &ModelId| {
+        let model = &pool.models[id];
+        let cooling = model.cooling_until.is_some_and(|until| until > pool.now);
+        !model.removed
+            && !cooling
+            && model.failures < pool.limits.failures_max
+            && model.planned.is_empty()
+    };
+    for &id in pool.restoring.iter().filter(|id| may_start(id)) {
+        let model = &pool.models[&id];
+        let wish = model
+            .wish
+            .as_ref()
+            .expect("a model that is restored has a wish");
+        if pool.live(model) < wish.replicas as usize {
+            let ask = Ask::of(pool, id, wish.since).over_devices(wish.devices);
+            push(id, Class::Standing, ask, LoadReason::Wish, None);
+        }
+    }
+    for &id in pool
+        .hot
+        .iter()
+        .filter(|id| pool.is_protected(**id) && may_start(id))
+    {
+        let model = &pool.models[&id];
+        if pool.live(model) == 0 && !model.kept_away() && !model.restoring {
+            let why = LoadReason::AlwaysHot {
+                priority: model.priority(),
+            };
+            push(
+                id,
+                Class::Standing,
+                Ask::of(pool, id, model.since),
+                why,
+                None,
+            );
+        }
+    }
+    demands
+}
+
+fn finish(pool: &Pool) -> Option<Decision> {
+    let empty = pool.replicas.is_empty() && pool.planned.is_empty();
+    (pool.closing.is_some() && empty && !pool.finished).then_some(Decision::Finish)
+}
+
+/// When the facts next change by themselves.
+pub(super) fn wake(pool: &Pool) -> Option<Time> {
+    let tickets = pool.deadlines.first().map(|(at, _)| *at);
+    let leases = pool.leases.first().map(|(at, _)| *at);
+    let replicas = pool
+        .replicas
+        .iter()
+        .filter_map(|(&id, replica)| match &replica.phase {
+            Phase::Launching { deadline, .. } => Some(*deadline),
+            Phase::Ready { .. } => keep_hot_ends(pool, id),
+            Phase::Draining { deadline, .. } => *deadline,
+            Phase::Stopping { .. } => None,
+        });
+    let retries = pool
+        .blocked
+        .values()
+        .filter(|blocked| blocked.changes == pool.changes)
+        .filter_map(|blocked| blocked.retry);
+    let cooling = pool
+        .hot
+        .iter()
+        .chain(&pool.restoring)
+        .filter_map(|id| pool.models[id].cooling_until);
+    let later = |at: &Time| *at > pool.now;
+    tickets
+        .into_iter()
+        .chain(leases)
+        .chain(replicas)
+        .chain(retries)
+        .chain(cooling.filter(later))
+        .chain(orders::deadlines(pool))
+        // A deadline that passed in this very step has been dealt with, or waits for an answer.
+        .filter(later)
+        .min()
+}
+
+impl Plan {
+    pub(super) fn empty(pool: &Pool, ask: &Ask) -> Plan {
+        Plan {
+            model: ask.model,
+            name: pool.name(ask.model),
+            priority: ask.priority,
+            devices: ask.devices,
+            bytes: ask.bytes,
+            placement: Vec::new(),
+            victims: Vec::new(),
+            cost: Cost::default(),
+            must_wait: false,
+            candidates: Vec::new(),
+            chosen: 0,
+            refusal: None,
+            prospect: Prospect::Now,
+            retry: None,
+        }
+    }
+}

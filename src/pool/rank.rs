@@ -1,0 +1,60 @@
+//! The sort keys that hold all policy. Smallest first; the order of the fields is the policy, and
+//! the last field is an id, so that the answer is the same on every machine.
+
+use std::cmp::Reverse;
+
+use super::ids::{Bytes, DeviceId, ModelId, Priority, ReplicaId, Time};
+
+/// Which load is planned first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DemandRank {
+    /// A forced order goes before everything (P4).
+    pub unforced: bool,
+    /// Then the model's priority (Q1).
+    pub priority: Reverse<Priority>,
+    /// Among equals an administrator's order before a user's request.
+    pub class: Class,
+    /// Then first come; for always-hot models: the older (P4).
+    pub since: Time,
+    pub model: ModelId,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    Order,
+    Standing,
+    Request,
+}
+
+/// Which victim is taken first among those of one class of priority (P5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VictimRank {
+    /// Nobody is cut or made to wait if an idle one will do.
+    pub busy: bool,
+    /// Expected loss per GiB.
+    pub value: u64,
+    /// Among equal values the larger one: fewer victims.
+    pub bytes: Reverse<Bytes>,
+    pub replica: ReplicaId,
+}
+
+/// What a set of victims costs (P5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cost {
+    pub highest_priority: Option<Priority>,
+    pub busy: u32,
+    /// Expected seconds lost per second, in 10⁻⁹.
+    pub loss: u64,
+    pub bytes: Bytes,
+}
+
+/// Which place is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PlaceRank {
+    pub cost: Cost,
+    /// Room that is there now before room that is coming.
+    pub must_wait: bool,
+    /// Tightest fit, which keeps large holes for large models.
+    pub left_over: Bytes,
+    pub device: DeviceId,
+}

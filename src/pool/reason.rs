@@ -1,0 +1,338 @@
+//! Why. Every decision carries one of these; logs, the admin API, the store, the stories and the
+//! simulator print the same words. Rules are cited by their number.
+
+use std::fmt;
+
+use super::ids::{Bytes, DeviceId, OrderId, Priority, ReplicaId, Span};
+
+/// Why a replica is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadReason {
+    Requests {
+        waiting: u32,
+    },
+    Order {
+        order: OrderId,
+    },
+    /// An administrator's load, remembered.
+    Wish,
+    AlwaysHot {
+        priority: Priority,
+    },
+}
+
+/// Why a replica goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    KeepHot {
+        idle: Span,
+    },
+    /// Something of higher priority needs the memory (P2).
+    Preempted {
+        by: String,
+        priority: Priority,
+        own: Priority,
+    },
+    /// An equal takes its turn (P3).
+    TurnEnded {
+        by: String,
+        ready_for: Span,
+    },
+    /// An administrator forced a load (P4).
+    Forced {
+        by: String,
+        order: OrderId,
+    },
+    Unload {
+        order: OrderId,
+    },
+    Cleanup {
+        order: OrderId,
+    },
+    Reset {
+        order: OrderId,
+    },
+    Shutdown,
+    /// The model was removed from the catalogue.
+    Removed,
+    /// More replicas than anybody asked for.
+    Surplus,
+    /// Nobody wants the load any more (Q3).
+    Unwanted,
+    LoadTimedOut {
+        deadline: Span,
+    },
+}
+
+/// Why something cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    UnknownModel,
+    /// Q1.
+    QueueFull {
+        limit: u32,
+        retry: Span,
+    },
+    /// Q1.
+    TimedOut {
+        waited: Span,
+        retry: Span,
+    },
+    /// M6: not even in an empty pool.
+    NeverFits {
+        needs: Bytes,
+        devices: u32,
+        largest: Bytes,
+        devices_that_fit: u32,
+    },
+    /// Nothing that may be evicted would make enough room.
+    NoRoom {
+        needs: Bytes,
+        devices: u32,
+        obstacles: Vec<Obstacle>,
+    },
+    /// L3: the engine's own last words.
+    LoadFailed {
+        message: String,
+        retry: Span,
+    },
+    Cooling {
+        failures: u32,
+        message: String,
+        retry: Span,
+    },
+    Quarantined {
+        failures: u32,
+        message: String,
+    },
+    ShuttingDown,
+    NoSuchReplica {
+        replica: ReplicaId,
+    },
+    NotLoaded,
+    TooManyDevices {
+        asked: u32,
+        have: u32,
+    },
+    Superseded,
+    /// The store could not keep the wish, so nothing was done (D1).
+    NotSaved {
+        message: String,
+    },
+}
+
+/// One thing that stands in the way of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    pub device: DeviceId,
+    pub bytes: Bytes,
+    pub what: Blocker,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blocker {
+    Foreign,
+    Replica {
+        replica: ReplicaId,
+        model: String,
+        priority: Priority,
+        why: Protection,
+    },
+    /// A load that has been decided and waits for its room.
+    Planned {
+        model: String,
+        priority: Priority,
+    },
+}
+
+/// Why a replica may not be evicted for this demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protection {
+    /// P4.
+    AlwaysHot,
+    /// P2.
+    HigherPriority,
+    /// P3: busy, and its turn is not over.
+    Turn { left: Span },
+    /// P3: younger than `min_resident`.
+    Young { left: Span },
+    /// P5.
+    Loading,
+    /// P5: somebody who came earlier waits for it.
+    Wanted,
+    /// P5: those who waited for it have not been served.
+    Unserved,
+    /// It is leaving already, for something else.
+    Leaving,
+    /// It serves the model that asks.
+    Same,
+}
+
+impl fmt::Display for LoadReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadReason::Requests { waiting } => write!(f, "{waiting} waiting"),
+            LoadReason::Order { order } => write!(f, "order {order}"),
+            LoadReason::Wish => write!(f, "an administrator's load, remembered (D1)"),
+            LoadReason::AlwaysHot { priority } => write!(f, "always-hot, priority {priority} (P4)"),
+        }
+    }
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StopReason::KeepHot { idle } => write!(f, "idle for {idle}, its keep-hot time (L2)"),
+            StopReason::Preempted { by, priority, own } => {
+                write!(f, "preempted by {by}: priority {priority} over {own} (P2)")
+            }
+            StopReason::TurnEnded { by, ready_for } => {
+                write!(f, "its turn of {ready_for} is over, {by} waits (P3)")
+            }
+            StopReason::Forced { by, order } => write!(f, "forced out by {by}, order {order} (P4)"),
+            StopReason::Unload { order } => write!(f, "unloaded by order {order}"),
+            StopReason::Cleanup { order } => write!(f, "cleanup, order {order} (E1)"),
+            StopReason::Reset { order } => write!(f, "reset, order {order}"),
+            StopReason::Shutdown => write!(f, "the pool shuts down (D2)"),
+            StopReason::Removed => write!(f, "the model was removed from the catalogue"),
+            StopReason::Surplus => write!(f, "more replicas than asked for"),
+            StopReason::Unwanted => write!(f, "nobody wants it any more (Q3)"),
+            StopReason::LoadTimedOut { deadline } => {
+                write!(f, "did not become ready within {deadline} (L3)")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::UnknownModel => write!(f, "no such model"),
+            Refusal::QueueFull { limit, .. } => {
+                write!(
+                    f,
+                    "the model's queue is full: {limit} requests wait already (Q1)"
+                )
+            }
+            Refusal::TimedOut { waited, .. } => {
+                write!(f, "no replica became free within {waited} (Q1)")
+            }
+            Refusal::NeverFits {
+                needs,
+                devices,
+                largest,
+                devices_that_fit,
+            } => {
+                if *devices == 1 {
+                    write!(
+                        f,
+                        "needs {needs} on one device, and the largest device can give {largest} even when the pool is empty (M6)"
+                    )
+                } else {
+                    write!(
+                        f,
+                        "needs {devices} devices of one node with {needs} each, and at most {devices_that_fit} can give that even when the pool is empty; the largest can give {largest} (M6)"
+                    )
+                }
+            }
+            Refusal::NoRoom {
+                needs,
+                devices,
+                obstacles,
+            } => {
+                write!(
+                    f,
+                    "needs {needs} on {devices} device{}, and nothing that may be evicted makes that room",
+                    plural(*devices)
+                )?;
+                for obstacle in obstacles {
+                    write!(f, "; {obstacle}")?;
+                }
+                Ok(())
+            }
+            Refusal::LoadFailed { message, .. } => write!(f, "the load failed: {message} (L3)"),
+            Refusal::Cooling {
+                failures,
+                message,
+                retry,
+            } => write!(
+                f,
+                "the last {failures} load{} failed, the next try is in {retry} (L3); the engine said: {message}",
+                plural(*failures)
+            ),
+            Refusal::Quarantined { failures, message } => write!(
+                f,
+                "quarantined after {failures} failed loads until an administrator loads it or its configuration changes (L3); the engine said: {message}"
+            ),
+            Refusal::ShuttingDown => write!(f, "the pool is shutting down"),
+            Refusal::NoSuchReplica { replica } => write!(f, "the model has no replica {replica}"),
+            Refusal::NotLoaded => write!(f, "the model has no replica to unload"),
+            Refusal::TooManyDevices { asked, have } => {
+                write!(
+                    f,
+                    "asked for {asked} devices per replica, and the largest node has {have}"
+                )
+            }
+            Refusal::Superseded => write!(f, "a later order for the same model took its place"),
+            Refusal::NotSaved { message } => {
+                write!(
+                    f,
+                    "the store could not keep the order, so nothing was done (D1): {message}"
+                )
+            }
+        }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Obstacle {
+            device,
+            bytes,
+            what,
+        } = self;
+        match what {
+            Blocker::Foreign => write!(
+                f,
+                "{device}: {bytes} held by processes that are not ours (M2)"
+            ),
+            Blocker::Replica {
+                replica,
+                model,
+                priority,
+                why,
+            } => {
+                write!(
+                    f,
+                    "{device}: {bytes} held by {model} ({replica}, priority {priority}): {why}"
+                )
+            }
+            Blocker::Planned { model, priority } => {
+                write!(
+                    f,
+                    "{device}: {bytes} promised to {model} (priority {priority})"
+                )
+            }
+        }
+    }
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Protection::AlwaysHot => write!(f, "always-hot (P4)"),
+            Protection::HigherPriority => write!(f, "of higher priority (P2)"),
+            Protection::Turn { left } => write!(f, "busy, its turn has {left} left (P3)"),
+            Protection::Young { left } => write!(f, "ready too short a time, {left} left (P3)"),
+            Protection::Loading => write!(f, "loading (P5)"),
+            Protection::Wanted => write!(f, "an earlier request waits for it (P5)"),
+            Protection::Unserved => write!(f, "its waiters have not been served (P5)"),
+            Protection::Leaving => write!(f, "leaving already"),
+            Protection::Same => write!(f, "the same model"),
+        }
+    }
+}
+
+pub(super) fn plural(count: u32) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}

@@ -1,0 +1,94 @@
+//! One engine instance's life, and a load that waits for its room. Facts only; who goes and who
+//! stays is decided in `plan`.
+
+use std::collections::BTreeSet;
+
+use super::action::{GateMode, Share};
+use super::ids::{Bytes, ModelId, OrderId, ReplicaId, Time};
+use super::reason::{LoadReason, StopReason};
+
+/// ```text
+///  (planned) ──room──▶ Launching ──ready──▶ Ready ⇄ Draining ──empty or deadline──▶ Stopping ──▶ gone
+///      │                   └──────────────stop──────────────────────────────────────▶┘           ▲
+///      └── abandoned                       crash: from any phase ─────────────────────────────────┘
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Launching {
+        since: Time,
+        deadline: Time,
+    },
+    Ready {
+        since: Time,
+    },
+    /// The gate is closed, or about to be (`closed` says which).
+    Draining {
+        ready_since: Time,
+        since: Time,
+        /// When the requests still inside are cut; `None`: never (P3).
+        deadline: Option<Time>,
+        reason: StopReason,
+        /// The load that needs the room: if it is abandoned, the gate opens again.
+        for_load: Option<ReplicaId>,
+        closed: bool,
+    },
+    Stopping {
+        since: Time,
+        reason: StopReason,
+        /// It had not become ready.
+        was_launching: bool,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub struct Replica {
+    pub(super) model: ModelId,
+    pub(super) shares: Vec<Share>,
+    pub(super) phase: Phase,
+    pub(super) why: LoadReason,
+    pub(super) launched: Time,
+    /// Requests that have a seat, as its gate last said.
+    pub(super) in_flight: u32,
+    /// Requests that ever got a seat.
+    pub(super) entered: u64,
+    /// When the last request ended.
+    pub(super) last_end: Option<Time>,
+    /// What its gate was last told; `None` before it is ready.
+    pub(super) gate: Option<GateMode>,
+    /// Set while loading: it goes as soon as those who wait for it have been served.
+    pub(super) leave_when_served: Option<(StopReason, OrderId)>,
+}
+
+impl Replica {
+    pub fn bytes(&self) -> Bytes {
+        self.shares.iter().map(|share| share.bytes).sum()
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        matches!(self.phase, Phase::Draining { .. } | Phase::Stopping { .. })
+    }
+
+    pub fn ready_since(&self) -> Option<Time> {
+        match self.phase {
+            Phase::Ready { since } => Some(since),
+            _ => None,
+        }
+    }
+
+    /// Since when it has had nothing to do; keep-hot counts from here (L2).
+    pub fn idle_since(&self) -> Option<Time> {
+        let ready = self.ready_since()?;
+        (self.in_flight == 0).then(|| self.last_end.unwrap_or(ready).max(ready))
+    }
+}
+
+/// A load that has been decided. Its room is promised; its victims are leaving.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    pub(super) model: ModelId,
+    pub(super) shares: Vec<Share>,
+    pub(super) victims: BTreeSet<ReplicaId>,
+    pub(super) why: LoadReason,
+    pub(super) since: Time,
+    pub(super) order: Option<OrderId>,
+}

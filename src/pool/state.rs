@@ -1,0 +1,290 @@
+//! The facts of the pool, and `step`, its whole interface. No choosing happens here: `plan` chooses,
+//! `observe` and `commit` change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::action::Answer;
+use super::demand::Demand;
+use super::device::Device;
+use super::event::Event;
+use super::ids::{
+    Bytes, DeviceId, KeyId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
+};
+use super::model::{Limits, LoadWish, ModelSpec, Override};
+use super::orders::Order;
+use super::plan;
+use super::queue::Queue;
+use super::rank::Class;
+use super::replica::{Phase, Planned, Replica};
+
+/// One model: what the catalogue says (`spec`), what administrators said (`over`, `wish`), and what
+/// happened (the rest). Kept apart, so that one never passes for another.
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub(super) spec: ModelSpec,
+    pub(super) over: Override,
+    pub(super) wish: Option<LoadWish>,
+    /// A wish from before a restart that has not been carried out yet.
+    pub(super) restoring: bool,
+    pub(super) removed: bool,
+    /// When it was registered: the older always-hot model wins (P4).
+    pub(super) since: Time,
+    pub(super) queue: Queue,
+    pub(super) replicas: BTreeSet<ReplicaId>,
+    pub(super) planned: BTreeSet<ReplicaId>,
+    pub(super) failures: u32,
+    pub(super) last_failure: Option<String>,
+    pub(super) cooling_until: Option<Time>,
+    pub(super) demand: Demand,
+    pub(super) last_used: Option<Time>,
+    pub(super) seated: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    pub model: ModelId,
+    pub key: KeyId,
+    pub since: Time,
+    pub deadline: Time,
+}
+
+/// A demand that could not be met; not looked at again until facts change or time passes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blocked {
+    pub changes: u64,
+    pub retry: Option<Time>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Pool {
+    pub(super) limits: Limits,
+    pub(super) now: Time,
+    pub(super) devices: BTreeMap<DeviceId, Device>,
+    pub(super) nodes: BTreeMap<NodeId, BTreeSet<DeviceId>>,
+    pub(super) models: BTreeMap<ModelId, Model>,
+    pub(super) replicas: BTreeMap<ReplicaId, Replica>,
+    pub(super) planned: BTreeMap<ReplicaId, Planned>,
+    pub(super) tickets: BTreeMap<Ticket, Waiting>,
+    pub(super) deadlines: BTreeSet<(Time, Ticket)>,
+    pub(super) orders: BTreeMap<OrderId, Order>,
+    /// Models somebody waits for.
+    pub(super) waited_for: BTreeSet<ModelId>,
+    /// Models of always-hot priority, protected or not at this hour.
+    pub(super) hot: BTreeSet<ModelId>,
+    /// Models with wishes from before a restart.
+    pub(super) restoring: BTreeSet<ModelId>,
+    pub(super) leases: BTreeSet<(Time, ModelId)>,
+    pub(super) blocked: BTreeMap<(ModelId, Class), Blocked>,
+    /// Between the evening cleanup and the morning (E2).
+    pub(super) night: bool,
+    pub(super) closing: Option<Time>,
+    pub(super) finished: bool,
+    pub(super) replica_next: u64,
+    /// Counts changes of facts that a plan depends on.
+    pub(super) changes: u64,
+}
+
+impl Pool {
+    /// An empty pool: devices and models come as events.
+    pub fn new(limits: Limits, night: bool) -> Pool {
+        Pool {
+            limits,
+            now: Time(0),
+            devices: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            models: BTreeMap::new(),
+            replicas: BTreeMap::new(),
+            planned: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            orders: BTreeMap::new(),
+            waited_for: BTreeSet::new(),
+            hot: BTreeSet::new(),
+            restoring: BTreeSet::new(),
+            leases: BTreeSet::new(),
+            blocked: BTreeMap::new(),
+            night,
+            closing: None,
+            finished: false,
+            replica_next: 1,
+            changes: 0,
+        }
+    }
+
+    /// One event at one time, and what to do about it. Time never runs backwards: an earlier `now`
+    /// counts as the latest one seen.
+    pub fn step(&mut self, now: Time, event: Event) -> Answer {
+        self.step_all(now, [event])
+    }
+
+    /// Several events of one moment: all are heard before anything is decided. What the gates
+    /// counted goes before the event that a decision is wanted for.
+    pub fn step_all(&mut self, now: Time, events: impl IntoIterator<Item = Event>) -> Answer {
+        self.now = self.now.max(now);
+        let mut actions = Vec::new();
+        for event in events {
+            self.observe(event, &mut actions);
+        }
+        // Every decision uses something up: a ticket, a phase, an order's part, a planned load.
+        let things =
+            self.tickets.len() + self.replicas.len() + self.planned.len() + self.orders.len();
+        let mut decisions_left = 64 + 16 * (things + self.hot.len() + self.waited_for.len());
+        while let Some(decision) = plan::next(self) {
+            self.commit(decision, &mut actions);
+            decisions_left -= 1;
+            assert!(decisions_left > 0, "the plan must reach a fixed point");
+        }
+        Answer {
+            actions,
+            wake: plan::wake(self),
+        }
+    }
+
+    pub(super) fn change(&mut self) {
+        self.changes += 1;
+    }
+
+    /// A model's priority: an administrator's override, else the catalogue's (P1).
+    pub fn priority(&self, model: ModelId) -> Priority {
+        self.models.get(&model).map_or(Priority(0), Model::priority)
+    }
+
+    /// Always-hot at this hour (P4, E2).
+    pub fn is_protected(&self, model: ModelId) -> bool {
+        !self.night && self.priority(model) >= Priority::ALWAYS_HOT
+    }
+
+    pub(super) fn name(&self, model: ModelId) -> String {
+        self.models
+            .get(&model)
+            .map_or_else(|| model.to_string(), |it| it.spec.name.clone())
+    }
+
+    /// Replicas of the model that serve or will: loading or ready.
+    pub(super) fn live(&self, model: &Model) -> usize {
+        model
+            .replicas
+            .iter()
+            .filter(|id| !self.replicas[id].is_leaving())
+            .count()
+    }
+
+    /// Keeps the indices that follow from a model's priority and lease.
+    pub(super) fn reindex(&mut self, id: ModelId) {
+        self.leases.retain(|(_, model)| *model != id);
+        self.hot.remove(&id);
+        if let Some(model) = self.models.get(&id).filter(|model| !model.removed) {
+            if model.priority() >= Priority::ALWAYS_HOT {
+                self.hot.insert(id);
+            }
+            if let Some(expires) = model.over.expires {
+                self.leases.insert((expires, id));
+            }
+        }
+        self.change();
+    }
+
+    pub(super) fn forget_ticket(&mut self, ticket: Ticket, served: bool) -> Option<Waiting> {
+        let waiting = self.tickets.remove(&ticket)?;
+        self.deadlines.remove(&(waiting.deadline, ticket));
+        if let Some(model) = self.models.get_mut(&waiting.model) {
+            if served {
+                model.queue.serve(ticket);
+            } else {
+                model.queue.leave(ticket);
+            }
+            if model.queue.is_empty() {
+                self.waited_for.remove(&waiting.model);
+            }
+        }
+        Some(waiting)
+    }
+
+    /// What a client should expect before a seat, for `Retry-After` and the wait's comments.
+    pub fn expected_wait(&self, id: ModelId) -> Span {
+        let Some(model) = self.models.get(&id) else {
+            return Span::ZERO;
+        };
+        if let Some(until) = model.cooling_until.filter(|until| *until > self.now) {
+            return until.since(self.now);
+        }
+        let loading =
+            model
+                .replicas
+                .iter()
+                .filter_map(|replica| match self.replicas[replica].phase {
+                    Phase::Launching { since, .. } => Some(Span(
+                        model
+                            .spec
+                            .reload
+                            .0
+                            .saturating_sub(self.now.since(since).0)
+                            .max(1000),
+                    )),
+                    Phase::Ready { .. } => Some(Span(1000)),
+                    _ => None,
+                });
+        if let Some(left) = loading.min() {
+            return left;
+        }
+        let retry = [Class::Order, Class::Standing, Class::Request]
+            .iter()
+            .filter_map(|class| self.blocked.get(&(id, *class))?.retry)
+            .min();
+        let before = retry.map_or(Span::ZERO, |at| at.since(self.now));
+        Span(before.0.saturating_add(model.spec.reload.0).max(1000))
+    }
+
+    /// Whether the pool has taken a shutdown to its end.
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Bytes that replicas reserve on a device, leaving ones included.
+    pub fn reserved(&self, device: DeviceId) -> Bytes {
+        self.devices
+            .get(&device)
+            .map_or(Bytes::ZERO, |it| it.reserved)
+    }
+}
+
+impl Model {
+    pub(super) fn new(spec: ModelSpec, since: Time) -> Model {
+        Model {
+            spec,
+            over: Override::default(),
+            wish: None,
+            restoring: false,
+            removed: false,
+            since,
+            queue: Queue::default(),
+            replicas: BTreeSet::new(),
+            planned: BTreeSet::new(),
+            failures: 0,
+            last_failure: None,
+            cooling_until: None,
+            demand: Demand::default(),
+            last_used: None,
+            seated: 0,
+        }
+    }
+
+    pub fn priority(&self) -> Priority {
+        self.over.priority.unwrap_or(self.spec.priority)
+    }
+
+    pub fn keep_hot(&self) -> Span {
+        self.over.keep_hot.unwrap_or(self.spec.keep_hot)
+    }
+
+    pub(super) fn forget_failures(&mut self) {
+        self.failures = 0;
+        self.last_failure = None;
+        self.cooling_until = None;
+    }
+
+    /// An administrator unloaded it: it comes back by demand, not by itself (P4).
+    pub(super) fn kept_away(&self) -> bool {
+        self.wish.as_ref().is_some_and(|wish| wish.replicas == 0)
+    }
+}

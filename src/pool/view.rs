@@ -1,0 +1,289 @@
+//! A read-only picture of the pool for administrators, metrics and waiting clients. Built on request
+//! of the shell; nothing in it can be used to change the pool.
+
+use super::action::Share;
+use super::event::Command;
+use super::ids::{
+    Bytes, DeviceId, KeyId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
+};
+use super::model::{LoadWish, Override};
+use super::plan::keep_hot_ends;
+use super::replica::Phase;
+use super::state::{Model, Pool};
+
+#[derive(Clone, Debug, Default)]
+pub struct PoolView {
+    pub now: Time,
+    pub night: bool,
+    pub closing: bool,
+    pub models: Vec<ModelView>,
+    pub devices: Vec<DeviceView>,
+    /// In the order in which each model serves them.
+    pub waiting: Vec<WaitingView>,
+    pub orders: Vec<OrderView>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ModelState {
+    Cold,
+    Waiting,
+    Loading,
+    Ready,
+    Draining,
+    Cooling,
+    Quarantined,
+}
+
+#[derive(Clone, Debug)]
+pub struct ModelView {
+    pub model: ModelId,
+    pub name: String,
+    pub state: ModelState,
+    pub priority: Priority,
+    pub protected: bool,
+    pub keep_hot: Span,
+    pub over: Override,
+    pub wish: Option<LoadWish>,
+    pub replicas: Vec<ReplicaView>,
+    pub waiting: u32,
+    pub devices_per_replica: u32,
+    pub bytes_per_device: Bytes,
+    pub failures: u32,
+    pub last_failure: Option<String>,
+    pub cooling_until: Option<Time>,
+    pub reload: Span,
+    pub seated: u64,
+    pub last_used: Option<Time>,
+}
+
+#[derive(Clone, Debug)]
+pub struct ReplicaView {
+    pub replica: ReplicaId,
+    /// `planned`, `launching`, `ready`, `draining` or `stopping`.
+    pub state: &'static str,
+    /// How long it has been in that state.
+    pub for_: Span,
+    pub shares: Vec<Share>,
+    pub in_flight: u32,
+    pub ready_at: Option<Time>,
+    /// When keep-hot would unload it.
+    pub expires: Option<Time>,
+    /// Why it was loaded, or why it leaves.
+    pub reason: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct DeviceView {
+    pub device: DeviceId,
+    pub node: NodeId,
+    pub total: Bytes,
+    pub headroom: Bytes,
+    pub foreign: Bytes,
+    pub reserved: Bytes,
+    pub promised: Bytes,
+    pub free: Bytes,
+}
+
+#[derive(Clone, Debug)]
+pub struct WaitingView {
+    pub ticket: Ticket,
+    pub model: ModelId,
+    pub key: KeyId,
+    /// 1 is served next.
+    pub position: u32,
+    pub since: Time,
+    pub expected: Span,
+}
+
+#[derive(Clone, Debug)]
+pub struct OrderView {
+    pub order: OrderId,
+    pub what: &'static str,
+    pub model: Option<ModelId>,
+    pub since: Time,
+}
+
+impl Pool {
+    /// As of the last step; `now` only moves the ages.
+    pub fn view(&self, now: Time) -> PoolView {
+        let mut waiting = Vec::with_capacity(self.tickets.len());
+        for id in &self.waited_for {
+            let expected = self.expected_wait(*id);
+            for (nth, ticket) in self.models[id].queue.iter().enumerate() {
+                let it = &self.tickets[&ticket];
+                let position = u32::try_from(nth + 1).unwrap_or(u32::MAX);
+                waiting.push(WaitingView {
+                    ticket,
+                    model: *id,
+                    key: it.key,
+                    position,
+                    since: it.since,
+                    expected,
+                });
+            }
+        }
+        PoolView {
+            now: self.now.max(now),
+            night: self.night,
+            closing: self.closing.is_some(),
+            models: self
+                .models
+                .iter()
+                .filter(|(_, model)| !model.removed || !model.replicas.is_empty())
+                .map(|(&id, model)| self.model_view(id, model))
+                .collect(),
+            devices: self
+                .devices
+                .iter()
+                .map(|(&id, it)| device_view(id, it))
+                .collect(),
+            waiting,
+            orders: self
+                .orders
+                .iter()
+                .map(|(&id, order)| order_view(id, order))
+                .collect(),
+        }
+    }
+
+    fn model_view(&self, id: ModelId, model: &Model) -> ModelView {
+        let planned = model.planned.iter().map(|load| {
+            let planned = &self.planned[load];
+            ReplicaView {
+                replica: *load,
+                state: "planned",
+                for_: self.now.since(planned.since),
+                shares: planned.shares.clone(),
+                in_flight: 0,
+                ready_at: None,
+                expires: None,
+                reason: match planned.victims.len() {
+                    0 => planned.why.to_string(),
+                    count => format!("{}; {count} leaving for it", planned.why),
+                },
+            }
+        });
+        let replicas: Vec<ReplicaView> = model
+            .replicas
+            .iter()
+            .map(|replica| self.replica_view(*replica))
+            .chain(planned)
+            .collect();
+        ModelView {
+            model: id,
+            name: model.spec.name.clone(),
+            state: self.model_state(model),
+            priority: model.priority(),
+            protected: self.is_protected(id),
+            keep_hot: model.keep_hot(),
+            over: model.over.clone(),
+            wish: model.wish.clone(),
+            replicas,
+            waiting: u32::try_from(model.queue.len()).unwrap_or(u32::MAX),
+            devices_per_replica: model.spec.devices_per_replica,
+            bytes_per_device: model.spec.bytes_per_device,
+            failures: model.failures,
+            last_failure: model.last_failure.clone(),
+            cooling_until: model.cooling_until.filter(|until| *until > self.now),
+            reload: model.spec.reload,
+            seated: model.seated,
+            last_used: model.last_used,
+        }
+    }
+
+    fn model_state(&self, model: &Model) -> ModelState {
+        let any = |test: fn(&Phase) -> bool| {
+            model
+                .replicas
+                .iter()
+                .any(|id| test(&self.replicas[id].phase))
+        };
+        if any(|phase| matches!(phase, Phase::Ready { .. })) {
+            ModelState::Ready
+        } else if any(|phase| matches!(phase, Phase::Launching { .. })) {
+            ModelState::Loading
+        } else if !model.planned.is_empty() || !model.queue.is_empty() {
+            ModelState::Waiting
+        } else if !model.replicas.is_empty() {
+            ModelState::Draining
+        } else if model.failures >= self.limits.failures_max {
+            ModelState::Quarantined
+        } else if model.cooling_until.is_some_and(|until| until > self.now) {
+            ModelState::Cooling
+        } else {
+            ModelState::Cold
+        }
+    }
+
+    fn replica_view(&self, id: ReplicaId) -> ReplicaView {
+        let replica = &self.replicas[&id];
+        let (state, reason) = match &replica.phase {
+            Phase::Launching { .. } => ("launching", replica.why.to_string()),
+            Phase::Ready { .. } => ("ready", replica.why.to_string()),
+            Phase::Draining { reason, .. } => ("draining", reason.to_string()),
+            Phase::Stopping {
+                reason,
+                was_launching,
+                ..
+            } => {
+                let what = if *was_launching { "load ended: " } else { "" };
+                ("stopping", format!("{what}{reason}"))
+            }
+        };
+        ReplicaView {
+            replica: id,
+            state,
+            for_: self.phase_age(&replica.phase),
+            shares: replica.shares.clone(),
+            in_flight: replica.in_flight,
+            ready_at: replica.ready_since(),
+            expires: keep_hot_ends(self, id),
+            reason,
+        }
+    }
+}
+
+fn device_view(device: DeviceId, it: &super::device::Device) -> DeviceView {
+    DeviceView {
+        device,
+        node: it.node,
+        total: it.total,
+        headroom: it.headroom,
+        foreign: it.foreign,
+        reserved: it.reserved,
+        promised: it.promised,
+        free: it.free_now(),
+    }
+}
+
+fn order_view(order: OrderId, it: &super::orders::Order) -> OrderView {
+    let (what, model) = match &it.command {
+        Command::Load(load) => ("load", Some(load.model)),
+        Command::Unload { model, .. } => ("unload", Some(*model)),
+        Command::Set { model, .. } => ("set", Some(*model)),
+        Command::Cleanup { .. } => ("cleanup", None),
+        Command::Reopen => ("reopen", None),
+        Command::Reset => ("reset", None),
+        Command::Shutdown { .. } => ("shutdown", None),
+    };
+    OrderView {
+        order,
+        what,
+        model,
+        since: it.since,
+    }
+}
+
+impl ModelState {
+    pub fn name(self) -> &'static str {
+        match self {
+            ModelState::Cold => "cold",
+            ModelState::Waiting => "waiting",
+            ModelState::Loading => "loading",
+            ModelState::Ready => "ready",
+            ModelState::Draining => "draining",
+            ModelState::Cooling => "cooling",
+            ModelState::Quarantined => "quarantined",
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What is to be done now, asked again and again (E3). [`Due::due`] looks at what fell between the
+//! last time it was asked and this time, so it does not matter whether it is asked early, late,
+//! twice, or after the machine slept: each occurrence counts exactly once. Pure; it runs nothing.
+//!
+//! Of several occurrences in one stretch only the newest matters, because each one sets the pool
+//! wholly to closed or to open:
+//!
+//! | newest in the stretch | what happens |
+//! |---|---|
+//! | a cleanup | it runs, however late: its window is still open |
+//! | a reopening | it runs, and a cleanup before it is passed over: its evening has ended |
+//! | both at once | the cleanup runs, then the reopening |
+//!
+//! Without a reopening there is no window to tell whether a late cleanup still makes sense; it runs
+//! when it is at most [`LATE_MAX`] late.
+
+use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
+
+use super::evening::{Evening, EveningEvent};
+
+/// How late a cleanup without a window still runs.
+pub const LATE_MAX: TimeDelta = TimeDelta::hours(1);
+
+/// A clock that goes back by less than this was corrected: what had been done is not done again.
+/// One that goes back further was wrong before, and occurrences count anew from where it is now.
+pub const CORRECTION_MAX: TimeDelta = TimeDelta::minutes(5);
+
+/// What to do now, in this order, and what was decided not to be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    pub run: Vec<Occurrence>,
+    pub passed_over: Vec<(Occurrence, PassedOver)>,
+    /// The clock went back by so much, and occurrences count anew from now on.
+    pub clock_went_back: Option<TimeDelta>,
+}
+
+/// Something that fell on a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Occurrence {
+    pub at: DateTime<Utc>,
+    pub event: EveningEvent,
+}
+
+/// Why an occurrence is not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PassedOver {
+    /// A later one undid it before anybody could carry it out.
+    Overtaken { by: Occurrence },
+    /// There is no window, and it is later than [`LATE_MAX`].
+    TooLate { by: TimeDelta },
+}
+
+impl std::fmt::Display for PassedOver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PassedOver::Overtaken { by } => {
+                write!(
+                    f,
+                    "missed, and the {} of {} came since (E3)",
+                    by.event.name(),
+                    by.at
+                )
+            }
+            PassedOver::TooLate { by } => {
+                write!(
+                    f,
+                    "missed by {} min, and there is no evening.reopen to say until when it makes sense (E3)",
+                    by.num_minutes()
+                )
+            }
+        }
+    }
+}
+
+/// Remembers until when everything has been decided.
+#[derive(Clone, Debug)]
+pub struct Due {
+    evening: Evening,
+    /// When the last cleanup was done, as kept from before the start.
+    done: Option<DateTime<Utc>>,
+    seen: Option<DateTime<Utc>>,
+}
+
+impl Due {
+    /// `done`: when a cleanup was last carried out, as the store says.
+    pub fn new(evening: Evening, done: Option<DateTime<Utc>>) -> Due {
+        Due {
+            evening,
+            done,
+            seen: None,
+        }
+    }
+
+    /// What fell due since the last call. The first call is the start of the service: inside the
+    /// window the missed cleanup runs once (E3).
+    pub fn due(&mut self, now: DateTime<Utc>) -> Decision {
+        let now = now.trunc_subsecs(0);
+        let Some(seen) = self.seen else {
+            self.seen = Some(now);
+            return self.at_start(now);
+        };
+        if now <= seen {
+            let back = seen - now;
+            if back <= CORRECTION_MAX {
+                return Decision::default();
+            }
+            self.seen = Some(now);
+            return Decision {
+                clock_went_back: Some(back),
+                ..Decision::default()
+            };
+        }
+        self.seen = Some(now);
+        self.between(seen, now)
+    }
+
+    fn at_start(&self, now: DateTime<Utc>) -> Decision {
+        let state = self.evening.state_at(now);
+        let Some(at) = state.last_cleanup.filter(|_| state.closed) else {
+            return Decision::default();
+        };
+        // A note from the future is a clock that was wrong; better one cleanup too many.
+        let is_done = self
+            .done
+            .is_some_and(|done| done >= at && done <= now + CORRECTION_MAX);
+        let event = if is_done {
+            EveningEvent::StillClosed
+        } else {
+            EveningEvent::Cleanup
+        };
+        Decision {
+            run: vec![Occurrence { at, event }],
+            ..Decision::default()
+        }
+    }
+
+    fn between(&self, seen: DateTime<Utc>, now: DateTime<Utc>) -> Decision {
+        let state = self.evening.state_at(now);
+        let new = |at: Option<DateTime<Utc>>, event| {
+            at.filter(|at| *at > seen)
+                .map(|at| Occurrence { at, event })
+        };
+        let cleanup = new(state.last_cleanup, EveningEvent::Cleanup);
+        let reopen = new(state.last_reopen, EveningEvent::Reopen);
+        let mut decision = Decision::default();
+        match (cleanup, reopen) {
+            (None, None) => {}
+            (None, Some(reopen)) => decision.run.push(reopen),
+            (Some(cleanup), None) if self.evening.has_window() => decision.run.push(cleanup),
+            (Some(cleanup), None) => {
+                let late = now - cleanup.at;
+                if late <= LATE_MAX {
+                    decision.run = vec![
+                        cleanup,
+                        Occurrence {
+                            event: EveningEvent::Reopen,
+                            ..cleanup
+                        },
+                    ];
+                } else {
+                    decision
+                        .passed_over
+                        .push((cleanup, PassedOver::TooLate { by: late }));
+                }
+            }
+            (Some(cleanup), Some(reopen)) if cleanup.at == reopen.at => {
+                decision.run = vec![cleanup, reopen]
+            }
+            (Some(cleanup), Some(reopen)) => {
+                let (first, last) = if cleanup.at < reopen.at {
+                    (cleanup, reopen)
+                } else {
+                    (reopen, cleanup)
+                };
+                decision.run.push(last);
+                decision
+                    .passed_over
+                    .push((first, PassedOver::Overtaken { by: last }));
+            }
+        }
+        decision
+    }
+}

@@ -1,0 +1,216 @@
+//! The evening window (E1–E3) as pure arithmetic: when the cleanup and the reopening fall, and
+//! whether the pool is closed at a moment. No clock and no task; the moment is an argument.
+//!
+//! ```text
+//!           cleanup                       reopen                     cleanup
+//!   ──open────┃──────────── closed ─────────┃───────── open ───────────┃── closed ──▶
+//! ```
+//!
+//! The pool is closed when the last cleanup is later than the last reopening. If both fall on the
+//! same moment, the pool is emptied and opens again at once.
+//!
+//! **Only a cleanup**: there is no window. The pool is emptied and opens again at once.
+//! **Only a reopening**: the pool is never closed; each reopening brings always-hot models back.
+//! **Neither**: nothing ever happens.
+//!
+//! Times are local to the configured zone. A time that a spring change skips falls on the end of
+//! the gap; a time that an autumn change repeats counts once, the first time. (Expressions with a
+//! `*` in hours, minutes or seconds are intervals: they go by the clock as it runs.)
+
+use chrono::{DateTime, SubsecRound, TimeZone, Utc};
+use chrono_tz::Tz;
+use croner::Cron;
+use croner::errors::CronError;
+use croner::parser::{CronParser, Seconds};
+
+/// What the evening's clock asks of the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EveningEvent {
+    /// Empty the pool, and lift the protection of always-hot models (E1, E2).
+    Cleanup,
+    /// Only after a start inside a window whose cleanup was done before: lift the protection of
+    /// always-hot models (E2), but do not empty the pool again.
+    StillClosed,
+    /// The protection is back, and so are the always-hot models (E2).
+    Reopen,
+}
+
+impl EveningEvent {
+    pub fn name(self) -> &'static str {
+        match self {
+            EveningEvent::Cleanup => "cleanup",
+            EveningEvent::StillClosed => "still_closed",
+            EveningEvent::Reopen => "reopen",
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ScheduleError {
+    #[error(
+        "evening.{field}: {expression:?} is no cron expression: {source}; write second, minute, hour, day, month, weekday, for example \"0 0 21 * * *\""
+    )]
+    Cron {
+        field: &'static str,
+        expression: String,
+        source: CronError,
+    },
+
+    #[error(
+        "evening.{field}: {expression:?} never comes about; write for example \"0 0 21 * * *\""
+    )]
+    Never {
+        field: &'static str,
+        expression: String,
+    },
+
+    #[error(
+        "evening.timezone: {name:?} is no time zone; write a name like \"America/Chicago\", \"Europe/Berlin\" or \"UTC\""
+    )]
+    Timezone { name: String },
+
+    #[error("evening.{field}: the scheduler does not take {expression:?}: {source}")]
+    Job {
+        field: &'static str,
+        expression: String,
+        source: tokio_cron_scheduler::JobSchedulerError,
+    },
+
+    #[error("cannot start the scheduler of the evening cleanup: {source}")]
+    Start {
+        source: tokio_cron_scheduler::JobSchedulerError,
+    },
+}
+
+/// When the pool is emptied and when it opens again.
+#[derive(Clone, Debug)]
+pub struct Evening {
+    pub(super) cleanup: Option<Rule>,
+    pub(super) reopen: Option<Rule>,
+    zone: Tz,
+}
+
+/// The evening as seen from one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EveningState {
+    /// Inside the window: always-hot models are not protected (E2).
+    pub closed: bool,
+    /// The last occurrence at or before the moment, whether or not it was carried out.
+    pub last_cleanup: Option<DateTime<Utc>>,
+    pub last_reopen: Option<DateTime<Utc>>,
+    /// The first occurrence after the moment.
+    pub next_cleanup: Option<DateTime<Utc>>,
+    pub next_reopen: Option<DateTime<Utc>>,
+}
+
+impl Evening {
+    /// From the settings. Expressions have six fields with seconds, or five without; `@daily` and
+    /// the like work too.
+    ///
+    /// # Errors
+    /// [`ScheduleError`] with the name of the field when an expression cannot be read or never
+    /// comes about, such as the 30th of February.
+    pub fn new(
+        cleanup: Option<&str>,
+        reopen: Option<&str>,
+        zone: Tz,
+    ) -> Result<Evening, ScheduleError> {
+        let rule =
+            |field, text: Option<&str>| text.map(|text| Rule::new(field, text, zone)).transpose();
+        Ok(Evening {
+            cleanup: rule("cleanup", cleanup)?,
+            reopen: rule("reopen", reopen)?,
+            zone,
+        })
+    }
+
+    /// The time zone of this name, as the configuration writes it.
+    pub fn zone_named(name: &str) -> Result<Tz, ScheduleError> {
+        name.parse()
+            .map_err(|_| ScheduleError::Timezone { name: name.into() })
+    }
+
+    pub fn zone(&self) -> Tz {
+        self.zone
+    }
+
+    /// How things stand at this moment, by the plan alone.
+    pub fn state_at(&self, now: DateTime<Utc>) -> EveningState {
+        let last = |rule: &Option<Rule>| rule.as_ref().and_then(|rule| rule.last(now, self.zone));
+        let next = |rule: &Option<Rule>| rule.as_ref().and_then(|rule| rule.next(now, self.zone));
+        let (last_cleanup, last_reopen) = (last(&self.cleanup), last(&self.reopen));
+        EveningState {
+            closed: self.has_window() && last_cleanup > last_reopen,
+            last_cleanup,
+            last_reopen,
+            next_cleanup: next(&self.cleanup),
+            next_reopen: next(&self.reopen),
+        }
+    }
+
+    /// Whether there is a time in which the pool is closed at all.
+    pub(super) fn has_window(&self) -> bool {
+        self.cleanup.is_some() && self.reopen.is_some()
+    }
+}
+
+/// One cron expression.
+#[derive(Clone, Debug)]
+pub(super) struct Rule {
+    pub(super) field: &'static str,
+    /// With seconds, as the scheduler wants it.
+    pub(super) expression: String,
+    cron: Cron,
+}
+
+impl Rule {
+    fn new(field: &'static str, text: &str, zone: Tz) -> Result<Rule, ScheduleError> {
+        let expression = if text.split_whitespace().count() == 5 {
+            format!("0 {text}")
+        } else {
+            text.trim().to_string()
+        };
+        let cron = CronParser::builder()
+            .seconds(Seconds::Required)
+            .build()
+            .parse(&expression)
+            .map_err(|source| ScheduleError::Cron {
+                field,
+                expression: text.into(),
+                source,
+            })?;
+        let rule = Rule {
+            field,
+            expression,
+            cron,
+        };
+        // Any moment of our days would do to find out whether there is an occurrence at all.
+        let moment = DateTime::UNIX_EPOCH + chrono::TimeDelta::days(365 * 56);
+        match rule.next(moment, zone).or_else(|| rule.last(moment, zone)) {
+            Some(_) => Ok(rule),
+            None => Err(ScheduleError::Never {
+                field,
+                expression: text.into(),
+            }),
+        }
+    }
+
+    /// The last occurrence at or before the moment.
+    pub(super) fn last(&self, now: DateTime<Utc>, zone: Tz) -> Option<DateTime<Utc>> {
+        // Occurrences are whole seconds: what is later than the last whole one changes nothing.
+        let now = zone.from_utc_datetime(&now.trunc_subsecs(0).naive_utc());
+        self.cron
+            .find_previous_occurrence(&now, true)
+            .ok()
+            .map(|at| at.to_utc())
+    }
+
+    /// The first occurrence after the moment.
+    pub(super) fn next(&self, now: DateTime<Utc>, zone: Tz) -> Option<DateTime<Utc>> {
+        let now = zone.from_utc_datetime(&now.trunc_subsecs(0).naive_utc());
+        self.cron
+            .find_next_occurrence(&now, false)
+            .ok()
+            .map(|at| at.to_utc())
+    }
+}

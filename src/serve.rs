@@ -1,0 +1,314 @@
+//! The composition root: configuration → store → catalogue → inventory → controller → HTTP →
+//! schedule, and the way back down. It wires; it decides nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use crate::catalog::{Catalog, Entry, Measured, Source};
+use crate::cli::ConfigArgs;
+use crate::config::{Config, EveningMode, LogFormat, Provider};
+use crate::controller::{self, Clock, Handle, Parts};
+use crate::engine;
+use crate::http::{App, Keys, Metrics, Server};
+use crate::inventory::{self, Inventory, InventorySettings};
+use crate::pool::{CleanupScope, Command};
+use crate::schedule::{Evening, EveningEvent, Schedule};
+use crate::store::{KeptWish, Store};
+
+/// Where the store remembers when the evening cleanup was last carried out.
+const LAST_CLEANUP: &str = "last_cleanup";
+
+/// Serves until told to stop. An error is one line for a person.
+pub fn run(args: &ConfigArgs) -> Result<(), String> {
+    let environment: BTreeMap<String, String> = std::env::vars().collect();
+    let config =
+        Config::load(args.config.as_deref(), &environment).map_err(|error| error.to_string())?;
+    start_logging(&config);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("the runtime cannot start: {error}"))?;
+    runtime.block_on(serve(config))
+}
+
+async fn serve(config: Config) -> Result<(), String> {
+    for notice in config.notices() {
+        tracing::warn!("{notice}");
+    }
+    let config = Arc::new(config);
+    let clock = Clock::start();
+    let listener = Server::bind(config.server.listen.0).await.map_err(line)?;
+    let url = format!("sqlite://{}", config.database_url().path().display());
+    let store = Arc::new(Store::open(&url).await.map_err(line)?);
+    // Holding the store's lock we are alone: engines of an earlier controller are nobody's.
+    for orphan in engine::kill_orphans() {
+        tracing::warn!(
+            pid = orphan.pid,
+            replica = orphan.replica,
+            "an engine of an earlier run was ended"
+        );
+    }
+    let keys = Keys::open(Arc::clone(&store), clock, &config.admin_key_file())
+        .await
+        .map_err(line)?;
+    let catalog = open_catalog(&config, &store).await?;
+    let inventory = open_inventory(&config).await?;
+    describe(&catalog, &inventory);
+
+    let evening = evening(&config)?;
+    let state = evening.state_at(Utc::now());
+    let done = store.meta(LAST_CLEANUP).await.map_err(line)?;
+    let done = done
+        .and_then(|text| DateTime::parse_from_rfc3339(&text).ok())
+        .map(|at| at.to_utc());
+    let mut wishes = store.wishes().await.map_err(line)?;
+    if let Some(cleanup) = state.last_cleanup.filter(|_| state.closed) {
+        forget_loads_before(cleanup, &mut wishes);
+    }
+    let parts = Parts {
+        measured: measured(&store).await?,
+        catalog,
+        wishes,
+        inventory,
+        night: state.closed,
+        executable: std::env::current_exe()
+            .map_err(|error| format!("our own binary cannot be found: {error}"))?,
+        runtime_dir: absolute(&config.state.dir)?.join("run"),
+        log_dir: absolute(&config.state.dir)?.join("logs"),
+        clock,
+        config: Arc::clone(&config),
+        store: Arc::clone(&store),
+    };
+    let (handle, mut controller) = controller::spawn(parts);
+    let metrics = Metrics::new(&handle);
+    let app = App::new(handle.clone(), Arc::clone(&config), Arc::new(keys), metrics);
+    let stop = CancellationToken::new();
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    let server = start(Server::new(listener, app).serve(stop.clone()));
+    let schedule = start_schedule(evening, done, &handle, &config, &store).await?;
+    let base = config.server.base_path.as_str();
+    tracing::info!("serving http://{address}/v1, Swagger UI at http://{address}{base}/docs");
+
+    tokio::select! {
+        () = told_to_stop() => {}
+        ended = &mut controller => return Err(format!("the controller ended by itself: {ended:?}")),
+    }
+    tracing::info!(
+        "stopping: no new requests, engines drain and stop; a second signal ends at once"
+    );
+    if let Err(error) = schedule.stop().await {
+        tracing::warn!(%error, "the schedule did not stop cleanly");
+    }
+    let drained = async {
+        if let Ok(order) = handle.order(Command::Shutdown {
+            drain: config.unload_drain(),
+        }) {
+            let _ = order.settled().await;
+        }
+        let _ = controller.await;
+    };
+    tokio::select! {
+        () = drained => {}
+        () = told_to_stop() => tracing::warn!("ending at once"),
+    }
+    stop.cancel();
+    let _ = server.await;
+    store.close().await;
+    Ok(())
+}
+
+/// Ends at SIGTERM or Ctrl-C (D2).
+pub async fn told_to_stop() {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+fn start_logging(config: &Config) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
+        let level = config.log.level.as_str();
+        // SQLite's statements and hyper's frames are not the pool's own words.
+        EnvFilter::new(format!(
+            "{level},sqlx=warn,hyper=warn,hyper_util=warn,tokio_cron_scheduler=warn"
+        ))
+    });
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false);
+    match config.log.format {
+        LogFormat::Text => builder.init(),
+        LogFormat::Json => builder.json().init(),
+    }
+}
+
+/// The files, with the models that were registered over the API on top.
+async fn open_catalog(config: &Arc<Config>, store: &Store) -> Result<Catalog, String> {
+    let registrations = store.registrations().await.map_err(line)?;
+    let config = Arc::clone(config);
+    let read = tokio::task::spawn_blocking(move || {
+        let (mut catalog, warnings) = Catalog::load(&config).map_err(line)?;
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
+        for (name, document) in registrations {
+            let entry =
+                Entry::from_document(&document, Source::Registered, &config, catalog.reference());
+            let inserted = entry.and_then(|(entry, _)| catalog.insert(entry));
+            if let Err(error) = inserted {
+                tracing::error!(model = name, %error, "a registered model cannot be read any more and is left out");
+            }
+        }
+        Ok(catalog)
+    });
+    read.await
+        .map_err(|error| format!("reading the catalogue panicked: {error}"))?
+}
+
+async fn open_inventory(config: &Config) -> Result<Inventory, String> {
+    let section = &config.inventory;
+    let settings = InventorySettings {
+        provider: match section.provider {
+            Provider::Auto => inventory::Provider::Auto,
+            Provider::Nvml => inventory::Provider::Nvml,
+            Provider::Host => inventory::Provider::Host,
+            Provider::Fixed => inventory::Provider::Fixed,
+        },
+        host_memory: section.host_memory.0,
+        headroom: section.headroom,
+        devices: section
+            .devices
+            .iter()
+            .map(|device| inventory::FixedDevice {
+                name: device.name.clone(),
+                memory: device.memory.0,
+                node: device.node.to_string(),
+            })
+            .collect(),
+        nvml_library: std::env::var_os("MODEL_POOL_NVML_LIBRARY").map(PathBuf::from),
+    };
+    tokio::task::spawn_blocking(move || Inventory::open(&settings))
+        .await
+        .map_err(|error| format!("looking for devices panicked: {error}"))?
+        .map_err(line)
+}
+
+fn describe(catalog: &Catalog, inventory: &Inventory) {
+    for device in inventory.devices() {
+        let (name, total, headroom) = (&device.name, device.total, device.headroom);
+        tracing::info!(
+            "device {name}: {total}, of which {headroom} stay free ({})",
+            inventory.provider()
+        );
+    }
+    let names: Vec<&str> = catalog.entries().keys().map(String::as_str).collect();
+    tracing::info!("{} models: {}", names.len(), names.join(", "));
+}
+
+fn evening(config: &Config) -> Result<Evening, String> {
+    let section = &config.evening;
+    let text = |expression: &Option<crate::config::CronExpression>| {
+        expression.as_ref().map(|it| it.as_str().to_owned())
+    };
+    Evening::new(
+        text(&section.cleanup).as_deref(),
+        text(&section.reopen).as_deref(),
+        section.timezone.0,
+    )
+    .map_err(line)
+}
+
+/// A run of the cleanup that was missed while the service was down would have dropped them (E3).
+fn forget_loads_before(cleanup: DateTime<Utc>, wishes: &mut Vec<KeptWish>) {
+    let cleanup_ms = u64::try_from(cleanup.timestamp_millis()).unwrap_or(0);
+    for wish in wishes.iter_mut() {
+        wish.load = wish.load.take().filter(|load| load.since.0 > cleanup_ms);
+    }
+}
+
+async fn measured(store: &Store) -> Result<BTreeMap<String, Measured>, String> {
+    let kept = store.measurements().await.map_err(line)?;
+    let measured = kept.into_iter().map(|it| {
+        let bytes_per_device = it.measurement.peak_bytes_per_device;
+        (
+            it.model,
+            Measured {
+                bytes_per_device,
+                reload_ms: it.measurement.reload.0,
+            },
+        )
+    });
+    Ok(measured.collect())
+}
+
+async fn start_schedule(
+    evening: Evening,
+    done: Option<DateTime<Utc>>,
+    handle: &Handle,
+    config: &Arc<Config>,
+    store: &Arc<Store>,
+) -> Result<Schedule, String> {
+    let (handle, config, store) = (handle.clone(), Arc::clone(config), Arc::clone(store));
+    let act = move |event| {
+        let (handle, config, store) = (handle.clone(), Arc::clone(&config), Arc::clone(&store));
+        async move { carry_out(event, &handle, &config, &store).await }
+    };
+    Schedule::start(evening, done, Utc::now, act)
+        .await
+        .map_err(line)
+}
+
+async fn carry_out(event: EveningEvent, handle: &Handle, config: &Config, store: &Store) {
+    let command = match event {
+        EveningEvent::Cleanup => Command::Cleanup {
+            scope: match config.evening.mode {
+                EveningMode::All => CleanupScope::All,
+                EveningMode::Idle => CleanupScope::Idle,
+            },
+            drain: config.unload_drain(),
+        },
+        EveningEvent::Reopen => Command::Reopen,
+        // The pool was told at its start that it is night; nothing is left to be done.
+        EveningEvent::StillClosed => return,
+    };
+    let Ok(order) = handle.order(command) else {
+        return;
+    };
+    if event == EveningEvent::Cleanup
+        && let Err(fault) = store
+            .save_meta(LAST_CLEANUP, &Utc::now().to_rfc3339())
+            .await
+    {
+        tracing::error!(%fault, "the time of the cleanup was not kept; it may run again after a restart");
+    }
+    let _ = order.settled().await;
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the server's task; joined at the end of serve"
+)]
+fn start(task: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(task)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn line(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}

@@ -1,0 +1,15 @@
+//! The other shell: the same pool under a virtual clock. Stories are text that a person writes and
+//! reads; storms are seeded random worlds with faults, watched by a referee that trusts nothing the
+//! pool says of itself. Nothing here reads a clock or does I/O.
+
+mod random;
+mod referee;
+mod storm;
+mod story;
+mod world;
+
+pub use random::Random;
+pub use referee::Referee;
+pub use storm::{Fault, Storm, StormReport};
+pub use story::{StoryError, play};
+pub use world::World;

@@ -1,0 +1,515 @@
+//! Stories: a scenario as text, played through the pool, with every decision written between its
+//! lines. A line of the story is `TIME WHAT …`; a line of the transcript begins with `>`. The
+//! engine's part is told by the story (`ready`, `exits`, `crash`); gates and store answer by themselves.
+//!
+//! ```text
+//! device d0 80GiB [node 1] [foreign 4GiB]
+//! model NAME 40GiB [x4] [priority 1] [keep_hot 10m] [resident 10s] [turn 30s] [seats 8] [reload 20s] [queue 2]
+//! 0s   ask 1 NAME [key 7]        a request without a seat arrives
+//! 3s   ready 1                   the engine of replica r1 is ready
+//! 4s   end 1                     request t1 ends, however
+//! 5s   load NAME [x2] [gpus 4] [priority 3] [lease 2h] [keep_hot 1h] [force]
+//! 6s   unload NAME [now] / set NAME priority 2 / cleanup [idle] / reopen / reset / shutdown
+//! 7s   crash 1 WORDS / exits 1 / leave 2 / foreign d0 10GiB / plan NAME / wait
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::world::World;
+use crate::pool::{
+    Action, Bytes, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, KeyId, Limits,
+    LoadOrder, ModelId, ModelSpec, NodeId, OrderId, Override, Pool, Priority, ReplicaId, Share,
+    Span, Ticket, Time, check,
+};
+
+/// A line that is no part of a story.
+#[derive(Debug, PartialEq, Eq)]
+pub struct StoryError {
+    /// From 1.
+    pub line: usize,
+    pub message: String,
+}
+
+impl std::fmt::Display for StoryError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "line {}: {}", self.line, self.message)
+    }
+}
+
+impl std::error::Error for StoryError {}
+
+/// Plays the story and gives its text again with the transcript in place. Transcript lines of the
+/// input are ignored, so a played story can be played again.
+pub fn play(text: &str) -> Result<String, StoryError> {
+    let mut teller = Teller::new();
+    let mut told = String::new();
+    for (nth, line) in text.lines().enumerate() {
+        if line.starts_with('>') {
+            continue;
+        }
+        told.push_str(line);
+        told.push('\n');
+        let words: Vec<&str> = line
+            .split('#')
+            .next()
+            .unwrap_or("")
+            .split_whitespace()
+            .collect();
+        if !words.is_empty() {
+            teller
+                .line(&words, &mut told)
+                .map_err(|message| StoryError {
+                    line: nth + 1,
+                    message,
+                })?;
+        }
+    }
+    Ok(told)
+}
+
+struct Teller {
+    world: World,
+    models: BTreeMap<String, ModelId>,
+    devices: BTreeMap<String, (DeviceId, DeviceReading)>,
+    order_next: u64,
+}
+
+impl Teller {
+    fn new() -> Teller {
+        let world = World::new(Pool::new(Limits::default(), false));
+        Teller {
+            world,
+            models: BTreeMap::new(),
+            devices: BTreeMap::new(),
+            order_next: 1,
+        }
+    }
+
+    fn line(&mut self, words: &[&str], told: &mut String) -> Result<(), String> {
+        match words[0] {
+            "device" => return self.device(words),
+            "model" => return self.model(words, told),
+            _ => {}
+        }
+        let at = Time(span(words[0])?.0);
+        if at < self.world.now {
+            return Err(format!("{} lies before what was told already", words[0]));
+        }
+        self.wakes_until(at, told);
+        let what = *words.get(1).ok_or("what happens then?")?;
+        let rest = &words[2..];
+        if what == "plan" {
+            return self.plan(at, rest, told);
+        }
+        let event = self.event(at, what, rest)?;
+        if let Some(event) = event {
+            self.feed(at, event, told);
+        }
+        Ok(())
+    }
+
+    /// The pool's own wake-ups on the way, each with its time.
+    fn wakes_until(&mut self, at: Time, told: &mut String) {
+        while let Some(wake) = self.world.wake.filter(|wake| *wake <= at) {
+            let before = told.len();
+            self.feed(wake, Event::Woke, told);
+            if told.len() > before {
+                told.insert_str(before, &format!("> ({wake})\n"));
+            }
+        }
+    }
+
+    fn feed(&mut self, at: Time, event: Event, told: &mut String) {
+        let actions = self.world.feed(at, event);
+        for action in &actions {
+            if let Some(line) = self.describe(action) {
+                let _ = writeln!(told, "> {line}");
+            }
+        }
+        for violation in check(&self.world.pool) {
+            let _ = writeln!(told, "> BROKEN: {violation}");
+        }
+    }
+
+    fn device(&mut self, words: &[&str]) -> Result<(), String> {
+        let name = words.get(1).ok_or("which device?")?;
+        let total = bytes(words.get(2).ok_or("how large?")?)?;
+        let options = Options::of(&words[3..])?;
+        let node = NodeId(options.number("node")?.unwrap_or(0) as u32);
+        let foreign = options
+            .get("foreign")
+            .map(bytes)
+            .transpose()?
+            .unwrap_or_default();
+        let reading = DeviceReading {
+            node,
+            total,
+            headroom: Bytes::ZERO,
+            foreign,
+        };
+        let device = DeviceId(self.devices.len() as u32);
+        self.devices
+            .insert((*name).to_owned(), (device, reading.clone()));
+        self.world
+            .feed(self.world.now, Event::DeviceRead { device, reading });
+        Ok(())
+    }
+
+    fn model(&mut self, words: &[&str], told: &mut String) -> Result<(), String> {
+        let name = *words.get(1).ok_or("which model?")?;
+        let size = bytes(words.get(2).ok_or("how large?")?)?;
+        let options = Options::of(&words[3..])?;
+        let or = |key: &str, default: Span| {
+            options
+                .get(key)
+                .map(span)
+                .transpose()
+                .map(|it| it.unwrap_or(default))
+        };
+        let spec = ModelSpec {
+            name: name.to_owned(),
+            priority: Priority(options.number("priority")?.unwrap_or(0) as u32),
+            devices_per_replica: options.times.unwrap_or(1),
+            bytes_per_device: size,
+            keep_hot: or("keep_hot", Span::from_secs(600))?,
+            min_resident: or("resident", Span::from_secs(10))?,
+            max_turn: options.get("turn").map(span).transpose()?,
+            queue_limit: options.number("queue")?.unwrap_or(512) as u32,
+            queue_timeout: or("timeout", Span::from_secs(300))?,
+            seats_per_replica: options.number("seats")?.unwrap_or(8) as u32,
+            load_deadline: or("deadline", Span::from_secs(300))?,
+            reload: or("reload", Span::from_secs(5))?,
+            stop_grace: Span::from_secs(10),
+        };
+        let fresh = ModelId(self.models.len() as u32);
+        let model = *self.models.entry(name.to_owned()).or_insert(fresh);
+        self.feed(self.world.now, Event::ModelSet { model, spec }, told);
+        Ok(())
+    }
+
+    fn event(&mut self, at: Time, what: &str, rest: &[&str]) -> Result<Option<Event>, String> {
+        let replica = || number(rest.first()).map(ReplicaId);
+        Ok(Some(match what {
+            "wait" => Event::Woke,
+            "ask" => {
+                let ticket = Ticket(number(rest.first())?);
+                let key = KeyId(
+                    Options::of(rest.get(2..).unwrap_or_default())?
+                        .number("key")?
+                        .unwrap_or(0),
+                );
+                Event::RequestArrived {
+                    ticket,
+                    model: self.named(rest.get(1))?,
+                    key,
+                }
+            }
+            "leave" => Event::RequestLeft {
+                ticket: Ticket(number(rest.first())?),
+            },
+            "end" => {
+                let ticket = Ticket(number(rest.first())?);
+                if !self.world.seats.contains_key(&ticket) {
+                    return Err(format!("request {} has no seat", ticket.0));
+                }
+                self.world.end(ticket, at).unwrap_or(Event::Woke)
+            }
+            "ready" => Event::ReplicaReady {
+                replica: replica()?,
+            },
+            "exits" => Event::ReplicaExited {
+                replica: replica()?,
+                exit: Exit::Asked,
+            },
+            "crash" => {
+                let message = rest.get(1..).unwrap_or_default().join(" ");
+                Event::ReplicaExited {
+                    replica: replica()?,
+                    exit: Exit::Failed { message },
+                }
+            }
+            "foreign" => {
+                let name = *rest.first().ok_or("which device?")?;
+                let (device, reading) = self
+                    .devices
+                    .get_mut(name)
+                    .ok_or_else(|| format!("no device {name}"))?;
+                reading.foreign = bytes(rest.get(1).ok_or("how much?")?)?;
+                Event::DeviceRead {
+                    device: *device,
+                    reading: reading.clone(),
+                }
+            }
+            "remove" => Event::ModelRemoved {
+                model: self.named(rest.first())?,
+            },
+            _ => {
+                let command = self.command(at, what, rest)?;
+                let order = OrderId(self.order_next);
+                self.order_next += 1;
+                Event::OrderAsked { order, command }
+            }
+        }))
+    }
+
+    fn command(&self, at: Time, what: &str, rest: &[&str]) -> Result<Command, String> {
+        let drain = Span::from_secs(600);
+        Ok(match what {
+            "load" => Command::Load(self.load(rest)?),
+            "unload" => {
+                let options = Options::of(&rest[1..])?;
+                let replica = options.number("replica")?.map(ReplicaId);
+                Command::Unload {
+                    model: self.named(rest.first())?,
+                    replica,
+                    now: options.has("now"),
+                }
+            }
+            "set" => {
+                let options = Options::of(&rest[1..])?;
+                let over = Override {
+                    priority: options.number("priority")?.map(|it| Priority(it as u32)),
+                    keep_hot: options.get("keep_hot").map(span).transpose()?,
+                    expires: options
+                        .get("lease")
+                        .map(span)
+                        .transpose()?
+                        .map(|lease| at + lease),
+                };
+                Command::Set {
+                    model: self.named(rest.first())?,
+                    over,
+                }
+            }
+            "cleanup" => {
+                let scope = if rest == ["idle"] {
+                    CleanupScope::Idle
+                } else {
+                    CleanupScope::All
+                };
+                Command::Cleanup { scope, drain }
+            }
+            "reopen" => Command::Reopen,
+            "reset" => Command::Reset,
+            "shutdown" => Command::Shutdown { drain },
+            _ => return Err(format!("no story has `{what}`")),
+        })
+    }
+
+    fn load(&self, rest: &[&str]) -> Result<LoadOrder, String> {
+        let model = self.named(rest.first())?;
+        let options = Options::of(&rest[1..])?;
+        Ok(LoadOrder {
+            model,
+            replicas: options.times.unwrap_or(1),
+            devices: options.number("gpus")?.map(|it| it as u32),
+            priority: options.number("priority")?.map(|it| Priority(it as u32)),
+            keep_hot: options.get("keep_hot").map(span).transpose()?,
+            lease: options.get("lease").map(span).transpose()?,
+            force: options.has("force"),
+        })
+    }
+
+    fn plan(&mut self, at: Time, rest: &[&str], told: &mut String) -> Result<(), String> {
+        let load = self.load(rest)?;
+        let plan = self.world.pool.preview(at, &load).ok_or("no such model")?;
+        match &plan.refusal {
+            Some(refusal) => {
+                let _ = writeln!(told, "> plan: refused, {refusal}");
+            }
+            None => {
+                let victims: Vec<String> = plan
+                    .victims
+                    .iter()
+                    .map(|it| format!("{} ({})", it.name, it.replica))
+                    .collect();
+                let _ = writeln!(
+                    told,
+                    "> plan: on {}, evicts [{}]",
+                    shares(&plan.placement),
+                    victims.join(", ")
+                );
+            }
+        }
+        for line in self.world.pool.candidates(&plan) {
+            let _ = writeln!(told, ">   {line}");
+        }
+        Ok(())
+    }
+
+    fn named(&self, name: Option<&&str>) -> Result<ModelId, String> {
+        let name = *name.ok_or("which model?")?;
+        self.models
+            .get(name)
+            .copied()
+            .ok_or_else(|| format!("no model {name}"))
+    }
+
+    fn name(&self, model: ModelId) -> &str {
+        self.models
+            .iter()
+            .find(|(_, id)| **id == model)
+            .map_or("?", |(name, _)| name)
+    }
+
+    /// One line per action that a person would want to read; bookkeeping is left out.
+    fn describe(&self, action: &Action) -> Option<String> {
+        Some(match action {
+            Action::Grant { ticket, replica } => format!("grant {ticket} {replica}"),
+            Action::Refuse { ticket, refusal } => format!("refuse {ticket}: {refusal}"),
+            Action::Launch {
+                replica,
+                model,
+                placement,
+                ..
+            } => {
+                format!(
+                    "launch {replica} {} on {}",
+                    self.name(*model),
+                    shares(placement)
+                )
+            }
+            Action::CloseGate {
+                replica,
+                if_idle_at: None,
+            } => format!("close {replica}"),
+            Action::CloseGate {
+                replica,
+                if_idle_at: Some(_),
+            } => format!("close {replica} if idle"),
+            Action::Stop {
+                replica,
+                grace,
+                reason,
+            } => format!("stop {replica} within {grace}: {reason}"),
+            Action::Settle { order, outcome } => {
+                format!("settle {order}: {}", outcome_line(outcome))
+            }
+            Action::Record(record) if record.replica.is_some() && record.candidates.is_empty() => {
+                return None;
+            }
+            Action::Record(record) => {
+                let model = record.model.as_deref().unwrap_or("pool");
+                format!("record {} {model}: {}", record.kind.name(), record.reason)
+            }
+            Action::Finished => "finished".to_owned(),
+            Action::SetGate { .. } | Action::Save { .. } | Action::Keep { .. } => return None,
+        })
+    }
+}
+
+fn outcome_line(outcome: &crate::pool::Outcome) -> String {
+    use crate::pool::Outcome;
+    match outcome {
+        Outcome::Loaded(result) => {
+            let evicted: Vec<String> = result
+                .evicted
+                .iter()
+                .map(|it| format!("{} ({})", it.model, it.replica))
+                .collect();
+            let short = result
+                .shortfall
+                .as_ref()
+                .map_or(String::new(), |why| format!("; no more because: {why}"));
+            format!(
+                "{} of {} ready, evicted [{}]{short}",
+                result.ready.len(),
+                result.wanted,
+                evicted.join(", ")
+            )
+        }
+        Outcome::Unloaded { replicas } => format!("{} unloaded", replicas.len()),
+        Outcome::Cleaned { replicas } => format!("{} cleaned up", replicas.len()),
+        Outcome::Set => "set".to_owned(),
+        Outcome::Reopened => "reopened".to_owned(),
+        Outcome::Refused { refusal, .. } => format!("refused, {refusal}"),
+    }
+}
+
+fn shares(shares: &[Share]) -> String {
+    let parts: Vec<String> = shares
+        .iter()
+        .map(|share| format!("{}: {}", share.device, share.bytes))
+        .collect();
+    parts.join(", ")
+}
+
+/// `key value` pairs, bare flags, and `x4` for a count.
+struct Options<'a> {
+    pairs: BTreeMap<&'a str, &'a str>,
+    flags: Vec<&'a str>,
+    times: Option<u32>,
+}
+
+const FLAGS: [&str; 3] = ["force", "now", "idle"];
+
+impl<'a> Options<'a> {
+    fn of(words: &[&'a str]) -> Result<Options<'a>, String> {
+        let mut options = Options {
+            pairs: BTreeMap::new(),
+            flags: Vec::new(),
+            times: None,
+        };
+        let mut words = words.iter();
+        while let Some(&word) = words.next() {
+            if let Some(count) = word.strip_prefix('x').and_then(|count| count.parse().ok()) {
+                options.times = Some(count);
+            } else if FLAGS.contains(&word) {
+                options.flags.push(word);
+            } else {
+                let value = words
+                    .next()
+                    .ok_or_else(|| format!("`{word}` wants a value"))?;
+                options.pairs.insert(word, value);
+            }
+        }
+        Ok(options)
+    }
+
+    fn get(&self, key: &str) -> Option<&'a str> {
+        self.pairs.get(key).copied()
+    }
+
+    fn number(&self, key: &str) -> Result<Option<u64>, String> {
+        self.get(key).map(|text| number(Some(&text))).transpose()
+    }
+
+    fn has(&self, flag: &str) -> bool {
+        self.flags.contains(&flag)
+    }
+}
+
+fn number(text: Option<&&str>) -> Result<u64, String> {
+    let text = *text.ok_or("a number is missing")?;
+    text.trim_start_matches(['r', 't'])
+        .parse()
+        .map_err(|_| format!("`{text}` is no number"))
+}
+
+fn span(text: &str) -> Result<Span, String> {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let amount: u64 = text[..text.len() - unit.len()]
+        .parse()
+        .map_err(|_| format!("`{text}` is no time"))?;
+    let factor = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(format!("`{text}` is no time: ms, s, m or h")),
+    };
+    Ok(Span(amount * factor))
+}
+
+fn bytes(text: &str) -> Result<Bytes, String> {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let amount: u64 = text[..text.len() - unit.len()]
+        .parse()
+        .map_err(|_| format!("`{text}` is no size"))?;
+    match unit {
+        "GiB" => Ok(Bytes(amount * Bytes::GIB)),
+        "MiB" => Ok(Bytes(amount * Bytes::MIB)),
+        _ => Err(format!("`{text}` is no size: GiB or MiB")),
+    }
+}

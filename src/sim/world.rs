@@ -1,0 +1,163 @@
+//! The pool with gates around it and nothing else: actions that the shell answers in the same turn
+//! are answered here, the others are handed to whoever plays the rest of the world.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::pool::{Action, Event, GateMode, GateReading, OrderId, Pool, ReplicaId, Ticket, Time};
+
+/// What a real gate counts.
+#[derive(Clone, Debug, Default)]
+pub struct Gate {
+    pub mode: Option<GateMode>,
+    pub closed: bool,
+    pub in_flight: u32,
+    pub entered: u64,
+    pub last_end: Option<Time>,
+    told: (u32, u64, Option<Time>),
+}
+
+impl Gate {
+    fn reading(&self, replica: ReplicaId) -> GateReading {
+        let Gate {
+            in_flight,
+            entered,
+            last_end,
+            ..
+        } = *self;
+        GateReading {
+            replica,
+            in_flight,
+            entered,
+            last_end,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct World {
+    pub pool: Pool,
+    pub now: Time,
+    pub wake: Option<Time>,
+    pub gates: BTreeMap<ReplicaId, Gate>,
+    /// Whose seat is where.
+    pub seats: BTreeMap<Ticket, ReplicaId>,
+    /// Orders that the store has not confirmed; `None`: it confirms at once.
+    pub unsaved: Option<Vec<OrderId>>,
+}
+
+impl World {
+    pub fn new(pool: Pool) -> World {
+        World {
+            pool,
+            now: Time(0),
+            wake: None,
+            gates: BTreeMap::new(),
+            seats: BTreeMap::new(),
+            unsaved: None,
+        }
+    }
+
+    /// One event and all that follows from it in the same turn. Gives every action, in order.
+    pub fn feed(&mut self, now: Time, event: Event) -> Vec<Action> {
+        self.now = self.now.max(now);
+        let readings = self.gate_readings();
+        let mut news = vec![Event::GatesRead { readings }, event];
+        let mut events = VecDeque::new();
+        let mut all = Vec::new();
+        while !news.is_empty() {
+            let answer = self.pool.step_all(self.now, news);
+            self.wake = answer.wake;
+            for action in answer.actions {
+                if let Some(event) = self.answer(&action) {
+                    events.push_back(event);
+                }
+                all.push(action);
+            }
+            news = events.pop_front().into_iter().collect();
+        }
+        all
+    }
+
+    fn answer(&mut self, action: &Action) -> Option<Event> {
+        match action {
+            Action::Grant { ticket, replica } => {
+                let gate = self.gates.entry(*replica).or_default();
+                gate.in_flight += 1;
+                gate.entered += 1;
+                gate.told = (gate.in_flight, gate.entered, gate.last_end);
+                self.seats.insert(*ticket, *replica);
+                None
+            }
+            Action::Launch { replica, .. } => {
+                self.gates.insert(*replica, Gate::default());
+                None
+            }
+            Action::SetGate { replica, gate } => {
+                let it = self.gates.entry(*replica).or_default();
+                (it.mode, it.closed) = (Some(*gate), false);
+                None
+            }
+            Action::CloseGate {
+                replica,
+                if_idle_at,
+            } => {
+                let (replica, gate) = (*replica, self.gates.entry(*replica).or_default());
+                let in_flight = gate.in_flight;
+                if if_idle_at.is_some_and(|entered| in_flight > 0 || gate.entered != entered) {
+                    return Some(Event::GateBusy {
+                        reading: gate.reading(replica),
+                    });
+                }
+                gate.closed = true;
+                Some(Event::GateClosed { replica, in_flight })
+            }
+            Action::Save { order, .. } => match &mut self.unsaved {
+                Some(unsaved) => {
+                    unsaved.push(*order);
+                    None
+                }
+                None => Some(Event::Saved { order: *order }),
+            },
+            _ => None,
+        }
+    }
+
+    /// The hot path: a seat without the pool, if a gate is open and has room.
+    pub fn enter(&mut self, ticket: Ticket, replica: ReplicaId, seats: u32) -> bool {
+        let Some(gate) = self.gates.get_mut(&replica) else {
+            return false;
+        };
+        if gate.closed || gate.mode != Some(GateMode::Open) || gate.in_flight >= seats {
+            return false;
+        }
+        gate.in_flight += 1;
+        gate.entered += 1;
+        self.seats.insert(ticket, replica);
+        true
+    }
+
+    /// A seat ends, for whatever cause. Gives what the shell would tell the loop about it: nothing,
+    /// if the gate is open and nobody waits.
+    pub fn end(&mut self, ticket: Ticket, now: Time) -> Option<Event> {
+        let replica = self.seats.remove(&ticket)?;
+        let gate = self.gates.get_mut(&replica)?;
+        gate.in_flight -= 1;
+        gate.last_end = Some(now);
+        if gate.closed {
+            return (gate.in_flight == 0).then_some(Event::Drained { replica });
+        }
+        (gate.mode == Some(GateMode::Queued)).then_some(Event::Woke)
+    }
+
+    fn gate_readings(&mut self) -> Vec<GateReading> {
+        let mut readings = Vec::new();
+        for (&replica, gate) in &mut self.gates {
+            let now = (gate.in_flight, gate.entered, gate.last_end);
+            if now != gate.told {
+                gate.told = now;
+                readings.push(gate.reading(replica));
+            }
+        }
+        readings
+    }
+}

@@ -1,0 +1,68 @@
+//! Registered models as the documents they came in, and small facts by name (when the last cleanup
+//! ran). It never reads meaning into a document: that is the catalogue's work.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use sqlx::Row;
+
+use super::{Store, StoreFault};
+
+impl Store {
+    /// Keeps the model's document, instead of an older one of that name.
+    pub async fn save_registration(&self, name: &str, document: &Value) -> Result<(), StoreFault> {
+        sqlx::query("REPLACE INTO registrations (name, document) VALUES (?, ?)")
+            .bind(name)
+            .bind(document.to_string())
+            .execute(&self.writer)
+            .await
+            .map(|_| ())
+            .map_err(self.failed("keep a registration"))
+    }
+
+    /// Answers whether there was one of that name.
+    pub async fn remove_registration(&self, name: &str) -> Result<bool, StoreFault> {
+        sqlx::query("DELETE FROM registrations WHERE name = ?")
+            .bind(name)
+            .execute(&self.writer)
+            .await
+            .map(|done| done.rows_affected() > 0)
+            .map_err(self.failed("remove a registration"))
+    }
+
+    /// All registered models by name.
+    pub async fn registrations(&self) -> Result<BTreeMap<String, Value>, StoreFault> {
+        let rows = sqlx::query("SELECT name, document FROM registrations ORDER BY name")
+            .fetch_all(&self.readers)
+            .await
+            .map_err(self.failed("read the registrations"))?;
+        rows.into_iter()
+            .map(|row| {
+                let name: String = row.get("name");
+                let document = serde_json::from_str(row.get("document"))
+                    .map_err(|error| self.bad_row("registrations", &name, error))?;
+                Ok((name, document))
+            })
+            .collect()
+    }
+
+    /// Keeps a small fact, instead of an older one of that name.
+    pub async fn save_meta(&self, key: &str, value: &str) -> Result<(), StoreFault> {
+        sqlx::query("REPLACE INTO meta (key, value) VALUES (?, ?)")
+            .bind(key)
+            .bind(value)
+            .execute(&self.writer)
+            .await
+            .map(|_| ())
+            .map_err(self.failed("keep a fact"))
+    }
+
+    /// The fact of that name, if there is one.
+    pub async fn meta(&self, key: &str) -> Result<Option<String>, StoreFault> {
+        sqlx::query_scalar("SELECT value FROM meta WHERE key = ?")
+            .bind(key)
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(self.failed("read a fact"))
+    }
+}

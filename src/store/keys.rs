@@ -1,0 +1,243 @@
+//! API keys: made here, kept as a hash, shown once. Nothing here prints a key or its hash, and two
+//! hashes are compared in the same time whether they differ early, late or not at all.
+
+use std::fmt;
+
+use rand::TryRngCore;
+use rand::rngs::OsRng;
+use sha2::{Digest, Sha256};
+use sqlx::Row;
+use subtle::ConstantTimeEq;
+
+use super::{Store, StoreFault, from_integer, to_integer};
+use crate::pool::{KeyId, Time};
+
+/// What a key may do.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    Admin,
+    User,
+}
+
+impl Role {
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Admin => "admin",
+            Role::User => "user",
+        }
+    }
+}
+
+/// The key itself: `mp-` and 43 characters. Exists only between its making and the one answer that
+/// shows it.
+#[derive(Clone)]
+pub struct KeyText(String);
+
+impl KeyText {
+    /// The secret. For the one answer, or the key file.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// The part that people recognise a key by; says nothing about the rest.
+    pub fn prefix(&self) -> String {
+        self.0.chars().take(PREFIX_CHARACTERS).collect()
+    }
+}
+
+impl fmt::Debug for KeyText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyText(hidden)")
+    }
+}
+
+/// SHA-256 of a key. A key has 256 random bits, so that no slower hash is needed.
+#[derive(Clone, Copy)]
+pub struct KeyHash(pub [u8; 32]);
+
+impl PartialEq for KeyHash {
+    fn eq(&self, other: &KeyHash) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for KeyHash {}
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyHash(hidden)")
+    }
+}
+
+/// A key to be kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewKey {
+    pub name: String,
+    pub role: Role,
+    /// [`KeyText::prefix`].
+    pub prefix: String,
+    pub hash: KeyHash,
+    pub created: Time,
+    pub expires: Option<Time>,
+}
+
+/// A kept key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRecord {
+    /// Never 0 and never reused.
+    pub id: KeyId,
+    pub name: String,
+    pub role: Role,
+    pub prefix: String,
+    pub hash: KeyHash,
+    pub created: Time,
+    pub last_used: Option<Time>,
+    pub expires: Option<Time>,
+    pub revoked: bool,
+}
+
+impl KeyRecord {
+    /// Neither revoked nor expired.
+    pub fn is_valid(&self, now: Time) -> bool {
+        !self.revoked && self.expires.is_none_or(|end| now < end)
+    }
+}
+
+const PREFIX_CHARACTERS: usize = 9;
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// A new key from 32 bytes of the system's random source.
+///
+/// # Errors
+/// [`StoreFault::Random`] when the system gives none.
+pub fn generate_key() -> Result<KeyText, StoreFault> {
+    let mut secret = [0_u8; 32];
+    OsRng
+        .try_fill_bytes(&mut secret)
+        .map_err(|source| StoreFault::Random { source })?;
+    Ok(KeyText(format!("mp-{}", base64url(&secret))))
+}
+
+/// What is kept of a key.
+pub fn hash_key(text: &str) -> KeyHash {
+    KeyHash(Sha256::digest(text.as_bytes()).into())
+}
+
+/// The valid key with this text, if any. Looks at all of them, so that the time it takes does not
+/// tell which one nearly matched.
+pub fn find_key<'a>(keys: &'a [KeyRecord], text: &str, now: Time) -> Option<&'a KeyRecord> {
+    let hash = hash_key(text);
+    keys.iter().fold(None, |found, key| {
+        if key.hash == hash && key.is_valid(now) {
+            Some(key)
+        } else {
+            found
+        }
+    })
+}
+
+/// Base64 with the URL alphabet and without padding (RFC 4648, section 5).
+fn base64url(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for place in 0..=group.len() {
+            let index = bits >> (18 - 6 * place) & 63;
+            text.push(char::from(ALPHABET[index as usize]));
+        }
+    }
+    text
+}
+
+impl Store {
+    /// Keeps a key and gives it its id.
+    pub async fn add_key(&self, key: NewKey) -> Result<KeyRecord, StoreFault> {
+        let done = sqlx::query(
+            "INSERT INTO keys (name, role, prefix, hash, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)",
+        )
+        .bind(key.name.as_str())
+        .bind(key.role.name())
+        .bind(key.prefix.as_str())
+        .bind(&key.hash.0[..])
+        .bind(to_integer(key.created.0))
+        .bind(key.expires.map(|time| to_integer(time.0)))
+        .execute(&self.writer)
+        .await
+        .map_err(self.failed("keep a key"))?;
+        Ok(KeyRecord {
+            id: KeyId(from_integer(done.last_insert_rowid())),
+            name: key.name,
+            role: key.role,
+            prefix: key.prefix,
+            hash: key.hash,
+            created: key.created,
+            last_used: None,
+            expires: key.expires,
+            revoked: false,
+        })
+    }
+
+    /// All keys in the order of their making, the revoked and expired ones too.
+    pub async fn keys(&self) -> Result<Vec<KeyRecord>, StoreFault> {
+        let rows = sqlx::query("SELECT * FROM keys ORDER BY id")
+            .fetch_all(&self.readers)
+            .await
+            .map_err(self.failed("read the keys"))?;
+        rows.into_iter()
+            .map(|row| {
+                let id: i64 = row.get("id");
+                let role = match row.get("role") {
+                    "admin" => Role::Admin,
+                    "user" => Role::User,
+                    _ => {
+                        return Err(self.bad_row("keys", id, "the role is neither admin nor user"));
+                    }
+                };
+                let hash: [u8; 32] = row
+                    .get::<&[u8], _>("hash")
+                    .try_into()
+                    .map_err(|_| self.bad_row("keys", id, "the hash has not 32 bytes"))?;
+                let time = |column: &str| {
+                    row.get::<Option<i64>, _>(column)
+                        .map(|value| Time(from_integer(value)))
+                };
+                Ok(KeyRecord {
+                    id: KeyId(from_integer(id)),
+                    name: row.get("name"),
+                    role,
+                    prefix: row.get("prefix"),
+                    hash: KeyHash(hash),
+                    created: Time(from_integer(row.get("created_at"))),
+                    last_used: time("last_used_at"),
+                    expires: time("expires_at"),
+                    revoked: row.get::<i64, _>("revoked") != 0,
+                })
+            })
+            .collect()
+    }
+
+    /// Answers whether there is such a key. It stays in the list, so that the history can name it.
+    pub async fn revoke_key(&self, id: KeyId) -> Result<bool, StoreFault> {
+        sqlx::query("UPDATE keys SET revoked = 1 WHERE id = ?")
+            .bind(to_integer(id.0))
+            .execute(&self.writer)
+            .await
+            .map(|done| done.rows_affected() > 0)
+            .map_err(self.failed("revoke a key"))
+    }
+
+    /// Notes when a key was last used. Writes to disk: call it now and then, not for every request.
+    pub async fn touch_key(&self, id: KeyId, at: Time) -> Result<(), StoreFault> {
+        sqlx::query("UPDATE keys SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?")
+            .bind(to_integer(at.0))
+            .bind(to_integer(id.0))
+            .execute(&self.writer)
+            .await
+            .map(|_| ())
+            .map_err(self.failed("note the use of a key"))
+    }
+}

@@ -1,0 +1,280 @@
+//! Opening the database: the folder, the lock, the checks that tell a person what is wrong with a
+//! file, and the schema. Never deletes or repairs a file by itself.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use sqlx::migrate::Migrator;
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+
+use super::{Store, StoreFault};
+
+static MIGRATIONS: Migrator = sqlx::migrate!("./migrations");
+
+const HEADER: &[u8; 16] = b"SQLite format 3\0";
+
+/// Other programs (a backup, a person with `sqlite3`) may hold the file for a moment.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Up to this size the whole file is checked at start; that takes a fraction of a second. A larger
+/// one is checked where it is read.
+const CHECKED_BYTES: u64 = 64 << 20;
+
+/// Connections that only read. Two, so that a person paging the history does not hold up another.
+const READERS: u32 = 2;
+
+impl Store {
+    /// Opens the database, and creates its folder and the file where they are missing.
+    ///
+    /// `database_url` is `sqlite://PATH`; a relative path is relative to the working directory.
+    ///
+    /// # Errors
+    /// Every [`StoreFault`] names the file and says what to do: the URL or folder cannot be used,
+    /// another model-pool holds the file, it is no database, damaged, or newer than this program.
+    pub async fn open(database_url: &str) -> Result<Store, StoreFault> {
+        let (options, path) = parse(database_url)?;
+        create_folder(&path)?;
+        let lock = lock(&path)?;
+        check_file(&path)?;
+
+        let writer = SqlitePoolOptions::new()
+            .max_connections(1)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .connect_with(options.clone())
+            .await
+            .map_err(|source| refused(&path, source))?;
+        check_content(&path, &writer).await?;
+        check_version(&path, &writer).await?;
+        MIGRATIONS
+            .run(&writer)
+            .await
+            .map_err(|source| StoreFault::Migrate {
+                path: path.clone(),
+                source,
+            })?;
+
+        let readers = SqlitePoolOptions::new()
+            .max_connections(READERS)
+            .connect_with(options.pragma("query_only", "on"))
+            .await
+            .map_err(|source| refused(&path, source))?;
+        Ok(Store {
+            path,
+            writer,
+            readers,
+            _lock: lock,
+        })
+    }
+}
+
+fn parse(database_url: &str) -> Result<(SqliteConnectOptions, PathBuf), StoreFault> {
+    let wrong = |problem: String| StoreFault::Url {
+        url: without_password(database_url),
+        problem,
+    };
+    if !database_url.starts_with("sqlite:") {
+        let scheme = database_url.split(':').next().unwrap_or_default();
+        return Err(wrong(format!(
+            "{scheme:?} databases are not supported by this build, only SQLite"
+        )));
+    }
+    let options =
+        SqliteConnectOptions::from_str(database_url).map_err(|source| wrong(source.to_string()))?;
+    let path = options.get_filename().to_path_buf();
+    if path.as_os_str().is_empty() {
+        return Err(wrong("it names no file".into()));
+    }
+    if database_url.contains(":memory:") || database_url.contains("mode=") {
+        return Err(wrong(
+            "the state must be a file that can be written, so that it survives a restart".into(),
+        ));
+    }
+    let options = options
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .busy_timeout(BUSY_TIMEOUT)
+        .foreign_keys(true);
+    Ok((options, path))
+}
+
+/// A URL of another kind of database may carry a password; messages must not.
+fn without_password(url: &str) -> String {
+    match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), Some(at)) if scheme + 3 < at => {
+            format!("{}…{}", &url[..scheme + 3], &url[at..])
+        }
+        _ => url.to_string(),
+    }
+}
+
+fn create_folder(path: &Path) -> Result<(), StoreFault> {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => {
+            std::fs::create_dir_all(folder).map_err(|source| StoreFault::Folder {
+                path: folder.to_path_buf(),
+                source,
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Two controllers on the same state would undo each other's wishes. The lock belongs to the open
+/// file, so it ends with the process, however that ends; engines do not inherit it.
+fn lock(path: &Path) -> Result<Flock<File>, StoreFault> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let lock_path = PathBuf::from(name);
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&lock_path)
+        .map_err(|source| StoreFault::NotWritable {
+            path: lock_path.clone(),
+            source,
+        })?;
+    let mut held = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(held) => held,
+        Err((mut file, Errno::EWOULDBLOCK)) => {
+            let mut text = String::new();
+            let holder = match file.read_to_string(&mut text) {
+                Ok(_) if text.trim().parse::<u32>().is_ok() => {
+                    format!(" (process {})", text.trim())
+                }
+                _ => String::new(),
+            };
+            return Err(StoreFault::InUse {
+                path: path.to_path_buf(),
+                lock: lock_path,
+                holder,
+            });
+        }
+        Err((_, errno)) => {
+            return Err(StoreFault::Lock {
+                path: lock_path,
+                source: errno.into(),
+            });
+        }
+    };
+    let written = held
+        .set_len(0)
+        .and_then(|()| held.write_all(format!("{}\n", std::process::id()).as_bytes()));
+    match written {
+        Ok(()) => Ok(held),
+        Err(source) => Err(StoreFault::NotWritable {
+            path: lock_path,
+            source,
+        }),
+    }
+}
+
+/// What SQLite would only say later, or in fewer words.
+fn check_file(path: &Path) -> Result<(), StoreFault> {
+    let unwritable = |source| StoreFault::NotWritable {
+        path: path.to_path_buf(),
+        source,
+    };
+    // A new file is for this user only: it holds the hashes of keys. SQLite gives its other files
+    // the same mode.
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(unwritable)?;
+    let mut header = Vec::with_capacity(HEADER.len());
+    (&mut file)
+        .take(HEADER.len() as u64)
+        .read_to_end(&mut header)
+        .map_err(unwritable)?;
+    if header.is_empty() || header == HEADER {
+        Ok(())
+    } else {
+        Err(StoreFault::NotADatabase {
+            path: path.to_path_buf(),
+        })
+    }
+}
+
+async fn check_content(path: &Path, pool: &SqlitePool) -> Result<(), StoreFault> {
+    let size = std::fs::metadata(path).map(|data| data.len()).unwrap_or(0);
+    if size > CHECKED_BYTES {
+        return Ok(());
+    }
+    let verdict: String = sqlx::query_scalar("PRAGMA quick_check(1)")
+        .fetch_one(pool)
+        .await
+        .map_err(|source| refused(path, source))?;
+    match verdict.as_str() {
+        "ok" => Ok(()),
+        _ => Err(StoreFault::Damaged {
+            path: path.to_path_buf(),
+            problem: verdict.replace('\n', " "),
+        }),
+    }
+}
+
+/// An older program must not write what a newer one will have to read.
+async fn check_version(path: &Path, pool: &SqlitePool) -> Result<(), StoreFault> {
+    let failed = |source| refused(path, source);
+    let kept: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM sqlite_master WHERE name = '_sqlx_migrations'")
+            .fetch_one(pool)
+            .await
+            .map_err(failed)?;
+    if kept == 0 {
+        return Ok(());
+    }
+    let found: Option<i64> = sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations")
+        .fetch_one(pool)
+        .await
+        .map_err(failed)?;
+    let known = MIGRATIONS
+        .iter()
+        .map(|migration| migration.version)
+        .max()
+        .unwrap_or(0);
+    match found {
+        Some(found) if found > known => Err(StoreFault::Newer {
+            path: path.to_path_buf(),
+            found,
+            known,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// SQLite's result codes 11 (SQLITE_CORRUPT) and 26 (SQLITE_NOTADB), with their extended forms.
+fn refused(path: &Path, source: sqlx::Error) -> StoreFault {
+    let code = source
+        .as_database_error()
+        .and_then(|error| error.code())
+        .and_then(|code| code.parse::<i32>().ok())
+        .map(|code| code & 0xff);
+    match code {
+        Some(11) => StoreFault::Damaged {
+            path: path.to_path_buf(),
+            problem: source.to_string(),
+        },
+        Some(26) => StoreFault::NotADatabase {
+            path: path.to_path_buf(),
+        },
+        _ => StoreFault::Open {
+            path: path.to_path_buf(),
+            source,
+        },
+    }
+}

@@ -1,0 +1,152 @@
+//! Administrators' wishes, by model name: overrides of priority and keep-hot, and loads (D1).
+//! Each method answers when the wish is on disk. It never judges a wish, nor drops one that ended.
+
+use std::collections::BTreeMap;
+
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{Connection, Row};
+
+use super::{Store, StoreFault, from_integer, from_small, to_integer};
+use crate::pool::{LoadWish, Override};
+use crate::pool::{Priority, Span, Time};
+
+/// All that is kept of one model's wishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptWish {
+    pub model: String,
+    /// Empty when only a load is wished.
+    pub over: Override,
+    pub load: Option<LoadWish>,
+}
+
+impl Store {
+    /// Replaces the model's override; an empty one deletes it.
+    pub async fn save_override(&self, model: &str, over: &Override) -> Result<(), StoreFault> {
+        let failed = || self.failed("keep an override");
+        let mut connection = self.writer.acquire().await.map_err(failed())?;
+        write_override(&mut connection, model, over)
+            .await
+            .map_err(failed())
+    }
+
+    /// Replaces the model's wish to be loaded; `None` deletes it.
+    pub async fn save_load(&self, model: &str, load: Option<&LoadWish>) -> Result<(), StoreFault> {
+        let failed = || self.failed("keep a load");
+        let mut connection = self.writer.acquire().await.map_err(failed())?;
+        write_load(&mut connection, model, load)
+            .await
+            .map_err(failed())
+    }
+
+    /// Both at once: after a crash either both are kept or neither.
+    pub async fn save_load_and_override(
+        &self,
+        model: &str,
+        load: &LoadWish,
+        over: &Override,
+    ) -> Result<(), StoreFault> {
+        let write = async {
+            let mut connection = self.writer.acquire().await?;
+            let mut transaction = connection.begin().await?;
+            write_override(&mut transaction, model, over).await?;
+            write_load(&mut transaction, model, Some(load)).await?;
+            transaction.commit().await
+        };
+        write
+            .await
+            .map_err(self.failed("keep a load and its override"))
+    }
+
+    /// No model is wished to be loaded any more. Overrides stay.
+    pub async fn forget_loads(&self) -> Result<(), StoreFault> {
+        sqlx::query("DELETE FROM loads")
+            .execute(&self.writer)
+            .await
+            .map(|_| ())
+            .map_err(self.failed("forget the loads"))
+    }
+
+    /// Everything that is wished, by model name. Leases that have ended are among it.
+    pub async fn wishes(&self) -> Result<Vec<KeptWish>, StoreFault> {
+        let failed = || self.failed("read the wishes");
+        let overrides =
+            sqlx::query("SELECT model, priority, keep_hot_ms, expires_at FROM overrides")
+                .fetch_all(&self.readers)
+                .await
+                .map_err(failed())?;
+        let loads = sqlx::query("SELECT model, replicas, devices, since_at FROM loads")
+            .fetch_all(&self.readers)
+            .await
+            .map_err(failed())?;
+
+        let mut wishes: BTreeMap<String, KeptWish> = BTreeMap::new();
+        let mut wish_of = |model: String, change: &dyn Fn(&mut KeptWish)| {
+            let wish = wishes.entry(model.clone()).or_insert_with(|| KeptWish {
+                model,
+                over: Override::default(),
+                load: None,
+            });
+            change(wish);
+        };
+        for row in overrides {
+            let over = Override {
+                priority: row
+                    .get::<Option<i64>, _>("priority")
+                    .map(|value| Priority(from_small(value))),
+                keep_hot: row
+                    .get::<Option<i64>, _>("keep_hot_ms")
+                    .map(|value| Span(from_integer(value))),
+                expires: row
+                    .get::<Option<i64>, _>("expires_at")
+                    .map(|value| Time(from_integer(value))),
+            };
+            wish_of(row.get("model"), &|wish| wish.over = over.clone());
+        }
+        for row in loads {
+            let load = LoadWish {
+                replicas: from_small(row.get("replicas")),
+                devices: row.get::<Option<i64>, _>("devices").map(from_small),
+                since: Time(from_integer(row.get("since_at"))),
+            };
+            wish_of(row.get("model"), &|wish| wish.load = Some(load.clone()));
+        }
+        Ok(wishes.into_values().collect())
+    }
+}
+
+async fn write_override(
+    connection: &mut SqliteConnection,
+    model: &str,
+    over: &Override,
+) -> Result<(), sqlx::Error> {
+    let query = if over.is_empty() {
+        sqlx::query("DELETE FROM overrides WHERE model = ?").bind(model)
+    } else {
+        sqlx::query(
+            "REPLACE INTO overrides (model, priority, keep_hot_ms, expires_at) VALUES (?, ?, ?, ?)",
+        )
+        .bind(model)
+        .bind(over.priority.map(|priority| i64::from(priority.0)))
+        .bind(over.keep_hot.map(|span| to_integer(span.0)))
+        .bind(over.expires.map(|time| to_integer(time.0)))
+    };
+    query.execute(connection).await.map(|_| ())
+}
+
+async fn write_load(
+    connection: &mut SqliteConnection,
+    model: &str,
+    load: Option<&LoadWish>,
+) -> Result<(), sqlx::Error> {
+    let query = match load {
+        None => sqlx::query("DELETE FROM loads WHERE model = ?").bind(model),
+        Some(load) => sqlx::query(
+            "REPLACE INTO loads (model, replicas, devices, since_at) VALUES (?, ?, ?, ?)",
+        )
+        .bind(model)
+        .bind(i64::from(load.replicas))
+        .bind(load.devices.map(i64::from))
+        .bind(to_integer(load.since.0)),
+    };
+    query.execute(connection).await.map(|_| ())
+}

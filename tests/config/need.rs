@@ -1,0 +1,363 @@
+//! How much memory a model needs, from real files in the form of safetensors and `config.json`,
+//! whole and broken; and what an administrator or a measurement says instead.
+
+use std::path::Path;
+
+use model_pool::catalog::{
+    CANDLE_CPU_OVERHEAD, Entry, GPU_OVERHEAD, Measured, NeedSource, Recipe, Reference, Source,
+    weights_of,
+};
+use model_pool::config::{Config, Length};
+use model_pool::pool::{Bytes, ModelSpec, Span};
+use serde_json::{Value, json};
+
+use super::assert_has;
+
+/// Writes a safetensors file with this header and so many bytes of data.
+fn safetensors(path: &Path, header: &Value, data: usize) {
+    let header = header.to_string();
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    file.extend(vec![0; data]);
+    std::fs::write(path, file).unwrap();
+}
+
+/// 100 elements in half precision and 10 integers.
+fn small_header() -> Value {
+    json!({
+        "__metadata__": {"format": "pt"},
+        "weight": {"dtype": "F16", "shape": [10, 10], "data_offsets": [0, 200]},
+        "ids": {"dtype": "I64", "shape": [10], "data_offsets": [200, 280]},
+    })
+}
+
+const SHAPE: &str = r#"{"num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4, "hidden_size": 64, "max_position_embeddings": 512, "vocab_size": 99}"#;
+/// Keys and values: 2 × 2 layers × 4 heads × 8 wide.
+const CACHE_PER_TOKEN: u64 = 2 * 2 * 4 * 8;
+
+fn model_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    safetensors(
+        &folder.path().join("model.safetensors"),
+        &small_header(),
+        280,
+    );
+    std::fs::write(folder.path().join("config.json"), SHAPE).unwrap();
+    folder
+}
+
+fn entry(engine: &str, folder: Option<&Path>, pool: Value) -> Entry {
+    let mut document = json!({
+        "engine_config": {"model_id": "m", "type": engine, "max_total_tokens": 256},
+        "pool_config": pool,
+    });
+    if let Some(folder) = folder {
+        document["engine_config"]["model_path"] = json!(folder);
+    }
+    if engine == "CommandEngine" {
+        document["engine_config"]["command"] = json!(["serve", "{{ port }}"]);
+    }
+    let read = Entry::from_document(
+        &document,
+        Source::Registered,
+        &Config::default(),
+        &Reference::default(),
+    );
+    read.unwrap().0
+}
+
+fn need(entry: &Entry, measured: Option<u64>) -> (u64, NeedSource) {
+    let measured = measured.map(|bytes| Measured {
+        bytes_per_device: Bytes(bytes),
+        reload_ms: 5,
+    });
+    let (spec, source) = entry.spec(&Config::default(), measured).unwrap();
+    (spec.bytes_per_device.0, source)
+}
+
+#[test]
+fn the_embedded_engine_needs_four_byte_weights_its_cache_and_its_overhead() {
+    let folder = model_folder();
+    let expected = 100 * 4 + 80 + CACHE_PER_TOKEN * 256 * 4 * 4 + CANDLE_CPU_OVERHEAD.0;
+    let model = entry("CandleEngine", Some(folder.path()), json!({}));
+    assert_eq!(need(&model, None), (expected, NeedSource::Estimate));
+}
+
+#[test]
+fn a_command_needs_stored_weights_a_two_byte_cache_and_a_gpus_overhead() {
+    let folder = model_folder();
+    let expected = 280 + CACHE_PER_TOKEN * 256 * 20 * 2 + GPU_OVERHEAD.0;
+    let model = entry("CommandEngine", Some(folder.path()), json!({}));
+    assert_eq!(need(&model, None), (expected, NeedSource::Estimate));
+}
+
+#[test]
+fn a_need_is_divided_over_the_devices_and_rounded_up() {
+    let folder = model_folder();
+    let one = need(&entry("CandleEngine", Some(folder.path()), json!({})), None).0;
+    let three = need(
+        &entry(
+            "CandleEngine",
+            Some(folder.path()),
+            json!({"gpus_per_replica": 3}),
+        ),
+        None,
+    )
+    .0;
+    assert_eq!(three, one.div_ceil(3));
+}
+
+#[test]
+fn the_context_comes_from_the_model_when_the_file_does_not_say() {
+    let folder = model_folder();
+    let document = json!({"engine_config": {"model_id": "m", "type": "CandleEngine", "model_path": folder.path()}});
+    let (model, _) = Entry::from_document(
+        &document,
+        Source::Registered,
+        &Config::default(),
+        &Reference::default(),
+    )
+    .unwrap();
+    let with_256 = entry("CandleEngine", Some(folder.path()), json!({}));
+    let more = CACHE_PER_TOKEN * 256 * 4 * 4;
+    assert_eq!(need(&model, None).0, need(&with_256, None).0 + more);
+    let Recipe::Candle(recipe) = &model.recipe else {
+        panic!("{:?}", model.recipe)
+    };
+    assert_eq!(recipe.context_tokens().unwrap(), 512);
+}
+
+#[test]
+fn sizes_of_a_language_part_are_found_in_its_section() {
+    let folder = model_folder();
+    let flat = need(&entry("CandleEngine", Some(folder.path()), json!({})), None);
+    let nested = format!(r#"{{"text_config": {SHAPE}, "vision_config": {{"hidden_size": 7}}}}"#);
+    std::fs::write(folder.path().join("config.json"), nested).unwrap();
+    assert_eq!(
+        need(&entry("CandleEngine", Some(folder.path()), json!({})), None),
+        flat
+    );
+}
+
+#[test]
+fn shards_are_added_up_once_each() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.safetensors", "b.safetensors"] {
+        safetensors(&folder.path().join(name), &small_header(), 280);
+    }
+    let index =
+        json!({"weight_map": {"x": "a.safetensors", "y": "b.safetensors", "z": "a.safetensors"}});
+    std::fs::write(
+        folder.path().join("model.safetensors.index.json"),
+        index.to_string(),
+    )
+    .unwrap();
+    let weights = weights_of(folder.path()).unwrap();
+    assert_eq!((weights.stored_bytes, weights.held_in(4)), (560, 960));
+}
+
+#[test]
+fn a_broken_weight_file_is_refused_with_its_name_and_reason() {
+    let cases: [(&str, Value, usize); 8] = [
+        (
+            "cut off",
+            json!({"w": {"dtype": "F16", "shape": [100], "data_offsets": [0, 200]}}),
+            199,
+        ),
+        (
+            "overlap",
+            json!({"a": {"dtype": "U8", "shape": [9], "data_offsets": [0, 9]}, "b": {"dtype": "U8", "shape": [9], "data_offsets": [8, 17]}}),
+            17,
+        ),
+        (
+            "does not match",
+            json!({"w": {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}}),
+            8,
+        ),
+        (
+            "impossible shape",
+            json!({"w": {"dtype": "F32", "shape": [u64::MAX, 2], "data_offsets": [0, 8]}}),
+            8,
+        ),
+        (
+            "cut off",
+            json!({"w": {"dtype": "F32", "shape": [1], "data_offsets": [8, 4]}}),
+            8,
+        ),
+        (
+            "header is broken",
+            json!({"w": {"dtype": "F32", "shape": [1]}}),
+            8,
+        ),
+        ("is no tensor", json!({"w": {"a": "b"}}), 8),
+        ("header is broken", json!([1, 2]), 8),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.safetensors");
+    for (reason, header, data) in cases {
+        safetensors(&file, &header, data);
+        assert_has(
+            &weights_of(folder.path()).unwrap_err().to_string(),
+            &["model.safetensors", reason],
+        );
+    }
+    for (reason, bytes) in [
+        ("too short", b"abc".to_vec()),
+        ("cut off", 1000_u64.to_le_bytes().to_vec()),
+        ("at most", u64::MAX.to_le_bytes().repeat(2)),
+    ] {
+        std::fs::write(&file, bytes).unwrap();
+        assert_has(
+            &weights_of(folder.path()).unwrap_err().to_string(),
+            &["model.safetensors", reason],
+        );
+    }
+}
+
+#[test]
+fn an_index_may_not_lead_out_of_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let index = folder.path().join("model.safetensors.index.json");
+    for name in ["../other.safetensors", "/etc/passwd", "x.bin"] {
+        std::fs::write(&index, json!({"weight_map": {"a": name}}).to_string()).unwrap();
+        assert_has(
+            &weights_of(folder.path()).unwrap_err().to_string(),
+            &["index.json", name],
+        );
+    }
+    std::fs::write(&index, r#"{"weight_map": {"a": "gone.safetensors"}}"#).unwrap();
+    assert_has(
+        &weights_of(folder.path()).unwrap_err().to_string(),
+        &["gone.safetensors"],
+    );
+}
+
+#[test]
+fn a_model_that_cannot_be_estimated_still_gets_a_figure_and_a_warning() {
+    let folder = model_folder();
+    let weights = folder.path().join("model.safetensors");
+    std::fs::write(&weights, vec![0xff; 5000]).unwrap();
+    let (bytes, source) = need(&entry("CandleEngine", Some(folder.path()), json!({})), None);
+    assert_eq!(
+        (bytes, source.name()),
+        (5000 + CANDLE_CPU_OVERHEAD.0, "estimate")
+    );
+    assert_has(
+        source.warning().unwrap(),
+        &[
+            "model.safetensors",
+            "sizes of its files",
+            "pool_config.memory_gib",
+        ],
+    );
+
+    let (bytes, source) = need(
+        &entry("CandleEngine", Some(Path::new("/nowhere/m")), json!({})),
+        None,
+    );
+    assert_eq!(bytes, CANDLE_CPU_OVERHEAD.0);
+    assert_has(source.warning().unwrap(), &["/nowhere/m"]);
+}
+
+#[test]
+fn a_broken_config_json_is_named() {
+    let folder = model_folder();
+    for (text, reason) in [
+        ("{", "line 1"),
+        ("{}", "`num_attention_heads` is missing"),
+        (r#"{"num_attention_heads": 0}"#, "is missing or 0"),
+    ] {
+        std::fs::write(folder.path().join("config.json"), text).unwrap();
+        let (_, source) = need(&entry("CandleEngine", Some(folder.path()), json!({})), None);
+        assert_has(source.warning().unwrap(), &["config.json", reason]);
+    }
+}
+
+#[test]
+fn a_command_of_which_nothing_is_known_is_refused_with_the_key_that_helps() {
+    for folder in [None, Some(Path::new("/nowhere/m"))] {
+        let model = entry("CommandEngine", folder, json!({}));
+        let error = model
+            .spec(&Config::default(), None)
+            .unwrap_err()
+            .to_string();
+        assert_has(&error, &["m needs", "pool_config.memory_gib"]);
+        assert_eq!(need(&model, Some(77)), (77, NeedSource::Measured));
+    }
+}
+
+#[test]
+fn an_administrators_figure_goes_before_everything() {
+    let folder = model_folder();
+    for engine in ["CandleEngine", "CommandEngine"] {
+        let pool = json!({"memory_gib": 3, "gpus_per_replica": 2});
+        let model = entry(engine, Some(folder.path()), pool);
+        assert_eq!(
+            need(&model, Some(u64::MAX)),
+            (3 * Bytes::GIB / 2, NeedSource::File)
+        );
+    }
+}
+
+#[test]
+fn a_measurement_replaces_a_commands_estimate_and_only_raises_the_embedded_engines() {
+    let folder = model_folder();
+    let command = entry("CommandEngine", Some(folder.path()), json!({}));
+    assert_eq!(need(&command, Some(1000)), (1000, NeedSource::Measured));
+    let candle = entry("CandleEngine", Some(folder.path()), json!({}));
+    let (estimate, _) = need(&candle, None);
+    assert_eq!(need(&candle, Some(1000)), (estimate, NeedSource::Estimate));
+    assert_eq!(
+        need(&candle, Some(estimate + 1)),
+        (estimate + 1, NeedSource::Measured)
+    );
+}
+
+#[test]
+fn times_follow_from_the_size_unless_the_file_says() {
+    let spec = |pool: Value, measured: Option<Measured>| -> ModelSpec {
+        entry("CommandEngine", None, pool)
+            .spec(&Config::default(), measured)
+            .unwrap()
+            .0
+    };
+    let derived = spec(json!({"memory_gib": 10, "gpus_per_replica": 4}), None);
+    assert_eq!(derived.load_deadline, Span::from_secs(300 + 200));
+    assert_eq!(derived.reload, Span(2000 + 10 * Bytes::GIB / 1_000_000));
+    let said = json!({"memory_gib": 10, "load_deadline": "7s", "stop_grace": "3s"});
+    let measured = Measured {
+        bytes_per_device: Bytes(1),
+        reload_ms: 1234,
+    };
+    let given = spec(said, Some(measured));
+    assert_eq!(
+        (given.load_deadline, given.reload, given.stop_grace),
+        (Span::from_secs(7), Span(1234), Span::from_secs(3))
+    );
+}
+
+#[test]
+fn what_the_file_leaves_open_is_the_pools() {
+    let folder = model_folder();
+    let mut config = Config::default();
+    config.pool.keep_hot = Length::from_secs(1);
+    config.pool.queue_limit = 3;
+    let model = entry(
+        "CandleEngine",
+        Some(folder.path()),
+        json!({"queue_limit": 9}),
+    );
+    let (spec, _) = model.spec(&config, None).unwrap();
+    assert_eq!(
+        (spec.keep_hot, spec.queue_limit, spec.max_turn),
+        (Span::from_secs(1), 9, None)
+    );
+    assert_eq!(
+        (
+            spec.name.as_str(),
+            spec.seats_per_replica,
+            spec.devices_per_replica
+        ),
+        ("m", 4, 1)
+    );
+}

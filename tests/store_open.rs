@@ -1,0 +1,233 @@
+//! Opening the store: a file that cannot be used is refused in words that name it and left alone.
+
+use std::path::Path;
+
+use model_pool::pool::action::{Record, RecordKind};
+use model_pool::pool::ids::{DeviceId, Time};
+use model_pool::store::{Store, StoreFault};
+use serde_json::json;
+use sqlx::Connection;
+
+fn url(folder: &Path) -> String {
+    format!("sqlite://{}/deep/state.db", folder.display())
+}
+
+fn record(at: u64) -> Record {
+    Record {
+        at: Time(at),
+        kind: RecordKind::Load,
+        model: Some("org/a".into()),
+        replica: None,
+        order: None,
+        reason: "1 waiting".into(),
+        priority: None,
+        placement: vec![],
+        candidates: vec![],
+        memory: vec![],
+        took: None,
+    }
+}
+
+fn gpu(device: DeviceId) -> String {
+    format!("gpu{}", device.0)
+}
+
+async fn raw(folder: &Path) -> sqlx::SqliteConnection {
+    sqlx::SqliteConnection::connect(&url(folder)).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_second_opener_is_refused_with_the_process_that_holds_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&url(folder.path())).await.unwrap();
+    let refused = Store::open(&url(folder.path())).await.unwrap_err();
+    assert!(matches!(refused, StoreFault::InUse { .. }), "{refused}");
+    let words = refused.to_string();
+    assert!(
+        words.contains("state.db") && words.contains(&format!("(process {})", std::process::id())),
+        "{words}"
+    );
+    drop(store);
+    Store::open(&url(folder.path()))
+        .await
+        .expect("the lock ended with its holder");
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_refused_with_its_name_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("deep/state.db");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    for content in [
+        "models: []\n",
+        "these are more than sixteen bytes of something else",
+    ] {
+        std::fs::write(&file, content).unwrap();
+        let refused = Store::open(&url(folder.path())).await.unwrap_err();
+        assert!(
+            matches!(refused, StoreFault::NotADatabase { .. }),
+            "{refused}"
+        );
+        assert!(
+            refused
+                .to_string()
+                .contains("deep/state.db is not a SQLite database"),
+            "{refused}"
+        );
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), content);
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_refused_with_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&url(folder.path())).await.unwrap();
+    let records: Vec<Record> = (1..=500).map(record).collect();
+    store.append(&records, &gpu).await.unwrap();
+    store.close().await;
+    let file = store.path().to_path_buf();
+    drop(store);
+    let whole = std::fs::read(&file).unwrap();
+    let mut overwritten = whole.clone();
+    overwritten[4096 * 12..].fill(0x5a);
+    for damaged in [&overwritten[..], &whole[..whole.len() / 2], &whole[..100]] {
+        std::fs::write(&file, damaged).unwrap();
+        let refused = Store::open(&url(folder.path())).await.unwrap_err();
+        assert!(
+            matches!(
+                refused,
+                StoreFault::Damaged { .. } | StoreFault::NotADatabase { .. }
+            ),
+            "{refused:?}"
+        );
+        assert!(refused.to_string().contains("deep/state.db"), "{refused}");
+    }
+    std::fs::write(&file, whole).unwrap();
+    Store::open(&url(folder.path()))
+        .await
+        .expect("the whole file is good again");
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_with_both_numbers_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Store::open(&url(folder.path())).await.unwrap());
+    let mut connection = raw(folder.path()).await;
+    sqlx::query("INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) VALUES (9001, 'later', 1, x'00', 0)")
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    connection.close().await.unwrap();
+    let refused = Store::open(&url(folder.path())).await.unwrap_err();
+    assert!(
+        matches!(
+            refused,
+            StoreFault::Newer {
+                found: 9001,
+                known: 1,
+                ..
+            }
+        ),
+        "{refused}"
+    );
+    assert!(
+        refused
+            .to_string()
+            .contains("deep/state.db has schema 9001"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn rows_that_somebody_else_broke_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&url(folder.path())).await.unwrap();
+    store.save_registration("org/a", &json!({})).await.unwrap();
+    let mut connection = raw(folder.path()).await;
+    sqlx::query("UPDATE registrations SET document = '{'")
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    let refused = store.registrations().await.unwrap_err().to_string();
+    assert!(
+        refused.contains("table registrations, row org/a"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn places_that_cannot_be_written_are_refused_with_their_names() {
+    // Nobody can make a folder in /proc, root included.
+    let refused = Store::open("sqlite:///proc/model-pool/state.db")
+        .await
+        .unwrap_err();
+    assert!(matches!(refused, StoreFault::Folder { .. }), "{refused}");
+    assert!(
+        refused.to_string().contains("/proc/model-pool"),
+        "{refused}"
+    );
+
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("deep/state.db")).unwrap();
+    let refused = Store::open(&url(folder.path())).await.unwrap_err();
+    assert!(
+        matches!(refused, StoreFault::NotWritable { .. }),
+        "a folder stands where the file should be: {refused}"
+    );
+}
+
+#[tokio::test]
+async fn a_read_only_folder_is_refused_with_its_name() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let deep = folder.path().join("deep");
+    std::fs::create_dir(&deep).unwrap();
+    std::fs::set_permissions(&deep, std::fs::Permissions::from_mode(0o500)).unwrap();
+    if std::fs::write(deep.join("probe"), "").is_ok() {
+        eprintln!("skipped: this user is root, who writes everywhere");
+        return;
+    }
+    let refused = Store::open(&url(folder.path())).await.unwrap_err();
+    assert!(
+        matches!(refused, StoreFault::NotWritable { .. }),
+        "{refused}"
+    );
+    assert!(refused.to_string().contains("deep/state.db"), "{refused}");
+}
+
+#[tokio::test]
+async fn urls_that_name_no_lasting_file_are_refused_without_their_password() {
+    for (url, says) in [
+        (
+            "postgres://pool:hunter2@db/pool",
+            "\"postgres\" databases are not supported by this build",
+        ),
+        ("sqlite://", "names no file"),
+        ("sqlite::memory:", "survives a restart"),
+        ("sqlite:///tmp/x.db?mode=ro", "survives a restart"),
+        ("sqlite:///tmp/x.db?wrong=1", "wrong"),
+    ] {
+        let refused = Store::open(url).await.unwrap_err();
+        assert!(
+            matches!(refused, StoreFault::Url { .. }),
+            "{url}: {refused}"
+        );
+        assert!(refused.to_string().contains(says), "{url}: {refused}");
+        assert!(
+            !format!("{refused} {refused:?}").contains("hunter2"),
+            "{refused}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_file_is_for_this_user_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&url(folder.path())).await.unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        let file = format!("{}{suffix}", store.path().display());
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{file} has mode {mode:o}");
+    }
+}
