@@ -232,7 +232,7 @@ fn evening(config: &Config) -> Result<Evening, String> {
 }
 
 /// A run of the cleanup that was missed while the service was down would have dropped them (E3).
-fn forget_loads_before(cleanup: DateTime<Utc>, wishes: &mut Vec<KeptWish>) {
+fn forget_loads_before(cleanup: DateTime<Utc>, wishes: &mut [KeptWish]) {
     let cleanup_ms = u64::try_from(cleanup.timestamp_millis()).unwrap_or(0);
     for wish in wishes.iter_mut() {
         wish.load = wish.load.take().filter(|load| load.since.0 > cleanup_ms);

@@ -9,7 +9,7 @@ use model_pool::config::{Headroom, Size};
 use model_pool::inventory::{
     DeviceKind, DeviceUse, FixedDevice, Inventory, InventoryFault, InventorySettings, Provider,
 };
-use model_pool::pool::ids::{Bytes, DeviceId, NodeId};
+use model_pool::pool::{Bytes, DeviceId, NodeId};
 
 const GIB: u64 = Bytes::GIB;
 

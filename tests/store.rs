@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use model_pool::pool::action::{MemoryChange, Record, RecordKind, Share};
-use model_pool::pool::ids::{Bytes, DeviceId, KeyId, OrderId, Priority, ReplicaId, Span, Time};
-use model_pool::pool::model::{LoadWish, Override};
+use model_pool::pool::{Bytes, DeviceId, KeyId, OrderId, Priority, ReplicaId, Span, Time};
+use model_pool::pool::{LoadWish, Override};
+use model_pool::pool::{MemoryChange, Record, RecordKind, Share};
 use model_pool::store::{
     HistoryQuery, KeptMeasurement, KeptWish, Measurement, NewKey, Retention, Role, Store, find_key,
     generate_key, hash_key,

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use model_pool::pool::action::{Record, RecordKind};
-use model_pool::pool::ids::{DeviceId, Time};
+use model_pool::pool::{DeviceId, Time};
+use model_pool::pool::{Record, RecordKind};
 use model_pool::store::{Store, StoreFault};
 use serde_json::json;
 use sqlx::Connection;

@@ -1,4 +1,4 @@
-//! Reads the devices once a second, off the async threads, and tells the loop. It decides nothing,
+//! Reads the devices every few seconds, off the async threads, and tells the loop. It decides nothing,
 //! and a reading that fails leaves the last known figures standing.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,9 @@ use super::snapshot::Snapshot;
 use crate::inventory::{DeviceUse, Inventory};
 use crate::pool::{DeviceReading, Event};
 
-const READ_EVERY: Duration = Duration::from_secs(1);
+/// GPUs are shared with others, who come and go; the host's budget is our own.
+const READ_GPUS_EVERY: Duration = Duration::from_secs(1);
+const READ_HOST_EVERY: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(
     inventory: Inventory,
@@ -22,7 +24,11 @@ pub(super) async fn run(
     inbox: mpsc::UnboundedSender<Message>,
 ) {
     let inventory = Arc::new(inventory);
-    let mut ticks = tokio::time::interval(READ_EVERY);
+    let every = match inventory.provider() {
+        "nvml" => READ_GPUS_EVERY,
+        _ => READ_HOST_EVERY,
+    };
+    let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut failing = false;
     loop {

@@ -34,3 +34,10 @@ pub use gate::{Cut, Lease};
 pub use handle::{Busy, Handle, Ordered, Seat, Waiting};
 pub use registry::{ChangeError, Route};
 pub use snapshot::{DeviceSnapshot, ModelFacts, ProcessFacts, Snapshot};
+
+// What the surfaces above need of the drivers below, so that they know the controller alone.
+pub use crate::engine::{Endpoint, LogLine, LogStream, ReplicaLog, Stream, connect};
+pub use crate::store::{
+    HistoryQuery, KeyRecord, NewKey, Role, Store, StoreFault, StoredRecord, find_key, generate_key,
+    hash_key,
+};

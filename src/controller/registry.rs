@@ -92,12 +92,15 @@ impl Routes {
     }
 }
 
+/// Figures of models, by name; or why there are none.
+pub(super) type Specs = Vec<(String, Result<(ModelSpec, NeedSource), EstimateError>)>;
+
 /// What was computed of a model off the loop: headers read, figures chosen.
 #[derive(Debug)]
 pub(super) struct Figured {
     pub change: Change,
     pub catalog: Catalog,
-    pub specs: Vec<(String, Result<(ModelSpec, NeedSource), EstimateError>)>,
+    pub specs: Specs,
 }
 
 /// What a new catalogue is for, and who waits for it.
@@ -146,7 +149,7 @@ pub(super) fn figure(
     names: &[String],
     config: &Config,
     measured: &BTreeMap<String, Measured>,
-) -> Vec<(String, Result<(ModelSpec, NeedSource), EstimateError>)> {
+) -> Specs {
     names
         .iter()
         .filter_map(|name| Some((name.clone(), catalog.entries().get(name)?)))
@@ -160,11 +163,7 @@ pub(super) fn figure(
 impl Control {
     /// A catalogue takes the place of the old one. Gives what the core must hear: models that are
     /// new or changed, and models that are gone.
-    pub(super) fn take_catalog(
-        &mut self,
-        catalog: Catalog,
-        specs: Vec<(String, Result<(ModelSpec, NeedSource), EstimateError>)>,
-    ) -> Vec<Event> {
+    pub(super) fn take_catalog(&mut self, catalog: Catalog, specs: Specs) -> Vec<Event> {
         let mut events = Vec::new();
         for name in catalog.entries().keys() {
             let fresh = ModelId(u32::try_from(self.ids.len()).unwrap_or(u32::MAX));
@@ -251,9 +250,9 @@ impl Control {
             let specs = specs.into_iter().filter(|(name, _)| known(name));
             let events = specs.filter_map(|(name, spec)| {
                 let (spec, _) = spec.ok()?;
-                Some(Event::ModelSet {
+                Some(Event::ModelMeasured {
                     model: *self.ids.get(&name)?,
-                    spec,
+                    bytes_per_device: spec.bytes_per_device,
                 })
             });
             let events = events.collect();
@@ -359,8 +358,6 @@ async fn prepare(
         _ => failed(catalog),
     }
 }
-
-type Specs = Vec<(String, Result<(ModelSpec, NeedSource), EstimateError>)>;
 
 async fn register(
     document: serde_json::Value,

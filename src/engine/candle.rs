@@ -4,9 +4,7 @@
 
 use std::ffi::OsString;
 
-use serde::Deserialize;
-
-use super::{CandleDevice, Endpoint, EngineDriver, EngineFault, Launch, Prepared, Program};
+use super::{CandleDevice, Endpoint, EngineDriver, EngineFault, Launch, Prepared, Program, health};
 
 pub(super) struct CandleDriver;
 
@@ -51,37 +49,6 @@ impl EngineDriver for CandleDriver {
     }
 
     fn progress(&self, body: &[u8]) -> Option<(String, Option<u8>)> {
-        let Loading { stage, percent } = serde_json::from_slice(body).ok()?;
-        Some((
-            stage,
-            percent.map(|percent| percent.clamp(0.0, 100.0) as u8),
-        ))
-    }
-}
-
-/// The body of a 503: `{"status":"loading","stage":"reading weights","percent":40}`.
-#[derive(Deserialize)]
-struct Loading {
-    stage: String,
-    percent: Option<f64>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_health_body_of_a_load_gives_its_stage_and_per_cent() {
-        let body = br#"{"status":"loading","stage":"weights","percent":41.7}"#;
-        assert_eq!(
-            CandleDriver.progress(body),
-            Some(("weights".to_owned(), Some(41)))
-        );
-        let body = br#"{"status":"loading","stage":"starting","percent":null}"#;
-        assert_eq!(
-            CandleDriver.progress(body),
-            Some(("starting".to_owned(), None))
-        );
-        assert_eq!(CandleDriver.progress(b"not JSON"), None);
+        health::stage_of(body)
     }
 }

@@ -4,12 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use minijinja::{Environment, UndefinedBehavior};
-use serde_json::{Map, Value};
+use minijinja::{Environment, UndefinedBehavior, Value};
 
-use super::environment::RESERVED;
 use super::{
     CommandProgram, DeviceKind, Endpoint, EngineDriver, EngineFault, Launch, Prepared, Program,
+    health,
 };
 
 pub(super) struct CommandDriver;
@@ -38,12 +37,6 @@ impl EngineDriver for CommandDriver {
         }
         let mut env = BTreeMap::new();
         for (name, value) in &program.env {
-            if RESERVED.contains(&name.as_str()) {
-                return Err(EngineFault::ReservedVariable {
-                    model: model.clone(),
-                    name: name.clone(),
-                });
-            }
             let value = renderer.render(value, || format!("env.{name}"))?;
             env.insert(name.clone(), value);
         }
@@ -56,16 +49,16 @@ impl EngineDriver for CommandDriver {
         })
     }
 
-    /// llama-server says `{"error":{"message":"Loading model"}}`; most others say nothing.
+    /// The embedded engine's form, or llama-server's `{"error":{"message":"Loading model"}}`; most
+    /// others say nothing.
     fn progress(&self, body: &[u8]) -> Option<(String, Option<u8>)> {
-        let body: Value = serde_json::from_slice(body).ok()?;
-        let message = body.get("error")?.get("message")?.as_str()?;
-        Some((message.chars().take(STAGE_CHARS_MAX).collect(), None))
+        health::stage_of(body).or_else(|| {
+            let body: serde_json::Value = serde_json::from_slice(body).ok()?;
+            let message = body.get("error")?.get("message")?.as_str()?;
+            Some((health::brief(message), None))
+        })
     }
 }
-
-/// A stage is a word or two on a dashboard, not an error report.
-const STAGE_CHARS_MAX: usize = 80;
 
 /// It becomes part of a request line.
 fn check_ready_path(model: &str, path: &str) -> Result<(), EngineFault> {
@@ -85,7 +78,7 @@ fn values(
     launch: &Launch,
     program: &CommandProgram,
     endpoint: &Endpoint,
-) -> Result<Map<String, Value>, EngineFault> {
+) -> Result<BTreeMap<String, Value>, EngineFault> {
     let text = |path: &std::path::Path| match path.to_str() {
         Some(text) => Ok(Value::from(text)),
         None => Err(EngineFault::PathNotText {
@@ -100,24 +93,24 @@ fn values(
         .map(|device| device.index.to_string())
         .collect();
     let model_name = program.served_model_name.as_ref();
-    let mut values = Map::new();
+    let mut values = BTreeMap::new();
     let mut set = |name: &str, value: Value| values.insert(name.to_owned(), value);
     match endpoint {
-        Endpoint::Tcp(address) => set("port", address.port().into()),
+        Endpoint::Tcp(address) => set("port", u64::from(address.port()).into()),
         Endpoint::Unix(path) => set("socket", text(path)?),
     };
     if let Some(path) = &program.model_path {
         set("model_path", text(path)?);
     }
     if let Some(context) = program.context {
-        set("context", context.into());
+        set("context", (context as u64).into());
     }
     set(
         "model_name",
         model_name.unwrap_or(&launch.model_name).as_str().into(),
     );
     set("devices", indices.join(",").into());
-    set("device_count", launch.devices.len().into());
+    set("device_count", (launch.devices.len() as u64).into());
     set("memory_bytes", launch.bytes_per_device.0.into());
     Ok(values)
 }
@@ -125,11 +118,11 @@ fn values(
 struct Renderer<'a> {
     model: &'a str,
     environment: Environment<'static>,
-    values: Map<String, Value>,
+    values: BTreeMap<String, Value>,
 }
 
 impl<'a> Renderer<'a> {
-    fn new(model: &'a str, values: Map<String, Value>) -> Renderer<'a> {
+    fn new(model: &'a str, values: BTreeMap<String, Value>) -> Renderer<'a> {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         Renderer {
@@ -140,7 +133,7 @@ impl<'a> Renderer<'a> {
     }
 
     fn render(&self, template: &str, field: impl Fn() -> String) -> Result<String, EngineFault> {
-        let values = minijinja::Value::from(minijinja::value::Serde(&self.values));
+        let values = Value::from_pairs(self.values.clone());
         self.environment
             .render_str(template, values)
             .map_err(|source| EngineFault::Template {
@@ -235,9 +228,13 @@ mod tests {
     }
 
     #[test]
-    fn a_recipe_cannot_choose_its_own_gpus() {
-        let text = prepare(&["vllm"], &[("CUDA_VISIBLE_DEVICES", "0")]).unwrap_err();
-        assert!(text.contains("env.CUDA_VISIBLE_DEVICES"), "{text}");
+    fn a_load_is_told_in_the_words_of_the_engine() {
+        let body = br#"{"error":{"code":503,"message":"Loading model"}}"#;
+        assert_eq!(
+            CommandDriver.progress(body),
+            Some(("Loading model".to_owned(), None))
+        );
+        assert_eq!(CommandDriver.progress(b""), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{DeviceAddress, DeviceKind};
+use super::{DeviceAddress, DeviceKind, EngineFault};
 
 /// Passed on by their full names.
 const NAMES: [&str; 25] = [
@@ -39,14 +39,25 @@ const NAMES: [&str; 25] = [
 const PREFIXES: [&str; 3] = ["CUDA", "LC_", "NVIDIA_"];
 const SECRET_WORDS: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
 
-/// Set by the pool alone: a recipe that could change them would use devices nobody reserved.
-pub(super) const RESERVED: [&str; 3] = [VISIBLE_DEVICES, DEVICE_ORDER, TAG];
+/// Set by the pool alone.
+const RESERVED: [&str; 3] = [VISIBLE_DEVICES, DEVICE_ORDER, TAG];
 
 const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 const DEVICE_ORDER: &str = "CUDA_DEVICE_ORDER";
 
 /// Marks every process of an engine, also one that left its session.
 pub(super) const TAG: &str = "MODEL_POOL_ENGINE";
+
+/// Refuses a recipe that sets what the pool sets: it would use devices that nobody reserved for it.
+pub(super) fn check(model: &str, recipe: &BTreeMap<String, String>) -> Result<(), EngineFault> {
+    match RESERVED.iter().find(|name| recipe.contains_key(**name)) {
+        None => Ok(()),
+        Some(name) => Err(EngineFault::ReservedVariable {
+            model: model.to_owned(),
+            name: (*name).to_owned(),
+        }),
+    }
+}
 
 /// The whole environment of one engine. `own` is the controller's; the recipe's values win over it
 /// and the placement wins over both.
@@ -134,6 +145,14 @@ mod tests {
                 "PATH"
             ]
         );
+    }
+
+    #[test]
+    fn a_recipe_cannot_choose_its_own_gpus() {
+        let recipe = own(&[("CUDA_VISIBLE_DEVICES", "0")]).collect();
+        let fault = check("org/model", &recipe).unwrap_err().to_string();
+        assert!(fault.contains("env.CUDA_VISIBLE_DEVICES"), "{fault}");
+        assert!(check("org/model", &own(&[("CUDA_CACHE_PATH", "/c")]).collect()).is_ok());
     }
 
     #[test]

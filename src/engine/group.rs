@@ -4,6 +4,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -91,13 +92,17 @@ impl Group {
 }
 
 /// The tag for a new engine of this controller. It names the controller by its process namespace,
-/// number and start, so that nobody mistakes another container's engines for orphans.
+/// number and start, so that nobody mistakes another container's engines for orphans, and counts
+/// launches, so that no engine is ever swept away with another.
 pub(super) fn new_tag(replica: crate::pool::ReplicaId) -> String {
     let own = std::process::id();
     let namespace = namespace().unwrap_or_default();
     let started = started_at(own).unwrap_or_default();
-    format!("{namespace}.{own}.{started}.{replica}")
+    let launch = LAUNCHES.fetch_add(1, Ordering::Relaxed);
+    format!("{namespace}.{own}.{started}.{launch}.{replica}")
 }
+
+static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 
 /// A process of an engine whose controller is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +124,7 @@ pub fn kill_orphans() -> Vec<Orphan> {
     for pid in processes() {
         let Some(tag) = tag_of(pid) else { continue };
         let fields: Vec<&str> = tag.split('.').collect();
-        let &[place, controller, started, replica] = fields.as_slice() else {
+        let &[place, controller, started, _, replica] = fields.as_slice() else {
             continue;
         };
         let (Ok(controller), Ok(started)) = (controller.parse(), started.parse::<u64>()) else {
@@ -201,7 +206,8 @@ mod tests {
     fn our_own_engines_are_no_orphans_and_the_start_of_a_process_is_its_own() {
         let tag = new_tag(crate::pool::ReplicaId(9));
         let fields: Vec<&str> = tag.split('.').collect();
-        assert_eq!(fields.len(), 4, "{tag}");
+        assert_eq!(fields.len(), 5, "{tag}");
+        assert_ne!(tag, new_tag(crate::pool::ReplicaId(9)));
         let own = std::process::id();
         assert_eq!(fields[1], own.to_string());
         assert_eq!(started_at(own).unwrap().to_string(), fields[2]);

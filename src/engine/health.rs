@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use serde::Deserialize;
 
 use super::{Endpoint, connect};
 
@@ -87,6 +88,42 @@ pub(super) async fn until_ready(endpoint: &Endpoint, path: &str, mut not_yet: im
     }
 }
 
+/// The body of a 503 while an engine loads: `{"stage":"reading weights","percent":40}`. The
+/// embedded engine speaks so, and any command may.
+#[derive(Deserialize)]
+struct Loading {
+    stage: String,
+    percent: Option<f64>,
+}
+
+/// The stage, in at most 80 characters, and whole per cent. `None` when the body has another form.
+pub(super) fn stage_of(body: &[u8]) -> Option<(String, Option<u8>)> {
+    let Loading { stage, percent } = serde_json::from_slice(body).ok()?;
+    let percent = percent.map(|percent| percent.clamp(0.0, 100.0) as u8);
+    Some((brief(&stage), percent))
+}
+
+/// A stage is a word or two on a dashboard, not an error report.
+pub(super) fn brief(text: &str) -> String {
+    const CHARS_MAX: usize = 80;
+    let plain = text.chars().filter(|character| !character.is_control());
+    plain.take(CHARS_MAX).collect()
+}
+
 fn is_success(status: u16) -> bool {
     StatusCode::from_u16(status).is_ok_and(|status| status.is_success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_health_body_of_a_load_gives_its_stage_and_per_cent() {
+        let body = br#"{"status":"loading","stage":"weights","percent":41.7}"#;
+        assert_eq!(stage_of(body), Some(("weights".to_owned(), Some(41))));
+        let body = br#"{"status":"loading","stage":"starting","percent":null}"#;
+        assert_eq!(stage_of(body), Some(("starting".to_owned(), None)));
+        assert_eq!(stage_of(b"not JSON"), None);
+    }
 }

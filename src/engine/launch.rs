@@ -75,6 +75,7 @@ impl fmt::Debug for CandleProgram {
             .field("model_dir", &self.model_dir)
             .field("context_tokens", &self.context_tokens)
             .field("concurrency", &self.concurrency)
+            .field("threads", &self.threads)
             .field("device", &self.device)
             .field("env", &self.env.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use chrono::{DateTime, SecondsFormat, Utc};
 use tokio::sync::broadcast;
 
 use super::EngineFault;
@@ -220,7 +221,7 @@ impl LogFile {
     }
 
     fn write(&mut self, line: &LogLine) -> io::Result<()> {
-        let at = humantime::format_rfc3339_millis(line.at);
+        let at = DateTime::<Utc>::from(line.at).to_rfc3339_opts(SecondsFormat::Millis, true);
         let text = format!("{at} {} {}\n", line.stream, line.text);
         if self.bytes > 0 && self.bytes + text.len() as u64 > FILE_BYTES_MAX {
             let mut predecessor = self.path.clone().into_os_string();

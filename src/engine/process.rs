@@ -220,7 +220,19 @@ fn close_all_on_exec() {
 
 struct Job {
     command: Command,
-    reply: oneshot::Sender<io::Result<Child>>,
+    reply: oneshot::Sender<io::Result<Spawned>>,
+}
+
+/// A child on its way to the one who asked for it; nobody may be there any more.
+struct Spawned(Option<Child>);
+
+impl Drop for Spawned {
+    fn drop(&mut self) {
+        if let Some(mut unwanted) = self.0.take() {
+            let _ = unwanted.kill();
+            let _ = unwanted.wait();
+        }
+    }
 }
 
 static SPAWNER: Mutex<Option<mpsc::Sender<Job>>> = Mutex::new(None);
@@ -234,7 +246,8 @@ async fn spawn_from_one_thread(command: Command) -> io::Result<Child> {
     spawner()?
         .send(Job { command, reply })
         .map_err(|_| stopped())?;
-    answer.await.map_err(|_| stopped())?
+    let mut spawned = answer.await.map_err(|_| stopped())??;
+    spawned.0.take().ok_or_else(stopped)
 }
 
 fn spawner() -> io::Result<mpsc::Sender<Job>> {
@@ -249,10 +262,7 @@ fn spawner() -> io::Result<mpsc::Sender<Job>> {
             for mut job in jobs {
                 let spawned = catch_unwind(AssertUnwindSafe(|| job.command.spawn()));
                 let spawned = spawned.unwrap_or_else(|panic| Err(panic_text(&*panic)));
-                if let Err(Ok(mut unwanted)) = job.reply.send(spawned) {
-                    let _ = unwanted.kill();
-                    let _ = unwanted.wait();
-                }
+                let _ = job.reply.send(spawned.map(|child| Spawned(Some(child))));
             }
         })?;
     *spawner = Some(sender.clone());

@@ -6,7 +6,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join;
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -76,6 +75,7 @@ async fn start(launch: &Launch, driver: &dyn EngineDriver) -> Result<Engine, Eng
         Listen::Socket => Reserved::socket(&launch.runtime_dir, launch.replica)?,
     };
     let prepared = driver.prepare(launch, &reserved.endpoint)?;
+    environment::check(&launch.model_name, &prepared.env)?;
     // Else the system's error would read as if the program were missing.
     if let Some(path) = prepared.working_dir.clone().filter(|path| !path.is_dir()) {
         return Err(EngineFault::WorkingDir {
@@ -122,18 +122,17 @@ impl Engine {
         });
         let stdout = self.leader.stdout.take();
         let stderr = self.leader.stderr.take();
-        let mut pipes = pin!(join(
-            async {
-                if let Some(pipe) = stdout {
-                    pump(pipe, log, LogStream::Stdout).await;
-                }
-            },
-            async {
-                if let Some(pipe) = stderr {
-                    pump(pipe, log, LogStream::Stderr).await;
-                }
-            },
-        ));
+        let pump_stdout = async {
+            if let Some(pipe) = stdout {
+                pump(pipe, log, LogStream::Stdout).await;
+            }
+        };
+        let pump_stderr = async {
+            if let Some(pipe) = stderr {
+                pump(pipe, log, LogStream::Stderr).await;
+            }
+        };
+        let mut pipes = pin!(async { tokio::join!(pump_stdout, pump_stderr) });
         let mut pipes_open = true;
         let end = {
             let mut end = pin!(self.watch(driver, stop, report));
@@ -178,12 +177,10 @@ impl Engine {
             let path = self.ready_path.clone();
             let not_yet = |answer| {
                 let progress = progress_of(driver, &path, &answer);
-                if progress.is_some() && progress != told {
-                    told = progress.clone();
-                } else {
-                    return;
-                }
-                if let Some((stage, percent)) = progress {
+                if progress != told
+                    && let Some((stage, percent)) = progress.clone()
+                {
+                    told = progress;
                     report(Report::Progress { stage, percent });
                 }
             };

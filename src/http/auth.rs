@@ -13,8 +13,10 @@ use super::error::Failure;
 use super::state::App;
 use crate::config::InferenceAuth;
 use crate::controller::Clock;
+use crate::controller::{
+    KeyRecord, NewKey, Role, Store, StoreFault, find_key, generate_key, hash_key,
+};
 use crate::pool::{KeyId, Span, Time};
-use crate::store::{KeyRecord, NewKey, Role, Store, StoreFault, find_key, generate_key, hash_key};
 
 /// A key's last use is written at most this often.
 const TOUCH_EVERY: Span = Span::from_secs(60);
@@ -165,7 +167,6 @@ pub struct User {
 /// Somebody who may steer the pool.
 #[derive(Clone, Debug)]
 pub struct Admin {
-    pub key: KeyId,
     pub name: String,
 }
 
@@ -218,10 +219,7 @@ impl FromRequestParts<App> for Admin {
             Failure::forbidden("invalid_api_key", "this key is unknown, expired or revoked")
         })?;
         match key.role {
-            Role::Admin => Ok(Admin {
-                key: key.id,
-                name: key.name,
-            }),
+            Role::Admin => Ok(Admin { name: key.name }),
             Role::User => Err(Failure::forbidden(
                 "not_an_admin",
                 format!("the key {}… may use models, not steer the pool", key.prefix),

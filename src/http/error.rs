@@ -38,7 +38,7 @@ pub struct ErrorObject {
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub status: StatusCode,
-    pub body: ErrorBody,
+    pub body: Box<ErrorBody>,
     retry: Option<Span>,
 }
 
@@ -57,7 +57,7 @@ impl Failure {
         };
         Failure {
             status,
-            body: ErrorBody { error, plan: None },
+            body: Box::new(ErrorBody { error, plan: None }),
             retry: None,
         }
     }
@@ -250,7 +250,7 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let retry = self.retry;
         let status = self.status;
-        let mut response = (status, Json(self.body)).into_response();
+        let mut response = (status, Json(*self.body)).into_response();
         if let Some(retry) = retry {
             response.headers_mut().insert(
                 header::RETRY_AFTER,

@@ -17,7 +17,7 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::controller::Lease;
-use crate::engine::{Endpoint, Stream, connect};
+use crate::controller::{Endpoint, Stream, connect};
 
 /// Idle connections that are kept to one engine.
 const IDLE_PER_ENGINE_MAX: usize = 64;

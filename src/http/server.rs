@@ -134,6 +134,8 @@ fn router(app: App) -> Router {
         .routes(routes!(health))
         .routes(routes!(ready))
         .split_for_parts();
+    let mut api = api;
+    api.merge(<OneModel as utoipa::OpenApi>::openapi());
     let document = openapi::document(api, &base);
     let docs = utoipa_swagger_ui::SwaggerUi::new(format!("{base}/docs"))
         .url(format!("{base}/openapi.json"), document);
@@ -148,6 +150,11 @@ fn router(app: App) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(app, identify))
 }
+
+/// The route with a wildcard, which the router cannot describe by itself.
+#[derive(utoipa::OpenApi)]
+#[openapi(paths(gateway::model))]
+struct OneModel;
 
 /// Liveness: the process answers.
 #[utoipa::path(get, path = "/health", tag = "operation", responses((status = 200, description = "The process answers", example = json!({"status": "ok"}))))]

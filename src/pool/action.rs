@@ -1,8 +1,8 @@
 //! Everything the pool can ask of the world. A closed list: this is its whole table of calls.
 
+use super::decision::Plan;
 use super::ids::{Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Ticket, Time};
 use super::model::{LoadWish, Override};
-use super::plan::Plan;
 use super::reason::{LoadReason, Refusal, StopReason};
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,19 +1,14 @@
 //! Decisions become facts and actions. Each arm records one decision and nothing else; whoever reads
 //! it should find no `if` that chooses.
 
-use std::cmp::Reverse;
-
-use super::action::{Action, Evicted, GateMode, MemoryChange, Outcome, Record, RecordKind, Wish};
+use super::action::{Action, Evicted, GateMode, MemoryChange, Outcome, RecordKind, Share, Wish};
+use super::decision::{Decision, Drain, Plan};
 use super::event::Command;
-use super::ids::{ModelId, OrderId, Priority, ReplicaId, Span, Time};
+use super::ids::{Bytes, ModelId, OrderId, ReplicaId, Span};
 use super::model::{LoadWish, Override};
-use super::plan::{Decision, Drain, Plan, Verdict};
-use super::reason::{LoadReason, Refusal, StopReason};
+use super::reason::{LoadReason, StopReason};
 use super::replica::{Phase, Planned, Replica};
 use super::state::{Blocked, Pool};
-
-/// Candidates written into one record of the history.
-const CANDIDATES_MAX: usize = 32;
 
 impl Pool {
     pub(super) fn commit(&mut self, decision: Decision, actions: &mut Vec<Action>) {
@@ -255,6 +250,8 @@ impl Pool {
         record.order = order;
         record.placement = plan.placement.clone();
         record.candidates = self.candidates(&plan);
+        let spoken_for = |share: &Share| self.devices[&share.device].spoken_for();
+        let before: Vec<Bytes> = plan.placement.iter().map(spoken_for).collect();
         let forced = order.and_then(|id| {
             self.orders[&id]
                 .load()
@@ -317,18 +314,16 @@ impl Pool {
                 actions,
             );
         }
-        for share in &plan.placement {
+        for (share, before) in plan.placement.iter().zip(before) {
             let device = self
                 .devices
                 .get_mut(&share.device)
                 .expect("planned on a known device");
-            let before = device.reserved + device.promised;
             device.promise(load, share.bytes);
-            let after = device.reserved + device.promised;
             record.memory.push(MemoryChange {
                 device: share.device,
                 before,
-                after,
+                after: device.spoken_for(),
             });
         }
         let victims = plan
@@ -439,80 +434,6 @@ impl Pool {
             .remove(&load);
         planned
     }
-
-    pub(super) fn record(
-        &self,
-        kind: RecordKind,
-        model: Option<ModelId>,
-        reason: String,
-    ) -> Record {
-        let priority: Option<Priority> = model.map(|model| self.priority(model));
-        Record {
-            at: self.now,
-            kind,
-            model: model.map(|model| self.name(model)),
-            replica: None,
-            order: None,
-            reason,
-            priority,
-            placement: Vec::new(),
-            candidates: Vec::new(),
-            memory: Vec::new(),
-            took: None,
-        }
-    }
-
-    pub(super) fn record_refusal(
-        &self,
-        model: ModelId,
-        order: Option<(OrderId, Option<&Plan>)>,
-        refusal: &Refusal,
-        actions: &mut Vec<Action>,
-    ) {
-        let mut record = self.record(RecordKind::Refuse, Some(model), refusal.to_string());
-        record.order = order.map(|(id, _)| id);
-        record.candidates = order
-            .and_then(|(_, plan)| plan)
-            .map(|plan| self.candidates(plan))
-            .unwrap_or_default();
-        actions.push(Action::Record(record));
-    }
-
-    /// What the plan chose from, in words, the chosen one first.
-    pub fn candidates(&self, plan: &Plan) -> Vec<String> {
-        let mut order: Vec<usize> = (0..plan.candidates.len()).collect();
-        order.sort_by_key(|nth| Reverse(plan.refusal.is_none() && *nth == plan.chosen));
-        let line = |nth: usize| {
-            let candidate = &plan.candidates[nth];
-            let mark = if plan.refusal.is_none() && nth == plan.chosen {
-                "chosen: "
-            } else {
-                ""
-            };
-            let device = candidate.device;
-            match &candidate.verdict {
-                Verdict::Free { left_over } => {
-                    format!("{mark}{device}: free, {left_over} left over")
-                }
-                Verdict::Evicts { victims, cost } => {
-                    let names: Vec<String> = victims
-                        .iter()
-                        .map(|it| match self.replicas.get(it) {
-                            Some(replica) => format!("{} ({it})", self.name(replica.model)),
-                            None => it.to_string(),
-                        })
-                        .collect();
-                    format!(
-                        "{mark}{device}: evicts {}, {} in all",
-                        names.join(", "),
-                        cost.bytes
-                    )
-                }
-                Verdict::Blocked => format!("{device}: no room that may be made"),
-            }
-        };
-        order.into_iter().take(CANDIDATES_MAX).map(line).collect()
-    }
 }
 
 impl StopReason {
@@ -524,32 +445,5 @@ impl StopReason {
             | StopReason::Forced { order, .. } => Some(*order),
             _ => None,
         }
-    }
-}
-
-impl Pool {
-    /// What a replica or a promised load holds of one device.
-    pub(super) fn held(&self, id: ReplicaId, device: super::ids::DeviceId) -> super::ids::Bytes {
-        let shares = match (self.replicas.get(&id), self.planned.get(&id)) {
-            (Some(replica), _) => &replica.shares,
-            (None, Some(planned)) => &planned.shares,
-            (None, None) => return super::ids::Bytes::ZERO,
-        };
-        shares
-            .iter()
-            .filter(|share| share.device == device)
-            .map(|share| share.bytes)
-            .sum()
-    }
-
-    /// How long a phase has lasted.
-    pub(super) fn phase_age(&self, phase: &Phase) -> Span {
-        let since: Time = match phase {
-            Phase::Launching { since, .. }
-            | Phase::Ready { since }
-            | Phase::Draining { since, .. }
-            | Phase::Stopping { since, .. } => *since,
-        };
-        self.now.since(since)
     }
 }

@@ -63,6 +63,11 @@ impl Device {
             .saturating_sub(self.promised)
     }
 
+    /// What replicas that stay hold, and what is promised.
+    pub(super) fn spoken_for(&self) -> Bytes {
+        self.reserved.saturating_sub(self.leaving) + self.promised
+    }
+
     pub(super) fn promise(&mut self, load: ReplicaId, bytes: Bytes) {
         self.promised = self.promised + bytes;
         self.holders.insert(load);

@@ -54,6 +54,11 @@ pub enum Event {
         model: ModelId,
         spec: ModelSpec,
     },
+    /// What one of its replicas really took is more than was thought (M1); for the next ones.
+    ModelMeasured {
+        model: ModelId,
+        bytes_per_device: Bytes,
+    },
     /// The catalogue no longer has it; its replicas drain.
     ModelRemoved {
         model: ModelId,

@@ -18,6 +18,7 @@
 mod action;
 mod check;
 mod commit;
+mod decision;
 mod demand;
 mod device;
 mod event;
@@ -31,7 +32,9 @@ mod plan;
 mod queue;
 mod rank;
 mod reason;
+mod record;
 mod replica;
+mod room;
 mod state;
 mod victims;
 mod view;
@@ -41,13 +44,13 @@ pub use action::{
     Share, Wish,
 };
 pub use check::{Violation, check};
+pub use decision::{Candidate, Plan, Prospect, Verdict, Victim};
 pub use event::{CleanupScope, Command, DeviceReading, Event, Exit, GateReading, LoadOrder};
 pub use ids::{
     Bytes, DeviceId, KeyId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
 };
 pub use model::{Limits, LoadWish, ModelSpec, Override};
 pub use orders::REPLICAS_MAX;
-pub use plan::{Candidate, Plan, Prospect, Verdict, Victim};
 pub use rank::Cost;
 pub use reason::{Blocker, LoadReason, Obstacle, Protection, Refusal, StopReason};
 pub use state::Pool;

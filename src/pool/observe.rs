@@ -1,14 +1,12 @@
 //! Events become facts. Nothing is chosen here; the only answers given at once are those that no
 //! choice could change (an unknown model, a full queue, a store that failed).
 
-use std::collections::BTreeSet;
-
 use super::action::{Action, RecordKind};
+use super::decision::Prospect;
 use super::device::Device;
 use super::event::{DeviceReading, Event, Exit, GateReading};
 use super::ids::{DeviceId, KeyId, ModelId, ReplicaId, Ticket, Time};
 use super::model::{LoadWish, ModelSpec, Override};
-use super::plan::Prospect;
 use super::reason::{Refusal, StopReason};
 use super::replica::Phase;
 use super::state::{Model, Pool, Waiting};
@@ -43,6 +41,15 @@ impl Pool {
             Event::ReplicaExited { replica, exit } => self.replica_exited(replica, exit, actions),
             Event::DeviceRead { device, reading } => self.device_read(device, &reading),
             Event::ModelSet { model, spec } => self.model_set(model, spec),
+            Event::ModelMeasured {
+                model,
+                bytes_per_device,
+            } => {
+                if let Some(it) = self.models.get_mut(&model) {
+                    it.spec.bytes_per_device = bytes_per_device;
+                    self.change();
+                }
+            }
             Event::ModelRemoved { model } => {
                 if let Some(it) = self.models.get_mut(&model) {
                     it.removed = true;
@@ -337,12 +344,7 @@ impl Pool {
             device.foreign = reading.foreign;
             self.change();
         }
-        if self
-            .nodes
-            .entry(reading.node)
-            .or_insert_with(BTreeSet::new)
-            .insert(id)
-        {
+        if self.nodes.entry(reading.node).or_default().insert(id) {
             self.change();
         }
     }
@@ -378,7 +380,11 @@ impl Pool {
     }
 
     /// What a load would bring about, without carrying it out: the administrator's `plan`.
-    pub fn preview(&self, now: Time, load: &super::event::LoadOrder) -> Option<super::plan::Plan> {
+    pub fn preview(
+        &self,
+        now: Time,
+        load: &super::event::LoadOrder,
+    ) -> Option<super::decision::Plan> {
         let model = self
             .models
             .get(&load.model)

@@ -1,12 +1,12 @@
 //! How orders are accepted, kept and closed: the facts side of `orders`.
 
 use super::action::{Action, Outcome, RecordKind, Wish};
+use super::decision::{Plan, Prospect};
 use super::event::{CleanupScope, Command, LoadOrder};
 use super::ids::{ModelId, OrderId, ReplicaId};
 use super::model::{LoadWish, Override};
 use super::orders::{self, Order};
 use super::place;
-use super::plan::{Plan, Prospect};
 use super::reason::{Refusal, StopReason};
 use super::replica::Phase;
 use super::state::Pool;

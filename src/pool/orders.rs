@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 
 use super::action::{Evicted, LoadResult, Outcome, Wish};
+use super::decision::{Decision, Drain, Plan};
 use super::event::{Command, LoadOrder};
 use super::ids::{OrderId, ReplicaId, Span, Time};
 use super::model::Override;
 use super::place::Ask;
-use super::plan::{Decision, Drain, Plan};
 use super::reason::{Refusal, StopReason};
 use super::replica::Phase;
 use super::state::Pool;

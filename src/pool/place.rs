@@ -1,8 +1,8 @@
 //! Where a replica goes and what leaves for it (P2–P5, M3, M5, M6). Pure: the same function decides
 //! loads and answers `plan`, which carries nothing out.
 
+use super::decision::{Candidate, Plan, Prospect, Verdict, Victim};
 use super::ids::{Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Time};
-use super::plan::{Candidate, Plan, Prospect, Verdict, Victim};
 use super::rank::PlaceRank;
 use super::reason::{Blocker, Obstacle, Protection, Refusal};
 use super::state::Pool;

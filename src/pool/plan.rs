@@ -1,141 +1,14 @@
 //! The one place that chooses. `next` reads the facts and gives one decision, or none; it changes
 //! nothing. Cheap answers first, then the life of replicas, then room for who is first in line.
 
-use super::action::{GateMode, Outcome, Share};
-use super::ids::{Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Ticket, Time};
+use super::action::{GateMode, Share};
+use super::decision::{Decision, Drain};
+use super::ids::{ReplicaId, Time};
 use super::orders;
-use super::place::{self, Ask};
-use super::rank::{Class, Cost, DemandRank};
-use super::reason::{LoadReason, Refusal, StopReason};
+use super::reason::{Refusal, StopReason};
 use super::replica::Phase;
+use super::room;
 use super::state::Pool;
-
-/// The decision for one load: placement, victims, cost, reasons; or a refusal with reasons.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    pub model: ModelId,
-    pub name: String,
-    pub priority: Priority,
-    pub devices: u32,
-    /// On each device.
-    pub bytes: Bytes,
-    pub placement: Vec<Share>,
-    pub victims: Vec<Victim>,
-    pub cost: Cost,
-    /// The room is on its way: something is leaving already.
-    pub must_wait: bool,
-    pub candidates: Vec<Candidate>,
-    pub(super) chosen: usize,
-    pub refusal: Option<Refusal>,
-    pub prospect: Prospect,
-    /// When time alone may change a refusal.
-    pub retry: Option<Time>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Victim {
-    pub replica: ReplicaId,
-    pub model: ModelId,
-    pub name: String,
-    pub priority: Priority,
-    pub busy: bool,
-    pub bytes: Bytes,
-    pub reload: Span,
-    /// Not a replica yet: a load that waits for its room and is decided anew.
-    pub planned: bool,
-}
-
-/// A place that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// The device, or the first one of the node.
-    pub device: DeviceId,
-    pub verdict: Verdict,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    Free { left_over: Bytes },
-    Evicts { victims: Vec<ReplicaId>, cost: Cost },
-    Blocked,
-}
-
-/// What waiting would bring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Prospect {
-    Now,
-    /// A turn ends, a load finishes, a minimum residence passes.
-    Soon,
-    /// Only when something of higher priority leaves by itself.
-    WhenOthersLeave,
-    Never,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Decision {
-    Refuse {
-        ticket: Ticket,
-        refusal: Refusal,
-    },
-    EndLease {
-        model: ModelId,
-    },
-    Grant {
-        ticket: Ticket,
-        replica: ReplicaId,
-    },
-    SetGate {
-        replica: ReplicaId,
-        gate: GateMode,
-    },
-    Drain(Drain),
-    Reopen {
-        replica: ReplicaId,
-    },
-    Stop {
-        replica: ReplicaId,
-        reason: StopReason,
-    },
-    Promise {
-        plan: Box<Plan>,
-        why: LoadReason,
-        order: Option<OrderId>,
-    },
-    Launch {
-        load: ReplicaId,
-    },
-    Abandon {
-        load: ReplicaId,
-    },
-    Block {
-        model: ModelId,
-        class: Class,
-        retry: Option<Time>,
-    },
-    /// A remembered wish cannot be carried out; it is given up.
-    GiveUpWish {
-        model: ModelId,
-        refusal: Refusal,
-    },
-    Shorten {
-        order: OrderId,
-        refusal: Refusal,
-    },
-    Settle {
-        order: OrderId,
-        outcome: Outcome,
-    },
-    Finish,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Drain {
-    pub replica: ReplicaId,
-    pub deadline: Option<Time>,
-    pub reason: StopReason,
-    pub only_if_idle: bool,
-    pub for_load: Option<ReplicaId>,
-}
 
 /// The next decision that the facts call for.
 pub(super) fn next(pool: &Pool) -> Option<Decision> {
@@ -144,7 +17,7 @@ pub(super) fn next(pool: &Pool) -> Option<Decision> {
         .or_else(|| lives(pool))
         .or_else(|| promises(pool))
         .or_else(|| orders::next(pool))
-        .or_else(|| make_room(pool))
+        .or_else(|| room::make_room(pool))
         .or_else(|| finish(pool))
 }
 
@@ -361,147 +234,6 @@ fn wanted(pool: &Pool, load: ReplicaId) -> bool {
     by_order || model.restoring || (only && (standing || !model.queue.is_empty()))
 }
 
-/// One model that should have a replica and has none, or too few.
-pub(super) struct Demand {
-    pub rank: DemandRank,
-    pub ask: Ask,
-    pub why: LoadReason,
-    pub order: Option<OrderId>,
-}
-
-fn make_room(pool: &Pool) -> Option<Decision> {
-    if pool.closing.is_some() {
-        return None;
-    }
-    let mut demands = demands(pool);
-    demands.sort_by_key(|demand| demand.rank);
-    demands.into_iter().find_map(|demand| {
-        let plan = place::place(pool, &demand.ask);
-        let (model, class) = (demand.rank.model, demand.rank.class);
-        let Some(refusal) = plan.refusal.clone() else {
-            return Some(Decision::Promise {
-                plan: Box::new(plan),
-                why: demand.why,
-                order: demand.order,
-            });
-        };
-        let waits = match class {
-            Class::Order => plan.prospect <= Prospect::Soon,
-            Class::Request | Class::Standing => plan.prospect <= Prospect::WhenOthersLeave,
-        };
-        if !waits {
-            match class {
-                Class::Order => {
-                    let order = demand.order.expect("an order's demand names it");
-                    return Some(Decision::Shorten { order, refusal });
-                }
-                Class::Request => {
-                    let ticket = pool.models[&model].queue.first().expect("somebody waits");
-                    return Some(Decision::Refuse { ticket, refusal });
-                }
-                Class::Standing if pool.models[&model].restoring => {
-                    return Some(Decision::GiveUpWish { model, refusal });
-                }
-                Class::Standing => {}
-            }
-        }
-        Some(Decision::Block {
-            model,
-            class,
-            retry: plan.retry,
-        })
-    })
-}
-
-fn demands(pool: &Pool) -> Vec<Demand> {
-    let mut demands = Vec::new();
-    let mut push =
-        |model: ModelId, class: Class, ask: Ask, why: LoadReason, order: Option<OrderId>| {
-            let known = pool.blocked.get(&(model, class));
-            let still = |retry: Option<Time>| retry.is_none_or(|at| at > pool.now);
-            if known.is_some_and(|blocked| blocked.changes == pool.changes && still(blocked.retry))
-            {
-                return;
-            }
-            let rank = DemandRank {
-                unforced: ask.forced_by.is_none(),
-                priority: std::cmp::Reverse(ask.priority),
-                class,
-                since: ask.since,
-                model,
-            };
-            demands.push(Demand {
-                rank,
-                ask,
-                why,
-                order,
-            });
-        };
-    for (order, ask) in orders::loads_to_place(pool) {
-        push(
-            ask.model,
-            Class::Order,
-            ask,
-            LoadReason::Order { order },
-            Some(order),
-        );
-    }
-    for &id in &pool.waited_for {
-        let model = &pool.models[&id];
-        if pool.live(model) == 0 && model.planned.is_empty() {
-            let oldest = model.queue.oldest().expect("somebody waits for it");
-            let ask = Ask::of(pool, id, pool.tickets[&oldest].since);
-            let waiting = u32::try_from(model.queue.len()).unwrap_or(u32::MAX);
-            push(
-                id,
-                Class::Request,
-                ask,
-                LoadReason::Requests { waiting },
-                None,
-            );
-        }
-    }
-    let may_start = |id: &ModelId| {
-        let model = &pool.models[id];
-        let cooling = model.cooling_until.is_some_and(|until| until > pool.now);
-        !model.removed
-            && !cooling
-            && model.failures < pool.limits.failures_max
-            && model.planned.is_empty()
-    };
-    for &id in pool.restoring.iter().filter(|id| may_start(id)) {
-        let model = &pool.models[&id];
-        let wish = model
-            .wish
-            .as_ref()
-            .expect("a model that is restored has a wish");
-        if pool.live(model) < wish.replicas as usize {
-            let ask = Ask::of(pool, id, wish.since).over_devices(wish.devices);
-            push(id, Class::Standing, ask, LoadReason::Wish, None);
-        }
-    }
-    for &id in pool
-        .hot
-        .iter()
-        .filter(|id| pool.is_protected(**id) && may_start(id))
-    {
-        let model = &pool.models[&id];
-        if pool.live(model) == 0 && !model.kept_away() && !model.restoring {
-            let why = LoadReason::AlwaysHot {
-                priority: model.priority(),
-            };
-            push(
-                id,
-                Class::Standing,
-                Ask::of(pool, id, model.since),
-                why,
-                None,
-            );
-        }
-    }
-    demands
-}
-
 fn finish(pool: &Pool) -> Option<Decision> {
     let empty = pool.replicas.is_empty() && pool.planned.is_empty();
     (pool.closing.is_some() && empty && !pool.finished).then_some(Decision::Finish)
@@ -541,25 +273,4 @@ pub(super) fn wake(pool: &Pool) -> Option<Time> {
         // A deadline that passed in this very step has been dealt with, or waits for an answer.
         .filter(later)
         .min()
-}
-
-impl Plan {
-    pub(super) fn empty(pool: &Pool, ask: &Ask) -> Plan {
-        Plan {
-            model: ask.model,
-            name: pool.name(ask.model),
-            priority: ask.priority,
-            devices: ask.devices,
-            bytes: ask.bytes,
-            placement: Vec::new(),
-            victims: Vec::new(),
-            cost: Cost::default(),
-            must_wait: false,
-            candidates: Vec::new(),
-            chosen: 0,
-            refusal: None,
-            prospect: Prospect::Now,
-            retry: None,
-        }
-    }
 }

@@ -6,6 +6,8 @@ mod random;
 mod referee;
 mod storm;
 mod story;
+mod weather;
+mod words;
 mod world;
 
 pub use random::Random;

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use super::random::Random;
 use super::referee::Referee;
+use super::weather::{devices, models};
 use super::world::World;
 use crate::pool::{
-    Action, Bytes, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, KeyId, Limits,
-    LoadOrder, ModelId, ModelSpec, NodeId, OrderId, Override, Pool, Priority, RecordKind,
-    ReplicaId, Span, Ticket, Time, Wish, check,
+    Action, Bytes, DeviceId, DeviceReading, Event, Exit, KeyId, Limits, ModelId, ModelSpec,
+    OrderId, Pool, RecordKind, ReplicaId, Span, Ticket, Time, check,
 };
 
 /// A fault of ours, planted in the world around the core, which the referee must notice.
@@ -71,19 +71,19 @@ enum Due {
     Lie(ReplicaId, u64),
 }
 
-struct Play {
-    random: Random,
+pub(super) struct Play {
+    pub(super) random: Random,
     world: World,
-    referee: Referee,
+    pub(super) referee: Referee,
     heap: BinaryHeap<Reverse<(Time, u64, Due)>>,
     sequence: u64,
-    specs: BTreeMap<ModelId, ModelSpec>,
+    pub(super) specs: BTreeMap<ModelId, ModelSpec>,
     readings: BTreeMap<DeviceId, DeviceReading>,
     /// Processes that really run.
     running: BTreeMap<ReplicaId, bool>,
     replica_model: BTreeMap<ReplicaId, ModelId>,
     waiting: BTreeMap<Ticket, ModelId>,
-    cleanups: BTreeMap<OrderId, ()>,
+    pub(super) cleanups: BTreeMap<OrderId, ()>,
     fault: Option<Fault>,
     report: StormReport,
 }
@@ -357,63 +357,8 @@ impl Play {
         self.world.gates.remove(&replica);
     }
 
-    fn orders(&mut self, at: Time, order: OrderId) {
-        if order.0 == u64::MAX {
-            let command = Command::Shutdown {
-                drain: Span::from_secs(60),
-            };
-            return self.feed(at, Event::OrderAsked { order, command });
-        }
-        let model = ModelId(self.random.below(self.specs.len() as u64) as u32);
-        let some =
-            |random: &mut Random, low, high| random.chance(400).then(|| random.between(low, high));
-        let command = match self.random.below(10) {
-            0..=3 => Command::Load(LoadOrder {
-                model,
-                replicas: self.random.between(1, 3) as u32,
-                devices: some(&mut self.random, 1, 3).map(|it| it as u32),
-                priority: some(&mut self.random, 0, 3).map(|it| Priority(it as u32)),
-                keep_hot: None,
-                lease: some(&mut self.random, 60_000, 900_000).map(Span),
-                force: self.random.chance(200),
-            }),
-            4 | 5 => Command::Unload {
-                model,
-                replica: None,
-                now: self.random.chance(300),
-            },
-            6 => {
-                let over = Override {
-                    priority: some(&mut self.random, 0, 3).map(|it| Priority(it as u32)),
-                    keep_hot: None,
-                    expires: some(&mut self.random, 60_000, 900_000).map(|it| at + Span(it)),
-                };
-                Command::Set { model, over }
-            }
-            7 => {
-                let scope = if self.random.chance(500) {
-                    CleanupScope::All
-                } else {
-                    CleanupScope::Idle
-                };
-                if scope == CleanupScope::All {
-                    self.cleanups.insert(order, ());
-                } else {
-                    self.referee.night_falls();
-                }
-                Command::Cleanup {
-                    scope,
-                    drain: Span::from_secs(self.random.below(600)),
-                }
-            }
-            8 => Command::Reopen,
-            _ => Command::Reset,
-        };
-        self.feed(at, Event::OrderAsked { order, command });
-    }
-
     /// One event through the pool, the world and the referee.
-    fn feed(&mut self, at: Time, event: Event) {
+    pub(super) fn feed(&mut self, at: Time, event: Event) {
         self.report.steps += 1;
         self.referee.event(at, &event);
         let actions = self.world.feed(at, event);
@@ -477,27 +422,19 @@ impl Play {
                 self.waiting.remove(ticket);
             }
             Action::Launch { replica, model, .. } => self.launches(at, *replica, *model),
-            Action::Stop { replica, grace, .. } => {
-                if self.running.contains_key(replica) {
-                    self.running.insert(*replica, false);
-                    let slow = self.random.below(grace.0 + 500);
-                    self.push(at + Span(slow), Due::Gone(*replica));
-                    if self.fault == Some(Fault::StoppingCountsAsFree) {
-                        self.world.gates.remove(replica);
-                        let exit = Exit::Asked;
-                        self.feed(
-                            at,
-                            Event::ReplicaExited {
-                                replica: *replica,
-                                exit,
-                            },
-                        );
-                    }
+            Action::Stop { replica, grace, .. } if self.running.contains_key(replica) => {
+                self.running.insert(*replica, false);
+                let slow = self.random.below(grace.0 + 500);
+                self.push(at + Span(slow), Due::Gone(*replica));
+                if self.fault == Some(Fault::StoppingCountsAsFree) {
+                    self.world.gates.remove(replica);
+                    let exit = Exit::Asked;
+                    let replica = *replica;
+                    self.feed(at, Event::ReplicaExited { replica, exit });
                 }
             }
-            Action::Save { order, wish } => {
+            Action::Save { order, .. } => {
                 let slow = self.random.below(200);
-                let _: &Wish = wish;
                 self.push(at + Span(slow), Due::Saved(*order));
             }
             Action::Settle { .. } => self.report.settled += 1,
@@ -545,51 +482,4 @@ impl Play {
                 (self.report.transcript_hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         }
     }
-}
-
-fn devices(random: &mut Random) -> BTreeMap<DeviceId, DeviceReading> {
-    let nodes = random.between(1, 2);
-    let per_node = random.between(1, 4);
-    let mut devices = BTreeMap::new();
-    for node in 0..nodes {
-        let total = Bytes([24, 40, 80, 141][random.below(4) as usize] * Bytes::GIB);
-        for _ in 0..per_node {
-            let reading = DeviceReading {
-                node: NodeId(node as u32),
-                total,
-                headroom: Bytes(total.0 / 20),
-                foreign: Bytes::ZERO,
-            };
-            devices.insert(DeviceId(devices.len() as u32), reading);
-        }
-    }
-    devices
-}
-
-fn models(random: &mut Random, devices: u64) -> BTreeMap<ModelId, ModelSpec> {
-    let count = random.between(2, 10);
-    let model = |random: &mut Random, nth: u64| ModelSpec {
-        name: format!("model-{nth}"),
-        priority: Priority([0, 0, 0, 1, 1, 2, 3][random.below(7) as usize]),
-        devices_per_replica: if random.chance(200) {
-            random.between(1, devices) as u32
-        } else {
-            1
-        },
-        bytes_per_device: Bytes(random.between(4, 80) * Bytes::GIB),
-        keep_hot: Span::from_secs(random.between(20, 900)),
-        min_resident: Span::from_secs(random.between(1, 20)),
-        max_turn: random
-            .chance(500)
-            .then(|| Span::from_secs(random.between(5, 60))),
-        queue_limit: random.between(1, 40) as u32,
-        queue_timeout: Span::from_secs(random.between(10, 300)),
-        seats_per_replica: random.between(1, 8) as u32,
-        load_deadline: Span::from_secs(random.between(60, 400)),
-        reload: Span::from_secs(random.between(1, 60)),
-        stop_grace: Span::from_secs(random.between(1, 10)),
-    };
-    (0..count)
-        .map(|nth| (ModelId(nth as u32), model(random, nth)))
-        .collect()
 }

@@ -16,6 +16,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::words::{Options, bytes, number, span};
 use super::world::World;
 use crate::pool::{
     Action, Bytes, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, KeyId, Limits,
@@ -433,83 +434,4 @@ fn shares(shares: &[Share]) -> String {
         .map(|share| format!("{}: {}", share.device, share.bytes))
         .collect();
     parts.join(", ")
-}
-
-/// `key value` pairs, bare flags, and `x4` for a count.
-struct Options<'a> {
-    pairs: BTreeMap<&'a str, &'a str>,
-    flags: Vec<&'a str>,
-    times: Option<u32>,
-}
-
-const FLAGS: [&str; 3] = ["force", "now", "idle"];
-
-impl<'a> Options<'a> {
-    fn of(words: &[&'a str]) -> Result<Options<'a>, String> {
-        let mut options = Options {
-            pairs: BTreeMap::new(),
-            flags: Vec::new(),
-            times: None,
-        };
-        let mut words = words.iter();
-        while let Some(&word) = words.next() {
-            if let Some(count) = word.strip_prefix('x').and_then(|count| count.parse().ok()) {
-                options.times = Some(count);
-            } else if FLAGS.contains(&word) {
-                options.flags.push(word);
-            } else {
-                let value = words
-                    .next()
-                    .ok_or_else(|| format!("`{word}` wants a value"))?;
-                options.pairs.insert(word, value);
-            }
-        }
-        Ok(options)
-    }
-
-    fn get(&self, key: &str) -> Option<&'a str> {
-        self.pairs.get(key).copied()
-    }
-
-    fn number(&self, key: &str) -> Result<Option<u64>, String> {
-        self.get(key).map(|text| number(Some(&text))).transpose()
-    }
-
-    fn has(&self, flag: &str) -> bool {
-        self.flags.contains(&flag)
-    }
-}
-
-fn number(text: Option<&&str>) -> Result<u64, String> {
-    let text = *text.ok_or("a number is missing")?;
-    text.trim_start_matches(['r', 't'])
-        .parse()
-        .map_err(|_| format!("`{text}` is no number"))
-}
-
-fn span(text: &str) -> Result<Span, String> {
-    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    let amount: u64 = text[..text.len() - unit.len()]
-        .parse()
-        .map_err(|_| format!("`{text}` is no time"))?;
-    let factor = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err(format!("`{text}` is no time: ms, s, m or h")),
-    };
-    Ok(Span(amount * factor))
-}
-
-fn bytes(text: &str) -> Result<Bytes, String> {
-    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    let amount: u64 = text[..text.len() - unit.len()]
-        .parse()
-        .map_err(|_| format!("`{text}` is no size"))?;
-    match unit {
-        "GiB" => Ok(Bytes(amount * Bytes::GIB)),
-        "MiB" => Ok(Bytes(amount * Bytes::MIB)),
-        _ => Err(format!("`{text}` is no size: GiB or MiB")),
-    }
 }

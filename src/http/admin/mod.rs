@@ -1,4 +1,65 @@
-//! x
-pub(super) fn routes() -> utoipa_axum::router::OpenApiRouter<super::state::App> {
-    utoipa_axum::router::OpenApiRouter::new()
+//! The admin API: every route needs an admin key, reads its request strictly, hands an order over or
+//! reads the snapshot, and writes down who did what. Nothing here decides what is loaded or evicted.
+
+mod devices;
+mod events;
+mod fields;
+mod keys;
+mod load;
+mod logs;
+mod models;
+mod queue;
+mod upkeep;
+
+use std::sync::Arc;
+
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::error::Failure;
+use super::state::App;
+use crate::controller::Route;
+
+/// All admin routes, relative to the base path.
+pub fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(load::load))
+        .routes(routes!(load::unload))
+        .routes(routes!(load::plan))
+        .routes(routes!(
+            models::list,
+            models::register,
+            models::change,
+            models::remove
+        ))
+        .routes(routes!(devices::list))
+        .routes(routes!(queue::show))
+        .routes(routes!(events::list))
+        .routes(routes!(logs::show))
+        .routes(routes!(upkeep::cleanup))
+        .routes(routes!(upkeep::reset))
+        .routes(routes!(upkeep::config))
+        .routes(routes!(upkeep::reload))
+        .routes(routes!(keys::list, keys::create, keys::revoke))
+}
+
+/// The model of a name or an alias, or 404 with the closest names.
+fn known(app: &App, name: &str) -> Result<Arc<Route>, Failure> {
+    app.handle
+        .route(name)
+        .ok_or_else(|| Failure::unknown_model(name, &app.handle.closest(name)))
+}
+
+/// How often a stream without news sends a comment, and looks whether it should end.
+const PULSE: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// The pool is shutting down and empty: nothing will ever be told again.
+fn is_over(app: &App) -> bool {
+    let snapshot = app.handle.snapshot();
+    snapshot.pool.closing
+        && snapshot
+            .pool
+            .models
+            .iter()
+            .all(|model| model.replicas.is_empty())
 }

@@ -1,0 +1,326 @@
+//! The history, in pages or as it happens. A follower gets every record exactly once, in order: what
+//! was kept comes from the store, what is new from the keeper, and the ids say where one ends.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::{Stream, stream};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use utoipa::IntoParams;
+
+use super::fields::{Fields, Params, Strict};
+use super::{PULSE, is_over};
+use crate::controller::{HistoryQuery, StoreFault, StoredRecord};
+use crate::http::auth::Admin;
+use crate::http::dto::{EventList, EventView};
+use crate::http::error::Failure;
+use crate::http::openapi::AdminErrors;
+use crate::http::state::App;
+use crate::pool::RecordKind;
+
+const LIMIT: u32 = 100;
+/// Records that a follower reads from the store at once.
+const PAGE: u32 = 200;
+
+const KINDS: [RecordKind; 13] = [
+    RecordKind::Load,
+    RecordKind::Ready,
+    RecordKind::LoadFailed,
+    RecordKind::Crash,
+    RecordKind::Drain,
+    RecordKind::Evict,
+    RecordKind::Unload,
+    RecordKind::Gone,
+    RecordKind::Refuse,
+    RecordKind::Set,
+    RecordKind::LeaseEnded,
+    RecordKind::Cleanup,
+    RecordKind::Reopen,
+];
+
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct EventsQuery {
+    /// Only records with a larger id; without it the newest ones.
+    #[param(minimum = 0, example = 100)]
+    after: Option<i64>,
+    /// 1 to 1000; 100 without it. A stream has no limit.
+    #[param(minimum = 1, maximum = 1000, example = 100)]
+    limit: Option<u32>,
+    /// Only what concerns this model.
+    #[param(example = "tiny-chat")]
+    model: Option<String>,
+    /// Only records of this kind, such as `load`, `ready`, `evict` or `refuse`.
+    #[param(value_type = Option<String>, example = "evict")]
+    kind: Option<&'static str>,
+    /// A stream of events, as with `Accept: text/event-stream`.
+    #[param(example = false)]
+    follow: Option<bool>,
+}
+
+impl Strict for EventsQuery {
+    fn read(fields: &mut Fields) -> Result<EventsQuery, Failure> {
+        let after = fields.whole("after", 0..=i64::MAX.unsigned_abs())?;
+        let kinds = KINDS.map(|kind| (kind.name(), kind.name()));
+        Ok(EventsQuery {
+            after: after.map(|after| i64::try_from(after).unwrap_or(i64::MAX)),
+            limit: fields.count("limit", 1..=HistoryQuery::LIMIT_MAX)?,
+            model: fields.text("model")?,
+            kind: fields.choice("kind", &kinds)?,
+            follow: fields.flag("follow")?,
+        })
+    }
+}
+
+/// Show the history
+///
+/// Every decision with its reason (D3), oldest first. With `Accept: text/event-stream` or `follow=true`
+/// an event stream that begins after `after` or `Last-Event-ID`, or else with what happens next: `id` is
+/// the record's id, `event` its kind, `data` the record. If the store cannot be read the stream ends with
+/// an event `error`.
+#[utoipa::path(
+    get, path = "/admin/events", tag = "history", operation_id = "list_events", security(("admin_key" = [])),
+    params(
+        EventsQuery,
+        ("Last-Event-ID" = Option<i64>, Header, description = "Where a broken stream goes on", example = 117),
+    ),
+    responses(
+        (status = 200, description = "A page, or the stream", content(
+            (EventList<EventView> = "application/json", example = json!({"events": [{
+                "id": 118, "at": "2026-01-31T20:15:00.123Z", "kind": "evict", "model": "tiny-code",
+                "replica": "r1", "order": "o5", "priority": 0, "took_ms": 3600000, "candidates": [],
+                "reason": "preempted by tiny-chat: priority 1 over 0 (P2); 0 in flight",
+                "placement": [{"device": "gpu0", "bytes": 17179869184_u64}],
+                "memory": [{"device": "gpu0", "before_bytes": 17179869184_u64, "after_bytes": 0}]
+            }], "next_after": 118})),
+            (String = "text/event-stream", example = json!("id: 118\nevent: evict\ndata: {\"id\":118,…}\n\n")),
+        )),
+        AdminErrors,
+    )
+)]
+pub async fn list(
+    State(app): State<App>,
+    _: Admin,
+    Params(query): Params<EventsQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    // Models that were removed still have a history; they are known by their names alone.
+    let model = query.model.map(|name| match app.handle.route(&name) {
+        Some(route) => route.entry.name.clone(),
+        None => name,
+    });
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let follow = query
+        .follow
+        .unwrap_or_else(|| accept.contains("text/event-stream"));
+    if follow {
+        let after = last_event(&headers)?.or(query.after);
+        let follower = Follower::begin(app, after, model, query.kind)
+            .await
+            .map_err(unreadable)?;
+        return Ok(Sse::new(follower.stream())
+            .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+            .into_response());
+    }
+    let kind = query.kind.map(str::to_owned);
+    let history = HistoryQuery {
+        after: query.after,
+        limit: query.limit.unwrap_or(LIMIT),
+        model,
+        kind,
+    };
+    let events = app
+        .handle
+        .store()
+        .history(history)
+        .await
+        .map_err(unreadable)?;
+    let next_after = events.last().map(|record| record.id).or(query.after);
+    Ok(Json(EventList { events, next_after }).into_response())
+}
+
+const KEEP_ALIVE: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Where a client that lost its stream was.
+fn last_event(headers: &HeaderMap) -> Result<Option<i64>, Failure> {
+    let Some(value) = headers.get("last-event-id") else {
+        return Ok(None);
+    };
+    let id = value.to_str().ok().map(str::trim);
+    // Browsers send an empty one before the first event.
+    if id == Some("") {
+        return Ok(None);
+    }
+    let read = id
+        .and_then(|id| id.parse::<i64>().ok())
+        .filter(|id| *id >= 0);
+    let unread = || {
+        let message = "Last-Event-ID: is not the id of a record; they are whole numbers from 0";
+        Failure::invalid(Some("Last-Event-ID".to_owned()), message)
+    };
+    read.map(Some).ok_or_else(unread)
+}
+
+/// The answer names no statement and no file; the log does.
+fn unreadable(fault: StoreFault) -> Failure {
+    tracing::error!(%fault, "the history could not be read");
+    let message = "the history cannot be read now; the service's log says why";
+    Failure::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "server_error",
+        "history_unreadable",
+        message,
+    )
+}
+
+/// One client that follows the history.
+struct Follower {
+    app: App,
+    model: Option<String>,
+    kind: Option<&'static str>,
+    live: Receiver<Arc<StoredRecord>>,
+    /// Read from the store and not given out yet.
+    backlog: VecDeque<StoredRecord>,
+    /// The store may hold records after `last` that `live` will not bring.
+    behind: bool,
+    last: i64,
+    ended: bool,
+}
+
+impl Follower {
+    /// Subscribes before it looks at the store, so that nothing falls between.
+    async fn begin(
+        app: App,
+        after: Option<i64>,
+        model: Option<String>,
+        kind: Option<&'static str>,
+    ) -> Result<Follower, StoreFault> {
+        let live = app.handle.follow();
+        let last = match after {
+            Some(after) => after,
+            None => app.handle.store().last_id().await?,
+        };
+        let behind = after.is_some();
+        Ok(Follower {
+            app,
+            model,
+            kind,
+            live,
+            backlog: VecDeque::new(),
+            behind,
+            last,
+            ended: false,
+        })
+    }
+
+    fn stream(self) -> impl Stream<Item = Result<Event, axum::Error>> + Send {
+        stream::unfold(self, |mut follower| async move {
+            if follower.ended {
+                return None;
+            }
+            let event = match follower.next().await {
+                Ok(record) => event_of(&record?),
+                Err(fault) => {
+                    follower.ended = true;
+                    Event::default()
+                        .event("error")
+                        .json_data(&unreadable(fault).body)
+                }
+            };
+            Some((event, follower))
+        })
+    }
+
+    /// The next record, or nothing when there will never be another one.
+    async fn next(&mut self) -> Result<Option<StoredRecord>, StoreFault> {
+        loop {
+            if let Some(record) = self.backlog.pop_front() {
+                self.last = record.id;
+                return Ok(Some(record));
+            }
+            if self.behind {
+                let page = HistoryQuery {
+                    after: Some(self.last),
+                    limit: PAGE,
+                    model: self.model.clone(),
+                    kind: self.kind.map(str::to_owned),
+                };
+                self.backlog = self.app.handle.store().history(page).await?.into();
+                self.behind = !self.backlog.is_empty();
+                continue;
+            }
+            match tokio::time::timeout(PULSE, self.live.recv()).await {
+                Ok(Ok(record)) if record.id > self.last => {
+                    self.last = record.id;
+                    if self.wants(&record) {
+                        return Ok(Some(record.as_ref().clone()));
+                    }
+                }
+                Ok(Ok(_)) => {}
+                Ok(Err(RecvError::Lagged(_))) => self.behind = true,
+                Ok(Err(RecvError::Closed)) => return Ok(None),
+                Err(_) if is_over(&self.app) => return Ok(None),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn wants(&self, record: &StoredRecord) -> bool {
+        let model = self
+            .model
+            .as_ref()
+            .is_none_or(|model| record.model.as_ref() == Some(model));
+        model && self.kind.is_none_or(|kind| record.kind == kind)
+    }
+}
+
+fn event_of(record: &StoredRecord) -> Result<Event, axum::Error> {
+    Event::default()
+        .id(record.id.to_string())
+        .event(&record.kind)
+        .json_data(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_stream_goes_on_where_it_was() {
+        let with = |value: &str| {
+            HeaderMap::from_iter([("last-event-id".parse().unwrap(), value.parse().unwrap())])
+        };
+        assert_eq!(last_event(&HeaderMap::new()).unwrap(), None);
+        assert_eq!(last_event(&with("")).unwrap(), None);
+        assert_eq!(last_event(&with("118")).unwrap(), Some(118));
+        for wrong in ["-1", "abc", "1.5", "99999999999999999999"] {
+            assert!(last_event(&with(wrong)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_kind_that_does_not_exist_is_refused_with_those_that_do() {
+        let read = |json: &str| EventsQuery::read(&mut Fields::of_json(json.as_bytes()).unwrap());
+        assert_eq!(read(r#"{"kind":"evict"}"#).unwrap().kind, Some("evict"));
+        let message = read(r#"{"kind":"evicted"}"#)
+            .expect_err("no kind")
+            .body
+            .error
+            .message;
+        assert!(
+            message.contains("load_failed") && message.contains("lease_ended"),
+            "{message}"
+        );
+        assert!(read(r#"{"limit":1001}"#).is_err());
+        assert!(read(r#"{"after":-1}"#).is_err());
+    }
+}

@@ -1,0 +1,460 @@
+//! Strict reading of what administrators send: every field by its name, with its type and range; what
+//! nobody asked for is refused. Nothing is guessed, and nothing passes unread.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::ops::RangeInclusive;
+
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::http::request::Parts;
+use serde_json::Value;
+
+use crate::config::Length;
+use crate::config::reading::{UniqueEntries, nearest};
+use crate::http::error::Failure;
+use crate::http::state::App;
+use crate::pool::{ReplicaId, Span};
+
+/// The lengths of time that are accepted.
+const LENGTHS: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(365 * 24 * 3600);
+/// So much of a wrong value is repeated.
+const SHOWN_MAX: usize = 60;
+
+/// Something that is read from the fields of a body or a query.
+pub trait Strict: Sized {
+    /// No body is the same as `{}`.
+    const MAY_BE_EMPTY: bool = false;
+
+    fn read(fields: &mut Fields) -> Result<Self, Failure>;
+}
+
+/// Nothing may be given.
+#[derive(Debug)]
+pub struct Nothing;
+
+impl Strict for Nothing {
+    const MAY_BE_EMPTY: bool = true;
+
+    fn read(_: &mut Fields) -> Result<Nothing, Failure> {
+        Ok(Nothing)
+    }
+}
+
+/// A JSON body.
+#[derive(Debug)]
+pub struct Body<T>(pub T);
+
+/// What stands behind `?`.
+#[derive(Debug)]
+pub struct Params<T>(pub T);
+
+impl<T: Strict> FromRequest<App> for Body<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, app: &App) -> Result<Body<T>, Failure> {
+        let bytes = whole(request, app).await?;
+        if T::MAY_BE_EMPTY && bytes.trim_ascii().is_empty() {
+            return read(Fields::new(Vec::new(), From::Body)?).map(Body);
+        }
+        read(Fields::of_json(&bytes)?).map(Body)
+    }
+}
+
+impl<T: Strict> FromRequestParts<App> for Params<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Params<T>, Failure> {
+        let query =
+            Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map_err(|rejection| {
+                Failure::invalid(None, format!("the query cannot be read: {rejection}"))
+            })?;
+        let entries = query
+            .0
+            .into_iter()
+            .map(|(name, text)| (name, Value::String(text)));
+        read(Fields::new(entries.collect(), From::Query)?).map(Params)
+    }
+}
+
+fn read<T: Strict>(mut fields: Fields) -> Result<T, Failure> {
+    let value = T::read(&mut fields)?;
+    fields.end()?;
+    Ok(value)
+}
+
+/// The whole body, if it is not larger than is allowed.
+pub async fn whole(request: Request, app: &App) -> Result<axum::body::Bytes, Failure> {
+    let limit = app.config.server.body_limit.0.0;
+    let most = usize::try_from(limit).unwrap_or(usize::MAX);
+    axum::body::to_bytes(request.into_body(), most)
+        .await
+        .map_err(|error| {
+            match error
+                .source()
+                .is_some_and(|cause| cause.is::<http_body_util::LengthLimitError>())
+            {
+                true => Failure::too_large(limit),
+                false => Failure::invalid(
+                    None,
+                    format!("the body could not be read to its end: {error}"),
+                ),
+            }
+        })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    Body,
+    Query,
+}
+
+/// The fields that have not been read yet, and the names that were asked for.
+#[derive(Debug)]
+pub struct Fields {
+    values: BTreeMap<String, Value>,
+    from: From,
+    known: Vec<&'static str>,
+}
+
+impl Fields {
+    /// The fields of a JSON object.
+    pub fn of_json(bytes: &[u8]) -> Result<Fields, Failure> {
+        if bytes.trim_ascii().is_empty() {
+            return Err(Failure::invalid(
+                None,
+                "the body is empty; send a JSON object",
+            ));
+        }
+        let entries: UniqueEntries<Value> = serde_json::from_slice(bytes).map_err(|error| {
+            Failure::invalid(None, format!("the body is not a JSON object: {error}"))
+        })?;
+        Fields::new(entries.0, From::Body)
+    }
+
+    fn new(entries: Vec<(String, Value)>, from: From) -> Result<Fields, Failure> {
+        let mut values = BTreeMap::new();
+        for (name, value) in entries {
+            if values.contains_key(&name) {
+                return Err(invalid(&name, "is given twice"));
+            }
+            values.insert(name, value);
+        }
+        Ok(Fields {
+            values,
+            from,
+            known: Vec::new(),
+        })
+    }
+
+    /// The value of a field; null is the same as absent.
+    fn take(&mut self, name: &'static str) -> Option<Value> {
+        self.known.push(name);
+        self.values.remove(name).filter(|value| !value.is_null())
+    }
+
+    pub fn text(&mut self, name: &'static str) -> Result<Option<String>, Failure> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::String(text)) if !text.trim().is_empty() => Ok(Some(text)),
+            Some(Value::String(_)) => {
+                Err(invalid(name, "is empty; leave it out or write something"))
+            }
+            Some(other) => Err(wrong(name, &other, "a text")),
+        }
+    }
+
+    pub fn needed_text(&mut self, name: &'static str, example: &str) -> Result<String, Failure> {
+        let missing = || invalid(name, &format!("is missing; give one like {example}"));
+        self.text(name)?.ok_or_else(missing)
+    }
+
+    pub fn flag(&mut self, name: &'static str) -> Result<Option<bool>, Failure> {
+        let from = self.from;
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(flag)),
+            Some(Value::String(text)) if from == From::Query && text == "true" => Ok(Some(true)),
+            Some(Value::String(text)) if from == From::Query && text == "false" => Ok(Some(false)),
+            Some(other) => Err(wrong(name, &other, "true or false")),
+        }
+    }
+
+    /// A whole number in a range.
+    pub fn whole(
+        &mut self,
+        name: &'static str,
+        range: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, Failure> {
+        let Some(value) = self.take(name) else {
+            return Ok(None);
+        };
+        let number = match &value {
+            Value::String(text) if self.from == From::Query => text.parse().ok(),
+            other => other.as_u64(),
+        };
+        let allowed = format!("a whole number from {} to {}", range.start(), range.end());
+        match number.filter(|number| range.contains(number)) {
+            Some(number) => Ok(Some(number)),
+            None => Err(wrong(name, &value, &allowed)),
+        }
+    }
+
+    /// The same for the pool's small numbers.
+    pub fn count(
+        &mut self,
+        name: &'static str,
+        range: RangeInclusive<u32>,
+    ) -> Result<Option<u32>, Failure> {
+        let wide = u64::from(*range.start())..=u64::from(*range.end());
+        Ok(self
+            .whole(name, wide)?
+            .map(|number| u32::try_from(number).unwrap_or(*range.end())))
+    }
+
+    /// A length of time, written like `10m`.
+    pub fn length(&mut self, name: &'static str) -> Result<Option<Span>, Failure> {
+        const ALLOWED: &str = "a length of time from 1s to 365d, such as \"10m\" or \"2h\"";
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => match text.parse::<Length>() {
+                Ok(Length(span)) if LENGTHS.contains(&span) => Ok(Some(span)),
+                Ok(_) => Err(wrong(name, &Value::String(text), ALLOWED)),
+                Err(error) => Err(invalid(name, &format!("{error}; allowed: 1s to 365d"))),
+            },
+            Some(other) => Err(wrong(name, &other, ALLOWED)),
+        }
+    }
+
+    /// One of a few words.
+    pub fn choice<T: Copy>(
+        &mut self,
+        name: &'static str,
+        words: &[(&str, T)],
+    ) -> Result<Option<T>, Failure> {
+        let Some(value) = self.take(name) else {
+            return Ok(None);
+        };
+        let chosen = words.iter().find(|(word, _)| value.as_str() == Some(word));
+        let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        chosen
+            .map(|(_, it)| Some(*it))
+            .ok_or_else(|| wrong(name, &value, &format!("one of {}", all.join(", "))))
+    }
+
+    /// A replica's name, like `r3`.
+    pub fn replica(&mut self, name: &'static str) -> Result<Option<ReplicaId>, Failure> {
+        let Some(text) = self.text(name)? else {
+            return Ok(None);
+        };
+        let number = text
+            .strip_prefix('r')
+            .and_then(|digits| digits.parse().ok());
+        let unread = || {
+            wrong(
+                name,
+                &Value::String(text.clone()),
+                "a replica's name such as \"r3\"",
+            )
+        };
+        number
+            .map(|number| Some(ReplicaId(number)))
+            .ok_or_else(unread)
+    }
+
+    /// Absent, null or a value: three different wishes.
+    pub fn clearable<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&mut Fields, &'static str) -> Result<Option<T>, Failure>,
+    ) -> Result<Option<Option<T>>, Failure> {
+        let given = self.values.contains_key(name);
+        let value = read(self, name)?;
+        Ok(given.then_some(value))
+    }
+
+    /// Everything has been read.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Refuses what nobody asked for.
+    fn end(self) -> Result<(), Failure> {
+        let Some(name) = self.values.keys().next() else {
+            return Ok(());
+        };
+        let known = match self.known.as_slice() {
+            [] => "nothing is known here".to_owned(),
+            known => format!("known here: {}", known.join(", ")),
+        };
+        let hint = match nearest(name, self.known.iter().copied()) {
+            Some(near) => format!("did you mean {near}? {known}"),
+            None => known,
+        };
+        Err(invalid(&shortened(name), &format!("is unknown; {hint}")))
+    }
+}
+
+fn invalid(name: &str, problem: &str) -> Failure {
+    Failure::invalid(Some(name.to_owned()), format!("{name}: {problem}"))
+}
+
+fn wrong(name: &str, value: &Value, allowed: &str) -> Failure {
+    invalid(
+        name,
+        &format!(
+            "{} is not allowed; allowed: {allowed}",
+            shortened(&value.to_string())
+        ),
+    )
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything that a field can be, at once.
+    #[derive(Debug, PartialEq)]
+    struct All(
+        Option<String>,
+        Option<u32>,
+        Option<Span>,
+        Option<bool>,
+        Option<Option<Span>>,
+    );
+
+    impl Strict for All {
+        fn read(fields: &mut Fields) -> Result<All, Failure> {
+            Ok(All(
+                fields.text("model")?,
+                fields.count("replicas", 1..=64)?,
+                fields.length("keep_hot")?,
+                fields.flag("wait")?,
+                fields.clearable("lease", Fields::length)?,
+            ))
+        }
+    }
+
+    fn parse(json: &str) -> Result<All, Failure> {
+        read(Fields::of_json(json.as_bytes())?)
+    }
+
+    /// The field that is blamed, and the words.
+    fn refusal(json: &str) -> (String, String) {
+        let failure = parse(json).expect_err("is refused");
+        assert_eq!(failure.status.as_u16(), 400, "{json}");
+        let error = failure.body.error;
+        (error.param.unwrap_or_default(), error.message)
+    }
+
+    #[test]
+    fn all_fields_are_read() {
+        let all =
+            parse(r#"{"model":"m","replicas":64,"keep_hot":"365d","wait":false,"lease":"1s"}"#)
+                .unwrap();
+        let year = Span::from_secs(365 * 24 * 3600);
+        let expected = All(
+            Some("m".to_owned()),
+            Some(64),
+            Some(year),
+            Some(false),
+            Some(Some(Span::from_secs(1))),
+        );
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn absent_and_null_are_the_same_except_where_null_clears() {
+        assert_eq!(parse("{}").unwrap(), All(None, None, None, None, None));
+        let nulls = r#"{"model":null,"replicas":null,"keep_hot":null,"wait":null,"lease":null}"#;
+        assert_eq!(
+            parse(nulls).unwrap(),
+            All(None, None, None, None, Some(None))
+        );
+    }
+
+    #[test]
+    fn every_wrong_value_is_blamed_on_its_field_with_what_is_allowed() {
+        for (json, field, allowed) in [
+            (r#"{"replicas":0}"#, "replicas", "from 1 to 64"),
+            (r#"{"replicas":65}"#, "replicas", "from 1 to 64"),
+            (r#"{"replicas":-1}"#, "replicas", "-1 is not allowed"),
+            (r#"{"replicas":1.5}"#, "replicas", "a whole number"),
+            (r#"{"replicas":1e300}"#, "replicas", "a whole number"),
+            (
+                r#"{"replicas":99999999999999999999}"#,
+                "replicas",
+                "a whole number",
+            ),
+            (r#"{"replicas":"2"}"#, "replicas", "a whole number"),
+            (r#"{"keep_hot":10}"#, "keep_hot", "from 1s to 365d"),
+            (r#"{"keep_hot":"10"}"#, "keep_hot", "1s to 365d"),
+            (r#"{"keep_hot":"-10m"}"#, "keep_hot", "1s to 365d"),
+            (r#"{"keep_hot":"999ms"}"#, "keep_hot", "from 1s to 365d"),
+            (r#"{"keep_hot":"366d"}"#, "keep_hot", "from 1s to 365d"),
+            (r#"{"keep_hot":"99999999999y"}"#, "keep_hot", "1s to 365d"),
+            (r#"{"lease":{}}"#, "lease", "from 1s to 365d"),
+            (r#"{"wait":"true"}"#, "wait", "true or false"),
+            (r#"{"model":""}"#, "model", "is empty"),
+            (r#"{"model":[1]}"#, "model", "a text"),
+            (r#"{"keephot":"10m"}"#, "keephot", "did you mean keep_hot?"),
+        ] {
+            let (blamed, message) = refusal(json);
+            assert_eq!(blamed, field, "{json}");
+            assert!(message.contains(allowed), "{json}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_no_json_object_is_refused_with_the_place() {
+        for (json, words) in [
+            ("", "the body is empty"),
+            (" \n", "the body is empty"),
+            ("{\"model\":\n x}", "at line 2 column 2"),
+            ("[]", "expected an object"),
+            ("\"text\"", "expected an object"),
+            ("{}{}", "trailing characters"),
+            (
+                r#"{"model":"a","model":"b"}"#,
+                "the key `model` is given twice",
+            ),
+        ] {
+            assert!(
+                refusal(json).1.contains(words),
+                "{json}: {}",
+                refusal(json).1
+            );
+        }
+        let deep = format!("{{\"model\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
+        assert!(refusal(&deep).1.contains("recursion limit"));
+        assert!(String::from_utf8(vec![0xff]).is_err() && Fields::of_json(&[0xff]).is_err());
+    }
+
+    #[test]
+    fn a_long_wrong_value_is_repeated_in_part_only() {
+        let json = format!(r#"{{"replicas":"{}"}}"#, "ü".repeat(100_000));
+        assert!(refusal(&json).1.len() < 300);
+    }
+
+    #[test]
+    fn numbers_and_flags_of_a_query_are_texts() {
+        let text = |text: &str| Value::String(text.to_owned());
+        let entries = vec![
+            ("replicas".to_owned(), text("7")),
+            ("wait".to_owned(), text("true")),
+        ];
+        let all: All = read(Fields::new(entries, From::Query).unwrap()).unwrap();
+        assert_eq!(all, All(None, Some(7), None, Some(true), None));
+        let twice = vec![
+            ("wait".to_owned(), text("true")),
+            ("wait".to_owned(), text("false")),
+        ];
+        assert!(Fields::new(twice, From::Query).is_err());
+    }
+}

@@ -1,0 +1,313 @@
+//! Load, unload and plan. An order that was handed over goes on when its client leaves.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+use super::fields::{Body, Fields, Strict};
+use super::known;
+use crate::http::auth::Admin;
+use crate::http::dto::{
+    LoadAnswer, LoadRequest, PlanView, UnloadAnswer, UnloadRequest, with_device_names,
+};
+use crate::http::error::Failure;
+use crate::http::openapi::AdminErrors;
+use crate::http::state::App;
+use crate::pool::{Command, LoadOrder, ModelId, Outcome, Plan, Priority, Refusal, ReplicaId};
+
+/// Replicas that one order may ask for.
+const REPLICAS_MAX: u32 = 64;
+/// Devices that one replica may be given.
+const DEVICES_MAX: u32 = 1024;
+
+impl Strict for LoadRequest {
+    fn read(fields: &mut Fields) -> Result<LoadRequest, Failure> {
+        Ok(LoadRequest {
+            model: fields.needed_text("model", "\"tiny-chat\"; GET /admin/models lists them")?,
+            priority: fields.count("priority", 0..=Priority::MAX.0)?.map(Priority),
+            replicas: fields.count("replicas", 1..=REPLICAS_MAX)?,
+            gpus: fields.count("gpus", 1..=DEVICES_MAX)?,
+            keep_hot: fields.length("keep_hot")?,
+            lease: fields.length("lease")?,
+            force: fields.flag("force")?.unwrap_or(false),
+            wait: fields.flag("wait")?.unwrap_or(true),
+        })
+    }
+}
+
+impl Strict for UnloadRequest {
+    fn read(fields: &mut Fields) -> Result<UnloadRequest, Failure> {
+        Ok(UnloadRequest {
+            model: fields.needed_text("model", "\"tiny-chat\"")?,
+            replica: fields.replica("replica")?,
+            now: fields.flag("now")?.unwrap_or(false),
+        })
+    }
+}
+
+/// Load a model
+///
+/// Makes the model have its replicas, evicting what the rules allow, and keeps the wish over restarts.
+/// Waits until the load has ended unless `wait` is false.
+#[utoipa::path(
+    post, path = "/admin/load", tag = "loading", operation_id = "load", security(("admin_key" = [])),
+    request_body(content = LoadRequest, examples(
+        ("simple" = (summary = "Load and wait", value = json!({"model": "tiny-chat"}))),
+        ("for an evening" = (summary = "Above others for two hours", value = json!({
+            "model": "tiny-chat", "priority": 1, "keep_hot": "30m", "lease": "2h", "wait": false
+        }))),
+    )),
+    responses(
+        (status = 200, description = "The load has ended", body = LoadAnswer, example = json!({
+            "model": "tiny-chat", "status": "ready", "wanted_replicas": 1,
+            "ready_replicas": [{"replica": "r3", "devices": [{"device": "gpu0", "bytes": 17179869184_u64}]}],
+            "evicted": [{"replica": "r1", "model": "tiny-code", "priority": 0, "bytes": 17179869184_u64,
+                "reason": "preempted by tiny-chat: priority 1 over 0 (P2)"}],
+            "shortfall": null, "order": "o5", "took_ms": 8200
+        })),
+        (status = 202, description = "The load is kept and has begun (`wait` is false)", body = LoadAnswer,
+            example = json!({
+            "model": "tiny-chat", "status": "started", "wanted_replicas": 1, "ready_replicas": [],
+            "evicted": [], "shortfall": null, "order": "o5", "took_ms": 3
+        })),
+        AdminErrors,
+    )
+)]
+pub async fn load(
+    State(app): State<App>,
+    admin: Admin,
+    Body(request): Body<LoadRequest>,
+) -> Result<Response, Failure> {
+    let since = app.handle.clock().now();
+    let (name, order) = order_of(&app, &request)?;
+    let wanted = order.replicas;
+    let force = order.force;
+    let mut ordered = app.handle.order(Command::Load(order))?;
+    let id = ordered.order;
+    tracing::info!(admin = admin.name, model = name, order = %id, wanted, force, "load ordered");
+    let outcome = if request.wait {
+        ordered.settled().await?
+    } else {
+        ordered.accepted().await;
+        match ordered.try_settled() {
+            Some(outcome) => outcome,
+            None => {
+                let answer =
+                    LoadAnswer::started(&name, wanted, id, app.handle.clock().now().since(since));
+                return Ok((StatusCode::ACCEPTED, Json(answer)).into_response());
+            }
+        }
+    };
+    let snapshot = app.handle.snapshot();
+    match outcome {
+        Outcome::Loaded(result) => {
+            let took = app.handle.clock().now().since(since);
+            Ok(Json(LoadAnswer::of(&name, &result, id, took, &snapshot)).into_response())
+        }
+        other => Err(refused(&app, &name, other, force)),
+    }
+}
+
+/// Show what a load would do
+///
+/// The very decision that a load would take now, not carried out.
+#[utoipa::path(
+    post, path = "/admin/plan", tag = "loading", operation_id = "plan", security(("admin_key" = [])),
+    request_body(content = LoadRequest, example = json!({"model": "tiny-chat", "priority": 1})),
+    responses(
+        (status = 200, description = "The plan, feasible or not", body = PlanView, example = json!({
+            "model": "tiny-chat", "priority": 1, "feasible": true, "already_loaded": false,
+            "reason": "fits when 1 replica is evicted",
+            "needs": {"devices": 1, "bytes_per_device": 17179869184_u64, "source": "measured"},
+            "placement": [{"device": "gpu0", "bytes": 17179869184_u64}],
+            "victims": [{"replica": "r1", "model": "tiny-code", "priority": 0, "busy": false,
+                "bytes": 17179869184_u64, "reload_ms": 6100,
+                "reason": "preempted by tiny-chat: priority 1 over 0 (P2)"}],
+            "waits_for": ["the end of tiny-code (r1)"],
+            "cost": {"highest_victim_priority": 0, "busy_victims": 0, "expected_reload_ms": 6100,
+                "evicted_bytes": 17179869184_u64},
+            "candidates": [{"place": "n0: gpu0", "verdict": "chosen: evicts tiny-code (r1), 16.0 GiB in all"}],
+            "expected_seconds": 8.2
+        })),
+        AdminErrors,
+    )
+)]
+pub async fn plan(
+    State(app): State<App>,
+    _: Admin,
+    Body(request): Body<LoadRequest>,
+) -> Result<Json<PlanView>, Failure> {
+    let (name, order) = order_of(&app, &request)?;
+    let force = order.force;
+    let Some((plan, _)) = app.handle.plan(order).await? else {
+        return Err(not_served(&name));
+    };
+    Ok(Json(PlanView::of(&plan, force, &app.handle.snapshot())))
+}
+
+/// Unload a model
+///
+/// Drains and stops all replicas of the model, or one of them. Answers when they are gone.
+#[utoipa::path(
+    post, path = "/admin/unload", tag = "loading", operation_id = "unload", security(("admin_key" = [])),
+    request_body(content = UnloadRequest, example = json!({"model": "tiny-chat", "replica": "r3", "now": false})),
+    responses(
+        (status = 200, description = "The replicas are gone", body = UnloadAnswer,
+            example = json!({"model": "tiny-chat", "unloaded": ["r3"], "took_ms": 420})),
+        AdminErrors,
+    )
+)]
+pub async fn unload(
+    State(app): State<App>,
+    admin: Admin,
+    Body(request): Body<UnloadRequest>,
+) -> Result<Json<UnloadAnswer>, Failure> {
+    let since = app.handle.clock().now();
+    let route = known(&app, &request.model)?;
+    let name = route.entry.name.clone();
+    let UnloadRequest { replica, now, .. } = request;
+    let ordered = app.handle.order(Command::Unload {
+        model: route.model,
+        replica,
+        now,
+    })?;
+    tracing::info!(admin = admin.name, model = name, order = %ordered.order, now, "unload ordered");
+    match ordered.settled().await? {
+        Outcome::Unloaded { replicas } => {
+            let took_ms = app.handle.clock().now().since(since).0;
+            let unloaded = replicas.iter().map(ReplicaId::to_string).collect();
+            Ok(Json(UnloadAnswer {
+                model: name,
+                unloaded,
+                took_ms,
+            }))
+        }
+        other => Err(refused(&app, &name, other, false)),
+    }
+}
+
+/// The model's own name, and the order.
+fn order_of(app: &App, request: &LoadRequest) -> Result<(String, LoadOrder), Failure> {
+    let route = known(app, &request.model)?;
+    let order = LoadOrder {
+        model: route.model,
+        replicas: request
+            .replicas
+            .unwrap_or_else(|| replicas_now(app, route.model)),
+        devices: request.gpus,
+        priority: request.priority,
+        keep_hot: request.keep_hot,
+        lease: request.lease,
+        force: request.force,
+    };
+    Ok((route.entry.name.clone(), order))
+}
+
+/// Who does not say how many replicas does not want fewer than there are.
+fn replicas_now(app: &App, model: ModelId) -> u32 {
+    let snapshot = app.handle.snapshot();
+    let stays = |state: &str| ["planned", "launching", "ready"].contains(&state);
+    let view = snapshot.pool.models.iter().find(|view| view.model == model);
+    let count = view.map_or(0, |view| {
+        view.replicas.iter().filter(|it| stays(it.state)).count()
+    });
+    u32::try_from(count)
+        .unwrap_or(REPLICAS_MAX)
+        .clamp(1, REPLICAS_MAX)
+}
+
+/// What an order came to that did not come to what was asked.
+pub fn refused(app: &App, name: &str, outcome: Outcome, force: bool) -> Failure {
+    let Outcome::Refused { refusal, plan } = outcome else {
+        return Failure::internal(format!("{name}: the order ended as another kind of order"));
+    };
+    let snapshot = app.handle.snapshot();
+    let shown = |plan: Box<Plan>| serde_json::to_value(PlanView::of(&plan, force, &snapshot)).ok();
+    let mut failure = Failure::order_refused(name, &refusal, plan.and_then(shown));
+    let prefix = format!("{name}: ");
+    if let Some(words) = failure.body.error.message.strip_prefix(&prefix) {
+        failure.body.error.message = format!("{prefix}{}", with_device_names(words, &snapshot));
+    }
+    if refusal == Refusal::UnknownModel {
+        return not_served(name);
+    }
+    failure
+}
+
+/// The catalogue has it and the pool does not: its needs could not be found out.
+pub fn not_served(name: &str) -> Failure {
+    Failure::not_found(format!(
+        "{name} is in the catalogue, but it cannot be served; the service's log says why, and POST /admin/reload reads its files again"
+    ))
+}
+
+/// How an order that only asked for replicas to leave ended.
+pub async fn gone(app: &App, command: Command, what: &str) -> Result<Vec<ReplicaId>, Failure> {
+    let ordered = app.handle.order(command)?;
+    match ordered.settled().await? {
+        Outcome::Cleaned { replicas } => Ok(replicas),
+        other => Err(refused(app, what, other, false)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(json: &str) -> Result<LoadRequest, Failure> {
+        LoadRequest::read(&mut Fields::of_json(json.as_bytes())?)
+    }
+
+    #[test]
+    fn a_load_waits_and_does_not_force_unless_told() {
+        let request = load(r#"{"model":"m"}"#).unwrap();
+        assert!(request.wait && !request.force);
+        assert_eq!(
+            (request.replicas, request.gpus, request.priority),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn the_ranges_of_a_load_are_kept() {
+        let at_most =
+            r#"{"model":"m","replicas":64,"gpus":1024,"priority":1000000,"keep_hot":"365d"}"#;
+        assert!(load(at_most).is_ok());
+        for field in [
+            "\"replicas\":65",
+            "\"replicas\":0",
+            "\"gpus\":1025",
+            "\"gpus\":0",
+            "\"priority\":1000001",
+        ] {
+            let failure = load(&format!("{{\"model\":\"m\",{field}}}")).expect_err(field);
+            let param = failure.body.error.param.unwrap();
+            assert!(field.contains(&param), "{field} blamed on {param}");
+        }
+        assert_eq!(
+            load("{}")
+                .expect_err("no model")
+                .body
+                .error
+                .param
+                .as_deref(),
+            Some("model")
+        );
+    }
+
+    #[test]
+    fn a_replica_is_named_as_the_answers_name_it() {
+        let unload =
+            |json: &str| UnloadRequest::read(&mut Fields::of_json(json.as_bytes()).unwrap());
+        assert_eq!(
+            unload(r#"{"model":"m","replica":"r3"}"#).unwrap().replica,
+            Some(ReplicaId(3))
+        );
+        for wrong in ["3", "rr3", "r", "r-1", "r99999999999999999999"] {
+            let failure =
+                unload(&format!(r#"{{"model":"m","replica":"{wrong}"}}"#)).expect_err(wrong);
+            assert_eq!(failure.body.error.param.as_deref(), Some("replica"));
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The registry: list models, register, change and remove them. An administrator's override is
+//! always replaced as a whole, so that changes of it are made one after another.
+
+use axum::Json;
+use axum::extract::{Request, State};
+use serde_json::Value;
+use utoipa::IntoParams;
+
+use super::fields::{Body, Fields, Params, Strict, whole};
+use super::known;
+use super::load::{not_served, refused};
+use crate::catalog::CatalogError;
+use crate::config::reading::UniqueEntries;
+use crate::controller::ChangeError;
+use crate::http::auth::Admin;
+use crate::http::dto::{self, ModelList, ModelPatch, ModelView, RemoveAnswer};
+use crate::http::error::Failure;
+use crate::http::openapi::AdminErrors;
+use crate::http::state::App;
+use crate::pool::{Command, Outcome, Override, Priority, Time};
+
+/// Two changes at once would each be made from the override as it was before both.
+static CHANGES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct ListQuery {
+    /// Only this model, by its name or an alias.
+    #[param(example = "tiny-chat")]
+    model: Option<String>,
+}
+
+impl Strict for ListQuery {
+    fn read(fields: &mut Fields) -> Result<ListQuery, Failure> {
+        Ok(ListQuery {
+            model: fields.text("model")?,
+        })
+    }
+}
+
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct OneQuery {
+    /// The model's name or an alias.
+    #[param(example = "tiny-chat")]
+    model: String,
+}
+
+impl Strict for OneQuery {
+    fn read(fields: &mut Fields) -> Result<OneQuery, Failure> {
+        Ok(OneQuery {
+            model: fields.needed_text("model", "?model=tiny-chat")?,
+        })
+    }
+}
+
+impl Strict for ModelPatch {
+    fn read(fields: &mut Fields) -> Result<ModelPatch, Failure> {
+        let priority =
+            |fields: &mut Fields, name| Ok(fields.count(name, 0..=Priority::MAX.0)?.map(Priority));
+        let patch = ModelPatch {
+            priority: fields.clearable("priority", priority)?,
+            keep_hot: fields.clearable("keep_hot", Fields::length)?,
+            lease: fields.clearable("lease", Fields::length)?,
+        };
+        match patch == ModelPatch::default() && fields.is_empty() {
+            true => Err(Failure::invalid(
+                None,
+                "nothing to change; give priority, keep_hot or lease",
+            )),
+            false => Ok(patch),
+        }
+    }
+}
+
+/// List models
+///
+/// All models of the catalogue with their replicas, or one of them.
+#[utoipa::path(
+    get, path = "/admin/models", tag = "models", operation_id = "list_models", security(("admin_key" = [])),
+    params(ListQuery),
+    responses(
+        (status = 200, description = "The models by name", body = ModelList, example = json!({"models": [{
+            "model": "tiny-chat", "aliases": ["chat"], "engine": "candle",
+            "source": "config/models/tiny-chat.yaml", "state": "ready", "priority": 1,
+            "priority_from": "override", "always_hot": false, "keep_hot_ms": 600000,
+            "override": {"priority": 1, "expires_at": "2026-01-31T22:00:00.000Z"}, "wished_replicas": 1,
+            "replicas": [{"replica": "r3", "state": "ready", "stage": null, "percent": null,
+                "devices": [{"device": "gpu0", "bytes": 17179869184_u64}], "in_flight": 2,
+                "ready_at": "2026-01-31T20:00:08.200Z", "expires_at": null, "measured_bytes": 15032385536_u64,
+                "pid": 4711, "reason": "order o5"}],
+            "waiting": 0, "needs": {"devices": 1, "bytes_per_device": 17179869184_u64, "source": "measured"},
+            "failures": 0, "last_failure": null, "cooling_until_at": null, "load_ms_expected": 8200,
+            "requests_total": 128, "last_used_at": "2026-01-31T20:14:59.000Z"
+        }]})),
+        AdminErrors,
+    )
+)]
+pub async fn list(
+    State(app): State<App>,
+    _: Admin,
+    Params(query): Params<ListQuery>,
+) -> Result<Json<ModelList>, Failure> {
+    let Some(name) = query.model else {
+        return Ok(Json(ModelList::of(&app.handle.snapshot())));
+    };
+    let route = known(&app, &name)?;
+    Ok(Json(ModelList {
+        models: vec![view(&app, &route.entry.name)?],
+    }))
+}
+
+/// Register a model
+///
+/// Takes a model file's content as JSON. The model is kept over restarts until it is removed; one that
+/// was registered before is replaced. Models that come from a file cannot be replaced.
+#[utoipa::path(
+    put, path = "/admin/models", tag = "models", operation_id = "register_model", security(("admin_key" = [])),
+    request_body(content = Object, description = "The model's document, in the form of the model files",
+        example = json!({
+        "engine_config": {"model_id": "org/my-model", "type": "command",
+            "command": ["vllm", "serve", "org/my-model", "--port", "{{ port }}"]},
+        "pool_config": {"priority": 0, "gpus_per_replica": 1, "memory_gib": 16}
+    })),
+    responses(
+        (status = 200, description = "The model as it is now", body = ModelView, example = json!({
+            "model": "org/my-model", "aliases": [], "engine": "command", "source": "registered", "state": "cold",
+            "priority": 0, "priority_from": "file", "always_hot": false, "keep_hot_ms": 600000, "override": null,
+            "wished_replicas": 0, "replicas": [], "waiting": 0,
+            "needs": {"devices": 1, "bytes_per_device": 17179869184_u64, "source": "file"},
+            "failures": 0, "last_failure": null, "cooling_until_at": null, "load_ms_expected": 20000,
+            "requests_total": 0, "last_used_at": null
+        })),
+        AdminErrors,
+    )
+)]
+pub async fn register(
+    State(app): State<App>,
+    admin: Admin,
+    request: Request,
+) -> Result<Json<ModelView>, Failure> {
+    let document = document(&whole(request, &app).await?)?;
+    let name = document
+        .pointer("/engine_config/model_id")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    let warnings = app
+        .handle
+        .register(document)
+        .await
+        .map_err(register_failure)?;
+    tracing::info!(admin = admin.name, model = name, "model registered");
+    let mut view = view(&app, &name)?;
+    view.warnings = warnings.iter().map(ToString::to_string).collect();
+    Ok(Json(view))
+}
+
+/// Change a model's priority, keep-hot time or lease
+///
+/// What is absent stays as it is, null clears. Kept over restarts at the moment of the answer.
+#[utoipa::path(
+    patch, path = "/admin/models", tag = "models", operation_id = "change_model", security(("admin_key" = [])),
+    params(OneQuery),
+    request_body(content = ModelPatch, examples(
+        ("lease" = (summary = "Always-hot for two hours", value = json!({"priority": 2, "lease": "2h"}))),
+        ("clear" = (summary = "Back to the catalogue's priority", value = json!({"priority": null}))),
+    )),
+    responses(
+        (status = 200, description = "The model as it is now", body = ModelView, example = json!({
+            "model": "tiny-chat", "aliases": [], "engine": "candle", "source": "config/models/tiny-chat.yaml",
+            "state": "cold", "priority": 2, "priority_from": "override", "always_hot": true, "keep_hot_ms": 600000,
+            "override": {"priority": 2, "expires_at": "2026-01-31T22:00:00.000Z"}, "wished_replicas": 0,
+            "replicas": [], "waiting": 0,
+            "needs": {"devices": 1, "bytes_per_device": 17179869184_u64, "source": "estimate"},
+            "failures": 0, "last_failure": null, "cooling_until_at": null, "load_ms_expected": 8200,
+            "requests_total": 0, "last_used_at": null
+        })),
+        AdminErrors,
+    )
+)]
+pub async fn change(
+    State(app): State<App>,
+    admin: Admin,
+    Params(query): Params<OneQuery>,
+    Body(patch): Body<ModelPatch>,
+) -> Result<Json<ModelView>, Failure> {
+    let route = known(&app, &query.model)?;
+    let name = &route.entry.name;
+    let _one_at_a_time = CHANGES.lock().await;
+    let snapshot = app.handle.snapshot();
+    let over = &snapshot.model(name).ok_or_else(|| not_served(name))?.over;
+    let over = merged(over, &patch, app.handle.clock().now());
+    let ordered = app.handle.order(Command::Set {
+        model: route.model,
+        over,
+    })?;
+    tracing::info!(admin = admin.name, model = name, order = %ordered.order, ?patch, "model changed");
+    match ordered.settled().await? {
+        Outcome::Set => view(&app, name).map(Json),
+        other => Err(refused(&app, name, other, false)),
+    }
+}
+
+/// Remove a registered model
+///
+/// Its replicas drain. A model that comes from a file goes when the file is removed and reloaded.
+#[utoipa::path(
+    delete, path = "/admin/models", tag = "models", operation_id = "remove_model", security(("admin_key" = [])),
+    params(OneQuery),
+    responses(
+        (status = 200, description = "The model is removed", body = RemoveAnswer,
+            example = json!({"model": "org/my-model", "removed": true})),
+        AdminErrors,
+    )
+)]
+pub async fn remove(
+    State(app): State<App>,
+    admin: Admin,
+    Params(query): Params<OneQuery>,
+) -> Result<Json<RemoveAnswer>, Failure> {
+    let model = known(&app, &query.model)?.entry.name.clone();
+    app.handle.remove(&model).await?;
+    tracing::info!(admin = admin.name, model, "model removed");
+    Ok(Json(RemoveAnswer {
+        model,
+        removed: true,
+    }))
+}
+
+fn view(app: &App, name: &str) -> Result<ModelView, Failure> {
+    dto::find(&app.handle.snapshot(), name).ok_or_else(|| not_served(name))
+}
+
+/// A JSON object, no key of which is given twice.
+fn document(bytes: &[u8]) -> Result<Value, Failure> {
+    let entries: UniqueEntries<Value> = serde_json::from_slice(bytes).map_err(|error| {
+        Failure::invalid(
+            None,
+            format!("the body is not a JSON object, the content of a model file: {error}"),
+        )
+    })?;
+    Ok(Value::Object(entries.0.into_iter().collect()))
+}
+
+fn register_failure(error: ChangeError) -> Failure {
+    let field = match &error {
+        ChangeError::Catalog(CatalogError::Field { field, .. }) => Some(field.clone()),
+        ChangeError::Catalog(CatalogError::Collision { .. }) => {
+            return Failure::conflict("name_taken", error.to_string());
+        }
+        _ => None,
+    };
+    let mut failure = Failure::from(error);
+    failure.body.error.param = field.or(failure.body.error.param);
+    failure
+}
+
+/// The override with the changes on top; a lease counts from now.
+fn merged(over: &Override, patch: &ModelPatch, now: Time) -> Override {
+    Override {
+        priority: patch.priority.unwrap_or(over.priority),
+        keep_hot: patch.keep_hot.unwrap_or(over.keep_hot),
+        expires: patch
+            .lease
+            .map_or(over.expires, |lease| lease.map(|lease| now + lease)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Span;
+
+    fn patch(json: &str) -> Result<ModelPatch, Failure> {
+        ModelPatch::read(&mut Fields::of_json(json.as_bytes())?)
+    }
+
+    #[test]
+    fn what_is_absent_stays_and_null_clears() {
+        let over = Override {
+            priority: Some(Priority(3)),
+            keep_hot: Some(Span::from_secs(60)),
+            expires: Some(Time(5_000)),
+        };
+        let change = patch(r#"{"priority":null,"lease":"2h"}"#).unwrap();
+        let newer = merged(&over, &change, Time(1_000));
+        let expected = Override {
+            priority: None,
+            keep_hot: over.keep_hot,
+            expires: Some(Time(7_201_000)),
+        };
+        assert_eq!(newer, expected);
+        let cleared = patch(r#"{"keep_hot":null,"lease":null}"#).unwrap();
+        let expected = Override {
+            priority: Some(Priority(3)),
+            keep_hot: None,
+            expires: None,
+        };
+        assert_eq!(merged(&over, &cleared, Time(1_000)), expected);
+    }
+
+    #[test]
+    fn a_change_of_nothing_is_refused() {
+        assert!(
+            patch("{}")
+                .expect_err("empty")
+                .body
+                .error
+                .message
+                .contains("nothing to change")
+        );
+    }
+
+    #[test]
+    fn a_document_with_a_key_given_twice_is_refused() {
+        let twice = br#"{"engine_config":{},"engine_config":{}}"#;
+        assert!(
+            document(twice)
+                .expect_err("twice")
+                .body
+                .error
+                .message
+                .contains("given twice")
+        );
+        assert!(document(b"[1]").is_err());
+    }
+}

@@ -1,0 +1,33 @@
+//! Who waits for what.
+
+use axum::Json;
+use axum::extract::State;
+
+use super::fields::{Nothing, Params};
+use crate::http::auth::Admin;
+use crate::http::dto::QueueView;
+use crate::http::openapi::AdminErrors;
+use crate::http::state::App;
+
+/// Show who waits
+///
+/// Requests in the queues of their models, and administrators' orders that are not done.
+#[utoipa::path(
+    get, path = "/admin/queue", tag = "pool", operation_id = "show_queue", security(("admin_key" = [])),
+    responses(
+        (status = 200, description = "Waiting requests and orders", body = QueueView, example = json!({
+            "waiting": [{"ticket": "t17", "model": "tiny-chat", "key": "course 4711", "position": 1,
+                "waited_ms": 2100, "expected_ms": 6100, "stage": "loading"}],
+            "orders": [{"order": "o5", "what": "load", "model": "tiny-chat", "since_ms": 2300}]
+        })),
+        AdminErrors,
+    )
+)]
+pub async fn show(State(app): State<App>, _: Admin, _: Params<Nothing>) -> Json<QueueView> {
+    let keys = app.keys.all();
+    let name = |id| {
+        let key = keys.iter().find(|key| key.id == id);
+        key.map_or_else(|| id.to_string(), |key| key.name.clone())
+    };
+    Json(QueueView::of(&app.handle.snapshot(), &name))
+}

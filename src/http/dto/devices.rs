@@ -1,0 +1,197 @@
+//! Devices with the owners of their memory, and who waits for what.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::at;
+use crate::controller::Snapshot;
+use crate::pool::{self, KeyId, ModelId};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct DeviceList {
+    /// Where the figures come from: `host`, `nvml` or `fixed`.
+    #[schema(example = "nvml")]
+    pub provider: &'static str,
+    pub devices: Vec<DeviceView>,
+}
+
+/// One GPU, or the host's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct DeviceView {
+    #[schema(example = "gpu0")]
+    pub device: String,
+    /// What the device calls itself.
+    #[schema(example = "NVIDIA H100 80GB HBM3")]
+    pub name: Option<String>,
+    #[schema(example = "n0")]
+    pub node: String,
+    pub uuid: Option<String>,
+    pub total_bytes: u64,
+    /// Kept free for safety.
+    pub headroom_bytes: u64,
+    /// Held by processes that are not ours: never free, never evictable (M2).
+    pub foreign_bytes: u64,
+    /// Given to replicas, whether they fill it or not.
+    pub reserved_bytes: u64,
+    /// What the next load may take.
+    pub free_bytes: u64,
+    /// Measured, whoever holds it.
+    pub used_bytes: Option<u64>,
+    #[schema(maximum = 100)]
+    pub utilisation_percent: Option<u32>,
+    pub temperature_celsius: Option<u32>,
+    pub owners: Vec<Owner>,
+    pub read_at: Option<String>,
+}
+
+/// A replica that holds a part of the device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Owner {
+    #[schema(example = "r3")]
+    pub replica: String,
+    pub model: String,
+    pub bytes: u64,
+    #[schema(example = "ready")]
+    pub state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct QueueView {
+    /// In the order in which each model serves them.
+    pub waiting: Vec<WaitingView>,
+    /// Administrators' orders that are not done.
+    pub orders: Vec<OrderView>,
+}
+
+/// One request that waits for a seat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct WaitingView {
+    #[schema(example = "t17")]
+    pub ticket: String,
+    pub model: String,
+    /// The name of the key that asked, or `anonymous`.
+    #[schema(example = "anonymous")]
+    pub key: String,
+    /// 1 is served next.
+    pub position: u32,
+    pub waited_ms: u64,
+    /// How long it will still wait, as far as anybody can tell.
+    pub expected_ms: u64,
+    /// What the model does meanwhile.
+    #[schema(example = "loading")]
+    pub stage: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct OrderView {
+    #[schema(example = "o5")]
+    pub order: String,
+    #[schema(example = "load")]
+    pub what: &'static str,
+    pub model: Option<String>,
+    /// How long ago it was given.
+    pub since_ms: u64,
+}
+
+impl DeviceList {
+    pub fn of(snapshot: &Snapshot) -> DeviceList {
+        let devices = snapshot
+            .pool
+            .devices
+            .iter()
+            .map(|device| DeviceView::of(device, snapshot));
+        DeviceList {
+            provider: snapshot.provider,
+            devices: devices.collect(),
+        }
+    }
+}
+
+impl DeviceView {
+    fn of(device: &pool::DeviceView, snapshot: &Snapshot) -> DeviceView {
+        let known = snapshot.devices.get(&device.device);
+        let info = known.map(|known| &known.info);
+        let used = known.and_then(|known| known.used.as_ref());
+        let owners = snapshot.pool.models.iter().flat_map(|model| {
+            let held = |replica: &pool::ReplicaView| {
+                let shares = replica
+                    .shares
+                    .iter()
+                    .filter(|share| share.device == device.device);
+                shares.map(|share| share.bytes.0).sum::<u64>()
+            };
+            let owner = move |replica: &pool::ReplicaView| Owner {
+                replica: replica.replica.to_string(),
+                model: model.name.clone(),
+                bytes: held(replica),
+                state: replica.state,
+            };
+            // A planned load owns nothing yet.
+            let owns =
+                move |replica: &&pool::ReplicaView| replica.state != "planned" && held(replica) > 0;
+            model.replicas.iter().filter(owns).map(owner)
+        });
+        DeviceView {
+            device: snapshot.device_name(device.device),
+            name: info.and_then(|info| info.product_name.clone()),
+            node: device.node.to_string(),
+            uuid: info.and_then(|info| info.uuid.clone()),
+            total_bytes: device.total.0,
+            headroom_bytes: device.headroom.0,
+            foreign_bytes: device.foreign.0,
+            reserved_bytes: device.reserved.0,
+            free_bytes: device.free.0,
+            used_bytes: used.map(|used| used.used.0),
+            utilisation_percent: used.and_then(|used| used.utilisation_percent),
+            temperature_celsius: used.and_then(|used| used.temperature_celsius),
+            owners: owners.collect(),
+            read_at: known.and_then(|known| known.read_at).map(at),
+        }
+    }
+}
+
+impl QueueView {
+    /// `key_name` gives the name of a key; it is asked for none but real ones.
+    pub fn of(snapshot: &Snapshot, key_name: &dyn Fn(KeyId) -> String) -> QueueView {
+        let pool = &snapshot.pool;
+        let waiting = pool.waiting.iter().map(|it| WaitingView {
+            ticket: it.ticket.to_string(),
+            model: model_name(snapshot, it.model),
+            key: if it.key == KeyId(0) {
+                "anonymous".to_owned()
+            } else {
+                key_name(it.key)
+            },
+            position: it.position,
+            waited_ms: pool.now.since(it.since).0,
+            expected_ms: it.expected.0,
+            stage: stage(snapshot, it.model),
+        });
+        let orders = pool.orders.iter().map(|order| OrderView {
+            order: order.order.to_string(),
+            what: order.what,
+            model: order.model.map(|model| model_name(snapshot, model)),
+            since_ms: pool.now.since(order.since).0,
+        });
+        QueueView {
+            waiting: waiting.collect(),
+            orders: orders.collect(),
+        }
+    }
+}
+
+fn model_name(snapshot: &Snapshot, model: ModelId) -> String {
+    let view = snapshot.pool.models.iter().find(|view| view.model == model);
+    view.map_or_else(|| model.to_string(), |view| view.name.clone())
+}
+
+/// What the model's engine says it does, or else the model's state.
+fn stage(snapshot: &Snapshot, model: ModelId) -> String {
+    let processes = snapshot
+        .processes
+        .values()
+        .filter(|process| process.model == model);
+    let said = processes.filter_map(|process| process.stage.clone()).next();
+    let view = snapshot.pool.models.iter().find(|view| view.model == model);
+    said.unwrap_or_else(|| view.map_or("waiting", |view| view.state.name()).to_owned())
+}

@@ -1,0 +1,90 @@
+//! The history and the engines' output, as the API describes and gives them. The events themselves
+//! are written by the store; the shape is repeated here for the document, and a test compares them.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{Share, rfc3339};
+
+/// A page of the history.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct EventList<T> {
+    pub events: Vec<T>,
+    /// `after` of the next page.
+    #[schema(example = 118)]
+    pub next_after: Option<i64>,
+}
+
+/// One decision, with its reason (D3).
+#[derive(Clone, Debug, ToSchema)]
+#[expect(dead_code, reason = "describes what the store writes")]
+pub struct EventView {
+    /// Rising, never reused.
+    #[schema(example = 118)]
+    pub id: i64,
+    #[schema(example = "2026-01-31T20:15:00.123Z")]
+    pub at: String,
+    #[schema(example = "evict")]
+    pub kind: String,
+    pub model: Option<String>,
+    #[schema(example = "r3")]
+    pub replica: Option<String>,
+    #[schema(example = "o5")]
+    pub order: Option<String>,
+    /// Why, in words, with the rule.
+    #[schema(example = "preempted by tiny-chat: priority 1 over 0 (P2); 0 in flight")]
+    pub reason: String,
+    pub priority: Option<u32>,
+    pub placement: Vec<Share>,
+    /// What the decision chose from.
+    pub candidates: Vec<String>,
+    /// Reserved bytes of each concerned device.
+    pub memory: Vec<MemoryChange>,
+    /// Load time, drain time or age, by kind.
+    pub took_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug, ToSchema)]
+#[expect(dead_code, reason = "describes what the store writes")]
+pub struct MemoryChange {
+    #[schema(example = "gpu0")]
+    pub device: String,
+    pub before_bytes: u64,
+    pub after_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct LogList {
+    pub model: String,
+    /// Oldest first.
+    pub lines: Vec<LogLineView>,
+}
+
+/// One line that an engine printed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct LogLineView {
+    #[schema(example = "r3")]
+    pub replica: String,
+    #[schema(example = "2026-01-31T20:15:00.123Z")]
+    pub at: String,
+    /// `stdout` or `stderr`.
+    #[schema(example = "stderr")]
+    pub stream: String,
+    pub line: String,
+}
+
+impl LogLineView {
+    pub fn new(
+        replica: &str,
+        at: std::time::SystemTime,
+        stream: impl ToString,
+        line: &str,
+    ) -> LogLineView {
+        LogLineView {
+            replica: replica.to_owned(),
+            at: rfc3339(at.into()),
+            stream: stream.to_string(),
+            line: line.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What is loaded, loading and cold: the list that users of the old service know.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::controller::Snapshot;
+use crate::pool::{ModelState, ModelView};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct HotModels {
+    /// Answer at once.
+    pub hot_models: Vec<HotModel>,
+    /// Somebody waits for them.
+    pub loading_models: Vec<HotModel>,
+    /// Loaded when somebody asks for them.
+    pub cold_models: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct HotModel {
+    #[schema(example = "tiny-chat")]
+    pub model_name: String,
+    /// `ready`, `loading` or `waiting`.
+    #[schema(example = "ready")]
+    pub status: &'static str,
+    /// Replicas that answer, or that are on their way.
+    pub num_replicas: usize,
+    pub priority: u32,
+    pub gpus_per_replica: u32,
+}
+
+impl HotModels {
+    pub fn of(snapshot: &Snapshot) -> HotModels {
+        let mut lists = HotModels::default();
+        let mut models: Vec<&ModelView> = snapshot.pool.models.iter().collect();
+        models.sort_by(|left, right| left.name.cmp(&right.name));
+        for model in models {
+            match model.state {
+                ModelState::Ready => lists.hot_models.push(HotModel::of(model, &["ready"])),
+                ModelState::Loading | ModelState::Waiting => {
+                    lists
+                        .loading_models
+                        .push(HotModel::of(model, &["planned", "launching"]));
+                }
+                ModelState::Cold
+                | ModelState::Draining
+                | ModelState::Cooling
+                | ModelState::Quarantined => {
+                    lists.cold_models.push(model.name.clone());
+                }
+            }
+        }
+        lists
+    }
+}
+
+impl HotModel {
+    fn of(model: &ModelView, states: &[&str]) -> HotModel {
+        HotModel {
+            model_name: model.name.clone(),
+            status: model.state.name(),
+            num_replicas: model
+                .replicas
+                .iter()
+                .filter(|replica| states.contains(&replica.state))
+                .count(),
+            priority: model.priority.0,
+            gpus_per_replica: model.devices_per_replica,
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Models and their replicas, as the catalogue and the pool know them together.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{Needs, Share, at, shares};
+use crate::controller::{ModelFacts, Snapshot};
+use crate::pool::{self, Bytes, Override, Priority, ReplicaId, Span};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ModelList {
+    pub models: Vec<ModelView>,
+}
+
+/// A model with everything that is known of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ModelView {
+    #[schema(example = "tiny-chat")]
+    pub model: String,
+    pub aliases: Vec<String>,
+    /// `candle` or `command`; `unknown` for a model that has left the catalogue and still drains.
+    #[schema(example = "candle")]
+    pub engine: &'static str,
+    /// The model's file, or `registered`, or `removed`.
+    #[schema(example = "config/models/tiny-chat.yaml")]
+    pub source: String,
+    /// `cold`, `waiting`, `loading`, `ready`, `draining`, `cooling` or `quarantined`.
+    #[schema(example = "ready")]
+    pub state: &'static str,
+    pub priority: u32,
+    /// Where the priority comes from (P1): `override`, `file`, `reference` or `default`.
+    #[schema(example = "file")]
+    pub priority_from: &'static str,
+    /// Priority 2 and above (P4).
+    pub always_hot: bool,
+    pub keep_hot_ms: u64,
+    /// What an administrator has said instead of the catalogue.
+    #[serde(rename = "override")]
+    pub over: Option<OverrideView>,
+    /// Replicas that an administrator's load asks for.
+    pub wished_replicas: u32,
+    pub replicas: Vec<ReplicaView>,
+    /// Requests in its queue.
+    pub waiting: u32,
+    pub needs: Needs,
+    /// Failed loads in a row (L3).
+    pub failures: u32,
+    pub last_failure: Option<String>,
+    pub cooling_until_at: Option<String>,
+    /// How long the next load is expected to take.
+    pub load_ms_expected: u64,
+    /// Requests that ever got a seat since the start.
+    pub requests_total: u64,
+    pub last_used_at: Option<String>,
+    /// What in a document that was just registered has no effect.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// What is absent is as the catalogue says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct OverrideView {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_hot_ms: Option<u64>,
+    /// When the lease ends, and all of this with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+}
+
+/// One engine instance, or one that is about to be started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ReplicaView {
+    #[schema(example = "r3")]
+    pub replica: String,
+    /// `planned`, `launching`, `ready`, `draining` or `stopping`.
+    #[schema(example = "ready")]
+    pub state: &'static str,
+    /// What a launching engine says it does.
+    #[schema(example = "loading")]
+    pub stage: Option<String>,
+    #[schema(maximum = 100)]
+    pub percent: Option<u8>,
+    /// What it reserves.
+    pub devices: Vec<Share>,
+    pub in_flight: u32,
+    pub ready_at: Option<String>,
+    /// When keep-hot would unload it, if nobody uses it until then.
+    pub expires_at: Option<String>,
+    /// What it really holds, on all its devices together.
+    pub measured_bytes: Option<u64>,
+    pub pid: Option<u32>,
+    /// Why it was loaded, or why it leaves.
+    #[schema(example = "1 waiting")]
+    pub reason: String,
+}
+
+/// What changing a model takes: absent keeps, null clears.
+#[derive(Clone, Debug, Default, PartialEq, Eq, ToSchema)]
+#[schema(example = json!({"priority": 2, "lease": "2h"}))]
+pub struct ModelPatch {
+    /// 0 to 1000000; null: as the catalogue says.
+    #[schema(value_type = Option<u32>, minimum = 0, maximum = 1_000_000)]
+    pub priority: Option<Option<Priority>>,
+    /// `1s` to `365d`; null: as the catalogue says.
+    #[schema(value_type = Option<String>, example = "10m")]
+    pub keep_hot: Option<Option<Span>>,
+    /// When the override ends, `1s` to `365d` from now; null: never by itself.
+    #[schema(value_type = Option<String>, example = "2h")]
+    pub lease: Option<Option<Span>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RemoveAnswer {
+    pub model: String,
+    pub removed: bool,
+}
+
+impl ModelList {
+    pub fn of(snapshot: &Snapshot) -> ModelList {
+        let models = snapshot
+            .pool
+            .models
+            .iter()
+            .map(|model| ModelView::of(model, snapshot));
+        let mut models: Vec<ModelView> = models.collect();
+        models.sort_by(|left, right| left.model.cmp(&right.model));
+        ModelList { models }
+    }
+}
+
+/// The model of this name, not alias.
+pub fn find(snapshot: &Arc<Snapshot>, name: &str) -> Option<ModelView> {
+    snapshot
+        .model(name)
+        .map(|model| ModelView::of(model, snapshot))
+}
+
+impl ModelView {
+    pub fn of(model: &pool::ModelView, snapshot: &Snapshot) -> ModelView {
+        let facts = snapshot.models.get(&model.model);
+        let entry = facts.map(|facts| &facts.entry);
+        let from = |facts: &ModelFacts| match model.over.priority {
+            Some(_) => "override",
+            None => facts.entry.priority_from.name(),
+        };
+        ModelView {
+            model: model.name.clone(),
+            aliases: entry.map(|entry| entry.aliases.clone()).unwrap_or_default(),
+            engine: entry.map_or("unknown", |entry| entry.recipe.engine()),
+            source: entry.map_or_else(|| "removed".to_owned(), |entry| entry.source.to_string()),
+            state: model.state.name(),
+            priority: model.priority.0,
+            priority_from: facts.map_or("default", from),
+            always_hot: model.priority >= Priority::ALWAYS_HOT,
+            keep_hot_ms: model.keep_hot.0,
+            over: OverrideView::of(&model.over),
+            wished_replicas: model.wish.as_ref().map_or(0, |wish| wish.replicas),
+            replicas: model
+                .replicas
+                .iter()
+                .map(|replica| ReplicaView::of(replica, snapshot))
+                .collect(),
+            waiting: model.waiting,
+            needs: Needs {
+                devices: model.devices_per_replica,
+                bytes_per_device: model.bytes_per_device.0,
+                source: facts.map_or("estimate", |facts| facts.need_source),
+            },
+            failures: model.failures,
+            last_failure: model.last_failure.clone(),
+            cooling_until_at: model.cooling_until.map(at),
+            load_ms_expected: model.reload.0,
+            requests_total: model.seated,
+            last_used_at: model.last_used.map(at),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+impl OverrideView {
+    fn of(over: &Override) -> Option<OverrideView> {
+        (!over.is_empty()).then(|| OverrideView {
+            priority: over.priority.map(|priority| priority.0),
+            keep_hot_ms: over.keep_hot.map(|keep_hot| keep_hot.0),
+            expires_at: over.expires.map(at),
+        })
+    }
+}
+
+impl ReplicaView {
+    fn of(replica: &pool::ReplicaView, snapshot: &Snapshot) -> ReplicaView {
+        let process = snapshot.processes.get(&replica.replica);
+        ReplicaView {
+            replica: replica.replica.to_string(),
+            state: replica.state,
+            stage: process.and_then(|process| process.stage.clone()),
+            percent: process.and_then(|process| process.percent),
+            devices: shares(snapshot, &replica.shares),
+            in_flight: replica.in_flight,
+            ready_at: replica.ready_at.map(at),
+            expires_at: replica.expires.map(at),
+            measured_bytes: measured(replica.replica, &replica.shares, snapshot)
+                .map(|bytes| bytes.0),
+            pid: process.and_then(|process| process.pid),
+            reason: replica.reason.clone(),
+        }
+    }
+}
+
+/// What a replica really holds. On GPUs the driver knows it; elsewhere the engine's own processes do.
+pub fn measured(replica: ReplicaId, shares: &[pool::Share], snapshot: &Snapshot) -> Option<Bytes> {
+    let process = snapshot.processes.get(&replica)?;
+    if snapshot.provider != "nvml" {
+        return process.memory;
+    }
+    let on_device = |share: &pool::Share| {
+        let used = snapshot.devices.get(&share.device)?.used.as_ref()?;
+        let holders = snapshot
+            .pool
+            .models
+            .iter()
+            .flat_map(|model| &model.replicas);
+        let holds = |it: &&pool::ReplicaView| {
+            it.state != "planned" && it.shares.iter().any(|held| held.device == share.device)
+        };
+        if holders.filter(holds).count() == 1 {
+            return Some(used.own);
+        }
+        // Engines whose children hold the memory cannot be told apart on a shared GPU.
+        let pid = process.pid?;
+        used.processes
+            .iter()
+            .find(|(id, _)| *id == pid)
+            .map(|(_, bytes)| *bytes)
+    };
+    shares.iter().map(on_device).sum()
+}

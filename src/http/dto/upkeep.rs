@@ -1,0 +1,204 @@
+//! Cleanup, reset, reload and keys.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{at, total};
+use crate::catalog::{Changes, Warning};
+use crate::controller::KeyRecord;
+use crate::controller::Snapshot;
+use crate::pool::{self, CleanupScope, ReplicaId, Span};
+
+/// What `cleanup` takes; the body may be left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ToSchema)]
+#[schema(example = json!({"preview": true}))]
+pub struct CleanupRequest {
+    /// Only tell what would be unloaded.
+    #[schema(value_type = Option<bool>, default = false)]
+    pub preview: bool,
+    /// Without it: as configured under `evening.mode`.
+    pub mode: Option<CleanupMode>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum CleanupMode {
+    /// Every replica, whatever its priority (E1).
+    All,
+    /// Only replicas that serve nothing.
+    Idle,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct CleanupAnswer {
+    pub preview: bool,
+    /// The replicas that it concerns.
+    pub replicas: Vec<CleanupReplica>,
+    /// Those that are gone now.
+    pub unloaded: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct CleanupReplica {
+    #[schema(example = "r3")]
+    pub replica: String,
+    pub model: String,
+    pub priority: u32,
+    pub in_flight: u32,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ResetAnswer {
+    pub unloaded: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ReloadAnswer {
+    pub added: Vec<String>,
+    pub changed: Vec<String>,
+    pub removed: Vec<String>,
+    pub warnings: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct KeyList {
+    /// Revoked keys are not among them.
+    pub keys: Vec<KeyView>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct KeyView {
+    #[schema(example = "k3")]
+    pub id: String,
+    #[schema(example = "course 4711")]
+    pub name: String,
+    /// `admin` or `user`.
+    #[schema(example = "user")]
+    pub role: &'static str,
+    /// The part that people recognise a key by.
+    #[schema(example = "mp-Ab3xY9")]
+    pub prefix: String,
+    pub created_at: String,
+    pub last_used_at: Option<String>,
+    pub expires_at: Option<String>,
+}
+
+/// What making a key takes.
+#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
+#[schema(example = json!({"name": "course 4711", "role": "user", "expires": "180d"}))]
+pub struct NewKeyRequest {
+    /// For people: who or what uses it. 1 to 100 characters.
+    #[schema(min_length = 1, max_length = 100)]
+    pub name: String,
+    pub role: KeyRole,
+    /// `1s` to `365d` from now; without it the key stays until it is revoked.
+    #[schema(value_type = Option<String>, example = "180d")]
+    pub expires: Option<Span>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum KeyRole {
+    /// Steers the pool.
+    Admin,
+    /// Uses models.
+    User,
+}
+
+/// A new key. Has no `Debug`: it holds the key itself.
+#[derive(Serialize, ToSchema)]
+pub struct NewKey {
+    #[schema(example = "k3")]
+    pub id: String,
+    pub name: String,
+    #[schema(example = "user")]
+    pub role: &'static str,
+    /// The key itself. Nobody can show it again.
+    #[schema(example = "mp-…")]
+    pub key: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RevokeAnswer {
+    #[schema(example = "k3")]
+    pub id: String,
+    pub revoked: bool,
+}
+
+impl CleanupAnswer {
+    /// What a cleanup would concern now.
+    pub fn preview(scope: CleanupScope, snapshot: &Snapshot) -> CleanupAnswer {
+        let concerned = |replica: &&pool::ReplicaView| match (replica.state, scope) {
+            ("planned", _) | ("launching", CleanupScope::Idle) => false,
+            ("ready", CleanupScope::Idle) => replica.in_flight == 0,
+            _ => true,
+        };
+        CleanupAnswer {
+            preview: true,
+            replicas: listed(snapshot, &concerned),
+            unloaded: Vec::new(),
+        }
+    }
+
+    /// What a cleanup did; `before` is the picture in which its replicas were still there.
+    pub fn done(unloaded: &[ReplicaId], before: &Snapshot) -> CleanupAnswer {
+        CleanupAnswer {
+            preview: false,
+            replicas: listed(before, &|replica| unloaded.contains(&replica.replica)),
+            unloaded: unloaded.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+fn listed(
+    snapshot: &Snapshot,
+    concerned: &dyn Fn(&&pool::ReplicaView) -> bool,
+) -> Vec<CleanupReplica> {
+    let of_model = |model: &pool::ModelView| {
+        let view = |replica: &pool::ReplicaView| CleanupReplica {
+            replica: replica.replica.to_string(),
+            model: model.name.clone(),
+            priority: model.priority.0,
+            in_flight: replica.in_flight,
+            bytes: total(&replica.shares),
+        };
+        model
+            .replicas
+            .iter()
+            .filter(concerned)
+            .map(view)
+            .collect::<Vec<_>>()
+    };
+    snapshot.pool.models.iter().flat_map(of_model).collect()
+}
+
+impl ReloadAnswer {
+    pub fn of(changes: Changes, warnings: &[Warning]) -> ReloadAnswer {
+        let Changes {
+            added,
+            changed,
+            removed,
+        } = changes;
+        ReloadAnswer {
+            added,
+            changed,
+            removed,
+            warnings: warnings.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl KeyView {
+    pub fn of(key: &KeyRecord) -> KeyView {
+        KeyView {
+            id: key.id.to_string(),
+            name: key.name.clone(),
+            role: key.role.name(),
+            prefix: key.prefix.clone(),
+            created_at: at(key.created),
+            last_used_at: key.last_used.map(at),
+            expires_at: key.expires.map(at),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What is so at this moment, read from the snapshot.
+
+use super::text::{Kind, Text};
+use crate::controller::Snapshot;
+use crate::http::dto;
+use crate::pool::{ModelState, Span};
+
+const STATES: [&str; 5] = ["planned", "launching", "ready", "draining", "stopping"];
+
+pub fn write(snapshot: &Snapshot, text: &mut Text) {
+    waiting(snapshot, text);
+    replicas(snapshot, text);
+    devices(snapshot, text);
+    estimates(snapshot, text);
+    cooldowns(snapshot, text);
+}
+
+fn seconds(span: Span) -> f64 {
+    span.0 as f64 / 1000.0
+}
+
+fn waiting(snapshot: &Snapshot, text: &mut Text) {
+    let pool = &snapshot.pool;
+    text.family(
+        "requests_pending",
+        Kind::Gauge,
+        "Requests that wait for a seat.",
+    );
+    for model in &pool.models {
+        text.sample(&[("model", &model.name)], f64::from(model.waiting));
+    }
+    let oldest = pool
+        .waiting
+        .iter()
+        .map(|it| pool.now.since(it.since))
+        .max()
+        .unwrap_or_default();
+    text.family(
+        "oldest_waiting_seconds",
+        Kind::Gauge,
+        "How long the oldest waiting request has waited; 0: none.",
+    );
+    text.sample(&[], seconds(oldest));
+}
+
+fn replicas(snapshot: &Snapshot, text: &mut Text) {
+    text.family("replicas", Kind::Gauge, "Replicas of each model, by state.");
+    for model in &snapshot.pool.models {
+        for state in STATES {
+            let count = model
+                .replicas
+                .iter()
+                .filter(|replica| replica.state == state)
+                .count();
+            text.sample(&[("model", &model.name), ("state", state)], count as f64);
+        }
+    }
+}
+
+fn devices(snapshot: &Snapshot, text: &mut Text) {
+    let help =
+        "Memory of each device: all of it, measured in use, given to replicas, held by others.";
+    text.family("device_memory_bytes", Kind::Gauge, help);
+    for device in &snapshot.pool.devices {
+        let name = snapshot.device_name(device.device);
+        let used = snapshot
+            .devices
+            .get(&device.device)
+            .and_then(|it| it.used.as_ref())
+            .map(|used| used.used);
+        let known = [
+            ("reserved", device.reserved),
+            ("foreign", device.foreign),
+            ("total", device.total),
+        ];
+        for (kind, bytes) in known.into_iter().chain(used.map(|used| ("used", used))) {
+            text.sample(&[("device", &name), ("kind", kind)], bytes.0 as f64);
+        }
+    }
+}
+
+fn estimates(snapshot: &Snapshot, text: &mut Text) {
+    let help = "What a model's fullest replica really holds, over what is reserved for it.";
+    text.family("memory_estimate_ratio", Kind::Gauge, help);
+    for model in &snapshot.pool.models {
+        let ratio = |replica: &crate::pool::ReplicaView| {
+            let reserved: u64 = replica.shares.iter().map(|share| share.bytes.0).sum();
+            // The peak of the processes says nothing of what they hold on a GPU.
+            let peak = snapshot
+                .processes
+                .get(&replica.replica)
+                .and_then(|process| process.peak);
+            let peak = peak.filter(|_| snapshot.provider != "nvml");
+            let held =
+                peak.or_else(|| dto::measured(replica.replica, &replica.shares, snapshot))?;
+            (reserved > 0).then(|| held.0 as f64 / reserved as f64)
+        };
+        if let Some(ratio) = model
+            .replicas
+            .iter()
+            .filter_map(ratio)
+            .max_by(f64::total_cmp)
+        {
+            text.sample(&[("model", &model.name)], ratio);
+        }
+    }
+}
+
+fn cooldowns(snapshot: &Snapshot, text: &mut Text) {
+    let help =
+        "Seconds until a model whose load failed is tried again; 0: at once, +Inf: quarantined.";
+    text.family("cooldown", Kind::Gauge, help);
+    for model in &snapshot.pool.models {
+        let left = match (model.state, model.cooling_until) {
+            (ModelState::Quarantined, _) => f64::INFINITY,
+            (_, Some(until)) => seconds(until.since(snapshot.pool.now)),
+            (_, None) => 0.0,
+        };
+        text.sample(&[("model", &model.name)], left);
+    }
+}

@@ -1,0 +1,261 @@
+//! Counters that are made from the history: loads, evictions, drains. Each record is counted once,
+//! by its id, whenever somebody scrapes.
+
+use std::collections::BTreeMap;
+
+use super::text::{Histogram, Kind, Text};
+use crate::controller::{HistoryQuery, Store, StoreFault, StoredRecord};
+use crate::pool::{Span, Time};
+
+const LOADS: &[f64] = &[
+    0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
+];
+const DRAINS: &[f64] = &[
+    0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0,
+];
+const AGES: &[f64] = &[
+    1.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 14_400.0, 86_400.0,
+];
+
+/// What the history has held since the start.
+#[derive(Debug)]
+pub struct Counted {
+    /// Older records belong to an earlier process.
+    since: Time,
+    /// The newest record that was counted, once there was a look.
+    last: Option<i64>,
+    loads: BTreeMap<(String, &'static str), u64>,
+    load_seconds: BTreeMap<String, Histogram>,
+    evictions: BTreeMap<(String, &'static str, u32), u64>,
+    eviction_age: Histogram,
+    drain_seconds: Histogram,
+    /// When replicas that drain began to.
+    draining: BTreeMap<String, Time>,
+}
+
+impl Counted {
+    /// Counts what happens from this moment on.
+    pub fn since(since: Time) -> Counted {
+        Counted {
+            since,
+            last: None,
+            loads: BTreeMap::new(),
+            load_seconds: BTreeMap::new(),
+            evictions: BTreeMap::new(),
+            eviction_age: Histogram::new(AGES),
+            drain_seconds: Histogram::new(DRAINS),
+            draining: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in what the history gained. The first time those are the newest records alone, a
+    /// thousand at most: what was counted before the first scrape makes no difference to a rate.
+    pub async fn read(&mut self, store: &Store) -> Result<(), StoreFault> {
+        loop {
+            let (limit, after) = (HistoryQuery::LIMIT_MAX, self.last);
+            let page = HistoryQuery {
+                after,
+                limit,
+                ..HistoryQuery::default()
+            };
+            let records = store.history(page).await?;
+            for record in &records {
+                if record.at >= self.since {
+                    self.count(record);
+                }
+                self.last = Some(record.id);
+            }
+            self.last = self.last.or(Some(0));
+            if after.is_none() || records.len() < limit as usize {
+                return Ok(());
+            }
+        }
+    }
+
+    fn count(&mut self, record: &StoredRecord) {
+        let model = record.model.clone().unwrap_or_default();
+        let took = record.took_ms.map(|took| took as f64 / 1000.0);
+        let replica = record.replica.clone();
+        match record.kind.as_str() {
+            "ready" => {
+                *self.loads.entry((model.clone(), "ready")).or_default() += 1;
+                let histogram = self
+                    .load_seconds
+                    .entry(model)
+                    .or_insert_with(|| Histogram::new(LOADS));
+                took.into_iter().for_each(|took| histogram.observe(took));
+            }
+            "load_failed" => *self.loads.entry((model, "failed")).or_default() += 1,
+            "evict" => {
+                let key = (model, reason(&record.reason), record.priority.unwrap_or(0));
+                *self.evictions.entry(key).or_default() += 1;
+                took.into_iter()
+                    .for_each(|took| self.eviction_age.observe(took));
+                self.draining
+                    .extend(replica.map(|replica| (replica, record.at)));
+            }
+            "drain" | "unload" => {
+                self.draining
+                    .extend(replica.map(|replica| (replica, record.at)));
+            }
+            "gone" | "crash" => {
+                // What a replica that is gone took is its stopping; before that it drained.
+                let stopping = Span(record.took_ms.unwrap_or(0));
+                let began = replica.and_then(|replica| self.draining.remove(&replica));
+                if let Some(began) = began.filter(|_| record.kind == "gone") {
+                    let drained = record.at.since(began).0.saturating_sub(stopping.0);
+                    self.drain_seconds.observe(drained as f64 / 1000.0);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub fn write(&self, text: &mut Text) {
+        text.family(
+            "loads_total",
+            Kind::Counter,
+            "Loads that have ended, by result: ready or failed.",
+        );
+        for ((model, result), count) in &self.loads {
+            text.sample(&[("model", model), ("result", result)], *count as f64);
+        }
+        text.family(
+            "load_seconds",
+            Kind::Histogram,
+            "From the start of an engine until it was ready.",
+        );
+        for (model, histogram) in &self.load_seconds {
+            text.histogram(&[("model", model)], histogram);
+        }
+        let help =
+            "Replicas that had to leave for another model, by reason and by their own priority.";
+        text.family("evictions_total", Kind::Counter, help);
+        for ((model, reason, priority), count) in &self.evictions {
+            let priority = priority.to_string();
+            text.sample(
+                &[
+                    ("model", model),
+                    ("reason", reason),
+                    ("priority", &priority),
+                ],
+                *count as f64,
+            );
+        }
+        text.family(
+            "eviction_age_seconds",
+            Kind::Histogram,
+            "How long evicted replicas had been ready.",
+        );
+        text.histogram(&[], &self.eviction_age);
+        text.family(
+            "drain_seconds",
+            Kind::Histogram,
+            "How long replicas drained before they were stopped.",
+        );
+        text.histogram(&[], &self.drain_seconds);
+    }
+}
+
+/// The rule behind an eviction, as few words as a label may have.
+fn reason(words: &str) -> &'static str {
+    let rules = [
+        ("preempted by ", "preempted"),
+        ("its turn ", "turn"),
+        ("forced out ", "forced"),
+    ];
+    rules
+        .iter()
+        .find(|(start, _)| words.starts_with(start))
+        .map_or("other", |(_, label)| label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::{OrderId, Priority, Record, RecordKind, ReplicaId, StopReason};
+
+    fn record(kind: RecordKind, at: u64, took: u64) -> Record {
+        Record {
+            at: Time(at),
+            kind,
+            model: Some("m".to_owned()),
+            replica: Some(ReplicaId(1)),
+            order: None,
+            reason: "its turn of 5 s is over, x waits (P3); 0 in flight".to_owned(),
+            priority: Some(Priority(1)),
+            placement: Vec::new(),
+            candidates: Vec::new(),
+            memory: Vec::new(),
+            took: Some(Span(took)),
+        }
+    }
+
+    #[test]
+    fn every_reason_to_evict_has_its_label() {
+        let by = || "x".to_owned();
+        let preempted = StopReason::Preempted {
+            by: by(),
+            priority: Priority(1),
+            own: Priority(0),
+        };
+        assert_eq!(reason(&preempted.to_string()), "preempted");
+        assert_eq!(
+            reason(
+                &StopReason::TurnEnded {
+                    by: by(),
+                    ready_for: Span(1)
+                }
+                .to_string()
+            ),
+            "turn"
+        );
+        assert_eq!(
+            reason(
+                &StopReason::Forced {
+                    by: by(),
+                    order: OrderId(1)
+                }
+                .to_string()
+            ),
+            "forced"
+        );
+    }
+
+    #[tokio::test]
+    async fn each_record_is_counted_once_and_old_ones_never() {
+        let home = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}/pool.db", home.path().display());
+        let store = Store::open(&url).await.unwrap();
+        let name = |device: crate::pool::DeviceId| device.to_string();
+        store
+            .append(&[record(RecordKind::Ready, 1_000, 500)], &name)
+            .await
+            .unwrap();
+        let mut counted = Counted::since(Time(2_000));
+        counted.read(&store).await.unwrap();
+        let newer = [
+            record(RecordKind::Ready, 2_000, 700),
+            record(RecordKind::Evict, 12_000, 10_000),
+            record(RecordKind::Gone, 15_000, 1_000),
+        ];
+        store.append(&newer, &name).await.unwrap();
+        counted.read(&store).await.unwrap();
+        counted.read(&store).await.unwrap();
+        let mut text = Text::default();
+        counted.write(&mut text);
+        let text = text.finish();
+        for line in [
+            "model_pool_loads_total{model=\"m\",result=\"ready\"} 1",
+            "model_pool_load_seconds_sum{model=\"m\"} 0.7",
+            "model_pool_evictions_total{model=\"m\",reason=\"turn\",priority=\"1\"} 1",
+            "model_pool_eviction_age_seconds_sum 10",
+            "model_pool_drain_seconds_sum 2",
+        ] {
+            assert!(
+                text.lines().any(|it| it == line),
+                "{line} is not in\n{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Prometheus metrics. The hot path counts in memory, per model; everything else is read at the
+//! scrape, from the snapshot and from what the history gained since the last one. Nothing here
+//! changes the pool, and a scrape loads and keeps nothing (L2).
+
+mod gauges;
+mod history;
+mod text;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+
+use self::history::Counted;
+use self::text::{Histogram, Kind, Text};
+use super::state::App;
+use crate::controller::Handle;
+use crate::pool::Time;
+
+/// Waiting and answering: from a millisecond to the longest load.
+const WAITS: &[f64] = &[
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    120.0, 300.0, 900.0,
+];
+
+/// Cheap to clone; all clones count together.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    models: RwLock<BTreeMap<String, Arc<Mutex<Counts>>>>,
+    history: tokio::sync::Mutex<Counted>,
+}
+
+/// What requests for one model came to.
+#[derive(Clone, Debug)]
+struct Counts {
+    by_code: BTreeMap<u16, u64>,
+    waited: Histogram,
+    first_token: Histogram,
+    prompt: u64,
+    completion: u64,
+}
+
+impl Metrics {
+    /// Counters that begin at 0: what the history gains from now on is counted.
+    pub fn new(handle: &Handle) -> Metrics {
+        Metrics::since(handle.clock().now())
+    }
+
+    fn since(now: Time) -> Metrics {
+        let history = tokio::sync::Mutex::new(Counted::since(now));
+        Metrics {
+            inner: Arc::new(Inner {
+                models: RwLock::default(),
+                history,
+            }),
+        }
+    }
+
+    /// One request has ended. `model` is a name of the catalogue, never a client's own words.
+    pub fn request(&self, model: &str, code: u16) {
+        self.count(model, |counts| {
+            *counts.by_code.entry(code).or_default() += 1
+        });
+    }
+
+    /// A request got its seat after so long in the queue.
+    pub fn waited(&self, model: &str, time: Duration) {
+        self.count(model, |counts| counts.waited.observe(time.as_secs_f64()));
+    }
+
+    /// From the seat, or from wherever the caller counts, to the first token.
+    pub fn first_token(&self, model: &str, time: Duration) {
+        self.count(model, |counts| {
+            counts.first_token.observe(time.as_secs_f64())
+        });
+    }
+
+    pub fn tokens(&self, model: &str, prompt: u64, completion: u64) {
+        self.count(model, |counts| {
+            counts.prompt = counts.prompt.saturating_add(prompt);
+            counts.completion = counts.completion.saturating_add(completion);
+        });
+    }
+
+    fn count(&self, model: &str, change: impl FnOnce(&mut Counts)) {
+        let known = self
+            .inner
+            .models
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(model)
+            .cloned();
+        let counts = known.unwrap_or_else(|| {
+            let mut models = self
+                .inner
+                .models
+                .write()
+                .unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(models.entry(model.to_owned()).or_default())
+        });
+        change(&mut counts.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn write_requests(&self, text: &mut Text) {
+        let models = self
+            .inner
+            .models
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let all: Vec<(String, Counts)> = models
+            .iter()
+            .map(|(name, counts)| {
+                (
+                    name.clone(),
+                    counts
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .clone(),
+                )
+            })
+            .collect();
+        drop(models);
+        text.family(
+            "requests_total",
+            Kind::Counter,
+            "Requests that have ended, by status code.",
+        );
+        for (model, counts) in &all {
+            for (code, count) in &counts.by_code {
+                text.sample(
+                    &[("model", model), ("code", &code.to_string())],
+                    *count as f64,
+                );
+            }
+        }
+        text.family(
+            "queue_wait_seconds",
+            Kind::Histogram,
+            "How long requests waited for a seat.",
+        );
+        for (model, counts) in &all {
+            text.histogram(&[("model", model)], &counts.waited);
+        }
+        text.family(
+            "time_to_first_token_seconds",
+            Kind::Histogram,
+            "Until the first token of an answer.",
+        );
+        for (model, counts) in &all {
+            text.histogram(&[("model", model)], &counts.first_token);
+        }
+        text.family(
+            "tokens_total",
+            Kind::Counter,
+            "Tokens, by kind: prompt or completion.",
+        );
+        for (model, counts) in &all {
+            text.sample(
+                &[("model", model), ("kind", "prompt")],
+                counts.prompt as f64,
+            );
+            text.sample(
+                &[("model", model), ("kind", "completion")],
+                counts.completion as f64,
+            );
+        }
+    }
+}
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts {
+            by_code: BTreeMap::new(),
+            waited: Histogram::new(WAITS),
+            first_token: Histogram::new(WAITS),
+            prompt: 0,
+            completion: 0,
+        }
+    }
+}
+
+/// `GET /metrics`, in the text format of Prometheus.
+pub async fn render(State(app): State<App>) -> Response {
+    let mut text = Text::default();
+    app.metrics.write_requests(&mut text);
+    gauges::write(&app.handle.snapshot(), &mut text);
+    let mut counted = app.metrics.inner.history.lock().await;
+    if let Err(fault) = counted.read(app.handle.store()).await {
+        tracing::warn!(%fault, "the history could not be read for the metrics; its counters stand still");
+    }
+    counted.write(&mut text);
+    drop(counted);
+    (
+        [(
+            header::CONTENT_TYPE,
+            "text/plain; version=0.0.4; charset=utf-8",
+        )],
+        text.finish(),
+    )
+        .into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_requests_came_to_is_counted_by_model() {
+        let metrics = Metrics::since(Time(0));
+        metrics.request("a", 200);
+        metrics.clone().request("a", 200);
+        metrics.request("a", 503);
+        metrics.waited("a", Duration::from_millis(200));
+        metrics.tokens("b\"x\\\n", 10, 20);
+        let mut text = Text::default();
+        metrics.write_requests(&mut text);
+        let text = text.finish();
+        for line in [
+            "# TYPE model_pool_requests_total counter",
+            "model_pool_requests_total{model=\"a\",code=\"200\"} 2",
+            "model_pool_requests_total{model=\"a\",code=\"503\"} 1",
+            "model_pool_queue_wait_seconds_bucket{model=\"a\",le=\"0.1\"} 0",
+            "model_pool_queue_wait_seconds_bucket{model=\"a\",le=\"0.25\"} 1",
+            "model_pool_queue_wait_seconds_bucket{model=\"a\",le=\"+Inf\"} 1",
+            "model_pool_queue_wait_seconds_sum{model=\"a\"} 0.2",
+            "model_pool_queue_wait_seconds_count{model=\"a\"} 1",
+            "model_pool_tokens_total{model=\"b\\\"x\\\\\\n\",kind=\"completion\"} 20",
+        ] {
+            assert!(
+                text.lines().any(|it| it == line),
+                "{line} is not in\n{text}"
+            );
+        }
+    }
+}

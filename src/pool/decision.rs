@@ -1,0 +1,157 @@
+//! What `plan` can choose, and what a plan for one load looks like. Plain data: the choosing stands in
+//! `plan`, the doing in `commit`.
+
+use super::action::{GateMode, Outcome, Share};
+use super::ids::{Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Ticket, Time};
+use super::place::Ask;
+use super::rank::{Class, Cost};
+use super::reason::{LoadReason, Refusal, StopReason};
+use super::state::Pool;
+
+/// The decision for one load: placement, victims, cost, reasons; or a refusal with reasons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub model: ModelId,
+    pub name: String,
+    pub priority: Priority,
+    pub devices: u32,
+    /// On each device.
+    pub bytes: Bytes,
+    pub placement: Vec<Share>,
+    pub victims: Vec<Victim>,
+    pub cost: Cost,
+    /// The room is on its way: something is leaving already.
+    pub must_wait: bool,
+    pub candidates: Vec<Candidate>,
+    pub(super) chosen: usize,
+    pub refusal: Option<Refusal>,
+    pub prospect: Prospect,
+    /// When time alone may change a refusal.
+    pub retry: Option<Time>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Victim {
+    pub replica: ReplicaId,
+    pub model: ModelId,
+    pub name: String,
+    pub priority: Priority,
+    pub busy: bool,
+    pub bytes: Bytes,
+    pub reload: Span,
+    /// Not a replica yet: a load that waits for its room and is decided anew.
+    pub planned: bool,
+}
+
+/// A place that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The device, or the first one of the node.
+    pub device: DeviceId,
+    pub verdict: Verdict,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Free { left_over: Bytes },
+    Evicts { victims: Vec<ReplicaId>, cost: Cost },
+    Blocked,
+}
+
+/// What waiting would bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Prospect {
+    Now,
+    /// A turn ends, a load finishes, a minimum residence passes.
+    Soon,
+    /// Only when something of higher priority leaves by itself.
+    WhenOthersLeave,
+    Never,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    Refuse {
+        ticket: Ticket,
+        refusal: Refusal,
+    },
+    EndLease {
+        model: ModelId,
+    },
+    Grant {
+        ticket: Ticket,
+        replica: ReplicaId,
+    },
+    SetGate {
+        replica: ReplicaId,
+        gate: GateMode,
+    },
+    Drain(Drain),
+    Reopen {
+        replica: ReplicaId,
+    },
+    Stop {
+        replica: ReplicaId,
+        reason: StopReason,
+    },
+    Promise {
+        plan: Box<Plan>,
+        why: LoadReason,
+        order: Option<OrderId>,
+    },
+    Launch {
+        load: ReplicaId,
+    },
+    Abandon {
+        load: ReplicaId,
+    },
+    Block {
+        model: ModelId,
+        class: Class,
+        retry: Option<Time>,
+    },
+    /// A remembered wish cannot be carried out; it is given up.
+    GiveUpWish {
+        model: ModelId,
+        refusal: Refusal,
+    },
+    Shorten {
+        order: OrderId,
+        refusal: Refusal,
+    },
+    Settle {
+        order: OrderId,
+        outcome: Outcome,
+    },
+    Finish,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Drain {
+    pub replica: ReplicaId,
+    pub deadline: Option<Time>,
+    pub reason: StopReason,
+    pub only_if_idle: bool,
+    pub for_load: Option<ReplicaId>,
+}
+
+impl Plan {
+    pub(super) fn empty(pool: &Pool, ask: &Ask) -> Plan {
+        Plan {
+            model: ask.model,
+            name: pool.name(ask.model),
+            priority: ask.priority,
+            devices: ask.devices,
+            bytes: ask.bytes,
+            placement: Vec::new(),
+            victims: Vec::new(),
+            cost: Cost::default(),
+            must_wait: false,
+            candidates: Vec::new(),
+            chosen: 0,
+            refusal: None,
+            prospect: Prospect::Now,
+            retry: None,
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Engines as real processes: how they start, become ready, crash, are stopped, and what they
+//! leave behind (rules L1, L3, L5). Everything here runs the stub engine or a shell.
+
+#[path = "../support/stub.rs"]
+mod stub;
+
+mod controller_death;
+mod running;
+mod start;
+mod stop;
+
+use model_pool::engine::Program;
+use running::command;
+use stub::stub_engine;
+
+/// The stub on a port of the pool's choice, with further flags.
+fn stub(flags: &[&str]) -> Program {
+    let program = stub_engine();
+    let mut argv = vec![program.to_str().unwrap(), "--port", "{{ port }}"];
+    argv.extend(flags);
+    command(&argv)
+}
+
+fn shell(script: &str) -> Program {
+    command(&["sh", "-c", script])
+}

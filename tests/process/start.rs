@@ -1,0 +1,245 @@
+//! From the launch to readiness, or to the words that say why not; and what an engine is given.
+
+use std::time::Duration;
+
+use model_pool::engine::{CandleDevice, CandleProgram, Endpoint, Listen, Program, Report};
+use model_pool::pool::ReplicaId;
+
+use crate::running::{Running, command, launch};
+use crate::stub::stub_engine;
+use crate::{shell, stub};
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn an_engine_leads_its_own_session_and_group() {
+    let mut engine = Running::start(stub(&[]));
+    let (pid, _) = engine.started().await;
+    let pid = nix::unistd::Pid::from_raw(pid.cast_signed());
+    assert_eq!(nix::unistd::getsid(Some(pid)), Ok(pid));
+    assert_eq!(nix::unistd::getpgid(Some(pid)), Ok(pid));
+}
+
+#[tokio::test]
+async fn a_crash_during_the_load_gives_its_last_words() {
+    let words = "CUDA out of memory: tried 2.00 GiB";
+    let mut engine = Running::start(stub(&[
+        "--stderr",
+        "line one",
+        "--stderr",
+        "",
+        "--fail-load",
+        words,
+    ]));
+    let exit = engine.exited().await;
+    assert!(!exit.asked);
+    assert_eq!(exit.status, "exit status 1");
+    assert_eq!(exit.last_words, format!("line one\n{words}"));
+    assert!(
+        !engine
+            .seen
+            .iter()
+            .any(|report| matches!(report, Report::Ready { .. }))
+    );
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_exist_is_named() {
+    let mut engine = Running::start(command(&["no-such-engine", "--port", "{{ port }}"]));
+    let exit = engine.exited().await;
+    assert_eq!(exit.status, "not started");
+    assert!(
+        exit.last_words.contains("no-such-engine"),
+        "{}",
+        exit.last_words
+    );
+    assert!(
+        exit.last_words.contains("No such file"),
+        "{}",
+        exit.last_words
+    );
+    assert_eq!(engine.seen.len(), 1, "nothing but the exit");
+}
+
+#[tokio::test]
+async fn a_missing_working_directory_is_not_blamed_on_the_program() {
+    let mut program = stub(&[]);
+    if let Program::Command(program) = &mut program {
+        program.working_dir = Some("/no/such/place".into());
+    }
+    let exit = Running::start(program).exited().await;
+    assert!(
+        exit.last_words.contains("/no/such/place"),
+        "{}",
+        exit.last_words
+    );
+}
+
+#[tokio::test]
+async fn readiness_is_noticed_within_tens_of_milliseconds() {
+    let mut best = Duration::MAX;
+    for _ in 0..5 {
+        let mut engine = Running::start(stub(&["--listen-after-ms", "150"]));
+        let seen = engine.ready_at().await;
+        let line = engine.line("ready ").await;
+        let ready = Duration::from_micros(line.rsplit(' ').next().unwrap().parse().unwrap());
+        best = best.min(seen.saturating_sub(ready));
+        engine.stop(LONG).await;
+    }
+    assert!(best < Duration::from_millis(50), "{best:?}");
+}
+
+#[tokio::test]
+async fn the_embedded_engine_is_followed_through_its_load_over_a_socket() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("stub-args"), "--ready-after-ms\n200\n").unwrap();
+    let mut launch = launch(
+        Program::Candle(CandleProgram {
+            executable: stub_engine(),
+            model_dir: home.path().to_owned(),
+            context_tokens: 256,
+            concurrency: 2,
+            threads: Some(1),
+            device: CandleDevice::Cpu,
+            env: Default::default(),
+        }),
+        home.path(),
+    );
+    launch.replica = ReplicaId(77);
+    let mut engine = Running::prepare(launch, home);
+    engine.go();
+    let (_, endpoint) = engine.started().await;
+    let Endpoint::Unix(socket) = endpoint else {
+        panic!("{endpoint}");
+    };
+    let (stage, percent) = engine.progress().await;
+    assert_eq!(stage, "weights");
+    assert!(percent.is_some());
+    engine.ready().await;
+    assert!(socket.exists());
+    engine.stop(LONG).await;
+    assert!(!socket.exists(), "tidied up");
+}
+
+#[tokio::test]
+async fn a_health_route_that_does_not_exist_is_said_aloud() {
+    let mut program = stub(&[]);
+    if let Program::Command(program) = &mut program {
+        program.ready_path = "/helth".to_owned();
+    }
+    let mut engine = Running::start(program);
+    let (stage, _) = engine.progress().await;
+    assert_eq!(stage, "/helth answers 404");
+}
+
+#[tokio::test]
+async fn a_port_that_another_program_took_is_named() {
+    let program = stub_engine();
+    let script = format!(
+        "read line < {{{{ model_path }}}}; exec {} --port {{{{ port }}}}",
+        program.display()
+    );
+    let home = tempfile::tempdir().unwrap();
+    let gate = home.path().join("gate");
+    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut launch = launch(shell(&script), home.path());
+    if let Program::Command(program) = &mut launch.program {
+        program.model_path = Some(gate.clone());
+    }
+    let mut engine = Running::prepare(launch, home);
+    engine.go();
+    let (_, endpoint) = engine.started().await;
+    let Endpoint::Tcp(address) = endpoint else {
+        panic!("{endpoint}");
+    };
+    let _thief = std::net::TcpListener::bind(address).unwrap();
+    let open = tokio::task::spawn_blocking(move || std::fs::write(gate, "go\n"));
+    let exit = engine.exited().await;
+    open.await.unwrap().unwrap();
+    assert!(exit.last_words.contains("in use"), "{}", exit.last_words);
+    let taken = format!("{address} was taken by another program");
+    assert!(exit.last_words.contains(&taken), "{}", exit.last_words);
+}
+
+#[tokio::test]
+async fn the_log_keeps_the_newest_lines_in_memory_and_all_in_a_file() {
+    let mut engine = Running::start(shell("seq 1 5000; printf 'unfinished' >&2; exit 3"));
+    let exit = engine.exited().await;
+    assert_eq!(exit.status, "exit status 3");
+    assert_eq!(exit.last_words, "unfinished");
+    let lines = engine.log.tail(usize::MAX);
+    assert_eq!(lines.len(), 1_000);
+    assert!(lines.iter().any(|line| &*line.text == "5000"));
+    assert_eq!(lines.last().unwrap().sequence, 5_000);
+    let file = engine.home.path().join("log/org--model-r1.log");
+    let text = std::fs::read_to_string(file).unwrap();
+    assert_eq!(text.lines().count(), 5_001);
+    assert!(text.lines().next().unwrap().ends_with(" stdout 1"));
+}
+
+#[tokio::test]
+async fn the_environment_holds_what_the_recipe_says_and_no_variable_of_ours() {
+    assert!(
+        std::env::var("CARGO_PKG_NAME").is_ok(),
+        "the test needs one that must not leak"
+    );
+    let mut program = shell("env; exit 0");
+    if let Program::Command(program) = &mut program {
+        let value = "{{ model_name }} in {{ memory_bytes }}".to_owned();
+        program.env.insert("WHAT".to_owned(), value);
+    }
+    let mut engine = Running::start(program);
+    engine.exited().await;
+    let lines = engine.log.tail(usize::MAX);
+    let names: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| Some(line.text.split_once('=')?.0))
+        .collect();
+    assert!(names.contains(&"PATH"), "{names:?}");
+    assert!(
+        !names.iter().any(|name| name.starts_with("CARGO")),
+        "{names:?}"
+    );
+    assert!(
+        lines
+            .iter()
+            .any(|line| &*line.text == "WHAT=org/model in 1073741824")
+    );
+}
+
+#[tokio::test]
+async fn no_file_of_ours_is_open_in_an_engine() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    // A duplicate is inherited over exec unless somebody closes it.
+    let leak = nix::unistd::dup(&file).unwrap();
+    let mut engine = Running::start(shell("ls -l /proc/$$/fd; exit 0"));
+    engine.exited().await;
+    drop(leak);
+    let name = file.path().file_name().unwrap().to_str().unwrap();
+    let lines = engine.log.tail(usize::MAX);
+    assert!(
+        lines.iter().any(|line| line.text.contains(" 2 -> pipe:")),
+        "{lines:?}"
+    );
+    assert!(
+        !lines.iter().any(|line| line.text.contains(name)),
+        "{lines:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_runtime_directory_that_others_can_enter_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path().join("run");
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut launch = launch(stub(&[]), home.path());
+    if let Program::Command(program) = &mut launch.program {
+        program.listen = Listen::Socket;
+    }
+    let mut engine = Running::prepare(launch, home);
+    engine.go();
+    let exit = engine.exited().await;
+    assert!(exit.last_words.contains("chmod 700"), "{}", exit.last_words);
+}

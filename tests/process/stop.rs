@@ -1,0 +1,160 @@
+//! How engines end, by order or by themselves, and that nothing of them is left.
+
+use std::path::Path;
+use std::time::Duration;
+
+use model_pool::engine::probe;
+use model_pool::pool::Bytes;
+
+use crate::running::{Running, is_alive, kill, launch, now, pid_in, until_gone};
+use crate::{shell, stub};
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn an_engine_becomes_ready_and_ends_politely_on_a_stop() {
+    let mut engine = Running::start(stub(&["--allocate-mib", "64"]));
+    let (pid, endpoint) = engine.started().await;
+    let memory = engine.ready().await.expect("memory on Linux");
+    assert!(
+        memory.0 > 64 * Bytes::MIB && memory.0 < 200 * Bytes::MIB,
+        "{memory}"
+    );
+    assert_eq!(probe(&endpoint, "/v1/models").await.unwrap().status, 200);
+    let before = now();
+    let exit = engine.stop(LONG).await;
+    assert!(before.elapsed() < Duration::from_secs(5));
+    assert!(exit.asked);
+    assert_eq!(exit.status, "signal 15");
+    assert!(!Path::new(&format!("/proc/{pid}")).exists(), "reaped");
+}
+
+#[tokio::test]
+async fn an_engine_that_ignores_sigterm_is_killed_after_the_grace() {
+    let mut engine = Running::start(stub(&["--ignore-term"]));
+    engine.ready().await;
+    let grace = Duration::from_millis(300);
+    let before = now();
+    let exit = engine.stop(grace).await;
+    assert!(before.elapsed() >= grace);
+    assert!(before.elapsed() < Duration::from_secs(5));
+    assert_eq!(exit.status, "signal 9");
+}
+
+#[tokio::test]
+async fn a_frozen_engine_is_thawed_to_obey_the_stop() {
+    let mut engine = Running::start(stub(&["--term-exit-code", "7"]));
+    let (pid, _) = engine.started().await;
+    engine.ready().await;
+    kill(pid, nix::sys::signal::SIGSTOP);
+    let exit = engine.stop(Duration::from_secs(10)).await;
+    assert_eq!(exit.status, "exit status 7");
+}
+
+#[tokio::test]
+async fn a_grandchild_does_not_survive_a_stop() {
+    let mut engine = Running::start(stub(&["--spawn-grandchild"]));
+    engine.ready().await;
+    let grandchild = pid_in(&engine.line("grandchild ").await);
+    assert!(is_alive(grandchild));
+    engine.stop(LONG).await;
+    assert!(!is_alive(grandchild));
+}
+
+#[tokio::test]
+async fn a_grandchild_does_not_survive_a_crash_of_the_leader() {
+    let mut engine = Running::start(stub(&["--spawn-grandchild", "--exit-after-ms", "50"]));
+    let grandchild = pid_in(&engine.line("grandchild ").await);
+    let exit = engine.exited().await;
+    assert!(!exit.asked);
+    assert!(!is_alive(grandchild));
+}
+
+#[tokio::test]
+async fn a_grandchild_that_left_the_session_does_not_survive_either() {
+    let script = "setsid sleep 600 & echo grandchild $!; exec sleep 600";
+    let mut engine = Running::start(shell(script));
+    let grandchild = pid_in(&engine.line("grandchild ").await);
+    let own_session = || {
+        let pid = nix::unistd::Pid::from_raw(grandchild.cast_signed());
+        nix::unistd::getsid(Some(pid)) == Ok(pid)
+    };
+    while !own_session() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    engine.stop(LONG).await;
+    assert!(!is_alive(grandchild));
+}
+
+#[tokio::test]
+async fn a_pipe_that_an_unknown_process_keeps_open_does_not_delay_the_exit() {
+    // Without its environment and in another session, nothing marks it as ours.
+    let script = "env -i setsid sh -c 'echo stray $$; exec sleep 600' & read never; ";
+    let mut engine = Running::start(shell(&format!("{script} sleep 600")));
+    let stray = pid_in(&engine.line("stray ").await);
+    let before = now();
+    engine.stop(LONG).await;
+    assert!(before.elapsed() < Duration::from_secs(3));
+    assert!(
+        is_alive(stray),
+        "the test needs a process that holds the pipe"
+    );
+    kill(stray, nix::sys::signal::SIGKILL);
+}
+
+#[tokio::test]
+async fn a_kill_from_outside_is_told_as_its_signal() {
+    let mut engine = Running::start(stub(&[]));
+    let (pid, _) = engine.started().await;
+    engine.ready().await;
+    kill(pid, nix::sys::signal::SIGKILL);
+    let exit = engine.exited().await;
+    assert!(!exit.asked);
+    assert_eq!(exit.status, "signal 9");
+}
+
+#[tokio::test]
+async fn a_stop_while_loading_kills_at_once() {
+    let mut engine = Running::start(stub(&["--ready-after-ms", "600000", "--ignore-term"]));
+    engine.progress().await;
+    let before = now();
+    let exit = engine.stop(LONG).await;
+    assert!(before.elapsed() < Duration::from_secs(2));
+    assert!(exit.asked);
+    assert_eq!(exit.status, "signal 9");
+}
+
+#[tokio::test]
+async fn a_stop_works_while_the_health_route_hangs() {
+    let mut engine = Running::start(stub(&["--hang-health"]));
+    engine.line("listening").await;
+    let before = now();
+    assert!(engine.stop(LONG).await.asked);
+    assert!(before.elapsed() < Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_stop_before_the_start_starts_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let mut engine = Running::prepare(launch(stub(&[]), home.path()), home);
+    engine.order_stop(LONG);
+    engine.go();
+    let exit = engine.exited().await;
+    assert!(exit.asked);
+    assert_eq!(exit.status, "not started");
+    assert_eq!(engine.seen.len(), 1);
+}
+
+#[tokio::test]
+async fn an_engine_whose_owner_forgets_it_is_killed() {
+    let mut engine = Running::start(stub(&["--ignore-term"]));
+    engine.ready().await;
+    engine.forget_stop();
+    let exit = engine.exited().await;
+    assert_eq!(exit.status, "signal 9");
+
+    let mut engine = Running::start(stub(&["--ignore-term"]));
+    let (pid, _) = engine.started().await;
+    drop(engine);
+    until_gone(pid).await;
+}

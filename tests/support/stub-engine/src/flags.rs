@@ -1,0 +1,128 @@
+//! The command line of the stub. It owns the names of the flags; an unknown one is an error.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How the stub behaves.
+pub struct Flags {
+    /// `--port N` on 127.0.0.1; 0 takes any and prints it.
+    pub port: u16,
+    /// `--socket PATH`, instead of a port.
+    pub socket: Option<PathBuf>,
+    /// `--model NAME`, as `/v1/models` gives it.
+    pub model: String,
+    /// `--listen-after-ms N`: nobody listens until then.
+    pub listen_after: Duration,
+    /// `--ready-after-ms N`: counted from the start; until then 503 with a growing per cent.
+    pub ready_after: Duration,
+    /// `--exit-after-ms N`: counted from listening; ends with `--exit-code N`.
+    pub exit_after: Option<Duration>,
+    pub exit_code: i32,
+    /// `--ignore-term`: SIGTERM does nothing.
+    pub ignore_term: bool,
+    /// `--term-exit-code N`: SIGTERM is caught and ends it in order, as real engines do.
+    pub term_exit_code: Option<i32>,
+    /// `--spawn-grandchild`: starts a process that sleeps, and prints `grandchild PID`.
+    pub spawn_grandchild: bool,
+    /// `--stderr TEXT`, any number of times.
+    pub stderr: Vec<String>,
+    /// `--hang-health`: accepts `GET /health` and never answers.
+    pub hang_health: bool,
+    /// `--allocate-mib N`: memory that is really filled.
+    pub allocate_mib: usize,
+    /// `--tokens N`: the length of an answer.
+    pub tokens: usize,
+    /// `--token-ms N`: the pause before each token.
+    pub token_pause: Duration,
+    /// `--fail-load TEXT`: after `--ready-after-ms`, prints the text to stderr and exits with 1.
+    pub fail_load: Option<String>,
+    /// Set by the word `engine`.
+    pub end_with_stdin: bool,
+    started: Instant,
+}
+
+impl Flags {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the stub is a program of its own"
+    )]
+    pub fn read(words: Vec<String>) -> Result<Flags, String> {
+        let mut flags = Flags {
+            port: 0,
+            socket: None,
+            model: "stub".to_owned(),
+            listen_after: Duration::ZERO,
+            ready_after: Duration::ZERO,
+            exit_after: None,
+            exit_code: 0,
+            ignore_term: false,
+            term_exit_code: None,
+            spawn_grandchild: false,
+            stderr: Vec::new(),
+            hang_health: false,
+            allocate_mib: 0,
+            tokens: 5,
+            token_pause: Duration::ZERO,
+            fail_load: None,
+            end_with_stdin: false,
+            started: Instant::now(),
+        };
+        flags.take(words)?;
+        Ok(flags)
+    }
+
+    /// From 0 to 100, which is ready.
+    pub fn load_percent(&self) -> u8 {
+        let passed = self.started.elapsed();
+        if passed >= self.ready_after {
+            return 100;
+        }
+        let share = passed.as_secs_f64() / self.ready_after.as_secs_f64();
+        (share * 100.0).min(99.0) as u8
+    }
+
+    fn take(&mut self, words: Vec<String>) -> Result<(), String> {
+        let mut words = words.into_iter();
+        while let Some(name) = words.next() {
+            let mut value = || words.next().ok_or(format!("{name} wants a value"));
+            match name.as_str() {
+                "engine" => self.end_with_stdin = true,
+                "--port" => self.port = number(&name, value()?)?,
+                "--socket" => self.socket = Some(value()?.into()),
+                "--model" | "--model-name" => self.model = value()?,
+                "--listen-after-ms" => self.listen_after = milliseconds(&name, value()?)?,
+                "--ready-after-ms" => self.ready_after = milliseconds(&name, value()?)?,
+                "--exit-after-ms" => self.exit_after = Some(milliseconds(&name, value()?)?),
+                "--exit-code" => self.exit_code = number(&name, value()?)?,
+                "--term-exit-code" => self.term_exit_code = Some(number(&name, value()?)?),
+                "--ignore-term" => self.ignore_term = true,
+                "--spawn-grandchild" => self.spawn_grandchild = true,
+                "--stderr" => self.stderr.push(value()?),
+                "--hang-health" => self.hang_health = true,
+                "--allocate-mib" => self.allocate_mib = number(&name, value()?)?,
+                "--tokens" => self.tokens = number(&name, value()?)?,
+                "--token-ms" => self.token_pause = milliseconds(&name, value()?)?,
+                "--fail-load" => self.fail_load = Some(value()?),
+                "--model-dir" => {
+                    let file = PathBuf::from(value()?).join("stub-args");
+                    let text = std::fs::read_to_string(file).unwrap_or_default();
+                    self.take(text.lines().map(str::to_owned).collect())?;
+                }
+                // The embedded engine's, which change nothing here.
+                "--context" | "--concurrency" | "--threads" | "--device" => drop(value()?),
+                _ => return Err(format!("unknown flag {name}")),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn number<T: std::str::FromStr>(name: &str, value: String) -> Result<T, String> {
+    value
+        .parse()
+        .map_err(|_| format!("{name} {value} is no number"))
+}
+
+fn milliseconds(name: &str, value: String) -> Result<Duration, String> {
+    number(name, value).map(Duration::from_millis)
+}
