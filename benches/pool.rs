@@ -32,6 +32,7 @@ fn full_pool(models: u32, devices: u32) -> Pool {
     let mut pool = Pool::new(Limits::default(), false);
     for nth in 0..devices {
         let reading = DeviceReading {
+            name: format!("gpu{nth}"),
             node: NodeId(nth / 8),
             total: Bytes(80 * GIB),
             headroom: Bytes(4 * GIB),
@@ -163,18 +164,30 @@ fn step(criterion: &mut Criterion) {
 }
 
 fn plan(criterion: &mut Criterion) {
-    let pool = full_pool(2_000, 256);
-    let load = |devices| LoadOrder {
+    let mut pool = full_pool(2_000, 256);
+    let load = || LoadOrder {
         model: ModelId(1_990),
         replicas: 1,
-        devices: Some(devices),
+        devices: None,
         priority: Some(Priority(1)),
         keep_hot: None,
         lease: None,
         force: false,
     };
     for devices in [1, 8] {
-        let order = load(devices);
+        let spec = ModelSpec {
+            bytes_per_device: Bytes(60 * GIB),
+            devices_per_replica: devices,
+            ..model(1_990)
+        };
+        pool.step(
+            Time(21_000),
+            Event::ModelSet {
+                model: ModelId(1_990),
+                spec,
+            },
+        );
+        let order = load();
         let found = pool
             .preview(Time(60_000), &order)
             .expect("the model exists");
@@ -185,7 +198,7 @@ fn plan(criterion: &mut Criterion) {
         criterion.bench_function(
             &format!("plan in a full pool of 256 devices, {devices} per replica"),
             |bencher| {
-                bencher.iter(|| pool.preview(Time(21_000), &order));
+                bencher.iter(|| pool.preview(Time(60_000), &order));
             },
         );
     }

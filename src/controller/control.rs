@@ -232,6 +232,7 @@ impl Control {
         for device in self.devices.values() {
             let info = &device.info;
             let reading = DeviceReading {
+                name: info.name.clone(),
                 node: info.node,
                 total: info.total,
                 headroom: info.headroom,
@@ -297,17 +298,15 @@ impl Control {
                 let _ = reply.send(answer);
             }
             Message::Saved { order, failure } => {
-                if let Some(accepted) = self
-                    .orders
-                    .get_mut(&order)
-                    .and_then(|replies| replies.accepted.take())
-                {
-                    let _ = accepted.send(());
-                }
+                // A failure settles the order first: nobody hears `accepted` of what was not kept.
                 self.turn(match failure {
                     None => Event::Saved { order },
                     Some(message) => Event::SaveFailed { order, message },
                 });
+                let replies = self.orders.get_mut(&order);
+                if let Some(accepted) = replies.and_then(|replies| replies.accepted.take()) {
+                    let _ = accepted.send(());
+                }
             }
             Message::Report { replica, report } => self.report(replica, report),
             Message::Readings { devices } => self.readings(devices),

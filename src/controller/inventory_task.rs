@@ -96,6 +96,7 @@ impl Control {
                 continue;
             };
             let reading = DeviceReading {
+                name: device.info.name.clone(),
                 node: device.info.node,
                 total: used.total,
                 headroom: device.info.headroom,

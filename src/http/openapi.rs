@@ -36,7 +36,7 @@ Lengths of time are written like `10m` or `2h` in requests and are milliseconds 
 in bytes (`_bytes`), moments are RFC 3339 in UTC. Letters with a number, such as P2 or L3, cite the rules of
 the pool. Errors are OpenAI's error objects, and every answer has an `x-request-id`.";
 
-const TAGS: [(&str, &str); 7] = [
+const TAGS: [(&str, &str); 8] = [
     ("inference", "What any OpenAI client speaks."),
     ("loading", "Load, unload, and see what a load would do."),
     ("models", "The catalogue: list, register, change, remove."),
@@ -47,6 +47,7 @@ const TAGS: [(&str, &str); 7] = [
     ),
     ("upkeep", "Cleanup, reset, configuration, reload."),
     ("keys", "API keys of users and administrators."),
+    ("operation", "Health and readiness."),
 ];
 
 /// The document of the routes below `base_path`.

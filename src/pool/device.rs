@@ -14,6 +14,7 @@ use super::ids::{Bytes, NodeId, ReplicaId};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Device {
+    pub(super) name: String,
     pub(super) node: NodeId,
     pub(super) total: Bytes,
     pub(super) headroom: Bytes,
@@ -31,6 +32,7 @@ pub struct Device {
 impl Device {
     pub(super) fn new(reading: &DeviceReading) -> Device {
         Device {
+            name: reading.name.clone(),
             node: reading.node,
             total: reading.total,
             headroom: reading.headroom,

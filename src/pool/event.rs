@@ -102,6 +102,8 @@ pub struct GateReading {
 /// What the inventory says of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceReading {
+    /// What people call it.
+    pub name: String,
     pub node: NodeId,
     /// All its memory.
     pub total: Bytes,

@@ -155,6 +155,7 @@ fn choose(
         if ledger.foreign > Bytes::ZERO {
             obstacles.push(Obstacle {
                 device,
+                name: ledger.name.clone(),
                 bytes: ledger.foreign,
                 what: Blocker::Foreign,
             });
@@ -210,6 +211,7 @@ fn pick(
 }
 
 fn obstacle(pool: &Pool, device: DeviceId, holder: ReplicaId, why: Protection) -> Option<Obstacle> {
+    let name = pool.devices[&device].name.clone();
     let on_device = |shares: &[super::action::Share]| {
         shares
             .iter()
@@ -221,6 +223,7 @@ fn obstacle(pool: &Pool, device: DeviceId, holder: ReplicaId, why: Protection) -
         let what = Blocker::Planned { model, priority };
         return Some(Obstacle {
             device,
+            name,
             bytes: on_device(&planned.shares),
             what,
         });
@@ -238,6 +241,7 @@ fn obstacle(pool: &Pool, device: DeviceId, holder: ReplicaId, why: Protection) -
     };
     Some(Obstacle {
         device,
+        name,
         bytes: on_device(&replica.shares),
         what,
     })

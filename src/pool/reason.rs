@@ -125,6 +125,8 @@ pub enum Refusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
     pub device: DeviceId,
+    /// What people call the device.
+    pub name: String,
     pub bytes: Bytes,
     pub what: Blocker,
 }
@@ -287,9 +289,10 @@ impl fmt::Display for Refusal {
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Obstacle {
-            device,
+            name: device,
             bytes,
             what,
+            ..
         } = self;
         match what {
             Blocker::Foreign => write!(

@@ -62,7 +62,7 @@ impl Pool {
             } else {
                 ""
             };
-            let device = candidate.device;
+            let device = &self.devices[&candidate.device].name;
             match &candidate.verdict {
                 Verdict::Free { left_over } => {
                     format!("{mark}{device}: free, {left_over} left over")

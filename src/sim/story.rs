@@ -144,6 +144,7 @@ impl Teller {
             .transpose()?
             .unwrap_or_default();
         let reading = DeviceReading {
+            name: (*name).to_owned(),
             node,
             total,
             headroom: Bytes::ZERO,

@@ -74,6 +74,7 @@ pub(super) fn devices(random: &mut Random) -> BTreeMap<DeviceId, DeviceReading> 
         let total = Bytes([24, 40, 80, 141][random.below(4) as usize] * Bytes::GIB);
         for _ in 0..per_node {
             let reading = DeviceReading {
+                name: format!("gpu{}", devices.len()),
                 node: NodeId(node as u32),
                 total,
                 headroom: Bytes(total.0 / 20),

@@ -8,9 +8,7 @@ use axum::response::{IntoResponse, Response};
 use super::fields::{Body, Fields, Strict};
 use super::known;
 use crate::http::auth::Admin;
-use crate::http::dto::{
-    LoadAnswer, LoadRequest, PlanView, UnloadAnswer, UnloadRequest, with_device_names,
-};
+use crate::http::dto::{LoadAnswer, LoadRequest, PlanView, UnloadAnswer, UnloadRequest};
 use crate::http::error::Failure;
 use crate::http::openapi::AdminErrors;
 use crate::http::state::App;
@@ -224,11 +222,7 @@ pub fn refused(app: &App, name: &str, outcome: Outcome, force: bool) -> Failure 
     };
     let snapshot = app.handle.snapshot();
     let shown = |plan: Box<Plan>| serde_json::to_value(PlanView::of(&plan, force, &snapshot)).ok();
-    let mut failure = Failure::order_refused(name, &refusal, plan.and_then(shown));
-    let prefix = format!("{name}: ");
-    if let Some(words) = failure.body.error.message.strip_prefix(&prefix) {
-        failure.body.error.message = format!("{prefix}{}", with_device_names(words, &snapshot));
-    }
+    let failure = Failure::order_refused(name, &refusal, plan.and_then(shown));
     if refusal == Refusal::UnknownModel {
         return not_served(name);
     }

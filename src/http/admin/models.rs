@@ -118,7 +118,7 @@ pub async fn list(
     put, path = "/admin/models", tag = "models", operation_id = "register_model", security(("admin_key" = [])),
     request_body(content = Object, description = "The model's document, in the form of the model files",
         example = json!({
-        "engine_config": {"model_id": "org/my-model", "type": "command",
+        "engine_config": {"model_id": "org/my-model", "type": "CommandEngine",
             "command": ["vllm", "serve", "org/my-model", "--port", "{{ port }}"]},
         "pool_config": {"priority": 0, "gpus_per_replica": 1, "memory_gib": 16}
     })),

@@ -195,3 +195,54 @@ fn stage(snapshot: &Snapshot, model: ModelId) -> String {
     let view = snapshot.pool.models.iter().find(|view| view.model == model);
     said.unwrap_or_else(|| view.map_or("waiting", |view| view.state.name()).to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::dto::snapshots::{GIB, of_pool, pool};
+    use crate::http::dto::{HotModels, find};
+
+    #[test]
+    fn the_owners_of_a_device_are_those_that_hold_its_memory() {
+        let mut pool = pool(&[("a", 0, 10), ("b", 1, 5)]);
+        let replica = pool.load("a").to_string();
+        let devices = serde_json::to_value(DeviceList::of(&of_pool(&pool))).unwrap();
+        let expected = serde_json::json!({
+            "provider": "nvml", "devices": [{
+                "device": "gpu0", "name": "Test GPU", "node": "n0", "uuid": null, "total_bytes": 24 * GIB,
+                "headroom_bytes": 0, "foreign_bytes": 0, "reserved_bytes": 10 * GIB, "free_bytes": 14 * GIB,
+                "used_bytes": null, "utilisation_percent": null, "temperature_celsius": null,
+                "owners": [{"replica": replica, "model": "a", "bytes": 10 * GIB, "state": "ready"}],
+                "read_at": super::at(pool.now),
+            }]
+        });
+        assert_eq!(devices, expected);
+    }
+
+    #[test]
+    fn a_model_is_shown_with_its_replicas_and_the_list_of_hot_ones_agrees() {
+        let mut pool = pool(&[("b", 0, 5), ("a", 1, 10)]);
+        pool.load("a");
+        let snapshot = std::sync::Arc::new(of_pool(&pool));
+        let view = find(&snapshot, "a").unwrap();
+        assert_eq!(
+            (
+                view.state,
+                view.priority,
+                view.wished_replicas,
+                view.requests_total
+            ),
+            ("ready", 1, 1, 1)
+        );
+        assert_eq!((view.engine, view.source.as_str()), ("unknown", "removed"));
+        assert_eq!(view.replicas[0].devices[0].device, "gpu0");
+        assert!(view.replicas[0].ready_at.is_some() && view.replicas[0].expires_at.is_some());
+        assert!(find(&snapshot, "c").is_none());
+        let hot = HotModels::of(&snapshot);
+        assert_eq!(hot.hot_models[0].model_name, "a");
+        assert_eq!(
+            (hot.hot_models[0].num_replicas, hot.cold_models),
+            (1, vec!["b".to_owned()])
+        );
+    }
+}

@@ -88,3 +88,56 @@ impl LogLineView {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::StoredRecord;
+    use crate::pool::Time;
+    use crate::store::{StoredMemory, StoredShare};
+    use serde_json::Value;
+    use utoipa::PartialSchema;
+
+    fn fields(value: &Value) -> Vec<&String> {
+        value.as_object().unwrap().keys().collect()
+    }
+
+    #[test]
+    fn events_are_described_as_the_store_writes_them() {
+        let device = || "gpu0".to_owned();
+        let record = StoredRecord {
+            id: 1,
+            at: Time(0),
+            kind: "load".to_owned(),
+            model: None,
+            replica: None,
+            order: None,
+            reason: String::new(),
+            priority: None,
+            placement: vec![StoredShare {
+                device: device(),
+                bytes: 1,
+            }],
+            candidates: Vec::new(),
+            memory: vec![StoredMemory {
+                device: device(),
+                before_bytes: 1,
+                after_bytes: 2,
+            }],
+            took_ms: None,
+        };
+        let written = serde_json::to_value(&record).unwrap();
+        let described = |schema: utoipa::openapi::RefOr<utoipa::openapi::schema::Schema>| {
+            serde_json::to_value(schema).unwrap()["properties"].clone()
+        };
+        assert_eq!(fields(&written), fields(&described(EventView::schema())));
+        assert_eq!(
+            fields(&written["memory"][0]),
+            fields(&described(MemoryChange::schema()))
+        );
+        assert_eq!(
+            fields(&written["placement"][0]),
+            fields(&described(Share::schema()))
+        );
+    }
+}

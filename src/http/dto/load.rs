@@ -127,7 +127,7 @@ impl LoadAnswer {
             status: if whole { "ready" } else { "partial" },
             ready_replicas: result.ready.iter().map(ready).collect(),
             evicted: result.evicted.iter().map(EvictedView::of).collect(),
-            shortfall: shortfall.map(|why| super::with_device_names(&why.to_string(), snapshot)),
+            shortfall: shortfall.map(|why| why.to_string()),
             ..LoadAnswer::started(model, result.wanted, order, took)
         }
     }

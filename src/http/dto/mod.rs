@@ -22,7 +22,7 @@ pub use history::{EventList, EventView, LogLineView, LogList};
 pub use hot::HotModels;
 pub use load::{LoadAnswer, LoadRequest, UnloadAnswer, UnloadRequest};
 pub use models::{ModelList, ModelPatch, ModelView, RemoveAnswer, find, measured};
-pub use plan::{PlanView, with_device_names};
+pub use plan::PlanView;
 pub use upkeep::{
     CleanupAnswer, CleanupMode, CleanupRequest, KeyList, KeyRole, KeyView, NewKey, NewKeyRequest,
     ReloadAnswer, ResetAnswer, RevokeAnswer,
@@ -87,5 +87,189 @@ mod tests {
     fn a_moment_is_written_in_utc_with_milliseconds() {
         assert_eq!(at(Time(1_700_000_000_123)), "2023-11-14T22:13:20.123Z");
         assert!(at(Time(u64::MAX)).starts_with("+262142-12-31"));
+    }
+}
+
+/// For tests: a real pool with one device of 24 GiB, and what its readers would see of it.
+#[cfg(test)]
+mod snapshots {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use crate::controller::{DeviceSnapshot, Snapshot};
+    use crate::inventory::{DeviceInfo, DeviceKind};
+    use crate::pool::{
+        Action, Bytes, Command, DeviceId, DeviceReading, Event, GateReading, Limits, LoadOrder,
+        ModelId, ModelSpec, NodeId, OrderId, Plan, Pool, Priority, ReplicaId, Span, Time,
+    };
+
+    pub const GIB: u64 = Bytes::GIB;
+    const NODE: NodeId = NodeId(0);
+    const DEVICE: DeviceId = DeviceId(0);
+
+    pub struct Rig {
+        pub pool: Pool,
+        pub now: Time,
+        names: Vec<String>,
+        orders: u64,
+    }
+
+    /// Models by name, priority and GiB.
+    pub fn pool(models: &[(&str, u32, u64)]) -> Rig {
+        let names = models.iter().map(|(name, ..)| (*name).to_owned()).collect();
+        let mut rig = Rig {
+            pool: Pool::new(Limits::default(), false),
+            now: Time(1_000),
+            names,
+            orders: 0,
+        };
+        let reading = DeviceReading {
+            name: "gpu0".to_owned(),
+            node: NODE,
+            total: Bytes(24 * GIB),
+            headroom: Bytes::ZERO,
+            foreign: Bytes::ZERO,
+        };
+        rig.hear(Event::DeviceRead {
+            device: DEVICE,
+            reading,
+        });
+        for (nth, (name, priority, gib)) in models.iter().enumerate() {
+            let spec = ModelSpec {
+                name: (*name).to_owned(),
+                priority: Priority(*priority),
+                devices_per_replica: 1,
+                bytes_per_device: Bytes(gib * GIB),
+                keep_hot: Span::from_secs(600),
+                min_resident: Span::from_secs(10),
+                max_turn: None,
+                queue_limit: 10,
+                queue_timeout: Span::from_secs(300),
+                seats_per_replica: 4,
+                load_deadline: Span::from_secs(300),
+                reload: Span::from_secs(6),
+                stop_grace: Span::from_secs(10),
+            };
+            // Always-hot models would load by themselves; here they are loaded when a test says so.
+            if *priority < Priority::ALWAYS_HOT.0 {
+                rig.hear(Event::ModelSet {
+                    model: ModelId(nth as u32),
+                    spec,
+                });
+            } else {
+                let over = spec.priority;
+                rig.hear(Event::ModelSet {
+                    model: ModelId(nth as u32),
+                    spec: ModelSpec {
+                        priority: Priority(0),
+                        ..spec
+                    },
+                });
+                let over = crate::pool::Override {
+                    priority: Some(over),
+                    ..Default::default()
+                };
+                let load = Some(crate::pool::LoadWish {
+                    replicas: 0,
+                    devices: None,
+                    since: rig.now,
+                });
+                rig.hear(Event::WishesRestored {
+                    model: ModelId(nth as u32),
+                    over,
+                    load,
+                });
+            }
+        }
+        rig
+    }
+
+    impl Rig {
+        pub fn id(&self, name: &str) -> ModelId {
+            let nth = self
+                .names
+                .iter()
+                .position(|known| known == name)
+                .expect("a model of the test");
+            ModelId(nth as u32)
+        }
+
+        /// Loads a model and lets it be ready for a minute.
+        pub fn load(&mut self, name: &str) -> ReplicaId {
+            self.orders += 1;
+            let order_id = OrderId(self.orders);
+            let command = Command::Load(order(self.id(name)));
+            let mut actions = self.hear(Event::OrderAsked {
+                order: order_id,
+                command,
+            });
+            actions.extend(self.hear(Event::Saved { order: order_id }));
+            let launched = actions.iter().find_map(|action| match action {
+                Action::Launch { replica, .. } => Some(*replica),
+                _ => None,
+            });
+            let replica = launched.expect("there is room");
+            self.hear(Event::ReplicaReady { replica });
+            let reading = GateReading {
+                replica,
+                in_flight: 0,
+                entered: 1,
+                last_end: Some(self.now),
+            };
+            self.hear(Event::GatesRead {
+                readings: vec![reading],
+            });
+            self.now = self.now + Span::from_secs(60);
+            self.hear(Event::Woke);
+            replica
+        }
+
+        pub fn plan(&self, load: &LoadOrder) -> Plan {
+            self.pool
+                .preview(self.now, load)
+                .expect("the model is known")
+        }
+
+        fn hear(&mut self, event: Event) -> Vec<Action> {
+            self.pool.step(self.now, event).actions
+        }
+    }
+
+    pub fn order(model: ModelId) -> LoadOrder {
+        LoadOrder {
+            model,
+            replicas: 1,
+            devices: None,
+            priority: None,
+            keep_hot: None,
+            lease: None,
+            force: false,
+        }
+    }
+
+    pub fn of_pool(rig: &Rig) -> Snapshot {
+        let info = DeviceInfo {
+            id: DEVICE,
+            name: "gpu0".to_owned(),
+            kind: DeviceKind::Nvidia,
+            index: 0,
+            uuid: None,
+            node: NODE,
+            node_name: "here".to_owned(),
+            total: Bytes(24 * GIB),
+            headroom: Bytes::ZERO,
+            product_name: Some("Test GPU".to_owned()),
+        };
+        let device = DeviceSnapshot {
+            info,
+            used: None,
+            read_at: Some(rig.now),
+        };
+        Snapshot {
+            pool: rig.pool.view(rig.now),
+            devices: Arc::new(BTreeMap::from([(DEVICE, device)])),
+            provider: "nvml",
+            ..Snapshot::default()
+        }
     }
 }

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::{Needs, Share, shares};
 use crate::controller::Snapshot;
 use crate::pool::{
-    Candidate, DeviceId, Plan, Priority, Prospect, ReplicaId, Span, StopReason, Verdict, Victim,
+    Candidate, DeviceId, Plan, Prospect, ReplicaId, Span, StopReason, Verdict, Victim,
 };
 
 /// Places that an answer shows at most.
@@ -92,7 +92,7 @@ impl PlanView {
             priority: plan.priority.0,
             feasible: plan.refusal.is_none(),
             already_loaded,
-            reason: reason(plan, already_loaded, waits_for.is_empty(), snapshot),
+            reason: reason(plan, already_loaded, waits_for.is_empty()),
             needs: Needs {
                 devices: plan.devices,
                 bytes_per_device: plan.bytes.0,
@@ -102,7 +102,7 @@ impl PlanView {
             victims: plan
                 .victims
                 .iter()
-                .map(|victim| VictimView::of(victim, plan, force))
+                .map(|victim| VictimView::of(victim, plan, force, snapshot))
                 .collect(),
             waits_for,
             cost: CostView {
@@ -122,9 +122,9 @@ fn seconds(span: Span) -> f64 {
     span.0 as f64 / 1000.0
 }
 
-fn reason(plan: &Plan, already_loaded: bool, starts_now: bool, snapshot: &Snapshot) -> String {
+fn reason(plan: &Plan, already_loaded: bool, starts_now: bool) -> String {
     if let Some(refusal) = &plan.refusal {
-        let why = with_device_names(&refusal.to_string(), snapshot);
+        let why = refusal.to_string();
         return match plan.prospect {
             Prospect::Soon => format!("not now, but soon by itself: {why}"),
             Prospect::WhenOthersLeave => format!("only when something else leaves: {why}"),
@@ -141,36 +141,43 @@ fn reason(plan: &Plan, already_loaded: bool, starts_now: bool, snapshot: &Snapsh
 }
 
 impl VictimView {
-    fn of(victim: &Victim, plan: &Plan, force: bool) -> VictimView {
+    fn of(victim: &Victim, plan: &Plan, force: bool, snapshot: &Snapshot) -> VictimView {
+        let by = plan.name.clone();
+        let (priority, own) = (plan.priority, victim.priority);
         let reason = if victim.planned {
             "a load that waits for its room, decided anew afterwards (P5)".to_owned()
-        } else if victim.priority < plan.priority && victim.priority < Priority::ALWAYS_HOT {
-            let (priority, own) = (plan.priority, victim.priority);
-            StopReason::Preempted {
-                by: plan.name.clone(),
-                priority,
-                own,
-            }
-            .to_string()
         } else if force {
-            format!("forced out by {} (P4)", plan.name)
-        } else if victim.priority < plan.priority {
-            "its always-hot protection is off until the morning (E2)".to_owned()
-        } else if victim.busy {
-            format!("its turn is over, {} waits (P3)", plan.name)
+            format!("forced out by {by} (P4)")
+        } else if own == priority {
+            let ready_for = ready_for(victim.replica, snapshot);
+            StopReason::TurnEnded { by, ready_for }.to_string()
         } else {
-            "idle and of equal priority (P3)".to_owned()
+            StopReason::Preempted { by, priority, own }.to_string()
         };
         VictimView {
             replica: victim.replica.to_string(),
             model: victim.name.clone(),
-            priority: victim.priority.0,
+            priority: own.0,
             busy: victim.busy,
             bytes: victim.bytes.0,
             reload_ms: victim.reload.0,
             reason,
         }
     }
+}
+
+fn ready_for(replica: ReplicaId, snapshot: &Snapshot) -> Span {
+    let replicas = snapshot
+        .pool
+        .models
+        .iter()
+        .flat_map(|model| &model.replicas);
+    let ready_at = replicas
+        .filter(|it| it.replica == replica)
+        .find_map(|it| it.ready_at);
+    ready_at
+        .map(|at| snapshot.pool.now.since(at))
+        .unwrap_or_default()
 }
 
 fn waits_for(plan: &Plan, snapshot: &Snapshot) -> Vec<String> {
@@ -244,18 +251,77 @@ fn replica_name(replica: ReplicaId, snapshot: &Snapshot) -> String {
     }
 }
 
-/// The pool's own words begin each obstacle with a device's number; people know devices by name.
-pub fn with_device_names(text: &str, snapshot: &Snapshot) -> String {
-    let named = |part: &str| {
-        let (number, rest) = part.split_once(": ")?;
-        let device = DeviceId(number.strip_prefix('d')?.parse().ok()?);
-        snapshot
-            .devices
-            .contains_key(&device)
-            .then(|| format!("{}: {rest}", snapshot.device_name(device)))
-    };
-    let parts = text
-        .split("; ")
-        .map(|part| named(part).unwrap_or_else(|| part.to_owned()));
-    parts.collect::<Vec<_>>().join("; ")
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::dto::snapshots::{GIB, of_pool, order, pool};
+
+    #[test]
+    fn a_plan_names_devices_and_the_rule_that_takes_each_victim() {
+        let mut pool = pool(&[("low", 0, 10), ("equal", 1, 10), ("top", 1, 20)]);
+        pool.load("low");
+        pool.load("equal");
+        let plan = pool.plan(&order(pool.id("top")));
+        let view = PlanView::of(&plan, false, &of_pool(&pool));
+        assert!(view.feasible && !view.already_loaded);
+        assert_eq!(view.reason, "fits when 2 replicas are evicted");
+        assert_eq!(
+            view.placement,
+            [Share {
+                device: "gpu0".to_owned(),
+                bytes: 20 * GIB
+            }]
+        );
+        let reasons: Vec<&str> = view
+            .victims
+            .iter()
+            .map(|victim| victim.reason.as_str())
+            .collect();
+        assert!(
+            reasons.contains(&"preempted by top: priority 1 over 0 (P2)"),
+            "{reasons:?}"
+        );
+        assert!(
+            reasons
+                .iter()
+                .any(|reason| reason.starts_with("its turn of ")),
+            "{reasons:?}"
+        );
+        assert_eq!(view.cost.highest_victim_priority, Some(1));
+        assert_eq!(view.cost.evicted_bytes, 20 * GIB);
+        assert_eq!(view.candidates[0].place, "n0: gpu0");
+        assert!(
+            view.candidates[0].verdict.starts_with("chosen: evicts "),
+            "{:?}",
+            view.candidates
+        );
+    }
+
+    #[test]
+    fn a_refused_plan_says_what_is_in_the_way_by_the_names_of_devices() {
+        let mut pool = pool(&[("hot", 2, 20), ("top", 3, 10)]);
+        pool.load("hot");
+        let view = PlanView::of(&pool.plan(&order(pool.id("top"))), false, &of_pool(&pool));
+        assert!(!view.feasible && !view.already_loaded);
+        assert!(
+            view.reason.contains("gpu0: 20.0 GiB held by hot"),
+            "{}",
+            view.reason
+        );
+        assert!(view.reason.contains("always-hot (P4)"), "{}", view.reason);
+        assert_eq!(view.expected_seconds, None);
+        assert_eq!(view.candidates[0].verdict, "no room that may be made");
+    }
+
+    #[test]
+    fn a_model_that_has_its_replicas_needs_nothing() {
+        let mut pool = pool(&[("low", 0, 10)]);
+        pool.load("low");
+        let view = PlanView::of(&pool.plan(&order(pool.id("low"))), false, &of_pool(&pool));
+        assert!(view.already_loaded && view.feasible);
+        assert_eq!(
+            (view.victims, view.waits_for, view.expected_seconds),
+            (vec![], vec![], Some(0.0))
+        );
+    }
 }

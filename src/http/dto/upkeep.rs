@@ -5,8 +5,7 @@ use utoipa::ToSchema;
 
 use super::{at, total};
 use crate::catalog::{Changes, Warning};
-use crate::controller::KeyRecord;
-use crate::controller::Snapshot;
+use crate::controller::{KeyRecord, Snapshot};
 use crate::pool::{self, CleanupScope, ReplicaId, Span};
 
 /// What `cleanup` takes; the body may be left out.
