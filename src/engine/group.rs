@@ -48,18 +48,22 @@ impl Group {
         self.signal(Signal::SIGKILL);
         let mut waited = Duration::ZERO;
         let mut pause = Duration::from_millis(1);
+        let mut found = self.find(None).await;
         loop {
-            let left = self.survivors().await;
-            for &process in &left {
+            for &process in &found.ours {
                 // Found a moment ago, too short for its number to be another's by now.
                 let _ = kill(raw(process), Signal::SIGKILL);
             }
-            if left.is_empty() || waited >= SWEEP_MAX {
-                return left;
+            let is_done = found.ours.is_empty() && found.unknown.is_empty();
+            if is_done || waited >= SWEEP_MAX {
+                return found.ours;
             }
             tokio::time::sleep(pause).await;
             waited += pause;
             pause = (pause * 2).min(Duration::from_millis(50));
+            // One that was killed may have left a child behind that was not there before.
+            let unknown = Some(found.unknown).filter(|_| found.ours.is_empty());
+            found = self.find(unknown).await;
         }
     }
 
@@ -70,18 +74,42 @@ impl Group {
         members
     }
 
-    async fn survivors(&self) -> Vec<u32> {
+    /// Looks among these processes, or among all.
+    async fn find(&self, among: Option<Vec<u32>>) -> Found {
         let group = self.clone();
         let scan = move || {
-            let mut left = processes();
-            left.retain(|&process| {
-                let is_ours =
-                    group.is_member(process) || tag_of(process).is_some_and(|tag| tag == group.tag);
-                process != group.leader && is_ours && is_alive(process)
-            });
-            left
+            let mut found = Found::default();
+            for process in among.unwrap_or_else(processes) {
+                match group.kinship(process) {
+                    Kinship::Ours => found.ours.push(process),
+                    Kinship::Unknown => found.unknown.push(process),
+                    Kinship::Foreign => {}
+                }
+            }
+            found
         };
         tokio::task::spawn_blocking(scan).await.unwrap_or_default()
+    }
+
+    fn kinship(&self, process: u32) -> Kinship {
+        if process == self.leader {
+            return Kinship::Foreign;
+        }
+        let has_tag = || {
+            let environment = environment_of(process)?;
+            let tag = tag_in(&environment);
+            (!environment.is_empty()).then(|| tag.is_some_and(|tag| tag == self.tag))
+        };
+        let is_ours = match self.is_member(process).then_some(true).or_else(has_tag) {
+            Some(is_ours) => is_ours,
+            None if is_in_exec(process) => return Kinship::Unknown,
+            // It may have come out of exec a moment ago.
+            None => has_tag().unwrap_or(false),
+        };
+        match is_ours && is_alive(process) {
+            true => Kinship::Ours,
+            false => Kinship::Foreign,
+        }
     }
 
     fn is_member(&self, process: u32) -> bool {
@@ -89,6 +117,21 @@ impl Group {
         let process = Some(raw(process));
         getsid(process) == Ok(leader) || getpgid(process) == Ok(leader)
     }
+}
+
+/// Whether a process belongs to an engine.
+enum Kinship {
+    Ours,
+    Foreign,
+    /// It is about to become another program and shows no environment yet.
+    Unknown,
+}
+
+#[derive(Default)]
+struct Found {
+    /// Alive, without the leader.
+    ours: Vec<u32>,
+    unknown: Vec<u32>,
 }
 
 /// The tag for a new engine of this controller. It names the controller by its process namespace,
@@ -122,7 +165,9 @@ pub fn kill_orphans() -> Vec<Orphan> {
     };
     let mut orphans = Vec::new();
     for pid in processes() {
-        let Some(tag) = tag_of(pid) else { continue };
+        let Some(tag) = environment_of(pid).and_then(|environment| tag_in(&environment)) else {
+            continue;
+        };
         let fields: Vec<&str> = tag.split('.').collect();
         let &[place, controller, started, _, replica] = fields.as_slice() else {
             continue;
@@ -155,10 +200,13 @@ fn processes() -> Vec<u32> {
         .collect()
 }
 
-/// The engine's tag in the environment that a process was started with. `None` also for processes
-/// of other users.
-fn tag_of(process: u32) -> Option<String> {
-    let environment = std::fs::read(format!("/proc/{process}/environ")).ok()?;
+/// The environment that a process was started with. `None` also for processes of other users.
+fn environment_of(process: u32) -> Option<Vec<u8>> {
+    std::fs::read(format!("/proc/{process}/environ")).ok()
+}
+
+/// The engine's tag.
+fn tag_in(environment: &[u8]) -> Option<String> {
     let mut variables = environment.split(|&byte| byte == 0);
     let value = variables.find_map(|variable| {
         variable
@@ -166,6 +214,17 @@ fn tag_of(process: u32) -> Option<String> {
             .and_then(|rest| rest.strip_prefix(b"="))
     })?;
     String::from_utf8(value.to_owned()).ok()
+}
+
+/// Whether a process is inside `exec`, between its old memory and its new one: it has neither
+/// words nor environment then. A thread of the kernel never has.
+fn is_in_exec(process: u32) -> bool {
+    const KERNEL_THREAD: u64 = 0x0020_0000;
+    let words = std::fs::read(format!("/proc/{process}/cmdline"));
+    let flags = stat_field(process, 6).and_then(|flags| flags.parse::<u64>().ok());
+    words.is_ok_and(|words| words.is_empty())
+        && flags.is_some_and(|flags| flags & KERNEL_THREAD == 0)
+        && is_alive(process)
 }
 
 /// Not a zombie and not gone.

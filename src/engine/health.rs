@@ -11,16 +11,20 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::{Endpoint, connect};
 
 /// A question that takes longer is asked anew.
 const QUESTION_MAX: Duration = Duration::from_secs(2);
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// An engine that starts fast is noticed fast; one that loads for minutes is not bothered.
-const FAST_FOR: Duration = Duration::from_secs(5);
-const FAST_PAUSE_MAX: Duration = Duration::from_millis(25);
-const SLOW_PAUSE: Duration = Duration::from_millis(100);
+/// The pause after a question, by how long the load has gone on: a load of a second is not made
+/// longer, one of minutes is not bothered, and what a late question costs stays below a per cent.
+const SCHEDULE: [(Duration, Duration); 2] = [
+    (Duration::from_secs(1), Duration::from_millis(1)),
+    (Duration::from_secs(10), Duration::from_millis(10)),
+];
+const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -68,24 +72,29 @@ async fn ask(endpoint: &Endpoint, path: &str) -> Result<Answer, Failure> {
     }
 }
 
-/// Comes back with the first 2xx answer. Until then every answer is shown: a 503 tells of the load.
-pub(super) async fn until_ready(endpoint: &Endpoint, path: &str, mut not_yet: impl FnMut(Answer)) {
-    let mut waited = Duration::ZERO;
-    let mut pause = Duration::from_millis(1);
+/// Comes back with the first 2xx answer of a load that began at `started`. Until then every answer
+/// is shown: a 503 tells of the load. While nobody listens, a question is a failed connect, which
+/// costs microseconds.
+pub(super) async fn until_ready(
+    endpoint: &Endpoint,
+    path: &str,
+    started: Instant,
+    mut not_yet: impl FnMut(Answer),
+) {
     loop {
-        tokio::time::sleep(pause).await;
-        waited += pause;
-        pause = match waited < FAST_FOR {
-            true => (pause * 2).min(FAST_PAUSE_MAX),
-            false => SLOW_PAUSE,
-        };
         match probe(endpoint, path).await {
             Ok(answer) if is_success(answer.status) => return,
             Ok(answer) => not_yet(answer),
             // Nobody listens yet, or somebody is too busy loading to answer.
             Err(_) => {}
         }
+        tokio::time::sleep(pause_at(started.elapsed())).await;
     }
+}
+
+fn pause_at(passed: Duration) -> Duration {
+    let row = SCHEDULE.iter().find(|(until, _)| passed < *until);
+    row.map_or(PAUSE_MAX, |(_, pause)| *pause)
 }
 
 /// The body of a 503 while an engine loads: `{"stage":"reading weights","percent":40}`. The
@@ -117,6 +126,13 @@ fn is_success(status: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_young_load_is_asked_often_and_an_old_one_seldom() {
+        let pause = |milliseconds| pause_at(Duration::from_millis(milliseconds)).as_millis();
+        let pauses = [0, 999, 1_000, 9_999, 10_000, 600_000].map(pause);
+        assert_eq!(pauses, [1, 1, 10, 10, 50, 50]);
+    }
 
     #[test]
     fn the_health_body_of_a_load_gives_its_stage_and_per_cent() {

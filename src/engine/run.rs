@@ -189,7 +189,12 @@ impl Engine {
                 reason = "the start of this engine's own load"
             )]
             let started = tokio::time::Instant::now();
-            let mut ready = pin!(until_ready(&self.reserved.endpoint, &path, not_yet));
+            let mut ready = pin!(until_ready(
+                &self.reserved.endpoint,
+                &path,
+                started,
+                not_yet
+            ));
             let mut is_ready = false;
             let mut memory_due = interval(MEMORY_EVERY);
             memory_due.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -3,6 +3,7 @@
 
 use super::decision::{Candidate, Plan, Prospect, Verdict, Victim};
 use super::ids::{Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Time};
+use super::plan::keep_hot_ends;
 use super::rank::PlaceRank;
 use super::reason::{Blocker, Obstacle, Protection, Refusal};
 use super::state::Pool;
@@ -263,10 +264,15 @@ fn prospect(pool: &Pool, ask: &Ask, domains: &[Domain]) -> (Prospect, Option<Tim
                     let goes = match victims::evictable(pool, ask, holder) {
                         Ok(_) => true,
                         Err(why) => {
-                            if let Protection::Turn { left } | Protection::Young { left } = why {
-                                let at = pool.now + left;
-                                retry = Some(retry.map_or(at, |earlier| earlier.min(at)));
-                            }
+                            let at = match why {
+                                Protection::Turn { left } | Protection::Young { left } => {
+                                    Some(pool.now + left)
+                                }
+                                // What is idle and higher leaves by its keep-hot time.
+                                Protection::HigherPriority => keep_hot_ends(pool, holder),
+                                _ => None,
+                            };
+                            retry = retry.into_iter().chain(at).min();
                             why != Protection::Leaving && passes(why)
                         }
                     };

@@ -7,9 +7,10 @@ mod stub;
 mod controller_death;
 mod running;
 mod start;
+mod starved;
 mod stop;
 
-use model_pool::engine::Program;
+use model_pool::engine::{Listen, Program};
 use running::command;
 use stub::stub_engine;
 
@@ -19,6 +20,18 @@ fn stub(flags: &[&str]) -> Program {
     let mut argv = vec![program.to_str().unwrap(), "--port", "{{ port }}"];
     argv.extend(flags);
     command(&argv)
+}
+
+/// The stub on a socket, with further flags.
+fn on_socket(flags: &[&str]) -> Program {
+    let program = stub_engine();
+    let mut argv = vec![program.to_str().unwrap(), "--socket", "{{ socket }}"];
+    argv.extend(flags);
+    let mut program = command(&argv);
+    if let Program::Command(program) = &mut program {
+        program.listen = Listen::Socket;
+    }
+    program
 }
 
 fn shell(script: &str) -> Program {

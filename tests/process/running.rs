@@ -91,6 +91,12 @@ impl Running {
         self.until(found).await.0
     }
 
+    /// Whether the first report is that it started; otherwise it is the exit, which `exited` gives.
+    pub async fn has_started(&mut self) -> bool {
+        self.until(|_| Some(())).await;
+        matches!(self.seen[0], Report::Started { .. })
+    }
+
     pub async fn progress(&mut self) -> (String, Option<u8>) {
         let found = |report: &Report| match report {
             Report::Progress { stage, percent } => Some((stage.clone(), *percent)),
@@ -119,7 +125,10 @@ impl Running {
             Report::Exited(exit) => Some(exit.clone()),
             _ => None,
         };
-        let (exit, _) = self.until(found).await;
+        let exit = match self.seen.last().and_then(found) {
+            Some(exit) => exit,
+            None => self.until(found).await.0,
+        };
         let rest = tokio::time::timeout(PATIENCE, self.reports.recv()).await;
         assert!(rest.unwrap().is_none(), "a report after the exit");
         exit

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use model_pool::engine::probe;
+use model_pool::engine::{connect, probe};
 use model_pool::pool::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::running::{Running, is_alive, kill, launch, now, pid_in, until_gone};
 use crate::{shell, stub};
@@ -111,6 +112,30 @@ async fn a_kill_from_outside_is_told_as_its_signal() {
     let exit = engine.exited().await;
     assert!(!exit.asked);
     assert_eq!(exit.status, "signal 9");
+}
+
+#[tokio::test]
+async fn a_crash_in_the_middle_of_a_stream_ends_the_stream_without_an_end_mark() {
+    let flags = ["--crash-mid-stream", "2", "--spawn-grandchild"];
+    let mut engine = Running::start(stub(&flags));
+    let (_, endpoint) = engine.started().await;
+    engine.ready().await;
+    let grandchild = pid_in(&engine.line("grandchild ").await);
+    let body = r#"{"model":"m","stream":true,"messages":[]}"#;
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: ";
+    let request = format!("{head}{}\r\n\r\n{body}", body.len());
+    let mut stream = connect(&endpoint).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    // The connection may end in order or be reset.
+    let _ = stream.read_to_end(&mut answer).await;
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.contains("Hello"), "{answer}");
+    assert!(!answer.contains("[DONE]"), "{answer}");
+    let exit = engine.exited().await;
+    assert!(!exit.asked);
+    assert_eq!(exit.status, "signal 6");
+    assert!(!is_alive(grandchild));
 }
 
 #[tokio::test]

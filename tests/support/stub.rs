@@ -1,35 +1,60 @@
 //! Where the stub engine is. It is built on demand, because `cargo test` of one package builds no
-//! programs of other workspace members.
+//! programs of other workspace members; `cargo test --workspace` has built it already.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::SystemTime;
 
-/// The path of the `stub-engine` program, built from `tests/support/stub-engine`.
+/// The path of the `stub-engine` program, no older than its sources in `tests/support/stub-engine`.
 pub fn stub_engine() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(build).clone()
+    PATH.get_or_init(find_or_build).clone()
 }
 
 /// Tests lie in `<target>/<profile>/deps`, programs in `<target>/<profile>`.
-fn build() -> PathBuf {
+fn find_or_build() -> PathBuf {
     let own = std::env::current_exe().expect("the path of this test");
     let profile_dir = own.ancestors().nth(2).expect("a directory above deps");
     let target_dir = profile_dir.parent().expect("the target directory");
     let is_release = profile_dir.ends_with("release");
     let program = target_dir.join(if is_release { "release" } else { "debug" });
     let program = program.join("stub-engine");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo
-        .args(["build", "--quiet", "--offline", "--package", "stub-engine"])
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/stub-engine/src");
+    let is_fresh = changed(&program).is_some_and(|built| built >= newest_below(&sources));
+    if !is_fresh {
+        build(target_dir, is_release);
+        // Cargo leaves a program alone whose sources were touched but not changed.
+        assert!(program.exists(), "{} was not built", program.display());
+    }
+    program
+}
+
+/// With the features of the whole program, so that its dependencies need not be built again.
+fn build(target_dir: &Path, is_release: bool) {
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--bin", "stub-engine"])
+        .args(["--package", "model-pool", "--package", "stub-engine"])
         .args(is_release.then_some("--release"))
         .arg("--target-dir")
         .arg(target_dir)
-        .current_dir(env!("CARGO_MANIFEST_DIR"));
-    let built = cargo.status().is_ok_and(|status| status.success());
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
     assert!(
-        built || program.exists(),
+        built.is_ok_and(|status| status.success()),
         "cannot build the stub engine: run `cargo build -p stub-engine`"
     );
-    program
+}
+
+fn changed(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).ok()?.modified().ok()
+}
+
+fn newest_below(directory: &Path) -> SystemTime {
+    let entries = std::fs::read_dir(directory).expect("the sources of the stub engine");
+    let times = entries.flatten().map(|entry| match entry.path() {
+        path if path.is_dir() => newest_below(&path),
+        path => changed(&path).unwrap_or(SystemTime::UNIX_EPOCH),
+    });
+    times.max().unwrap_or(SystemTime::UNIX_EPOCH)
 }

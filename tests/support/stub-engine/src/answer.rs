@@ -1,122 +1,188 @@
-//! The stub's routes and its fixed answers. It owns what is said and how fast; it understands of a
-//! request only `stream`, `stream_options.include_usage` and `max_tokens`.
-
-use std::io::{self, Write};
-use std::thread;
+//! What the stub says: the JSON of OpenAI's answers, whole and in pieces. It owns the words and
+//! their form; of a request it understands only `model`, `stream`, `stream_options.include_usage`
+//! and `max_tokens` (or `max_completion_tokens`). It knows no HTTP and no time.
 
 use serde_json::{Value, json};
 
-use crate::flags::Flags;
-use crate::http::{Events, Request, send_json};
-
-const WORDS: [&str; 5] = ["Hello", " from", " the", " stub", " engine"];
 /// A moment long past: answers are the same always.
 const CREATED: u64 = 1_700_000_000;
+const PROMPT_TOKENS: usize = 3;
 
-pub fn answer(request: &Request, flags: &Flags, stream: &mut impl Write) -> io::Result<()> {
-    let is_health = request.path == "/health";
-    if is_health && flags.hang_health {
-        loop {
-            thread::park();
-        }
-    }
-    let percent = flags.load_percent();
-    if percent < 100 {
-        let body = json!({"status": "loading", "stage": "weights", "percent": percent});
-        return send_json(stream, 503, &body);
-    }
-    match (request.method.as_str(), request.path.as_str()) {
-        ("GET", "/health") => send_json(stream, 200, &json!({"status": "ok"})),
-        ("GET", "/v1/models") => {
-            let model = json!({"id": flags.model, "object": "model", "created": CREATED, "owned_by": "stub"});
-            send_json(stream, 200, &json!({"object": "list", "data": [model]}))
-        }
-        ("POST", "/v1/chat/completions") => complete(request, flags, stream, Form::Chat),
-        ("POST", "/v1/completions") => complete(request, flags, stream, Form::Text),
-        (method, path) => send_json(stream, 404, &error(&format!("no route {method} {path}"))),
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Form {
+/// Which of the two routes was asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Form {
     Chat,
     Text,
 }
 
-fn complete(
-    request: &Request,
-    flags: &Flags,
-    stream: &mut impl Write,
+/// The answer to one request.
+pub struct Answer {
     form: Form,
-) -> io::Result<()> {
-    let Ok(body) = serde_json::from_slice::<Value>(&request.body) else {
-        return send_json(stream, 400, &error("the body is not JSON"));
-    };
-    let wanted = body["max_tokens"].as_u64();
-    let count = wanted.map_or(flags.tokens, |most| flags.tokens.min(most as usize));
-    let words = || WORDS.iter().cycle().take(count);
-    let finish = match count < flags.tokens {
-        true => "length",
-        false => "stop",
-    };
-    let usage = json!({"prompt_tokens": 3, "completion_tokens": count, "total_tokens": count + 3});
-    if body["stream"] != json!(true) {
-        thread::sleep(flags.token_pause * count as u32);
-        let text: String = words().copied().collect();
-        let mut whole = frame(
-            flags,
+    /// As the request names it.
+    model: String,
+    pub is_stream: bool,
+    with_usage: bool,
+    pub tokens: usize,
+    /// Whether the request wanted fewer tokens than there are.
+    is_cut: bool,
+}
+
+impl Answer {
+    /// `most` is the number of tokens of an answer that is not cut. Errors when the request lacks
+    /// what the form needs.
+    pub fn to(form: Form, request: &Value, most: usize) -> Result<Answer, String> {
+        let model = request["model"].as_str();
+        let (name, is_there) = match form {
+            Form::Chat => ("messages", request["messages"].is_array()),
+            Form::Text => ("prompt", !request["prompt"].is_null()),
+        };
+        if !is_there {
+            return Err(format!("`{name}` is missing"));
+        }
+        let wanted = ["max_completion_tokens", "max_tokens"]
+            .iter()
+            .find_map(|name| request[*name].as_u64());
+        let tokens = wanted
+            .and_then(|wanted| usize::try_from(wanted).ok())
+            .map_or(most, |wanted| wanted.min(most));
+        Ok(Answer {
             form,
-            json!([choice(form, &text, Some(finish), false)]),
-            false,
-        );
-        whole["usage"] = usage;
-        return send_json(stream, 200, &whole);
+            model: model.ok_or("`model` is missing")?.to_owned(),
+            is_stream: request["stream"] == json!(true),
+            with_usage: request["stream_options"]["include_usage"] == json!(true),
+            tokens,
+            is_cut: tokens < most,
+        })
     }
-    let mut events = Events::begin(stream)?;
-    for word in words() {
-        thread::sleep(flags.token_pause);
-        let choices = json!([choice(form, word, None, true)]);
-        events.send(&frame(flags, form, choices, true).to_string())?;
+
+    /// The answer in one piece.
+    pub fn whole(&self) -> Value {
+        let text: String = (0..self.tokens).map(|number| self.word(number)).collect();
+        let choice = match self.form {
+            Form::Chat => json!({
+                "index": 0,
+                "message": {"role": "assistant", "content": text},
+                "logprobs": null,
+                "finish_reason": self.finish(),
+            }),
+            Form::Text => self.text_choice(&text, Some(self.finish())),
+        };
+        let mut whole = self.frame(json!([choice]));
+        whole["usage"] = self.usage();
+        whole
     }
-    let choices = json!([choice(form, "", Some(finish), true)]);
-    events.send(&frame(flags, form, choices, true).to_string())?;
-    if body["stream_options"]["include_usage"] == json!(true) {
-        let mut last = frame(flags, form, json!([]), true);
-        last["usage"] = usage;
-        events.send(&last.to_string())?;
+
+    /// The token that a step of the stream says, if it says one.
+    pub fn token_of_step(&self, step: usize) -> Option<usize> {
+        let token = step.checked_sub(self.steps_before())?;
+        (token < self.tokens).then_some(token)
     }
-    events.send("[DONE]")?;
-    events.end()
+
+    /// The data of one event of the stream: for a chat the role; the tokens; the reason of the end;
+    /// the usage when it was asked for; `[DONE]`. `None` after that.
+    pub fn event(&self, step: usize) -> Option<String> {
+        if step < self.steps_before() {
+            let choice = self.chunk_choice(json!({"role": "assistant", "content": ""}), None);
+            return Some(self.chunk(json!([choice])));
+        }
+        if let Some(token) = self.token_of_step(step) {
+            return Some(self.chunk(json!([self.said(&self.word(token), None)])));
+        }
+        let step = step - self.steps_before() - self.tokens;
+        match (step, self.with_usage) {
+            (0, _) => Some(self.chunk(json!([self.said("", Some(self.finish()))]))),
+            (1, true) => {
+                let mut last = self.frame(json!([]));
+                last["usage"] = self.usage();
+                Some(last.to_string())
+            }
+            (1, false) | (2, true) => Some("[DONE]".to_owned()),
+            _ => None,
+        }
+    }
+
+    fn steps_before(&self) -> usize {
+        usize::from(self.form == Form::Chat)
+    }
+
+    fn word(&self, number: usize) -> String {
+        match number % 5 {
+            0 if number == 0 => "Hello".to_owned(),
+            0 => " hello".to_owned(),
+            1 => " from".to_owned(),
+            2 => format!(" {}", self.model),
+            3 => " and".to_owned(),
+            _ => " goodbye".to_owned(),
+        }
+    }
+
+    fn finish(&self) -> &'static str {
+        match self.is_cut {
+            true => "length",
+            false => "stop",
+        }
+    }
+
+    fn usage(&self) -> Value {
+        json!({
+            "prompt_tokens": PROMPT_TOKENS,
+            "completion_tokens": self.tokens,
+            "total_tokens": PROMPT_TOKENS + self.tokens,
+        })
+    }
+
+    fn said(&self, text: &str, finish: Option<&str>) -> Value {
+        match self.form {
+            Form::Chat if finish.is_some() => self.chunk_choice(json!({}), finish),
+            Form::Chat => self.chunk_choice(json!({"content": text}), None),
+            Form::Text => self.text_choice(text, finish),
+        }
+    }
+
+    fn chunk_choice(&self, delta: Value, finish: Option<&str>) -> Value {
+        json!({"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish})
+    }
+
+    fn text_choice(&self, text: &str, finish: Option<&str>) -> Value {
+        json!({"index": 0, "text": text, "logprobs": null, "finish_reason": finish})
+    }
+
+    fn chunk(&self, choices: Value) -> String {
+        let mut chunk = self.frame(choices);
+        if self.with_usage {
+            chunk["usage"] = Value::Null;
+        }
+        chunk.to_string()
+    }
+
+    fn frame(&self, choices: Value) -> Value {
+        let (id, object) = match (self.form, self.is_stream) {
+            (Form::Chat, true) => ("chatcmpl-stub", "chat.completion.chunk"),
+            (Form::Chat, false) => ("chatcmpl-stub", "chat.completion"),
+            (Form::Text, _) => ("cmpl-stub", "text_completion"),
+        };
+        json!({
+            "id": id,
+            "object": object,
+            "created": CREATED,
+            "model": self.model,
+            "choices": choices,
+        })
+    }
 }
 
-fn frame(flags: &Flags, form: Form, choices: Value, is_chunk: bool) -> Value {
-    let object = match (form, is_chunk) {
-        (Form::Chat, true) => "chat.completion.chunk",
-        (Form::Chat, false) => "chat.completion",
-        (Form::Text, _) => "text_completion",
-    };
-    json!({"id": "stub-1", "object": object, "created": CREATED, "model": flags.model, "choices": choices})
+/// The answer of `/v1/models`.
+pub fn models(name: &str) -> Value {
+    let model = json!({"id": name, "object": "model", "created": CREATED, "owned_by": "stub"});
+    json!({"object": "list", "data": [model]})
 }
 
-fn choice(form: Form, text: &str, finish: Option<&str>, is_chunk: bool) -> Value {
-    match (form, is_chunk) {
-        (Form::Text, _) => {
-            json!({"index": 0, "text": text, "logprobs": null, "finish_reason": finish})
-        }
-        (Form::Chat, false) => {
-            let message = json!({"role": "assistant", "content": text});
-            json!({"index": 0, "message": message, "finish_reason": finish})
-        }
-        (Form::Chat, true) if text.is_empty() => {
-            json!({"index": 0, "delta": {}, "finish_reason": finish})
-        }
-        (Form::Chat, true) => {
-            let delta = json!({"role": "assistant", "content": text});
-            json!({"index": 0, "delta": delta, "finish_reason": finish})
-        }
-    }
-}
-
-fn error(message: &str) -> Value {
-    json!({"error": {"message": message, "type": "invalid_request_error", "param": null, "code": null}})
+/// An OpenAI error object.
+pub fn error(message: &str) -> Value {
+    json!({"error": {
+        "message": message,
+        "type": "invalid_request_error",
+        "param": null,
+        "code": null,
+    }})
 }

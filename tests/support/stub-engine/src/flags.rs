@@ -1,7 +1,7 @@
 //! The command line of the stub. It owns the names of the flags; an unknown one is an error.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How the stub behaves.
 pub struct Flags {
@@ -26,6 +26,8 @@ pub struct Flags {
     pub spawn_grandchild: bool,
     /// `--stderr TEXT`, any number of times.
     pub stderr: Vec<String>,
+    /// `--print-env NAME`, any number of times: prints `NAME=value` or `NAME is not set`.
+    pub print_env: Vec<String>,
     /// `--hang-health`: accepts `GET /health` and never answers.
     pub hang_health: bool,
     /// `--allocate-mib N`: memory that is really filled.
@@ -36,6 +38,8 @@ pub struct Flags {
     pub token_pause: Duration,
     /// `--fail-load TEXT`: after `--ready-after-ms`, prints the text to stderr and exits with 1.
     pub fail_load: Option<String>,
+    /// `--crash-mid-stream N`: dies by abort when an answer has N tokens and wants more or ends.
+    pub crash_mid_stream: Option<usize>,
     /// Set by the word `engine`.
     pub end_with_stdin: bool,
     started: Instant,
@@ -59,11 +63,13 @@ impl Flags {
             term_exit_code: None,
             spawn_grandchild: false,
             stderr: Vec::new(),
+            print_env: Vec::new(),
             hang_health: false,
             allocate_mib: 0,
             tokens: 5,
             token_pause: Duration::ZERO,
             fail_load: None,
+            crash_mid_stream: None,
             end_with_stdin: false,
             started: Instant::now(),
         };
@@ -79,6 +85,13 @@ impl Flags {
         }
         let share = passed.as_secs_f64() / self.ready_after.as_secs_f64();
         (share * 100.0).min(99.0) as u8
+    }
+
+    /// The Unix time at which the load is done, or now when that is past.
+    pub fn ready_at(&self) -> Duration {
+        let left = self.ready_after.saturating_sub(self.started.elapsed());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        now.unwrap_or_default() + left
     }
 
     fn take(&mut self, words: Vec<String>) -> Result<(), String> {
@@ -98,6 +111,8 @@ impl Flags {
                 "--ignore-term" => self.ignore_term = true,
                 "--spawn-grandchild" => self.spawn_grandchild = true,
                 "--stderr" => self.stderr.push(value()?),
+                "--print-env" => self.print_env.push(value()?),
+                "--crash-mid-stream" => self.crash_mid_stream = Some(number(&name, value()?)?),
                 "--hang-health" => self.hang_health = true,
                 "--allocate-mib" => self.allocate_mib = number(&name, value()?)?,
                 "--tokens" => self.tokens = number(&name, value()?)?,

@@ -1,5 +1,6 @@
-//! An engine for tests: it starts in no time, answers the same words always, and misbehaves as its
-//! flags say. It owns nothing of the pool and loads no model. Flags are in `flags.rs`.
+//! An engine for tests: it starts in a few milliseconds, answers the same words always, and
+//! misbehaves as its flags say. It owns nothing of the pool and loads no model. The flags are in
+//! `flags.rs`, the routes in `routes.rs`.
 //!
 //! Called as `stub-engine engine …` it takes the embedded engine's command line instead, ends when
 //! its standard input does, and reads further flags from the file `stub-args` in the model
@@ -7,15 +8,20 @@
 
 mod answer;
 mod flags;
-mod http;
+mod routes;
+mod stats;
 
 use std::io::Read;
-use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::net::UnixListener;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
 
 use flags::Flags;
 
@@ -25,8 +31,13 @@ fn main() -> ExitCode {
         thread::sleep(Duration::from_secs(600));
         return ExitCode::SUCCESS;
     }
-    match Flags::read(words).and_then(run) {
-        Ok(code) => code,
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let ended = runtime
+        .map_err(text)
+        .and_then(|runtime| runtime.block_on(run(Flags::read(words)?)));
+    match ended {
+        // At once, also when a thread still reads or a connection is open.
+        Ok(code) => std::process::exit(code),
         Err(text) => {
             eprintln!("stub-engine: {text}");
             ExitCode::from(2)
@@ -34,19 +45,33 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(flags: Flags) -> Result<ExitCode, String> {
-    if flags.ignore_term || flags.term_exit_code.is_some() {
-        // Blocked before any other thread exists, and inherited by all of them.
-        let mut terminate = nix::sys::signal::SigSet::empty();
-        terminate.add(nix::sys::signal::SIGTERM);
-        let blocked = terminate.thread_block();
-        blocked.map_err(|error| error.to_string())?;
-        if let Some(code) = flags.term_exit_code {
-            thread::spawn(move || {
-                if terminate.wait().is_ok() {
-                    std::process::exit(code);
-                }
-            });
+/// Comes back with the exit status.
+async fn run(flags: Flags) -> Result<i32, String> {
+    let flags = Arc::new(flags);
+    // A process that catches the signal and does nothing ignores it.
+    let mut terminate = match flags.ignore_term || flags.term_exit_code.is_some() {
+        true => Some(signal(SignalKind::terminate()).map_err(text)?),
+        false => None,
+    };
+    let told_to_end = async {
+        match (&mut terminate, flags.term_exit_code) {
+            (Some(terminate), Some(code)) => {
+                terminate.recv().await;
+                code
+            }
+            _ => std::future::pending().await,
+        }
+    };
+    if flags.end_with_stdin {
+        thread::spawn(|| {
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            std::process::exit(0);
+        });
+    }
+    for name in &flags.print_env {
+        match std::env::var(name) {
+            Ok(value) => println!("{name}={value}"),
+            Err(_) => println!("{name} is not set"),
         }
     }
     for text in &flags.stderr {
@@ -58,78 +83,71 @@ fn run(flags: Flags) -> Result<ExitCode, String> {
     // Touched page by page, so that the memory is really there.
     let mut held = vec![0_u8; flags.allocate_mib << 20];
     held.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
-    if flags.end_with_stdin {
-        thread::spawn(|| {
-            let _ = std::io::stdin().read_to_end(&mut Vec::new());
-            std::process::exit(0);
-        });
+    let code = tokio::select! {
+        code = told_to_end => Ok(code),
+        code = live(Arc::clone(&flags)) => code,
+    };
+    drop(held);
+    code
+}
+
+async fn live(flags: Arc<Flags>) -> Result<i32, String> {
+    if let Some(words) = &flags.fail_load {
+        sleep(flags.ready_after).await;
+        eprintln!("{words}");
+        return Ok(1);
     }
-    if let Some(text) = flags.fail_load.clone() {
-        thread::sleep(flags.ready_after);
-        eprintln!("{text}");
-        return Ok(ExitCode::FAILURE);
+    sleep(flags.listen_after).await;
+    let router = routes::router(Arc::clone(&flags));
+    if let Some(path) = &flags.socket {
+        let listener = UnixListener::bind(path)
+            .map_err(|error| format!("cannot listen on {}: {error}", path.display()))?;
+        announce(&path.display().to_string(), &flags);
+        let served = axum::serve(listener, router).into_future();
+        until_exit(served, &flags).await
+    } else {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, flags.port));
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|error| format!("cannot listen on {address}: {error}"))?;
+        let bound = listener.local_addr().map_err(text)?;
+        announce(&bound.to_string(), &flags);
+        let served = axum::serve(listener, router).into_future();
+        until_exit(served, &flags).await
     }
-    thread::sleep(flags.listen_after);
-    let flags = Arc::new(flags);
-    announce_readiness(&flags);
-    listen(Arc::clone(&flags))?;
-    let Some(exit_after) = flags.exit_after else {
-        loop {
-            thread::park();
+}
+
+async fn until_exit<T>(served: impl Future<Output = T>, flags: &Flags) -> Result<i32, String> {
+    let exit = async {
+        match flags.exit_after {
+            Some(after) => sleep(after).await,
+            None => std::future::pending().await,
         }
     };
-    thread::sleep(exit_after);
-    drop(held);
-    // Without unwinding, as a crash would.
-    std::process::exit(flags.exit_code)
+    tokio::select! {
+        _ = served => Err("it stopped to serve".to_owned()),
+        () = exit => Ok(flags.exit_code),
+    }
+}
+
+/// Says on standard output where it listens and, in microseconds of Unix time, when the health
+/// route becomes good.
+fn announce(place: &str, flags: &Flags) {
+    println!("listening on {place}");
+    println!("ready {}", flags.ready_at().as_micros());
 }
 
 /// It shares our standard output and error, and keeps them open.
 fn spawn_grandchild() -> Result<u32, String> {
-    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let own = std::env::current_exe().map_err(text)?;
     let child = Command::new(own)
         .arg("grandchild")
         .stdin(Stdio::null())
         .spawn()
-        .map_err(|error| error.to_string())?;
+        .map_err(text)?;
     Ok(child.id())
 }
 
-/// Says on standard output when it became ready, in microseconds of Unix time.
-fn announce_readiness(flags: &Arc<Flags>) {
-    let flags = Arc::clone(flags);
-    thread::spawn(move || {
-        while flags.load_percent() < 100 {
-            thread::sleep(Duration::from_micros(200));
-        }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        println!("ready {}", now.unwrap_or_default().as_micros());
-    });
-}
-
-fn listen(flags: Arc<Flags>) -> Result<(), String> {
-    if let Some(path) = flags.socket.clone() {
-        let listener =
-            UnixListener::bind(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let flags = Arc::clone(&flags);
-                thread::spawn(move || http::serve(stream, &flags));
-            }
-        });
-    } else {
-        let address = (Ipv4Addr::LOCALHOST, flags.port);
-        let listener =
-            TcpListener::bind(address).map_err(|error| format!("port {}: {error}", flags.port))?;
-        let bound = listener.local_addr().map_err(|error| error.to_string())?;
-        println!("listening on {bound}");
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let _ = stream.set_nodelay(true);
-                let flags = Arc::clone(&flags);
-                thread::spawn(move || http::serve(stream, &flags));
-            }
-        });
-    }
-    Ok(())
+fn text(error: std::io::Error) -> String {
+    error.to_string()
 }

@@ -1,0 +1,155 @@
+//! The stub's routes: health, models, completions, statistics. It owns which status each one has
+//! and when, and the streams; what the answers hold is in `answer.rs`.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use futures_util::stream;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::answer::{Answer, Form, error, models};
+use crate::flags::Flags;
+use crate::stats::{Running, Stats};
+
+const BODY_BYTES_MAX: usize = 64 << 20;
+
+#[derive(Clone)]
+struct Stub {
+    flags: Arc<Flags>,
+    stats: Arc<Stats>,
+}
+
+pub fn router(flags: Arc<Flags>) -> Router {
+    let stub = Stub {
+        flags,
+        stats: Arc::default(),
+    };
+    Router::new()
+        .route("/health", get(health))
+        .route("/stats", get(stats))
+        .route("/v1/models", get(list))
+        .route("/v1/chat/completions", post(chat))
+        .route("/v1/completions", post(text))
+        .fallback(nowhere)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(stub)
+}
+
+async fn health(State(stub): State<Stub>) -> Response {
+    if stub.flags.hang_health {
+        std::future::pending::<Infallible>().await;
+    }
+    match stub.loading() {
+        Some(response) => response,
+        None => Json(json!({"status": "ok"})).into_response(),
+    }
+}
+
+async fn stats(State(stub): State<Stub>) -> Json<Value> {
+    Json(stub.stats.to_json())
+}
+
+async fn list(State(stub): State<Stub>) -> Json<Value> {
+    Json(models(&stub.flags.model))
+}
+
+async fn chat(State(stub): State<Stub>, body: Bytes) -> Response {
+    complete(stub, Form::Chat, &body).await
+}
+
+async fn text(State(stub): State<Stub>, body: Bytes) -> Response {
+    complete(stub, Form::Text, &body).await
+}
+
+async fn nowhere(uri: Uri) -> Response {
+    refuse(
+        StatusCode::NOT_FOUND,
+        &format!("no such route: {}", uri.path()),
+    )
+}
+
+fn refuse(status: StatusCode, message: &str) -> Response {
+    (status, Json(error(message))).into_response()
+}
+
+impl Stub {
+    /// What every route of a model says until it is loaded.
+    fn loading(&self) -> Option<Response> {
+        let percent = self.flags.load_percent();
+        let body = json!({"status": "loading", "stage": "weights", "percent": percent});
+        (percent < 100).then(|| (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response())
+    }
+}
+
+async fn complete(stub: Stub, form: Form, body: &[u8]) -> Response {
+    if let Some(response) = stub.loading() {
+        return response;
+    }
+    let request: Value = match serde_json::from_slice(body) {
+        Ok(request) => request,
+        Err(error) => return refuse(StatusCode::BAD_REQUEST, &format!("not JSON: {error}")),
+    };
+    let answer = match Answer::to(form, &request, stub.flags.tokens) {
+        Ok(answer) => answer,
+        Err(message) => return refuse(StatusCode::BAD_REQUEST, &message),
+    };
+    let mut running = Running::begin(&stub.stats);
+    if answer.is_stream {
+        return stream_of(answer, running, stub.flags);
+    }
+    for made in 0..answer.tokens {
+        work(&stub.flags, &running, made).await;
+    }
+    crash_at(&stub.flags, answer.tokens).await;
+    running.done();
+    Json(answer.whole()).into_response()
+}
+
+/// The time that one token takes, and the crash when it is due before this one.
+async fn work(flags: &Flags, running: &Running, made: usize) {
+    crash_at(flags, made).await;
+    if !flags.token_pause.is_zero() {
+        sleep(flags.token_pause).await;
+    }
+    running.made_token();
+}
+
+/// Dies without a word and without unwinding, as by a fault in a driver.
+async fn crash_at(flags: &Flags, made: usize) {
+    if flags.crash_mid_stream == Some(made) {
+        // What was said so far has to be on its way first.
+        sleep(Duration::from_millis(20)).await;
+        std::process::abort();
+    }
+}
+
+/// Server-sent events. The client that leaves drops the stream, and with it the work.
+fn stream_of(answer: Answer, running: Running, flags: Arc<Flags>) -> Response {
+    let events = stream::unfold((answer, running, flags, 0), |state| async move {
+        let (answer, mut running, flags, step) = state;
+        if let Some(made) = answer.token_of_step(step) {
+            work(&flags, &running, made).await;
+        } else if step > 0 {
+            crash_at(&flags, answer.tokens).await;
+        }
+        let Some(data) = answer.event(step) else {
+            running.done();
+            return None;
+        };
+        let event = Ok::<_, Infallible>(Bytes::from(format!("data: {data}\n\n")));
+        Some((event, (answer, running, flags, step + 1)))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    (headers, Body::from_stream(events)).into_response()
+}

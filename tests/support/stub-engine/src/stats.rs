@@ -1,0 +1,64 @@
+//! Counts of what became of requests, shown by `GET /stats`. It owns the rule that a request that
+//! began ends exactly once: completed, or abandoned by its client.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde_json::{Value, json};
+
+/// Of completions only; health and other questions are not counted.
+#[derive(Default)]
+pub struct Stats {
+    running: AtomicU64,
+    completed: AtomicU64,
+    abandoned: AtomicU64,
+    /// Made so far, for whomever: it stands still when an abandoned request stopped the work.
+    tokens: AtomicU64,
+}
+
+impl Stats {
+    pub fn to_json(&self) -> Value {
+        let count = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
+        json!({
+            "running": count(&self.running),
+            "completed": count(&self.completed),
+            "abandoned": count(&self.abandoned),
+            "tokens": count(&self.tokens),
+        })
+    }
+}
+
+/// One request from its beginning to its end. Dropped before it is done, it was abandoned.
+pub struct Running {
+    stats: Arc<Stats>,
+    is_done: bool,
+}
+
+impl Running {
+    pub fn begin(stats: &Arc<Stats>) -> Running {
+        stats.running.fetch_add(1, Ordering::SeqCst);
+        Running {
+            stats: Arc::clone(stats),
+            is_done: false,
+        }
+    }
+
+    pub fn made_token(&self) {
+        self.stats.tokens.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub fn done(&mut self) {
+        self.is_done = true;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stats.running.fetch_sub(1, Ordering::SeqCst);
+        let end = match self.is_done {
+            true => &self.stats.completed,
+            false => &self.stats.abandoned,
+        };
+        end.fetch_add(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,308 @@
+//! Starts the real binary in a folder of its own and speaks HTTP to it over plain sockets. Knows
+//! nothing of the crate's insides.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Asks again until it is so; a test never sleeps for a time it guessed.
+pub fn wait_for(what: &str, mut so: impl FnMut() -> bool) {
+    let began = SystemTime::now();
+    while !so() {
+        assert!(
+            began.elapsed().unwrap_or_default() < PATIENCE,
+            "waited in vain for {what}"
+        );
+        thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+pub struct Pool {
+    folder: tempfile::TempDir,
+    child: Child,
+    address: String,
+}
+
+impl Pool {
+    /// The three models of the repository on a host with 64 MiB.
+    pub fn demo() -> Pool {
+        Pool::demo_with("evening: {cleanup: null, reopen: null}\n")
+    }
+
+    pub fn demo_with(config: &str) -> Pool {
+        Pool::start(config, "catalog: {models_dir: config/models}\n")
+    }
+
+    /// Models from these files, on one device of 16 GiB.
+    pub fn with_models(files: &[(String, String)], config: &str) -> Pool {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("models")).unwrap();
+        for (name, text) in files {
+            fs::write(folder.path().join("models").join(name), text).unwrap();
+        }
+        let more = format!(
+            "catalog: {{models_dir: {:?}}}\ninventory: {{provider: fixed, devices: [{{name: gpu0, memory: 16GiB}}]}}\nevening: {{cleanup: null, reopen: null}}\n",
+            folder.path().join("models")
+        );
+        Pool::in_folder(folder, &format!("{config}{more}"))
+    }
+
+    fn start(config: &str, more: &str) -> Pool {
+        Pool::in_folder(tempfile::tempdir().unwrap(), &format!("{config}{more}"))
+    }
+
+    fn in_folder(folder: tempfile::TempDir, config: &str) -> Pool {
+        let text = format!(
+            "server: {{listen: \"127.0.0.1:0\", keep_alive_comment: 200ms}}\nstate: {{dir: {:?}}}\n{config}",
+            folder.path().join("data")
+        );
+        fs::write(folder.path().join("config.yaml"), text).unwrap();
+        let child = spawn(folder.path());
+        let mut pool = Pool {
+            folder,
+            child,
+            address: String::new(),
+        };
+        pool.find();
+        pool
+    }
+
+    /// A start that should fail: exit status and what it said.
+    pub fn refused(config: &str) -> (Option<i32>, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let own = if config.contains("state:") {
+            String::new()
+        } else {
+            format!("state: {{dir: {:?}}}\n", folder.path().join("data"))
+        };
+        fs::write(folder.path().join("config.yaml"), format!("{config}{own}")).unwrap();
+        let mut child = spawn(folder.path());
+        let mut status = None;
+        wait_for("the start to be refused", || {
+            status = child.try_wait().unwrap();
+            status.is_some()
+        });
+        let said = fs::read_to_string(folder.path().join("log")).unwrap();
+        (status.and_then(|status| status.code()), said)
+    }
+
+    /// The address stands in the log; the port was chosen by the system.
+    fn find(&mut self) {
+        let mut address = None;
+        wait_for("the service to listen", || {
+            let log = self.log();
+            let line = log
+                .lines()
+                .rev()
+                .find_map(|line| line.split_once("serving http://"));
+            address = line
+                .and_then(|(_, rest)| rest.split_once("/v1"))
+                .map(|(address, _)| address.to_owned());
+            address.is_some()
+        });
+        self.address = address.expect("just found");
+        wait_for("the service to be ready", || {
+            self.request("GET", "/llm/ready", "", None).0 == 200
+        });
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    pub fn admin_key(&self) -> String {
+        fs::read_to_string(self.folder.path().join("data/admin.key"))
+            .unwrap()
+            .trim()
+            .to_owned()
+    }
+
+    pub fn kill_and_restart(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        fs::remove_file(self.folder.path().join("log")).unwrap();
+        self.child = spawn(self.folder.path());
+        self.find();
+    }
+
+    pub fn terminate(&self) {
+        let status = Command::new("kill")
+            .args(["-TERM", &self.child.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+
+    pub fn wait(&mut self, within: Duration) -> bool {
+        let began = SystemTime::now();
+        while began.elapsed().unwrap_or_default() < within {
+            if self.child.try_wait().unwrap().is_some() {
+                return true;
+            }
+            thread::park_timeout(Duration::from_millis(10));
+        }
+        false
+    }
+
+    /// Direct children of the service: its engines.
+    pub fn engine_pids(&self) -> Vec<u32> {
+        let parent = self.child.id().to_string();
+        let mut found = Vec::new();
+        for process in fs::read_dir("/proc").unwrap().flatten() {
+            let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+            let Some((_, rest)) = stat.rsplit_once(')') else {
+                continue;
+            };
+            if rest.split_whitespace().nth(1) == Some(parent.as_str()) {
+                found.extend(
+                    process
+                        .file_name()
+                        .to_str()
+                        .and_then(|pid| pid.parse::<u32>().ok()),
+                );
+            }
+        }
+        found
+    }
+
+    pub fn post(&self, path: &str, body: &str) -> (u16, String) {
+        let (status, body, _) = self.request("POST", path, body, None);
+        (status, body)
+    }
+
+    /// Status, body and head (lower case) of one answer on a connection of its own.
+    pub fn request(
+        &self,
+        method: &str,
+        path: &str,
+        body: &str,
+        key: Option<&str>,
+    ) -> (u16, String, String) {
+        let mut socket = self.send(method, path, body, key);
+        let mut answer = Vec::new();
+        // A refused large body may reset the connection after the answer was sent.
+        let _ = socket.read_to_end(&mut answer);
+        split(&answer)
+    }
+
+    fn send(&self, method: &str, path: &str, body: &str, key: Option<&str>) -> TcpStream {
+        let mut socket = TcpStream::connect(&self.address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let key = key
+            .map(|key| format!("Authorization: Bearer {key}\r\n"))
+            .unwrap_or_default();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{key}Connection: close\r\n\r\n",
+            self.address,
+            body.len()
+        );
+        socket.write_all(head.as_bytes()).unwrap();
+        let _ = socket.write_all(body.as_bytes());
+        socket
+    }
+
+    /// A request whose answer is read while the test goes on. Dropped, the client has left.
+    pub fn stream(&self, path: &str, body: &str) -> Stream {
+        let socket = self.send("POST", path, body, None);
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let (into, mut from) = (Arc::clone(&bytes), socket.try_clone().unwrap());
+        let reader = thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            while let Ok(count @ 1..) = from.read(&mut chunk) {
+                into.lock().unwrap().extend_from_slice(&chunk[..count]);
+            }
+        });
+        Stream {
+            socket,
+            bytes,
+            reader: Some(reader),
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("--- the service's log ---\n{}", self.log());
+        }
+    }
+}
+
+pub struct Stream {
+    socket: TcpStream,
+    bytes: Arc<Mutex<Vec<u8>>>,
+    reader: Option<thread::JoinHandle<()>>,
+}
+
+impl Stream {
+    /// The body as far as it has come.
+    pub fn text(&self) -> String {
+        split(&self.bytes.lock().unwrap()).1
+    }
+
+    /// The whole body.
+    pub fn whole(&self) -> String {
+        wait_for("the stream to end", || {
+            self.reader
+                .as_ref()
+                .is_none_or(thread::JoinHandle::is_finished)
+        });
+        self.text()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+    }
+}
+
+fn spawn(folder: &Path) -> Child {
+    let log = fs::File::create(folder.join("log")).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_model-pool"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["--config".as_ref(), folder.join("config.yaml").as_os_str()])
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap()
+}
+
+/// Status, body without chunk sizes, head in lower case.
+fn split(answer: &[u8]) -> (u16, String, String) {
+    let text = String::from_utf8_lossy(answer);
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head
+        .split_whitespace()
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .unwrap_or(0);
+    let head = head.to_lowercase();
+    if !head.contains("transfer-encoding: chunked") {
+        return (status, body.to_owned(), head);
+    }
+    let (mut whole, mut rest) = (String::new(), body);
+    while let Some((size, after)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size.trim(), 16).unwrap_or(0);
+        if size == 0 || after.len() < size || !after.is_char_boundary(size) {
+            break;
+        }
+        whole.push_str(&after[..size]);
+        rest = after[size..].trim_start_matches("\r\n");
+    }
+    (status, whole, head)
+}
