@@ -1,5 +1,6 @@
 //! Starts the real binary in a folder of its own and speaks HTTP to it over plain sockets. Knows
-//! nothing of the crate's insides.
+//! nothing of the crate's insides. Each test and benchmark uses a part of it.
+#![allow(dead_code, reason = "shared by targets that each use a part")]
 
 use std::fs;
 use std::io::{Read, Write};
@@ -111,6 +112,14 @@ impl Pool {
         wait_for("the service to be ready", || {
             self.request("GET", "/llm/ready", "", None).0 == 200
         });
+    }
+
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn log(&self) -> String {
