@@ -29,7 +29,7 @@ fn model(nth: u32) -> ModelSpec {
 
 /// Every device is filled with replicas that were used a while ago.
 fn full_pool(models: u32, devices: u32) -> Pool {
-    let mut pool = Pool::new(Limits::default(), false);
+    let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
     for nth in 0..devices {
         let reading = DeviceReading {
             name: format!("gpu{nth}"),

@@ -32,6 +32,13 @@ fn main() -> ExitCode {
 /// The embedded engine in a process of its own: its memory is freed for certain when it ends.
 fn engine(args: EngineArgs) -> Result<(), String> {
     use candle_engine::{DeviceChoice, EngineOptions, Listen};
+    // The controller adds the time to each line it keeps.
+    tracing_subscriber::fmt()
+        .without_time()
+        .with_target(false)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .init();
     let options = EngineOptions {
         model_dir: args.model_dir,
         model_name: args.model_name,

@@ -2,6 +2,7 @@
 //! schedule, and the way back down. It wires; it decides nothing.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -71,7 +72,13 @@ async fn serve(config: Config) -> Result<(), String> {
     if let Some(cleanup) = state.last_cleanup.filter(|_| state.closed) {
         forget_loads_before(cleanup, &mut wishes);
     }
+    let (last_replica, last_order) = store.last_numbers().await.map_err(line)?;
+    let runtime_dir = absolute(&config.state.dir)?.join("run");
+    // Sockets of a controller that was killed; whoever listened on them is gone.
+    let _ = std::fs::remove_dir_all(&runtime_dir);
     let parts = Parts {
+        last_replica,
+        last_order,
         measured: measured(&store).await?,
         catalog,
         wishes,
@@ -79,7 +86,7 @@ async fn serve(config: Config) -> Result<(), String> {
         night: state.closed,
         executable: std::env::current_exe()
             .map_err(|error| format!("our own binary cannot be found: {error}"))?,
-        runtime_dir: absolute(&config.state.dir)?.join("run"),
+        runtime_dir,
         log_dir: absolute(&config.state.dir)?.join("logs"),
         clock,
         config: Arc::clone(&config),
@@ -148,6 +155,7 @@ fn start_logging(config: &Config) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_target(false);
     match config.log.format {
         LogFormat::Text => builder.init(),

@@ -23,12 +23,14 @@ use crate::engine::ReplicaLog;
 use crate::inventory::Inventory;
 use crate::pool::{
     DeviceId, DeviceReading, Event, GateReading, ModelId, OrderId, Outcome, Pool, Refusal,
-    ReplicaId, Ticket, Time,
+    ReplicaId, Span, Ticket, Time,
 };
 use crate::store::{KeptWish, Store};
 
 /// How long readers may see an older picture while much happens.
 const PUBLISH_EVERY: Duration = Duration::from_millis(20);
+/// How often gates are read while requests are inside, so that readers see them come and go.
+const READ_GATES_EVERY: Span = Span(250);
 /// Records that a slow follower of the events may lag behind.
 const EVENTS_MAX: usize = 4096;
 
@@ -40,6 +42,9 @@ pub struct Parts {
     pub store: Arc<Store>,
     pub wishes: Vec<KeptWish>,
     pub inventory: Inventory,
+    /// The largest replica and order numbers of earlier runs: numbers are never given again.
+    pub last_replica: u64,
+    pub last_order: u64,
     /// Between the evening cleanup and the morning (E2).
     pub night: bool,
     /// Our own binary, which is the embedded engine too.
@@ -84,6 +89,7 @@ pub(super) struct Control {
     pub jobs: mpsc::UnboundedSender<Job>,
     pub inbox: mpsc::UnboundedSender<Message>,
     wake: Option<Time>,
+    turned: Time,
     published: Time,
     dirty: bool,
     pub finished: bool,
@@ -112,12 +118,13 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         events.clone(),
         names,
     ));
+    let first_number = parts.last_order + 1;
     let (control, inventory) = Control::new(parts, inbox, jobs);
     let handle = Handle {
         inbox: control.inbox.clone(),
         routes: Arc::clone(&control.routes),
         snapshot: Arc::clone(&control.snapshot),
-        numbers: Arc::new(AtomicU64::new(1)),
+        numbers: Arc::new(AtomicU64::new(first_number)),
         events,
         store: Arc::clone(&control.store),
         clock: control.clock,
@@ -153,7 +160,11 @@ impl Control {
             })
             .collect();
         let control = Control {
-            pool: Pool::new(parts.config.limits(), parts.night),
+            pool: Pool::new(
+                parts.config.limits(),
+                parts.night,
+                ReplicaId(parts.last_replica + 1),
+            ),
             clock: parts.clock,
             config: parts.config,
             store: parts.store,
@@ -181,6 +192,7 @@ impl Control {
             jobs,
             inbox,
             wake: None,
+            turned: Time(0),
             published: Time(0),
             dirty: true,
             finished: false,
@@ -203,8 +215,10 @@ impl Control {
         while !self.finished {
             let publish = self
                 .dirty
-                .then(|| self.published + crate::pool::Span(PUBLISH_EVERY.as_millis() as u64));
-            let next = self.wake.into_iter().chain(publish).min();
+                .then(|| self.published + Span(PUBLISH_EVERY.as_millis() as u64));
+            let busy = self.told.values().any(|reading| reading.in_flight > 0);
+            let read = busy.then(|| self.turned + READ_GATES_EVERY);
+            let next = self.wake.into_iter().chain(publish).chain(read).min();
             let sleep = tokio::time::sleep_until(self.clock.instant(next.unwrap_or_default()));
             tokio::select! {
                 biased;
@@ -213,7 +227,8 @@ impl Control {
                     None => break,
                 },
                 () = sleep, if next.is_some() => {
-                    if self.wake.is_some_and(|at| at <= self.clock.now()) {
+                    let now = self.clock.now();
+                    if self.wake.into_iter().chain(read).any(|at| at <= now) {
                         self.turn(Event::Woke);
                     }
                 }
@@ -327,6 +342,7 @@ impl Control {
     /// One moment: what the gates counted, the events, and whatever the actions answer at once.
     pub(super) fn turn_all(&mut self, events: Vec<Event>) {
         let now = self.clock.now();
+        self.turned = now;
         let mut news = vec![Event::GatesRead {
             readings: self.read_gates(),
         }];

@@ -108,17 +108,15 @@ impl Control {
 
 /// One log line equals one real decision.
 fn log(record: &Record) {
-    let model = record.model.as_deref().unwrap_or("pool");
-    let replica = record
-        .replica
-        .map(|replica| replica.to_string())
-        .unwrap_or_default();
+    let who = match (&record.model, record.replica) {
+        (Some(model), Some(replica)) => format!("{model} ({replica})"),
+        (Some(model), None) => model.clone(),
+        (None, _) => "the pool".to_owned(),
+    };
     let kind = record.kind.name();
     let reason = &record.reason;
     match record.kind {
-        RecordKind::LoadFailed | RecordKind::Crash => {
-            tracing::warn!(model, replica, "{kind}: {reason}")
-        }
-        _ => tracing::info!(model, replica, "{kind}: {reason}"),
+        RecordKind::LoadFailed | RecordKind::Crash => tracing::warn!("{kind} {who}: {reason}"),
+        _ => tracing::info!("{kind} {who}: {reason}"),
     }
 }

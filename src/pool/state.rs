@@ -85,8 +85,9 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// An empty pool: devices and models come as events.
-    pub fn new(limits: Limits, night: bool) -> Pool {
+    /// An empty pool: devices and models come as events. Replicas are numbered from `first`, so that
+    /// numbers of earlier runs are not given again.
+    pub fn new(limits: Limits, night: bool, first: ReplicaId) -> Pool {
         Pool {
             limits,
             now: Time(0),
@@ -106,7 +107,7 @@ impl Pool {
             night,
             closing: None,
             finished: false,
-            replica_next: 1,
+            replica_next: first.0,
             changes: 0,
         }
     }

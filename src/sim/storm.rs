@@ -146,7 +146,7 @@ impl Play {
             .map(|(&id, it)| (id, it.total.saturating_sub(it.headroom)))
             .collect();
         let mut play = Play {
-            world: World::new(Pool::new(limits, random.chance(200))),
+            world: World::new(Pool::new(limits, random.chance(200), ReplicaId(1))),
             referee: Referee::new(capacity, specs.clone(), preempt_drain),
             heap: BinaryHeap::new(),
             sequence: 0,

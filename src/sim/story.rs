@@ -78,7 +78,7 @@ struct Teller {
 
 impl Teller {
     fn new() -> Teller {
-        let world = World::new(Pool::new(Limits::default(), false));
+        let world = World::new(Pool::new(Limits::default(), false, ReplicaId(1)));
         Teller {
             world,
             models: BTreeMap::new(),

@@ -164,6 +164,21 @@ impl Store {
         rows.iter().map(|row| self.read_record(row)).collect()
     }
 
+    /// The largest numbers of a replica and of an order that the history knows; 0 where it knows
+    /// none. A number that was given in the very last moment before a `kill -9` may be missing.
+    pub async fn last_numbers(&self) -> Result<(u64, u64), StoreFault> {
+        let row = sqlx::query(
+            "SELECT COALESCE(MAX(replica), 0) AS replica, COALESCE(MAX(order_id), 0) AS order_id FROM history",
+        )
+        .fetch_one(&self.readers)
+        .await
+        .map_err(self.failed("read the history"))?;
+        Ok((
+            from_integer(row.get("replica")),
+            from_integer(row.get("order_id")),
+        ))
+    }
+
     /// The id of the newest record ever appended; 0 before the first.
     pub async fn last_id(&self) -> Result<i64, StoreFault> {
         sqlx::query_scalar(

@@ -195,7 +195,7 @@ pub async fn change(
         model: route.model,
         over,
     })?;
-    tracing::info!(admin = admin.name, model = name, order = %ordered.order, ?patch, "model changed");
+    tracing::info!(admin = admin.name, model = name, order = %ordered.order, "model changed");
     match ordered.settled().await? {
         Outcome::Set => view(&app, name).map(Json),
         other => Err(refused(&app, name, other, false)),

@@ -118,7 +118,7 @@ mod snapshots {
     pub fn pool(models: &[(&str, u32, u64)]) -> Rig {
         let names = models.iter().map(|(name, ..)| (*name).to_owned()).collect();
         let mut rig = Rig {
-            pool: Pool::new(Limits::default(), false),
+            pool: Pool::new(Limits::default(), false, ReplicaId(1)),
             now: Time(1_000),
             names,
             orders: 0,

@@ -155,7 +155,7 @@ impl ModelView {
             state: model.state.name(),
             priority: model.priority.0,
             priority_from: facts.map_or("default", from),
-            always_hot: model.priority >= Priority::ALWAYS_HOT,
+            always_hot: model.protected,
             keep_hot_ms: model.keep_hot.0,
             over: OverrideView::of(&model.over),
             wished_replicas: model.wish.as_ref().map_or(0, |wish| wish.replicas),
