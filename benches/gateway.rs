@@ -81,10 +81,13 @@ impl Client {
             loop {
                 line.clear();
                 self.reader.read_line(&mut line).expect("a chunk");
-                first.get_or_insert_with(|| began.elapsed());
                 let size = usize::from_str_radix(line.trim(), 16).expect("a chunk's size");
                 body.resize(size + 2, 0);
                 self.reader.read_exact(&mut body).expect("a chunk");
+                // Comments of the wait are no answer.
+                if body.starts_with(b"data:") {
+                    first.get_or_insert_with(|| began.elapsed());
+                }
                 if size == 0 {
                     break;
                 }

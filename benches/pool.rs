@@ -56,6 +56,7 @@ fn full_pool(models: u32, devices: u32) -> Pool {
         );
     }
     let mut launched = Vec::new();
+    let mut refused = 0;
     for nth in 0..models {
         let arrival = Event::RequestArrived {
             ticket: Ticket(u64::from(nth)),
@@ -63,11 +64,18 @@ fn full_pool(models: u32, devices: u32) -> Pool {
             key: KeyId(0),
         };
         let actions = pool.step(Time(1), arrival).actions;
+        let before = launched.len();
         launched.extend(actions.iter().filter_map(|action| match action {
             Action::Launch { replica, .. } => Some(*replica),
             _ => None,
         }));
-        if launched.len() >= (devices * 4) as usize {
+        // Every size has been refused: the devices are full.
+        refused = if launched.len() > before {
+            0
+        } else {
+            refused + 1
+        };
+        if refused > 8 {
             break;
         }
     }
