@@ -4,6 +4,7 @@
 
 mod random;
 mod referee;
+pub mod replay;
 mod storm;
 mod story;
 mod weather;

@@ -1,0 +1,74 @@
+//! What a replay found. Plain data and its sums; how it is printed stands elsewhere.
+
+use std::collections::BTreeMap;
+
+use crate::pool::{Bytes, DeviceId, ModelId, Span, Time};
+
+/// Waits of requests, from arrival to seat.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    pub mean: Span,
+    pub p50: Span,
+    pub p95: Span,
+    pub p99: Span,
+    pub longest: Span,
+}
+
+/// Counts of one model, or of all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub requests: u64,
+    pub served: u64,
+    /// Refused for another cause than waiting too long, by the refusal's name.
+    pub refused: BTreeMap<String, u64>,
+    pub timed_out: u64,
+    /// Requests that had to wait for a load.
+    pub cold: u64,
+    pub loads: u64,
+    /// Sum of the time that loads took.
+    pub reload: Span,
+    /// Evictions by the reason's name: `preempted`, `turn_ended`, `equal_idle`, `keep_hot`, `cleanup`, …
+    pub evictions: BTreeMap<String, u64>,
+    pub waits: Waits,
+    /// GiB·seconds that replicas held, and of those the ones without a request inside.
+    pub held_gib_seconds: u64,
+    pub idle_gib_seconds: u64,
+}
+
+/// A replica's stay on a device, for the time line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    pub device: DeviceId,
+    pub model: ModelId,
+    pub bytes: Bytes,
+    pub from: Time,
+    /// When it was ready, if it ever was.
+    pub ready: Option<Time>,
+    pub to: Time,
+    /// Why it left.
+    pub reason: String,
+}
+
+/// The whole result of one policy on one workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// `model-pool`, `lru`, `fifo`, `llama-swap`, …
+    pub policy: String,
+    pub from: Time,
+    pub to: Time,
+    pub all: Tally,
+    pub by_model: BTreeMap<ModelId, Tally>,
+    /// GPU·seconds held by any replica, and held by idle ones only.
+    pub device_seconds_held: u64,
+    pub device_seconds_idle: u64,
+    /// Evictions of a strictly higher priority for a lower one (must be 0 for ours).
+    pub inversions: u64,
+    /// Requests cut in flight.
+    pub cut: u64,
+    /// Kept only if asked for: it grows with the number of loads.
+    pub holdings: Vec<Holding>,
+    /// Mean wait of the requests that arrived in each interval, for the chart: (interval start, requests, mean wait).
+    pub wait_curve: Vec<(Time, u64, Span)>,
+    /// What the invariants checker found, if it ran; empty is good.
+    pub broken: Vec<String>,
+}
