@@ -16,14 +16,14 @@ fn model(nth: u32) -> ModelSpec {
         devices_per_replica: 1,
         bytes_per_device: Bytes((8 + u64::from(nth % 5) * 4) * GIB),
         keep_hot: Span::from_secs(600),
-        min_resident: Span::from_secs(10),
+        min_resident: Some(Span::from_secs(10)),
         max_turn: None,
         queue_limit: 512,
         queue_timeout: Span::from_secs(300),
         seats_per_replica: 64,
         load_deadline: Span::from_secs(600),
         reload: Span::from_secs(20),
-        stop_grace: Span::from_secs(10),
+        ..ModelSpec::default()
     }
 }
 
@@ -36,7 +36,7 @@ fn full_pool(models: u32, devices: u32) -> Pool {
             node: NodeId(nth / 8),
             total: Bytes(80 * GIB),
             headroom: Bytes(4 * GIB),
-            foreign: Bytes::ZERO,
+            ..DeviceReading::default()
         };
         pool.step(
             Time(0),

@@ -97,7 +97,7 @@ impl Entry {
             devices_per_replica: self.devices_per_replica,
             bytes_per_device,
             keep_hot: self.keep_hot.unwrap_or(pool.keep_hot.0),
-            min_resident: self.min_resident.unwrap_or(pool.min_resident.0),
+            min_resident: Some(self.min_resident.unwrap_or(pool.min_resident.0)),
             max_turn: self.max_turn.unwrap_or(pool.max_turn).span(),
             queue_limit: self.queue_limit.unwrap_or(pool.queue_limit),
             queue_timeout: self.queue_timeout.unwrap_or(pool.queue_timeout.0),
@@ -105,6 +105,8 @@ impl Entry {
             load_deadline: self.load_deadline.unwrap_or(deadline_for(total)),
             reload,
             stop_grace: self.stop_grace.unwrap_or(STOP_GRACE),
+            need_is_fixed: source == NeedSource::File,
+            ..ModelSpec::default()
         };
         Ok((spec, source))
     }

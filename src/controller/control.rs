@@ -251,7 +251,7 @@ impl Control {
                 node: info.node,
                 total: info.total,
                 headroom: info.headroom,
-                foreign: Default::default(),
+                ..DeviceReading::default()
             };
             events.push(Event::DeviceRead {
                 device: info.id,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::control::Control;
 use super::gate::Cut;
 use super::keeper::{Job, NamedWish};
-use crate::pool::{Action, Event, Outcome, Record, RecordKind, Wish};
+use crate::pool::{Action, DeviceId, Event, Outcome, Record, RecordKind, Wish};
 
 impl Control {
     /// Carries the action out and gives the event that answers it in the same turn, if any.
@@ -86,6 +86,14 @@ impl Control {
         None
     }
 
+    /// What the store knows a device by: its UUID, which stays when indices change, or its name.
+    pub(super) fn device_key(&self, device: DeviceId) -> String {
+        self.devices.get(&device).map_or_else(
+            || device.to_string(),
+            |it| it.info.uuid.clone().unwrap_or_else(|| it.info.name.clone()),
+        )
+    }
+
     fn named(&self, wish: Wish) -> NamedWish {
         match wish {
             Wish::Override { model, over } => NamedWish::Override {
@@ -102,6 +110,10 @@ impl Control {
                 over,
             },
             Wish::ForgetLoads => NamedWish::ForgetLoads,
+            Wish::Cordon { device, cordon } => NamedWish::Cordon {
+                device: self.device_key(device),
+                cordon,
+            },
         }
     }
 }

@@ -101,6 +101,7 @@ impl Control {
                 total: used.total,
                 headroom: device.info.headroom,
                 foreign: used.foreign,
+                ..DeviceReading::default()
             };
             events.push(Event::DeviceRead {
                 device: used.id,

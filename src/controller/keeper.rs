@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::{broadcast, mpsc};
 
 use super::handle::Message;
-use crate::pool::{DeviceId, LoadWish, OrderId, Override, Record};
+use crate::pool::{Cordon, DeviceId, LoadWish, OrderId, Override, Record};
 use crate::store::{Measurement, Store, StoreFault, StoredRecord};
 
 #[derive(Debug)]
@@ -41,6 +41,11 @@ pub(super) enum NamedWish {
         over: Override,
     },
     ForgetLoads,
+    /// By the device's own name or UUID.
+    Cordon {
+        device: String,
+        cordon: Option<Cordon>,
+    },
 }
 
 /// Records written in one transaction.
@@ -110,6 +115,9 @@ async fn keep(store: &Store, job: Job, inbox: &mpsc::WeakUnboundedSender<Message
                     store.save_load_and_override(model, wish, over).await
                 }
                 NamedWish::ForgetLoads => store.forget_loads().await,
+                NamedWish::Cordon { device, cordon } => {
+                    store.save_cordon(device, cordon.as_ref()).await
+                }
             },
         ),
         Job::Measurement {

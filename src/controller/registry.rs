@@ -252,6 +252,8 @@ impl Control {
                 let (spec, _) = spec.ok()?;
                 Some(Event::ModelMeasured {
                     model: *self.ids.get(&name)?,
+                    devices: spec.devices_per_replica,
+                    kind: Default::default(),
                     bytes_per_device: spec.bytes_per_device,
                 })
             });

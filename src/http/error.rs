@@ -169,6 +169,8 @@ impl Failure {
             Refusal::Quarantined { .. } => (unavailable, "quarantined", None),
             Refusal::ShuttingDown => (unavailable, "shutting_down", Some(SHUTDOWN_RETRY)),
             Refusal::NoSuchReplica { .. } => (StatusCode::NOT_FOUND, "replica_not_found", None),
+            Refusal::NoSuchDevice { .. } => (StatusCode::NOT_FOUND, "device_not_found", None),
+            Refusal::NotCordoned { .. } => (StatusCode::CONFLICT, "not_cordoned", None),
             Refusal::NotLoaded => (StatusCode::CONFLICT, "not_loaded", None),
             Refusal::TooManyDevices { .. } => (StatusCode::CONFLICT, "too_many_devices", None),
             Refusal::Superseded => (StatusCode::CONFLICT, "superseded", None),

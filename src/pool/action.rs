@@ -2,7 +2,7 @@
 
 use super::decision::Plan;
 use super::ids::{Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Ticket, Time};
-use super::model::{LoadWish, Override};
+use super::model::{Cordon, LoadWish, Override};
 use super::reason::{LoadReason, Refusal, StopReason};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +90,11 @@ pub enum Wish {
     },
     /// No model is wished to be loaded any more.
     ForgetLoads,
+    /// `None`: the device serves again.
+    Cordon {
+        device: DeviceId,
+        cordon: Option<Cordon>,
+    },
 }
 
 /// What one step answers.
@@ -113,6 +118,10 @@ pub enum Outcome {
         replicas: Vec<ReplicaId>,
     },
     Reopened,
+    Cordoned {
+        replicas: Vec<ReplicaId>,
+    },
+    Uncordoned,
     Refused {
         refusal: Refusal,
         plan: Option<Box<Plan>>,
@@ -182,6 +191,9 @@ pub enum RecordKind {
     LeaseEnded,
     Cleanup,
     Reopen,
+    Cordon,
+    Uncordon,
+    DeviceFailed,
 }
 
 impl RecordKind {
@@ -200,6 +212,9 @@ impl RecordKind {
             RecordKind::LeaseEnded => "lease_ended",
             RecordKind::Cleanup => "cleanup",
             RecordKind::Reopen => "reopen",
+            RecordKind::Cordon => "cordon",
+            RecordKind::Uncordon => "uncordon",
+            RecordKind::DeviceFailed => "device_failed",
         }
     }
 }

@@ -39,6 +39,8 @@ pub enum Violation {
     BadPlacement(ReplicaId),
     /// An index disagrees with what it indexes.
     IndexWrong(&'static str),
+    /// A decision is due that the agenda does not know of.
+    Missed(String),
 }
 
 /// Everything that is wrong.
@@ -47,6 +49,7 @@ pub fn check(pool: &Pool) -> Vec<Violation> {
     memory(pool, &mut found);
     replicas(pool, &mut found);
     queues(pool, &mut found);
+    found.extend(pool.missed().map(Violation::Missed));
     found
 }
 
@@ -201,6 +204,7 @@ impl fmt::Display for Violation {
             Violation::BadPlacement(replica) => {
                 write!(f, "M5: {replica} is not on distinct devices of one node")
             }
+            Violation::Missed(decision) => write!(f, "a decision was missed: {decision}"),
             Violation::IndexWrong(what) => write!(f, "the index of {what} is wrong"),
         }
     }

@@ -8,7 +8,7 @@ use super::ids::{Bytes, ModelId, OrderId, ReplicaId, Span};
 use super::model::{LoadWish, Override};
 use super::reason::{LoadReason, StopReason};
 use super::replica::{Phase, Planned, Replica};
-use super::state::{Blocked, Pool};
+use super::state::Pool;
 
 impl Pool {
     pub(super) fn commit(&mut self, decision: Decision, actions: &mut Vec<Action>) {
@@ -22,6 +22,7 @@ impl Pool {
                     .expect("granted on a live replica");
                 it.in_flight += 1;
                 it.entered += 1;
+                let served_first = it.entered == 1;
                 let model = self
                     .models
                     .get_mut(&it.model)
@@ -29,7 +30,10 @@ impl Pool {
                 model.demand.add(now, 1);
                 model.seated += 1;
                 model.last_used = Some(now);
-                self.change();
+                self.touch(replica);
+                if served_first {
+                    self.grows_at(replica);
+                }
                 actions.push(Action::Grant { ticket, replica });
             }
             Decision::Refuse { ticket, refusal } => {
@@ -37,7 +41,6 @@ impl Pool {
                     .forget_ticket(ticket, false)
                     .expect("refused while waiting");
                 self.record_refusal(waiting.model, None, &refusal, actions);
-                self.change();
                 actions.push(Action::Refuse { ticket, refusal });
             }
             Decision::EndLease { model } => {
@@ -66,24 +69,14 @@ impl Pool {
             Decision::Promise { plan, why, order } => self.promise(*plan, why, order, actions),
             Decision::Launch { load } => self.launch(load, actions),
             Decision::Abandon { load } => self.abandon(load),
-            Decision::Block {
-                model,
-                class,
-                retry,
-            } => {
-                self.blocked.insert(
-                    (model, class),
-                    Blocked {
-                        changes: self.changes,
-                        retry,
-                    },
-                );
-            }
+            Decision::Block { rank, retry } => self.wants.block(rank, retry),
+            Decision::GiveUpSettling { device } => self.give_up_settling(device),
             Decision::GiveUpWish { model, refusal } => {
                 let it = self.models.get_mut(&model).expect("wished");
                 it.restoring = false;
                 it.wish = None;
                 self.restoring.remove(&model);
+                self.touch_model(model);
                 self.record_refusal(model, None, &refusal, actions);
                 actions.push(Action::Keep {
                     wish: Wish::Load { model, wish: None },
@@ -92,12 +85,14 @@ impl Pool {
             Decision::Shorten { order, refusal } => {
                 let plan = self.orders[&order].load().map(|load| {
                     let ask = super::orders::ask_of(self, load, self.orders[&order].since, order);
-                    Box::new(super::place::place(self, &ask))
+                    Box::new(super::place::explain(self, &ask))
                 });
                 let it = self.orders.get_mut(&order).expect("active");
                 it.shortfall = Some(refusal);
                 it.plan = plan;
-                self.change();
+                if let Some(model) = it.load().map(|load| load.model) {
+                    self.touch_model(model);
+                }
             }
             Decision::Settle { order, outcome } => self.settle(order, outcome, actions),
             Decision::Finish => {
@@ -112,8 +107,8 @@ impl Pool {
             self.refuse_order(id, refusal, plan, actions);
         } else {
             let order = self.orders.remove(&id).expect("settled once");
-            if matches!(order.command, Command::Load(_) | Command::Unload { .. }) {
-                self.change();
+            if let Command::Load(load) = &order.command {
+                self.order_ended(load.model);
             }
             actions.push(Action::Settle { order: id, outcome });
         }
@@ -139,7 +134,7 @@ impl Pool {
         {
             // It drains already: somebody else wants it gone too, and sooner.
             (*old, *why, *load) = (deadline, reason, for_load);
-            self.change();
+            self.touch(id);
             return;
         }
         let since = replica.ready_since().expect("only a ready replica drains");
@@ -159,7 +154,8 @@ impl Pool {
                 .expect("held")
                 .starts_leaving(share.bytes);
         }
-        self.change();
+        self.touch_model(model);
+        self.grows_at(id);
         actions.push(Action::CloseGate {
             replica: id,
             if_idle_at: only_if_idle.then_some(entered),
@@ -185,6 +181,7 @@ impl Pool {
             return;
         };
         replica.phase = Phase::Ready { since: ready_since };
+        let model = replica.model;
         let queued = self.waited_for.contains(&replica.model);
         let gate = if queued {
             GateMode::Queued
@@ -199,7 +196,8 @@ impl Pool {
                 .expect("held")
                 .stays(share.bytes);
         }
-        self.change();
+        self.touch_model(model);
+        self.promises_changed = true;
     }
 
     fn stop(&mut self, id: ReplicaId, reason: StopReason, actions: &mut Vec<Action>) {
@@ -221,7 +219,8 @@ impl Pool {
                     .starts_leaving(share.bytes);
             }
         }
-        self.change();
+        self.touch_model(model);
+        self.grows_at(id);
         // A load has nothing to finish: it is ended at once.
         let grace = if was_launching {
             Span::ZERO
@@ -346,7 +345,8 @@ impl Pool {
             order,
         };
         self.planned.insert(load, planned);
-        self.change();
+        self.touch_model(plan.model);
+        self.promises_changed = true;
         actions.push(Action::Record(record));
     }
 
@@ -380,6 +380,7 @@ impl Pool {
             .get_mut(&planned.model)
             .expect("planned for a model");
         let deadline = model.spec.load_deadline;
+        let loader = model.spec.loader;
         model.replicas.insert(load);
         let enough = model
             .wish
@@ -402,10 +403,17 @@ impl Pool {
             entered: 0,
             last_end: None,
             gate: None,
+            tier: None,
+            reads_until: loader.map(|loader| now + loader.takes),
             leave_when_served: None,
         };
         self.replicas.insert(load, replica);
-        self.change();
+        if let Some(loader) = loader {
+            let node = self.devices[&planned.shares[0].device].node;
+            self.reading.insert((node, loader.loader, load));
+        }
+        self.agenda.replicas.extend(&planned.victims);
+        self.touch_model(planned.model);
         actions.push(Action::Launch {
             replica: load,
             model: planned.model,
@@ -415,8 +423,24 @@ impl Pool {
     }
 
     fn abandon(&mut self, load: ReplicaId) {
-        self.unpromise(load);
-        self.change();
+        let planned = self.unpromise(load);
+        self.agenda.replicas.extend(&planned.victims);
+        self.touch_model(planned.model);
+        for share in &planned.shares {
+            self.grows_on(share.device);
+        }
+    }
+
+    /// What was planned for it alone is displaced or dropped from now on.
+    pub(super) fn order_ended(&mut self, model: ModelId) {
+        self.touch_model(model);
+        let planned = self.models.get(&model).map(|it| it.planned.clone());
+        for load in planned.into_iter().flatten() {
+            for share in self.planned[&load].shares.clone() {
+                self.grows_on(share.device);
+            }
+        }
+        self.promises_changed = true;
     }
 
     fn unpromise(&mut self, load: ReplicaId) -> Planned {
@@ -442,6 +466,7 @@ impl StopReason {
             StopReason::Unload { order }
             | StopReason::Cleanup { order }
             | StopReason::Reset { order }
+            | StopReason::Cordoned { order, .. }
             | StopReason::Forced { order, .. } => Some(*order),
             _ => None,
         }

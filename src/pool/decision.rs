@@ -2,10 +2,10 @@
 //! `plan`, the doing in `commit`.
 
 use super::action::{GateMode, Outcome, Share};
+use super::ask::Ask;
 use super::ids::{Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Ticket, Time};
-use super::place::Ask;
-use super::rank::{Class, Cost};
-use super::reason::{LoadReason, Refusal, StopReason};
+use super::rank::{Cost, DemandRank};
+use super::reason::{LoadReason, Obstacle, Refusal, StopReason, Unfit};
 use super::state::Pool;
 
 /// The decision for one load: placement, victims, cost, reasons; or a refusal with reasons.
@@ -46,16 +46,25 @@ pub struct Victim {
 /// A place that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// The device, or the first one of the node.
-    pub device: DeviceId,
+    /// All that the replica would hold.
+    pub devices: Vec<DeviceId>,
     pub verdict: Verdict,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    Free { left_over: Bytes },
-    Evicts { victims: Vec<ReplicaId>, cost: Cost },
-    Blocked,
+    Free {
+        left_over: Bytes,
+    },
+    Evicts {
+        victims: Vec<ReplicaId>,
+        cost: Cost,
+    },
+    /// The room cannot be made, and what stands in the way.
+    Blocked {
+        obstacles: Vec<Obstacle>,
+    },
+    Unfit(Unfit),
 }
 
 /// What waiting would bring.
@@ -106,9 +115,12 @@ pub(super) enum Decision {
         load: ReplicaId,
     },
     Block {
-        model: ModelId,
-        class: Class,
+        rank: DemandRank,
         retry: Option<Time>,
+    },
+    /// Memory of ended processes that no reading has shown as free in time (M4).
+    GiveUpSettling {
+        device: DeviceId,
     },
     /// A remembered wish cannot be carried out; it is given up.
     GiveUpWish {

@@ -16,6 +16,21 @@ pub struct Demand {
 }
 
 impl Demand {
+    /// Plain numbers for the store.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        std::iter::once(self.at.0).chain(self.counts)
+    }
+
+    pub(super) fn from_numbers(numbers: &[u64]) -> Option<Demand> {
+        let &[at, first, second, third] = numbers else {
+            return None;
+        };
+        Some(Demand {
+            counts: [first, second, third],
+            at: Time(at),
+        })
+    }
+
     pub(super) fn add(&mut self, now: Time, requests: u64) {
         self.counts = self.decayed(now);
         self.at = self.at.max(now);

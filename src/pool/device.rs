@@ -1,24 +1,29 @@
-//! The memory ledger of one device. It counts what replicas reserve and what loads have been
-//! promised, and cannot be brought to give more than there is (M2, M3). It decides nothing.
+//! The memory ledger of one device. It counts what replicas reserve, what loads have been promised
+//! and what has not come back yet, and cannot be brought to give more than there is (M2–M4). It
+//! decides nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::event::DeviceReading;
-use super::ids::{Bytes, NodeId, ReplicaId};
+use super::event::{DeviceReading, Link};
+use super::ids::{Bytes, DeviceId, KindId, NodeId, ReplicaId, Span, Time};
+use super::model::Cordon;
 
 /// One GPU, or the host's memory.
 ///
 /// ```text
-/// total = headroom + foreign + reserved + free now
-/// free later = free now + what is leaving − what is promised
+/// total = headroom + foreign + excess + settling + reserved + free now
+/// free later = free now + settling + what is leaving − what is promised
 /// ```
 #[derive(Clone, Debug)]
 pub struct Device {
     pub(super) name: String,
     pub(super) node: NodeId,
+    pub(super) kind: KindId,
     pub(super) total: Bytes,
     pub(super) headroom: Bytes,
     pub(super) foreign: Bytes,
+    /// What our replicas were measured to hold beyond what they reserve.
+    pub(super) excess: Bytes,
     /// Sum over every replica that holds a part of it, leaving ones included.
     pub(super) reserved: Bytes,
     /// The part of `reserved` that drains or stops.
@@ -27,6 +32,17 @@ pub struct Device {
     pub(super) promised: Bytes,
     /// Replicas with a share of it, and planned loads.
     pub(super) holders: BTreeSet<ReplicaId>,
+    /// What ended processes held and no reading has shown as free yet (M4).
+    pub(super) settling: Bytes,
+    /// When the first and the last of them ended.
+    pub(super) settling_since: Option<(Time, Time)>,
+    /// Readings show what is free; otherwise an ended process has given back everything.
+    pub(super) measured: bool,
+    pub(super) cordon: Option<Cordon>,
+    /// What ran on it is dead (M7).
+    pub(super) lost: bool,
+    /// How well it reaches others of its node; `Link::Node` to those not listed (M5).
+    pub(super) links: BTreeMap<DeviceId, Link>,
 }
 
 impl Device {
@@ -34,13 +50,21 @@ impl Device {
         Device {
             name: reading.name.clone(),
             node: reading.node,
+            kind: reading.kind,
             total: reading.total,
             headroom: reading.headroom,
             foreign: reading.foreign,
+            excess: Bytes::ZERO,
             reserved: Bytes::ZERO,
             leaving: Bytes::ZERO,
             promised: Bytes::ZERO,
             holders: BTreeSet::new(),
+            settling: Bytes::ZERO,
+            settling_since: None,
+            measured: reading.taken.is_some(),
+            cordon: None,
+            lost: false,
+            links: BTreeMap::new(),
         }
     }
 
@@ -49,20 +73,38 @@ impl Device {
         self.total.saturating_sub(self.headroom)
     }
 
-    /// What a launch may take at this moment.
+    /// What a launch may take at this moment; nothing of a cordoned device (M7).
     pub fn free_now(&self) -> Bytes {
-        self.capacity()
-            .saturating_sub(self.foreign)
+        if self.cordon.is_some() {
+            return Bytes::ZERO;
+        }
+        self.not_ours()
+            .saturating_sub(self.settling)
             .saturating_sub(self.reserved)
     }
 
     /// What a plan may count on once everything that leaves has left and every promise is kept.
     pub fn free_later(&self) -> Bytes {
+        if self.cordon.is_some() {
+            return Bytes::ZERO;
+        }
+        self.not_ours().saturating_sub(self.spoken_for())
+    }
+
+    /// What a launch may take once what leaves now has left.
+    pub(super) fn free_soon(&self) -> Bytes {
+        if self.cordon.is_some() {
+            return Bytes::ZERO;
+        }
         let staying = self.reserved.saturating_sub(self.leaving);
+        self.not_ours().saturating_sub(staying)
+    }
+
+    /// Capacity without what others hold.
+    fn not_ours(&self) -> Bytes {
         self.capacity()
             .saturating_sub(self.foreign)
-            .saturating_sub(staying)
-            .saturating_sub(self.promised)
+            .saturating_sub(self.excess)
     }
 
     /// What replicas that stay hold, and what is promised.
@@ -89,12 +131,18 @@ impl Device {
         self.holders.insert(replica);
     }
 
-    pub(super) fn release(&mut self, replica: ReplicaId, bytes: Bytes, was_leaving: bool) {
+    /// The process has ended. On a measured device its memory is not free before a reading shows it.
+    pub(super) fn release(&mut self, replica: ReplicaId, bytes: Bytes, leaving: bool, now: Time) {
         self.reserved = Bytes(self.reserved.0 - bytes.0);
-        if was_leaving {
+        if leaving {
             self.leaving = Bytes(self.leaving.0 - bytes.0);
         }
         self.holders.remove(&replica);
+        if self.measured {
+            self.settling = self.settling + bytes;
+            let first = self.settling_since.map_or(now, |(first, _)| first);
+            self.settling_since = Some((first, now));
+        }
     }
 
     pub(super) fn starts_leaving(&mut self, bytes: Bytes) {
@@ -103,5 +151,65 @@ impl Device {
 
     pub(super) fn stays(&mut self, bytes: Bytes) {
         self.leaving = Bytes(self.leaving.0 - bytes.0);
+    }
+
+    /// Takes a reading; true if it changes what a plan may count on.
+    ///
+    /// Memory of a process that has ended and still shows is nobody's, so it comes as foreign. While
+    /// something settles, growth of foreign memory up to that amount is taken for it; what is left of
+    /// it after `patience` is foreign indeed.
+    pub(super) fn read(
+        &mut self,
+        reading: &DeviceReading,
+        excess: Bytes,
+        now: Time,
+        patience: Span,
+    ) -> bool {
+        let before = self.figures();
+        self.total = reading.total;
+        self.headroom = reading.headroom;
+        self.kind = reading.kind;
+        self.excess = excess;
+        self.measured = reading.taken.is_some();
+        let news = |last: Time| reading.taken.is_some_and(|taken| taken > last);
+        match self.settling_since {
+            Some((first, last)) if news(last) => {
+                let grown = reading.foreign.saturating_sub(self.foreign);
+                let unreturned = grown.min(self.settling);
+                // Contexts of other processes come and go meanwhile; a twentieth is not waited for.
+                let returned = unreturned.0 <= self.settling.0 / 20;
+                if returned || now.since(first) >= patience {
+                    self.settle();
+                    self.foreign = reading.foreign;
+                } else {
+                    self.settling = unreturned;
+                    self.foreign = reading.foreign.saturating_sub(unreturned);
+                }
+            }
+            // The reading is older than the end of a process: it cannot tell yet.
+            Some(_) => self.foreign = self.foreign.min(reading.foreign),
+            None => self.foreign = reading.foreign,
+        }
+        before != self.figures()
+    }
+
+    /// Stops waiting for memory to come back.
+    pub(super) fn settle(&mut self) {
+        self.settling = Bytes::ZERO;
+        self.settling_since = None;
+    }
+
+    fn figures(&self) -> [Bytes; 5] {
+        [
+            self.total,
+            self.headroom,
+            self.foreign,
+            self.excess,
+            self.settling,
+        ]
+    }
+
+    pub(super) fn link(&self, other: DeviceId) -> Link {
+        self.links.get(&other).copied().unwrap_or(Link::Node)
     }
 }

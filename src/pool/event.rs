@@ -1,9 +1,10 @@
 //! Everything that can happen. A closed list: what is not here, the pool cannot react to.
 
 use super::ids::{
-    Bytes, DeviceId, KeyId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
+    Bytes, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket,
+    Time,
 };
-use super::model::{LoadWish, ModelSpec, Override};
+use super::model::{Cordon, LoadWish, ModelSpec, Override, Tier};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -36,6 +37,11 @@ pub enum Event {
         replica: ReplicaId,
     },
 
+    /// Where the weights of a load that has begun come from.
+    LoadsFrom {
+        replica: ReplicaId,
+        tier: Tier,
+    },
     ReplicaReady {
         replica: ReplicaId,
     },
@@ -49,15 +55,39 @@ pub enum Event {
         device: DeviceId,
         reading: DeviceReading,
     },
+    /// How devices are connected; replaces what was said before.
+    LinksRead {
+        links: Vec<(DeviceId, DeviceId, Link)>,
+    },
+    /// The device itself reports trouble: nothing new goes there until an administrator says so
+    /// (M7). `lost`: what runs on it is dead; otherwise it may finish.
+    DeviceFailed {
+        device: DeviceId,
+        trouble: String,
+        lost: bool,
+    },
+    /// Cordons kept from before a restart.
+    CordonRestored {
+        device: DeviceId,
+        cordon: Cordon,
+    },
     /// The catalogue has a model, new or changed.
     ModelSet {
         model: ModelId,
         spec: ModelSpec,
     },
-    /// What one of its replicas really took is more than was thought (M1); for the next ones.
+    /// What its replicas over that many devices of a kind really take (M1); for the next ones.
     ModelMeasured {
         model: ModelId,
+        devices: u32,
+        kind: KindId,
         bytes_per_device: Bytes,
+    },
+    /// What `Pool::remembered` gave before a restart: how much the model was wanted, and how long
+    /// its loads took.
+    Remembered {
+        model: ModelId,
+        numbers: Vec<u64>,
     },
     /// The catalogue no longer has it; its replicas drain.
     ModelRemoved {
@@ -99,18 +129,32 @@ pub struct GateReading {
     pub last_end: Option<Time>,
 }
 
+/// How well two devices of one node reach each other, best first (M5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Link {
+    NvLink,
+    SameRoot,
+    Node,
+}
+
 /// What the inventory says of one device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceReading {
     /// What people call it.
     pub name: String,
     pub node: NodeId,
+    pub kind: KindId,
+    /// When the figures were taken, for a device whose memory is measured: what a process held
+    /// counts as free when a later reading shows it (M4). `None`: it is free when the process ends.
+    pub taken: Option<Time>,
     /// All its memory.
     pub total: Bytes,
     /// Kept free for safety (M2).
     pub headroom: Bytes,
     /// Held by processes that are not ours (M2). Never free, never evictable.
     pub foreign: Bytes,
+    /// What replicas were measured to hold, those that could be.
+    pub own: Vec<(ReplicaId, Bytes)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +163,11 @@ pub enum Exit {
     Asked,
     /// By itself, with its last words.
     Failed { message: String },
+    /// It found less memory on a device than it needs; `needed` on each, where it says so.
+    OutOfMemory {
+        message: String,
+        needed: Option<Bytes>,
+    },
 }
 
 /// What an administrator, or the clock on their behalf, can ask.
@@ -145,6 +194,17 @@ pub enum Command {
     Reopen,
     /// Unload everything and forget failures.
     Reset,
+    /// Drain a device and place nothing on it, until `Uncordon` (M7).
+    Cordon {
+        device: DeviceId,
+        reason: String,
+        until: Option<Time>,
+        /// Does not wait for the requests in flight.
+        now: bool,
+    },
+    Uncordon {
+        device: DeviceId,
+    },
     /// Take no new requests, drain and stop everything (D2).
     Shutdown {
         drain: Span,

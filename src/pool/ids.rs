@@ -5,7 +5,7 @@ use std::fmt;
 macro_rules! id {
     ($($(#[$doc:meta])* $name:ident($inner:ty, $prefix:literal)),* $(,)?) => {$(
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub $inner);
 
         impl fmt::Display for $name {
@@ -23,6 +23,10 @@ id! {
     NodeId(u32, "n"),
     /// One GPU, or the host's memory.
     DeviceId(u32, "d"),
+    /// A type of device: those of one kind measure the same.
+    KindId(u32, "kind"),
+    /// A disk or link that weights are read through.
+    LoaderId(u32, "l"),
     /// One engine instance. Never reused, so that late news is recognisable.
     ReplicaId(u64, "r"),
     /// One request that waits for a seat.
@@ -124,7 +128,7 @@ impl Span {
     pub const ZERO: Span = Span(0);
 
     pub const fn from_secs(seconds: u64) -> Span {
-        Span(seconds * 1000)
+        Span(seconds.saturating_mul(1000))
     }
 
     /// Whole seconds, rounded up: what a `Retry-After` header wants.

@@ -16,15 +16,23 @@
 //! knows whether it is idle, so the gate answers (`GateClosed`, `GateBusy`).
 
 mod action;
+mod agenda;
+mod ask;
 mod check;
 mod commit;
 mod decision;
 mod demand;
 mod device;
+mod devices;
 mod event;
+mod exits;
+mod gates;
+mod group;
 mod ids;
+mod load_times;
 mod model;
 mod observe;
+mod obstacles;
 mod ordering;
 mod orders;
 mod place;
@@ -33,11 +41,13 @@ mod queue;
 mod rank;
 mod reason;
 mod record;
+mod remembered;
 mod replica;
 mod room;
 mod state;
 mod victims;
 mod view;
+mod wants;
 
 pub use action::{
     Action, Answer, Evicted, GateMode, LoadResult, MemoryChange, Outcome, Record, RecordKind,
@@ -45,13 +55,16 @@ pub use action::{
 };
 pub use check::{Violation, check};
 pub use decision::{Candidate, Plan, Prospect, Verdict, Victim};
-pub use event::{CleanupScope, Command, DeviceReading, Event, Exit, GateReading, LoadOrder};
+pub use event::{CleanupScope, Command, DeviceReading, Event, Exit, GateReading, Link, LoadOrder};
 pub use ids::{
-    Bytes, DeviceId, KeyId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
+    Bytes, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
+    Ticket, Time,
 };
-pub use model::{Limits, LoadWish, ModelSpec, Override};
+pub use model::{
+    Cordon, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override, Tier,
+};
 pub use orders::REPLICAS_MAX;
 pub use rank::Cost;
-pub use reason::{Blocker, LoadReason, Obstacle, Protection, Refusal, StopReason};
+pub use reason::{Blocker, LoadReason, Obstacle, Protection, Refusal, StopReason, Unfit};
 pub use state::Pool;
 pub use view::{DeviceView, ModelState, ModelView, OrderView, PoolView, ReplicaView, WaitingView};

@@ -1,7 +1,9 @@
 //! What the core must know of a model, and the limits of the whole pool. Plain data, filled by the
 //! catalogue and the configuration; nothing here changes by itself.
 
-use super::ids::{Bytes, Priority, Span, Time};
+use std::collections::BTreeSet;
+
+use super::ids::{Bytes, DeviceId, LoaderId, Priority, Span, Time};
 
 /// One model, as the catalogue describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,10 +16,19 @@ pub struct ModelSpec {
     pub devices_per_replica: u32,
     /// What one replica reserves on each of its devices (M1, M3).
     pub bytes_per_device: Bytes,
+    /// An administrator gave the figure: neither a measurement nor a failure changes it (M1).
+    pub need_is_fixed: bool,
+    /// Other numbers of devices, fewest first, should the first not fit into an empty pool (M5).
+    pub wider: Vec<Layout>,
+    /// The only devices it may use; `None`: all.
+    pub allowed: Option<BTreeSet<DeviceId>>,
     /// How long a replica stays after its last request ended (L2).
     pub keep_hot: Span,
-    /// An idle replica younger than this is not evicted by equals (P3).
-    pub min_resident: Span,
+    /// The time is chosen between these from the model's own gaps instead.
+    pub adaptive_keep_hot: Option<KeepHotBounds>,
+    /// An idle replica younger than this is not evicted by equals; `None`: the larger of 10 s and
+    /// twice the time of a load (P3).
+    pub min_resident: Option<Span>,
     /// How long a busy replica keeps its turn against equals; `None`: three times the swap time,
     /// between 5 s and 60 s (P3).
     pub max_turn: Option<Span>,
@@ -29,10 +40,84 @@ pub struct ModelSpec {
     pub seats_per_replica: u32,
     /// How long a load may take (L3).
     pub load_deadline: Span,
-    /// How long a load is expected to take: measured last time, or guessed from the size.
+    /// How long a load is expected to take: measured last time, or guessed from size and source.
     pub reload: Span,
+    /// What a load reads from, and for how long; loads that share it take turns.
+    pub loader: Option<Loader>,
     /// Between SIGTERM and SIGKILL (L5).
     pub stop_grace: Span,
+}
+
+/// A number of devices, and what one replica reserves on each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub devices: u32,
+    pub bytes_per_device: Bytes,
+}
+
+/// Between what an adaptive keep-hot time is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepHotBounds {
+    pub least: Span,
+    pub most: Span,
+}
+
+/// A disk or link that weights come through, one load at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loader {
+    pub loader: LoaderId,
+    /// How long the reading takes; the rest of a load is the engine's own and holds nobody up.
+    pub takes: Span,
+}
+
+/// Where weights come from, fastest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// The host's memory, parked there by the engine itself.
+    Asleep,
+    /// The host's memory, as files that were read before.
+    PageCache,
+    Disk,
+    Network,
+}
+
+impl Tier {
+    pub const ALL: [Tier; 4] = [Tier::Asleep, Tier::PageCache, Tier::Disk, Tier::Network];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Tier::Asleep => "asleep",
+            Tier::PageCache => "page-cache",
+            Tier::Disk => "disk",
+            Tier::Network => "network",
+        }
+    }
+}
+
+/// A model of one small device and default limits: what tests and replays start from.
+impl Default for ModelSpec {
+    fn default() -> ModelSpec {
+        ModelSpec {
+            name: String::new(),
+            priority: Priority(0),
+            devices_per_replica: 1,
+            bytes_per_device: Bytes(Bytes::GIB),
+            need_is_fixed: false,
+            wider: Vec::new(),
+            allowed: None,
+            keep_hot: Span::from_secs(600),
+            adaptive_keep_hot: None,
+            min_resident: None,
+            max_turn: None,
+            queue_limit: 512,
+            queue_timeout: Span::from_secs(300),
+            seats_per_replica: 8,
+            load_deadline: Span::from_secs(600),
+            reload: Span::from_secs(10),
+            loader: None,
+            stop_grace: Span::from_secs(10),
+        }
+    }
 }
 
 /// What an administrator has said about one model. Kept in the store (D1).
@@ -59,6 +144,17 @@ pub struct LoadWish {
     pub since: Time,
 }
 
+/// Why a device takes nothing new, and until when that is expected to last (M7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cordon {
+    pub reason: String,
+    pub since: Time,
+    /// When it is expected to be over. Only told; it takes an `uncordon` to end it.
+    pub until: Option<Time>,
+    /// The device itself gave the reason: it fails, and nothing on it can be saved.
+    pub failed: bool,
+}
+
 /// The pool's own limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -73,6 +169,8 @@ pub struct Limits {
     pub failures_max: u32,
     /// A replica that crashes after being ready this long has not failed to load.
     pub healthy_after: Span,
+    /// After a stop, how long memory may take to come back before plans go by what is measured (M4).
+    pub release_wait: Span,
 }
 
 impl Default for Limits {
@@ -84,6 +182,7 @@ impl Default for Limits {
             cooldown_max: Span::from_secs(300),
             failures_max: 5,
             healthy_after: Span::from_secs(60),
+            release_wait: Span::from_secs(10),
         }
     }
 }

@@ -3,8 +3,8 @@
 use super::action::{Action, Outcome, RecordKind, Wish};
 use super::decision::{Plan, Prospect};
 use super::event::{CleanupScope, Command, LoadOrder};
-use super::ids::{ModelId, OrderId, ReplicaId};
-use super::model::{LoadWish, Override};
+use super::ids::{DeviceId, ModelId, OrderId, ReplicaId, Span};
+use super::model::{Cordon, LoadWish, Override};
 use super::orders::{self, Order};
 use super::place;
 use super::reason::{Refusal, StopReason};
@@ -52,6 +52,24 @@ impl Pool {
                 ..
             }
             | Command::Reset => Some(Wish::ForgetLoads),
+            Command::Cordon {
+                device,
+                reason,
+                until,
+                ..
+            } => Some(Wish::Cordon {
+                device: *device,
+                cordon: Some(Cordon {
+                    reason: reason.clone(),
+                    since: self.now,
+                    until: *until,
+                    failed: false,
+                }),
+            }),
+            Command::Uncordon { device } => Some(Wish::Cordon {
+                device: *device,
+                cordon: None,
+            }),
             Command::Unload { .. }
             | Command::Cleanup { .. }
             | Command::Reopen
@@ -70,6 +88,14 @@ impl Pool {
             Command::Load(LoadOrder { model, .. })
             | Command::Unload { model, .. }
             | Command::Set { model, .. } => *model,
+            Command::Cordon { device, .. } | Command::Uncordon { device } => {
+                let Some(known) = self.devices.get(device) else {
+                    return Some((Refusal::NoSuchDevice { device: *device }, None));
+                };
+                let serves = known.cordon.is_none() && matches!(command, Command::Uncordon { .. });
+                let device = known.name.clone();
+                return serves.then_some((Refusal::NotCordoned { device }, None));
+            }
             _ => return None,
         };
         let Some(it) = self.models.get(&model).filter(|it| !it.removed) else {
@@ -90,7 +116,7 @@ impl Pool {
                 if self.live(it) + it.planned.len() > 0 {
                     return None;
                 }
-                let plan = place::place(self, &orders::ask_of(self, load, self.now, id));
+                let plan = place::explain(self, &orders::ask_of(self, load, self.now, id));
                 let refusal = plan
                     .refusal
                     .clone()
@@ -137,7 +163,6 @@ impl Pool {
             return;
         };
         order.saved = true;
-        self.change();
         match self.orders[&id].command.clone() {
             Command::Load(load) => self.load_begins(id, &load, actions),
             Command::Unload {
@@ -146,7 +171,7 @@ impl Pool {
                 now,
             } => {
                 let drain = if now {
-                    super::ids::Span::ZERO
+                    Span::ZERO
                 } else {
                     self.limits.unload_drain
                 };
@@ -167,6 +192,19 @@ impl Pool {
                     .filter(|it| replica.is_none_or(|only| only == *it))
                     .collect();
                 self.aim(id, targets, drain);
+                self.touch_model(model);
+                self.promises_changed = true;
+            }
+            Command::Cordon { device, now, .. } => self.cordon_begins(id, device, now, actions),
+            Command::Uncordon { device } => {
+                let it = self.devices.get_mut(&device).expect("accepted");
+                it.cordon = None;
+                it.lost = false;
+                let text = format!("{} serves again (M7)", it.name);
+                self.grows_on(device);
+                let mut record = self.record(RecordKind::Uncordon, None, text);
+                record.order = Some(id);
+                actions.push(Action::Record(record));
             }
             Command::Set { model, over } => {
                 let text = describe(&over);
@@ -179,6 +217,7 @@ impl Pool {
             Command::Cleanup { scope, drain } => self.cleanup_begins(id, scope, drain, actions),
             Command::Reopen => {
                 self.night = false;
+                self.touch_everything();
                 let away: Vec<ModelId> = self
                     .models
                     .iter()
@@ -200,19 +239,17 @@ impl Pool {
                 actions.push(Action::Record(record));
             }
             Command::Reset => {
+                self.touch_everything();
                 self.supersede_loads(None, id, actions);
                 self.forget_wishes();
                 for model in self.models.values_mut() {
                     model.forget_failures();
                 }
-                self.aim(
-                    id,
-                    self.replicas.keys().copied().collect(),
-                    super::ids::Span::ZERO,
-                );
+                self.aim(id, self.replicas.keys().copied().collect(), Span::ZERO);
             }
             Command::Shutdown { drain } => {
                 self.closing = Some(self.now);
+                self.touch_everything();
                 self.supersede_loads(None, id, actions);
                 self.aim(id, self.replicas.keys().copied().collect(), drain);
             }
@@ -242,10 +279,11 @@ impl Pool {
         &mut self,
         id: OrderId,
         scope: CleanupScope,
-        drain: super::ids::Span,
+        drain: Span,
         actions: &mut Vec<Action>,
     ) {
         self.night = true;
+        self.touch_everything();
         if scope == CleanupScope::All {
             self.supersede_loads(None, id, actions);
             self.forget_wishes();
@@ -277,7 +315,43 @@ impl Pool {
         actions.push(Action::Record(record));
     }
 
-    fn aim(&mut self, id: OrderId, targets: Vec<ReplicaId>, drain: super::ids::Span) {
+    fn cordon_begins(
+        &mut self,
+        id: OrderId,
+        device: DeviceId,
+        now: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(Wish::Cordon { cordon, .. }) = self.orders[&id].wish.clone() else {
+            return;
+        };
+        let it = self.devices.get_mut(&device).expect("accepted");
+        it.cordon = cordon;
+        let (name, holders) = (it.name.clone(), it.holders.clone());
+        let targets: Vec<ReplicaId> = holders
+            .into_iter()
+            .filter(|holder| self.replicas.contains_key(holder))
+            .collect();
+        let drain = if now {
+            Span::ZERO
+        } else {
+            self.limits.unload_drain
+        };
+        let count = targets.len();
+        self.agenda.replicas.extend(&targets);
+        self.aim(id, targets, drain);
+        self.promises_changed = true;
+        let reason = self.devices[&device]
+            .cordon
+            .as_ref()
+            .map_or("", |cordon| cordon.reason.as_str());
+        let text = format!("{name} takes nothing new: {reason}; {count} replicas leave (M7)");
+        let mut record = self.record(RecordKind::Cordon, None, text);
+        record.order = Some(id);
+        actions.push(Action::Record(record));
+    }
+
+    fn aim(&mut self, id: OrderId, targets: Vec<ReplicaId>, drain: Span) {
         let until = self.now + drain;
         let order = self.orders.get_mut(&id).expect("accepted");
         order.targets = targets.iter().copied().collect();
@@ -306,7 +380,10 @@ impl Pool {
             .map(|(&id, _)| id)
             .collect();
         for id in superseded {
-            self.orders.remove(&id);
+            let order = self.orders.remove(&id);
+            if let Some(Command::Load(load)) = order.map(|order| order.command) {
+                self.order_ended(load.model);
+            }
             let outcome = Outcome::Refused {
                 refusal: Refusal::Superseded,
                 plan: None,
@@ -334,6 +411,7 @@ impl Pool {
                 it.wish = None;
                 it.over = order.previous.clone();
                 self.reindex(model);
+                self.order_ended(model);
                 actions.push(Action::Keep {
                     wish: Wish::Load { model, wish: None },
                 });
@@ -368,6 +446,20 @@ impl Pool {
         );
         let model = self.models.get_mut(&id).expect("a replica's model stays");
         let wished = model.wish.as_ref().is_some_and(|wish| wish.replicas > 0);
+        let displaced = matches!(
+            phase,
+            Phase::Stopping {
+                reason: StopReason::Cordoned { .. } | StopReason::DeviceFailed { .. },
+                ..
+            }
+        );
+        if wished && displaced {
+            // Its device is not there for it any more; its wish is (D1, M7).
+            model.restoring = true;
+            self.restoring.insert(id);
+            self.touch_model(id);
+            return;
+        }
         let in_order = self
             .orders
             .values()

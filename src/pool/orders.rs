@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 
 use super::action::{Evicted, LoadResult, Outcome, Wish};
+use super::ask::Ask;
 use super::decision::{Decision, Drain, Plan};
 use super::event::{Command, LoadOrder};
-use super::ids::{OrderId, ReplicaId, Span, Time};
+use super::ids::{ModelId, OrderId, ReplicaId, Span, Time};
 use super::model::Override;
-use super::place::Ask;
 use super::reason::{Refusal, StopReason};
 use super::replica::Phase;
 use super::state::Pool;
@@ -73,7 +73,12 @@ pub(super) fn next(pool: &Pool) -> Option<Decision> {
             Command::Unload { .. }
             | Command::Cleanup { .. }
             | Command::Reset
+            | Command::Cordon { .. }
             | Command::Shutdown { .. } => next_of_removal(pool, id, order),
+            Command::Uncordon { .. } => Some(Decision::Settle {
+                order: id,
+                outcome: Outcome::Uncordoned,
+            }),
             Command::Set { .. } => Some(Decision::Settle {
                 order: id,
                 outcome: Outcome::Set,
@@ -168,6 +173,10 @@ fn next_of_removal(pool: &Pool, id: OrderId, order: &Order) -> Option<Decision> 
             Command::Unload { .. } => StopReason::Unload { order: id },
             Command::Cleanup { .. } => StopReason::Cleanup { order: id },
             Command::Reset => StopReason::Reset { order: id },
+            Command::Cordon { device, .. } => StopReason::Cordoned {
+                device: pool.devices[device].name.clone(),
+                order: id,
+            },
             _ => StopReason::Shutdown,
         };
         match &it.phase {
@@ -220,23 +229,26 @@ fn next_of_removal(pool: &Pool, id: OrderId, order: &Order) -> Option<Decision> 
     let replicas = order.affected.clone();
     let outcome = match order.command {
         Command::Unload { .. } => Outcome::Unloaded { replicas },
+        Command::Cordon { .. } => Outcome::Cordoned { replicas },
         _ => Outcome::Cleaned { replicas },
     };
     Some(Decision::Settle { order: id, outcome })
 }
 
-/// Load orders that still miss a replica, with what they ask.
-pub(super) fn loads_to_place(pool: &Pool) -> impl Iterator<Item = (OrderId, Ask)> + '_ {
-    pool.orders.iter().filter_map(|(&id, order)| {
-        let load = order.load().filter(|_| order.shortfall.is_none())?;
-        let model = &pool.models[&load.model];
-        let missing = pool.live(model) + model.planned.len() < load.replicas as usize;
+/// The model's load order, if it still misses a replica, with what it asks.
+pub(super) fn load_to_place(pool: &Pool, model: ModelId) -> Option<(OrderId, Ask)> {
+    pool.orders.iter().find_map(|(&id, order)| {
+        let load = order
+            .load()
+            .filter(|load| load.model == model && order.shortfall.is_none())?;
+        let it = &pool.models[&load.model];
+        let missing = pool.live(it) + it.planned.len() < load.replicas as usize;
         missing.then(|| (id, ask_of(pool, load, order.since, id)))
     })
 }
 
 pub(super) fn ask_of(pool: &Pool, load: &LoadOrder, since: Time, order: OrderId) -> Ask {
-    let mut ask = Ask::of(pool, load.model, since).over_devices(load.devices);
+    let mut ask = Ask::of(pool, load.model, since).over_devices(pool, load.devices);
     ask.priority = load.priority.unwrap_or(ask.priority);
     ask.forced_by = load.force.then_some(order);
     ask

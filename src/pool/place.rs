@@ -1,336 +1,214 @@
-//! Where a replica goes and what leaves for it (P2–P5, M3, M5, M6). Pure: the same function decides
-//! loads and answers `plan`, which carries nothing out.
+//! Where a replica goes and what leaves for it (P2–P5, M3, M5). Pure: the same function decides loads
+//! and answers `plan`, which carries nothing out.
 
+use std::collections::BTreeSet;
+
+use super::ask::{Ask, never_fits};
 use super::decision::{Candidate, Plan, Prospect, Verdict, Victim};
-use super::ids::{Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Time};
-use super::plan::keep_hot_ends;
-use super::rank::PlaceRank;
-use super::reason::{Blocker, Obstacle, Protection, Refusal};
+use super::event::Link;
+use super::group;
+use super::ids::{Bytes, DeviceId, ReplicaId};
+use super::obstacles;
+use super::rank::{Cost, PlaceRank};
+use super::reason::Refusal;
 use super::state::Pool;
 use super::victims::{self, Evictable};
 
-/// What is asked for: one replica.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
-    pub model: ModelId,
-    pub priority: Priority,
-    /// Devices of one node.
-    pub devices: u32,
-    /// On each of them.
-    pub bytes: Bytes,
-    /// The order that forces it past equals and always-hot models (P4).
-    pub forced_by: Option<OrderId>,
-    /// Since when somebody waits: who came earlier is not evicted for it (P5).
-    pub since: Time,
-}
-
-/// The obstacles listed in a refusal; enough to see what is wrong.
-const OBSTACLES_MAX: usize = 16;
-
-/// Devices that could hold a replica together: one device, or the devices of one node.
+/// Devices that together hold one replica, with what it needs on each.
+#[derive(Clone, Debug)]
 pub(super) struct Domain {
     pub devices: Vec<DeviceId>,
+    pub needs: Vec<Bytes>,
+}
+
+/// A way to place the replica.
+#[derive(Clone, Debug)]
+pub(super) struct Choice {
+    pub rank: PlaceRank,
+    pub devices: Vec<DeviceId>,
+    pub victims: Vec<Evictable>,
 }
 
 /// The cheapest way to place one replica, or why there is none.
 pub(super) fn place(pool: &Pool, ask: &Ask) -> Plan {
+    plan(pool, ask, false)
+}
+
+/// The same with a verdict on every place that was not taken, for people.
+pub(super) fn explain(pool: &Pool, ask: &Ask) -> Plan {
+    plan(pool, ask, true)
+}
+
+/// Whether it can be placed using at least one of these devices.
+pub(super) fn fits_on(pool: &Pool, ask: &Ask, devices: &BTreeSet<DeviceId>) -> bool {
+    if ask.devices > 1 {
+        return group::choices(pool, ask, Some(devices)).next().is_some();
+    }
+    devices.iter().any(|&device| {
+        pool.devices.contains_key(&device)
+            && ask.needs_on(pool, device).is_ok_and(|needs| {
+                pool.devices[&device].free_later() >= needs
+                    || evict(pool, ask, device, needs).is_some()
+            })
+    })
+}
+
+fn plan(pool: &Pool, ask: &Ask, explain: bool) -> Plan {
     let mut plan = Plan::empty(pool, ask);
     if let Some(refusal) = never_fits(pool, ask) {
         plan.refusal = Some(refusal);
         plan.prospect = Prospect::Never;
+        if explain {
+            plan.candidates = obstacles::verdicts(pool, ask, &BTreeSet::new());
+        }
         return plan;
     }
-    let domains = domains(pool, ask);
-    let mut best: Option<(PlaceRank, Vec<DeviceId>, Vec<Evictable>)> = None;
-    let mut obstacles = Vec::new();
-    for (nth, domain) in domains.iter().enumerate() {
-        let device = domain.devices[0];
-        let verdict = match choose(pool, ask, domain, &mut obstacles) {
-            Some((rank, devices, victims)) => {
-                let verdict = if victims.is_empty() {
-                    Verdict::Free {
-                        left_over: rank.left_over,
-                    }
-                } else {
-                    Verdict::Evicts {
-                        victims: victims.iter().map(|it| it.replica).collect(),
-                        cost: rank.cost,
-                    }
-                };
-                if best.as_ref().is_none_or(|(least, ..)| rank < *least) {
-                    plan.chosen = nth;
-                    best = Some((rank, devices, victims));
-                }
-                verdict
-            }
-            None => Verdict::Blocked,
-        };
-        plan.candidates.push(Candidate { device, verdict });
-    }
+    let best = if ask.devices == 1 {
+        one_device(pool, ask, explain, &mut plan.candidates)
+    } else {
+        several_devices(pool, ask, &mut plan.candidates)
+    };
+    let seen: BTreeSet<DeviceId> = plan
+        .candidates
+        .iter()
+        .flat_map(|it| it.devices.clone())
+        .collect();
     match best {
-        Some((rank, devices, victims)) => {
-            plan.cost = rank.cost;
-            plan.must_wait = rank.must_wait;
-            plan.placement = devices.iter().map(|&device| ask.share(device)).collect();
-            plan.victims = victims.iter().map(|it| it.describe(pool)).collect();
+        Some(choice) => {
+            plan.chosen = plan
+                .candidates
+                .iter()
+                .position(|it| it.devices == choice.devices)
+                .unwrap_or(0);
+            plan.cost = choice.rank.cost;
+            plan.must_wait = choice.rank.must_wait;
+            let share = |device: &DeviceId| ask.share(pool, *device);
+            plan.placement = choice.devices.iter().map(share).collect();
+            plan.victims = choice.victims.iter().map(|it| it.describe(pool)).collect();
         }
         None => {
-            (plan.prospect, plan.retry) = prospect(pool, ask, &domains);
-            obstacles.truncate(OBSTACLES_MAX);
+            (plan.prospect, plan.retry) = obstacles::prospect(pool, ask);
             plan.refusal = Some(Refusal::NoRoom {
                 needs: ask.bytes,
                 devices: ask.devices,
-                obstacles,
+                obstacles: obstacles::of(pool, ask),
             });
         }
+    }
+    if explain {
+        let others = obstacles::verdicts(pool, ask, &seen);
+        plan.candidates.extend(others);
     }
     plan
 }
 
-fn domains(pool: &Pool, ask: &Ask) -> Vec<Domain> {
-    let large_enough = |device: &&DeviceId| pool.devices[*device].capacity() >= ask.bytes;
-    if ask.devices == 1 {
-        return pool
-            .devices
-            .keys()
-            .filter(large_enough)
-            .map(|&device| Domain {
-                devices: vec![device],
-            })
-            .collect();
-    }
-    pool.nodes
-        .values()
-        .map(|node| Domain {
-            devices: node.iter().filter(large_enough).copied().collect(),
-        })
-        .filter(|domain| domain.devices.len() >= ask.devices as usize)
-        .collect()
-}
-
-/// M6: not even when the pool is empty.
-pub(super) fn never_fits(pool: &Pool, ask: &Ask) -> Option<Refusal> {
-    let fitting = |node: &std::collections::BTreeSet<DeviceId>| {
-        node.iter()
-            .filter(|device| pool.devices[device].capacity() >= ask.bytes)
-            .count()
-    };
-    let most = pool.nodes.values().map(fitting).max().unwrap_or(0);
-    if most >= ask.devices as usize {
-        return None;
-    }
-    let largest = pool
-        .devices
-        .values()
-        .map(|device| device.capacity())
-        .max()
-        .unwrap_or_default();
-    let devices_that_fit = u32::try_from(most).unwrap_or(u32::MAX);
-    Some(Refusal::NeverFits {
-        needs: ask.bytes,
-        devices: ask.devices,
-        largest,
-        devices_that_fit,
-    })
-}
-
-type Choice = (PlaceRank, Vec<DeviceId>, Vec<Evictable>);
-
-fn choose(
+/// A device with room beats every eviction, so that evictions are worked out only without one, or to
+/// tell a person what they would have cost.
+fn one_device(
     pool: &Pool,
     ask: &Ask,
-    domain: &Domain,
-    obstacles: &mut Vec<Obstacle>,
+    explain: bool,
+    candidates: &mut Vec<Candidate>,
 ) -> Option<Choice> {
-    let free: Vec<Bytes> = domain
-        .devices
-        .iter()
-        .map(|device| pool.devices[device].free_later())
-        .collect();
-    if let Some((rank, devices)) = pick(pool, ask, domain, &free) {
-        return Some((rank, devices, Vec::new()));
-    }
-    let mut evictable = Vec::new();
-    for &device in &domain.devices {
-        let ledger = &pool.devices[&device];
-        if ledger.foreign > Bytes::ZERO {
-            obstacles.push(Obstacle {
-                device,
-                name: ledger.name.clone(),
-                bytes: ledger.foreign,
-                what: Blocker::Foreign,
-            });
+    let mut best: Option<Choice> = None;
+    let mut full = Vec::new();
+    let mut take = |choice: Choice, candidates: &mut Vec<Candidate>| {
+        candidates.push(choice.candidate());
+        if best.as_ref().is_none_or(|best| choice.rank < best.rank) {
+            best = Some(choice);
         }
-        for &holder in &ledger.holders {
-            if evictable.iter().any(|it: &Evictable| it.replica == holder) {
-                continue;
-            }
-            match victims::evictable(pool, ask, holder) {
-                Ok(victim) => evictable.push(victim),
-                Err(why) => obstacles.extend(obstacle(pool, device, holder, why)),
+        best.is_some()
+    };
+    let mut any = false;
+    for &device in pool.devices.keys() {
+        let Ok(needs) = ask.needs_on(pool, device) else {
+            continue;
+        };
+        let free = pool.devices[&device].free_later();
+        if free < needs {
+            full.push((device, needs));
+            continue;
+        }
+        let rank = rank_of(pool, device, needs, free, Cost::default());
+        let devices = vec![device];
+        let victims = Vec::new();
+        any = take(
+            Choice {
+                rank,
+                devices,
+                victims,
+            },
+            candidates,
+        );
+    }
+    if !any || explain {
+        for (device, needs) in full {
+            if let Some(choice) = evict(pool, ask, device, needs) {
+                take(choice, candidates);
             }
         }
     }
-    let (cost, chosen) = victims::cheapest(ask, domain, &free, evictable)?;
-    let freed = victims::with_freed(domain, &free, &chosen);
-    let (mut rank, devices) = pick(pool, ask, domain, &freed).expect("the victims make it fit");
-    rank.cost = cost;
-    Some((rank, devices, chosen))
+    best
 }
 
-/// The tightest devices of the domain that have room, given what each has free.
-fn pick(
-    pool: &Pool,
-    ask: &Ask,
-    domain: &Domain,
-    free: &[Bytes],
-) -> Option<(PlaceRank, Vec<DeviceId>)> {
-    let mut fitting: Vec<PlaceRank> = domain
-        .devices
+fn evict(pool: &Pool, ask: &Ask, device: DeviceId, needs: Bytes) -> Option<Choice> {
+    let ledger = &pool.devices[&device];
+    let evictable: Vec<Evictable> = ledger
+        .holders
         .iter()
-        .zip(free)
-        .filter(|(_, free)| **free >= ask.bytes)
-        .map(|(&device, free)| PlaceRank {
-            cost: Default::default(),
-            must_wait: pool.devices[&device].free_now() < ask.bytes,
-            left_over: free.saturating_sub(ask.bytes),
-            device,
-        })
+        .filter_map(|&holder| victims::evictable(pool, ask, holder).ok())
         .collect();
-    let count = ask.devices as usize;
-    if fitting.len() < count {
-        return None;
-    }
-    fitting.sort();
-    fitting.truncate(count);
-    let rank = PlaceRank {
-        must_wait: fitting.iter().any(|it| it.must_wait),
-        left_over: fitting.iter().map(|it| it.left_over).sum(),
-        ..fitting[0]
+    let domain = Domain {
+        devices: vec![device],
+        needs: vec![needs],
     };
-    Some((rank, fitting.iter().map(|it| it.device).collect()))
-}
-
-fn obstacle(pool: &Pool, device: DeviceId, holder: ReplicaId, why: Protection) -> Option<Obstacle> {
-    let name = pool.devices[&device].name.clone();
-    let on_device = |shares: &[super::action::Share]| {
-        shares
-            .iter()
-            .find(|share| share.device == device)
-            .map_or(Bytes::ZERO, |share| share.bytes)
-    };
-    if let Some(planned) = pool.planned.get(&holder) {
-        let (model, priority) = (pool.name(planned.model), pool.priority(planned.model));
-        let what = Blocker::Planned { model, priority };
-        return Some(Obstacle {
-            device,
-            name,
-            bytes: on_device(&planned.shares),
-            what,
-        });
-    }
-    let replica = &pool.replicas[&holder];
-    if why == Protection::Leaving {
-        return None;
-    }
-    let (model, priority) = (pool.name(replica.model), pool.priority(replica.model));
-    let what = Blocker::Replica {
-        replica: holder,
-        model,
-        priority,
-        why,
-    };
-    Some(Obstacle {
-        device,
-        name,
-        bytes: on_device(&replica.shares),
-        what,
+    let free = ledger.free_later();
+    let (cost, victims) = victims::cheapest(&domain, &[free], evictable)?;
+    let freed = victims::with_freed(&domain, &[free], &victims)[0];
+    Some(Choice {
+        rank: rank_of(pool, device, needs, freed, cost),
+        devices: domain.devices,
+        victims,
     })
 }
 
-/// Whether waiting can help, and when to look again.
-fn prospect(pool: &Pool, ask: &Ask, domains: &[Domain]) -> (Prospect, Option<Time>) {
-    let mut retry: Option<Time> = None;
-    let mut reach = |passes: fn(Protection) -> bool| {
-        domains.iter().any(|domain| {
-            let mut free: Vec<Bytes> = domain
-                .devices
-                .iter()
-                .map(|device| pool.devices[device].free_later())
-                .collect();
-            for (nth, device) in domain.devices.iter().enumerate() {
-                let ledger = &pool.devices[device];
-                for &holder in &ledger.holders {
-                    let goes = match victims::evictable(pool, ask, holder) {
-                        Ok(_) => true,
-                        Err(why) => {
-                            let at = match why {
-                                Protection::Turn { left } | Protection::Young { left } => {
-                                    Some(pool.now + left)
-                                }
-                                // What is idle and higher leaves by its keep-hot time.
-                                Protection::HigherPriority => keep_hot_ends(pool, holder),
-                                _ => None,
-                            };
-                            retry = retry.into_iter().chain(at).min();
-                            why != Protection::Leaving && passes(why)
-                        }
-                    };
-                    if goes {
-                        free[nth] = free[nth] + pool.held(holder, *device);
-                    }
-                }
-            }
-            free.iter().filter(|bytes| **bytes >= ask.bytes).count() >= ask.devices as usize
-        })
-    };
-    let soon = reach(|why| {
-        matches!(
-            why,
-            Protection::Turn { .. }
-                | Protection::Young { .. }
-                | Protection::Loading
-                | Protection::Wanted
-                | Protection::Unserved
-        )
-    });
-    let later = soon || reach(|why| why != Protection::AlwaysHot && why != Protection::Same);
-    let prospect = match (soon, later) {
-        (true, _) => Prospect::Soon,
-        (false, true) => Prospect::WhenOthersLeave,
-        (false, false) => Prospect::Never,
-    };
-    (prospect, retry)
+fn several_devices(pool: &Pool, ask: &Ask, candidates: &mut Vec<Candidate>) -> Option<Choice> {
+    let mut best: Option<Choice> = None;
+    for choice in group::choices(pool, ask, None) {
+        candidates.push(choice.candidate());
+        if best.as_ref().is_none_or(|best| choice.rank < best.rank) {
+            best = Some(choice);
+        }
+    }
+    best
 }
 
-impl Ask {
-    /// One more replica of the model, as its specification has it.
-    pub(super) fn of(pool: &Pool, model: ModelId, since: Time) -> Ask {
-        let spec = &pool.models[&model].spec;
-        Ask {
-            model,
-            priority: pool.priority(model),
-            devices: spec.devices_per_replica.max(1),
-            bytes: spec.bytes_per_device,
-            forced_by: None,
-            since,
-        }
+fn rank_of(pool: &Pool, device: DeviceId, needs: Bytes, free: Bytes, cost: Cost) -> PlaceRank {
+    PlaceRank {
+        cost,
+        link: Link::NvLink,
+        must_wait: pool.devices[&device].free_now() < needs,
+        left_over: free.saturating_sub(needs),
+        device,
     }
+}
 
-    /// The same weights over another number of devices.
-    pub(super) fn over_devices(mut self, devices: Option<u32>) -> Ask {
-        if let Some(devices) = devices.filter(|devices| *devices >= 1) {
-            let all = u128::from(self.bytes.0) * u128::from(self.devices);
-            self.bytes = Bytes(all.div_ceil(u128::from(devices)) as u64);
-            self.devices = devices;
-        }
-        self
-    }
-
-    pub(super) fn share(&self, device: DeviceId) -> super::action::Share {
-        super::action::Share {
-            device,
-            bytes: self.bytes,
+impl Choice {
+    fn candidate(&self) -> Candidate {
+        let verdict = if self.victims.is_empty() {
+            Verdict::Free {
+                left_over: self.rank.left_over,
+            }
+        } else {
+            let replicas: Vec<ReplicaId> = self.victims.iter().map(|it| it.replica).collect();
+            Verdict::Evicts {
+                victims: replicas,
+                cost: self.rank.cost,
+            }
+        };
+        Candidate {
+            devices: self.devices.clone(),
+            verdict,
         }
     }
 }
@@ -344,7 +222,7 @@ impl Evictable {
             priority: self.priority,
             busy: self.rank.busy,
             bytes: self.rank.bytes.0,
-            reload: pool.models[&self.model].spec.reload,
+            reload: pool.models[&self.model].reload(),
             planned: self.planned,
         }
     }

@@ -3,8 +3,9 @@
 
 use super::action::{GateMode, Share};
 use super::decision::{Decision, Drain};
-use super::ids::{ReplicaId, Time};
+use super::ids::{Priority, ReplicaId, Time};
 use super::orders;
+use super::rank::LaunchRank;
 use super::reason::{Refusal, StopReason};
 use super::replica::Phase;
 use super::room;
@@ -32,13 +33,24 @@ fn overdue(pool: &Pool) -> Option<Decision> {
         };
         return Some(Decision::Refuse { ticket, refusal });
     }
-    let &(expires, model) = pool.leases.first()?;
-    (expires <= pool.now).then_some(Decision::EndLease { model })
+    if let Some(&(expires, model)) = pool.leases.first()
+        && expires <= pool.now
+    {
+        return Some(Decision::EndLease { model });
+    }
+    let patience = pool.limits.release_wait;
+    pool.settling.iter().find_map(|&device| {
+        let (first, _) = pool.devices[&device].settling_since?;
+        (first + patience <= pool.now).then_some(Decision::GiveUpSettling { device })
+    })
 }
 
 /// Seats for those who wait, refusals for those who wait in vain, and gates that respect the queue.
 fn answer_waiters(pool: &Pool) -> Option<Decision> {
-    for &id in &pool.waited_for {
+    for &id in &pool.agenda.models {
+        if !pool.waited_for.contains(&id) {
+            continue;
+        }
         let model = &pool.models[&id];
         let first = model.queue.first().expect("somebody waits for it");
         let seats = model.spec.seats_per_replica.max(1);
@@ -84,7 +96,8 @@ fn answer_waiters(pool: &Pool) -> Option<Decision> {
             refusal,
         });
     }
-    let wrong_gate = |(&id, replica): (&ReplicaId, &super::replica::Replica)| {
+    let wrong_gate = |&id: &ReplicaId| {
+        let replica = pool.replicas.get(&id)?;
         if !matches!(replica.phase, Phase::Ready { .. }) {
             return None;
         }
@@ -96,53 +109,77 @@ fn answer_waiters(pool: &Pool) -> Option<Decision> {
         };
         (replica.gate != Some(gate)).then_some(Decision::SetGate { replica: id, gate })
     };
-    pool.replicas.iter().find_map(wrong_gate)
+    pool.agenda.replicas.iter().find_map(wrong_gate)
 }
 
 /// What time and the gates bring about in the life of each replica.
 fn lives(pool: &Pool) -> Option<Decision> {
-    pool.replicas
-        .iter()
-        .find_map(|(&id, replica)| match &replica.phase {
-            Phase::Launching { since, deadline } if *deadline <= pool.now => {
-                let reason = StopReason::LoadTimedOut {
-                    deadline: deadline.since(*since),
-                };
-                Some(Decision::Stop {
-                    replica: id,
-                    reason,
-                })
-            }
-            Phase::Launching { .. } if pool.models[&replica.model].removed => {
-                Some(Decision::Stop {
-                    replica: id,
-                    reason: StopReason::Removed,
-                })
-            }
-            Phase::Launching { .. } => None,
-            Phase::Ready { .. } => leaves_by_itself(pool, id),
+    pool.agenda.replicas.iter().find_map(|&id| life(pool, id))
+}
+
+fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
+    let replica = pool.replicas.get(&id)?;
+    let stop = |reason: StopReason| {
+        Some(Decision::Stop {
+            replica: id,
+            reason,
+        })
+    };
+    let failed = on_failed_device(pool, id);
+    match (&replica.phase, failed) {
+        (Phase::Stopping { .. }, _) => None,
+        (Phase::Launching { .. }, Some((reason, _))) | (_, Some((reason, true))) => stop(reason),
+        (Phase::Launching { since, deadline }, None) if *deadline <= pool.now => {
+            stop(StopReason::LoadTimedOut {
+                deadline: deadline.since(*since),
+            })
+        }
+        (Phase::Launching { .. }, None) if pool.models[&replica.model].removed => {
+            stop(StopReason::Removed)
+        }
+        (Phase::Launching { .. }, None) => None,
+        (Phase::Ready { .. }, Some((reason, false))) => Some(Decision::Drain(Drain {
+            replica: id,
+            deadline: Some(pool.now + pool.limits.unload_drain),
+            reason,
+            only_if_idle: false,
+            for_load: None,
+        })),
+        (Phase::Ready { .. }, None) => leaves_by_itself(pool, id),
+        (
             Phase::Draining {
                 closed,
                 deadline,
                 reason,
                 for_load,
                 ..
-            } => {
-                let due = deadline.is_some_and(|deadline| deadline <= pool.now);
-                if *closed && (replica.in_flight == 0 || due) {
-                    return Some(Decision::Stop {
-                        replica: id,
-                        reason: reason.clone(),
-                    });
-                }
-                let abandoned = for_load.is_some_and(|load| !pool.planned.contains_key(&load));
-                // Another load may have been promised the memory meanwhile; then it goes on draining.
-                let room = |share: &Share| pool.devices[&share.device].free_later() >= share.bytes;
-                let reopens = *closed && abandoned && replica.shares.iter().all(room);
-                reopens.then_some(Decision::Reopen { replica: id })
+            },
+            _,
+        ) => {
+            let due = deadline.is_some_and(|deadline| deadline <= pool.now);
+            if *closed && (replica.in_flight == 0 || due) {
+                return stop(reason.clone());
             }
-            Phase::Stopping { .. } => None,
-        })
+            let abandoned = for_load.is_some_and(|load| !pool.planned.contains_key(&load));
+            // Another load may have been promised the memory meanwhile; then it goes on draining.
+            let room = |share: &Share| pool.devices[&share.device].free_later() >= share.bytes;
+            let reopens = *closed && abandoned && replica.shares.iter().all(room);
+            reopens.then_some(Decision::Reopen { replica: id })
+        }
+    }
+}
+
+/// The trouble of a device that it holds a part of, and whether that has ended it already (M7).
+fn on_failed_device(pool: &Pool, id: ReplicaId) -> Option<(StopReason, bool)> {
+    pool.replicas[&id].shares.iter().find_map(|share| {
+        let device = &pool.devices[&share.device];
+        let cordon = device.cordon.as_ref().filter(|cordon| cordon.failed)?;
+        let reason = StopReason::DeviceFailed {
+            device: device.name.clone(),
+            trouble: cordon.reason.clone(),
+        };
+        Some((reason, device.lost))
+    })
 }
 
 fn leaves_by_itself(pool: &Pool, id: ReplicaId) -> Option<Decision> {
@@ -197,26 +234,58 @@ pub(super) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
     if pool.is_protected(replica.model) || !model.queue.is_empty() || leased {
         return None;
     }
-    Some(idle_since + model.keep_hot())
+    Some(idle_since + pool.keep_hot(replica.model))
 }
 
-/// Loads that have been decided: started when their room is there, dropped when nobody wants them.
+/// When time alone makes a decision due for the replica.
+pub(super) fn due_at(pool: &Pool, id: ReplicaId) -> Option<Time> {
+    let replica = pool.replicas.get(&id)?;
+    match &replica.phase {
+        Phase::Launching { deadline, .. } => {
+            let reads = replica.reads_until.filter(|until| *until > pool.now);
+            Some(reads.map_or(*deadline, |until| until.min(*deadline)))
+        }
+        Phase::Ready { .. } => keep_hot_ends(pool, id),
+        Phase::Draining { deadline, .. } => *deadline,
+        Phase::Stopping { .. } => None,
+    }
+}
+
+/// Loads that have been decided: dropped when nobody wants them or their room will not come, started
+/// when it is there and nothing else is read from the same disk or link.
 fn promises(pool: &Pool) -> Option<Decision> {
-    pool.planned.iter().find_map(|(&load, planned)| {
-        if !wanted(pool, load) {
+    if !pool.promises_changed {
+        return None;
+    }
+    let mut first: Option<LaunchRank> = None;
+    for (&load, planned) in &pool.planned {
+        let room = |share: &Share| pool.devices[&share.device].free_now() >= share.bytes;
+        let coming = |share: &Share| pool.devices[&share.device].free_soon() >= share.bytes;
+        if !wanted(pool, load) || !planned.shares.iter().all(coming) {
             return Some(Decision::Abandon { load });
         }
-        let room = |share: &Share| pool.devices[&share.device].free_now() >= share.bytes;
-        if planned.shares.iter().all(room) {
-            return Some(Decision::Launch { load });
+        if planned.shares.iter().all(room) && !pool.loader_busy(load) {
+            let rank = launch_rank(pool, load);
+            first = Some(first.map_or(rank, |known| known.min(rank)));
         }
-        // Nothing that leaves will make the room any more: decide anew from measured numbers.
-        let coming = |share: &Share| {
-            let device = &pool.devices[&share.device];
-            device.free_now() + device.leaving >= share.bytes
-        };
-        (!planned.shares.iter().all(coming)).then_some(Decision::Abandon { load })
-    })
+    }
+    first.map(|rank| Decision::Launch { load: rank.load })
+}
+
+fn launch_rank(pool: &Pool, load: ReplicaId) -> LaunchRank {
+    let planned = &pool.planned[&load];
+    let model = &pool.models[&planned.model];
+    let patience = model
+        .queue
+        .oldest()
+        .map_or(Time(u64::MAX), |ticket| pool.tickets[&ticket].deadline);
+    let priority: Priority = model.priority();
+    LaunchRank {
+        priority: std::cmp::Reverse(priority),
+        deadline: patience,
+        bytes: planned.shares.iter().map(|share| share.bytes).sum(),
+        load,
+    }
 }
 
 fn wanted(pool: &Pool, load: ReplicaId) -> bool {
@@ -243,32 +312,17 @@ fn finish(pool: &Pool) -> Option<Decision> {
 pub(super) fn wake(pool: &Pool) -> Option<Time> {
     let tickets = pool.deadlines.first().map(|(at, _)| *at);
     let leases = pool.leases.first().map(|(at, _)| *at);
-    let replicas = pool
-        .replicas
-        .iter()
-        .filter_map(|(&id, replica)| match &replica.phase {
-            Phase::Launching { deadline, .. } => Some(*deadline),
-            Phase::Ready { .. } => keep_hot_ends(pool, id),
-            Phase::Draining { deadline, .. } => *deadline,
-            Phase::Stopping { .. } => None,
-        });
-    let retries = pool
-        .blocked
-        .values()
-        .filter(|blocked| blocked.changes == pool.changes)
-        .filter_map(|blocked| blocked.retry);
-    let cooling = pool
-        .hot
-        .iter()
-        .chain(&pool.restoring)
-        .filter_map(|id| pool.models[id].cooling_until);
+    let settling = pool.settling.iter().filter_map(|device| {
+        let (first, _) = pool.devices[device].settling_since?;
+        Some(first + pool.limits.release_wait)
+    });
     let later = |at: &Time| *at > pool.now;
     tickets
         .into_iter()
         .chain(leases)
-        .chain(replicas)
-        .chain(retries)
-        .chain(cooling.filter(later))
+        .chain(settling)
+        .chain(pool.agenda.wake())
+        .chain(pool.wants.next_retry())
         .chain(orders::deadlines(pool))
         // A deadline that passed in this very step has been dealt with, or waits for an answer.
         .filter(later)

@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 
+use super::event::Link;
 use super::ids::{Bytes, DeviceId, ModelId, Priority, ReplicaId, Time};
 
 /// Which load is planned first.
@@ -51,10 +52,24 @@ pub struct Cost {
 /// Which place is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PlaceRank {
+    /// The fewest and cheapest evictions (M5, P5).
     pub cost: Cost,
+    /// Then the best connected; of one device always the best.
+    pub link: Link,
     /// Room that is there now before room that is coming.
     pub must_wait: bool,
     /// Tightest fit, which keeps large holes for large models.
     pub left_over: Bytes,
     pub device: DeviceId,
+}
+
+/// Which load is started first where several wait for the same disk or link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LaunchRank {
+    pub priority: Reverse<Priority>,
+    /// Until when the first of those who wait has patience; orders wait longest.
+    pub deadline: Time,
+    /// The shorter one first: it holds the others up least.
+    pub bytes: Bytes,
+    pub load: ReplicaId,
 }

@@ -62,6 +62,16 @@ pub enum StopReason {
     LoadTimedOut {
         deadline: Span,
     },
+    /// M7.
+    Cordoned {
+        device: String,
+        order: OrderId,
+    },
+    /// The device reports trouble (M7).
+    DeviceFailed {
+        device: String,
+        trouble: String,
+    },
 }
 
 /// Why something cannot be had.
@@ -109,6 +119,12 @@ pub enum Refusal {
     NoSuchReplica {
         replica: ReplicaId,
     },
+    NoSuchDevice {
+        device: DeviceId,
+    },
+    NotCordoned {
+        device: String,
+    },
     NotLoaded,
     TooManyDevices {
         asked: u32,
@@ -134,6 +150,12 @@ pub struct Obstacle {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocker {
     Foreign,
+    /// M4: a process has ended and its memory has not come back yet.
+    Settling,
+    /// M7.
+    Cordoned {
+        reason: String,
+    },
     Replica {
         replica: ReplicaId,
         model: String,
@@ -144,6 +166,21 @@ pub enum Blocker {
     Planned {
         model: String,
         priority: Priority,
+    },
+}
+
+/// Why a device is no place for a replica, whoever else is on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// The model's file names other devices.
+    NotAllowed,
+    TooSmall {
+        needs: Bytes,
+        capacity: Bytes,
+    },
+    /// M7.
+    Cordoned {
+        reason: String,
     },
 }
 
@@ -201,6 +238,12 @@ impl fmt::Display for StopReason {
             StopReason::Unwanted => write!(f, "nobody wants it any more (Q3)"),
             StopReason::LoadTimedOut { deadline } => {
                 write!(f, "did not become ready within {deadline} (L3)")
+            }
+            StopReason::Cordoned { device, order } => {
+                write!(f, "{device} is cordoned, order {order} (M7)")
+            }
+            StopReason::DeviceFailed { device, trouble } => {
+                write!(f, "{device} fails: {trouble} (M7)")
             }
         }
     }
@@ -268,6 +311,8 @@ impl fmt::Display for Refusal {
             ),
             Refusal::ShuttingDown => write!(f, "the pool is shutting down"),
             Refusal::NoSuchReplica { replica } => write!(f, "the model has no replica {replica}"),
+            Refusal::NoSuchDevice { device } => write!(f, "there is no device {device}"),
+            Refusal::NotCordoned { device } => write!(f, "{device} is not cordoned"),
             Refusal::NotLoaded => write!(f, "the model has no replica to unload"),
             Refusal::TooManyDevices { asked, have } => {
                 write!(
@@ -288,34 +333,41 @@ impl fmt::Display for Refusal {
 
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Obstacle {
-            name: device,
-            bytes,
-            what,
-            ..
-        } = self;
-        match what {
-            Blocker::Foreign => write!(
-                f,
-                "{device}: {bytes} held by processes that are not ours (M2)"
-            ),
+        write!(f, "{}: {} {}", self.name, self.bytes, self.what)
+    }
+}
+
+/// Follows an amount of memory: what has become of it.
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Blocker::Foreign => write!(f, "held by processes that are not ours (M2)"),
+            Blocker::Settling => write!(f, "not given back yet by processes that ended (M4)"),
+            Blocker::Cordoned { reason } => write!(f, "cordoned: {reason} (M7)"),
             Blocker::Replica {
                 replica,
                 model,
                 priority,
                 why,
-            } => {
-                write!(
-                    f,
-                    "{device}: {bytes} held by {model} ({replica}, priority {priority}): {why}"
-                )
-            }
+            } => write!(f, "held by {model} ({replica}, priority {priority}): {why}"),
             Blocker::Planned { model, priority } => {
+                write!(f, "promised to {model} (priority {priority})")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unfit::NotAllowed => write!(f, "the model's file allows other devices only"),
+            Unfit::TooSmall { needs, capacity } => {
                 write!(
                     f,
-                    "{device}: {bytes} promised to {model} (priority {priority})"
+                    "can give {capacity} even when empty, and {needs} is needed (M6)"
                 )
             }
+            Unfit::Cordoned { reason } => write!(f, "cordoned: {reason} (M7)"),
         }
     }
 }

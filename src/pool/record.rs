@@ -62,7 +62,12 @@ impl Pool {
             } else {
                 ""
             };
-            let device = &self.devices[&candidate.device].name;
+            let names: Vec<&str> = candidate
+                .devices
+                .iter()
+                .map(|device| self.devices[device].name.as_str())
+                .collect();
+            let device = names.join(" + ");
             match &candidate.verdict {
                 Verdict::Free { left_over } => {
                     format!("{mark}{device}: free, {left_over} left over")
@@ -81,7 +86,14 @@ impl Pool {
                         cost.bytes
                     )
                 }
-                Verdict::Blocked => format!("{device}: no room that may be made"),
+                Verdict::Blocked { obstacles } => {
+                    let all: Vec<String> = obstacles
+                        .iter()
+                        .map(|it| format!("{} {}", it.bytes, it.what))
+                        .collect();
+                    format!("{device}: no room that may be made: {}", all.join("; "))
+                }
+                Verdict::Unfit(unfit) => format!("{device}: {unfit}"),
             }
         };
         order.into_iter().take(CANDIDATES_MAX).map(line).collect()

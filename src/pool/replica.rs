@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::action::{GateMode, Share};
 use super::ids::{Bytes, ModelId, OrderId, ReplicaId, Time};
+use super::model::Tier;
 use super::reason::{LoadReason, StopReason};
 
 /// ```text
@@ -55,6 +56,10 @@ pub struct Replica {
     pub(super) last_end: Option<Time>,
     /// What its gate was last told; `None` before it is ready.
     pub(super) gate: Option<GateMode>,
+    /// Where its weights come from, once that is known.
+    pub(super) tier: Option<Tier>,
+    /// Until when its load keeps the disk or link to itself.
+    pub(super) reads_until: Option<Time>,
     /// Set while loading: it goes as soon as those who wait for it have been served.
     pub(super) leave_when_served: Option<(StopReason, OrderId)>,
 }

@@ -1,151 +1,141 @@
-//! Which models should have a replica and have none, or too few, and room for the first of them.
-//! Part of `plan::next`; changes nothing.
+//! Room for the first of those who want a replica. Part of `plan::next`; changes nothing.
+//!
+//! Wants are looked at in the order of their rank: those that are new, and, when room may have grown
+//! somewhere, those that were blocked before. A want that asks for at least as much, with no better
+//! standing than one that is blocked, is blocked too and is not worked out; so a long queue costs a few
+//! plans, not as many as there are models in it.
 
 use super::decision::{Decision, Prospect};
-use super::ids::{ModelId, OrderId, Time};
-use super::orders;
-use super::place::{self, Ask};
+use super::ids::{Bytes, Priority, Span, Time};
+use super::obstacles;
+use super::place;
 use super::rank::{Class, DemandRank};
-use super::reason::LoadReason;
 use super::state::Pool;
-
-/// One model that should have a replica and has none, or too few.
-pub(super) struct Demand {
-    pub rank: DemandRank,
-    pub ask: Ask,
-    pub why: LoadReason,
-    pub order: Option<OrderId>,
-}
+use super::wants::{self, Want};
 
 pub(super) fn make_room(pool: &Pool) -> Option<Decision> {
     if pool.closing.is_some() {
         return None;
     }
-    let mut demands = demands(pool);
-    demands.sort_by_key(|demand| demand.rank);
-    // Each answer changes the facts or blocks the demand, and the next one is first then.
-    let demand = demands.into_iter().next()?;
-    let plan = place::place(pool, &demand.ask);
-    let (model, class) = (demand.rank.model, demand.rank.class);
+    let agenda = &pool.agenda;
+    if agenda.grown.is_empty() && !agenda.grown_everywhere {
+        let fresh = pool.wants.fresh.first()?;
+        return Some(decide(pool, fresh, &pool.wants.by_rank[fresh]));
+    }
+    let mut blocked = Blocking::default();
+    for (rank, want) in &pool.wants.by_rank {
+        match want.blocked {
+            None => return Some(decide(pool, rank, want)),
+            Some(known) if known.growths == pool.wants.growths => {}
+            // Somebody waits at the other end: what is hopeless now is said at once.
+            Some(_) if rank.class == Class::Order => return Some(decide(pool, rank, want)),
+            Some(_) if blocked.covers(pool, want) => continue,
+            Some(_) if agenda.grown_everywhere => return Some(decide(pool, rank, want)),
+            Some(_) if place::fits_on(pool, &want.ask, &agenda.grown) => {
+                return Some(decide(pool, rank, want));
+            }
+            Some(known) => {
+                let here = obstacles::retry_on(pool, &want.ask, &agenda.grown);
+                return Some(Decision::Block {
+                    rank: *rank,
+                    retry: known.retry.into_iter().chain(here).min(),
+                });
+            }
+        }
+        blocked.add(pool, want);
+    }
+    None
+}
+
+fn decide(pool: &Pool, rank: &DemandRank, want: &Want) -> Decision {
+    let plan = place::place(pool, &want.ask);
     let Some(refusal) = plan.refusal.clone() else {
-        return Some(Decision::Promise {
+        return Decision::Promise {
             plan: Box::new(plan),
-            why: demand.why,
-            order: demand.order,
-        });
+            why: wants::reason(pool, rank, want),
+            order: want.order,
+        };
     };
-    let waits = match class {
+    let waits = match rank.class {
         Class::Order => plan.prospect <= Prospect::Soon,
         Class::Request | Class::Standing => plan.prospect <= Prospect::WhenOthersLeave,
     };
+    let model = rank.model;
     if !waits {
-        match class {
+        match rank.class {
             Class::Order => {
-                let order = demand.order.expect("an order's demand names it");
-                return Some(Decision::Shorten { order, refusal });
+                let order = want.order.expect("an order's want names it");
+                return Decision::Shorten { order, refusal };
             }
             Class::Request => {
                 let ticket = pool.models[&model].queue.first().expect("somebody waits");
-                return Some(Decision::Refuse { ticket, refusal });
+                return Decision::Refuse { ticket, refusal };
             }
             Class::Standing if pool.models[&model].restoring => {
-                return Some(Decision::GiveUpWish { model, refusal });
+                return Decision::GiveUpWish { model, refusal };
             }
             Class::Standing => {}
         }
     }
-    Some(Decision::Block {
-        model,
-        class,
+    Decision::Block {
+        rank: *rank,
         retry: plan.retry,
-    })
+    }
 }
 
-fn demands(pool: &Pool) -> Vec<Demand> {
-    let mut demands = Vec::new();
-    let mut push =
-        |model: ModelId, class: Class, ask: Ask, why: LoadReason, order: Option<OrderId>| {
-            let known = pool.blocked.get(&(model, class));
-            let still = |retry: Option<Time>| retry.is_none_or(|at| at > pool.now);
-            if known.is_some_and(|blocked| blocked.changes == pool.changes && still(blocked.retry))
-            {
-                return;
-            }
-            let rank = DemandRank {
-                unforced: ask.forced_by.is_none(),
-                priority: std::cmp::Reverse(ask.priority),
-                class,
-                since: ask.since,
-                model,
-            };
-            demands.push(Demand {
-                rank,
-                ask,
-                why,
-                order,
-            });
+/// What is known to be blocked, reduced to the least demanding.
+#[derive(Default)]
+struct Blocking {
+    least: Vec<Least>,
+}
+
+struct Least {
+    forced: bool,
+    priority: Priority,
+    since: Time,
+    /// A longer swap means longer turns of those in the way (P3).
+    swap: Span,
+    devices: u32,
+    bytes: Bytes,
+}
+
+impl Least {
+    fn of(pool: &Pool, want: &Want) -> Option<Least> {
+        let ask = &want.ask;
+        let model = &pool.models[&ask.model];
+        // What only some devices can serve, or needs more on some, cannot speak for others.
+        let plain = model.spec.allowed.is_none() && ask.by_kind.is_empty();
+        plain.then_some(Least {
+            forced: ask.forced_by.is_some(),
+            priority: ask.priority,
+            since: ask.since,
+            swap: model.reload(),
+            devices: ask.devices,
+            bytes: ask.bytes,
+        })
+    }
+}
+
+impl Blocking {
+    fn add(&mut self, pool: &Pool, want: &Want) {
+        // A model does not evict itself, but others might: it speaks for nobody while it is there.
+        if !pool.models[&want.ask.model].replicas.is_empty() {
+            return;
+        }
+        self.least.extend(Least::of(pool, want));
+    }
+
+    fn covers(&self, pool: &Pool, want: &Want) -> bool {
+        let Some(it) = Least::of(pool, want) else {
+            return false;
         };
-    for (order, ask) in orders::loads_to_place(pool) {
-        push(
-            ask.model,
-            Class::Order,
-            ask,
-            LoadReason::Order { order },
-            Some(order),
-        );
+        self.least.iter().any(|least| {
+            least.forced >= it.forced
+                && least.priority >= it.priority
+                && least.since <= it.since
+                && least.swap <= it.swap
+                && least.devices <= it.devices
+                && least.bytes <= it.bytes
+        })
     }
-    for &id in &pool.waited_for {
-        let model = &pool.models[&id];
-        if pool.live(model) == 0 && model.planned.is_empty() {
-            let oldest = model.queue.oldest().expect("somebody waits for it");
-            let ask = Ask::of(pool, id, pool.tickets[&oldest].since);
-            let waiting = u32::try_from(model.queue.len()).unwrap_or(u32::MAX);
-            push(
-                id,
-                Class::Request,
-                ask,
-                LoadReason::Requests { waiting },
-                None,
-            );
-        }
-    }
-    let may_start = |id: &ModelId| {
-        let model = &pool.models[id];
-        let cooling = model.cooling_until.is_some_and(|until| until > pool.now);
-        !model.removed
-            && !cooling
-            && model.failures < pool.limits.failures_max
-            && model.planned.is_empty()
-    };
-    for &id in pool.restoring.iter().filter(|id| may_start(id)) {
-        let model = &pool.models[&id];
-        let wish = model
-            .wish
-            .as_ref()
-            .expect("a model that is restored has a wish");
-        if pool.live(model) < wish.replicas as usize {
-            let ask = Ask::of(pool, id, wish.since).over_devices(wish.devices);
-            push(id, Class::Standing, ask, LoadReason::Wish, None);
-        }
-    }
-    for &id in pool
-        .hot
-        .iter()
-        .filter(|id| pool.is_protected(**id) && may_start(id))
-    {
-        let model = &pool.models[&id];
-        if pool.live(model) == 0 && !model.kept_away() && !model.restoring {
-            let why = LoadReason::AlwaysHot {
-                priority: model.priority(),
-            };
-            push(
-                id,
-                Class::Standing,
-                Ask::of(pool, id, model.since),
-                why,
-                None,
-            );
-        }
-    }
-    demands
 }

@@ -4,18 +4,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::action::Answer;
+use super::agenda::Agenda;
 use super::demand::Demand;
 use super::device::Device;
 use super::event::Event;
 use super::ids::{
-    Bytes, DeviceId, KeyId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
+    Bytes, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
+    Ticket, Time,
 };
+use super::load_times::LoadTimes;
 use super::model::{Limits, LoadWish, ModelSpec, Override};
 use super::orders::Order;
 use super::plan;
 use super::queue::Queue;
-use super::rank::Class;
 use super::replica::{Phase, Planned, Replica};
+use super::wants::Wants;
+
+/// The least minimum residence that is not set by hand (P3).
+const MIN_RESIDENT: Span = Span::from_secs(10);
 
 /// One model: what the catalogue says (`spec`), what administrators said (`over`, `wish`), and what
 /// happened (the rest). Kept apart, so that one never passes for another.
@@ -36,6 +42,11 @@ pub struct Model {
     pub(super) last_failure: Option<String>,
     pub(super) cooling_until: Option<Time>,
     pub(super) demand: Demand,
+    /// What a replica over so many devices of a kind really takes on each (M1).
+    pub(super) learned: BTreeMap<(u32, KindId), Bytes>,
+    /// Its last load found too little memory, and has been planned again.
+    pub(super) lacked: bool,
+    pub(super) load_times: LoadTimes,
     pub(super) last_used: Option<Time>,
     pub(super) seated: u64,
 }
@@ -46,13 +57,6 @@ pub(super) struct Waiting {
     pub key: KeyId,
     pub since: Time,
     pub deadline: Time,
-}
-
-/// A demand that could not be met; not looked at again until facts change or time passes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Blocked {
-    pub changes: u64,
-    pub retry: Option<Time>,
 }
 
 #[derive(Clone, Debug)]
@@ -73,15 +77,20 @@ pub struct Pool {
     pub(super) hot: BTreeSet<ModelId>,
     /// Models with wishes from before a restart.
     pub(super) restoring: BTreeSet<ModelId>,
+    /// Devices that wait for memory of ended processes (M4).
+    pub(super) settling: BTreeSet<DeviceId>,
+    pub(super) agenda: Agenda,
+    pub(super) wants: Wants,
+    /// Something changed that a load which has been decided may depend on.
+    pub(super) promises_changed: bool,
+    /// Loads that keep a disk or link of a node to themselves.
+    pub(super) reading: BTreeSet<(NodeId, LoaderId, ReplicaId)>,
     pub(super) leases: BTreeSet<(Time, ModelId)>,
-    pub(super) blocked: BTreeMap<(ModelId, Class), Blocked>,
     /// Between the evening cleanup and the morning (E2).
     pub(super) night: bool,
     pub(super) closing: Option<Time>,
     pub(super) finished: bool,
     pub(super) replica_next: u64,
-    /// Counts changes of facts that a plan depends on.
-    pub(super) changes: u64,
 }
 
 impl Pool {
@@ -103,12 +112,15 @@ impl Pool {
             hot: BTreeSet::new(),
             restoring: BTreeSet::new(),
             leases: BTreeSet::new(),
-            blocked: BTreeMap::new(),
+            settling: BTreeSet::new(),
+            agenda: Agenda::default(),
+            wants: Wants::default(),
+            promises_changed: false,
+            reading: BTreeSet::new(),
             night,
             closing: None,
             finished: false,
             replica_next: first.0,
-            changes: 0,
         }
     }
 
@@ -123,26 +135,28 @@ impl Pool {
     pub fn step_all(&mut self, now: Time, events: impl IntoIterator<Item = Event>) -> Answer {
         self.now = self.now.max(now);
         let mut actions = Vec::new();
+        self.time_passes();
         for event in events {
             self.observe(event, &mut actions);
         }
-        // Every decision uses something up: a ticket, a phase, an order's part, a planned load.
+        self.retry_wants();
+        self.refresh_wants();
+        // Every decision uses something up: a ticket, a phase, an order's part, a planned load, a want.
         let things =
             self.tickets.len() + self.replicas.len() + self.planned.len() + self.orders.len();
-        let mut decisions_left = 64 + 16 * (things + self.hot.len() + self.waited_for.len());
+        let wants = self.wants.by_rank.len();
+        let mut decisions_left = 64 + 16 * (things + self.hot.len() + wants + self.settling.len());
         while let Some(decision) = plan::next(self) {
             self.commit(decision, &mut actions);
+            self.refresh_wants();
             decisions_left -= 1;
             assert!(decisions_left > 0, "the plan must reach a fixed point");
         }
+        self.agenda_done();
         Answer {
             actions,
             wake: plan::wake(self),
         }
-    }
-
-    pub(super) fn change(&mut self) {
-        self.changes += 1;
     }
 
     /// A model's priority: an administrator's override, else the catalogue's (P1).
@@ -153,6 +167,11 @@ impl Pool {
     /// Always-hot at this hour (P4, E2).
     pub fn is_protected(&self, model: ModelId) -> bool {
         !self.night && self.priority(model) >= Priority::ALWAYS_HOT
+    }
+
+    /// How long the model stays after its last request (L2).
+    pub fn keep_hot(&self, model: ModelId) -> Span {
+        self.models.get(&model).map_or(Span::ZERO, Model::keep_hot)
     }
 
     pub(super) fn name(&self, model: ModelId) -> String {
@@ -182,12 +201,16 @@ impl Pool {
                 self.leases.insert((expires, id));
             }
         }
-        self.change();
+        self.touch_model(id);
+        self.grows_at_model(id);
     }
 
     pub(super) fn forget_ticket(&mut self, ticket: Ticket, served: bool) -> Option<Waiting> {
         let waiting = self.tickets.remove(&ticket)?;
         self.deadlines.remove(&(waiting.deadline, ticket));
+        self.touch_model(waiting.model);
+        // Who waits for a model keeps its replicas from being evicted.
+        self.grows_at_model(waiting.model);
         if let Some(model) = self.models.get_mut(&waiting.model) {
             if served {
                 model.queue.serve(ticket);
@@ -216,8 +239,7 @@ impl Pool {
                 .filter_map(|replica| match self.replicas[replica].phase {
                     Phase::Launching { since, .. } => Some(Span(
                         model
-                            .spec
-                            .reload
+                            .reload()
                             .0
                             .saturating_sub(self.now.since(since).0)
                             .max(1000),
@@ -228,12 +250,30 @@ impl Pool {
         if let Some(left) = loading.min() {
             return left;
         }
-        let retry = [Class::Order, Class::Standing, Class::Request]
+        let leaving = model
+            .planned
             .iter()
-            .filter_map(|class| self.blocked.get(&(id, *class))?.retry)
+            .filter_map(|load| self.room_expected(*load));
+        let retry = self
+            .wants
+            .retry_of(id)
+            .into_iter()
+            .chain(leaving.min())
             .min();
         let before = retry.map_or(Span::ZERO, |at| at.since(self.now));
-        Span(before.0.saturating_add(model.spec.reload.0).max(1000))
+        Span(before.0.saturating_add(model.reload().0).max(1000))
+    }
+
+    /// When the last victim of a planned load is expected to be gone: at the end of its drain, and a
+    /// second more for a process to end.
+    fn room_expected(&self, load: ReplicaId) -> Option<Time> {
+        let gone = |victim: &ReplicaId| match &self.replicas.get(victim)?.phase {
+            Phase::Draining {
+                deadline: Some(at), ..
+            } => Some(*at + Span(1000)),
+            _ => Some(self.now + Span(1000)),
+        };
+        self.planned[&load].victims.iter().filter_map(gone).max()
     }
 
     /// Whether the pool has taken a shutdown to its end.
@@ -265,6 +305,9 @@ impl Model {
             last_failure: None,
             cooling_until: None,
             demand: Demand::default(),
+            learned: BTreeMap::new(),
+            lacked: false,
+            load_times: LoadTimes::default(),
             last_used: None,
             seated: 0,
         }
@@ -274,7 +317,18 @@ impl Model {
         self.over.priority.unwrap_or(self.spec.priority)
     }
 
-    pub fn keep_hot(&self) -> Span {
+    /// How long the next load is expected to take.
+    pub(super) fn reload(&self) -> Span {
+        self.load_times.expected().unwrap_or(self.spec.reload)
+    }
+
+    /// P3: what it takes to load it should be worth it.
+    pub(super) fn min_resident(&self) -> Span {
+        let twice = Span(self.reload().0.saturating_mul(2));
+        self.spec.min_resident.unwrap_or(twice.max(MIN_RESIDENT))
+    }
+
+    pub(super) fn keep_hot(&self) -> Span {
         self.over.keep_hot.unwrap_or(self.spec.keep_hot)
     }
 

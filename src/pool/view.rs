@@ -2,11 +2,13 @@
 //! of the shell; nothing in it can be used to change the pool.
 
 use super::action::Share;
+use super::ask::Ask;
 use super::event::Command;
 use super::ids::{
-    Bytes, DeviceId, KeyId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
+    Bytes, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket,
+    Time,
 };
-use super::model::{LoadWish, Override};
+use super::model::{Cordon, LoadWish, Override, Tier};
 use super::plan::keep_hot_ends;
 use super::replica::Phase;
 use super::state::{Model, Pool};
@@ -48,10 +50,15 @@ pub struct ModelView {
     pub waiting: u32,
     pub devices_per_replica: u32,
     pub bytes_per_device: Bytes,
+    /// What was learned for single kinds of devices (M1).
+    pub learned: Vec<(KindId, Bytes)>,
     pub failures: u32,
     pub last_failure: Option<String>,
     pub cooling_until: Option<Time>,
+    /// What the next load is expected to take.
     pub reload: Span,
+    /// What loads took, by where the weights came from.
+    pub load_times: Vec<(Tier, Span)>,
     pub seated: u64,
     pub last_used: Option<Time>,
 }
@@ -79,9 +86,14 @@ pub struct DeviceView {
     pub total: Bytes,
     pub headroom: Bytes,
     pub foreign: Bytes,
+    /// What our replicas hold beyond what they reserve.
+    pub excess: Bytes,
+    /// Not given back yet by processes that ended (M4).
+    pub settling: Bytes,
     pub reserved: Bytes,
     pub promised: Bytes,
     pub free: Bytes,
+    pub cordon: Option<Cordon>,
 }
 
 #[derive(Clone, Debug)]
@@ -163,6 +175,7 @@ impl Pool {
                 },
             }
         });
+        let needs = Ask::of(self, id, self.now);
         let replicas: Vec<ReplicaView> = model
             .replicas
             .iter()
@@ -175,17 +188,22 @@ impl Pool {
             state: self.model_state(model),
             priority: model.priority(),
             protected: self.is_protected(id),
-            keep_hot: model.keep_hot(),
+            keep_hot: self.keep_hot(id),
             over: model.over.clone(),
             wish: model.wish.clone(),
             replicas,
             waiting: u32::try_from(model.queue.len()).unwrap_or(u32::MAX),
-            devices_per_replica: model.spec.devices_per_replica,
-            bytes_per_device: model.spec.bytes_per_device,
+            devices_per_replica: needs.devices,
+            bytes_per_device: needs.bytes,
+            learned: needs.by_kind,
             failures: model.failures,
             last_failure: model.last_failure.clone(),
             cooling_until: model.cooling_until.filter(|until| *until > self.now),
-            reload: model.spec.reload,
+            reload: model.reload(),
+            load_times: Tier::ALL
+                .into_iter()
+                .filter_map(|tier| Some((tier, model.load_times.of(tier)?)))
+                .collect(),
             seated: model.seated,
             last_used: model.last_used,
         }
@@ -250,9 +268,12 @@ fn device_view(device: DeviceId, it: &super::device::Device) -> DeviceView {
         total: it.total,
         headroom: it.headroom,
         foreign: it.foreign,
+        excess: it.excess,
+        settling: it.settling,
         reserved: it.reserved,
         promised: it.promised,
         free: it.free_now(),
+        cordon: it.cordon.clone(),
     }
 }
 
@@ -264,6 +285,8 @@ fn order_view(order: OrderId, it: &super::orders::Order) -> OrderView {
         Command::Cleanup { .. } => ("cleanup", None),
         Command::Reopen => ("reopen", None),
         Command::Reset => ("reset", None),
+        Command::Cordon { .. } => ("cordon", None),
+        Command::Uncordon { .. } => ("uncordon", None),
         Command::Shutdown { .. } => ("shutdown", None),
     };
     OrderView {

@@ -260,7 +260,7 @@ impl Referee {
                 if in_flight > 0 {
                     wrong(format!("P3: {in_flight} streams of an equal are cut"));
                 }
-                let min_resident = self.specs[&model].min_resident;
+                let min_resident = self.specs[&model].min_resident.unwrap_or_default();
                 if now.since(seen.launched) < min_resident {
                     wrong(format!(
                         "P3: it was there for {} only",

@@ -19,9 +19,9 @@ use std::fmt::Write as _;
 use super::words::{Options, bytes, number, span};
 use super::world::World;
 use crate::pool::{
-    Action, Bytes, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, KeyId, Limits,
-    LoadOrder, ModelId, ModelSpec, NodeId, OrderId, Override, Pool, Priority, ReplicaId, Share,
-    Span, Ticket, Time, check,
+    Action, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, KeyId, Limits, LoadOrder,
+    ModelId, ModelSpec, NodeId, OrderId, Override, Pool, Priority, ReplicaId, Share, Span, Ticket,
+    Time, check,
 };
 
 /// A line that is no part of a story.
@@ -147,8 +147,8 @@ impl Teller {
             name: (*name).to_owned(),
             node,
             total,
-            headroom: Bytes::ZERO,
             foreign,
+            ..DeviceReading::default()
         };
         let device = DeviceId(self.devices.len() as u32);
         self.devices
@@ -175,14 +175,14 @@ impl Teller {
             devices_per_replica: options.times.unwrap_or(1),
             bytes_per_device: size,
             keep_hot: or("keep_hot", Span::from_secs(600))?,
-            min_resident: or("resident", Span::from_secs(10))?,
+            min_resident: options.get("resident").map(span).transpose()?,
             max_turn: options.get("turn").map(span).transpose()?,
             queue_limit: options.number("queue")?.unwrap_or(512) as u32,
             queue_timeout: or("timeout", Span::from_secs(300))?,
             seats_per_replica: options.number("seats")?.unwrap_or(8) as u32,
             load_deadline: or("deadline", Span::from_secs(300))?,
             reload: or("reload", Span::from_secs(5))?,
-            stop_grace: Span::from_secs(10),
+            ..ModelSpec::default()
         };
         let fresh = ModelId(self.models.len() as u32);
         let model = *self.models.entry(name.to_owned()).or_insert(fresh);
@@ -425,6 +425,8 @@ fn outcome_line(outcome: &crate::pool::Outcome) -> String {
         Outcome::Cleaned { replicas } => format!("{} cleaned up", replicas.len()),
         Outcome::Set => "set".to_owned(),
         Outcome::Reopened => "reopened".to_owned(),
+        Outcome::Cordoned { replicas } => format!("cordoned, {} replicas left", replicas.len()),
+        Outcome::Uncordoned => "uncordoned".to_owned(),
         Outcome::Refused { refusal, .. } => format!("refused, {refusal}"),
     }
 }

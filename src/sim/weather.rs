@@ -78,7 +78,7 @@ pub(super) fn devices(random: &mut Random) -> BTreeMap<DeviceId, DeviceReading> 
                 node: NodeId(node as u32),
                 total,
                 headroom: Bytes(total.0 / 20),
-                foreign: Bytes::ZERO,
+                ..DeviceReading::default()
             };
             devices.insert(DeviceId(devices.len() as u32), reading);
         }
@@ -98,7 +98,7 @@ pub(super) fn models(random: &mut Random, devices: u64) -> BTreeMap<ModelId, Mod
         },
         bytes_per_device: Bytes(random.between(4, 80) * Bytes::GIB),
         keep_hot: Span::from_secs(random.between(20, 900)),
-        min_resident: Span::from_secs(random.between(1, 20)),
+        min_resident: Some(Span::from_secs(random.between(1, 20))),
         max_turn: random
             .chance(500)
             .then(|| Span::from_secs(random.between(5, 60))),
@@ -108,6 +108,7 @@ pub(super) fn models(random: &mut Random, devices: u64) -> BTreeMap<ModelId, Mod
         load_deadline: Span::from_secs(random.between(60, 400)),
         reload: Span::from_secs(random.between(1, 60)),
         stop_grace: Span::from_secs(random.between(1, 10)),
+        ..ModelSpec::default()
     };
     (0..count)
         .map(|nth| (ModelId(nth as u32), model(random, nth)))

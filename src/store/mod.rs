@@ -10,6 +10,7 @@
 //!
 //! Models are kept by name: their ids are given anew at each start. Times are Unix milliseconds.
 
+mod cordons;
 mod facts;
 mod fault;
 mod history;

@@ -127,8 +127,7 @@ mod snapshots {
             name: "gpu0".to_owned(),
             node: NODE,
             total: Bytes(24 * GIB),
-            headroom: Bytes::ZERO,
-            foreign: Bytes::ZERO,
+            ..DeviceReading::default()
         };
         rig.hear(Event::DeviceRead {
             device: DEVICE,
@@ -141,14 +140,14 @@ mod snapshots {
                 devices_per_replica: 1,
                 bytes_per_device: Bytes(gib * GIB),
                 keep_hot: Span::from_secs(600),
-                min_resident: Span::from_secs(10),
+                min_resident: Some(Span::from_secs(10)),
                 max_turn: None,
                 queue_limit: 10,
                 queue_timeout: Span::from_secs(300),
                 seats_per_replica: 4,
                 load_deadline: Span::from_secs(300),
                 reload: Span::from_secs(6),
-                stop_grace: Span::from_secs(10),
+                ..ModelSpec::default()
             };
             // Always-hot models would load by themselves; here they are loaded when a test says so.
             if *priority < Priority::ALWAYS_HOT.0 {

@@ -210,8 +210,8 @@ fn waits_for(plan: &Plan, snapshot: &Snapshot) -> Vec<String> {
 /// Where the plan puts the replica comes first.
 fn candidates(plan: &Plan, snapshot: &Snapshot) -> Vec<CandidateView> {
     let is_chosen = |it: &Candidate| {
-        let here = plan.placement.iter().map(|share| share.device).min() == Some(it.device);
-        plan.refusal.is_none() && here && it.verdict != Verdict::Blocked
+        let here = plan.placement.iter().map(|share| share.device);
+        plan.refusal.is_none() && here.eq(it.devices.iter().copied())
     };
     let chosen = plan.candidates.iter().position(is_chosen);
     let rest = (0..plan.candidates.len()).filter(|nth| Some(*nth) != chosen);
@@ -222,8 +222,13 @@ fn candidates(plan: &Plan, snapshot: &Snapshot) -> Vec<CandidateView> {
 }
 
 fn candidate(it: &Candidate, chosen: bool, snapshot: &Snapshot) -> CandidateView {
-    let name = snapshot.device_name(it.device);
-    let place = match snapshot.devices.get(&it.device) {
+    let names: Vec<String> = it
+        .devices
+        .iter()
+        .map(|device| snapshot.device_name(*device))
+        .collect();
+    let name = names.join(" + ");
+    let place = match it.devices.first().and_then(|it| snapshot.devices.get(it)) {
         Some(device) => format!("{}: {name}", device.info.node),
         None => name,
     };
@@ -237,7 +242,14 @@ fn candidate(it: &Candidate, chosen: bool, snapshot: &Snapshot) -> CandidateView
                 .collect();
             format!("{mark}evicts {}, {} in all", names.join(", "), cost.bytes)
         }
-        Verdict::Blocked => "no room that may be made".to_owned(),
+        Verdict::Blocked { obstacles } => {
+            let all: Vec<String> = obstacles
+                .iter()
+                .map(|it| format!("{} {}", it.bytes, it.what))
+                .collect();
+            format!("no room that may be made: {}", all.join("; "))
+        }
+        Verdict::Unfit(unfit) => unfit.to_string(),
     };
     CandidateView { place, verdict }
 }
@@ -310,7 +322,10 @@ mod tests {
         );
         assert!(view.reason.contains("always-hot (P4)"), "{}", view.reason);
         assert_eq!(view.expected_seconds, None);
-        assert_eq!(view.candidates[0].verdict, "no room that may be made");
+        assert_eq!(
+            view.candidates[0].verdict,
+            "no room that may be made: 20.0 GiB held by hot (r1, priority 2): always-hot (P4)"
+        );
     }
 
     #[test]

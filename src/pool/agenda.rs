@@ -1,0 +1,179 @@
+//! Which replicas and models a decision may have become due for. Whoever changes a fact touches what
+//! it concerns; `plan` looks at nothing else. An index like any other: it decides nothing, and `check`
+//! proves that nothing is due which has not been touched.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::decision::Decision;
+use super::ids::{DeviceId, ModelId, ReplicaId, Time};
+use super::plan;
+use super::replica::Phase;
+use super::state::Pool;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Agenda {
+    pub replicas: BTreeSet<ReplicaId>,
+    pub models: BTreeSet<ModelId>,
+    /// When time alone makes a decision due for a replica; one entry each.
+    replica_timers: BTreeSet<(Time, ReplicaId)>,
+    timer_of: BTreeMap<ReplicaId, Time>,
+    /// When a cool-down ends.
+    model_timers: BTreeSet<(Time, ModelId)>,
+    /// Devices on which a blocked demand may have become possible since it was looked at.
+    pub grown: BTreeSet<DeviceId>,
+    /// All of them, and every blocked demand is looked at whole.
+    pub grown_everywhere: bool,
+}
+
+impl Agenda {
+    fn set_timer(&mut self, replica: ReplicaId, at: Option<Time>) {
+        if let Some(old) = self.timer_of.remove(&replica) {
+            self.replica_timers.remove(&(old, replica));
+        }
+        if let Some(at) = at {
+            self.replica_timers.insert((at, replica));
+            self.timer_of.insert(replica, at);
+        }
+    }
+
+    pub(super) fn wake(&self) -> Option<Time> {
+        let replica = self.replica_timers.first().map(|(at, _)| *at);
+        let model = self.model_timers.first().map(|(at, _)| *at);
+        replica.into_iter().chain(model).min()
+    }
+}
+
+impl Pool {
+    pub(super) fn touch(&mut self, replica: ReplicaId) {
+        self.agenda.replicas.insert(replica);
+    }
+
+    /// The model and all its replicas.
+    pub(super) fn touch_model(&mut self, id: ModelId) {
+        self.agenda.models.insert(id);
+        self.wants.stale.insert(id);
+        if let Some(model) = self.models.get(&id) {
+            self.agenda.replicas.extend(&model.replicas);
+        }
+    }
+
+    pub(super) fn touch_everything(&mut self) {
+        self.agenda.models.extend(self.models.keys());
+        self.wants.stale.extend(self.models.keys());
+        self.agenda.replicas.extend(self.replicas.keys());
+        self.promises_changed = true;
+        self.grows_everywhere();
+    }
+
+    /// Something about this holder of memory may let a blocked demand through.
+    pub(super) fn grows_at(&mut self, replica: ReplicaId) {
+        if let Some(it) = self.replicas.get(&replica) {
+            let devices = it.shares.iter().map(|share| share.device);
+            self.agenda.grown.extend(devices);
+        }
+        self.wants.growths += 1;
+        self.promises_changed = true;
+    }
+
+    pub(super) fn grows_at_model(&mut self, id: ModelId) {
+        let replicas = self.models.get(&id).map(|model| model.replicas.clone());
+        for replica in replicas.into_iter().flatten() {
+            self.grows_at(replica);
+        }
+        self.promises_changed = true;
+    }
+
+    pub(super) fn grows_on(&mut self, device: DeviceId) {
+        self.agenda.grown.insert(device);
+        if let Some(it) = self.devices.get(&device) {
+            self.agenda.replicas.extend(&it.holders);
+        }
+        self.wants.growths += 1;
+        self.promises_changed = true;
+    }
+
+    pub(super) fn grows_everywhere(&mut self) {
+        self.agenda.grown_everywhere = true;
+        self.wants.growths += 1;
+        self.promises_changed = true;
+    }
+
+    /// What came due by time alone is looked at again.
+    pub(super) fn time_passes(&mut self) {
+        while let Some(&(at, replica)) = self.agenda.replica_timers.first() {
+            if at > self.now {
+                break;
+            }
+            self.agenda.set_timer(replica, None);
+            self.agenda.replicas.insert(replica);
+            self.read_ends(replica);
+        }
+        while let Some(&(at, model)) = self.agenda.model_timers.first() {
+            if at > self.now {
+                break;
+            }
+            self.agenda.model_timers.pop_first();
+            self.touch_model(model);
+        }
+    }
+
+    /// Its load no longer keeps the disk or link to itself, or its time for that is over.
+    pub(super) fn read_ends(&mut self, id: ReplicaId) {
+        let until = self.replicas.get(&id).and_then(|it| match it.phase {
+            Phase::Launching { .. } => it.reads_until,
+            _ => None,
+        });
+        if until.is_none_or(|until| until <= self.now) {
+            self.reading.retain(|(_, _, load)| *load != id);
+            self.promises_changed = true;
+        }
+    }
+
+    /// Whether what a planned load would read through is in use.
+    pub(super) fn loader_busy(&self, load: ReplicaId) -> bool {
+        let planned = &self.planned[&load];
+        let Some(loader) = self.models[&planned.model].spec.loader else {
+            return false;
+        };
+        let node = self.devices[&planned.shares[0].device].node;
+        let all = (node, loader.loader, ReplicaId(0))..=(node, loader.loader, ReplicaId(u64::MAX));
+        self.reading.range(all).next().is_some()
+    }
+
+    /// A model that cools down is looked at again when it is over.
+    pub(super) fn look_again(&mut self, at: Time, model: ModelId) {
+        self.agenda.model_timers.insert((at, model));
+    }
+
+    /// The first decision that is due although nothing that was touched calls for it: everything is
+    /// touched on a copy, and blocked demands are planned for anew, each by itself.
+    pub(super) fn missed(&self) -> Option<String> {
+        let mut copy = self.clone();
+        copy.touch_everything();
+        copy.refresh_wants();
+        loop {
+            match plan::next(&copy)? {
+                Decision::Block { rank, retry } => copy.wants.block(rank, retry),
+                // What waiting would bring is judged when a demand is new, not again at each change.
+                Decision::Refuse { .. }
+                | Decision::Shorten { .. }
+                | Decision::GiveUpWish { .. } => {
+                    return None;
+                }
+                decision => return Some(format!("{decision:?}")),
+            }
+        }
+    }
+
+    /// Nothing is due any more for what was touched; what time will bring is noted.
+    pub(super) fn agenda_done(&mut self) {
+        for replica in std::mem::take(&mut self.agenda.replicas) {
+            let at = plan::due_at(self, replica).filter(|at| *at > self.now);
+            self.agenda.set_timer(replica, at);
+        }
+        self.agenda.models.clear();
+        self.agenda.grown.clear();
+        self.agenda.grown_everywhere = false;
+        self.promises_changed = false;
+    }
+}

@@ -1,0 +1,134 @@
+//! What becomes known of devices: readings, connections, trouble, and what models were measured to
+//! hold on them (M1, M2, M4, M7). Facts only.
+
+use super::action::{Action, RecordKind, Wish};
+use super::device::Device;
+use super::event::{DeviceReading, Link};
+use super::ids::{Bytes, DeviceId, KindId, ModelId};
+use super::model::Cordon;
+use super::state::Pool;
+
+impl Pool {
+    pub(super) fn device_read(&mut self, id: DeviceId, reading: &DeviceReading) {
+        let (now, patience) = (self.now, self.limits.release_wait);
+        let excess = reading
+            .own
+            .iter()
+            .map(|(replica, held)| held.saturating_sub(self.held(*replica, id)))
+            .sum();
+        let new = !self.devices.contains_key(&id);
+        let device = self
+            .devices
+            .entry(id)
+            .or_insert_with(|| Device::new(reading));
+        let (size, free) = ((device.total, device.headroom), device.free_now());
+        let changed = device.read(reading, excess, now, patience);
+        let resized = size != (device.total, device.headroom);
+        let grown = device.free_now() > free;
+        device.name.clone_from(&reading.name);
+        if device.settling_since.is_some() {
+            self.settling.insert(id);
+        } else {
+            self.settling.remove(&id);
+        }
+        self.nodes.entry(reading.node).or_default().insert(id);
+        if new || resized {
+            self.touch_everything();
+        } else if changed {
+            self.promises_changed = true;
+            if grown {
+                self.grows_on(id);
+            }
+            self.agenda.replicas.extend(&self.devices[&id].holders);
+        }
+    }
+
+    /// The memory did not come back in time: plans go by what was measured last (M4).
+    pub(super) fn give_up_settling(&mut self, id: DeviceId) {
+        self.devices.get_mut(&id).expect("listed").settle();
+        self.settling.remove(&id);
+        self.grows_on(id);
+    }
+
+    pub(super) fn links_read(&mut self, links: Vec<(DeviceId, DeviceId, Link)>) {
+        for device in self.devices.values_mut() {
+            device.links.clear();
+        }
+        for (one, other, link) in links {
+            for (from, to) in [(one, other), (other, one)] {
+                if let Some(device) = self.devices.get_mut(&from) {
+                    device.links.insert(to, link);
+                }
+            }
+        }
+        self.grows_everywhere();
+    }
+
+    pub(super) fn device_failed(
+        &mut self,
+        id: DeviceId,
+        trouble: String,
+        lost: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let now = self.now;
+        let Some(device) = self.devices.get_mut(&id) else {
+            return;
+        };
+        // The first trouble is the cause; what follows it is told only if it is worse.
+        let worse = device
+            .cordon
+            .as_ref()
+            .is_none_or(|cordon| lost && !cordon.failed);
+        if !worse {
+            return;
+        }
+        let cordon = Some(Cordon {
+            reason: trouble.clone(),
+            since: now,
+            until: None,
+            failed: true,
+        });
+        device.cordon.clone_from(&cordon);
+        actions.push(Action::Keep {
+            wish: Wish::Cordon { device: id, cordon },
+        });
+        if lost {
+            device.lost = true;
+        }
+        let name = device.name.clone();
+        let holders = device.holders.clone();
+        self.agenda.replicas.extend(holders);
+        self.promises_changed = true;
+        let what = if lost {
+            "what ran on it is ended"
+        } else {
+            "what runs on it drains"
+        };
+        let text = format!(
+            "{name} fails: {trouble}; {what}, nothing is placed on it until it is uncordoned (M7)"
+        );
+        let record = self.record(RecordKind::DeviceFailed, None, text);
+        actions.push(Action::Record(record));
+    }
+
+    pub(super) fn model_measured(
+        &mut self,
+        id: ModelId,
+        devices: u32,
+        kind: KindId,
+        bytes_per_device: Bytes,
+    ) {
+        let Some(model) = self.models.get_mut(&id) else {
+            return;
+        };
+        if model.spec.need_is_fixed {
+            return;
+        }
+        let before = model.learned.insert((devices, kind), bytes_per_device);
+        if before != Some(bytes_per_device) {
+            self.touch_model(id);
+            self.grows_everywhere();
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Groups of devices of one node for a replica over several of them (M5): each device in turn as a
+//! start, joined by those that cost least to free and are best connected to it. Chooses nothing: the
+//! ranks of what is proposed decide.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ask::Ask;
+use super::event::Link;
+use super::ids::{Bytes, DeviceId, ReplicaId};
+use super::place::{Choice, Domain};
+use super::rank::{Cost, PlaceRank};
+use super::state::Pool;
+use super::victims::{self, Evictable};
+
+/// A device of the node, with what it takes to have room on it.
+struct Member {
+    device: DeviceId,
+    needs: Bytes,
+    free: Bytes,
+    must_wait: bool,
+    /// `None`: no eviction that is allowed makes the room.
+    cost: Option<Cost>,
+    /// Who would leave for room on this device alone.
+    victims: Vec<Evictable>,
+    /// Everybody who may leave, with what that frees here.
+    holders: Vec<(ReplicaId, Bytes)>,
+}
+
+impl Member {
+    fn victim_ids(&self) -> impl Iterator<Item = ReplicaId> + '_ {
+        self.victims.iter().map(|it| it.replica)
+    }
+}
+
+/// Ways to place it: without evictions where a node has room for it, otherwise with them. With
+/// `touching`, only on nodes that have one of these devices.
+pub(super) fn choices<'a>(
+    pool: &'a Pool,
+    ask: &'a Ask,
+    touching: Option<&'a BTreeSet<DeviceId>>,
+) -> impl Iterator<Item = Choice> + 'a {
+    let nodes: Vec<_> = pool
+        .nodes
+        .values()
+        .filter(move |node| touching.is_none_or(|some| !node.is_disjoint(some)))
+        .collect();
+    let with_room: Vec<Choice> = nodes
+        .iter()
+        .flat_map(|node| without_eviction(pool, ask, node))
+        .collect();
+    let evicting = with_room.is_empty();
+    let with_victims = nodes
+        .into_iter()
+        .filter(move |_| evicting)
+        .flat_map(move |node| with_eviction(pool, ask, node));
+    with_room.into_iter().chain(with_victims)
+}
+
+fn members<'a>(
+    pool: &'a Pool,
+    ask: &'a Ask,
+    node: &'a BTreeSet<DeviceId>,
+) -> impl Iterator<Item = Member> + 'a {
+    node.iter().filter_map(|&device| {
+        let needs = ask.needs_on(pool, device).ok()?;
+        let ledger = &pool.devices[&device];
+        let free = ledger.free_later();
+        Some(Member {
+            device,
+            needs,
+            free,
+            must_wait: ledger.free_now() < needs,
+            cost: (free >= needs).then(Cost::default),
+            victims: Vec::new(),
+            holders: Vec::new(),
+        })
+    })
+}
+
+fn without_eviction(pool: &Pool, ask: &Ask, node: &BTreeSet<DeviceId>) -> Vec<Choice> {
+    let members: Vec<Member> = members(pool, ask, node)
+        .filter(|member| member.cost.is_some())
+        .collect();
+    groups(pool, ask, &members)
+        .into_iter()
+        .map(|group| {
+            let chosen: Vec<&Member> = group.iter().map(|&nth| &members[nth]).collect();
+            let freed: Vec<Bytes> = chosen.iter().map(|member| member.free).collect();
+            choice(pool, &chosen, &freed, Cost::default(), Vec::new())
+        })
+        .collect()
+}
+
+fn with_eviction(pool: &Pool, ask: &Ask, node: &BTreeSet<DeviceId>) -> Vec<Choice> {
+    let mut members: Vec<Member> = members(pool, ask, node).collect();
+    let mut all: BTreeMap<ReplicaId, Evictable> = BTreeMap::new();
+    for member in &mut members {
+        let mut here = Vec::new();
+        for &holder in &pool.devices[&member.device].holders {
+            if let Ok(victim) = victims::evictable(pool, ask, holder) {
+                member
+                    .holders
+                    .push((holder, pool.held(holder, member.device)));
+                here.push(victim.clone());
+                all.insert(holder, victim);
+            }
+        }
+        if member.cost.is_none() {
+            let domain = Domain {
+                devices: vec![member.device],
+                needs: vec![member.needs],
+            };
+            if let Some((cost, victims)) = victims::cheapest(&domain, &[member.free], here) {
+                (member.cost, member.victims) = (Some(cost), victims);
+            }
+        }
+    }
+    members.retain(|member| member.cost.is_some());
+    let mut found = Vec::new();
+    for group in groups(pool, ask, &members) {
+        let chosen: Vec<&Member> = group.iter().map(|&nth| &members[nth]).collect();
+        let domain = Domain {
+            devices: chosen.iter().map(|member| member.device).collect(),
+            needs: chosen.iter().map(|member| member.needs).collect(),
+        };
+        let free: Vec<Bytes> = chosen.iter().map(|member| member.free).collect();
+        let touches = |it: &&Evictable| {
+            it.shares
+                .iter()
+                .any(|share| domain.devices.contains(&share.device))
+        };
+        let evictable: Vec<Evictable> = all.values().filter(touches).cloned().collect();
+        if let Some((cost, victims)) = victims::cheapest(&domain, &free, evictable) {
+            let freed = victims::with_freed(&domain, &free, &victims);
+            found.push(choice(pool, &chosen, &freed, cost, victims));
+        }
+    }
+    found
+}
+
+/// Sets of as many members as are asked for, each given once: from every member as a start, one by one
+/// the cheapest other and, among equally cheap ones, the nearest; and the other way round.
+fn groups(pool: &Pool, ask: &Ask, members: &[Member]) -> BTreeSet<Vec<usize>> {
+    let mut groups = BTreeSet::new();
+    if members.len() < ask.devices as usize {
+        return groups;
+    }
+    for start in 0..members.len() {
+        for nearest_first in [false, true] {
+            groups.insert(grow(pool, ask, members, start, nearest_first));
+        }
+    }
+    groups
+}
+
+fn grow(
+    pool: &Pool,
+    ask: &Ask,
+    members: &[Member],
+    start: usize,
+    nearest_first: bool,
+) -> Vec<usize> {
+    let from = &pool.devices[&members[start].device];
+    let mut group = vec![start];
+    // A victim over several devices makes room on all of them, and is paid for once.
+    let mut leaving: BTreeSet<ReplicaId> = members[start].victim_ids().collect();
+    while group.len() < ask.devices as usize {
+        let next = (0..members.len())
+            .filter(|nth| !group.contains(nth))
+            .min_by_key(|&nth| {
+                let member = &members[nth];
+                let freed: Bytes = member
+                    .holders
+                    .iter()
+                    .filter(|(id, _)| leaving.contains(id))
+                    .map(|(_, bytes)| *bytes)
+                    .sum();
+                let cost = if member.free + freed >= member.needs {
+                    Some(Cost::default())
+                } else {
+                    member.cost
+                };
+                let link = from.link(member.device);
+                let far = nearest_first.then_some(link);
+                let left_over = member.free.saturating_sub(member.needs);
+                let tail = (link, member.must_wait, left_over, member.device);
+                (far, cost, tail)
+            });
+        let Some(next) = next else { break };
+        leaving.extend(members[next].victim_ids());
+        group.push(next);
+    }
+    group.sort_unstable();
+    group
+}
+
+fn choice(
+    pool: &Pool,
+    chosen: &[&Member],
+    freed: &[Bytes],
+    cost: Cost,
+    victims: Vec<Evictable>,
+) -> Choice {
+    let devices: Vec<DeviceId> = chosen.iter().map(|member| member.device).collect();
+    let mut worst = Link::NvLink;
+    for (nth, one) in devices.iter().enumerate() {
+        for other in &devices[nth + 1..] {
+            worst = worst.max(pool.devices[one].link(*other));
+        }
+    }
+    let left_over = chosen
+        .iter()
+        .zip(freed)
+        .map(|(member, freed)| freed.saturating_sub(member.needs))
+        .sum();
+    let must_wait = chosen.iter().any(|member| member.must_wait);
+    Choice {
+        rank: PlaceRank {
+            cost,
+            link: worst,
+            must_wait,
+            left_over,
+            device: devices[0],
+        },
+        devices,
+        victims,
+    }
+}
