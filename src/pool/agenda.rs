@@ -68,17 +68,30 @@ impl Pool {
     /// Something about this holder of memory may let a blocked demand through.
     pub(super) fn grows_at(&mut self, replica: ReplicaId) {
         if let Some(it) = self.replicas.get(&replica) {
-            let devices = it.shares.iter().map(|share| share.device);
-            self.agenda.grown.extend(devices);
+            for share in &it.shares {
+                self.agenda.grown.insert(share.device);
+                // One that drains for a load that is dropped may stay, should there be room again.
+                if let Some(device) = self.devices.get(&share.device) {
+                    self.agenda.replicas.extend(&device.holders);
+                }
+            }
         }
         self.wants.growths += 1;
         self.promises_changed = true;
     }
 
     pub(super) fn grows_at_model(&mut self, id: ModelId) {
-        let replicas = self.models.get(&id).map(|model| model.replicas.clone());
-        for replica in replicas.into_iter().flatten() {
+        let Some(model) = self.models.get(&id) else {
+            return;
+        };
+        let (replicas, planned) = (model.replicas.clone(), model.planned.clone());
+        for replica in replicas {
             self.grows_at(replica);
+        }
+        for load in planned {
+            for share in self.planned[&load].shares.clone() {
+                self.grows_on(share.device);
+            }
         }
         self.promises_changed = true;
     }

@@ -434,13 +434,7 @@ impl Pool {
     /// What was planned for it alone is displaced or dropped from now on.
     pub(super) fn order_ended(&mut self, model: ModelId) {
         self.touch_model(model);
-        let planned = self.models.get(&model).map(|it| it.planned.clone());
-        for load in planned.into_iter().flatten() {
-            for share in self.planned[&load].shares.clone() {
-                self.grows_on(share.device);
-            }
-        }
-        self.promises_changed = true;
+        self.grows_at_model(model);
     }
 
     fn unpromise(&mut self, load: ReplicaId) -> Planned {

@@ -9,7 +9,10 @@ use super::ids::{KeyId, Ticket};
 #[derive(Clone, Debug, Default)]
 pub struct Queue {
     by_turn: BTreeSet<(u64, Ticket)>,
-    turn_of: BTreeMap<Ticket, u64>,
+    /// The turn of each, and its place in the order of arrival.
+    turn_of: BTreeMap<Ticket, (u64, u64)>,
+    by_arrival: BTreeMap<u64, Ticket>,
+    arrivals: u64,
     next_round: BTreeMap<KeyId, u64>,
     round: u64,
 }
@@ -23,9 +26,9 @@ impl Queue {
         self.by_turn.is_empty()
     }
 
-    /// Tickets are given in the order of arrival, so the smallest came first.
+    /// Who came first.
     pub fn oldest(&self) -> Option<Ticket> {
-        self.turn_of.keys().next().copied()
+        self.by_arrival.values().next().copied()
     }
 
     pub fn first(&self) -> Option<Ticket> {
@@ -42,7 +45,9 @@ impl Queue {
         let turn = (*next).max(self.round);
         *next = turn + 1;
         self.by_turn.insert((turn, ticket));
-        self.turn_of.insert(ticket, turn);
+        self.turn_of.insert(ticket, (turn, self.arrivals));
+        self.by_arrival.insert(self.arrivals, ticket);
+        self.arrivals += 1;
     }
 
     /// The ticket got its seat: the round moves on to it.
@@ -60,8 +65,9 @@ impl Queue {
     }
 
     fn remove(&mut self, ticket: Ticket) -> Option<u64> {
-        let turn = self.turn_of.remove(&ticket)?;
+        let (turn, arrival) = self.turn_of.remove(&ticket)?;
         self.by_turn.remove(&(turn, ticket));
+        self.by_arrival.remove(&arrival);
         Some(turn)
     }
 

@@ -115,15 +115,17 @@ fn protection(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
         return Some(Protection::Wanted);
     }
     let age = pool.now.since(since);
-    if replica.in_flight == 0 {
-        let left = Span(model.min_resident().0.saturating_sub(age.0));
-        return (left > Span::ZERO).then_some(Protection::Young { left });
-    }
     let swap = pool.models[&ask.model].reload();
     let turn = model
         .spec
         .max_turn
         .unwrap_or(Span(swap.0.saturating_mul(3).clamp(TURN_MIN.0, TURN_MAX.0)));
+    if replica.in_flight == 0 {
+        // Whoever is idle is kept no longer than if it were busy.
+        let residence = model.min_resident().min(turn);
+        let left = Span(residence.0.saturating_sub(age.0));
+        return (left > Span::ZERO).then_some(Protection::Young { left });
+    }
     let left = Span(turn.0.saturating_sub(age.0));
     (left > Span::ZERO).then_some(Protection::Turn { left })
 }

@@ -260,7 +260,9 @@ impl Referee {
                 if in_flight > 0 {
                     wrong(format!("P3: {in_flight} streams of an equal are cut"));
                 }
-                let min_resident = self.specs[&model].min_resident.unwrap_or_default();
+                let spec = &self.specs[&model];
+                let least = spec.min_resident.unwrap_or(Span::from_secs(10));
+                let min_resident = least.min(spec.max_turn.unwrap_or(Span::from_secs(5)));
                 if now.since(seen.launched) < min_resident {
                     wrong(format!(
                         "P3: it was there for {} only",
