@@ -14,7 +14,9 @@ impl Pool {
     pub(super) fn commit(&mut self, decision: Decision, actions: &mut Vec<Action>) {
         match decision {
             Decision::Grant { ticket, replica } => {
-                self.forget_ticket(ticket, true);
+                let waited = self
+                    .forget_ticket(ticket, true)
+                    .expect("granted while waiting");
                 let now = self.now;
                 let it = self
                     .replicas
@@ -27,7 +29,11 @@ impl Pool {
                     .models
                     .get_mut(&it.model)
                     .expect("a replica's model stays");
-                model.demand.add(now, 1);
+                // Whoever waited longest wanted it before the others came.
+                let gap = model.last_used.map(|last| waited.since.since(last));
+                if model.last_used.is_none_or(|last| last < waited.since) {
+                    model.demand.wanted(waited.since, gap);
+                }
                 model.seated += 1;
                 model.last_used = Some(now);
                 self.touch(replica);

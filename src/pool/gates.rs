@@ -20,6 +20,7 @@ impl Pool {
         };
         let served_first = replica.entered == 0 && entered > 0;
         let became_idle = replica.in_flight > 0 && in_flight == 0;
+        let was_idle = replica.in_flight == 0;
         let new = entered.saturating_sub(replica.entered);
         replica.in_flight = in_flight;
         replica.entered = replica.entered.max(entered);
@@ -31,7 +32,10 @@ impl Pool {
             .expect("a replica's model stays");
         if new > 0 {
             model.seated += new;
-            model.demand.add(now, new);
+            if was_idle {
+                let gap = model.last_used.map(|last| now.since(last));
+                model.demand.wanted(now, gap);
+            }
         }
         if new > 0 || in_flight > 0 {
             model.last_used = Some(now);

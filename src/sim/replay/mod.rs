@@ -2,8 +2,16 @@
 //! with the same devices, models, load times and requests. Pure: whoever reads a file or draws a
 //! workload hands the arrivals in, and takes the report out.
 
+mod books;
 mod report;
+mod rival;
+mod rules;
+mod run;
 mod scene;
+mod spread;
 
 pub use report::{Holding, Report, Tally, Waits};
+pub use rival::{Facts, Queued, Resident, Rule, Wish, run_rival};
+pub use rules::{Fifo, LlamaCppRouter, LlamaSwap, Lru, ModelMesh, Ncsa, Offline, Ollama, RIVALS};
+pub use run::{Options, run};
 pub use scene::{Arrival, Scene};

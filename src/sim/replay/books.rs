@@ -1,0 +1,224 @@
+//! The counting of a replay: who waited how long, what was loaded and evicted, what memory was held
+//! for nothing. The same books for the core and for every rival.
+
+use std::collections::BTreeMap;
+
+use super::report::{Holding, Report, Tally};
+use super::scene::Scene;
+use super::spread::Spread;
+use crate::pool::{Bytes, DeviceId, ModelId, Span, Time};
+
+/// What one replica holds, while it does.
+#[derive(Clone, Debug)]
+pub(super) struct Stay {
+    pub model: ModelId,
+    pub devices: Vec<DeviceId>,
+    pub bytes_per_device: Bytes,
+    pub from: Time,
+    pub ready: Option<Time>,
+    /// Set while it is ready and has nothing to do.
+    pub idle_since: Option<Time>,
+    pub idle: Span,
+}
+
+impl Stay {
+    pub fn new(model: ModelId, devices: Vec<DeviceId>, bytes: Bytes, from: Time) -> Stay {
+        Stay {
+            model,
+            devices,
+            bytes_per_device: bytes,
+            from,
+            ready: None,
+            idle_since: None,
+            idle: Span::ZERO,
+        }
+    }
+
+    pub fn is_ready(&mut self, now: Time) {
+        self.ready = Some(now);
+        self.idle_since = Some(now);
+    }
+
+    pub fn busy(&mut self, now: Time) {
+        if let Some(since) = self.idle_since.take() {
+            self.idle = Span(self.idle.0 + now.since(since).0);
+        }
+    }
+
+    pub fn idle(&mut self, now: Time) {
+        self.idle_since.get_or_insert(now);
+    }
+}
+
+#[derive(Debug, Default)]
+struct OfModel {
+    tally: Tally,
+    waits: Spread,
+    held: u128,
+    idle: u128,
+}
+
+pub(super) struct Books {
+    models: Vec<OfModel>,
+    waits: Spread,
+    /// Milliseconds that devices were held, and held idly.
+    device_held: u128,
+    device_idle: u128,
+    keep_holdings: bool,
+    curve_step: Span,
+    curve: BTreeMap<u64, (u64, u128)>,
+    report: Report,
+}
+
+impl Books {
+    pub fn new(policy: &str, scene: &Scene, keep_holdings: bool, curve_step: Span) -> Books {
+        Books {
+            models: scene.models.iter().map(|_| OfModel::default()).collect(),
+            waits: Spread::default(),
+            device_held: 0,
+            device_idle: 0,
+            keep_holdings,
+            curve_step,
+            curve: BTreeMap::new(),
+            report: Report {
+                policy: policy.to_owned(),
+                from: Time(u64::MAX),
+                ..Report::default()
+            },
+        }
+    }
+
+    pub fn arrived(&mut self, model: ModelId, at: Time, cold: bool) {
+        let tally = &mut self.models[model.0 as usize].tally;
+        tally.requests += 1;
+        tally.cold += u64::from(cold);
+        self.report.from = self.report.from.min(at);
+        self.report.to = self.report.to.max(at);
+    }
+
+    pub fn seated(&mut self, model: ModelId, arrived: Time, now: Time) {
+        let wait = now.since(arrived);
+        let it = &mut self.models[model.0 as usize];
+        it.tally.served += 1;
+        it.waits.add(wait);
+        self.waits.add(wait);
+        self.curve_point(arrived, wait);
+    }
+
+    pub fn timed_out(&mut self, model: ModelId, arrived: Time, now: Time) {
+        self.models[model.0 as usize].tally.timed_out += 1;
+        self.curve_point(arrived, now.since(arrived));
+    }
+
+    pub fn refused(&mut self, model: ModelId, why: &str) {
+        let refused = &mut self.models[model.0 as usize].tally.refused;
+        *refused.entry(why.to_owned()).or_default() += 1;
+    }
+
+    pub fn evicted(&mut self, model: ModelId, why: &str) {
+        let evictions = &mut self.models[model.0 as usize].tally.evictions;
+        *evictions.entry(why.to_owned()).or_default() += 1;
+    }
+
+    pub fn cut(&mut self, requests: u64) {
+        self.report.cut += requests;
+    }
+
+    pub fn inversion(&mut self) {
+        self.report.inversions += 1;
+    }
+
+    pub fn broken(&mut self, what: String) {
+        self.report.broken.push(what);
+    }
+
+    pub fn load_began(&mut self, model: ModelId) {
+        self.models[model.0 as usize].tally.loads += 1;
+    }
+
+    /// The replica is gone; whatever it held is counted.
+    pub fn left(&mut self, stay: Stay, now: Time, reason: &str) {
+        let held = now.since(stay.from);
+        let loading = stay.ready.unwrap_or(now).since(stay.from);
+        let idle = Span(stay.idle.0 + stay.idle_since.map_or(0, |since| now.since(since).0));
+        let devices = stay.devices.len() as u128;
+        let bytes = u128::from(stay.bytes_per_device.0) * devices;
+        let it = &mut self.models[stay.model.0 as usize];
+        it.tally.reload = Span(it.tally.reload.0 + loading.0);
+        it.held += u128::from(held.0) * bytes;
+        it.idle += u128::from(idle.0) * bytes;
+        self.device_held += u128::from(held.0) * devices;
+        self.device_idle += u128::from(idle.0) * devices;
+        self.report.to = self.report.to.max(now);
+        if self.keep_holdings {
+            for device in stay.devices {
+                self.report.holdings.push(Holding {
+                    device,
+                    model: stay.model,
+                    bytes: stay.bytes_per_device,
+                    from: stay.from,
+                    ready: stay.ready,
+                    to: now,
+                    reason: reason.to_owned(),
+                });
+            }
+        }
+    }
+
+    fn curve_point(&mut self, arrived: Time, wait: Span) {
+        if self.curve_step > Span::ZERO {
+            let point = self.curve.entry(arrived.0 / self.curve_step.0).or_default();
+            point.0 += 1;
+            point.1 += u128::from(wait.0);
+        }
+    }
+
+    pub fn close(mut self) -> Report {
+        const GIB_SECOND: u128 = Bytes::GIB as u128 * 1000;
+        let whole = |amount: u128, unit: u128| u64::try_from(amount / unit).unwrap_or(u64::MAX);
+        let mut all = Tally::default();
+        let (mut held, mut idle) = (0, 0);
+        for (nth, mut it) in self.models.into_iter().enumerate() {
+            it.tally.waits = it.waits.waits();
+            it.tally.held_gib_seconds = whole(it.held, GIB_SECOND);
+            it.tally.idle_gib_seconds = whole(it.idle, GIB_SECOND);
+            held += it.held;
+            idle += it.idle;
+            add(&mut all, &it.tally);
+            if it.tally != Tally::default() {
+                self.report.by_model.insert(ModelId(nth as u32), it.tally);
+            }
+        }
+        all.waits = self.waits.waits();
+        all.held_gib_seconds = whole(held, GIB_SECOND);
+        all.idle_gib_seconds = whole(idle, GIB_SECOND);
+        let step = self.curve_step;
+        let point = |(nth, (count, sum)): (u64, (u64, u128))| {
+            let mean = u64::try_from(sum / u128::from(count)).unwrap_or(u64::MAX);
+            (Time(nth * step.0), count, Span(mean))
+        };
+        Report {
+            all,
+            device_seconds_held: whole(self.device_held, 1000),
+            device_seconds_idle: whole(self.device_idle, 1000),
+            wait_curve: self.curve.into_iter().map(point).collect(),
+            from: self.report.from.min(self.report.to),
+            ..self.report
+        }
+    }
+}
+
+fn add(all: &mut Tally, one: &Tally) {
+    all.requests += one.requests;
+    all.served += one.served;
+    all.timed_out += one.timed_out;
+    all.cold += one.cold;
+    all.loads += one.loads;
+    all.reload = Span(all.reload.0 + one.reload.0);
+    for (why, count) in &one.refused {
+        *all.refused.entry(why.clone()).or_default() += count;
+    }
+    for (why, count) in &one.evictions {
+        *all.evictions.entry(why.clone()).or_default() += count;
+    }
+}

@@ -1,0 +1,504 @@
+//! The world of the rivals: the same devices, models, load times, seats and requests as a replay of the
+//! core, with somebody else's rule for who is loaded where and who leaves. What the rules have in
+//! common stands here; each rule in a file of its own.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+
+use super::books::{Books, Stay};
+use super::report::Report;
+use super::run::Options;
+use super::scene::{Arrival, Scene};
+use crate::pool::{Bytes, DeviceId, ModelId, Priority, Span, Time};
+
+/// A model that is loaded, loading or leaving, as a rule sees it.
+#[derive(Clone, Debug)]
+pub struct Resident {
+    pub model: ModelId,
+    pub devices: Vec<DeviceId>,
+    pub loaded: Time,
+    pub last_used: Time,
+    pub in_flight: u32,
+    pub loading: bool,
+    pub leaving: bool,
+}
+
+/// What a rule may look at.
+pub struct Facts<'a> {
+    pub scene: &'a Scene,
+    pub now: Time,
+    pub residents: &'a BTreeMap<ModelId, Resident>,
+    /// Free bytes of each device, what leaves not counted.
+    pub free: &'a BTreeMap<DeviceId, Bytes>,
+    pub capacity: &'a BTreeMap<DeviceId, Bytes>,
+    pub waiting: &'a BTreeMap<ModelId, VecDeque<Queued>>,
+}
+
+/// A request that waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Queued {
+    pub at: Time,
+    pub service: Span,
+}
+
+/// What a rule wants done for a model that somebody waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Load it there once these have left; those with requests in flight are cut if `cut`.
+    Load {
+        devices: Vec<DeviceId>,
+        victims: Vec<ModelId>,
+        cut: bool,
+    },
+    /// Nothing can be done now.
+    Wait,
+    /// Whoever waits is turned away.
+    Refuse(&'static str),
+}
+
+/// A peer's published algorithm.
+pub trait Rule {
+    fn name(&self) -> &'static str;
+    fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish;
+    /// After which idle time a model leaves by itself.
+    fn keep_hot(&self) -> Option<Span>;
+    /// The models somebody waits for, in the order in which they are served.
+    fn order(&self, facts: &Facts<'_>) -> Vec<ModelId> {
+        let mut order: Vec<ModelId> = facts.waiting.keys().copied().collect();
+        order.sort_by_key(|model| (facts.waiting[model][0].at, *model));
+        order
+    }
+    /// While the first in line cannot be served, nobody behind it is.
+    fn strict(&self) -> bool {
+        false
+    }
+    /// A model was used, or is about to be; for rules that keep counts.
+    fn used(&mut self, _model: ModelId, _now: Time) {}
+    fn loaded(&mut self, _model: ModelId, _now: Time) {}
+    /// `victim` leaves for something else.
+    fn evicted(&mut self, _victim: ModelId) {}
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    /// The sequence number of the stay, so that late news is recognised.
+    Ended(ModelId, u64),
+    Ready(ModelId, u64),
+    Gone(ModelId, u64),
+    Idle(ModelId, u64),
+    Patience,
+}
+
+/// A load that waits for its victims.
+struct Pending {
+    devices: Vec<DeviceId>,
+    victims: BTreeSet<ModelId>,
+}
+
+struct World<'a, R> {
+    scene: &'a Scene,
+    rule: R,
+    now: Time,
+    heap: BinaryHeap<Reverse<(Time, u64, Due)>>,
+    sequence: u64,
+    residents: BTreeMap<ModelId, Resident>,
+    stays: BTreeMap<ModelId, (u64, Stay)>,
+    free: BTreeMap<DeviceId, Bytes>,
+    capacity: BTreeMap<DeviceId, Bytes>,
+    waiting: BTreeMap<ModelId, VecDeque<Queued>>,
+    pending: BTreeMap<ModelId, Pending>,
+    loading: Option<ModelId>,
+    books: Books,
+}
+
+/// Plays the requests under a rule to the end.
+pub fn run_rival(
+    scene: &Scene,
+    rule: impl Rule,
+    arrivals: impl IntoIterator<Item = Arrival>,
+    options: &Options,
+    progress: &mut dyn FnMut(u64, Time),
+) -> Report {
+    let room = |(id, it): &(DeviceId, crate::pool::DeviceReading)| {
+        (
+            *id,
+            it.total
+                .saturating_sub(it.headroom)
+                .saturating_sub(it.foreign),
+        )
+    };
+    let capacity: BTreeMap<DeviceId, Bytes> = scene.devices.iter().map(room).collect();
+    let mut world = World {
+        scene,
+        now: Time(0),
+        heap: BinaryHeap::new(),
+        sequence: 0,
+        residents: BTreeMap::new(),
+        stays: BTreeMap::new(),
+        free: capacity.clone(),
+        capacity,
+        waiting: BTreeMap::new(),
+        pending: BTreeMap::new(),
+        loading: None,
+        books: Books::new(rule.name(), scene, options.holdings, options.curve_step),
+        rule,
+    };
+    let mut count = 0;
+    for arrival in arrivals {
+        world.until(arrival.at);
+        world.arrives(arrival);
+        count += 1;
+        if count % 4096 == 0 {
+            progress(count, arrival.at);
+        }
+    }
+    world.finish()
+}
+
+impl<R: Rule> World<'_, R> {
+    fn push(&mut self, at: Time, due: Due) {
+        self.sequence += 1;
+        self.heap.push(Reverse((at, self.sequence, due)));
+    }
+
+    fn until(&mut self, at: Time) {
+        while let Some(&Reverse((due, ..))) = self.heap.peek() {
+            if due > at {
+                break;
+            }
+            let Reverse((due, _, what)) = self.heap.pop().expect("peeked");
+            self.now = self.now.max(due);
+            self.happens(what);
+        }
+        self.now = self.now.max(at);
+    }
+
+    fn arrives(&mut self, arrival: Arrival) {
+        let Arrival {
+            at, model, service, ..
+        } = arrival;
+        self.rule.used(model, at);
+        let resident = self.residents.get(&model);
+        let ready = resident.is_some_and(|it| !it.loading && !it.leaving);
+        self.books.arrived(model, at, !ready);
+        let spec = &self.scene.models[model.0 as usize];
+        let seats = spec.seats_per_replica.max(1);
+        let free = resident.is_some_and(|it| it.in_flight < seats);
+        if ready && free && !self.waiting.contains_key(&model) {
+            self.books.seated(model, at, at);
+            self.seat(model, service);
+            return;
+        }
+        let queue = self.waiting.entry(model).or_default();
+        if queue.len() >= spec.queue_limit as usize {
+            self.books.refused(model, "queue-full");
+            return;
+        }
+        queue.push_back(Queued { at, service });
+        self.push(at + spec.queue_timeout, Due::Patience);
+        self.serve();
+    }
+
+    fn seat(&mut self, model: ModelId, service: Span) {
+        let now = self.now;
+        let resident = self.residents.get_mut(&model).expect("ready");
+        resident.in_flight += 1;
+        resident.last_used = now;
+        let (stay, books) = self.stays.get_mut(&model).expect("ready");
+        books.busy(now);
+        let stay = *stay;
+        self.push(now + service, Due::Ended(model, stay));
+    }
+
+    fn happens(&mut self, due: Due) {
+        match due {
+            Due::Ended(model, stay) if self.is(model, stay) => self.ended(model, stay),
+            Due::Ready(model, stay) if self.is(model, stay) => {
+                let now = self.now;
+                let resident = self.residents.get_mut(&model).expect("loading");
+                resident.loading = false;
+                (resident.loaded, resident.last_used) = (now, now);
+                self.stays.get_mut(&model).expect("loading").1.is_ready(now);
+                self.loading = None;
+                self.rule.loaded(model, now);
+                self.give_seats(model);
+                self.may_leave(model);
+                self.serve();
+            }
+            Due::Gone(model, stay) if self.is(model, stay) => self.gone(model),
+            Due::Idle(model, stay) if self.is(model, stay) => {
+                let resident = &self.residents[&model];
+                let keep_hot = self.rule.keep_hot().unwrap_or(Span(u64::MAX));
+                let idle = resident.in_flight == 0 && !resident.leaving && !resident.loading;
+                if idle && self.now.since(resident.last_used) >= keep_hot {
+                    self.leaves(model, "keep-hot");
+                }
+            }
+            Due::Patience => self.patience_ends(),
+            _ => {}
+        }
+    }
+
+    fn is(&self, model: ModelId, stay: u64) -> bool {
+        self.stays
+            .get(&model)
+            .is_some_and(|(known, _)| *known == stay)
+    }
+
+    fn ended(&mut self, model: ModelId, stay: u64) {
+        let now = self.now;
+        let resident = self.residents.get_mut(&model).expect("has a stay");
+        // Who was cut has been counted.
+        if resident.in_flight == 0 {
+            return;
+        }
+        resident.in_flight -= 1;
+        resident.last_used = now;
+        let (idle, leaving) = (resident.in_flight == 0, resident.leaving);
+        if idle {
+            self.stays.get_mut(&model).expect("there").1.idle(now);
+        }
+        if leaving {
+            if idle {
+                self.push(now + self.scene.stop_takes, Due::Gone(model, stay));
+            }
+            return;
+        }
+        self.give_seats(model);
+        self.may_leave(model);
+        if idle || !self.waiting.is_empty() {
+            self.serve();
+        }
+    }
+
+    fn give_seats(&mut self, model: ModelId) {
+        let seats = self.scene.models[model.0 as usize].seats_per_replica.max(1);
+        while self.residents[&model].in_flight < seats {
+            let Some(queue) = self.waiting.get_mut(&model) else {
+                return;
+            };
+            let next = queue.pop_front().expect("no empty queue is kept");
+            if queue.is_empty() {
+                self.waiting.remove(&model);
+            }
+            self.books.seated(model, next.at, self.now);
+            self.seat(model, next.service);
+        }
+    }
+
+    fn may_leave(&mut self, model: ModelId) {
+        let resident = &self.residents[&model];
+        if let Some(keep_hot) = self.rule.keep_hot().filter(|_| resident.in_flight == 0) {
+            let stay = self.stays[&model].0;
+            self.push(self.now + keep_hot, Due::Idle(model, stay));
+        }
+    }
+
+    /// Loads that can be started are; then the rule is asked for the others in line.
+    fn serve(&mut self) {
+        self.start_loads();
+        let order = self.rule.order(&self.facts());
+        for model in order {
+            if !self.waiting.contains_key(&model)
+                || self.residents.contains_key(&model)
+                || self.pending.contains_key(&model)
+            {
+                continue;
+            }
+            let Self {
+                rule,
+                scene,
+                now,
+                residents,
+                free,
+                capacity,
+                waiting,
+                ..
+            } = self;
+            let facts = Facts {
+                scene,
+                now: *now,
+                residents,
+                free,
+                capacity,
+                waiting,
+            };
+            match rule.wish(&facts, model) {
+                Wish::Wait if self.rule.strict() => break,
+                Wish::Wait => {}
+                Wish::Refuse(why) => {
+                    for _ in self.waiting.remove(&model).into_iter().flatten() {
+                        self.books.refused(model, why);
+                    }
+                }
+                Wish::Load {
+                    devices,
+                    victims,
+                    cut,
+                } => {
+                    for &victim in &victims {
+                        let (own, by) = (self.priority(victim), self.priority(model));
+                        if own > by {
+                            self.books.inversion();
+                        }
+                        if cut {
+                            self.cut(victim);
+                        }
+                        self.rule.evicted(victim);
+                        self.leaves(victim, "evicted");
+                    }
+                    let needs = self.scene.models[model.0 as usize].bytes_per_device;
+                    for device in &devices {
+                        let free = self.free.get_mut(device).expect("known");
+                        // Promised at once; what the victims hold comes back when they are gone.
+                        *free = Bytes(free.0.wrapping_sub(needs.0));
+                    }
+                    let victims = victims.into_iter().collect();
+                    self.pending.insert(model, Pending { devices, victims });
+                    self.start_loads();
+                }
+            }
+        }
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            scene: self.scene,
+            now: self.now,
+            residents: &self.residents,
+            free: &self.free,
+            capacity: &self.capacity,
+            waiting: &self.waiting,
+        }
+    }
+
+    fn priority(&self, model: ModelId) -> Priority {
+        self.scene.models[model.0 as usize].priority
+    }
+
+    fn cut(&mut self, model: ModelId) {
+        let resident = self.residents.get_mut(&model).expect("a victim");
+        let cut = std::mem::take(&mut resident.in_flight);
+        if cut > 0 {
+            self.stays.get_mut(&model).expect("there").1.idle(self.now);
+        }
+        self.books.cut(u64::from(cut));
+    }
+
+    fn leaves(&mut self, model: ModelId, why: &str) {
+        let resident = self.residents.get_mut(&model).expect("there");
+        resident.leaving = true;
+        self.books.evicted(model, why);
+        if resident.in_flight == 0 {
+            let stay = self.stays[&model].0;
+            self.push(self.now + self.scene.stop_takes, Due::Gone(model, stay));
+        }
+    }
+
+    fn gone(&mut self, model: ModelId) {
+        let resident = self.residents.remove(&model).expect("there");
+        let (_, stay) = self.stays.remove(&model).expect("there");
+        let bytes = self.scene.models[model.0 as usize].bytes_per_device;
+        for device in &resident.devices {
+            let free = self.free.get_mut(device).expect("known");
+            *free = Bytes(free.0.wrapping_add(bytes.0));
+        }
+        self.books.left(stay, self.now, "evicted");
+        for pending in self.pending.values_mut() {
+            pending.victims.remove(&model);
+        }
+        self.serve();
+    }
+
+    /// One load at a time, the first whose victims are gone.
+    fn start_loads(&mut self) {
+        if self.loading.is_some() {
+            return;
+        }
+        let ready = self
+            .pending
+            .iter()
+            .filter(|(_, pending)| pending.victims.is_empty())
+            .min_by_key(|(model, _)| {
+                let since = self.waiting.get(model).map(|queue| queue[0].at);
+                (since.is_none(), since, **model)
+            });
+        let Some((&model, _)) = ready else {
+            return;
+        };
+        let pending = self.pending.remove(&model).expect("found");
+        let now = self.now;
+        self.sequence += 1;
+        let spec = &self.scene.models[model.0 as usize];
+        let stay = Stay::new(model, pending.devices.clone(), spec.bytes_per_device, now);
+        self.stays.insert(model, (self.sequence, stay));
+        self.residents.insert(
+            model,
+            Resident {
+                model,
+                devices: pending.devices,
+                loaded: now,
+                last_used: now,
+                in_flight: 0,
+                loading: true,
+                leaving: false,
+            },
+        );
+        self.books.load_began(model);
+        self.loading = Some(model);
+        let number = self.sequence;
+        self.push(now + spec.reload, Due::Ready(model, number));
+    }
+
+    fn patience_ends(&mut self) {
+        let now = self.now;
+        let mut empty = Vec::new();
+        for (&model, queue) in &mut self.waiting {
+            let patience = self.scene.models[model.0 as usize].queue_timeout;
+            while let Some(first) = queue.front().filter(|it| it.at + patience <= now) {
+                self.books.timed_out(model, first.at, now);
+                queue.pop_front();
+            }
+            if queue.is_empty() {
+                empty.push(model);
+            }
+        }
+        for model in empty {
+            self.waiting.remove(&model);
+        }
+    }
+
+    fn finish(mut self) -> Report {
+        while !self.waiting.is_empty() {
+            let Some(&Reverse((next, ..))) = self.heap.peek() else {
+                break;
+            };
+            self.until(next);
+        }
+        let now = self.now;
+        for (_, (_, stay)) in std::mem::take(&mut self.stays) {
+            self.books.left(stay, now, "still there");
+        }
+        self.books.close()
+    }
+}
+
+impl Facts<'_> {
+    pub fn needs(&self, model: ModelId) -> (u32, Bytes) {
+        let spec = &self.scene.models[model.0 as usize];
+        (spec.devices_per_replica.max(1), spec.bytes_per_device)
+    }
+
+    pub fn free_on(&self, device: DeviceId) -> u64 {
+        // Below zero while victims of a decided load have not left.
+        let free = self.free[&device].0;
+        if free > u64::MAX / 2 { 0 } else { free }
+    }
+
+    /// Idle, loaded models that hold a part of a device.
+    pub fn idle_on(&self, device: DeviceId) -> impl Iterator<Item = &Resident> {
+        self.residents.values().filter(move |it| {
+            it.in_flight == 0 && !it.loading && !it.leaving && it.devices.contains(&device)
+        })
+    }
+}

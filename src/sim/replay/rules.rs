@@ -1,0 +1,472 @@
+//! The peers' rules for who leaves, from what they publish, and two yardsticks: recency, and knowledge
+//! of the future. Each says where it comes from and what was left out of it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::rival::{Facts, Resident, Rule, Wish};
+use crate::pool::{DeviceId, ModelId, Span, Time};
+
+/// The rivals by the names they are asked for.
+pub const RIVALS: [&str; 8] = [
+    "lru",
+    "fifo",
+    "llama-swap",
+    "llamacpp-router",
+    "ollama",
+    "modelmesh",
+    "ncsa",
+    "offline",
+];
+
+/// Which idle model goes first; the smallest key.
+type Key = (bool, u64, u64, u32);
+
+/// Takes idle models of one device in an order until the model fits; of several devices the one with
+/// the most free memory. A replica over several devices takes those with the most free memory.
+fn in_order(facts: &Facts<'_>, model: ModelId, key: impl Fn(&Resident) -> Key) -> Wish {
+    let (count, needs) = facts.needs(model);
+    let mut devices: Vec<DeviceId> = facts.free.keys().copied().collect();
+    devices.sort_by_key(|device| (Reverse(facts.free_on(*device)), *device));
+    let with_room = |device: &&DeviceId| facts.free_on(**device) >= needs.0;
+    let free: Vec<DeviceId> = devices.iter().filter(with_room).copied().collect();
+    if free.len() >= count as usize {
+        return Wish::Load {
+            devices: free[..count as usize].to_vec(),
+            victims: Vec::new(),
+            cut: false,
+        };
+    }
+    if devices
+        .iter()
+        .filter(|device| facts.capacity[device] >= needs)
+        .count()
+        < count as usize
+    {
+        return Wish::Refuse("never-fits");
+    }
+    let (mut chosen, mut victims) = (Vec::new(), BTreeSet::new());
+    for device in devices {
+        let mut free = facts.free_on(device);
+        let mut idle: Vec<&Resident> = facts.idle_on(device).collect();
+        idle.sort_by_key(|it| key(it));
+        let mut here = Vec::new();
+        for resident in idle {
+            if free >= needs.0 {
+                break;
+            }
+            free += facts.needs(resident.model).1.0;
+            here.push(resident.model);
+        }
+        if free >= needs.0 {
+            chosen.push(device);
+            victims.extend(here);
+            if chosen.len() == count as usize {
+                return Wish::Load {
+                    devices: chosen,
+                    victims: victims.into_iter().collect(),
+                    cut: false,
+                };
+            }
+        }
+    }
+    Wish::Wait
+}
+
+/// Least recently used first: what most caches do.
+#[derive(Debug, Default)]
+pub struct Lru;
+
+impl Rule for Lru {
+    fn name(&self) -> &'static str {
+        "lru"
+    }
+
+    fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
+        in_order(facts, model, |it| (false, it.last_used.0, 0, it.model.0))
+    }
+
+    fn keep_hot(&self) -> Option<Span> {
+        None
+    }
+}
+
+/// Loaded longest ago first.
+#[derive(Debug, Default)]
+pub struct Fifo;
+
+impl Rule for Fifo {
+    fn name(&self) -> &'static str {
+        "fifo"
+    }
+
+    fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
+        in_order(facts, model, |it| (false, it.loaded.0, 0, it.model.0))
+    }
+
+    fn keep_hot(&self) -> Option<Span> {
+        None
+    }
+}
+
+/// llama-swap 0bdb372, a group with `swap: true` for each device, which is its default: whatever else
+/// runs in the group is stopped, whether it would fit or not. A model belongs to one group, here by
+/// its number. Priority orders the queue only; requests for what runs go past it.
+#[derive(Debug, Default)]
+pub struct LlamaSwap;
+
+impl Rule for LlamaSwap {
+    fn name(&self) -> &'static str {
+        "llama-swap"
+    }
+
+    fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
+        let (count, needs) = facts.needs(model);
+        let all: Vec<DeviceId> = facts.capacity.keys().copied().collect();
+        let fitting: Vec<DeviceId> = all
+            .iter()
+            .filter(|device| facts.capacity[device] >= needs)
+            .copied()
+            .collect();
+        if fitting.len() < count as usize {
+            return Wish::Refuse("never-fits");
+        }
+        let first = model.0 as usize % fitting.len();
+        let devices: Vec<DeviceId> = (0..count as usize)
+            .map(|nth| fitting[(first + nth) % fitting.len()])
+            .collect();
+        let mut victims = BTreeSet::new();
+        for device in &devices {
+            for it in facts
+                .residents
+                .values()
+                .filter(|it| it.devices.contains(device))
+            {
+                if it.loading || it.leaving || it.in_flight > 0 {
+                    return Wish::Wait;
+                }
+                victims.insert(it.model);
+            }
+            // A swap that has been decided and waits.
+            if facts
+                .residents
+                .values()
+                .all(|it| !it.devices.contains(device))
+                && facts.free_on(*device) < facts.capacity[device].0
+            {
+                return Wish::Wait;
+            }
+        }
+        Wish::Load {
+            devices,
+            victims: victims.into_iter().collect(),
+            cut: false,
+        }
+    }
+
+    fn keep_hot(&self) -> Option<Span> {
+        None
+    }
+
+    fn order(&self, facts: &Facts<'_>) -> Vec<ModelId> {
+        let mut order: Vec<ModelId> = facts.waiting.keys().copied().collect();
+        order.sort_by_key(|model| {
+            let priority = facts.scene.models[model.0 as usize].priority;
+            (Reverse(priority), facts.waiting[model][0].at, *model)
+        });
+        order
+    }
+}
+
+/// llama.cpp's router (pull request 26572): at most so many models, the least recently used without
+/// requests and not itself wanted goes; a queue in order of arrival. It counts models, not memory; here
+/// as many as fit of the mean size, and what does not fit is made to by more victims.
+#[derive(Debug, Default)]
+pub struct LlamaCppRouter;
+
+impl Rule for LlamaCppRouter {
+    fn name(&self) -> &'static str {
+        "llamacpp-router"
+    }
+
+    fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
+        let models = facts.scene.models.len().max(1) as u64;
+        let bytes = |it: &crate::pool::ModelSpec| {
+            it.bytes_per_device.0 * u64::from(it.devices_per_replica.max(1))
+        };
+        let mean = facts.scene.models.iter().map(bytes).sum::<u64>() / models;
+        let capacity: u64 = facts.capacity.values().map(|bytes| bytes.0).sum();
+        let most = (capacity / mean.max(1)).max(1) as usize;
+        let wanted = |it: &Resident| facts.waiting.contains_key(&it.model);
+        let key = |it: &Resident| (wanted(it), it.last_used.0, 0, it.model.0);
+        let wish = in_order(facts, model, key);
+        let running = facts.residents.values().filter(|it| !it.leaving).count();
+        match wish {
+            Wish::Load {
+                devices,
+                mut victims,
+                cut,
+            } if running - victims.len().min(running) >= most => {
+                let mut idle: Vec<&Resident> = facts
+                    .residents
+                    .values()
+                    .filter(|it| it.in_flight == 0 && !it.loading && !it.leaving)
+                    .filter(|it| !victims.contains(&it.model))
+                    .collect();
+                idle.sort_by_key(|it| key(it));
+                let Some(last) = idle.first() else {
+                    return Wish::Wait;
+                };
+                victims.push(last.model);
+                Wish::Load {
+                    devices,
+                    victims,
+                    cut,
+                }
+            }
+            wish => wish,
+        }
+    }
+
+    fn keep_hot(&self) -> Option<Span> {
+        None
+    }
+
+    fn strict(&self) -> bool {
+        true
+    }
+}
+
+/// Ollama fb30760: the shortest session first, and with equal sessions the first by name; one victim at
+/// a time; five minutes of idleness; the single device that fits best. Requests in order of arrival.
+#[derive(Debug, Default)]
+pub struct Ollama;
+
+impl Rule for Ollama {
+    fn name(&self) -> &'static str {
+        "ollama"
+    }
+
+    fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
+        let names: BTreeMap<&str, u64> = {
+            let mut names: Vec<&str> = facts
+                .scene
+                .models
+                .iter()
+                .map(|it| it.name.as_str())
+                .collect();
+            names.sort_unstable();
+            names.into_iter().zip(0..).collect()
+        };
+        let rank = |it: &Resident| names[facts.scene.models[it.model.0 as usize].name.as_str()];
+        in_order(facts, model, |it| (false, rank(it), 0, it.model.0))
+    }
+
+    fn keep_hot(&self) -> Option<Span> {
+        Some(Span::from_secs(300))
+    }
+
+    fn strict(&self) -> bool {
+        true
+    }
+}
+
+/// ModelMesh ea13cdc: least recently used by bytes; a load is turned down while the least recently used
+/// model is younger than the churn age of ten minutes.
+#[derive(Debug, Default)]
+pub struct ModelMesh;
+
+impl Rule for ModelMesh {
+    fn name(&self) -> &'static str {
+        "modelmesh"
+    }
+
+    fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
+        const CHURN_AGE: Span = Span::from_secs(600);
+        let wish = in_order(facts, model, |it| (false, it.last_used.0, 0, it.model.0));
+        let Wish::Load { victims, .. } = &wish else {
+            return wish;
+        };
+        let oldest = facts
+            .residents
+            .values()
+            .filter(|it| !it.loading && !it.leaving)
+            .map(|it| it.last_used)
+            .min();
+        let young = oldest.is_some_and(|at| facts.now.since(at) < CHURN_AGE);
+        if !victims.is_empty() && young {
+            return Wish::Refuse("churn");
+        }
+        wish
+    }
+
+    fn keep_hot(&self) -> Option<Span> {
+        None
+    }
+}
+
+/// NCSA's service, the ancestor: devices are counted, not measured, so a device serves one model;
+/// candidates are those of at most the same priority, least recently served first whatever their
+/// priority, busy or not; they are cut. Idle models leave after ten minutes.
+#[derive(Debug, Default)]
+pub struct Ncsa;
+
+impl Rule for Ncsa {
+    fn name(&self) -> &'static str {
+        "ncsa"
+    }
+
+    fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
+        let (count, needs) = facts.needs(model);
+        let count = count as usize;
+        let fitting: Vec<DeviceId> = facts
+            .capacity
+            .iter()
+            .filter(|(_, capacity)| **capacity >= needs)
+            .map(|(&device, _)| device)
+            .collect();
+        if fitting.len() < count {
+            return Wish::Refuse("never-fits");
+        }
+        let whole = |device: &&DeviceId| facts.free_on(**device) == facts.capacity[*device].0;
+        let mut devices: Vec<DeviceId> = fitting.iter().filter(whole).copied().collect();
+        let own = facts.scene.models[model.0 as usize].priority;
+        let mut candidates: Vec<&Resident> = facts
+            .residents
+            .values()
+            .filter(|it| !it.loading && !it.leaving)
+            .filter(|it| facts.scene.models[it.model.0 as usize].priority <= own)
+            .collect();
+        candidates.sort_by_key(|it| (it.last_used, it.model));
+        let mut victims = Vec::new();
+        for candidate in candidates {
+            if devices.len() >= count {
+                break;
+            }
+            let here = candidate.devices.iter().filter(|it| fitting.contains(it));
+            devices.extend(here);
+            victims.push(candidate.model);
+        }
+        if devices.len() < count {
+            return Wish::Wait;
+        }
+        devices.truncate(count);
+        Wish::Load {
+            devices,
+            victims,
+            cut: true,
+        }
+    }
+
+    fn keep_hot(&self) -> Option<Span> {
+        Some(Span::from_secs(600))
+    }
+}
+
+/// Belady's rule with costs and sizes: who is wanted again last, weighed by reload time and bytes, goes;
+/// redundant victims stay; of several devices the one where least is lost. It knows when each model is
+/// wanted next, so no real rule can know as much.
+#[derive(Debug)]
+pub struct Offline {
+    /// When each model is wanted, the past taken off.
+    uses: Vec<std::collections::VecDeque<Time>>,
+}
+
+impl Offline {
+    /// `uses`: (when, model) of every request, in order.
+    pub fn new(models: usize, uses: impl IntoIterator<Item = (Time, ModelId)>) -> Offline {
+        let mut of_model = vec![std::collections::VecDeque::new(); models];
+        for (at, model) in uses {
+            of_model[model.0 as usize].push_back(at);
+        }
+        Offline { uses: of_model }
+    }
+
+    /// Seconds of reload lost per second until it is wanted, in 10⁻⁹.
+    fn loss(&self, facts: &Facts<'_>, model: ModelId) -> u128 {
+        if facts.waiting.contains_key(&model) {
+            return u128::MAX >> 32;
+        }
+        let reload = u128::from(facts.scene.models[model.0 as usize].reload.0);
+        match self.uses[model.0 as usize].front() {
+            Some(at) => reload * 1_000_000_000 / u128::from(at.since(facts.now).0.max(1)),
+            None => 0,
+        }
+    }
+}
+
+impl Rule for Offline {
+    fn name(&self) -> &'static str {
+        "offline"
+    }
+
+    fn used(&mut self, model: ModelId, _now: Time) {
+        self.uses[model.0 as usize].pop_front();
+    }
+
+    fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
+        let (count, needs) = facts.needs(model);
+        let mut places = Vec::new();
+        let mut fitting = 0;
+        for (&device, capacity) in facts.capacity {
+            if *capacity < needs {
+                continue;
+            }
+            fitting += 1;
+            let free = facts.free_on(device);
+            let mut idle: Vec<(u128, u128, ModelId, u64)> = facts
+                .idle_on(device)
+                .map(|it| {
+                    let bytes = facts.needs(it.model).1.0;
+                    let loss = self.loss(facts, it.model);
+                    let value = loss.saturating_mul(1 << 20) / u128::from(bytes.max(1));
+                    (value, loss, it.model, bytes)
+                })
+                .collect();
+            idle.sort_unstable();
+            let mut victims = Vec::new();
+            let mut freed = free;
+            for it in idle {
+                if freed >= needs.0 {
+                    break;
+                }
+                freed += it.3;
+                victims.push(it);
+            }
+            if freed < needs.0 {
+                continue;
+            }
+            victims.sort_by_key(|it| Reverse((it.1, it.2)));
+            victims.retain(|it| {
+                let spare = freed - it.3 >= needs.0;
+                if spare {
+                    freed -= it.3;
+                }
+                !spare
+            });
+            let lost = victims
+                .iter()
+                .fold(0_u128, |sum, it| sum.saturating_add(it.1));
+            let victims: Vec<ModelId> = victims.iter().map(|it| it.2).collect();
+            places.push((lost, freed - needs.0, device, victims));
+        }
+        if fitting < count {
+            return Wish::Refuse("never-fits");
+        }
+        places.sort();
+        if places.len() < count as usize {
+            return Wish::Wait;
+        }
+        places.truncate(count as usize);
+        let victims: BTreeSet<ModelId> = places.iter().flat_map(|it| it.3.clone()).collect();
+        Wish::Load {
+            devices: places.iter().map(|it| it.2).collect(),
+            victims: victims.into_iter().collect(),
+            cut: false,
+        }
+    }
+
+    fn keep_hot(&self) -> Option<Span> {
+        None
+    }
+}

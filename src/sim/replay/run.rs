@@ -1,0 +1,497 @@
+//! The production core under a virtual clock. A request for a ready model takes a seat at its gate
+//! and the core is not asked, as in production; so a day of a million requests takes seconds.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use super::books::{Books, Stay};
+use super::report::Report;
+use super::scene::{Arrival, Scene};
+use crate::pool::{
+    Action, CleanupScope, Command, Event, Exit, GateMode, GateReading, ModelId, OrderId, Override,
+    Pool, Refusal, ReplicaId, Span, StopReason, Ticket, Time, check,
+};
+
+/// How often gates are read while they are used and nothing else happens.
+const READ_GATES_EVERY: Span = Span::from_secs(1);
+const EVENING_DRAIN: Span = Span::from_secs(600);
+
+/// What a replay keeps and checks beside the counts.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The stay of every replica, for the time line.
+    pub holdings: bool,
+    /// Mean waits over intervals of this length; zero: none.
+    pub curve_step: Span,
+    /// The invariants are proved after every so many steps; 0: never.
+    pub check_every: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            holdings: false,
+            curve_step: Span::ZERO,
+            check_every: 0,
+        }
+    }
+}
+
+/// Plays the requests to the end. `progress` hears of it every so many requests.
+pub fn run(
+    scene: &Scene,
+    arrivals: impl IntoIterator<Item = Arrival>,
+    options: &Options,
+    progress: &mut dyn FnMut(u64, Time),
+) -> Report {
+    let mut play = Play::new(scene, options);
+    let mut count = 0;
+    for arrival in arrivals {
+        play.until(arrival.at);
+        play.arrives(arrival);
+        count += 1;
+        if count % 4096 == 0 {
+            progress(count, arrival.at);
+        }
+    }
+    play.finish()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Ended(ReplicaId),
+    Ready(ReplicaId),
+    Gone(ReplicaId),
+    Evening,
+    Morning,
+    Set(usize),
+}
+
+/// A replica's gate and its process.
+struct Live {
+    model: ModelId,
+    mode: Option<GateMode>,
+    closed: bool,
+    in_flight: u32,
+    entered: u64,
+    last_end: Option<Time>,
+    /// It has changed since the core was told.
+    changed: bool,
+    stopping: bool,
+    reason: &'static str,
+    stay: Stay,
+}
+
+struct Waiting {
+    model: ModelId,
+    at: Time,
+    service: Span,
+}
+
+struct Play<'a> {
+    scene: &'a Scene,
+    pool: Pool,
+    now: Time,
+    wake: Option<Time>,
+    stepped: Time,
+    steps: u64,
+    check_every: u64,
+    heap: BinaryHeap<Reverse<(Time, u64, Due)>>,
+    sequence: u64,
+    live: BTreeMap<ReplicaId, Live>,
+    of_model: Vec<Vec<ReplicaId>>,
+    changed: Vec<ReplicaId>,
+    waiting: BTreeMap<Ticket, Waiting>,
+    tickets: u64,
+    orders: u64,
+    names: BTreeMap<String, ModelId>,
+    books: Books,
+}
+
+impl<'a> Play<'a> {
+    fn new(scene: &'a Scene, options: &Options) -> Play<'a> {
+        let mut play = Play {
+            scene,
+            pool: Pool::new(scene.limits.clone(), false, ReplicaId(1)),
+            now: Time(0),
+            wake: None,
+            stepped: Time(0),
+            steps: 0,
+            check_every: options.check_every,
+            heap: BinaryHeap::new(),
+            sequence: 0,
+            live: BTreeMap::new(),
+            of_model: vec![Vec::new(); scene.models.len()],
+            changed: Vec::new(),
+            waiting: BTreeMap::new(),
+            tickets: 0,
+            orders: 0,
+            names: BTreeMap::new(),
+            books: Books::new("model-pool", scene, options.holdings, options.curve_step),
+        };
+        let mut events = Vec::new();
+        for (device, reading) in scene.devices.clone() {
+            events.push(Event::DeviceRead { device, reading });
+        }
+        for (nth, spec) in scene.models.iter().enumerate() {
+            let model = ModelId(nth as u32);
+            play.names.insert(spec.name.clone(), model);
+            let spec = spec.clone();
+            events.push(Event::ModelSet { model, spec });
+        }
+        play.step(events);
+        for &at in &scene.evenings {
+            play.push(at, Due::Evening);
+        }
+        for &at in &scene.mornings {
+            play.push(at, Due::Morning);
+        }
+        for (nth, (at, ..)) in scene.sets.iter().enumerate() {
+            play.push(*at, Due::Set(nth));
+        }
+        play
+    }
+
+    fn push(&mut self, at: Time, due: Due) {
+        self.sequence += 1;
+        self.heap.push(Reverse((at, self.sequence, due)));
+    }
+
+    /// Everything that happens before, or at, a moment.
+    fn until(&mut self, at: Time) {
+        loop {
+            let due = self.heap.peek().map(|Reverse((due, ..))| *due);
+            let next = due.into_iter().chain(self.wake).min();
+            let Some(next) = next.filter(|next| *next <= at) else {
+                break;
+            };
+            self.now = self.now.max(next);
+            if self.wake.is_some_and(|wake| wake <= next) && due.is_none_or(|due| due > next) {
+                self.step(vec![Event::Woke]);
+                continue;
+            }
+            let Reverse((_, _, due)) = self.heap.pop().expect("peeked");
+            self.happens(due);
+        }
+        self.now = self.now.max(at);
+        if !self.changed.is_empty() && self.now.since(self.stepped) >= READ_GATES_EVERY {
+            self.step(vec![Event::Woke]);
+        }
+    }
+
+    fn arrives(&mut self, arrival: Arrival) {
+        let Arrival {
+            at,
+            model,
+            key,
+            service,
+        } = arrival;
+        let seats = self.scene.models[model.0 as usize].seats_per_replica.max(1);
+        let mut ready = false;
+        let mut open: Option<ReplicaId> = None;
+        let mut least = u32::MAX;
+        for &id in &self.of_model[model.0 as usize] {
+            let gate = &self.live[&id];
+            ready |= gate.mode.is_some() && !gate.closed;
+            let free = gate.mode == Some(GateMode::Open) && !gate.closed && gate.in_flight < seats;
+            if free && gate.in_flight < least {
+                (open, least) = (Some(id), gate.in_flight);
+            }
+        }
+        self.books.arrived(model, at, !ready);
+        if let Some(id) = open {
+            self.seat(id, service);
+            self.books.seated(model, at, at);
+            return;
+        }
+        let ticket = Ticket(self.tickets);
+        self.tickets += 1;
+        self.waiting.insert(ticket, Waiting { model, at, service });
+        self.step(vec![Event::RequestArrived { ticket, model, key }]);
+    }
+
+    fn seat(&mut self, id: ReplicaId, service: Span) {
+        let now = self.now;
+        let gate = self.live.get_mut(&id).expect("open");
+        gate.in_flight += 1;
+        gate.entered += 1;
+        gate.stay.busy(now);
+        if !std::mem::replace(&mut gate.changed, true) {
+            self.changed.push(id);
+        }
+        self.push(now + service, Due::Ended(id));
+    }
+
+    fn happens(&mut self, due: Due) {
+        match due {
+            Due::Ended(id) => self.ended(id),
+            Due::Ready(id) => {
+                let now = self.now;
+                if let Some(live) = self.live.get_mut(&id).filter(|live| !live.stopping) {
+                    live.stay.is_ready(now);
+                    self.step(vec![Event::ReplicaReady { replica: id }]);
+                }
+            }
+            Due::Gone(id) => {
+                let live = self.live.remove(&id).expect("stopped once");
+                self.of_model[live.model.0 as usize].retain(|it| *it != id);
+                self.changed.retain(|it| *it != id);
+                self.books.left(live.stay, self.now, live.reason);
+                let exit = Exit::Asked;
+                self.step(vec![Event::ReplicaExited { replica: id, exit }]);
+            }
+            Due::Evening => {
+                let scope = CleanupScope::All;
+                let drain = EVENING_DRAIN;
+                self.order(Command::Cleanup { scope, drain });
+            }
+            Due::Morning => self.order(Command::Reopen),
+            Due::Set(nth) => {
+                let (_, model, priority) = self.scene.sets[nth];
+                let over = Override {
+                    priority: Some(priority),
+                    ..Override::default()
+                };
+                self.order(Command::Set { model, over });
+            }
+        }
+    }
+
+    fn order(&mut self, command: Command) {
+        let order = OrderId(self.orders);
+        self.orders += 1;
+        self.step(vec![Event::OrderAsked { order, command }]);
+    }
+
+    fn ended(&mut self, id: ReplicaId) {
+        let now = self.now;
+        // Who was cut is gone with its replica.
+        let Some(gate) = self.live.get_mut(&id).filter(|live| live.in_flight > 0) else {
+            return;
+        };
+        gate.in_flight -= 1;
+        gate.last_end = Some(now);
+        if gate.in_flight == 0 {
+            gate.stay.idle(now);
+        }
+        if !std::mem::replace(&mut gate.changed, true) {
+            self.changed.push(id);
+        }
+        if gate.closed && gate.in_flight == 0 {
+            self.step(vec![Event::Drained { replica: id }]);
+        } else if gate.mode == Some(GateMode::Queued) && !gate.closed {
+            self.step(vec![Event::Woke]);
+        }
+    }
+
+    fn readings(&mut self) -> Vec<GateReading> {
+        let live = &mut self.live;
+        let readings = self.changed.drain(..).filter_map(|replica| {
+            let gate = live.get_mut(&replica)?;
+            gate.changed = false;
+            Some(gate.reading(replica))
+        });
+        readings.collect()
+    }
+
+    /// One moment of the core, with all that its actions answer at once.
+    fn step(&mut self, events: Vec<Event>) {
+        self.stepped = self.now;
+        let mut news = vec![Event::GatesRead {
+            readings: self.readings(),
+        }];
+        news.extend(events);
+        let mut answers = VecDeque::new();
+        loop {
+            let answer = self.pool.step_all(self.now, news);
+            self.wake = answer.wake;
+            for action in answer.actions {
+                answers.extend(self.act(action));
+            }
+            match answers.pop_front() {
+                Some(event) => news = vec![event],
+                None => break,
+            }
+        }
+        self.steps += 1;
+        if self.check_every > 0 && self.steps.is_multiple_of(self.check_every) {
+            for violation in check(&self.pool) {
+                self.books.broken(format!("{}: {violation}", self.now));
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action) -> Option<Event> {
+        match action {
+            Action::Grant { ticket, replica } => {
+                let waiting = self.waiting.remove(&ticket).expect("granted once");
+                self.books.seated(waiting.model, waiting.at, self.now);
+                self.seat(replica, waiting.service);
+                // The core has counted the seat already.
+                let gate = self.live.get_mut(&replica).expect("open");
+                gate.changed = false;
+                self.changed.retain(|it| *it != replica);
+                None
+            }
+            Action::Refuse { ticket, refusal } => {
+                let waiting = self.waiting.remove(&ticket).expect("refused once");
+                match refusal {
+                    Refusal::TimedOut { .. } => {
+                        self.books.timed_out(waiting.model, waiting.at, self.now);
+                    }
+                    other => self.books.refused(waiting.model, name_of_refusal(&other)),
+                }
+                None
+            }
+            Action::Launch {
+                replica,
+                model,
+                placement,
+                ..
+            } => {
+                let devices = placement.iter().map(|share| share.device).collect();
+                let bytes = placement[0].bytes;
+                self.books.load_began(model);
+                let stay = Stay::new(model, devices, bytes, self.now);
+                self.live.insert(replica, Live::new(model, stay));
+                self.of_model[model.0 as usize].push(replica);
+                let reload = self.scene.models[model.0 as usize].reload;
+                self.push(self.now + reload, Due::Ready(replica));
+                None
+            }
+            Action::SetGate { replica, gate } => {
+                let live = self.live.get_mut(&replica)?;
+                (live.mode, live.closed) = (Some(gate), false);
+                None
+            }
+            Action::CloseGate {
+                replica,
+                if_idle_at,
+            } => {
+                let gate = self.live.get_mut(&replica)?;
+                let in_flight = gate.in_flight;
+                if if_idle_at.is_some_and(|entered| in_flight > 0 || gate.entered != entered) {
+                    let reading = gate.reading(replica);
+                    return Some(Event::GateBusy { reading });
+                }
+                gate.closed = true;
+                Some(Event::GateClosed { replica, in_flight })
+            }
+            Action::Stop {
+                replica, reason, ..
+            } => {
+                self.stops(replica, &reason);
+                None
+            }
+            Action::Save { order, .. } => Some(Event::Saved { order }),
+            Action::Keep { .. } | Action::Settle { .. } | Action::Record(_) | Action::Finished => {
+                None
+            }
+        }
+    }
+
+    fn stops(&mut self, replica: ReplicaId, reason: &StopReason) {
+        let Some(live) = self.live.get_mut(&replica) else {
+            return;
+        };
+        let model = live.model;
+        live.stopping = true;
+        live.reason = name_of_stop(reason);
+        let cut = std::mem::take(&mut live.in_flight);
+        if cut > 0 {
+            live.stay.idle(self.now);
+        }
+        self.books.cut(u64::from(cut));
+        self.books.evicted(model, name_of_stop(reason));
+        let own = self.pool.priority(model);
+        let by = match reason {
+            StopReason::Preempted { priority, .. } => Some(*priority),
+            StopReason::TurnEnded { by, .. } => {
+                self.names.get(by).map(|model| self.pool.priority(*model))
+            }
+            _ => None,
+        };
+        if by.is_some_and(|by| by < own) {
+            self.books.inversion();
+        }
+        let at = self.now + self.scene.stop_takes;
+        self.push(at, Due::Gone(replica));
+    }
+
+    /// Lets everything that waits be answered, then counts what is still held.
+    fn finish(mut self) -> Report {
+        while !self.waiting.is_empty() {
+            let due = self.heap.peek().map(|Reverse((due, ..))| *due);
+            let Some(next) = due.into_iter().chain(self.wake).min() else {
+                break;
+            };
+            self.until(next);
+        }
+        for (ticket, waiting) in std::mem::take(&mut self.waiting) {
+            let (model, since) = (waiting.model, waiting.at);
+            self.books.broken(format!(
+                "{ticket} for {model} since {since} was never answered"
+            ));
+        }
+        let now = self.now;
+        for (_, live) in std::mem::take(&mut self.live) {
+            self.books.left(live.stay, now, "still there");
+        }
+        self.books.close()
+    }
+}
+
+impl Live {
+    fn new(model: ModelId, stay: Stay) -> Live {
+        Live {
+            model,
+            mode: None,
+            closed: false,
+            in_flight: 0,
+            entered: 0,
+            last_end: None,
+            changed: false,
+            stopping: false,
+            reason: "",
+            stay,
+        }
+    }
+
+    fn reading(&self, replica: ReplicaId) -> GateReading {
+        GateReading {
+            replica,
+            in_flight: self.in_flight,
+            entered: self.entered,
+            last_end: self.last_end,
+        }
+    }
+}
+
+fn name_of_stop(reason: &StopReason) -> &'static str {
+    match reason {
+        StopReason::KeepHot { .. } => "keep-hot",
+        StopReason::Preempted { .. } => "preempted",
+        StopReason::TurnEnded { .. } => "equal",
+        StopReason::Forced { .. } => "forced",
+        StopReason::Unload { .. } => "unload",
+        StopReason::Cleanup { .. } => "cleanup",
+        StopReason::Reset { .. } => "reset",
+        StopReason::Shutdown => "shutdown",
+        StopReason::Removed => "removed",
+        StopReason::Surplus => "surplus",
+        StopReason::Unwanted => "unwanted",
+        StopReason::LoadTimedOut { .. } => "load-timed-out",
+        StopReason::Cordoned { .. } => "cordoned",
+        StopReason::DeviceFailed { .. } => "device-failed",
+    }
+}
+
+fn name_of_refusal(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::QueueFull { .. } => "queue-full",
+        Refusal::NeverFits { .. } => "never-fits",
+        Refusal::NoRoom { .. } => "no-room",
+        Refusal::ShuttingDown => "shutting-down",
+        _ => "other",
+    }
+}
