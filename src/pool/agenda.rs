@@ -188,5 +188,6 @@ impl Pool {
         self.agenda.grown.clear();
         self.agenda.grown_everywhere = false;
         self.promises_changed = false;
+        self.wants.fresher = false;
     }
 }

@@ -15,6 +15,10 @@ pub struct DemandRank {
     pub priority: Reverse<Priority>,
     /// Among equals an administrator's order before a user's request.
     pub class: Class,
+    /// Whoever has waited long goes before the others, first come first.
+    pub in_time: bool,
+    /// Of the others the one whose load serves most requests for its time.
+    pub pull: Reverse<u64>,
     /// Then first come; for always-hot models: the older (P4).
     pub since: Time,
     pub model: ModelId,
@@ -44,7 +48,7 @@ pub struct VictimRank {
 pub struct Cost {
     pub highest_priority: Option<Priority>,
     pub busy: u32,
-    /// Expected seconds lost per second, in 10⁻⁹.
+    /// Expected seconds lost per second, in 10⁻¹².
     pub loss: u64,
     pub bytes: Bytes,
 }

@@ -5,8 +5,9 @@
 //! standing than one that is blocked, is blocked too and is not worked out; so a long queue costs a few
 //! plans, not as many as there are models in it.
 
+use super::ask::never_fits;
 use super::decision::{Decision, Prospect};
-use super::ids::{Bytes, Priority, Span, Time};
+use super::ids::{Bytes, ModelId, Priority, Span, Time};
 use super::obstacles;
 use super::place;
 use super::rank::{Class, DemandRank};
@@ -19,12 +20,17 @@ pub(super) fn make_room(pool: &Pool) -> Option<Decision> {
     }
     let agenda = &pool.agenda;
     if agenda.grown.is_empty() && !agenda.grown_everywhere {
-        let fresh = pool.wants.fresh.first()?;
-        return Some(decide(pool, fresh, &pool.wants.by_rank[fresh]));
+        if !pool.wants.fresher && !pool.promises_changed {
+            return None;
+        }
+        let mut fresh = pool.wants.fresh.iter();
+        let next = fresh.find(|rank| !behind_others(pool, &pool.wants.by_rank[*rank]))?;
+        return Some(decide(pool, next, &pool.wants.by_rank[next]));
     }
     let mut blocked = Blocking::default();
     for (rank, want) in &pool.wants.by_rank {
         match want.blocked {
+            _ if behind_others(pool, want) => continue,
             None => return Some(decide(pool, rank, want)),
             Some(known) if known.growths == pool.wants.growths => {}
             // Somebody waits at the other end: what is hopeless now is said at once.
@@ -45,6 +51,34 @@ pub(super) fn make_room(pool: &Pool) -> Option<Decision> {
         blocked.add(pool, want);
     }
     None
+}
+
+/// A load reads from the disk or link that it would use, and another one as important waits for it
+/// already: nothing is evicted for it before its time.
+fn behind_others(pool: &Pool, want: &Want) -> bool {
+    let Some(loader) = pool.models[&want.ask.model].spec.loader else {
+        return false;
+    };
+    let same = |model: &ModelId| {
+        let other = pool.models[model].spec.loader;
+        other.is_some_and(|other| other.loader == loader.loader)
+    };
+    let in_use = pool
+        .reading
+        .iter()
+        .filter(|(_, it, _)| *it == loader.loader)
+        .count();
+    let nodes = pool.nodes.len().max(1);
+    // What can never be had is said at once.
+    in_use >= nodes
+        && never_fits(pool, &want.ask).is_none()
+        && pool
+            .planned
+            .values()
+            .filter(|planned| same(&planned.model))
+            .filter(|planned| pool.priority(planned.model) >= want.ask.priority)
+            .count()
+            >= nodes
 }
 
 fn decide(pool: &Pool, rank: &DemandRank, want: &Want) -> Decision {

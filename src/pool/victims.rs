@@ -64,8 +64,9 @@ pub(super) fn evictable(pool: &Pool, ask: &Ask, id: ReplicaId) -> Result<Evictab
     let idle = replica
         .idle_since()
         .map_or(Span::ZERO, |since| pool.now.since(since));
-    let rate = model.demand.rate(pool.now, idle) / (model.replicas.len().max(1) as u64);
-    let loss = demand::loss(rate, model.reload());
+    // One of several replicas is missed less.
+    let all = model.demand.loss(pool.now, idle, model.reload());
+    let loss = all / (model.replicas.len().max(1) as u64);
     let bytes = replica.bytes();
     let rank = VictimRank {
         busy: replica.in_flight > 0,

@@ -2,14 +2,18 @@
 //! planned. An index that is kept as facts change, so that ten thousand waiting models cost nothing
 //! while nothing changes for them. Chooses nothing.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ask::Ask;
-use super::ids::{ModelId, OrderId, Time};
+use super::ids::{ModelId, OrderId, Span, Time};
 use super::orders;
 use super::rank::{Class, DemandRank};
 use super::reason::LoadReason;
 use super::state::Pool;
+
+/// Half the time a request waits at most, but no more than this.
+const PATIENCE_MAX: Span = Span::from_secs(300);
 
 /// One replica that somebody wants.
 #[derive(Clone, Debug)]
@@ -35,6 +39,8 @@ pub(super) struct Wants {
     of_model: BTreeMap<ModelId, Vec<DemandRank>>,
     /// Not planned for yet, or due to be looked at again by time.
     pub fresh: BTreeSet<DemandRank>,
+    /// One of them was added in this step.
+    pub fresher: bool,
     retries: BTreeSet<(Time, DemandRank)>,
     /// Retries of wants that are gone: what they covered for is looked at then.
     orphaned_retries: BTreeSet<Time>,
@@ -77,7 +83,6 @@ impl Wants {
         self.fresh.remove(rank);
         if let Some(at) = want.blocked.and_then(|blocked| blocked.retry) {
             self.retries.remove(&(at, *rank));
-            self.orphaned_retries.insert(at);
         }
         Some(want)
     }
@@ -86,6 +91,7 @@ impl Wants {
         match want.blocked {
             None => {
                 self.fresh.insert(rank);
+                self.fresher = true;
             }
             Some(blocked) => self.retries.extend(blocked.retry.map(|at| (at, rank))),
         }
@@ -105,6 +111,9 @@ impl Pool {
                 .collect();
             let mut ranks = Vec::with_capacity(new.len());
             for (rank, mut want) in new {
+                if rank.in_time && rank.class == Class::Request {
+                    self.look_again(rank.since + self.patience(id), id);
+                }
                 // The same thing wanted, at most a little later: it is as blocked as it was.
                 let same = |(class, it): &(Class, Want)| {
                     *class == rank.class && still_blocked(&it.ask, &want.ask)
@@ -115,10 +124,30 @@ impl Pool {
                 self.wants.insert(rank, want);
                 ranks.push(rank);
             }
+            let gone = known.iter().filter_map(|(_, want)| want.blocked?.retry);
+            self.wants.orphaned_retries.extend(gone);
             if !ranks.is_empty() {
                 self.wants.of_model.insert(id, ranks);
             }
         }
+    }
+
+    /// Whether those who wait for the model have waited less than is bearable, and if so how many
+    /// requests its load serves for its time. Taking most requests per second of loading first, with
+    /// a bound on how long one may be passed over, shortens the mean wait and the longest ones.
+    fn pull(&self, id: ModelId, since: Time) -> (bool, u64) {
+        let model = &self.models[&id];
+        if since + self.patience(id) <= self.now {
+            return (false, 0);
+        }
+        let waiting = model.queue.len() as u64;
+        (true, waiting * 1_000_000 / model.reload().0.max(1))
+    }
+
+    /// How long a model may be passed over by others that more requests wait for.
+    fn patience(&self, id: ModelId) -> Span {
+        let half = Span(self.models[&id].spec.queue_timeout.0 / 2);
+        half.min(PATIENCE_MAX)
     }
 
     /// Wants whose time has come are looked at again.
@@ -131,6 +160,7 @@ impl Pool {
             if let Some(want) = self.wants.by_rank.get_mut(&rank) {
                 want.blocked = None;
                 self.wants.fresh.insert(rank);
+                self.wants.fresher = true;
             }
         }
         let due = self
@@ -157,10 +187,16 @@ fn still_blocked(old: &Ask, new: &Ask) -> bool {
 fn wants_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, Want)> {
     let mut wants = Vec::new();
     let mut push = |class: Class, ask: Ask, order: Option<OrderId>| {
+        let (in_time, pull) = match class {
+            Class::Request => pool.pull(id, ask.since),
+            Class::Order | Class::Standing => (false, 0),
+        };
         let rank = DemandRank {
             unforced: ask.forced_by.is_none(),
-            priority: std::cmp::Reverse(ask.priority),
+            priority: Reverse(ask.priority),
             class,
+            in_time,
+            pull: Reverse(pull),
             since: ask.since,
             model: id,
         };

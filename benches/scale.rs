@@ -1,0 +1,224 @@
+//! How decisions grow with models, devices and waiting requests: the 50th and 99th percentile of single
+//! steps and plans, and the memory of a model that nobody uses. A plain program, because percentiles
+//! are what is promised: `cargo bench --bench scale`.
+
+use std::time::{Duration, Instant};
+
+use model_pool::pool::{
+    Action, Bytes, DeviceId, DeviceReading, Event, GateReading, KeyId, Limits, LoadOrder, ModelId,
+    ModelSpec, NodeId, Pool, Priority, ReplicaId, Span, Ticket, Time,
+};
+
+const GIB: u64 = Bytes::GIB;
+
+struct Rig {
+    pool: Pool,
+    ready: Vec<(ReplicaId, ModelId, u64)>,
+    waiting: u64,
+    tickets: u64,
+    now: Time,
+}
+
+fn spec(nth: u32) -> ModelSpec {
+    ModelSpec {
+        name: format!("org/model-{nth}"),
+        bytes_per_device: Bytes((6 + u64::from(nth * 7 % 31)) * GIB),
+        seats_per_replica: 64,
+        queue_limit: 100_000,
+        reload: Span::from_secs(u64::from(4 + nth % 40)),
+        ..ModelSpec::default()
+    }
+}
+
+impl Rig {
+    /// Full devices whose replicas are busy and keep their turn, and a queue that cannot move.
+    fn new(models: u32, devices: u32, waiting: u64) -> Rig {
+        let mut rig = Rig {
+            pool: Pool::new(Limits::default(), false, ReplicaId(1)),
+            ready: Vec::new(),
+            waiting: 0,
+            tickets: 0,
+            now: Time(1_000),
+        };
+        let device = |nth: u32| Event::DeviceRead {
+            device: DeviceId(nth),
+            reading: DeviceReading {
+                name: format!("gpu{nth}"),
+                node: NodeId(nth / 8),
+                total: Bytes(80 * GIB),
+                headroom: Bytes(4 * GIB),
+                ..DeviceReading::default()
+            },
+        };
+        let model = |nth: u32| Event::ModelSet {
+            model: ModelId(nth),
+            spec: spec(nth),
+        };
+        let setup: Vec<Event> = (0..devices)
+            .map(device)
+            .chain((0..models).map(model))
+            .collect();
+        rig.pool.step_all(Time(0), setup);
+        // Whoever asks first is loaded, until nothing is free; everybody else waits.
+        for nth in 0..models {
+            if let Some(replica) = rig.ask(nth) {
+                rig.now = Time(rig.now.0 + 50);
+                rig.pool.step(rig.now, Event::ReplicaReady { replica });
+                rig.read(replica, 1, 1);
+                rig.ready.push((replica, ModelId(nth), 1));
+            } else {
+                rig.waiting += 1;
+            }
+            if rig.waiting >= waiting {
+                break;
+            }
+        }
+        let mut nth = 0;
+        while rig.waiting < waiting && !rig.ready.is_empty() {
+            nth += 1;
+            rig.ask(models - 1 - nth % models.min(64));
+            rig.waiting += 1;
+        }
+        rig
+    }
+
+    fn ask(&mut self, model: u32) -> Option<ReplicaId> {
+        self.tickets += 1;
+        let arrival = Event::RequestArrived {
+            ticket: Ticket(self.tickets),
+            model: ModelId(model),
+            key: KeyId(u64::from(model % 5)),
+        };
+        let answer = self.pool.step(self.now, arrival);
+        answer.actions.iter().find_map(|action| match action {
+            Action::Launch { replica, .. } => Some(*replica),
+            _ => None,
+        })
+    }
+
+    fn read(&mut self, replica: ReplicaId, in_flight: u32, entered: u64) {
+        let reading = GateReading {
+            replica,
+            in_flight,
+            entered,
+            last_end: (in_flight == 0).then_some(self.now),
+        };
+        let readings = vec![reading];
+        self.pool.step(self.now, Event::GatesRead { readings });
+    }
+}
+
+fn timed(times: &mut Vec<Duration>, mut what: impl FnMut()) {
+    let start = now();
+    what();
+    times.push(start.elapsed());
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn percentiles(mut times: Vec<Duration>) -> String {
+    times.sort();
+    let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];
+    format!("{:>10.1?} {:>10.1?}", at(50), at(99))
+}
+
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm
+        .split_whitespace()
+        .nth(1)
+        .and_then(|it| it.parse().ok());
+    pages.unwrap_or(0_u64) * 4096
+}
+
+fn row(models: u32, devices: u32, waiting: u64) {
+    let mut rig = Rig::new(models, devices, waiting);
+    let count = rig.ready.len();
+    let rounds = if devices > 200 { 200 } else { 1000 };
+    // One gate turns idle, and busy again: somebody blocked may go there once its turn is over.
+    let mut reads = Vec::new();
+    for nth in 0..rounds {
+        let (replica, _, entered) = rig.ready[nth * 31 % count];
+        rig.now = Time(rig.now.0 + 1);
+        timed(&mut reads, || rig.read(replica, 0, entered));
+        rig.read(replica, 1, entered + 1);
+        rig.ready[nth * 31 % count].2 = entered + 1;
+    }
+    let mut arrivals = Vec::new();
+    for nth in 0..rounds {
+        let model = models - 1 - (nth as u32 * 17) % models.min(500);
+        timed(&mut arrivals, || {
+            rig.ask(model);
+        });
+    }
+    // One after the other the turns of the busy ones end, and somebody who waits takes the room.
+    let mut turns = Vec::new();
+    let mut pool = rig.pool.clone();
+    let mut wake = pool.step(rig.now, Event::Woke).wake;
+    for _ in 0..rounds.min(100) {
+        let Some(at) = wake else { break };
+        timed(&mut turns, || wake = pool.step(at, Event::Woke).wake);
+    }
+    let mut plans = Vec::new();
+    for nth in 0..rounds {
+        let order = LoadOrder {
+            model: ModelId(models - 1 - (nth as u32 * 13) % models.min(500)),
+            replicas: 1,
+            devices: None,
+            priority: Some(Priority(1)),
+            keep_hot: None,
+            lease: None,
+            force: false,
+        };
+        timed(&mut plans, || {
+            rig.pool.preview(rig.now, &order);
+        });
+    }
+    println!(
+        "{models:>7} {devices:>6} {:>8} {count:>8} | {} | {} | {} | {}",
+        rig.waiting,
+        percentiles(reads),
+        percentiles(arrivals),
+        percentiles(plans),
+        percentiles(turns),
+    );
+}
+
+fn main() {
+    println!(
+        "{:>7} {:>6} {:>8} {:>8} | {:>21} | {:>21} | {:>21} | {:>21}",
+        "models",
+        "GPUs",
+        "waiting",
+        "loaded",
+        "gate turns idle",
+        "one more waits",
+        "plan, explained",
+        "a turn ends"
+    );
+    for (models, devices, waiting) in [
+        (10, 2, 10),
+        (100, 8, 100),
+        (1_000, 64, 1_000),
+        (10_000, 64, 1_000),
+        (1_000, 64, 10_000),
+        (10_000, 1_024, 1_000),
+        (10_000, 1_024, 10_000),
+    ] {
+        row(models, devices, waiting);
+    }
+    let before = resident_bytes();
+    let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
+    let events: Vec<Event> = (0..50_000)
+        .map(|nth| Event::ModelSet {
+            model: ModelId(nth),
+            spec: spec(nth),
+        })
+        .collect();
+    pool.step_all(Time(0), events);
+    let each = resident_bytes().saturating_sub(before) / 50_000;
+    println!("memory of a model that nobody uses: {each} bytes");
+}
