@@ -21,10 +21,11 @@ impl Pool {
             .devices
             .entry(id)
             .or_insert_with(|| Device::new(reading));
-        let (size, free) = ((device.total, device.headroom), device.free_now());
+        let size = (device.total, device.headroom);
+        let taken = device.foreign + device.excess + device.settling;
         let changed = device.read(reading, excess, now, patience);
         let resized = size != (device.total, device.headroom);
-        let grown = device.free_now() > free;
+        let grown = device.foreign + device.excess + device.settling < taken;
         device.name.clone_from(&reading.name);
         if device.settling_since.is_some() {
             self.settling.insert(id);
