@@ -56,7 +56,11 @@ pub fn devices_for(
     share_permille: u64,
 ) -> Vec<(DeviceId, DeviceReading)> {
     let all: u64 = models.iter().map(|it| it.bytes_per_device.0).sum();
-    let largest = models.iter().map(|it| it.bytes_per_device.0).max().unwrap_or(0);
+    let largest = models
+        .iter()
+        .map(|it| it.bytes_per_device.0)
+        .max()
+        .unwrap_or(0);
     let each = (all / 1000 * share_permille / u64::from(count.max(1))).max(largest);
     devices(count, Bytes(each))
 }

@@ -17,6 +17,7 @@ mod history;
 mod keys;
 mod measurements;
 mod open;
+mod usage;
 mod wishes;
 
 use std::fs::File;
@@ -29,6 +30,7 @@ pub use fault::StoreFault;
 pub use history::{HistoryQuery, Retention, StoredMemory, StoredRecord, StoredShare};
 pub use keys::{KeyHash, KeyRecord, KeyText, NewKey, Role, find_key, generate_key, hash_key};
 pub use measurements::{KeptMeasurement, Measurement};
+pub use usage::UsageMinute;
 pub use wishes::KeptWish;
 
 /// The open database. Closing the last use of it releases the lock file.

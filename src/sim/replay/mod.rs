@@ -5,13 +5,15 @@
 mod books;
 mod report;
 mod rival;
+mod rule;
 mod rules;
 mod run;
 mod scene;
 mod spread;
 
 pub use report::{Holding, Report, Tally, Waits};
-pub use rival::{Facts, Queued, Resident, Rule, Wish, run_rival};
+pub use rival::run_rival;
+pub use rule::{Facts, Queued, Resident, Rule, Wish};
 pub use rules::{Fifo, LlamaCppRouter, LlamaSwap, Lru, ModelMesh, Ncsa, Offline, Ollama, RIVALS};
 pub use run::{Options, run};
 pub use scene::{Arrival, Scene};

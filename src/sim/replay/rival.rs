@@ -7,77 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use super::books::{Books, Stay};
 use super::report::Report;
+use super::rule::{Facts, Queued, Resident, Rule, Wish};
 use super::run::Options;
 use super::scene::{Arrival, Scene};
 use crate::pool::{Bytes, DeviceId, ModelId, Priority, Span, Time};
-
-/// A model that is loaded, loading or leaving, as a rule sees it.
-#[derive(Clone, Debug)]
-pub struct Resident {
-    pub model: ModelId,
-    pub devices: Vec<DeviceId>,
-    pub loaded: Time,
-    pub last_used: Time,
-    pub in_flight: u32,
-    pub loading: bool,
-    pub leaving: bool,
-}
-
-/// What a rule may look at.
-pub struct Facts<'a> {
-    pub scene: &'a Scene,
-    pub now: Time,
-    pub residents: &'a BTreeMap<ModelId, Resident>,
-    /// Free bytes of each device, what leaves not counted.
-    pub free: &'a BTreeMap<DeviceId, Bytes>,
-    pub capacity: &'a BTreeMap<DeviceId, Bytes>,
-    pub waiting: &'a BTreeMap<ModelId, VecDeque<Queued>>,
-}
-
-/// A request that waits.
-#[derive(Clone, Copy, Debug)]
-pub struct Queued {
-    pub at: Time,
-    pub service: Span,
-}
-
-/// What a rule wants done for a model that somebody waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// Load it there once these have left; those with requests in flight are cut if `cut`.
-    Load {
-        devices: Vec<DeviceId>,
-        victims: Vec<ModelId>,
-        cut: bool,
-    },
-    /// Nothing can be done now.
-    Wait,
-    /// Whoever waits is turned away.
-    Refuse(&'static str),
-}
-
-/// A peer's published algorithm.
-pub trait Rule {
-    fn name(&self) -> &'static str;
-    fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish;
-    /// After which idle time a model leaves by itself.
-    fn keep_hot(&self) -> Option<Span>;
-    /// The models somebody waits for, in the order in which they are served.
-    fn order(&self, facts: &Facts<'_>) -> Vec<ModelId> {
-        let mut order: Vec<ModelId> = facts.waiting.keys().copied().collect();
-        order.sort_by_key(|model| (facts.waiting[model][0].at, *model));
-        order
-    }
-    /// While the first in line cannot be served, nobody behind it is.
-    fn strict(&self) -> bool {
-        false
-    }
-    /// A model was used, or is about to be; for rules that keep counts.
-    fn used(&mut self, _model: ModelId, _now: Time) {}
-    fn loaded(&mut self, _model: ModelId, _now: Time) {}
-    /// `victim` leaves for something else.
-    fn evicted(&mut self, _victim: ModelId) {}
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
@@ -228,7 +161,8 @@ impl<R: Rule> World<'_, R> {
             Due::Gone(model, stay) if self.is(model, stay) => self.gone(model),
             Due::Idle(model, stay) if self.is(model, stay) => {
                 let resident = &self.residents[&model];
-                let keep_hot = self.rule.keep_hot().unwrap_or(Span(u64::MAX));
+                let keep_hot = self.rule.keep_hot(&self.facts(), model);
+                let keep_hot = keep_hot.unwrap_or(Span(u64::MAX));
                 let idle = resident.in_flight == 0 && !resident.leaving && !resident.loading;
                 if idle && self.now.since(resident.last_used) >= keep_hot {
                     self.leaves(model, "keep-hot");
@@ -287,8 +221,9 @@ impl<R: Rule> World<'_, R> {
     }
 
     fn may_leave(&mut self, model: ModelId) {
-        let resident = &self.residents[&model];
-        if let Some(keep_hot) = self.rule.keep_hot().filter(|_| resident.in_flight == 0) {
+        let idle = self.residents[&model].in_flight == 0;
+        let keep_hot = self.rule.keep_hot(&self.facts(), model);
+        if let Some(keep_hot) = keep_hot.filter(|_| idle) {
             let stay = self.stays[&model].0;
             self.push(self.now + keep_hot, Due::Idle(model, stay));
         }
@@ -480,25 +415,5 @@ impl<R: Rule> World<'_, R> {
             self.books.left(stay, now, "still there");
         }
         self.books.close()
-    }
-}
-
-impl Facts<'_> {
-    pub fn needs(&self, model: ModelId) -> (u32, Bytes) {
-        let spec = &self.scene.models[model.0 as usize];
-        (spec.devices_per_replica.max(1), spec.bytes_per_device)
-    }
-
-    pub fn free_on(&self, device: DeviceId) -> u64 {
-        // Below zero while victims of a decided load have not left.
-        let free = self.free[&device].0;
-        if free > u64::MAX / 2 { 0 } else { free }
-    }
-
-    /// Idle, loaded models that hold a part of a device.
-    pub fn idle_on(&self, device: DeviceId) -> impl Iterator<Item = &Resident> {
-        self.residents.values().filter(move |it| {
-            it.in_flight == 0 && !it.loading && !it.leaving && it.devices.contains(&device)
-        })
     }
 }

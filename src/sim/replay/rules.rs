@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::rival::{Facts, Resident, Rule, Wish};
+use super::rule::{Facts, Resident, Rule, Wish};
 use crate::pool::{DeviceId, ModelId, Span, Time};
 
 /// The rivals by the names they are asked for.
@@ -85,10 +85,6 @@ impl Rule for Lru {
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
         in_order(facts, model, |it| (false, it.last_used.0, 0, it.model.0))
     }
-
-    fn keep_hot(&self) -> Option<Span> {
-        None
-    }
 }
 
 /// Loaded longest ago first.
@@ -102,10 +98,6 @@ impl Rule for Fifo {
 
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
         in_order(facts, model, |it| (false, it.loaded.0, 0, it.model.0))
-    }
-
-    fn keep_hot(&self) -> Option<Span> {
-        None
     }
 }
 
@@ -162,10 +154,6 @@ impl Rule for LlamaSwap {
             victims: victims.into_iter().collect(),
             cut: false,
         }
-    }
-
-    fn keep_hot(&self) -> Option<Span> {
-        None
     }
 
     fn order(&self, facts: &Facts<'_>) -> Vec<ModelId> {
@@ -228,10 +216,6 @@ impl Rule for LlamaCppRouter {
         }
     }
 
-    fn keep_hot(&self) -> Option<Span> {
-        None
-    }
-
     fn strict(&self) -> bool {
         true
     }
@@ -262,7 +246,7 @@ impl Rule for Ollama {
         in_order(facts, model, |it| (false, rank(it), 0, it.model.0))
     }
 
-    fn keep_hot(&self) -> Option<Span> {
+    fn keep_hot(&self, _facts: &Facts<'_>, _model: ModelId) -> Option<Span> {
         Some(Span::from_secs(300))
     }
 
@@ -300,8 +284,8 @@ impl Rule for ModelMesh {
         wish
     }
 
-    fn keep_hot(&self) -> Option<Span> {
-        None
+    fn keep_hot(&self, _facts: &Facts<'_>, _model: ModelId) -> Option<Span> {
+        None // It leaves only for space.
     }
 }
 
@@ -358,7 +342,7 @@ impl Rule for Ncsa {
         }
     }
 
-    fn keep_hot(&self) -> Option<Span> {
+    fn keep_hot(&self, _facts: &Facts<'_>, _model: ModelId) -> Option<Span> {
         Some(Span::from_secs(600))
     }
 }
@@ -464,9 +448,5 @@ impl Rule for Offline {
             victims: victims.into_iter().collect(),
             cut: false,
         }
-    }
-
-    fn keep_hot(&self) -> Option<Span> {
-        None
     }
 }

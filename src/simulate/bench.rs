@@ -1,0 +1,184 @@
+//! The policy bench: ours against every peer, on every trace of a folder, at four capacities and on
+//! one, four and eight devices. Prints Markdown.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::models;
+use super::setup::Setup;
+use super::workload::{MODELS_OF_CROWD, Reading, Workload};
+use super::{clear_progress, compare, progress};
+use crate::pool::{ModelId, Span};
+use crate::sim::replay::Report;
+
+/// Shares of all models' memory that the devices hold, in thousandths.
+const CAPACITIES: [u64; 4] = [100, 200, 350, 500];
+const DEVICES: [u32; 3] = [1, 4, 8];
+const POLICIES: [&str; 9] = [
+    "lru",
+    "model-pool",
+    "offline",
+    "fifo",
+    "llama-swap",
+    "llamacpp-router",
+    "ollama",
+    "modelmesh",
+    "ncsa",
+];
+
+/// A trace of the folder, and how it is read.
+struct Trace {
+    name: &'static str,
+    file: &'static str,
+    stretch: f64,
+}
+
+/// An hour of Azure or Mooncake becomes a day.
+const TRACES: [Trace; 5] = [
+    Trace {
+        name: "ServeGen m-mid",
+        file: "servegen.tar.xz#m-mid",
+        stretch: 1.0,
+    },
+    Trace {
+        name: "ServeGen reason",
+        file: "servegen.tar.xz#deepseek-r1",
+        stretch: 1.0,
+    },
+    Trace {
+        name: "Azure 2023 code",
+        file: "azure-llm-2023-code.csv",
+        stretch: 24.0,
+    },
+    Trace {
+        name: "Azure 2023 conversation",
+        file: "azure-llm-2023-conversation.csv",
+        stretch: 24.0,
+    },
+    Trace {
+        name: "Mooncake conversation",
+        file: "mooncake-conversation.csv",
+        stretch: 24.0,
+    },
+];
+
+#[derive(Default)]
+struct Ratios {
+    reload: Vec<f64>,
+    wait: Vec<f64>,
+    inversions: u64,
+    cut: u64,
+    unserved: u64,
+}
+
+pub fn run(folder: &Path, seed: u64, seeds: u64) -> Result<(), String> {
+    println!(
+        "Ratios to `lru` (least recently used on the device with most free memory): geometric means over capacities of 10, 20, 35 and 50 % of all models and {seeds} seeds from {seed}.\n"
+    );
+    for count in DEVICES {
+        println!(
+            "\n**{count} device{}**\n",
+            if count == 1 { "" } else { "s" }
+        );
+        println!("| trace | policy | reload | worst | wait | inversions | cut | not served |");
+        println!("|---|---|--:|--:|--:|--:|--:|--:|");
+        let mut overall: BTreeMap<&str, Ratios> = BTreeMap::new();
+        for trace in &TRACES {
+            let mut ratios: BTreeMap<&str, Ratios> = BTreeMap::new();
+            for seed in seed..seed + seeds {
+                for capacity in CAPACITIES {
+                    cell(folder, trace, seed, capacity, count, &mut ratios)?;
+                }
+            }
+            for policy in POLICIES {
+                let own = &ratios[policy];
+                row(trace.name, policy, own);
+                let all = overall.entry(policy).or_default();
+                all.reload.push(mean(&own.reload));
+                all.wait.push(mean(&own.wait));
+                all.inversions += own.inversions;
+                all.cut += own.cut;
+                all.unserved += own.unserved;
+            }
+        }
+        for policy in POLICIES {
+            row("**all**", policy, &overall[policy]);
+        }
+    }
+    Ok(())
+}
+
+fn cell<'a>(
+    folder: &Path,
+    trace: &Trace,
+    seed: u64,
+    capacity: u64,
+    devices: u32,
+    ratios: &mut BTreeMap<&'a str, Ratios>,
+) -> Result<(), String> {
+    let reading = Reading {
+        seed,
+        from: Span::ZERO,
+        to: Span(u64::MAX),
+        limit: u64::MAX,
+        stretch: trace.stretch,
+        crowd: MODELS_OF_CROWD,
+    };
+    let spec = folder.join(trace.file);
+    let workload =
+        Workload::open(&spec.to_string_lossy(), reading).map_err(|fault| fault.to_string())?;
+    let mut random = models::seeded(seed + 500);
+    let specs: Vec<_> = workload
+        .models
+        .iter()
+        .map(|name| models::drawn(name, &mut random))
+        .collect();
+    let places = models::devices_for(&specs, devices, capacity);
+    let setup = Setup {
+        mapping: (0..specs.len())
+            .map(|nth| Some(ModelId(nth as u32)))
+            .collect(),
+        scene: models::scene(specs, places),
+        workload,
+        notices: Vec::new(),
+    };
+    let mut lru: Option<Report> = None;
+    for policy in POLICIES {
+        let name = format!("{} {capacity}‰ x{devices} {policy}", trace.name);
+        let report = compare::one(&setup, policy, false, &mut |done, day| {
+            progress(&name, done, day)
+        })?;
+        clear_progress();
+        if let Some(broken) = report.broken.first() {
+            return Err(format!("{name}: {broken}"));
+        }
+        let base = lru.get_or_insert_with(|| report.clone());
+        let own = ratios.entry(policy).or_default();
+        let per = |it: &Report| it.all.reload.0 as f64 / it.all.requests.max(1) as f64;
+        let wait = |it: &Report| it.all.waits.mean.0.max(1) as f64;
+        own.reload.push(per(&report) / per(base).max(1e-9));
+        own.wait.push(wait(&report) / wait(base));
+        own.inversions += report.inversions;
+        own.cut += report.cut;
+        own.unserved += report.all.requests - report.all.served;
+    }
+    Ok(())
+}
+
+fn row(trace: &str, policy: &str, ratios: &Ratios) {
+    let worst = ratios.reload.iter().copied().fold(0.0, f64::max);
+    println!(
+        "| {trace} | {policy} | {:.3} | {worst:.3} | {:.3} | {} | {} | {} |",
+        mean(&ratios.reload),
+        mean(&ratios.wait),
+        ratios.inversions,
+        ratios.cut,
+        ratios.unserved
+    );
+}
+
+/// The geometric mean.
+fn mean(ratios: &[f64]) -> f64 {
+    let sum: f64 = ratios.iter().map(|it| it.max(1e-9).ln()).sum();
+    (sum / ratios.len().max(1) as f64).exp()
+}

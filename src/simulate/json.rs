@@ -1,0 +1,97 @@
+//! The reports as JSON: lengths in milliseconds with `_ms`, everything else as in the table.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::setup::Setup;
+use crate::sim::replay::{Report, Tally};
+
+#[derive(Serialize)]
+struct Policy<'a> {
+    policy: &'a str,
+    #[serde(flatten)]
+    all: Counts<'a>,
+    reload_seconds_per_request: f64,
+    cut: u64,
+    inversions: u64,
+    device_seconds_held: u64,
+    device_seconds_idle: u64,
+    by_model: BTreeMap<&'a str, Counts<'a>>,
+}
+
+#[derive(Serialize)]
+struct Counts<'a> {
+    requests: u64,
+    served: u64,
+    refused: &'a BTreeMap<String, u64>,
+    timed_out: u64,
+    cold: u64,
+    loads: u64,
+    reload_ms: u64,
+    evictions: &'a BTreeMap<String, u64>,
+    wait_mean_ms: u64,
+    wait_p50_ms: u64,
+    wait_p95_ms: u64,
+    wait_p99_ms: u64,
+    wait_longest_ms: u64,
+    held_gib_seconds: u64,
+    idle_gib_seconds: u64,
+}
+
+impl<'a> Counts<'a> {
+    fn of(tally: &'a Tally) -> Counts<'a> {
+        Counts {
+            requests: tally.requests,
+            served: tally.served,
+            refused: &tally.refused,
+            timed_out: tally.timed_out,
+            cold: tally.cold,
+            loads: tally.loads,
+            reload_ms: tally.reload.0,
+            evictions: &tally.evictions,
+            wait_mean_ms: tally.waits.mean.0,
+            wait_p50_ms: tally.waits.p50.0,
+            wait_p95_ms: tally.waits.p95.0,
+            wait_p99_ms: tally.waits.p99.0,
+            wait_longest_ms: tally.waits.longest.0,
+            held_gib_seconds: tally.held_gib_seconds,
+            idle_gib_seconds: tally.idle_gib_seconds,
+        }
+    }
+}
+
+pub fn text(setup: &Setup, reports: &[Report]) -> String {
+    let scene = &setup.scene;
+    let policy = |report: &'_ Report| -> serde_json::Value {
+        let by_model = report
+            .by_model
+            .iter()
+            .map(|(id, tally)| (scene.models[id.0 as usize].name.as_str(), Counts::of(tally)))
+            .collect();
+        let seconds = report.all.reload.0 as f64 / 1000.0;
+        serde_json::to_value(Policy {
+            policy: &report.policy,
+            all: Counts::of(&report.all),
+            reload_seconds_per_request: seconds / report.all.requests.max(1) as f64,
+            cut: report.cut,
+            inversions: report.inversions,
+            device_seconds_held: report.device_seconds_held,
+            device_seconds_idle: report.device_seconds_idle,
+            by_model,
+        })
+        .unwrap_or_default()
+    };
+    let devices: Vec<serde_json::Value> = scene
+        .devices
+        .iter()
+        .map(|(_, it)| serde_json::json!({"name": it.name, "total_bytes": it.total.0}))
+        .collect();
+    let document = serde_json::json!({
+        "workload": setup.workload.spec,
+        "models": scene.models.len(),
+        "devices": devices,
+        "reports": reports.iter().map(policy).collect::<Vec<_>>(),
+    });
+    serde_json::to_string_pretty(&document).unwrap_or_default()
+}

@@ -1,0 +1,314 @@
+//! What a replay is made of: the workload's requests, the pool's configuration, and the what-if flags
+//! over both.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::models;
+use super::workload::{MODELS_OF_CROWD, Reading, Workload, WorkloadFault};
+use crate::catalog::Catalog;
+use crate::cli::{SimulateArgs, UnknownModels};
+use crate::config::{Config, Length, Provider};
+use crate::pool::{
+    Bytes, DeviceId, DeviceReading, KeepHotBounds, Loader, LoaderId, ModelId, ModelSpec, NodeId,
+    Priority, Span,
+};
+use crate::sim::replay::{Arrival, Scene};
+
+/// A keep-hot time chosen from a model's own gaps lies between these.
+const ADAPTIVE_LEAST: Span = Span::from_secs(60);
+const ADAPTIVE_MOST: Span = Span::from_secs(86_400);
+
+pub struct Setup {
+    pub scene: Scene,
+    pub workload: Workload,
+    /// The scene's number of each of the workload's models; `None`: left out.
+    pub mapping: Vec<Option<ModelId>>,
+    /// What was assumed, for people.
+    pub notices: Vec<String>,
+}
+
+impl Setup {
+    pub fn arrivals(&self) -> Result<impl Iterator<Item = Arrival> + '_, WorkloadFault> {
+        let arrivals = self.workload.arrivals()?;
+        Ok(arrivals.filter_map(|arrival| {
+            let model = self.mapping[arrival.model.0 as usize]?;
+            Some(Arrival { model, ..arrival })
+        }))
+    }
+}
+
+pub fn prepare(spec: &str, args: &SimulateArgs) -> Result<Setup, String> {
+    let environment: BTreeMap<String, String> = std::env::vars().collect();
+    let config = match &args.pool {
+        Some(file) => Config::load(Some(file), &environment).map_err(|error| error.to_string())?,
+        None => Config::default(),
+    };
+    let mut notices = Vec::new();
+    let mut known: Vec<ModelSpec> = Vec::new();
+    if args.pool.is_some() {
+        let (catalog, _) = Catalog::load(&config).map_err(|error| error.to_string())?;
+        for (name, entry) in catalog.entries() {
+            match entry.spec(&config, None) {
+                Ok((spec, _)) => known.push(spec),
+                Err(error) => notices.push(format!("model {name} is left out: {error}")),
+            }
+        }
+    }
+    let reading = Reading {
+        seed: args.seed,
+        from: args.from.as_deref().map_or(Ok(Span::ZERO), length)?,
+        to: args.to.as_deref().map_or(Ok(Span(u64::MAX)), length)?,
+        limit: args.limit.unwrap_or(u64::MAX),
+        stretch: positive(args.stretch)?,
+        crowd: if known.is_empty() {
+            MODELS_OF_CROWD
+        } else {
+            known.len() as u32
+        },
+    };
+    let workload = Workload::open(spec, reading).map_err(|fault| fault.to_string())?;
+    let (mut specs, mapping) = match_models(&workload, known, args, &config, &mut notices)?;
+    for text in &args.priority {
+        set_priority(text, &mut specs)?;
+    }
+    if let Some(text) = &args.keep_hot {
+        for spec in &mut specs {
+            if text == "adaptive" {
+                spec.adaptive_keep_hot = Some(KeepHotBounds {
+                    least: ADAPTIVE_LEAST,
+                    most: ADAPTIVE_MOST,
+                });
+            } else {
+                spec.keep_hot = length(text)?;
+            }
+        }
+    }
+    let devices = devices(&specs, args, &config, &mut notices)?;
+    let mut scene = models::scene(specs, devices);
+    scene.limits = config.limits();
+    Ok(Setup {
+        scene,
+        workload,
+        mapping,
+        notices,
+    })
+}
+
+type Matched = (Vec<ModelSpec>, Vec<Option<ModelId>>);
+
+fn match_models(
+    workload: &Workload,
+    known: Vec<ModelSpec>,
+    args: &SimulateArgs,
+    config: &Config,
+    notices: &mut Vec<String>,
+) -> Result<Matched, String> {
+    let mut specs = known;
+    if workload.is_crowd && !specs.is_empty() {
+        notices.push(format!(
+            "the trace names no models; its requests are spread over the {} of the pool by popularity (seed {})",
+            specs.len(),
+            args.seed
+        ));
+        let mapping = (0..specs.len())
+            .map(|nth| Some(ModelId(nth as u32)))
+            .collect();
+        return Ok((specs, mapping));
+    }
+    let by_name: BTreeMap<String, ModelId> = specs
+        .iter()
+        .zip(0..)
+        .map(|(spec, nth)| (spec.name.clone(), ModelId(nth)))
+        .collect();
+    let missing: Vec<&String> = workload
+        .models
+        .iter()
+        .filter(|name| !by_name.contains_key(*name))
+        .collect();
+    let unknown = match args.unknown {
+        Some(unknown) => unknown,
+        // A pool without models of its own takes those of the workload.
+        None if specs.is_empty() => UnknownModels::Add,
+        None if missing.is_empty() => UnknownModels::Add,
+        None => {
+            let first: Vec<&str> = missing.iter().take(5).map(|name| name.as_str()).collect();
+            return Err(WorkloadFault::Unknown {
+                path: workload.path.clone(),
+                count: missing.len(),
+                names: first.join(", "),
+            }
+            .to_string());
+        }
+    };
+    let count = missing.len();
+    if count > 0 {
+        notices.push(match unknown {
+            UnknownModels::Add => format!(
+                "{count} models of the workload have sizes of 1.6 to 64 GB and load times drawn from seed {}",
+                args.seed
+            ),
+            UnknownModels::Skip => format!("the requests of {count} models that the pool does not know are left out"),
+        });
+    }
+    let mut random = models::seeded(args.seed.wrapping_add(500));
+    let mut mapping = Vec::with_capacity(workload.models.len());
+    for name in &workload.models {
+        let id = match (by_name.get(name), unknown) {
+            (Some(id), _) => Some(*id),
+            (None, UnknownModels::Skip) => None,
+            (None, UnknownModels::Add) => {
+                let drawn = models::drawn(name, &mut random);
+                let pool = &config.pool;
+                specs.push(ModelSpec {
+                    keep_hot: pool.keep_hot.0,
+                    max_turn: pool.max_turn.span(),
+                    queue_limit: pool.queue_limit,
+                    queue_timeout: pool.queue_timeout.0,
+                    ..drawn
+                });
+                Some(ModelId(specs.len() as u32 - 1))
+            }
+        };
+        mapping.push(id);
+    }
+    if mapping.iter().all(Option::is_none) {
+        return Err("no request is left: the pool knows none of the workload's models".to_owned());
+    }
+    // One loader for all, as for weights on one disk.
+    for spec in specs.iter_mut().filter(|spec| spec.loader.is_none()) {
+        spec.loader = Some(Loader {
+            loader: LoaderId(0),
+            takes: spec.reload,
+        });
+    }
+    Ok((specs, mapping))
+}
+
+fn devices(
+    specs: &[ModelSpec],
+    args: &SimulateArgs,
+    config: &Config,
+    notices: &mut Vec<String>,
+) -> Result<Vec<(DeviceId, DeviceReading)>, String> {
+    let mut devices: Vec<(DeviceId, DeviceReading)> = match config.inventory.provider {
+        Provider::Fixed => {
+            let headroom = config.inventory.headroom;
+            let fixed = config.inventory.devices.iter().zip(0..);
+            fixed
+                .map(|(device, nth)| {
+                    let reading = DeviceReading {
+                        name: device.name.clone(),
+                        node: NodeId(device.node),
+                        total: device.memory.0,
+                        headroom: headroom.of(device.memory.0),
+                        ..DeviceReading::default()
+                    };
+                    (DeviceId(nth), reading)
+                })
+                .collect()
+        }
+        _ => Vec::new(),
+    };
+    if let Some(text) = &args.gpus {
+        devices = other_devices(text, devices, specs)?;
+    }
+    if let Some(text) = &args.capacity {
+        let share = text
+            .strip_suffix('%')
+            .and_then(|number| number.parse::<f64>().ok())
+            .filter(|share| *share > 0.0 && *share <= 1000.0)
+            .ok_or_else(|| format!("--capacity `{text}` is no share; write it like 35%"))?;
+        let count = devices.len().max(1) as u32;
+        devices = models::devices_for(specs, count, (share * 10.0) as u64);
+    }
+    if devices.is_empty() {
+        let all: u64 = specs.iter().map(|it| it.bytes_per_device.0).sum();
+        devices = models::devices_for(specs, 1, 350);
+        notices.push(format!(
+            "no devices are given: one that holds {} of the {} of all models is assumed; --gpus or --capacity or `inventory` of --pool say otherwise",
+            devices[0].1.total,
+            Bytes(all)
+        ));
+    }
+    let names: BTreeSet<&str> = devices.iter().map(|(_, it)| it.name.as_str()).collect();
+    if names.len() < devices.len() {
+        return Err("two devices have the same name".to_owned());
+    }
+    Ok(devices)
+}
+
+fn other_devices(
+    text: &str,
+    have: Vec<(DeviceId, DeviceReading)>,
+    specs: &[ModelSpec],
+) -> Result<Vec<(DeviceId, DeviceReading)>, String> {
+    let wrong = || format!("--gpus `{text}` is neither `+2`, nor `8`, nor `4x80GiB`");
+    if let Some((count, size)) = text.split_once('x') {
+        let count: u32 = count.parse().map_err(|_| wrong())?;
+        let size: bytesize::ByteSize = size.parse().map_err(|_| wrong())?;
+        return bounded(count, text).map(|count| models::devices(count, Bytes(size.as_u64())));
+    }
+    let more = text.starts_with('+');
+    let number: u32 = text.trim_start_matches('+').parse().map_err(|_| wrong())?;
+    let count = bounded(
+        if more {
+            number.saturating_add(have.len() as u32)
+        } else {
+            number
+        },
+        text,
+    )?;
+    let each = match have.last() {
+        Some((_, last)) => last.total,
+        None => models::devices_for(specs, count, 350)[0].1.total,
+    };
+    let mut devices = have;
+    devices.truncate(count as usize);
+    for (nth, (_, reading)) in models::devices(count, each)
+        .into_iter()
+        .enumerate()
+        .skip(devices.len())
+    {
+        devices.push((DeviceId(nth as u32), reading));
+    }
+    Ok(devices)
+}
+
+fn bounded(count: u32, text: &str) -> Result<u32, String> {
+    if (1..=65_536).contains(&count) {
+        Ok(count)
+    } else {
+        Err(format!(
+            "--gpus `{text}`: between 1 and 65536 devices can be simulated"
+        ))
+    }
+}
+
+fn set_priority(text: &str, specs: &mut [ModelSpec]) -> Result<(), String> {
+    let wrong = || format!("--priority `{text}` is not of the form model=2");
+    let (name, number) = text.rsplit_once('=').ok_or_else(wrong)?;
+    let priority: u32 = number.parse().map_err(|_| wrong())?;
+    if Priority(priority) > Priority::MAX {
+        return Err(format!("--priority `{text}`: at most {}", Priority::MAX));
+    }
+    let spec = specs
+        .iter_mut()
+        .find(|spec| spec.name == name)
+        .ok_or_else(|| format!("--priority: there is no model `{name}`"))?;
+    spec.priority = Priority(priority);
+    Ok(())
+}
+
+fn length(text: &str) -> Result<Span, String> {
+    serde_json::from_value::<Length>(serde_json::Value::from(text))
+        .map(|length| length.0)
+        .map_err(|error| format!("`{text}`: {error}"))
+}
+
+fn positive(number: f64) -> Result<f64, String> {
+    if number.is_finite() && number > 0.0 {
+        Ok(number)
+    } else {
+        Err(format!("--stretch {number} must be above 0"))
+    }
+}

@@ -1,0 +1,173 @@
+//! Workloads that are drawn: `zipf:requests=100000,days=1,models=60,skew=1.1`, `diurnal:…`, `bursty:…`.
+
+use std::collections::BTreeMap;
+
+use rand::{Rng, SeedableRng};
+use rand_distr::{Distribution, Exp1, Zipf};
+use rand_pcg::Pcg64Mcg;
+
+use super::fault::WorkloadFault;
+
+const DAY_MS: f64 = 86_400_000.0;
+
+/// How requests spread over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rhythm {
+    /// As many at every hour.
+    Even,
+    /// Nine tenths by day, and every model with its own peak.
+    Diurnal,
+    /// Groups of models that are busy for an hour and silent for hours.
+    Bursty,
+}
+
+#[derive(Clone, Debug)]
+pub struct Generated {
+    rhythm: Rhythm,
+    requests: u64,
+    days: f64,
+    pub models: u32,
+    skew: f64,
+    service_ms: f64,
+}
+
+impl Generated {
+    /// # Errors
+    /// A name that is none of the three, a key that is not known, a number that makes no sense.
+    pub fn read(spec: &str) -> Option<Result<Generated, WorkloadFault>> {
+        let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
+        let rhythm = match name {
+            "zipf" => Rhythm::Even,
+            "diurnal" => Rhythm::Diurnal,
+            "bursty" => Rhythm::Bursty,
+            _ => return None,
+        };
+        Some(
+            Generated::with(rhythm, rest).map_err(|problem| WorkloadFault::Spec {
+                spec: spec.to_owned(),
+                problem,
+            }),
+        )
+    }
+
+    fn with(rhythm: Rhythm, rest: &str) -> Result<Generated, String> {
+        let mut values: BTreeMap<&str, f64> = BTreeMap::from([
+            ("requests", 100_000.0),
+            ("days", 1.0),
+            ("models", 60.0),
+            ("skew", 1.0),
+            ("service_ms", 4_000.0),
+        ]);
+        for part in rest.split(',').filter(|part| !part.is_empty()) {
+            let (key, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("`{part}` is not of the form key=number"))?;
+            let known = values.keys().copied().collect::<Vec<_>>().join(", ");
+            let slot = values
+                .get_mut(key)
+                .ok_or_else(|| format!("knows no `{key}`; it knows {known}"))?;
+            *slot = value
+                .parse()
+                .ok()
+                .filter(|number: &f64| number.is_finite() && *number > 0.0)
+                .ok_or_else(|| format!("`{key}` must be a number above 0, and is `{value}`"))?;
+        }
+        if values["models"] > 1e6 || values["requests"] > 1e10 {
+            return Err("at most 10^6 models and 10^10 requests are drawn".to_owned());
+        }
+        Ok(Generated {
+            rhythm,
+            requests: values["requests"] as u64,
+            days: values["days"],
+            models: (values["models"] as u32).max(1),
+            skew: values["skew"],
+            service_ms: values["service_ms"],
+        })
+    }
+
+    /// (milliseconds, model, length of the request), in the order of time.
+    pub fn requests(&self, seed: u64) -> impl Iterator<Item = (u64, u32, u64)> + use<> {
+        let this = self.clone();
+        let mut random = Pcg64Mcg::seed_from_u64(seed ^ 0x6E6E);
+        let zipf = Zipf::new(f64::from(this.models), this.skew).expect("both above 0");
+        let mut ranks: Vec<u32> = (0..this.models).collect();
+        for nth in (1..ranks.len()).rev() {
+            ranks.swap(nth, random.random_range(0..=nth));
+        }
+        let gap = this.days * DAY_MS / this.requests as f64;
+        let mut at = 0.0;
+        let mut left = this.requests;
+        std::iter::from_fn(move || {
+            left = left.checked_sub(1)?;
+            loop {
+                let drawn: f64 = random.sample(Exp1);
+                // Those that are turned down below are made up for.
+                at += drawn * gap * this.kept();
+                let rank = zipf.sample(&mut random) as usize;
+                let model = ranks[rank.clamp(1, ranks.len()) - 1];
+                if random.random::<f64>() < this.weight(at, model) {
+                    let length: f64 = random.sample(Exp1);
+                    return Some((at as u64, model, 1 + (length * this.service_ms) as u64));
+                }
+            }
+        })
+    }
+
+    /// The chance that a request at this time for this model is one.
+    fn weight(&self, at_ms: f64, model: u32) -> f64 {
+        let own = f64::from(model.wrapping_mul(2_654_435_761) >> 16) / 65_536.0;
+        match self.rhythm {
+            Rhythm::Even => 1.0,
+            Rhythm::Diurnal => {
+                let hour = (at_ms / DAY_MS + own / 4.0).fract();
+                0.5 - 0.45 * (hour * std::f64::consts::TAU).cos()
+            }
+            // Twelve groups; two hours in twenty-four.
+            Rhythm::Bursty => {
+                let group = f64::from(model % 12) / 12.0;
+                let hour = (at_ms / DAY_MS + group).fract();
+                if hour < 1.0 / 12.0 { 1.0 } else { 0.02 }
+            }
+        }
+    }
+
+    /// The share of draws that pass `weight`.
+    fn kept(&self) -> f64 {
+        match self.rhythm {
+            Rhythm::Even => 1.0,
+            Rhythm::Diurnal => 0.5,
+            Rhythm::Bursty => 1.0 / 12.0 + 0.02 * 11.0 / 12.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_gives_as_many_as_asked_for_in_order_and_the_same_for_a_seed() {
+        for kind in ["zipf", "diurnal", "bursty"] {
+            let spec = format!("{kind}:requests=5000,days=2,models=20");
+            let generated = Generated::read(&spec).expect("known").expect("right");
+            let all: Vec<_> = generated.requests(3).collect();
+            assert_eq!(all.len(), 5000, "{kind}");
+            assert!(all.is_sorted_by_key(|it| it.0), "{kind}");
+            let days = all[4999].0 as f64 / DAY_MS;
+            assert!((1.6..2.4).contains(&days), "{kind}: {days}");
+            assert_eq!(all, generated.requests(3).collect::<Vec<_>>());
+            assert_ne!(all, generated.requests(4).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_what_does() {
+        let wrong = |spec: &str| {
+            let read = Generated::read(spec).expect("known");
+            read.expect_err(spec).to_string()
+        };
+        assert!(wrong("zipf:requests=-1").contains("`requests` must be a number above 0"));
+        assert!(wrong("zipf:colour=3").contains("it knows days, models, requests"));
+        assert!(Generated::read("trace.csv").is_none());
+    }
+}

@@ -1,0 +1,260 @@
+//! Workloads for replays: traces in files, public ones in their own forms, or drawn. A workload can be
+//! started anew as often as a comparison needs it; nothing is held but the names of its models.
+
+mod crowd;
+mod fault;
+mod fields;
+mod generated;
+mod history;
+mod lines;
+mod records;
+mod renewal;
+mod servegen;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+pub use fault::WorkloadFault;
+
+use crate::pool::{KeyId, ModelId, Span, Time};
+use crate::sim::replay::Arrival;
+use crowd::Crowd;
+use generated::Generated;
+use history::History;
+use records::RecordFile;
+use servegen::ServeGen;
+
+/// Models that a trace without names is spread over, where the pool has none.
+pub const MODELS_OF_CROWD: u32 = 40;
+/// A trace of clients is thinned to about this many requests.
+const SERVEGEN_REQUESTS: f64 = 100_000.0;
+/// Popularity of models in a trace without names.
+const CROWD_SKEW: f64 = 1.0;
+
+/// How a workload is read.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    pub seed: u64,
+    /// Requests earlier or later than these are left out; milliseconds from the first.
+    pub from: Span,
+    pub to: Span,
+    pub limit: u64,
+    /// All times are multiplied by this.
+    pub stretch: f64,
+    /// Models of the pool that a trace without names is spread over.
+    pub crowd: u32,
+}
+
+#[derive(Debug)]
+enum Source {
+    Records {
+        file: RecordFile,
+        first_ms: u64,
+        named: bool,
+    },
+    Clients {
+        of: ServeGen,
+        scale: f64,
+    },
+    Generated(Generated),
+    History(History),
+}
+
+#[derive(Debug)]
+pub struct Workload {
+    /// As it was asked for.
+    pub spec: String,
+    pub path: PathBuf,
+    /// In the order of their numbers.
+    pub models: Vec<String>,
+    /// The trace has no models of its own: those of the pool are wanted by popularity.
+    pub is_crowd: bool,
+    numbers: BTreeMap<String, u32>,
+    source: Source,
+    reading: Reading,
+}
+
+impl Workload {
+    /// Opens and reads it once, so that everything wrong with it is known before a replay begins.
+    ///
+    /// # Errors
+    /// [`WorkloadFault`] with file, line and what would be right.
+    pub fn open(spec: &str, reading: Reading) -> Result<Workload, WorkloadFault> {
+        if let Some(generated) = Generated::read(spec) {
+            let generated = generated?;
+            let models = (0..generated.models)
+                .map(|nth| format!("model-{nth}"))
+                .collect();
+            return Ok(Workload::of(
+                spec,
+                models,
+                Source::Generated(generated),
+                reading,
+            ));
+        }
+        // `file#part`: only what lies below `part` in an archive.
+        let (file, within) = match spec.rsplit_once('#') {
+            Some((file, within)) if !Path::new(spec).exists() => (file, Some(within)),
+            _ => (spec, None),
+        };
+        let path = Path::new(file);
+        if path.is_dir() || file.ends_with(".tar.xz") {
+            let of = ServeGen::open(path, within)?;
+            let scale = (SERVEGEN_REQUESTS / of.expected().max(1.0)).min(1.0);
+            let models = of.clients.iter().map(|(name, _)| name.clone()).collect();
+            return Ok(Workload::of(
+                spec,
+                models,
+                Source::Clients { of, scale },
+                reading,
+            ));
+        }
+        if History::is_store(path) {
+            let history = History::read(path)?;
+            let models = history.models();
+            return Ok(Workload::of(
+                spec,
+                models,
+                Source::History(history),
+                reading,
+            ));
+        }
+        Workload::from_records(spec, path, reading)
+    }
+
+    fn from_records(spec: &str, path: &Path, reading: Reading) -> Result<Workload, WorkloadFault> {
+        let file = RecordFile::open(path)?;
+        let (mut names, mut first_ms, mut unnamed) = (BTreeMap::new(), None, 0_u64);
+        let mut count = 0_u64;
+        for record in file.records()? {
+            let record = record?;
+            first_ms.get_or_insert(record.at_ms);
+            count += 1;
+            match record.model {
+                Some(name) => {
+                    let next = names.len() as u32;
+                    names.entry(name).or_insert(next);
+                }
+                None => unnamed += 1,
+            }
+        }
+        let Some(first_ms) = first_ms else {
+            return Err(WorkloadFault::File {
+                path: path.to_owned(),
+                problem: "has a header and no request".to_owned(),
+            });
+        };
+        if unnamed > 0 && !names.is_empty() {
+            return Err(WorkloadFault::File {
+                path: path.to_owned(),
+                problem: format!("{unnamed} of {count} requests name no model"),
+            });
+        }
+        let named = unnamed == 0;
+        let mut models = vec![String::new(); names.len()];
+        for (name, nth) in &names {
+            models[*nth as usize].clone_from(name);
+        }
+        if !named {
+            models = (0..reading.crowd)
+                .map(|nth| format!("model-{nth}"))
+                .collect();
+        }
+        let source = Source::Records {
+            file,
+            first_ms,
+            named,
+        };
+        let mut workload = Workload::of(spec, models, source, reading);
+        workload.path = path.to_owned();
+        workload.is_crowd = !named;
+        Ok(workload)
+    }
+
+    fn of(spec: &str, models: Vec<String>, source: Source, reading: Reading) -> Workload {
+        let numbers = models.iter().cloned().zip(0..).collect();
+        Workload {
+            spec: spec.to_owned(),
+            path: PathBuf::from(spec),
+            models,
+            is_crowd: false,
+            numbers,
+            source,
+            reading,
+        }
+    }
+
+    /// The requests from the start, in the order of time. What was read once is right; a file that
+    /// changed since ends early, with a warning.
+    pub fn arrivals(&self) -> Result<Box<dyn Iterator<Item = Arrival> + '_>, WorkloadFault> {
+        let Reading {
+            seed,
+            from,
+            to,
+            limit,
+            stretch,
+            ..
+        } = self.reading;
+        let raw: Box<dyn Iterator<Item = (u64, u32, u64, u64)> + '_> = match &self.source {
+            Source::Generated(generated) => Box::new(
+                generated
+                    .requests(seed)
+                    .map(|(at, model, length)| (at, model, length, 0)),
+            ),
+            Source::Clients { of, scale } => Box::new(
+                of.requests(*scale, seed)
+                    .map(|(at, client, length)| (at, client as u32, length, 0)),
+            ),
+            Source::History(history) => Box::new(
+                history
+                    .requests(seed)
+                    .map(|(at, model, length)| (at, model, length, 0)),
+            ),
+            Source::Records {
+                file,
+                first_ms,
+                named,
+            } => {
+                let mut crowd = Crowd::new(self.models.len() as u32, CROWD_SKEW, seed);
+                let (first_ms, named) = (*first_ms, *named);
+                let mut keys: BTreeMap<String, u64> = BTreeMap::new();
+                let records = file.records()?.map_while(|record| match record {
+                    Ok(record) => Some(record),
+                    Err(fault) => {
+                        tracing::warn!(%fault, "the workload changed while it was replayed; the rest is left out");
+                        None
+                    }
+                });
+                Box::new(records.filter_map(move |record| {
+                    let key = match record.key {
+                        None => 0,
+                        Some(name) => {
+                            let next = keys.len() as u64 + 1;
+                            *keys.entry(name).or_insert(next)
+                        }
+                    };
+                    let model = if named {
+                        *self.numbers.get(record.model.as_deref()?)?
+                    } else {
+                        // Whoever is marked stays with one model.
+                        crowd.model(record.session.or((key > 0).then_some(key)))
+                    };
+                    let length = record.service_ms.unwrap_or_else(|| crowd.service_ms());
+                    Some((record.at_ms - first_ms, model, length, key))
+                }))
+            }
+        };
+        let within = move |it: &(u64, u32, u64, u64)| it.0 >= from.0;
+        let arrivals = raw
+            .filter(within)
+            .take_while(move |it| it.0 <= to.0)
+            .take(usize::try_from(limit).unwrap_or(usize::MAX))
+            .map(move |(at, model, length, key)| Arrival {
+                at: Time(((at - from.0) as f64 * stretch) as u64),
+                model: ModelId(model),
+                key: KeyId(key),
+                service: Span(length.max(1)),
+            });
+        Ok(Box::new(arrivals))
+    }
+}

@@ -1,0 +1,73 @@
+//! How many requests each model had in each minute: what replays of the past are made of. Counts only,
+//! no request's content or owner.
+
+use std::path::Path;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{ConnectOptions, Connection, Row};
+
+use super::{Store, StoreFault, from_integer, to_integer};
+
+/// Minutes that are kept: a hundred days.
+const MINUTES_KEPT: u64 = 100 * 24 * 60;
+
+/// One model in one minute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageMinute {
+    /// Minutes since 1970.
+    pub minute: u64,
+    pub model: String,
+    /// Requests that got a seat.
+    pub requests: u64,
+    /// Seats taken, summed over the minute, in milliseconds.
+    pub busy_ms: u64,
+}
+
+impl Store {
+    /// Adds to what is kept of these minutes, and forgets what is older than a hundred days.
+    pub async fn add_usage(&self, minutes: &[UsageMinute]) -> Result<(), StoreFault> {
+        let write = async {
+            let mut connection = self.writer.acquire().await?;
+            let mut transaction = connection.begin().await?;
+            for it in minutes {
+                sqlx::query(
+                    "INSERT INTO usage (minute, model, requests, busy_ms) VALUES (?, ?, ?, ?) \
+                     ON CONFLICT (minute, model) DO UPDATE SET \
+                     requests = requests + excluded.requests, busy_ms = busy_ms + excluded.busy_ms",
+                )
+                .bind(to_integer(it.minute))
+                .bind(&it.model)
+                .bind(to_integer(it.requests))
+                .bind(to_integer(it.busy_ms))
+                .execute(&mut *transaction)
+                .await?;
+            }
+            if let Some(newest) = minutes.iter().map(|it| it.minute).max() {
+                sqlx::query("DELETE FROM usage WHERE minute < ?")
+                    .bind(to_integer(newest.saturating_sub(MINUTES_KEPT)))
+                    .execute(&mut *transaction)
+                    .await?;
+            }
+            transaction.commit().await
+        };
+        write.await.map_err(self.failed("keep what was used"))
+    }
+
+    /// All minutes of a store's file, which may be in use by a running pool; nothing is written.
+    pub async fn read_usage(path: &Path) -> Result<Vec<UsageMinute>, sqlx::Error> {
+        let options = SqliteConnectOptions::new().filename(path).read_only(true);
+        let mut connection: SqliteConnection = options.connect().await?;
+        let rows = sqlx::query(
+            "SELECT minute, model, requests, busy_ms FROM usage ORDER BY minute, model",
+        )
+        .fetch_all(&mut connection)
+        .await?;
+        let minute = |row: &sqlx::sqlite::SqliteRow| UsageMinute {
+            minute: from_integer(row.get("minute")),
+            model: row.get("model"),
+            requests: from_integer(row.get("requests")),
+            busy_ms: from_integer(row.get("busy_ms")),
+        };
+        Ok(rows.iter().map(minute).collect())
+    }
+}
