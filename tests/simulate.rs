@@ -73,7 +73,10 @@ fn traces_in_public_forms_are_read_at_once() {
         assert_eq!(found["reports"][0]["requests"], 2, "{name}");
         assert_eq!(found["reports"][0]["served"], 2, "{name}");
     }
-    rig.file("clients/chunk-1-trace.csv", "0,0.5,1.2,Gamma,1,1\n600,0,0,,0,0\n1200,0.5,1,Weibull,0.8,1\n");
+    rig.file(
+        "clients/chunk-1-trace.csv",
+        "0,0.5,1.2,Gamma,1,1\n600,0,0,,0,0\n1200,0.5,1,Weibull,0.8,1\n",
+    );
     rig.file("clients/chunk-2-trace.csv", "0,0.1,1,,0,0\n");
     let found = rig.reports("clients", &[]);
     let requests = found["reports"][0]["requests"].as_u64().expect("a number");
@@ -87,33 +90,80 @@ fn what_is_wrong_with_a_workload_is_told_with_its_line() {
     let cases = [
         ("empty.csv", "", "is empty"),
         ("header.csv", "time,model\n", "has a header and no request"),
-        ("columns.csv", "when,model\n1,a\n", "no column for the time; there are: when, model"),
-        ("negative.csv", "time,model\n1,a\n-2,a\n", "line 3: the time -2 is negative"),
-        ("order.csv", "time,model\n5,a\n2,a\n", "line 3: is 3000 ms earlier than the line before"),
-        ("number.csv", "time,model,service_ms\n1,a,soon\n", "line 2: the duration `soon` is not a number"),
-        ("short.csv", "time,model\n1\n", "line 2: has 1 columns, and the header has 2"),
-        ("some.csv", "time,model\n1,a\n2,\n", "1 of 2 requests name no model"),
-        ("broken.jsonl", "{\"time\": 1, \"model\": \"a\"}\n{\"time\": 2", "line 2: is no JSON object"),
-        ("timeless.jsonl", "{\"model\": \"a\"}\n", "line 1: has no time; there are: model"),
+        (
+            "columns.csv",
+            "when,model\n1,a\n",
+            "no column for the time; there are: when, model",
+        ),
+        (
+            "negative.csv",
+            "time,model\n1,a\n-2,a\n",
+            "line 3: the time -2 is negative",
+        ),
+        (
+            "order.csv",
+            "time,model\n5,a\n2,a\n",
+            "line 3: is 3000 ms earlier than the line before",
+        ),
+        (
+            "number.csv",
+            "time,model,service_ms\n1,a,soon\n",
+            "line 2: the duration `soon` is not a number",
+        ),
+        (
+            "short.csv",
+            "time,model\n1\n",
+            "line 2: has 1 columns, and the header has 2",
+        ),
+        (
+            "some.csv",
+            "time,model\n1,a\n2,\n",
+            "1 of 2 requests name no model",
+        ),
+        (
+            "broken.jsonl",
+            "{\"time\": 1, \"model\": \"a\"}\n{\"time\": 2",
+            "line 2: is no JSON object",
+        ),
+        (
+            "timeless.jsonl",
+            "{\"model\": \"a\"}\n",
+            "line 1: has no time; there are: model",
+        ),
     ];
     for (name, content, expected) in cases {
         let path = rig.file(name, content);
         let said = rig.complaint(text(&path), &[]);
-        assert!(said.contains(expected) && said.contains(name), "{name}: {said}");
+        assert!(
+            said.contains(expected) && said.contains(name),
+            "{name}: {said}"
+        );
     }
     let binary = rig.folder.path().join("binary.csv");
     std::fs::write(&binary, [0xFF_u8; 64]).expect("written");
-    assert!(rig.complaint(text(&binary), &[]).contains("is not UTF-8 text"));
-    assert!(rig.complaint("nowhere.csv", &[]).contains("cannot read nowhere.csv"));
-    assert!(rig.complaint("zipf:requests=0", &[]).contains("`requests` must be a number above 0"));
+    assert!(
+        rig.complaint(text(&binary), &[])
+            .contains("is not UTF-8 text")
+    );
+    assert!(
+        rig.complaint("nowhere.csv", &[])
+            .contains("cannot read nowhere.csv")
+    );
+    assert!(
+        rig.complaint("zipf:requests=0", &[])
+            .contains("`requests` must be a number above 0")
+    );
     let unknown = rig.complaint("zipf:requests=10", &["--compare", "luck"]);
-    assert!(unknown.contains("there is no policy `luck`; there are model-pool, lru"), "{unknown}");
+    assert!(
+        unknown.contains("there is no policy `luck`; there are model-pool, lru"),
+        "{unknown}"
+    );
 }
 
 #[test]
 fn models_that_the_pool_does_not_know_are_named_or_added_or_skipped() {
     let rig = Rig::new();
-    rig.file("models/known.yaml", "engine_config: {model_id: known, type: command, command: [sleep, '9']}\npool_config: {memory_gib: 10}\n");
+    rig.file("models/known.yaml", "engine_config: {model_id: known, type: CommandEngine, command: [sleep, '{{ port }}']}\npool_config: {memory_gib: 10}\n");
     rig.file("reference.json", "{}");
     let pool = rig.file(
         "pool.yaml",
@@ -122,7 +172,10 @@ fn models_that_the_pool_does_not_know_are_named_or_added_or_skipped() {
     let trace = rig.file("trace.csv", "time,model\n1,known\n2,stranger\n3,known\n");
     let pool = ["--pool", text(&pool)];
     let said = rig.complaint(text(&trace), &pool);
-    assert!(said.contains("1 models are unknown to the pool: stranger"), "{said}");
+    assert!(
+        said.contains("1 models are unknown to the pool: stranger"),
+        "{said}"
+    );
     let with = |how: &str| {
         let more = [&pool[..], &["--unknown", how]].concat();
         rig.reports(text(&trace), &more)["reports"][0]["requests"].clone()
@@ -135,7 +188,14 @@ fn models_that_the_pool_does_not_know_are_named_or_added_or_skipped() {
 fn the_same_seed_gives_the_same_reports_and_another_seed_others() {
     let rig = Rig::new();
     let with = |seed: &str| {
-        let more = ["--seed", seed, "--compare", "lru,offline", "--capacity", "20%"];
+        let more = [
+            "--seed",
+            seed,
+            "--compare",
+            "lru,offline",
+            "--capacity",
+            "20%",
+        ];
         rig.reports("bursty:requests=3000,days=1,models=20", &more)
     };
     assert_eq!(with("7"), with("7"));
@@ -153,34 +213,69 @@ fn what_if_flags_change_what_they_say() {
     };
     let base = reload(&["--gpus", "1x80GB"]);
     assert!(reload(&["--gpus", "4x80GB"]) < base);
-    assert!(reload(&["--gpus", "8x80GB", "--keep-hot", "1m"]) > reload(&["--gpus", "8x80GB", "--keep-hot", "10h"]));
+    assert!(
+        reload(&["--gpus", "8x80GB", "--keep-hot", "1m"])
+            > reload(&["--gpus", "8x80GB", "--keep-hot", "10h"])
+    );
     let hot = rig.reports(load, &["--gpus", "1x80GB", "--priority", "model-3=2"]);
-    assert_eq!(hot["reports"][0]["by_model"]["model-3"]["loads"], 1, "always-hot (P4)");
-    assert!(rig.complaint(load, &["--priority", "nobody=2"]).contains("no model `nobody`"));
-    assert!(rig.complaint(load, &["--gpus", "many"]).contains("`4x80GiB`"));
-    assert!(rig.complaint(load, &["--capacity", "lots"]).contains("write it like 35%"));
+    assert_eq!(
+        hot["reports"][0]["by_model"]["model-3"]["loads"], 1,
+        "always-hot (P4)"
+    );
+    assert!(
+        rig.complaint(load, &["--priority", "nobody=2"])
+            .contains("no model `nobody`")
+    );
+    assert!(
+        rig.complaint(load, &["--gpus", "many"])
+            .contains("`4x80GiB`")
+    );
+    assert!(
+        rig.complaint(load, &["--capacity", "lots"])
+            .contains("write it like 35%")
+    );
 }
 
 #[test]
 fn the_page_has_its_charts_and_needs_no_network() {
     let rig = Rig::new();
-    let more = ["--compare", "lru,ncsa", "--gpus", "2x80GB", "--html", "page.html"];
+    let more = [
+        "--compare",
+        "lru,ncsa",
+        "--gpus",
+        "2x80GB",
+        "--html",
+        "page.html",
+    ];
     let output = rig.simulate("diurnal:requests=2000,days=1,models=10", &more);
     assert!(output.status.success(), "{}", errors(&output));
     let page = std::fs::read_to_string(rig.folder.path().join("page.html")).expect("written");
-    for part in ["id=\"memory\"", "id=\"waits\"", "class=\"bars\"", "model-3: ", "ncsa", "gpu1"] {
+    for part in [
+        "id=\"memory\"",
+        "id=\"waits\"",
+        "class=\"bars\"",
+        "model-3: ",
+        "ncsa",
+        "gpu1",
+    ] {
         assert!(page.contains(part), "{part}");
     }
     assert!(!page.contains("http://") && !page.contains("https://") && !page.contains("src="));
     let table = String::from_utf8_lossy(&output.stdout);
-    assert!(table.contains("inversions") && table.contains("ncsa"), "{table}");
+    assert!(
+        table.contains("inversions") && table.contains("ncsa"),
+        "{table}"
+    );
 }
 
 #[test]
 fn no_peer_is_given_less_than_the_same_world() {
     let rig = Rig::new();
     let peers = "lru,fifo,llama-swap,llamacpp-router,ollama,modelmesh,ncsa,offline";
-    let found = rig.reports("zipf:requests=5000,days=1,models=30", &["--compare", peers, "--capacity", "30%"]);
+    let found = rig.reports(
+        "zipf:requests=5000,days=1,models=30",
+        &["--compare", peers, "--capacity", "30%"],
+    );
     for report in found["reports"].as_array().expect("a list") {
         let count = |key: &str| report[key].as_u64().expect("a number");
         let refused: u64 = report["refused"]
@@ -189,7 +284,11 @@ fn no_peer_is_given_less_than_the_same_world() {
             .values()
             .filter_map(Value::as_u64)
             .sum();
-        assert_eq!(count("served") + count("timed_out") + refused, 5000, "{report}");
+        assert_eq!(
+            count("served") + count("timed_out") + refused,
+            5000,
+            "{report}"
+        );
         if report["policy"] == "model-pool" {
             assert_eq!((count("inversions"), count("cut"), refused), (0, 0, 0));
         }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::decision::Decision;
-use super::ids::{DeviceId, ModelId, ReplicaId, Time};
+use super::ids::{DeviceId, ModelId, NodeId, ReplicaId, Time};
 use super::plan;
 use super::replica::Phase;
 use super::state::Pool;
@@ -145,10 +145,15 @@ impl Pool {
     /// Whether what a planned load would read through is in use.
     pub(super) fn loader_busy(&self, load: ReplicaId) -> bool {
         let planned = &self.planned[&load];
-        let Some(loader) = self.models[&planned.model].spec.loader else {
+        let node = self.devices[&planned.shares[0].device].node;
+        self.reads_on(planned.model, node)
+    }
+
+    /// Whether what the model would be read through is in use on a node.
+    pub(super) fn reads_on(&self, model: ModelId, node: NodeId) -> bool {
+        let Some(loader) = self.models[&model].spec.loader else {
             return false;
         };
-        let node = self.devices[&planned.shares[0].device].node;
         let all = (node, loader.loader, ReplicaId(0))..=(node, loader.loader, ReplicaId(u64::MAX));
         self.reading.range(all).next().is_some()
     }

@@ -116,9 +116,8 @@ impl Demand {
             ahead -= weight;
             twice_time += u128::from(edge - from) * u128::from(2 * ahead + weight);
             from = edge;
-            if twice_time > 0 {
-                best = best.max((u128::from(seen) << (RATE_BITS + 1)) / twice_time);
-            }
+            let chance = (u128::from(seen) << (RATE_BITS + 1)).checked_div(twice_time);
+            best = best.max(chance.unwrap_or(0));
         }
         u64::try_from(best).unwrap_or(u64::MAX).min(1 << RATE_BITS)
     }

@@ -69,7 +69,7 @@ fn members<'a>(
             device,
             needs,
             free,
-            must_wait: ledger.free_now() < needs,
+            must_wait: ledger.free_now() < needs || pool.reads_on(ask.model, ledger.node),
             cost: (free >= needs).then(Cost::default),
             victims: Vec::new(),
             holders: Vec::new(),

@@ -129,7 +129,7 @@ fn one_device(
             full.push((device, needs));
             continue;
         }
-        let rank = rank_of(pool, device, needs, free, Cost::default());
+        let rank = rank_of(pool, ask, device, needs, free, Cost::default());
         let devices = vec![device];
         let victims = Vec::new();
         any = take(
@@ -166,7 +166,7 @@ fn evict(pool: &Pool, ask: &Ask, device: DeviceId, needs: Bytes) -> Option<Choic
     let (cost, victims) = victims::cheapest(&domain, &[free], evictable)?;
     let freed = victims::with_freed(&domain, &[free], &victims)[0];
     Some(Choice {
-        rank: rank_of(pool, device, needs, freed, cost),
+        rank: rank_of(pool, ask, device, needs, freed, cost),
         devices: domain.devices,
         victims,
     })
@@ -183,11 +183,19 @@ fn several_devices(pool: &Pool, ask: &Ask, candidates: &mut Vec<Candidate>) -> O
     best
 }
 
-fn rank_of(pool: &Pool, device: DeviceId, needs: Bytes, free: Bytes, cost: Cost) -> PlaceRank {
+fn rank_of(
+    pool: &Pool,
+    ask: &Ask,
+    device: DeviceId,
+    needs: Bytes,
+    free: Bytes,
+    cost: Cost,
+) -> PlaceRank {
+    let ledger = &pool.devices[&device];
     PlaceRank {
         cost,
         link: Link::NvLink,
-        must_wait: pool.devices[&device].free_now() < needs,
+        must_wait: ledger.free_now() < needs || pool.reads_on(ask.model, ledger.node),
         left_over: free.saturating_sub(needs),
         device,
     }

@@ -60,7 +60,7 @@ pub struct PlaceRank {
     pub cost: Cost,
     /// Then the best connected; of one device always the best.
     pub link: Link,
-    /// Room that is there now before room that is coming.
+    /// Room that is there now, on a node whose disk or link is free, before what has to be waited for.
     pub must_wait: bool,
     /// Tightest fit, which keeps large holes for large models.
     pub left_over: Bytes,

@@ -5,9 +5,12 @@
 //! standing than one that is blocked, is blocked too and is not worked out; so a long queue costs a few
 //! plans, not as many as there are models in it.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use super::ask::never_fits;
 use super::decision::{Decision, Prospect};
-use super::ids::{Bytes, ModelId, Priority, Span, Time};
+use super::ids::{Bytes, LoaderId, Priority, Span, Time};
 use super::obstacles;
 use super::place;
 use super::rank::{Class, DemandRank};
@@ -23,14 +26,16 @@ pub(super) fn make_room(pool: &Pool) -> Option<Decision> {
         if !pool.wants.fresher && !pool.promises_changed {
             return None;
         }
+        let queues = Queues::of(pool);
         let mut fresh = pool.wants.fresh.iter();
-        let next = fresh.find(|rank| !behind_others(pool, &pool.wants.by_rank[*rank]))?;
+        let next = fresh.find(|rank| !queues.holds_back(pool, &pool.wants.by_rank[*rank]))?;
         return Some(decide(pool, next, &pool.wants.by_rank[next]));
     }
+    let queues = Queues::of(pool);
     let mut blocked = Blocking::default();
     for (rank, want) in &pool.wants.by_rank {
         match want.blocked {
-            _ if behind_others(pool, want) => continue,
+            _ if queues.holds_back(pool, want) => continue,
             None => return Some(decide(pool, rank, want)),
             Some(known) if known.growths == pool.wants.growths => {}
             // Somebody waits at the other end: what is hopeless now is said at once.
@@ -53,32 +58,48 @@ pub(super) fn make_room(pool: &Pool) -> Option<Decision> {
     None
 }
 
-/// A load reads from the disk or link that it would use, and another one as important waits for it
-/// already: nothing is evicted for it before its time.
-fn behind_others(pool: &Pool, want: &Want) -> bool {
-    let Some(loader) = pool.models[&want.ask.model].spec.loader else {
-        return false;
-    };
-    let same = |model: &ModelId| {
-        let other = pool.models[model].spec.loader;
-        other.is_some_and(|other| other.loader == loader.loader)
-    };
-    let in_use = pool
-        .reading
-        .iter()
-        .filter(|(_, it, _)| *it == loader.loader)
-        .count();
-    let nodes = pool.nodes.len().max(1);
-    // What can never be had is said at once.
-    in_use >= nodes
-        && never_fits(pool, &want.ask).is_none()
-        && pool
-            .planned
-            .values()
-            .filter(|planned| same(&planned.model))
-            .filter(|planned| pool.priority(planned.model) >= want.ask.priority)
-            .count()
-            >= nodes
+/// Disks and links that a load reads from while others wait for them already: nothing more is evicted
+/// for one of them before its time.
+struct Queues {
+    /// Wants of this priority or less stay behind.
+    behind: BTreeMap<LoaderId, Priority>,
+}
+
+impl Queues {
+    fn of(pool: &Pool) -> Queues {
+        let nodes = pool.nodes.len().max(1);
+        let mut in_use: BTreeMap<LoaderId, usize> = BTreeMap::new();
+        for (_, loader, _) in &pool.reading {
+            *in_use.entry(*loader).or_default() += 1;
+        }
+        let mut waiting: BTreeMap<LoaderId, Vec<Priority>> = BTreeMap::new();
+        for planned in pool.planned.values() {
+            if let Some(it) = pool.models[&planned.model].spec.loader {
+                let priority = pool.priority(planned.model);
+                waiting.entry(it.loader).or_default().push(priority);
+            }
+        }
+        let behind = waiting.into_iter().filter_map(|(loader, mut waiting)| {
+            // One more may wait for each node, should it be more important than those who do.
+            waiting.sort_by_key(|priority| Reverse(*priority));
+            let full = in_use.get(&loader).is_some_and(|count| *count >= nodes);
+            let last = waiting.get(nodes - 1).copied()?;
+            full.then_some((loader, last))
+        });
+        Queues {
+            behind: behind.collect(),
+        }
+    }
+
+    fn holds_back(&self, pool: &Pool, want: &Want) -> bool {
+        let Some(it) = pool.models[&want.ask.model].spec.loader else {
+            return false;
+        };
+        let behind = self.behind.get(&it.loader);
+        // What can never be had is said at once.
+        behind.is_some_and(|last| want.ask.priority <= *last)
+            && never_fits(pool, &want.ask).is_none()
+    }
 }
 
 fn decide(pool: &Pool, rank: &DemandRank, want: &Want) -> Decision {

@@ -108,13 +108,13 @@ pub fn run(folder: &Path, seed: u64, seeds: u64) -> Result<(), String> {
     Ok(())
 }
 
-fn cell<'a>(
+fn cell(
     folder: &Path,
     trace: &Trace,
     seed: u64,
     capacity: u64,
     devices: u32,
-    ratios: &mut BTreeMap<&'a str, Ratios>,
+    ratios: &mut BTreeMap<&str, Ratios>,
 ) -> Result<(), String> {
     let reading = Reading {
         seed,

@@ -32,7 +32,7 @@ impl ServeGen {
         } else {
             from_archive(path, within)?
         };
-        clients.sort_by(|one, other| natural(&one.0).cmp(&natural(&other.0)));
+        clients.sort_by_key(|(name, _)| natural(name));
         if clients.is_empty() {
             return Err(WorkloadFault::File {
                 path: path.to_owned(),
