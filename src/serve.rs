@@ -82,6 +82,7 @@ async fn serve(config: Config) -> Result<(), String> {
         measured: measured(&store).await?,
         catalog,
         wishes,
+        cordons: store.cordons().await.map_err(line)?,
         inventory,
         night: state.closed,
         executable: std::env::current_exe()

@@ -174,7 +174,48 @@ pub struct DeviceView {
     pub used_bytes: Option<u64>,
     pub utilisation_percent: Option<f64>,
     pub temperature_celsius: Option<f64>,
+    pub excess_bytes: Option<u64>,
+    pub settling_bytes: Option<u64>,
+    pub orphaned_bytes: Option<u64>,
     pub owners: Vec<Owner>,
+    pub cordon: Option<Cordon>,
+}
+
+/// Why a device takes nothing new.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Cordon {
+    pub reason: String,
+    pub since_at: Option<String>,
+    pub until_at: Option<String>,
+    pub failed: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct CordonAnswer {
+    pub device: String,
+    pub cordon: Option<Cordon>,
+    pub left: Vec<String>,
+    pub draining: Vec<LeavingReplica>,
+    pub cut_at: Option<String>,
+}
+
+/// A replica that leaves a cordoned device.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct LeavingReplica {
+    pub replica: String,
+    pub model: String,
+    pub state: String,
+    pub in_flight: u64,
+    pub bytes: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct UncordonAnswer {
+    pub device: String,
 }
 
 /// A replica that holds memory of a device.

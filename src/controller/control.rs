@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::engine::ReplicaLog;
 use crate::inventory::Inventory;
 use crate::pool::{
-    DeviceId, DeviceReading, Event, GateReading, ModelId, OrderId, Outcome, Pool, Refusal,
+    Cordon, DeviceId, DeviceReading, Event, GateReading, ModelId, OrderId, Outcome, Pool, Refusal,
     ReplicaId, Span, Ticket, Time,
 };
 use crate::store::{KeptWish, Store};
@@ -41,6 +41,8 @@ pub struct Parts {
     pub measured: BTreeMap<String, Measured>,
     pub store: Arc<Store>,
     pub wishes: Vec<KeptWish>,
+    /// By the device's UUID or name.
+    pub cordons: Vec<(String, Cordon)>,
     pub inventory: Inventory,
     /// The largest replica and order numbers of earlier runs: numbers are never given again.
     pub last_replica: u64,
@@ -52,6 +54,14 @@ pub struct Parts {
     pub runtime_dir: PathBuf,
     pub log_dir: PathBuf,
     pub clock: Clock,
+}
+
+/// What the loop begins with.
+struct Start {
+    inventory: Inventory,
+    cordons: Vec<(String, Cordon)>,
+    wishes: Vec<KeptWish>,
+    catalog: Catalog,
 }
 
 pub(super) struct Replies {
@@ -143,7 +153,7 @@ impl Control {
         parts: Parts,
         inbox: mpsc::UnboundedSender<Message>,
         jobs: mpsc::UnboundedSender<Job>,
-    ) -> (Control, (Inventory, Vec<KeptWish>, Catalog)) {
+    ) -> (Control, Start) {
         let devices = parts
             .inventory
             .devices()
@@ -197,16 +207,17 @@ impl Control {
             dirty: true,
             finished: false,
         };
-        (control, (parts.inventory, parts.wishes, parts.catalog))
+        let start = Start {
+            inventory: parts.inventory,
+            cordons: parts.cordons,
+            wishes: parts.wishes,
+            catalog: parts.catalog,
+        };
+        (control, start)
     }
 
-    async fn run(
-        mut self,
-        mut messages: mpsc::UnboundedReceiver<Message>,
-        start: (Inventory, Vec<KeptWish>, Catalog),
-    ) {
-        let (inventory, wishes, catalog) = start;
-        self.begin(&wishes, catalog);
+    async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>, start: Start) {
+        let inventory = self.begin(start);
         self.tasks.spawn(super::inventory_task::run(
             inventory,
             Arc::clone(&self.snapshot),
@@ -242,7 +253,7 @@ impl Control {
 
     /// What was there before the first request: devices, models, wishes. Heard at once, so that the
     /// first decision already knows everything (P4: of always-hot models the higher one wins).
-    fn begin(&mut self, wishes: &[KeptWish], catalog: Catalog) {
+    fn begin(&mut self, start: Start) -> Inventory {
         let mut events = Vec::new();
         for device in self.devices.values() {
             let info = &device.info;
@@ -258,17 +269,42 @@ impl Control {
                 reading,
             });
         }
+        events.extend(self.restored(start.cordons));
+        let catalog = start.catalog;
         let names: Vec<String> = catalog.entries().keys().cloned().collect();
         let specs = registry::figure(&catalog, &names, &self.config, &self.measured);
         events.extend(self.take_catalog(catalog, specs));
-        for wish in wishes {
+        for wish in start.wishes {
             if let Some(&model) = self.ids.get(&wish.model) {
-                let (over, load) = (wish.over.clone(), wish.load.clone());
+                let (over, load) = (wish.over, wish.load);
                 events.push(Event::WishesRestored { model, over, load });
             }
         }
         self.turn_all(events);
         self.publish();
+        start.inventory
+    }
+
+    /// Cordons of devices that are there. One of a device that is not stays in the store, for the
+    /// day on which the device is back.
+    fn restored(&self, cordons: Vec<(String, Cordon)>) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (key, cordon) in cordons {
+            let known = |id: &DeviceId| self.device_key(*id) == key;
+            match self.devices.keys().copied().find(known) {
+                Some(device) => {
+                    let (name, reason) = (&self.devices[&device].info.name, &cordon.reason);
+                    tracing::info!("device {name} is cordoned: {reason} (M7)");
+                    events.push(Event::CordonRestored { device, cordon });
+                }
+                None => tracing::warn!(
+                    device = key,
+                    reason = cordon.reason,
+                    "a cordoned device is not there; its cordon is kept"
+                ),
+            }
+        }
+        events
     }
 
     fn hear(&mut self, message: Message) {
@@ -318,6 +354,10 @@ impl Control {
                     None => Event::Saved { order },
                     Some(message) => Event::SaveFailed { order, message },
                 });
+                if self.orders.contains_key(&order) {
+                    // Whoever hears that it is accepted must be able to see what it began.
+                    self.publish();
+                }
                 let replies = self.orders.get_mut(&order);
                 if let Some(accepted) = replies.and_then(|replies| replies.accepted.take()) {
                     let _ = accepted.send(());

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::at;
+use super::{CordonView, at};
 use crate::controller::Snapshot;
 use crate::pool::{self, KeyId, ModelId};
 
@@ -31,6 +31,10 @@ pub struct DeviceView {
     pub headroom_bytes: u64,
     /// Held by processes that are not ours: never free, never evictable (M2).
     pub foreign_bytes: u64,
+    /// What replicas hold beyond what they were given, as measured.
+    pub excess_bytes: u64,
+    /// Held by processes that ended, and not given back yet (M4).
+    pub settling_bytes: u64,
     /// Given to replicas, whether they fill it or not.
     pub reserved_bytes: u64,
     /// What the next load may take.
@@ -41,6 +45,8 @@ pub struct DeviceView {
     pub utilisation_percent: Option<u32>,
     pub temperature_celsius: Option<u32>,
     pub owners: Vec<Owner>,
+    /// Nothing new goes there (M7).
+    pub cordon: Option<CordonView>,
     pub read_at: Option<String>,
 }
 
@@ -139,12 +145,15 @@ impl DeviceView {
             total_bytes: device.total.0,
             headroom_bytes: device.headroom.0,
             foreign_bytes: device.foreign.0,
+            excess_bytes: device.excess.0,
+            settling_bytes: device.settling.0,
             reserved_bytes: device.reserved.0,
             free_bytes: device.free.0,
             used_bytes: used.map(|used| used.used.0),
             utilisation_percent: used.and_then(|used| used.utilisation_percent),
             temperature_celsius: used.and_then(|used| used.temperature_celsius),
             owners: owners.collect(),
+            cordon: device.cordon.as_ref().map(CordonView::of),
             read_at: known.and_then(|known| known.read_at).map(at),
         }
     }
@@ -210,10 +219,11 @@ mod tests {
         let expected = serde_json::json!({
             "provider": "nvml", "devices": [{
                 "device": "gpu0", "name": "Test GPU", "node": "n0", "uuid": null, "total_bytes": 24 * GIB,
-                "headroom_bytes": 0, "foreign_bytes": 0, "reserved_bytes": 10 * GIB, "free_bytes": 14 * GIB,
+                "headroom_bytes": 0, "foreign_bytes": 0, "excess_bytes": 0, "settling_bytes": 0,
+                "reserved_bytes": 10 * GIB, "free_bytes": 14 * GIB,
                 "used_bytes": null, "utilisation_percent": null, "temperature_celsius": null,
                 "owners": [{"replica": replica, "model": "a", "bytes": 10 * GIB, "state": "ready"}],
-                "read_at": super::at(pool.now),
+                "cordon": null, "read_at": super::at(pool.now),
             }]
         });
         assert_eq!(devices, expected);
