@@ -179,6 +179,8 @@ pub struct DeviceView {
     pub orphaned_bytes: Option<u64>,
     pub owners: Vec<Owner>,
     pub cordon: Option<Cordon>,
+    pub read_at: Option<String>,
+    pub stale: Option<String>,
 }
 
 /// Why a device takes nothing new.

@@ -8,12 +8,13 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::clock::Clock;
 use super::gate::{Gate, Lease};
 use super::handle::{Handle, Message};
+use super::inventory_task;
 use super::keeper::{self, Job};
 use super::registry::{self, Route, Routes};
 use super::snapshot::{DeviceSnapshot, ModelFacts, ProcessFacts, Snapshot};
@@ -22,7 +23,7 @@ use crate::config::Config;
 use crate::engine::ReplicaLog;
 use crate::inventory::Inventory;
 use crate::pool::{
-    Cordon, DeviceId, DeviceReading, Event, GateReading, ModelId, OrderId, Outcome, Pool, Refusal,
+    Cordon, DeviceId, Event, GateReading, KindId, ModelId, OrderId, Outcome, Pool, Refusal,
     ReplicaId, Span, Ticket, Time,
 };
 use crate::store::{KeptWish, Store};
@@ -83,6 +84,9 @@ pub(super) struct Control {
     pub routes: Arc<ArcSwap<Routes>>,
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub provider: &'static str,
+    pub kinds: BTreeMap<String, KindId>,
+    /// Has the devices read at once.
+    pub look: Arc<Notify>,
     pub devices: Arc<BTreeMap<DeviceId, DeviceSnapshot>>,
     pub gates: BTreeMap<ReplicaId, Arc<Gate>>,
     told: BTreeMap<ReplicaId, GateReading>,
@@ -165,6 +169,8 @@ impl Control {
                         info: info.clone(),
                         used: None,
                         read_at: None,
+                        stale: None,
+                        own: BTreeMap::new(),
                     },
                 )
             })
@@ -187,6 +193,8 @@ impl Control {
             routes: Arc::new(ArcSwap::from_pointee(Routes::default())),
             snapshot: Arc::new(ArcSwap::from_pointee(Snapshot::default())),
             provider: parts.inventory.provider(),
+            kinds: inventory_task::kinds(parts.inventory.devices()),
+            look: Arc::default(),
             devices: Arc::new(devices),
             gates: BTreeMap::new(),
             told: BTreeMap::new(),
@@ -218,10 +226,12 @@ impl Control {
 
     async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>, start: Start) {
         let inventory = self.begin(start);
-        self.tasks.spawn(super::inventory_task::run(
+        self.tasks.spawn(inventory_task::run(
             inventory,
             Arc::clone(&self.snapshot),
             self.inbox.clone(),
+            self.clock,
+            Arc::clone(&self.look),
         ));
         while !self.finished {
             let publish = self
@@ -256,17 +266,9 @@ impl Control {
     fn begin(&mut self, start: Start) -> Inventory {
         let mut events = Vec::new();
         for device in self.devices.values() {
-            let info = &device.info;
-            let reading = DeviceReading {
-                name: info.name.clone(),
-                node: info.node,
-                total: info.total,
-                headroom: info.headroom,
-                ..DeviceReading::default()
-            };
             events.push(Event::DeviceRead {
-                device: info.id,
-                reading,
+                device: device.info.id,
+                reading: self.reading_of(&device.info),
             });
         }
         events.extend(self.restored(start.cordons));
@@ -364,7 +366,7 @@ impl Control {
                 }
             }
             Message::Report { replica, report } => self.report(replica, report),
-            Message::Readings { devices } => self.readings(devices),
+            Message::Readings(readings) => self.readings(readings),
             change @ (Message::Register { .. }
             | Message::Remove { .. }
             | Message::Reload { .. }) => {

@@ -201,6 +201,8 @@ impl Control {
                     Exit::Failed { message }
                 };
                 self.turn(Event::ReplicaExited { replica, exit });
+                self.publish();
+                self.look.notify_one();
             }
         }
     }

@@ -45,7 +45,19 @@ pub struct ProcessFacts {
 pub struct DeviceSnapshot {
     pub info: DeviceInfo,
     pub used: Option<DeviceUse>,
+    /// When the last figures were taken.
     pub read_at: Option<Time>,
+    /// It cannot be read, and what is shown is old.
+    pub stale: Option<Stale>,
+    /// What replicas were measured to hold.
+    pub own: BTreeMap<ReplicaId, Bytes>,
+}
+
+/// Why figures are old, and how old they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stale {
+    pub since: Time,
+    pub why: String,
 }
 
 impl Snapshot {

@@ -202,6 +202,8 @@ mod tests {
         ("patch", "/admin/models"),
         ("delete", "/admin/models"),
         ("get", "/admin/devices"),
+        ("post", "/admin/devices/cordon"),
+        ("post", "/admin/devices/uncordon"),
         ("get", "/admin/queue"),
         ("get", "/admin/events"),
         ("get", "/admin/logs"),

@@ -85,6 +85,12 @@ fn bar_with_legend(device: &DeviceView, clock: Clock, style: Style) -> String {
         let word = style.paint(Tint::Warning, "cordoned");
         out.push_str(&format!("  {word}: {}\n", why(cordon, clock)));
     }
+    if let Some(why) = &device.stale {
+        let word = style.paint(Tint::Bad, "old figures");
+        let at = device.read_at.as_deref().map(|at| clock.ago(at));
+        let at = at.map_or_else(String::new, |ago| format!(", read {ago}"));
+        out.push_str(&format!("  {word}{at}: {}\n", clean(why)));
+    }
     out.push_str("  ");
     for (segment, cells) in segments.iter().zip(cells(&segments, width)) {
         let text: String = std::iter::repeat_n(segment.glyph, cells).collect();

@@ -205,6 +205,8 @@ pub async fn cordon(
 }
 
 /// Put a device back into service
+///
+/// Ends a cordon, an administrator's or one that the device's own trouble caused.
 #[utoipa::path(
     post, path = "/admin/devices/uncordon", tag = "pool", operation_id = "uncordon_device",
     security(("admin_key" = [])),

@@ -47,7 +47,10 @@ pub struct DeviceView {
     pub owners: Vec<Owner>,
     /// Nothing new goes there (M7).
     pub cordon: Option<CordonView>,
+    /// When the measured figures were taken.
     pub read_at: Option<String>,
+    /// The device cannot be read: the figures are the last ones known, and this is why.
+    pub stale: Option<String>,
 }
 
 /// A replica that holds a part of the device.
@@ -56,7 +59,10 @@ pub struct Owner {
     #[schema(example = "r3")]
     pub replica: String,
     pub model: String,
+    /// Given to it.
     pub bytes: u64,
+    /// What its processes were measured to hold.
+    pub measured_bytes: Option<u64>,
     #[schema(example = "ready")]
     pub state: &'static str,
 }
@@ -130,6 +136,9 @@ impl DeviceView {
                 replica: replica.replica.to_string(),
                 model: model.name.clone(),
                 bytes: held(replica),
+                measured_bytes: known
+                    .and_then(|known| known.own.get(&replica.replica))
+                    .map(|bytes| bytes.0),
                 state: replica.state,
             };
             // A planned load owns nothing yet.
@@ -155,6 +164,9 @@ impl DeviceView {
             owners: owners.collect(),
             cordon: device.cordon.as_ref().map(CordonView::of),
             read_at: known.and_then(|known| known.read_at).map(at),
+            stale: known
+                .and_then(|known| known.stale.as_ref())
+                .map(|stale| stale.why.clone()),
         }
     }
 }
@@ -222,8 +234,8 @@ mod tests {
                 "headroom_bytes": 0, "foreign_bytes": 0, "excess_bytes": 0, "settling_bytes": 0,
                 "reserved_bytes": 10 * GIB, "free_bytes": 14 * GIB,
                 "used_bytes": null, "utilisation_percent": null, "temperature_celsius": null,
-                "owners": [{"replica": replica, "model": "a", "bytes": 10 * GIB, "state": "ready"}],
-                "cordon": null, "read_at": super::at(pool.now),
+                "owners": [{"replica": replica, "model": "a", "bytes": 10 * GIB, "measured_bytes": null, "state": "ready"}],
+                "cordon": null, "read_at": super::at(pool.now), "stale": null,
             }]
         });
         assert_eq!(devices, expected);

@@ -267,6 +267,8 @@ mod snapshots {
             info,
             used: None,
             read_at: Some(rig.now),
+            stale: None,
+            own: BTreeMap::new(),
         };
         Snapshot {
             pool: rig.pool.view(rig.now),

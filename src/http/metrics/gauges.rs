@@ -11,6 +11,7 @@ pub fn write(snapshot: &Snapshot, text: &mut Text) {
     waiting(snapshot, text);
     replicas(snapshot, text);
     devices(snapshot, text);
+    readiness(snapshot, text);
     estimates(snapshot, text);
     cooldowns(snapshot, text);
 }
@@ -58,8 +59,7 @@ fn replicas(snapshot: &Snapshot, text: &mut Text) {
 }
 
 fn devices(snapshot: &Snapshot, text: &mut Text) {
-    let help =
-        "Memory of each device: all of it, measured in use, given to replicas, held by others.";
+    let help = "Memory of each device: all of it, measured in use, given to replicas, held by others, held by replicas beyond what they were given, not given back yet by processes that ended.";
     text.family("device_memory_bytes", Kind::Gauge, help);
     for device in &snapshot.pool.devices {
         let name = snapshot.device_name(device.device);
@@ -70,12 +70,33 @@ fn devices(snapshot: &Snapshot, text: &mut Text) {
             .map(|used| used.used);
         let known = [
             ("reserved", device.reserved),
+            ("settling", device.settling),
+            ("excess", device.excess),
             ("foreign", device.foreign),
             ("total", device.total),
         ];
         for (kind, bytes) in known.into_iter().chain(used.map(|used| ("used", used))) {
             text.sample(&[("device", &name), ("kind", kind)], bytes.0 as f64);
         }
+    }
+}
+
+fn readiness(snapshot: &Snapshot, text: &mut Text) {
+    let help = "1: nothing new is placed on the device (M7).";
+    text.family("device_cordoned", Kind::Gauge, help);
+    for device in &snapshot.pool.devices {
+        let name = snapshot.device_name(device.device);
+        let cordoned = f64::from(u8::from(device.cordon.is_some()));
+        text.sample(&[("device", &name)], cordoned);
+    }
+    let help = "How old the figures of a device are that cannot be read; 0: it can.";
+    text.family("device_readings_stale_seconds", Kind::Gauge, help);
+    for device in snapshot.devices.values() {
+        let age = device
+            .stale
+            .as_ref()
+            .map_or(Span::ZERO, |stale| snapshot.pool.now.since(stale.since));
+        text.sample(&[("device", &device.info.name)], seconds(age));
     }
 }
 
