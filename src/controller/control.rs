@@ -16,9 +16,10 @@ use super::gate::{Gate, Lease};
 use super::handle::{Handle, Message};
 use super::inventory_task;
 use super::keeper::{self, Job};
-use super::registry::{self, Route, Routes};
+use super::registry::{Route, Routes};
+use super::restore::REMEMBER_EVERY;
 use super::snapshot::{DeviceSnapshot, ModelFacts, ProcessFacts, Snapshot};
-use crate::catalog::{Catalog, Measured};
+use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::engine::ReplicaLog;
 use crate::inventory::Inventory;
@@ -26,7 +27,7 @@ use crate::pool::{
     Cordon, DeviceId, Event, GateReading, KindId, ModelId, OrderId, Outcome, Pool, Refusal,
     ReplicaId, Span, Ticket, Time,
 };
-use crate::store::{KeptWish, Store};
+use crate::store::{KeptWish, Measurements, Store};
 
 /// How long readers may see an older picture while much happens.
 const PUBLISH_EVERY: Duration = Duration::from_millis(20);
@@ -39,11 +40,13 @@ const EVENTS_MAX: usize = 4096;
 pub struct Parts {
     pub config: Arc<Config>,
     pub catalog: Catalog,
-    pub measured: BTreeMap<String, Measured>,
+    pub measurements: Measurements,
     pub store: Arc<Store>,
     pub wishes: Vec<KeptWish>,
     /// By the device's UUID or name.
     pub cordons: Vec<(String, Cordon)>,
+    /// What `Pool::remembered` gave, by the model's name.
+    pub remembered: BTreeMap<String, Vec<u64>>,
     pub inventory: Inventory,
     /// The largest replica and order numbers of earlier runs: numbers are never given again.
     pub last_replica: u64,
@@ -58,11 +61,12 @@ pub struct Parts {
 }
 
 /// What the loop begins with.
-struct Start {
-    inventory: Inventory,
-    cordons: Vec<(String, Cordon)>,
-    wishes: Vec<KeptWish>,
-    catalog: Catalog,
+pub(super) struct Start {
+    pub inventory: Inventory,
+    pub cordons: Vec<(String, Cordon)>,
+    pub remembered: BTreeMap<String, Vec<u64>>,
+    pub wishes: Vec<KeptWish>,
+    pub catalog: Catalog,
 }
 
 pub(super) struct Replies {
@@ -80,7 +84,9 @@ pub(super) struct Control {
     pub log_dir: PathBuf,
     pub ids: BTreeMap<String, ModelId>,
     pub facts: Arc<BTreeMap<ModelId, ModelFacts>>,
-    pub measured: BTreeMap<String, Measured>,
+    pub measurements: Measurements,
+    /// What the store holds of it.
+    pub remembered: BTreeMap<ModelId, Vec<u64>>,
     pub routes: Arc<ArcSwap<Routes>>,
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub provider: &'static str,
@@ -189,7 +195,8 @@ impl Control {
             log_dir: parts.log_dir,
             ids: BTreeMap::new(),
             facts: Arc::default(),
-            measured: parts.measured,
+            measurements: parts.measurements,
+            remembered: BTreeMap::new(),
             routes: Arc::new(ArcSwap::from_pointee(Routes::default())),
             snapshot: Arc::new(ArcSwap::from_pointee(Snapshot::default())),
             provider: parts.inventory.provider(),
@@ -218,6 +225,7 @@ impl Control {
         let start = Start {
             inventory: parts.inventory,
             cordons: parts.cordons,
+            remembered: parts.remembered,
             wishes: parts.wishes,
             catalog: parts.catalog,
         };
@@ -233,13 +241,21 @@ impl Control {
             self.clock,
             Arc::clone(&self.look),
         ));
+        let mut remembered_at = self.clock.now();
         while !self.finished {
             let publish = self
                 .dirty
                 .then(|| self.published + Span(PUBLISH_EVERY.as_millis() as u64));
             let busy = self.told.values().any(|reading| reading.in_flight > 0);
             let read = busy.then(|| self.turned + READ_GATES_EVERY);
-            let next = self.wake.into_iter().chain(publish).chain(read).min();
+            let remember = Some(remembered_at + REMEMBER_EVERY);
+            let next = self
+                .wake
+                .into_iter()
+                .chain(publish)
+                .chain(read)
+                .chain(remember);
+            let next = next.min();
             let sleep = tokio::time::sleep_until(self.clock.instant(next.unwrap_or_default()));
             tokio::select! {
                 biased;
@@ -255,58 +271,16 @@ impl Control {
                 }
             }
             while self.tasks.try_join_next().is_some() {}
+            let now = self.clock.now();
+            if now >= remembered_at + REMEMBER_EVERY {
+                remembered_at = now;
+                self.remember();
+            }
             self.publish_if_due();
         }
+        self.remember();
         self.publish();
         self.tasks.abort_all();
-    }
-
-    /// What was there before the first request: devices, models, wishes. Heard at once, so that the
-    /// first decision already knows everything (P4: of always-hot models the higher one wins).
-    fn begin(&mut self, start: Start) -> Inventory {
-        let mut events = Vec::new();
-        for device in self.devices.values() {
-            events.push(Event::DeviceRead {
-                device: device.info.id,
-                reading: self.reading_of(&device.info),
-            });
-        }
-        events.extend(self.restored(start.cordons));
-        let catalog = start.catalog;
-        let names: Vec<String> = catalog.entries().keys().cloned().collect();
-        let specs = registry::figure(&catalog, &names, &self.config, &self.measured);
-        events.extend(self.take_catalog(catalog, specs));
-        for wish in start.wishes {
-            if let Some(&model) = self.ids.get(&wish.model) {
-                let (over, load) = (wish.over, wish.load);
-                events.push(Event::WishesRestored { model, over, load });
-            }
-        }
-        self.turn_all(events);
-        self.publish();
-        start.inventory
-    }
-
-    /// Cordons of devices that are there. One of a device that is not stays in the store, for the
-    /// day on which the device is back.
-    fn restored(&self, cordons: Vec<(String, Cordon)>) -> Vec<Event> {
-        let mut events = Vec::new();
-        for (key, cordon) in cordons {
-            let known = |id: &DeviceId| self.device_key(*id) == key;
-            match self.devices.keys().copied().find(known) {
-                Some(device) => {
-                    let (name, reason) = (&self.devices[&device].info.name, &cordon.reason);
-                    tracing::info!("device {name} is cordoned: {reason} (M7)");
-                    events.push(Event::CordonRestored { device, cordon });
-                }
-                None => tracing::warn!(
-                    device = key,
-                    reason = cordon.reason,
-                    "a cordoned device is not there; its cordon is kept"
-                ),
-            }
-        }
-        events
     }
 
     fn hear(&mut self, message: Message) {

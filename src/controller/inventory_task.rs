@@ -232,6 +232,7 @@ impl Control {
         }
         self.devices = Arc::new(devices);
         self.turn_all(events);
+        self.take_peaks();
     }
 }
 

@@ -25,7 +25,9 @@ mod handle;
 mod inventory_task;
 mod keeper;
 mod launching;
+mod measuring;
 mod registry;
+mod restore;
 mod snapshot;
 
 pub use clock::Clock;

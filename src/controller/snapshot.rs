@@ -26,6 +26,8 @@ pub struct ModelFacts {
     pub entry: Arc<Entry>,
     /// `file`, `measured` or `estimate`.
     pub need_source: &'static str,
+    /// What each device was estimated to need, without any measurement; 0: nothing tells.
+    pub estimated: Bytes,
 }
 
 /// What is known of one engine process.
@@ -37,6 +39,12 @@ pub struct ProcessFacts {
     /// The process tree's own host memory.
     pub memory: Option<Bytes>,
     pub peak: Option<Bytes>,
+    /// The most it was measured to hold on one of its devices.
+    pub device_peak: Option<Bytes>,
+    pub devices: Vec<DeviceId>,
+    /// What it was started with, in short: measurements belong to that.
+    pub arguments: String,
+    pub ready: bool,
     pub log: Arc<ReplicaLog>,
     pub model: ModelId,
 }
