@@ -120,12 +120,30 @@ pub struct ModelView {
     pub replicas: Vec<ReplicaView>,
     pub waiting: u64,
     pub needs: Option<Needs>,
+    pub estimated_bytes_per_device: Option<u64>,
+    pub learned: Vec<Learned>,
+    pub load_times: Vec<LoadTime>,
     pub failures: u32,
     pub last_failure: Option<String>,
     pub cooling_until_at: Option<String>,
     pub load_ms_expected: Option<u64>,
     pub requests_total: Option<u64>,
     pub last_used_at: Option<String>,
+}
+
+/// What replicas take on one kind of device.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Learned {
+    pub kind: String,
+    pub bytes_per_device: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct LoadTime {
+    pub source: String,
+    pub ms: u64,
 }
 
 /// What an administrator has set for a model.

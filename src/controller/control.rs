@@ -421,6 +421,7 @@ impl Control {
                 .collect(),
             devices: Arc::clone(&self.devices),
             provider: self.provider,
+            kinds: self.kinds.clone(),
         }));
         self.published = now;
         self.dirty = false;

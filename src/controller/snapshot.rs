@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::catalog::Entry;
 use crate::engine::ReplicaLog;
 use crate::inventory::{DeviceInfo, DeviceUse};
-use crate::pool::{Bytes, DeviceId, ModelId, ModelView, PoolView, ReplicaId, Time};
+use crate::pool::{Bytes, DeviceId, KindId, ModelId, ModelView, PoolView, ReplicaId, Time};
 
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -18,6 +18,8 @@ pub struct Snapshot {
     pub logs: BTreeMap<ModelId, Vec<(ReplicaId, Arc<ReplicaLog>)>>,
     pub devices: Arc<BTreeMap<DeviceId, DeviceSnapshot>>,
     pub provider: &'static str,
+    /// Devices that measure the same, by what they call themselves.
+    pub kinds: BTreeMap<String, KindId>,
 }
 
 /// What the catalogue knows of a model, beside what the pool knows.
@@ -71,6 +73,11 @@ pub struct Stale {
 impl Snapshot {
     pub fn model(&self, name: &str) -> Option<&ModelView> {
         self.pool.models.iter().find(|model| model.name == name)
+    }
+
+    pub fn kind_name(&self, kind: KindId) -> String {
+        let named = self.kinds.iter().find(|(_, known)| **known == kind);
+        named.map_or_else(|| kind.to_string(), |(name, _)| name.clone())
     }
 
     pub fn device_name(&self, device: DeviceId) -> String {

@@ -13,6 +13,7 @@ pub fn write(snapshot: &Snapshot, text: &mut Text) {
     devices(snapshot, text);
     readiness(snapshot, text);
     estimates(snapshot, text);
+    load_times(snapshot, text);
     cooldowns(snapshot, text);
 }
 
@@ -101,9 +102,15 @@ fn readiness(snapshot: &Snapshot, text: &mut Text) {
 }
 
 fn estimates(snapshot: &Snapshot, text: &mut Text) {
-    let help = "What a model's fullest replica really holds, over what is reserved for it.";
+    let help = "What a model was measured to take over what was estimated; without both, what its fullest replica really holds over what is reserved for it.";
     text.family("memory_estimate_ratio", Kind::Gauge, help);
     for model in &snapshot.pool.models {
+        let estimated = snapshot.models.get(&model.model).map(|it| it.estimated.0);
+        let learned = model.learned.iter().map(|(_, bytes)| bytes.0).max();
+        if let (Some(estimated @ 1..), Some(learned)) = (estimated, learned) {
+            text.sample(&[("model", &model.name)], learned as f64 / estimated as f64);
+            continue;
+        }
         let ratio = |replica: &crate::pool::ReplicaView| {
             let reserved: u64 = replica.shares.iter().map(|share| share.bytes.0).sum();
             // The peak of the processes says nothing of what they hold on a GPU.
@@ -123,6 +130,17 @@ fn estimates(snapshot: &Snapshot, text: &mut Text) {
             .max_by(f64::total_cmp)
         {
             text.sample(&[("model", &model.name)], ratio);
+        }
+    }
+}
+
+fn load_times(snapshot: &Snapshot, text: &mut Text) {
+    let help = "What loads of a model took lately, by where its weights came from.";
+    text.family("recent_load_seconds", Kind::Gauge, help);
+    for model in &snapshot.pool.models {
+        for (tier, took) in &model.load_times {
+            let labels = [("model", model.name.as_str()), ("source", tier.name())];
+            text.sample(&labels, seconds(*took));
         }
     }
 }
