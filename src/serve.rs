@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
-use crate::catalog::{Catalog, Entry, Measured, Source};
+use crate::catalog::{Catalog, Entry, Source};
 use crate::cli::ConfigArgs;
 use crate::config::{Config, EveningMode, LogFormat, Provider};
 use crate::controller::{self, Clock, Handle, Parts};
@@ -79,9 +79,11 @@ async fn serve(config: Config) -> Result<(), String> {
     let parts = Parts {
         last_replica,
         last_order,
-        measured: measured(&store).await?,
+        measurements: store.measurements().await.map_err(line)?,
+        remembered: store.remembered().await.map_err(line)?,
         catalog,
         wishes,
+        cordons: store.cordons().await.map_err(line)?,
         inventory,
         night: state.closed,
         executable: std::env::current_exe()
@@ -245,21 +247,6 @@ fn forget_loads_before(cleanup: DateTime<Utc>, wishes: &mut [KeptWish]) {
     for wish in wishes.iter_mut() {
         wish.load = wish.load.take().filter(|load| load.since.0 > cleanup_ms);
     }
-}
-
-async fn measured(store: &Store) -> Result<BTreeMap<String, Measured>, String> {
-    let kept = store.measurements().await.map_err(line)?;
-    let measured = kept.into_iter().map(|it| {
-        let bytes_per_device = it.measurement.peak_bytes_per_device;
-        (
-            it.model,
-            Measured {
-                bytes_per_device,
-                reload_ms: it.measurement.reload.0,
-            },
-        )
-    });
-    Ok(measured.collect())
 }
 
 async fn start_schedule(

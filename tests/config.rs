@@ -13,7 +13,7 @@ mod templates;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use model_pool::config::{Config, ConfigError, Headroom, Length, MaxTurn, Size};
+use model_pool::config::{Config, ConfigError, Headroom, KeepHot, Length, MaxTurn, Size};
 use model_pool::pool::{Bytes, Span};
 use serde_json::{Value, json};
 
@@ -169,7 +169,7 @@ fn values_are_read_in_their_units() {
          evening: {cleanup: null, mode: idle, timezone: Europe/Berlin}\n",
     )
     .unwrap();
-    assert_eq!(config.pool.keep_hot, Length::from_secs(5400));
+    assert_eq!(config.pool.keep_hot, KeepHot::For(Length::from_secs(5400)));
     assert_eq!(config.pool.max_turn.span(), Some(Span::from_secs(45)));
     assert_eq!(config.pool.preempt_drain.0, Span::ZERO);
     assert_eq!(config.inventory.headroom.of(Bytes(10_000)), Bytes(250));
@@ -365,7 +365,7 @@ fn the_environment_goes_over_the_file() {
         ("PATH", "/usr/bin"),
     ]);
     let config = Config::load(Some(&file), &variables).unwrap();
-    assert_eq!(config.pool.keep_hot, Length::from_secs(120));
+    assert_eq!(config.pool.keep_hot, KeepHot::For(Length::from_secs(120)));
     assert_eq!(config.pool.queue_limit, 5);
     assert_eq!(config.server.listen.0.to_string(), "0.0.0.0:0");
     assert_eq!(config.evening.cleanup, None);

@@ -7,8 +7,8 @@ use model_pool::pool::{Bytes, DeviceId, KeyId, OrderId, Priority, ReplicaId, Spa
 use model_pool::pool::{LoadWish, Override};
 use model_pool::pool::{MemoryChange, Record, RecordKind, Share};
 use model_pool::store::{
-    HistoryQuery, KeptMeasurement, KeptWish, Measurement, NewKey, Retention, Role, Store, find_key,
-    generate_key, hash_key,
+    Circumstances, HistoryQuery, KeptWish, Measurement, Measurements, NewKey, Retention, Role,
+    Store, find_key, generate_key, hash_key,
 };
 use serde_json::json;
 
@@ -61,6 +61,16 @@ async fn wishes_registrations_measurements_and_facts_survive_a_reopen() {
         reload: Span(4200),
         at: Time(17),
     };
+    let circumstances = Circumstances {
+        model: "org/a".into(),
+        arguments: "command 0123".into(),
+        kind: "NVIDIA H100 80GB HBM3".into(),
+        devices: 1,
+    };
+    let wider = Circumstances {
+        devices: 2,
+        ..circumstances.clone()
+    };
     let document =
         json!({"engine_config": {"model_id": "org/c"}, "zeta": 1, "alpha": [true, null]});
     {
@@ -84,8 +94,7 @@ async fn wishes_registrations_measurements_and_facts_survive_a_reopen() {
         assert!(!store.remove_registration("org/d").await.unwrap());
         store
             .save_measurement(
-                "org/a",
-                "--x gpu",
+                &circumstances,
                 Measurement {
                     at: Time(1),
                     ..measurement
@@ -94,9 +103,13 @@ async fn wishes_registrations_measurements_and_facts_survive_a_reopen() {
             .await
             .unwrap();
         store
-            .save_measurement("org/a", "--x gpu", measurement)
+            .save_measurement(&circumstances, measurement)
             .await
             .unwrap();
+        store.save_measurement(&wider, measurement).await.unwrap();
+        for numbers in [vec![1, 2], vec![1, 0, u64::MAX]] {
+            store.save_remembered("org/a", &numbers).await.unwrap();
+        }
         store.save_meta("cleanup", "early").await.unwrap();
         store.save_meta("cleanup", "late").await.unwrap();
         // No close: the process might have been killed here.
@@ -125,11 +138,11 @@ async fn wishes_registrations_measurements_and_facts_survive_a_reopen() {
     );
     assert_eq!(
         store.measurements().await.unwrap(),
-        [KeptMeasurement {
-            model: "org/a".into(),
-            key: "--x gpu".into(),
-            measurement
-        }]
+        Measurements::from([(circumstances, measurement), (wider, measurement),])
+    );
+    assert_eq!(
+        store.remembered().await.unwrap(),
+        std::collections::BTreeMap::from([("org/a".to_owned(), vec![1, 0, u64::MAX])])
     );
     assert_eq!(
         store.meta("cleanup").await.unwrap().as_deref(),

@@ -120,12 +120,30 @@ pub struct ModelView {
     pub replicas: Vec<ReplicaView>,
     pub waiting: u64,
     pub needs: Option<Needs>,
+    pub estimated_bytes_per_device: Option<u64>,
+    pub learned: Vec<Learned>,
+    pub load_times: Vec<LoadTime>,
     pub failures: u32,
     pub last_failure: Option<String>,
     pub cooling_until_at: Option<String>,
     pub load_ms_expected: Option<u64>,
     pub requests_total: Option<u64>,
     pub last_used_at: Option<String>,
+}
+
+/// What replicas take on one kind of device.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Learned {
+    pub kind: String,
+    pub bytes_per_device: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct LoadTime {
+    pub source: String,
+    pub ms: u64,
 }
 
 /// What an administrator has set for a model.
@@ -174,7 +192,50 @@ pub struct DeviceView {
     pub used_bytes: Option<u64>,
     pub utilisation_percent: Option<f64>,
     pub temperature_celsius: Option<f64>,
+    pub excess_bytes: Option<u64>,
+    pub settling_bytes: Option<u64>,
+    pub orphaned_bytes: Option<u64>,
     pub owners: Vec<Owner>,
+    pub cordon: Option<Cordon>,
+    pub read_at: Option<String>,
+    pub stale: Option<String>,
+}
+
+/// Why a device takes nothing new.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Cordon {
+    pub reason: String,
+    pub since_at: Option<String>,
+    pub until_at: Option<String>,
+    pub failed: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct CordonAnswer {
+    pub device: String,
+    pub cordon: Option<Cordon>,
+    pub left: Vec<String>,
+    pub draining: Vec<LeavingReplica>,
+    pub cut_at: Option<String>,
+}
+
+/// A replica that leaves a cordoned device.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct LeavingReplica {
+    pub replica: String,
+    pub model: String,
+    pub state: String,
+    pub in_flight: u64,
+    pub bytes: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct UncordonAnswer {
+    pub device: String,
 }
 
 /// A replica that holds memory of a device.

@@ -80,6 +80,13 @@ pub enum Command {
     Remove { model: String },
     /// Show each device's memory by owner
     Devices,
+    /// Take a device out of service: nothing new goes there, and what it holds leaves
+    Cordon(CordonArgs),
+    /// Put a device back into service
+    Uncordon {
+        /// Its name, index or UUID
+        device: String,
+    },
     /// Show who waits for what, and the orders under way
     Queue,
     /// Show what the pool did and why
@@ -156,6 +163,24 @@ pub struct LoadArgs {
     /// Only show the plan, as `plan` does
     #[arg(long)]
     pub dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CordonArgs {
+    /// Its name, index or UUID
+    pub device: String,
+    /// Why, for others to see
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// When it is expected to be over, as 2h or 2026-01-31T20:15:00Z
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// Cut the requests in flight instead of letting them finish
+    #[arg(long)]
+    pub now: bool,
+    /// Return at once; `devices` tells how far it is
+    #[arg(long)]
+    pub no_wait: bool,
 }
 
 /// How a model is to be loaded. What is absent is left to the model's own settings.

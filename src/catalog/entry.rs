@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::config::validate::QUEUE_LIMIT_MAX;
-use crate::config::{Config, Length, MaxTurn, reading};
+use crate::config::{Config, KeepHot, Length, MaxTurn, MinResident, reading};
 use crate::pool::{Bytes, Priority, Span};
 
 use super::limits::{self, SEATS_MAX};
@@ -71,8 +71,8 @@ pub struct Entry {
     pub seats_per_replica: u32,
     /// An administrator's figure for one replica, on all its devices together.
     pub memory: Option<Bytes>,
-    pub keep_hot: Option<Span>,
-    pub min_resident: Option<Span>,
+    pub keep_hot: Option<KeepHot>,
+    pub min_resident: Option<MinResident>,
     pub max_turn: Option<MaxTurn>,
     pub queue_limit: Option<u32>,
     pub queue_timeout: Option<Span>,
@@ -162,8 +162,8 @@ impl Entry {
         without_effect::warn(&document, &mut notes);
         let entry = Entry {
             aliases: pool.aliases.clone(),
-            keep_hot: pool.keep_hot.map(|length| length.0).or(known.keep_hot),
-            min_resident: pool.min_resident.map(|length| length.0),
+            keep_hot: pool.keep_hot.or(known.keep_hot),
+            min_resident: pool.min_resident,
             max_turn: pool.max_turn,
             stop_grace: pool.stop_grace.map(|length| length.0),
             labels: pool.labels.clone(),

@@ -2,6 +2,7 @@
 //! and from registrations that the caller adds. It finds models by name; it does not know which
 //! are loaded, and it never watches the files.
 
+mod arguments;
 mod engine_config;
 mod entry;
 mod estimate;

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::config::{Length, MaxTurn};
+use crate::config::{KeepHot, Length, MaxTurn, MinResident};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
@@ -155,12 +155,12 @@ optional_keys! {
     /// Our own section.
     PoolConfig {
         priority: Option<i64>,
-        keep_hot: Option<Length>,
+        keep_hot: Option<KeepHot>,
         preload: Option<bool>,
         aliases: Vec<String>,
         /// What one replica needs, on all its devices together.
         memory_gib: Option<f64>,
-        min_resident: Option<Length>,
+        min_resident: Option<MinResident>,
         max_turn: Option<MaxTurn>,
         queue_limit: Option<i64>,
         queue_timeout: Option<Length>,

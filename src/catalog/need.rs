@@ -5,8 +5,8 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::config::Config;
-use crate::pool::{Bytes, ModelSpec, Span};
+use crate::config::{Config, KeepHot};
+use crate::pool::{Bytes, KeepHotBounds, ModelSpec, Span};
 
 use super::entry::Entry;
 use super::estimate::{self, EstimateError};
@@ -20,6 +20,9 @@ const RELOAD_BASE: Span = Span::from_secs(2);
 const RELOAD_BYTES_PER_MILLISECOND: u64 = 1_000_000;
 /// Between SIGTERM and SIGKILL, unless the model's file says otherwise (L5).
 const STOP_GRACE: Span = Span::from_secs(10);
+
+/// With `adaptive`, what stands in for a model that nobody has used yet.
+const KEEP_HOT_AT_FIRST: Span = Span::from_secs(600);
 
 /// What earlier replicas of the model took, from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,13 +94,26 @@ impl Entry {
             ),
         };
         let pool = &config.pool;
+        let bounds = KeepHotBounds {
+            least: pool.keep_hot_least.0,
+            most: pool.keep_hot_most.0,
+        };
+        let (keep_hot, adaptive_keep_hot) = match self.keep_hot.unwrap_or(pool.keep_hot) {
+            KeepHot::For(length) => (length.0, None),
+            // Until the model's own use is known; an administrator's override replaces either.
+            KeepHot::Adaptive => (
+                KEEP_HOT_AT_FIRST.clamp(bounds.least, bounds.most),
+                Some(bounds),
+            ),
+        };
         let spec = ModelSpec {
             name: self.name.clone(),
             priority: self.priority,
             devices_per_replica: self.devices_per_replica,
             bytes_per_device,
-            keep_hot: self.keep_hot.unwrap_or(pool.keep_hot.0),
-            min_resident: Some(self.min_resident.unwrap_or(pool.min_resident.0)),
+            keep_hot,
+            adaptive_keep_hot,
+            min_resident: self.min_resident.unwrap_or(pool.min_resident).span(),
             max_turn: self.max_turn.unwrap_or(pool.max_turn).span(),
             queue_limit: self.queue_limit.unwrap_or(pool.queue_limit),
             queue_timeout: self.queue_timeout.unwrap_or(pool.queue_timeout.0),

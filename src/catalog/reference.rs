@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
-use crate::config::{Length, reading};
-use crate::pool::{Bytes, Priority, Span};
+use crate::config::{KeepHot, reading};
+use crate::pool::{Bytes, Priority};
 
 use super::limits::{self, DEVICES_MAX};
 use super::{CatalogError, Warning};
@@ -28,7 +28,7 @@ pub struct ReferenceEntry {
     pub gpus_per_replica: Option<u32>,
     pub priority: Option<Priority>,
     pub memory: Option<Bytes>,
-    pub keep_hot: Option<Span>,
+    pub keep_hot: Option<KeepHot>,
     /// The engine type of files that name none.
     pub engine: Option<String>,
 }
@@ -128,7 +128,7 @@ struct Written {
     gpus_per_replica: Option<i64>,
     priority: Option<i64>,
     memory_gib: Option<f64>,
-    keep_hot: Option<Length>,
+    keep_hot: Option<KeepHot>,
     engine: Option<String>,
 }
 
@@ -158,7 +158,7 @@ impl Written {
             gpus_per_replica,
             priority,
             memory,
-            keep_hot: self.keep_hot.map(|length| length.0),
+            keep_hot: self.keep_hot,
             engine: self.engine,
         })
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::pool::Bytes;
 
-use super::units::{Headroom, Length, MaxTurn, Size};
+use super::units::{Headroom, KeepHot, Length, MaxTurn, MinResident, Size};
 use super::values::{BasePath, CronExpression, DatabaseUrl, ListenAddress, TimeZone};
 
 /// The HTTP server.
@@ -105,10 +105,16 @@ pub struct FixedDevice {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolSection {
-    /// How long a replica stays after its last request ended (L2).
-    pub keep_hot: Length,
-    /// An idle replica younger than this is not evicted by equals (P3).
-    pub min_resident: Length,
+    /// How long a replica stays after its last request ended (L2): a length of time, or `adaptive` for
+    /// as long as the model's own gaps between requests suggest.
+    pub keep_hot: KeepHot,
+    /// The least that `adaptive` chooses.
+    pub keep_hot_least: Length,
+    /// The most that `adaptive` chooses; at least `keep_hot_least`.
+    pub keep_hot_most: Length,
+    /// An idle replica younger than this is not evicted by equals (P3): a length of time, or `auto` for
+    /// twice the time of a load and at least 10 s.
+    pub min_resident: MinResident,
     /// How long a busy replica keeps its turn against equals (P3): `auto` or a length of time.
     pub max_turn: MaxTurn,
     /// How long a victim of lower priority may finish its requests before it is cut (P2).
@@ -124,8 +130,10 @@ pub struct PoolSection {
 impl Default for PoolSection {
     fn default() -> PoolSection {
         PoolSection {
-            keep_hot: Length::from_secs(600),
-            min_resident: Length::from_secs(10),
+            keep_hot: KeepHot::For(Length::from_secs(600)),
+            keep_hot_least: Length::from_secs(60),
+            keep_hot_most: Length::from_secs(24 * 3600),
+            min_resident: MinResident::Auto,
             max_turn: MaxTurn::Auto,
             preempt_drain: Length::from_secs(30),
             queue_limit: 512,

@@ -268,3 +268,87 @@ written_as_text!(
     "\"auto\" or a length of time such as \"30s\"",
     ["auto", "30s"]
 );
+
+/// How long an idle replica is safe from equals (P3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MinResident {
+    /// Twice the time of a load, and at least 10 s.
+    Auto,
+    For(Length),
+}
+
+impl MinResident {
+    /// As the core wants it: `None` means automatic.
+    pub fn span(self) -> Option<Span> {
+        match self {
+            MinResident::Auto => None,
+            MinResident::For(length) => Some(length.0),
+        }
+    }
+}
+
+impl FromStr for MinResident {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<MinResident, Unreadable> {
+        if text.trim() == "auto" {
+            return Ok(MinResident::Auto);
+        }
+        text.parse()
+            .map(MinResident::For)
+            .map_err(|error| Unreadable(format!("{error}; auto takes it from the time of a load")))
+    }
+}
+
+impl fmt::Display for MinResident {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MinResident::Auto => f.write_str("auto"),
+            MinResident::For(length) => length.fmt(f),
+        }
+    }
+}
+
+written_as_text!(
+    MinResident,
+    "\"auto\" or a length of time such as \"10s\"",
+    ["auto", "10s"]
+);
+
+/// How long a replica stays after its last request ended (L2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepHot {
+    For(Length),
+    /// As long as the model's own gaps between requests suggest, between two bounds.
+    Adaptive,
+}
+
+impl FromStr for KeepHot {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<KeepHot, Unreadable> {
+        if text.trim() == "adaptive" {
+            return Ok(KeepHot::Adaptive);
+        }
+        text.parse().map(KeepHot::For).map_err(|error| {
+            Unreadable(format!(
+                "{error}; adaptive takes it from the model's own use"
+            ))
+        })
+    }
+}
+
+impl fmt::Display for KeepHot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeepHot::For(length) => length.fmt(f),
+            KeepHot::Adaptive => f.write_str("adaptive"),
+        }
+    }
+}
+
+written_as_text!(
+    KeepHot,
+    "a length of time such as \"10m\", or \"adaptive\"",
+    ["10m", "adaptive"]
+);

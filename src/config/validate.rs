@@ -43,6 +43,13 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
         (1..=QUEUE_LIMIT_MAX).contains(&limit),
         format!("pool.queue_limit is {limit}; allowed: 1 to {QUEUE_LIMIT_MAX}"),
     );
+    let (least, most) = (config.pool.keep_hot_least, config.pool.keep_hot_most);
+    unless(
+        least.0 <= most.0,
+        format!(
+            "pool.keep_hot_least is {least} and pool.keep_hot_most {most}; the first may not be larger"
+        ),
+    );
     let timeout = config.pool.queue_timeout;
     unless(
         timeout.0 > Span::ZERO,

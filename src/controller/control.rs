@@ -8,24 +8,26 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::clock::Clock;
 use super::gate::{Gate, Lease};
 use super::handle::{Handle, Message};
+use super::inventory_task;
 use super::keeper::{self, Job};
-use super::registry::{self, Route, Routes};
+use super::registry::{Route, Routes};
+use super::restore::REMEMBER_EVERY;
 use super::snapshot::{DeviceSnapshot, ModelFacts, ProcessFacts, Snapshot};
-use crate::catalog::{Catalog, Measured};
+use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::engine::ReplicaLog;
 use crate::inventory::Inventory;
 use crate::pool::{
-    DeviceId, DeviceReading, Event, GateReading, ModelId, OrderId, Outcome, Pool, Refusal,
+    Cordon, DeviceId, Event, GateReading, KindId, ModelId, OrderId, Outcome, Pool, Refusal,
     ReplicaId, Span, Ticket, Time,
 };
-use crate::store::{KeptWish, Store};
+use crate::store::{KeptWish, Measurements, Store};
 
 /// How long readers may see an older picture while much happens.
 const PUBLISH_EVERY: Duration = Duration::from_millis(20);
@@ -38,9 +40,13 @@ const EVENTS_MAX: usize = 4096;
 pub struct Parts {
     pub config: Arc<Config>,
     pub catalog: Catalog,
-    pub measured: BTreeMap<String, Measured>,
+    pub measurements: Measurements,
     pub store: Arc<Store>,
     pub wishes: Vec<KeptWish>,
+    /// By the device's UUID or name.
+    pub cordons: Vec<(String, Cordon)>,
+    /// What `Pool::remembered` gave, by the model's name.
+    pub remembered: BTreeMap<String, Vec<u64>>,
     pub inventory: Inventory,
     /// The largest replica and order numbers of earlier runs: numbers are never given again.
     pub last_replica: u64,
@@ -52,6 +58,15 @@ pub struct Parts {
     pub runtime_dir: PathBuf,
     pub log_dir: PathBuf,
     pub clock: Clock,
+}
+
+/// What the loop begins with.
+pub(super) struct Start {
+    pub inventory: Inventory,
+    pub cordons: Vec<(String, Cordon)>,
+    pub remembered: BTreeMap<String, Vec<u64>>,
+    pub wishes: Vec<KeptWish>,
+    pub catalog: Catalog,
 }
 
 pub(super) struct Replies {
@@ -69,10 +84,15 @@ pub(super) struct Control {
     pub log_dir: PathBuf,
     pub ids: BTreeMap<String, ModelId>,
     pub facts: Arc<BTreeMap<ModelId, ModelFacts>>,
-    pub measured: BTreeMap<String, Measured>,
+    pub measurements: Measurements,
+    /// What the store holds of it.
+    pub remembered: BTreeMap<ModelId, Vec<u64>>,
     pub routes: Arc<ArcSwap<Routes>>,
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub provider: &'static str,
+    pub kinds: BTreeMap<String, KindId>,
+    /// Has the devices read at once.
+    pub look: Arc<Notify>,
     pub devices: Arc<BTreeMap<DeviceId, DeviceSnapshot>>,
     pub gates: BTreeMap<ReplicaId, Arc<Gate>>,
     told: BTreeMap<ReplicaId, GateReading>,
@@ -143,7 +163,7 @@ impl Control {
         parts: Parts,
         inbox: mpsc::UnboundedSender<Message>,
         jobs: mpsc::UnboundedSender<Job>,
-    ) -> (Control, (Inventory, Vec<KeptWish>, Catalog)) {
+    ) -> (Control, Start) {
         let devices = parts
             .inventory
             .devices()
@@ -155,6 +175,8 @@ impl Control {
                         info: info.clone(),
                         used: None,
                         read_at: None,
+                        stale: None,
+                        own: BTreeMap::new(),
                     },
                 )
             })
@@ -173,10 +195,13 @@ impl Control {
             log_dir: parts.log_dir,
             ids: BTreeMap::new(),
             facts: Arc::default(),
-            measured: parts.measured,
+            measurements: parts.measurements,
+            remembered: BTreeMap::new(),
             routes: Arc::new(ArcSwap::from_pointee(Routes::default())),
             snapshot: Arc::new(ArcSwap::from_pointee(Snapshot::default())),
             provider: parts.inventory.provider(),
+            kinds: inventory_task::kinds(parts.inventory.devices()),
+            look: Arc::default(),
             devices: Arc::new(devices),
             gates: BTreeMap::new(),
             told: BTreeMap::new(),
@@ -197,28 +222,40 @@ impl Control {
             dirty: true,
             finished: false,
         };
-        (control, (parts.inventory, parts.wishes, parts.catalog))
+        let start = Start {
+            inventory: parts.inventory,
+            cordons: parts.cordons,
+            remembered: parts.remembered,
+            wishes: parts.wishes,
+            catalog: parts.catalog,
+        };
+        (control, start)
     }
 
-    async fn run(
-        mut self,
-        mut messages: mpsc::UnboundedReceiver<Message>,
-        start: (Inventory, Vec<KeptWish>, Catalog),
-    ) {
-        let (inventory, wishes, catalog) = start;
-        self.begin(&wishes, catalog);
-        self.tasks.spawn(super::inventory_task::run(
+    async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>, start: Start) {
+        let inventory = self.begin(start);
+        self.tasks.spawn(inventory_task::run(
             inventory,
             Arc::clone(&self.snapshot),
             self.inbox.clone(),
+            self.clock,
+            Arc::clone(&self.look),
         ));
+        let mut remembered_at = self.clock.now();
         while !self.finished {
             let publish = self
                 .dirty
                 .then(|| self.published + Span(PUBLISH_EVERY.as_millis() as u64));
             let busy = self.told.values().any(|reading| reading.in_flight > 0);
             let read = busy.then(|| self.turned + READ_GATES_EVERY);
-            let next = self.wake.into_iter().chain(publish).chain(read).min();
+            let remember = Some(remembered_at + REMEMBER_EVERY);
+            let next = self
+                .wake
+                .into_iter()
+                .chain(publish)
+                .chain(read)
+                .chain(remember);
+            let next = next.min();
             let sleep = tokio::time::sleep_until(self.clock.instant(next.unwrap_or_default()));
             tokio::select! {
                 biased;
@@ -234,41 +271,16 @@ impl Control {
                 }
             }
             while self.tasks.try_join_next().is_some() {}
+            let now = self.clock.now();
+            if now >= remembered_at + REMEMBER_EVERY {
+                remembered_at = now;
+                self.remember();
+            }
             self.publish_if_due();
         }
+        self.remember();
         self.publish();
         self.tasks.abort_all();
-    }
-
-    /// What was there before the first request: devices, models, wishes. Heard at once, so that the
-    /// first decision already knows everything (P4: of always-hot models the higher one wins).
-    fn begin(&mut self, wishes: &[KeptWish], catalog: Catalog) {
-        let mut events = Vec::new();
-        for device in self.devices.values() {
-            let info = &device.info;
-            let reading = DeviceReading {
-                name: info.name.clone(),
-                node: info.node,
-                total: info.total,
-                headroom: info.headroom,
-                ..DeviceReading::default()
-            };
-            events.push(Event::DeviceRead {
-                device: info.id,
-                reading,
-            });
-        }
-        let names: Vec<String> = catalog.entries().keys().cloned().collect();
-        let specs = registry::figure(&catalog, &names, &self.config, &self.measured);
-        events.extend(self.take_catalog(catalog, specs));
-        for wish in wishes {
-            if let Some(&model) = self.ids.get(&wish.model) {
-                let (over, load) = (wish.over.clone(), wish.load.clone());
-                events.push(Event::WishesRestored { model, over, load });
-            }
-        }
-        self.turn_all(events);
-        self.publish();
     }
 
     fn hear(&mut self, message: Message) {
@@ -318,13 +330,17 @@ impl Control {
                     None => Event::Saved { order },
                     Some(message) => Event::SaveFailed { order, message },
                 });
+                if self.orders.contains_key(&order) {
+                    // Whoever hears that it is accepted must be able to see what it began.
+                    self.publish();
+                }
                 let replies = self.orders.get_mut(&order);
                 if let Some(accepted) = replies.and_then(|replies| replies.accepted.take()) {
                     let _ = accepted.send(());
                 }
             }
             Message::Report { replica, report } => self.report(replica, report),
-            Message::Readings { devices } => self.readings(devices),
+            Message::Readings(readings) => self.readings(readings),
             change @ (Message::Register { .. }
             | Message::Remove { .. }
             | Message::Reload { .. }) => {
@@ -405,6 +421,7 @@ impl Control {
                 .collect(),
             devices: Arc::clone(&self.devices),
             provider: self.provider,
+            kinds: self.kinds.clone(),
         }));
         self.published = now;
         self.dirty = false;

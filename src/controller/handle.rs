@@ -8,11 +8,11 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::clock::Clock;
 use super::gate::Lease;
+use super::inventory_task::Readings;
 use super::registry::{ChangeError, Route, Routes};
 use super::snapshot::Snapshot;
 use crate::catalog::{Changes, Entry, Warning};
 use crate::engine::Report;
-use crate::inventory::DeviceUse;
 use crate::pool::{
     Command, KeyId, LoadOrder, ModelId, OrderId, Outcome, Plan, Refusal, ReplicaId, Ticket,
 };
@@ -61,9 +61,7 @@ pub(super) enum Message {
         order: OrderId,
         failure: Option<String>,
     },
-    Readings {
-        devices: Vec<DeviceUse>,
-    },
+    Readings(Readings),
     /// Figures of a model were computed off the loop.
     Figured(Box<super::registry::Figured>),
 }

@@ -1,65 +1,120 @@
-//! Reads the devices every few seconds, off the async threads, and tells the loop. It decides nothing,
-//! and a reading that fails leaves the last known figures standing.
+//! Reads the devices again and again, off the async threads, and tells the loop. It decides nothing;
+//! a device that cannot be read keeps its last figures, and readers are told since when.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
+use super::clock::Clock;
 use super::control::Control;
 use super::handle::Message;
-use super::snapshot::Snapshot;
-use crate::inventory::{DeviceUse, Inventory};
-use crate::pool::{DeviceReading, Event};
+use super::snapshot::{Snapshot, Stale};
+use crate::inventory::{DeviceInfo, DeviceUse, Inventory};
+use crate::pool::{Bytes, DeviceReading, Event, KindId, ReplicaId, Time};
 
 /// GPUs are shared with others, who come and go; the host's budget is our own.
 const READ_GPUS_EVERY: Duration = Duration::from_secs(1);
 const READ_HOST_EVERY: Duration = Duration::from_secs(5);
+/// While memory that ended processes held has not come back: loads may wait for it (M4).
+const READ_SETTLING_EVERY: Duration = Duration::from_millis(100);
+/// A reading that takes longer is told as one that failed; its figures count when they come.
+const READ_MAX: Duration = Duration::from_secs(5);
+
+/// What one round of measuring gave.
+#[derive(Debug)]
+pub(super) struct Readings {
+    /// When the measuring began: it says nothing of what happened later.
+    pub began: Time,
+    pub devices: Vec<DeviceUse>,
+    /// Why devices are missing.
+    pub fault: Option<String>,
+    /// Whose process is which.
+    pub owners: BTreeMap<u32, ReplicaId>,
+}
 
 pub(super) async fn run(
     inventory: Inventory,
     snapshot: Arc<ArcSwap<Snapshot>>,
     inbox: mpsc::UnboundedSender<Message>,
+    clock: Clock,
+    look: Arc<Notify>,
 ) {
     let inventory = Arc::new(inventory);
     let every = match inventory.provider() {
         "nvml" => READ_GPUS_EVERY,
         _ => READ_HOST_EVERY,
     };
-    let mut ticks = tokio::time::interval(every);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut failing = false;
     loop {
-        ticks.tick().await;
-        let leaders: BTreeSet<u32> = snapshot
+        let leaders: BTreeMap<u32, ReplicaId> = snapshot
             .load()
             .processes
-            .values()
-            .filter_map(|it| it.pid)
+            .iter()
+            .filter_map(|(&replica, it)| Some((it.pid?, replica)))
             .collect();
+        let began = clock.now();
         let reader = Arc::clone(&inventory);
-        let read = tokio::task::spawn_blocking(move || reader.read(&with_children(&leaders))).await;
-        match read {
-            Ok(Ok(devices)) => {
-                failing = false;
-                if inbox.send(Message::Readings { devices }).is_err() {
+        let mut reading = tokio::task::spawn_blocking(move || {
+            let owners = with_children(&leaders);
+            let ours: BTreeSet<u32> = owners.keys().copied().collect();
+            let (devices, fault) = match reader.read(&ours) {
+                Ok(devices) => (devices, None),
+                Err(fault) => (Vec::new(), Some(fault.to_string())),
+            };
+            Readings {
+                began,
+                devices,
+                fault,
+                owners,
+            }
+        });
+        let done = match tokio::time::timeout(READ_MAX, &mut reading).await {
+            Ok(done) => done,
+            Err(_) => {
+                if inbox.send(Message::Readings(late(began))).is_err() {
+                    return;
+                }
+                reading.await
+            }
+        };
+        match done {
+            Ok(readings) => {
+                if inbox.send(Message::Readings(readings)).is_err() {
                     return;
                 }
             }
-            Ok(Err(fault)) if !failing => {
-                failing = true;
-                tracing::warn!(%fault, "the devices cannot be read; the last known figures stand");
-            }
-            Ok(Err(_)) => {}
             Err(error) => tracing::error!(%error, "reading the devices panicked"),
+        }
+        let settling = |it: &crate::pool::DeviceView| it.settling > Bytes::ZERO;
+        let pause = match snapshot.load().pool.devices.iter().any(settling) {
+            true => READ_SETTLING_EVERY,
+            false => every,
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            // A process has ended: what it held is looked for at once.
+            () = look.notified() => {}
         }
     }
 }
 
+/// What is told of a reading that does not come in time.
+fn late(began: Time) -> Readings {
+    Readings {
+        began,
+        devices: Vec::new(),
+        fault: Some(format!(
+            "the driver has not answered for {} s",
+            READ_MAX.as_secs()
+        )),
+        owners: BTreeMap::new(),
+    }
+}
+
 /// Our engines and every process of their sessions: each engine leads a session of its own.
-fn with_children(leaders: &BTreeSet<u32>) -> BTreeSet<u32> {
+fn with_children(leaders: &BTreeMap<u32, ReplicaId>) -> BTreeMap<u32, ReplicaId> {
     let mut ours = leaders.clone();
     let Ok(processes) = std::fs::read_dir("/proc") else {
         return ours;
@@ -79,38 +134,131 @@ fn with_children(leaders: &BTreeSet<u32>) -> BTreeSet<u32> {
         let session = stat
             .rsplit_once(')')
             .and_then(|(_, rest)| rest.split_whitespace().nth(3)?.parse().ok());
-        if session.is_some_and(|session: u32| leaders.contains(&session)) {
-            ours.insert(pid);
+        if let Some(&replica) = session.and_then(|session: u32| leaders.get(&session)) {
+            ours.insert(pid, replica);
         }
     }
     ours
 }
 
+/// A kind for each product: what a replica takes was measured for devices that are alike (M1).
+pub(super) fn kinds(devices: &[DeviceInfo]) -> BTreeMap<String, KindId> {
+    let mut kinds = BTreeMap::new();
+    for device in devices {
+        let next = KindId(u32::try_from(kinds.len()).unwrap_or(u32::MAX));
+        kinds.entry(kind_name(device)).or_insert(next);
+    }
+    kinds
+}
+
+/// What devices that measure the same have in common, by a name that stays over restarts.
+pub(super) fn kind_name(device: &DeviceInfo) -> String {
+    let product = || format!("{:?}", device.kind).to_lowercase();
+    device.product_name.clone().unwrap_or_else(product)
+}
+
 impl Control {
-    pub(super) fn readings(&mut self, readings: Vec<DeviceUse>) {
-        let now = self.clock.now();
+    pub(super) fn reading_of(&self, info: &DeviceInfo) -> DeviceReading {
+        DeviceReading {
+            name: info.name.clone(),
+            node: info.node,
+            kind: self.kinds[&kind_name(info)],
+            total: info.total,
+            headroom: info.headroom,
+            ..DeviceReading::default()
+        }
+    }
+
+    pub(super) fn readings(&mut self, readings: Readings) {
+        let Readings {
+            began,
+            devices: read,
+            fault,
+            owners,
+        } = readings;
         let mut devices = self.devices.as_ref().clone();
         let mut events = Vec::new();
-        for used in readings {
+        let mut seen = BTreeSet::new();
+        for used in read {
             let Some(device) = devices.get_mut(&used.id) else {
                 continue;
             };
+            seen.insert(used.id);
+            let mut own: BTreeMap<ReplicaId, Bytes> = BTreeMap::new();
+            for (pid, bytes) in &used.processes {
+                if let Some(&replica) = owners.get(pid) {
+                    let held = own.entry(replica).or_default();
+                    *held = *held + *bytes;
+                }
+            }
             let reading = DeviceReading {
-                name: device.info.name.clone(),
-                node: device.info.node,
+                // Elsewhere memory is the pool's own count, and free when a process ends.
+                taken: (self.provider == "nvml").then_some(began),
                 total: used.total,
-                headroom: device.info.headroom,
                 foreign: used.foreign,
-                ..DeviceReading::default()
+                own: own
+                    .iter()
+                    .map(|(&replica, &bytes)| (replica, bytes))
+                    .collect(),
+                ..self.reading_of(&device.info)
             };
             events.push(Event::DeviceRead {
                 device: used.id,
                 reading,
             });
+            if device.stale.take().is_some() {
+                tracing::info!(device = device.info.name, "the device can be read again");
+            }
+            device.own = own;
             device.used = Some(used);
-            device.read_at = Some(now);
+            device.read_at = Some(began);
+        }
+        for (_, device) in devices.iter_mut().filter(|(id, _)| !seen.contains(id)) {
+            let why = fault
+                .clone()
+                .unwrap_or_else(|| "the driver leaves it out".to_owned());
+            match &mut device.stale {
+                Some(stale) => stale.why = why,
+                None => {
+                    tracing::warn!(
+                        device = device.info.name,
+                        why,
+                        "the device cannot be read; its last known figures stand"
+                    );
+                    let since = device.read_at.unwrap_or(began);
+                    device.stale = Some(Stale { since, why });
+                }
+            }
         }
         self.devices = Arc::new(devices);
         self.turn_all(events);
+        self.take_peaks();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_processes_are_found_with_their_children_and_nobody_elses() {
+        let mut child = std::process::Command::new("setsid")
+            .args(["sh", "-c", "echo up; sleep 60 & wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("setsid");
+        let mut line = String::new();
+        let output = child.stdout.take().expect("a pipe");
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).expect("up");
+        let replica = ReplicaId(7);
+        let mut ours = BTreeMap::new();
+        while ours.len() < 2 {
+            ours = with_children(&BTreeMap::from([(child.id(), replica)]));
+        }
+        assert!(ours.values().all(|it| *it == replica));
+        assert!(!ours.contains_key(&std::process::id()));
+        let group = nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+        nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL).expect("ended");
+        child.wait().expect("reaped");
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::{broadcast, mpsc};
 
 use super::handle::Message;
 use crate::pool::{Cordon, DeviceId, LoadWish, OrderId, Override, Record};
-use crate::store::{Measurement, Store, StoreFault, StoredRecord};
+use crate::store::{Circumstances, Measurement, Store, StoreFault, StoredRecord};
 
 #[derive(Debug)]
 pub(super) enum Job {
@@ -18,9 +18,12 @@ pub(super) enum Job {
     },
     Record(Record),
     Measurement {
-        model: String,
-        key: String,
+        of: Circumstances,
         measurement: Measurement,
+    },
+    Remembered {
+        model: String,
+        numbers: Vec<u64>,
     },
 }
 
@@ -120,14 +123,10 @@ async fn keep(store: &Store, job: Job, inbox: &mpsc::WeakUnboundedSender<Message
                 }
             },
         ),
-        Job::Measurement {
-            model,
-            key,
-            measurement,
-        } => (
-            None,
-            store.save_measurement(&model, &key, measurement).await,
-        ),
+        Job::Measurement { of, measurement } => {
+            (None, store.save_measurement(&of, measurement).await)
+        }
+        Job::Remembered { model, numbers } => (None, store.save_remembered(&model, &numbers).await),
         Job::Record(_) => (None, Ok(())),
     };
     let failure = result.err().map(|fault| fault.to_string());

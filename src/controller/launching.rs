@@ -8,16 +8,14 @@ use tokio::sync::oneshot;
 use super::control::Control;
 use super::gate::{Cut, Gate};
 use super::handle::Message;
-use super::keeper::Job;
 use super::snapshot::ProcessFacts;
-use crate::catalog::{self, Measured, Recipe};
+use crate::catalog::{self, Recipe};
 use crate::engine::{
     self, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, Launch, Listen,
     Program, ReplicaLog, Report,
 };
 use crate::inventory;
-use crate::pool::{Bytes, Event, Exit, ModelId, ReplicaId, Share, Span};
-use crate::store::Measurement;
+use crate::pool::{Event, Exit, ModelId, ReplicaId, Share, Span};
 
 /// Logs of engines that are gone, kept per model.
 const LOGS_MAX: usize = 3;
@@ -52,6 +50,13 @@ impl Control {
             percent: None,
             memory: None,
             peak: None,
+            device_peak: None,
+            devices: placement.iter().map(|share| share.device).collect(),
+            arguments: self
+                .facts
+                .get(&model)
+                .map_or_else(String::new, |facts| facts.entry.arguments()),
+            ready: false,
             log: Arc::clone(&log),
             model,
         };
@@ -174,6 +179,7 @@ impl Control {
             Report::Ready { took, memory } => {
                 (facts.stage, facts.percent, facts.memory) = (None, None, memory);
                 facts.peak = facts.peak.max(memory);
+                facts.ready = true;
                 let reload = Span(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
                 self.measure(replica, model, Some(reload));
                 self.offer(replica, model);
@@ -185,6 +191,7 @@ impl Control {
                 self.measure(replica, model, None);
             }
             Report::Exited(exit) => {
+                self.measured_to_the_end(replica, model);
                 self.processes.remove(&replica);
                 self.stops.remove(&replica);
                 let message = match exit.last_words.is_empty() {
@@ -195,12 +202,17 @@ impl Control {
                     gate.cut(Cut::Crashed(message.clone()));
                 }
                 self.withdraw(replica, model);
-                let exit = if exit.asked {
-                    Exit::Asked
-                } else {
-                    Exit::Failed { message }
+                let exit = match exit.lack {
+                    _ if exit.asked => Exit::Asked,
+                    Some(lack) => Exit::OutOfMemory {
+                        message,
+                        needed: lack.needed,
+                    },
+                    None => Exit::Failed { message },
                 };
                 self.turn(Event::ReplicaExited { replica, exit });
+                self.publish();
+                self.look.notify_one();
             }
         }
     }
@@ -219,56 +231,6 @@ impl Control {
             let mut gates = route.gates.load().as_ref().clone();
             gates.retain(|gate| gate.replica != replica);
             route.gates.store(Arc::new(gates));
-        }
-    }
-
-    /// Keeps what the replica takes (M1); a model that needs more than was thought is figured anew.
-    fn measure(&mut self, replica: ReplicaId, model: ModelId, reload: Option<Span>) {
-        let Some(facts) = self.facts.get(&model) else {
-            return;
-        };
-        let on_gpu = self.devices.values().any(|device| {
-            device.info.kind == inventory::DeviceKind::Nvidia && device.used.is_some()
-        });
-        // Host memory says nothing of what an engine takes on a GPU; that is read there.
-        let Some(peak) = self
-            .processes
-            .get(&replica)
-            .and_then(|it| it.peak)
-            .filter(|_| !on_gpu)
-        else {
-            return;
-        };
-        let entry = Arc::clone(&facts.entry);
-        let known = self.measured.get(&entry.name).copied();
-        let measured = Measured {
-            bytes_per_device: Bytes(peak.0 / u64::from(entry.devices_per_replica.max(1))),
-            reload_ms: reload.map_or_else(
-                || known.map_or(0, |known| known.reload_ms),
-                |reload| reload.0,
-            ),
-        };
-        self.measured.insert(entry.name.clone(), measured);
-        let measurement = Measurement {
-            peak_bytes_per_device: measured.bytes_per_device,
-            reload: Span(measured.reload_ms),
-            at: self.clock.now(),
-        };
-        let key = format!("{} x{}", entry.recipe.engine(), entry.devices_per_replica);
-        let _ = self.jobs.send(Job::Measurement {
-            model: entry.name.clone(),
-            key,
-            measurement,
-        });
-        let reserved = self
-            .pool
-            .view(self.clock.now())
-            .models
-            .iter()
-            .find(|it| it.model == model)
-            .map(|it| it.bytes_per_device);
-        if reserved.is_some_and(|reserved| measured.bytes_per_device > reserved) {
-            self.figure_again(&entry.name);
         }
     }
 }

@@ -25,7 +25,9 @@ mod handle;
 mod inventory_task;
 mod keeper;
 mod launching;
+mod measuring;
 mod registry;
+mod restore;
 mod snapshot;
 
 pub use clock::Clock;
@@ -33,7 +35,7 @@ pub use control::{Parts, spawn};
 pub use gate::{Cut, Lease};
 pub use handle::{Busy, Handle, Ordered, Seat, Waiting};
 pub use registry::{ChangeError, Route};
-pub use snapshot::{DeviceSnapshot, ModelFacts, ProcessFacts, Snapshot};
+pub use snapshot::{DeviceSnapshot, ModelFacts, ProcessFacts, Snapshot, Stale};
 
 // What the surfaces above need of the drivers below, so that they know the controller alone.
 pub use crate::engine::{Endpoint, LogLine, LogStream, ReplicaLog, Stream, connect};

@@ -10,12 +10,13 @@ use thiserror::Error;
 use super::control::Control;
 use super::gate::{Gate, Lease};
 use super::handle::Message;
+use super::measuring::Known;
 use super::snapshot::ModelFacts;
 use crate::catalog::{
-    Catalog, CatalogError, Changes, Entry, EstimateError, Measured, NeedSource, Source, Warning,
+    Catalog, CatalogError, Changes, Entry, EstimateError, NeedSource, Source, Warning,
 };
 use crate::config::Config;
-use crate::pool::{Event, ModelId, ModelSpec};
+use crate::pool::{Bytes, Event, ModelId, ModelSpec};
 use crate::store::Store;
 
 /// Where requests for one model go.
@@ -93,7 +94,16 @@ impl Routes {
 }
 
 /// Figures of models, by name; or why there are none.
-pub(super) type Specs = Vec<(String, Result<(ModelSpec, NeedSource), EstimateError>)>;
+pub(super) type Specs = Vec<(String, Result<Figures, EstimateError>)>;
+
+/// What is told of one model.
+#[derive(Debug)]
+pub(super) struct Figures {
+    pub spec: ModelSpec,
+    pub source: NeedSource,
+    /// On each device, without any measurement; 0: nothing tells.
+    pub estimated: Bytes,
+}
 
 /// What was computed of a model off the loop: headers read, figures chosen.
 #[derive(Debug)]
@@ -118,8 +128,6 @@ pub(super) enum Change {
         warnings: Vec<Warning>,
         reply: Reply<(Changes, Vec<Warning>)>,
     },
-    /// A replica was measured.
-    Measured,
     /// Nothing changes; whoever asked knows why.
     Failed,
 }
@@ -144,17 +152,26 @@ pub enum ChangeError {
 }
 
 /// The figures of some entries. Blocking: reads the headers of the models' files.
-pub(super) fn figure(
-    catalog: &Catalog,
-    names: &[String],
-    config: &Config,
-    measured: &BTreeMap<String, Measured>,
-) -> Specs {
+pub(super) fn figure(catalog: &Catalog, names: &[String], config: &Config, known: &Known) -> Specs {
     names
         .iter()
         .filter_map(|name| Some((name.clone(), catalog.entries().get(name)?)))
         .map(|(name, entry)| {
-            let spec = entry.spec(config, measured.get(&name).copied());
+            let measured = known.of(entry);
+            let spec = entry.spec(config, measured).map(|(spec, source)| {
+                let estimated = match measured {
+                    None => Some(spec.bytes_per_device),
+                    Some(_) => entry
+                        .spec(config, None)
+                        .ok()
+                        .map(|it| it.0.bytes_per_device),
+                };
+                Figures {
+                    spec,
+                    source,
+                    estimated: estimated.unwrap_or_default(),
+                }
+            });
             (name, spec)
         })
         .collect()
@@ -173,7 +190,11 @@ impl Control {
         for (name, spec) in specs {
             let model = self.ids[&name];
             match spec {
-                Ok((spec, source)) => {
+                Ok(Figures {
+                    spec,
+                    source,
+                    estimated,
+                }) => {
                     if let Some(warning) = source.warning() {
                         tracing::warn!(model = name, "{warning}");
                     }
@@ -183,6 +204,7 @@ impl Control {
                         ModelFacts {
                             entry,
                             need_source: source.name(),
+                            estimated,
                         },
                     );
                     events.push(Event::ModelSet { model, spec });
@@ -196,6 +218,17 @@ impl Control {
             }
         }
         self.facts = Arc::new(facts);
+        let set: Vec<ModelId> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::ModelSet { model, .. } => Some(*model),
+                _ => None,
+            })
+            .collect();
+        events.extend(
+            set.into_iter()
+                .flat_map(|model| self.measured_events(model)),
+        );
         let routes = Routes::of_catalog(catalog, &self.ids, &self.routes.load());
         self.routes.store(Arc::new(routes));
         events
@@ -213,29 +246,10 @@ impl Control {
         self.changing = true;
         let catalog = self.routes.load().catalog.clone();
         let (config, store) = (Arc::clone(&self.config), Arc::clone(&self.store));
-        let (measured, inbox) = (self.measured.clone(), self.inbox.clone());
+        let (known, inbox) = (self.known(), self.inbox.clone());
         self.tasks.spawn(async move {
-            let figured = prepare(change, catalog, config, &store, measured).await;
+            let figured = prepare(change, catalog, config, &store, known).await;
             let _ = inbox.send(Message::Figured(Box::new(figured)));
-        });
-    }
-
-    /// A model was measured to need more than it reserves: its figures are chosen anew.
-    pub(super) fn figure_again(&mut self, name: &str) {
-        let catalog = self.routes.load().catalog.clone();
-        let (config, measured, inbox) = (
-            Arc::clone(&self.config),
-            self.measured.clone(),
-            self.inbox.clone(),
-        );
-        let names = [name.to_owned()];
-        self.tasks.spawn_blocking(move || {
-            let specs = figure(&catalog, &names, &config, &measured);
-            let _ = inbox.send(Message::Figured(Box::new(Figured {
-                change: Change::Measured,
-                catalog,
-                specs,
-            })));
         });
     }
 
@@ -245,21 +259,6 @@ impl Control {
             catalog,
             specs,
         } = figured;
-        if let Change::Measured = change {
-            let known = |name: &String| self.routes.load().catalog.get(name).is_some();
-            let specs = specs.into_iter().filter(|(name, _)| known(name));
-            let events = specs.filter_map(|(name, spec)| {
-                let (spec, _) = spec.ok()?;
-                Some(Event::ModelMeasured {
-                    model: *self.ids.get(&name)?,
-                    devices: spec.devices_per_replica,
-                    kind: Default::default(),
-                    bytes_per_device: spec.bytes_per_device,
-                })
-            });
-            let events = events.collect();
-            return self.turn_all(events);
-        }
         self.changing = false;
         if let Change::Failed = change {
             return self.next_change();
@@ -275,7 +274,7 @@ impl Control {
                 warnings,
                 reply,
             } => drop(reply.send(Ok((changes, warnings)))),
-            Change::Measured | Change::Failed => {}
+            Change::Failed => {}
         }
         self.next_change();
     }
@@ -287,7 +286,7 @@ async fn prepare(
     catalog: Catalog,
     config: Arc<Config>,
     store: &Store,
-    measured: BTreeMap<String, Measured>,
+    known: Known,
 ) -> Figured {
     let failed = |catalog| Figured {
         change: Change::Failed,
@@ -296,7 +295,7 @@ async fn prepare(
     };
     match message {
         Message::Register { document, reply } => {
-            match register(document, catalog.clone(), config, store, measured).await {
+            match register(document, catalog.clone(), config, store, known).await {
                 Ok((catalog, specs, warnings)) => Figured {
                     change: Change::Register { warnings, reply },
                     catalog,
@@ -339,7 +338,7 @@ async fn prepare(
         }
         Message::Reload { reply } => {
             let old = catalog.clone();
-            let read = tokio::task::spawn_blocking(move || reload(&old, &config, &measured)).await;
+            let read = tokio::task::spawn_blocking(move || reload(&old, &config, &known)).await;
             match read {
                 Ok(Ok((newer, specs, changes, warnings))) => Figured {
                     change: Change::Reload {
@@ -366,14 +365,14 @@ async fn register(
     mut catalog: Catalog,
     config: Arc<Config>,
     store: &Store,
-    measured: BTreeMap<String, Measured>,
+    known: Known,
 ) -> Result<(Catalog, Specs, Vec<Warning>), ChangeError> {
     let read = tokio::task::spawn_blocking(move || {
         let (entry, warnings) =
             Entry::from_document(&document, Source::Registered, &config, catalog.reference())?;
         let (name, kept) = (entry.name.clone(), entry.to_document());
         catalog.insert(entry)?;
-        let specs = figure(&catalog, std::slice::from_ref(&name), &config, &measured);
+        let specs = figure(&catalog, std::slice::from_ref(&name), &config, &known);
         Ok::<_, CatalogError>((name, kept, catalog, specs, warnings))
     });
     let (name, kept, catalog, mut specs, warnings) =
@@ -394,7 +393,7 @@ async fn register(
 fn reload(
     old: &Catalog,
     config: &Config,
-    measured: &BTreeMap<String, Measured>,
+    known: &Known,
 ) -> Result<(Catalog, Specs, Changes, Vec<Warning>), ChangeError> {
     let (mut newer, warnings) = Catalog::load(config)?;
     for entry in old
@@ -411,6 +410,6 @@ fn reload(
         .chain(&changes.changed)
         .cloned()
         .collect();
-    let specs = figure(&newer, &names, config, measured);
+    let specs = figure(&newer, &names, config, known);
     Ok((newer, specs, changes, warnings))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::catalog::Entry;
 use crate::engine::ReplicaLog;
 use crate::inventory::{DeviceInfo, DeviceUse};
-use crate::pool::{Bytes, DeviceId, ModelId, ModelView, PoolView, ReplicaId, Time};
+use crate::pool::{Bytes, DeviceId, KindId, ModelId, ModelView, PoolView, ReplicaId, Time};
 
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -18,6 +18,8 @@ pub struct Snapshot {
     pub logs: BTreeMap<ModelId, Vec<(ReplicaId, Arc<ReplicaLog>)>>,
     pub devices: Arc<BTreeMap<DeviceId, DeviceSnapshot>>,
     pub provider: &'static str,
+    /// Devices that measure the same, by what they call themselves.
+    pub kinds: BTreeMap<String, KindId>,
 }
 
 /// What the catalogue knows of a model, beside what the pool knows.
@@ -26,6 +28,8 @@ pub struct ModelFacts {
     pub entry: Arc<Entry>,
     /// `file`, `measured` or `estimate`.
     pub need_source: &'static str,
+    /// What each device was estimated to need, without any measurement; 0: nothing tells.
+    pub estimated: Bytes,
 }
 
 /// What is known of one engine process.
@@ -37,6 +41,12 @@ pub struct ProcessFacts {
     /// The process tree's own host memory.
     pub memory: Option<Bytes>,
     pub peak: Option<Bytes>,
+    /// The most it was measured to hold on one of its devices.
+    pub device_peak: Option<Bytes>,
+    pub devices: Vec<DeviceId>,
+    /// What it was started with, in short: measurements belong to that.
+    pub arguments: String,
+    pub ready: bool,
     pub log: Arc<ReplicaLog>,
     pub model: ModelId,
 }
@@ -45,12 +55,29 @@ pub struct ProcessFacts {
 pub struct DeviceSnapshot {
     pub info: DeviceInfo,
     pub used: Option<DeviceUse>,
+    /// When the last figures were taken.
     pub read_at: Option<Time>,
+    /// It cannot be read, and what is shown is old.
+    pub stale: Option<Stale>,
+    /// What replicas were measured to hold.
+    pub own: BTreeMap<ReplicaId, Bytes>,
+}
+
+/// Why figures are old, and how old they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stale {
+    pub since: Time,
+    pub why: String,
 }
 
 impl Snapshot {
     pub fn model(&self, name: &str) -> Option<&ModelView> {
         self.pool.models.iter().find(|model| model.name == name)
+    }
+
+    pub fn kind_name(&self, kind: KindId) -> String {
+        let named = self.kinds.iter().find(|(_, known)| **known == kind);
+        named.map_or_else(|| kind.to_string(), |(name, _)| name.clone())
     }
 
     pub fn device_name(&self, device: DeviceId) -> String {

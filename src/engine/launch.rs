@@ -1,6 +1,7 @@
 //! What goes into one launch and what comes out of it: plain data, no behaviour. It owns the words
 //! that the controller and the engines exchange, and nothing here starts anything.
 
+use super::lack::Lack;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -162,4 +163,6 @@ pub struct ExitReport {
     pub status: String,
     /// The engine's own last lines (at most 5 lines and 2 KiB), or why it could not be started.
     pub last_words: String,
+    /// It found too little memory.
+    pub lack: Option<Lack>,
 }

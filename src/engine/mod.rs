@@ -23,6 +23,7 @@ mod environment;
 mod fault;
 mod group;
 mod health;
+mod lack;
 mod launch;
 mod log;
 mod memory;
@@ -38,6 +39,7 @@ pub use endpoint::{Endpoint, Stream, connect};
 pub use fault::EngineFault;
 pub use group::{Orphan, kill_orphans};
 pub use health::{Answer, probe};
+pub use lack::Lack;
 pub use launch::{
     CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, ExitReport, Launch,
     Listen, Program, Report,

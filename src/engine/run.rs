@@ -14,6 +14,7 @@ use super::endpoint::Reserved;
 use super::fault::explain;
 use super::group::new_tag;
 use super::health::{Answer, until_ready};
+use super::lack::{Lack, kernel_kills, said};
 use super::log::{LogStream, ReplicaLog};
 use super::memory::Meter;
 use super::process::{Leader, Order};
@@ -42,6 +43,7 @@ pub async fn run(
         asked,
         status: "not started".to_owned(),
         last_words,
+        lack: None,
     };
     let driver = driver_of(&launch.program);
     let exit = match stop.try_recv() {
@@ -116,6 +118,7 @@ impl Engine {
         stop: oneshot::Receiver<Duration>,
         report: &(impl Fn(Report) + Sync),
     ) -> ExitReport {
+        let killed_before = kernel_kills();
         report(Report::Started {
             pid: self.leader.group.leader,
             endpoint: self.reserved.endpoint.clone(),
@@ -157,10 +160,20 @@ impl Engine {
             log.push(LogStream::Stderr, &taken);
             last_words = format!("{last_words}\n{taken}").trim_start().to_owned();
         }
+        let status = self.leader.reap().await;
+        let mut lack = said(&last_words);
+        // Somebody killed it, and the kernel has killed somebody for memory meanwhile.
+        if !end.asked && status == "signal 9" && kernel_kills() > killed_before {
+            lack = Some(Lack { needed: None });
+            let killed = "the kernel killed it because the host's memory was full";
+            log.push(LogStream::Stderr, killed);
+            last_words = format!("{last_words}\n{killed}").trim_start().to_owned();
+        }
         ExitReport {
             asked: end.asked,
-            status: self.leader.reap().await,
+            status,
             last_words,
+            lack,
         }
     }
 

@@ -193,7 +193,7 @@ mod tests {
         serde_json::to_value(document(router.into_openapi(), "/llm")).unwrap()
     }
 
-    const ADMIN: [(&str, &str); 19] = [
+    const ADMIN: [(&str, &str); 21] = [
         ("post", "/admin/load"),
         ("post", "/admin/unload"),
         ("post", "/admin/plan"),
@@ -202,6 +202,8 @@ mod tests {
         ("patch", "/admin/models"),
         ("delete", "/admin/models"),
         ("get", "/admin/devices"),
+        ("post", "/admin/devices/cordon"),
+        ("post", "/admin/devices/uncordon"),
         ("get", "/admin/queue"),
         ("get", "/admin/events"),
         ("get", "/admin/logs"),

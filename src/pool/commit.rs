@@ -31,11 +31,15 @@ impl Pool {
                     .expect("a replica's model stays");
                 // Whoever waited longest wanted it before the others came.
                 let gap = model.last_used.map(|last| waited.since.since(last));
-                if model.last_used.is_none_or(|last| last < waited.since) {
+                let first = model.last_used.is_none_or(|last| last < waited.since);
+                if first {
                     model.demand.wanted(waited.since, gap);
                 }
                 model.seated += 1;
                 model.last_used = Some(now);
+                if let Some(gap) = gap.filter(|_| first) {
+                    self.gap_ended(waited.model, gap);
+                }
                 self.touch(replica);
                 if served_first {
                     self.grows_at(replica);

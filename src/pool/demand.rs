@@ -27,7 +27,7 @@ const UNIT: u64 = 1 << 20;
 const SAME_BURST: Span = Span::from_secs(30);
 
 /// Gaps are kept in octaves: `[0, 2)` s, `[2, 4)` s, … , and everything above 2²³ s.
-const OCTAVES: usize = 24;
+pub(super) const OCTAVES: usize = 24;
 /// One gap in an octave.
 const GAP_UNIT: u32 = 1 << 16;
 /// With each new gap the older ones lose one part in so many (as a power of two).
@@ -87,6 +87,11 @@ impl Demand {
         }
     }
 
+    /// How often each octave of gaps was seen, in 2⁻¹⁶.
+    pub(super) fn gaps(&self) -> &[u32; OCTAVES] {
+        &self.gaps
+    }
+
     /// The expected loss of the model's being gone, per second of its absence, in 10⁻¹² s.
     pub(super) fn loss(&self, now: Time, idle: Span, reload: Span) -> u64 {
         let idle = idle.0.max(1000);
@@ -99,8 +104,7 @@ impl Demand {
     /// wanted until then by the time spent until then. In 2⁻⁶⁰ per ms.
     fn index(&self, idle_ms: u64) -> u64 {
         let first = octave(Span(idle_ms));
-        let lower = if first == 0 { 0 } else { 1000 << first };
-        let upper: u64 = 1000 << (first + 1);
+        let (lower, upper) = octave_ms(first);
         let idle = idle_ms.min(upper - 1);
         let mut likely = [0_u64; OCTAVES];
         for (weight, seen) in likely.iter_mut().zip(self.gaps).skip(first) {
@@ -153,9 +157,15 @@ impl Demand {
     }
 }
 
-fn octave(gap: Span) -> usize {
+pub(super) fn octave(gap: Span) -> usize {
     let seconds = gap.0 / 1000;
     (seconds.max(1).ilog2() as usize).min(OCTAVES - 1)
+}
+
+/// The shortest and the longest gap of an octave, in milliseconds.
+pub(super) fn octave_ms(nth: usize) -> (u64, u64) {
+    let from = if nth == 0 { 0 } else { 1000 << nth };
+    (from, 1000 << (nth + 1))
 }
 
 /// Loss per GiB: what greedy eviction sorts by.

@@ -26,6 +26,7 @@ impl Pool {
         replica.entered = replica.entered.max(entered);
         replica.last_end = replica.last_end.max(last_end);
         let id_of_model = replica.model;
+        let mut gap_ended = None;
         let model = self
             .models
             .get_mut(&id_of_model)
@@ -33,14 +34,17 @@ impl Pool {
         if new > 0 {
             model.seated += new;
             if was_idle {
-                let gap = model.last_used.map(|last| now.since(last));
-                model.demand.wanted(now, gap);
+                gap_ended = model.last_used.map(|last| now.since(last));
+                model.demand.wanted(now, gap_ended);
             }
         }
         if new > 0 || in_flight > 0 {
             model.last_used = Some(now);
         }
         model.last_used = model.last_used.max(last_end);
+        if let Some(gap) = gap_ended {
+            self.gap_ended(id_of_model, gap);
+        }
         self.touch(id);
         if !self.models[&id_of_model].queue.is_empty() {
             self.touch_model(id_of_model);

@@ -29,6 +29,7 @@ mod exits;
 mod gates;
 mod group;
 mod ids;
+mod keep_hot;
 mod load_times;
 mod model;
 mod observe;

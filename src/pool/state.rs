@@ -12,6 +12,7 @@ use super::ids::{
     Bytes, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
     Ticket, Time,
 };
+use super::keep_hot::Market;
 use super::load_times::LoadTimes;
 use super::model::{Limits, LoadWish, ModelSpec, Override};
 use super::orders::Order;
@@ -83,6 +84,8 @@ pub struct Pool {
     pub(super) wants: Wants,
     /// Something changed that a load which has been decided may depend on.
     pub(super) promises_changed: bool,
+    /// What keeping idle models costs, where the time is chosen.
+    pub(super) market: Market,
     /// Loads that keep a disk or link of a node to themselves.
     pub(super) reading: BTreeSet<(NodeId, LoaderId, ReplicaId)>,
     pub(super) leases: BTreeSet<(Time, ModelId)>,
@@ -116,6 +119,7 @@ impl Pool {
             agenda: Agenda::default(),
             wants: Wants::default(),
             promises_changed: false,
+            market: Market::default(),
             reading: BTreeSet::new(),
             night,
             closing: None,
@@ -167,11 +171,6 @@ impl Pool {
     /// Always-hot at this hour (P4, E2).
     pub fn is_protected(&self, model: ModelId) -> bool {
         !self.night && self.priority(model) >= Priority::ALWAYS_HOT
-    }
-
-    /// How long the model stays after its last request (L2).
-    pub fn keep_hot(&self, model: ModelId) -> Span {
-        self.models.get(&model).map_or(Span::ZERO, Model::keep_hot)
     }
 
     pub(super) fn name(&self, model: ModelId) -> String {
@@ -326,10 +325,6 @@ impl Model {
     pub(super) fn min_resident(&self) -> Span {
         let twice = Span(self.reload().0.saturating_mul(2));
         self.spec.min_resident.unwrap_or(twice.max(MIN_RESIDENT))
-    }
-
-    pub(super) fn keep_hot(&self) -> Span {
-        self.over.keep_hot.unwrap_or(self.spec.keep_hot)
     }
 
     pub(super) fn forget_failures(&mut self) {

@@ -7,7 +7,7 @@ use super::models;
 use super::workload::{MODELS_OF_CROWD, Reading, Workload, WorkloadFault};
 use crate::catalog::Catalog;
 use crate::cli::{SimulateArgs, UnknownModels};
-use crate::config::{Config, Length, Provider};
+use crate::config::{Config, KeepHot, Length, Provider};
 use crate::pool::{
     Bytes, DeviceId, DeviceReading, KeepHotBounds, Loader, LoaderId, ModelId, ModelSpec, NodeId,
     Priority, Span,
@@ -15,8 +15,10 @@ use crate::pool::{
 use crate::sim::replay::{Arrival, Scene};
 
 /// A keep-hot time chosen from a model's own gaps lies between these.
-const ADAPTIVE_LEAST: Span = Span::from_secs(60);
-const ADAPTIVE_MOST: Span = Span::from_secs(86_400);
+const ADAPTIVE: KeepHotBounds = KeepHotBounds {
+    least: Span::from_secs(60),
+    most: Span::from_secs(86_400),
+};
 
 pub struct Setup {
     pub scene: Scene,
@@ -74,11 +76,9 @@ pub fn prepare(spec: &str, args: &SimulateArgs) -> Result<Setup, String> {
     if let Some(text) = &args.keep_hot {
         for spec in &mut specs {
             if text == "adaptive" {
-                spec.adaptive_keep_hot = Some(KeepHotBounds {
-                    least: ADAPTIVE_LEAST,
-                    most: ADAPTIVE_MOST,
-                });
+                spec.adaptive_keep_hot = Some(ADAPTIVE);
             } else {
+                spec.adaptive_keep_hot = None;
                 spec.keep_hot = length(text)?;
             }
         }
@@ -160,7 +160,11 @@ fn match_models(
                 let drawn = models::drawn(name, &mut random);
                 let pool = &config.pool;
                 specs.push(ModelSpec {
-                    keep_hot: pool.keep_hot.0,
+                    keep_hot: match pool.keep_hot {
+                        KeepHot::For(length) => length.0,
+                        KeepHot::Adaptive => drawn.keep_hot,
+                    },
+                    adaptive_keep_hot: (pool.keep_hot == KeepHot::Adaptive).then_some(ADAPTIVE),
                     max_turn: pool.max_turn.span(),
                     queue_limit: pool.queue_limit,
                     queue_timeout: pool.queue_timeout.0,

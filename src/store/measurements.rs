@@ -1,9 +1,11 @@
-//! What replicas really needed last time (M1), per model and circumstances. It never averages or
-//! forgets by itself: the newest measurement of a key replaces the older one.
+//! What replicas really needed (M1), per model and circumstances, and how much models were wanted.
+//! It never averages or forgets by itself: the newest figure of a key replaces the older one.
+
+use std::collections::BTreeMap;
 
 use sqlx::Row;
 
-use super::{Store, StoreFault, from_integer, to_integer};
+use super::{Store, StoreFault, from_integer, from_small, to_integer};
 use crate::pool::{Bytes, Span, Time};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,27 +18,34 @@ pub struct Measurement {
     pub at: Time,
 }
 
-/// A measurement with what it belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptMeasurement {
+/// What a measurement depends on: a model that is started differently, or on other devices, needs
+/// other memory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Circumstances {
     pub model: String,
-    /// Engine arguments and device kind: a model that is started differently needs other memory.
-    pub key: String,
-    pub measurement: Measurement,
+    /// What its engine was started with, in short.
+    pub arguments: String,
+    /// What the devices call themselves, like `NVIDIA H100 80GB HBM3`.
+    pub kind: String,
+    pub devices: u32,
 }
+
+/// What is known of all models.
+pub type Measurements = BTreeMap<Circumstances, Measurement>;
 
 impl Store {
     pub async fn save_measurement(
         &self,
-        model: &str,
-        key: &str,
+        of: &Circumstances,
         measurement: Measurement,
     ) -> Result<(), StoreFault> {
         sqlx::query(
-            "REPLACE INTO measurements (model, key, peak_bytes_per_device, reload_ms, at) VALUES (?, ?, ?, ?, ?)",
+            "REPLACE INTO measurements (model, arguments, kind, devices, peak_bytes_per_device, reload_ms, at) VALUES (?, ?, ?, ?, ?, ?, ?)",
         )
-        .bind(model)
-        .bind(key)
+        .bind(&of.model)
+        .bind(&of.arguments)
+        .bind(&of.kind)
+        .bind(i64::from(of.devices))
         .bind(to_integer(measurement.peak_bytes_per_device.0))
         .bind(to_integer(measurement.reload.0))
         .bind(to_integer(measurement.at.0))
@@ -46,25 +55,55 @@ impl Store {
         .map_err(self.failed("keep a measurement"))
     }
 
-    /// All measurements, by model name, then key.
-    pub async fn measurements(&self) -> Result<Vec<KeptMeasurement>, StoreFault> {
+    pub async fn measurements(&self) -> Result<Measurements, StoreFault> {
         let rows = sqlx::query(
-            "SELECT model, key, peak_bytes_per_device, reload_ms, at FROM measurements ORDER BY model, key",
+            "SELECT model, arguments, kind, devices, peak_bytes_per_device, reload_ms, at FROM measurements",
         )
         .fetch_all(&self.readers)
         .await
         .map_err(self.failed("read the measurements"))?;
-        Ok(rows
-            .into_iter()
-            .map(|row| KeptMeasurement {
+        let kept = |row: &sqlx::sqlite::SqliteRow| {
+            let of = Circumstances {
                 model: row.get("model"),
-                key: row.get("key"),
-                measurement: Measurement {
-                    peak_bytes_per_device: Bytes(from_integer(row.get("peak_bytes_per_device"))),
-                    reload: Span(from_integer(row.get("reload_ms"))),
-                    at: Time(from_integer(row.get("at"))),
-                },
+                arguments: row.get("arguments"),
+                kind: row.get("kind"),
+                devices: from_small(row.get("devices")),
+            };
+            let measurement = Measurement {
+                peak_bytes_per_device: Bytes(from_integer(row.get("peak_bytes_per_device"))),
+                reload: Span(from_integer(row.get("reload_ms"))),
+                at: Time(from_integer(row.get("at"))),
+            };
+            (of, measurement)
+        };
+        Ok(rows.iter().map(kept).collect())
+    }
+
+    /// Replaces what is remembered of the model. Only the pool knows what the numbers mean.
+    pub async fn save_remembered(&self, model: &str, numbers: &[u64]) -> Result<(), StoreFault> {
+        let text: Vec<String> = numbers.iter().map(u64::to_string).collect();
+        sqlx::query("REPLACE INTO remembered (model, numbers) VALUES (?, ?)")
+            .bind(model)
+            .bind(text.join(" "))
+            .execute(&self.writer)
+            .await
+            .map(|_| ())
+            .map_err(self.failed("keep how much a model was wanted"))
+    }
+
+    /// What is remembered, by model.
+    pub async fn remembered(&self) -> Result<BTreeMap<String, Vec<u64>>, StoreFault> {
+        let rows = sqlx::query("SELECT model, numbers FROM remembered")
+            .fetch_all(&self.readers)
+            .await
+            .map_err(self.failed("read how much models were wanted"))?;
+        rows.into_iter()
+            .map(|row| {
+                let (model, text): (String, String) = (row.get("model"), row.get("numbers"));
+                let numbers: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();
+                let numbers = numbers.map_err(|error| self.bad_row("remembered", &model, error))?;
+                Ok((model, numbers))
             })
-            .collect())
+            .collect()
     }
 }

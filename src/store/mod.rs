@@ -29,7 +29,7 @@ use sqlx::sqlite::SqlitePool;
 pub use fault::StoreFault;
 pub use history::{HistoryQuery, Retention, StoredMemory, StoredRecord, StoredShare};
 pub use keys::{KeyHash, KeyRecord, KeyText, NewKey, Role, find_key, generate_key, hash_key};
-pub use measurements::{KeptMeasurement, Measurement};
+pub use measurements::{Circumstances, Measurement, Measurements};
 pub use usage::UsageMinute;
 pub use wishes::KeptWish;
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use model_pool::catalog::{Catalog, CatalogError, PriorityFrom, Source, Warning};
-use model_pool::config::Config;
-use model_pool::pool::{Bytes, Priority, Span};
+use model_pool::config::{Config, KeepHot, Length};
+use model_pool::pool::{Bytes, Priority};
 use serde_json::json;
 
 use super::{assert_has, repository};
@@ -285,13 +285,7 @@ fn the_file_goes_before_the_reference_and_the_reference_before_the_default() {
     let gib = Bytes::GIB;
     assert_eq!(
         seen("org/both"),
-        (
-            1,
-            PriorityFrom::File,
-            1,
-            Some(Bytes(2 * gib)),
-            Some(Span::from_secs(5))
-        )
+        (1, PriorityFrom::File, 1, Some(Bytes(2 * gib)), Some(hot(5)))
     );
     assert_eq!(
         seen("org/known"),
@@ -300,7 +294,7 @@ fn the_file_goes_before_the_reference_and_the_reference_before_the_default() {
             PriorityFrom::Reference,
             4,
             Some(Bytes(3 * gib / 2)),
-            Some(Span::from_secs(3600))
+            Some(hot(3600))
         )
     );
     assert_eq!(seen("org/old"), (0, PriorityFrom::Default, 2, None, None));
@@ -410,4 +404,8 @@ fn a_file_that_is_not_text_is_refused_with_its_name() {
     )
     .unwrap();
     assert_has(&world.refusal(), &["a.yaml"]);
+}
+
+fn hot(seconds: u64) -> KeepHot {
+    KeepHot::For(Length::from_secs(seconds))
 }

@@ -3,7 +3,7 @@
 use model_pool::catalog::{
     CatalogError, ComputeDevice, Entry, Listen, Recipe, Reference, Source, Warning,
 };
-use model_pool::config::{Config, MaxTurn, Provider};
+use model_pool::config::{Config, KeepHot, Length, MaxTurn, MinResident, Provider};
 use model_pool::pool::{Bytes, Span};
 use serde_json::{Value, json};
 
@@ -73,7 +73,10 @@ fn a_full_document_means_what_it_says() {
     assert_eq!(entry.memory, Some(Bytes(288 * Bytes::GIB)));
     assert_eq!(
         (entry.keep_hot, entry.min_resident),
-        (Some(Span::from_secs(1800)), Some(Span::from_secs(60)))
+        (
+            Some(KeepHot::For(Length::from_secs(1800))),
+            Some(MinResident::For(Length::from_secs(60)))
+        )
     );
     assert_eq!(
         (entry.max_turn, entry.queue_limit),

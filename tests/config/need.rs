@@ -7,8 +7,8 @@ use model_pool::catalog::{
     CANDLE_CPU_OVERHEAD, Entry, GPU_OVERHEAD, Measured, NeedSource, Recipe, Reference, Source,
     weights_of,
 };
-use model_pool::config::{Config, Length};
-use model_pool::pool::{Bytes, ModelSpec, Span};
+use model_pool::config::{Config, KeepHot, Length};
+use model_pool::pool::{Bytes, KeepHotBounds, ModelSpec, Span};
 use serde_json::{Value, json};
 
 use super::assert_has;
@@ -340,7 +340,7 @@ fn times_follow_from_the_size_unless_the_file_says() {
 fn what_the_file_leaves_open_is_the_pools() {
     let folder = model_folder();
     let mut config = Config::default();
-    config.pool.keep_hot = Length::from_secs(1);
+    config.pool.keep_hot = KeepHot::For(Length::from_secs(1));
     config.pool.queue_limit = 3;
     let model = entry(
         "CandleEngine",
@@ -360,4 +360,35 @@ fn what_the_file_leaves_open_is_the_pools() {
         ),
         ("m", 4, 1)
     );
+}
+
+#[test]
+fn adaptive_keep_hot_and_automatic_residence_are_left_to_the_pool() {
+    let folder = model_folder();
+    let mut config = Config::default();
+    let spec = |config: &Config, extra: serde_json::Value| {
+        let model = entry("CandleEngine", Some(folder.path()), extra);
+        model.spec(config, None).unwrap().0
+    };
+    let usual = spec(&config, json!({}));
+    assert_eq!((usual.min_resident, usual.adaptive_keep_hot), (None, None));
+    config.pool.keep_hot_least = Length::from_secs(5);
+    config.pool.keep_hot_most = Length::from_secs(50);
+    let own = json!({"keep_hot": "adaptive", "min_resident": "3s"});
+    let adaptive = spec(&config, own);
+    let bounds = KeepHotBounds {
+        least: Span::from_secs(5),
+        most: Span::from_secs(50),
+    };
+    assert_eq!(adaptive.adaptive_keep_hot, Some(bounds));
+    assert_eq!(
+        adaptive.keep_hot,
+        Span::from_secs(50),
+        "until its use is known"
+    );
+    assert_eq!(adaptive.min_resident, Some(Span::from_secs(3)));
+    config.pool.keep_hot = KeepHot::Adaptive;
+    assert_eq!(spec(&config, json!({})).adaptive_keep_hot, Some(bounds));
+    let fixed = spec(&config, json!({"keep_hot": "10m"}));
+    assert_eq!(fixed.adaptive_keep_hot, None);
 }

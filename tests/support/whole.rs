@@ -43,13 +43,19 @@ impl Pool {
 
     /// Models from these files, on one device of 16 GiB.
     pub fn with_models(files: &[(String, String)], config: &str) -> Pool {
+        let one = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 16GiB}]}\n";
+        Pool::with_devices(files, &format!("{one}{config}"))
+    }
+
+    /// The same on the devices that the configuration names.
+    pub fn with_devices(files: &[(String, String)], config: &str) -> Pool {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("models")).unwrap();
         for (name, text) in files {
             fs::write(folder.path().join("models").join(name), text).unwrap();
         }
         let more = format!(
-            "catalog: {{models_dir: {:?}}}\ninventory: {{provider: fixed, devices: [{{name: gpu0, memory: 16GiB}}]}}\nevening: {{cleanup: null, reopen: null}}\n",
+            "catalog: {{models_dir: {:?}}}\nevening: {{cleanup: null, reopen: null}}\n",
             folder.path().join("models")
         );
         Pool::in_folder(folder, &format!("{config}{more}"))

@@ -1,6 +1,7 @@
 //! One function a command: ask the server, show the answer. Each prints the server's JSON unchanged
 //! with `--json`, and text otherwise. Nothing here decides how text looks.
 
+mod cordon;
 mod keys;
 mod load;
 mod models;
@@ -60,6 +61,8 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Register { file } => models::register(session, &file).await,
         Command::Remove { model } => models::remove(session, &model).await,
         Command::Devices => state::devices(session).await,
+        Command::Cordon(args) => cordon::cordon(session, &args).await,
+        Command::Uncordon { device } => cordon::uncordon(session, &device).await,
         Command::Queue => state::queue(session).await,
         Command::Events {
             follow,

@@ -6,11 +6,12 @@ use crate::answers::{DeviceList, QueueView};
 use crate::commands::Session;
 use crate::failure::Failure;
 use crate::render;
+use crate::render::quantity::Clock;
 
 pub async fn devices(session: &Session) -> Result<(), Failure> {
     let answer = session.client.get("admin/devices", &[]).await?;
     session.show(&answer, |list: &DeviceList| {
-        render::bars::devices(list, session.screen.style)
+        render::bars::devices(list, Clock::read(), session.screen.style)
     })
 }
 

@@ -112,7 +112,7 @@ fn draw(look: &Look, style: Style) -> Result<String, Failure> {
     Ok(format!(
         "{}\n\n{}\n{}\n{}",
         style.paint(Tint::Faint, &clock.stamp(&clock.now.to_rfc3339())),
-        bars::devices(&devices, style),
+        bars::devices(&devices, clock, style),
         models::models(&list.models, clock, style),
         queue::queue(&waiting, style),
     ))

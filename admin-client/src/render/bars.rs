@@ -1,10 +1,12 @@
 //! Devices: a bar of memory by owner for people who watch, numbers for everything else. Pure.
 //!
 //! A bar is cut into segments: each owner, what is reserved but not yet owned, what processes that
-//! are not the pool's hold, the headroom that stays free, and what is free.
+//! are not the pool's hold, what replicas hold beyond their share, what ended processes have not
+//! given back, the headroom that stays free, and what is free.
 
 use crate::answers::{DeviceList, DeviceView};
-use crate::render::quantity::{bytes, bytes_or_dash};
+use crate::render::cordon::why;
+use crate::render::quantity::{Clock, bytes, bytes_or_dash};
 use crate::render::table::{Cell, table};
 use crate::screen::{Style, Tint, clean};
 
@@ -16,7 +18,7 @@ struct Segment {
 }
 
 /// All devices: bars on a terminal, a table otherwise.
-pub fn devices(list: &DeviceList, style: Style) -> String {
+pub fn devices(list: &DeviceList, clock: Clock, style: Style) -> String {
     if list.devices.is_empty() {
         return "The pool sees no device. Its log and `admin-client config` tell which inventory provider it uses.\n"
             .to_owned();
@@ -25,14 +27,18 @@ pub fn devices(list: &DeviceList, style: Style) -> String {
         return list
             .devices
             .iter()
-            .map(|device| bar_with_legend(device, style))
+            .map(|device| bar_with_legend(device, clock, style))
             .collect();
     }
-    let rows: Vec<Vec<Cell>> = list.devices.iter().map(row).collect();
+    let rows: Vec<Vec<Cell>> = list
+        .devices
+        .iter()
+        .map(|device| row(device, clock))
+        .collect();
     table(
         &[
-            "DEVICE", "NODE", "NAME", "TOTAL", "RESERVED", "FOREIGN", "HEADROOM", "FREE", "USED",
-            "OWNERS",
+            "DEVICE", "NODE", "NAME", "TOTAL", "RESERVED", "FOREIGN", "SETTLING", "HEADROOM",
+            "FREE", "USED", "OWNERS", "CORDON",
         ],
         &rows,
         "",
@@ -40,7 +46,7 @@ pub fn devices(list: &DeviceList, style: Style) -> String {
     )
 }
 
-fn row(device: &DeviceView) -> Vec<Cell> {
+fn row(device: &DeviceView, clock: Clock) -> Vec<Cell> {
     let owners: Vec<String> = device
         .owners
         .iter()
@@ -53,6 +59,7 @@ fn row(device: &DeviceView) -> Vec<Cell> {
         Cell::right(bytes(device.total_bytes)),
         Cell::right(bytes_or_dash(device.reserved_bytes)),
         Cell::right(bytes_or_dash(device.foreign_bytes)),
+        Cell::right(bytes_or_dash(device.settling_bytes)),
         Cell::right(bytes_or_dash(device.headroom_bytes)),
         Cell::right(bytes_or_dash(device.free_bytes)),
         Cell::right(bytes_or_dash(device.used_bytes)),
@@ -61,13 +68,29 @@ fn row(device: &DeviceView) -> Vec<Cell> {
         } else {
             owners.join(", ")
         }),
+        Cell::from(
+            device
+                .cordon
+                .as_ref()
+                .map_or_else(|| "-".to_owned(), |cordon| why(cordon, clock)),
+        ),
     ]
 }
 
-fn bar_with_legend(device: &DeviceView, style: Style) -> String {
+fn bar_with_legend(device: &DeviceView, clock: Clock, style: Style) -> String {
     let segments = segments(device, style.colour);
     let width = style.columns.saturating_sub(4).clamp(10, 72);
     let mut out = heading(device, style);
+    if let Some(cordon) = &device.cordon {
+        let word = style.paint(Tint::Warning, "cordoned");
+        out.push_str(&format!("  {word}: {}\n", why(cordon, clock)));
+    }
+    if let Some(why) = &device.stale {
+        let word = style.paint(Tint::Bad, "old figures");
+        let at = device.read_at.as_deref().map(|at| clock.ago(at));
+        let at = at.map_or_else(String::new, |ago| format!(", read {ago}"));
+        out.push_str(&format!("  {word}{at}: {}\n", clean(why)));
+    }
     out.push_str("  ");
     for (segment, cells) in segments.iter().zip(cells(&segments, width)) {
         let text: String = std::iter::repeat_n(segment.glyph, cells).collect();
@@ -123,12 +146,16 @@ fn segments(device: &DeviceView, colour: bool) -> Vec<Segment> {
     let owned: u64 = device.owners.iter().map(|owner| owner.bytes).sum();
     let reserved = device.reserved_bytes.unwrap_or(owned).saturating_sub(owned);
     let foreign = device.foreign_bytes.unwrap_or(0);
+    let excess = device.excess_bytes.unwrap_or(0);
+    let settling = device.settling_bytes.unwrap_or(0);
     let headroom = device.headroom_bytes.unwrap_or(0);
     let rest = device
         .total_bytes
         .saturating_sub(owned)
         .saturating_sub(reserved)
         .saturating_sub(foreign)
+        .saturating_sub(excess)
+        .saturating_sub(settling)
         .saturating_sub(headroom);
     let mut segments: Vec<Segment> = device
         .owners
@@ -165,6 +192,18 @@ fn segments(device: &DeviceView, colour: bool) -> Vec<Segment> {
         '#',
         Tint::Bad,
         "foreign: processes that are not the pool's",
+    );
+    also(
+        excess,
+        '+',
+        Tint::Warning,
+        "held by replicas beyond what they reserve",
+    );
+    also(
+        settling,
+        '~',
+        Tint::Warning,
+        "not given back yet by processes that ended",
     );
     also(headroom, '-', Tint::Faint, "headroom, kept free");
     also(
@@ -225,6 +264,8 @@ mod tests {
         .expect("devices")
     }
 
+    use crate::render::quantity::tests::noon;
+
     const WATCHED: Style = Style {
         colour: false,
         terminal: true,
@@ -233,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_bar_shows_every_owner_in_proportion_with_a_legend() {
-        let text = devices(&gpu(), WATCHED);
+        let text = devices(&gpu(), noon(), WATCHED);
         assert_eq!(
             text,
             "gpu0  H200 · on n0 · 100.0 GiB · 61.0 GiB measured in use · 37 % busy\n\
@@ -248,7 +289,7 @@ mod tests {
 
     #[test]
     fn without_a_terminal_there_are_numbers_and_no_bar() {
-        let text = devices(&gpu(), Style::PLAIN);
+        let text = devices(&gpu(), noon(), Style::PLAIN);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2, "{text}");
         assert!(
@@ -256,7 +297,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            lines[1].ends_with("r1 org/large 40.0 GiB, r2 small 20.0 GiB"),
+            lines[1].ends_with("r1 org/large 40.0 GiB, r2 small 20.0 GiB  -"),
             "{text}"
         );
     }
@@ -279,9 +320,25 @@ mod tests {
     }
 
     #[test]
+    fn a_cordon_and_memory_that_settles_are_shown_either_way() {
+        let mut list = gpu();
+        list.devices[0].settling_bytes = Some(5 << 30);
+        list.devices[0].cordon = Some(crate::answers::Cordon {
+            reason: "new fan".to_owned(),
+            ..Default::default()
+        });
+        let text = devices(&list, noon(), WATCHED);
+        assert!(text.contains("\n  cordoned: new fan\n"), "{text}");
+        assert!(text.contains("~    5.0 GiB  not given back yet"), "{text}");
+        let text = devices(&list, noon(), Style::PLAIN);
+        assert!(text.trim_end().ends_with("new fan"), "{text}");
+    }
+
+    #[test]
     fn colours_replace_the_letters() {
         let text = devices(
             &gpu(),
+            noon(),
             Style {
                 colour: true,
                 ..WATCHED
@@ -295,7 +352,7 @@ mod tests {
     fn a_device_of_which_little_is_known_is_shown_all_the_same() {
         let list: DeviceList =
             serde_json::from_value(json!({"devices": [{"device": "d0"}]})).expect("devices");
-        assert_eq!(devices(&list, WATCHED), "d0  0 B\n  \n");
-        assert!(devices(&DeviceList::default(), WATCHED).contains("no device"));
+        assert_eq!(devices(&list, noon(), WATCHED), "d0  0 B\n  \n");
+        assert!(devices(&DeviceList::default(), noon(), WATCHED).contains("no device"));
     }
 }

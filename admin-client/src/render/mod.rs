@@ -2,6 +2,7 @@
 //! go in, text comes out; nothing is fetched and nothing is printed.
 
 pub mod bars;
+pub mod cordon;
 pub mod events;
 pub mod models;
 pub mod outcome;

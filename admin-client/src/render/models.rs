@@ -141,6 +141,7 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
         ("keep-hot", view.keep_hot_ms.map(milliseconds)),
         ("set by an administrator", changed(view, clock)),
         ("needs", view.needs.as_ref().map(needs)),
+        ("measured", learned(view)),
         ("loads in about", view.load_ms_expected.map(milliseconds)),
         (
             "replicas wished",
@@ -192,6 +193,27 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
         ));
     }
     out
+}
+
+/// What was measured on each kind of device, and how far off the estimate was.
+fn learned(view: &ModelView) -> Option<String> {
+    let drift = |measured: u64| {
+        let estimated = view.estimated_bytes_per_device.filter(|it| *it > 0)?;
+        let percent = measured as f64 / estimated as f64 * 100.0 - 100.0;
+        Some(format!(
+            ", {percent:+.0} % of the estimated {}",
+            bytes(estimated)
+        ))
+    };
+    let parts: Vec<String> = view
+        .learned
+        .iter()
+        .map(|it| {
+            let off = drift(it.bytes_per_device).unwrap_or_default();
+            format!("{} on {}{off}", bytes(it.bytes_per_device), it.kind)
+        })
+        .collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// The override, as `priority 3, keep-hot 10 min, for another 1 h 59 min`.
@@ -279,6 +301,17 @@ mod tests {
             "waiting": 2, "needs": {"devices": 1, "bytes_per_device": 10u64 << 30, "source": "measured"},
             "failures": 0, "last_failure": null, "cooling_until_at": null, "load_ms_expected": 1200,
             "requests_total": 7, "last_used_at": "2026-11-21T11:58:30Z"}))
+    }
+
+    #[test]
+    fn what_was_measured_is_shown_with_how_far_off_the_estimate_was() {
+        let view: ModelView = serde_json::from_value(json!({"model": "m", "state": "cold",
+            "estimated_bytes_per_device": 10u64 << 30,
+            "learned": [{"kind": "H100", "bytes_per_device": 12u64 << 30}]}))
+        .expect("a model");
+        let text = model(&view, noon(), Style::PLAIN);
+        let shown = "12.0 GiB on H100, +20 % of the estimated 10.0 GiB";
+        assert!(text.contains(shown), "{text}");
     }
 
     #[test]

@@ -62,6 +62,10 @@ pub fn plan(plan: &Plan, style: Style) -> String {
     if let Some(expected) = plan.expected_seconds.filter(|_| !plan.already_loaded) {
         let _ = writeln!(out, "  ready   in about {}", seconds(expected));
     }
+    if plan.candidates.len() > 1 {
+        out.push_str("  places that were looked at:\n");
+        places(&mut out, &plan.candidates, "    ");
+    }
     out
 }
 
@@ -76,19 +80,23 @@ pub fn obstacles(plan: &Plan, style: Style) -> String {
         style.paint(Tint::Bad, "cannot be loaded now")
     );
     reason_and_needs(&mut out, plan);
-    let width = plan
-        .candidates
-        .iter()
-        .map(|candidate| clean(&candidate.place).chars().count())
-        .max()
-        .unwrap_or(0);
-    for Candidate { place, verdict } in &plan.candidates {
-        let _ = writeln!(out, "  {:width$}  {}", clean(place), clean(verdict));
-    }
+    places(&mut out, &plan.candidates, "  ");
     for wait in &plan.waits_for {
         let _ = writeln!(out, "  waits for {}", clean(wait));
     }
     out
+}
+
+/// A line a place, with what was found there.
+fn places(out: &mut String, candidates: &[Candidate], indent: &str) {
+    let width = candidates
+        .iter()
+        .map(|candidate| clean(&candidate.place).chars().count())
+        .max()
+        .unwrap_or(0);
+    for Candidate { place, verdict } in candidates {
+        let _ = writeln!(out, "{indent}{:width$}  {}", clean(place), clean(verdict));
+    }
 }
 
 /// `r1 of org/m (priority 0, 8.0 GiB, busy, reload 3.2 s): why`.

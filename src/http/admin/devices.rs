@@ -19,11 +19,11 @@ use crate::http::state::App;
             "provider": "nvml", "devices": [{
             "device": "gpu0", "name": "NVIDIA H100 80GB HBM3", "node": "n0",
             "uuid": "GPU-6b5c0a3e-0000-0000-0000-000000000000", "total_bytes": 85899345920_u64,
-            "headroom_bytes": 4294967296_u64, "foreign_bytes": 536870912, "reserved_bytes": 17179869184_u64,
+            "headroom_bytes": 4294967296_u64, "foreign_bytes": 536870912, "excess_bytes": 0, "settling_bytes": 0, "reserved_bytes": 17179869184_u64,
             "free_bytes": 63887638528_u64, "used_bytes": 15569256448_u64, "utilisation_percent": 71,
             "temperature_celsius": 54,
-            "owners": [{"replica": "r3", "model": "tiny-chat", "bytes": 17179869184_u64, "state": "ready"}],
-            "read_at": "2026-01-31T20:15:00.000Z"
+            "owners": [{"replica": "r3", "model": "tiny-chat", "bytes": 17179869184_u64, "measured_bytes": 15032385536_u64, "state": "ready"}],
+            "cordon": null, "read_at": "2026-01-31T20:15:00.000Z", "stale": null
         }]})),
         AdminErrors,
     )

@@ -1,6 +1,7 @@
 //! The admin API: every route needs an admin key, reads its request strictly, hands an order over or
 //! reads the snapshot, and writes down who did what. Nothing here decides what is loaded or evicted.
 
+mod cordons;
 mod devices;
 mod events;
 mod fields;
@@ -33,6 +34,8 @@ pub fn routes() -> OpenApiRouter<App> {
             models::remove
         ))
         .routes(routes!(devices::list))
+        .routes(routes!(cordons::cordon))
+        .routes(routes!(cordons::uncordon))
         .routes(routes!(queue::show))
         .routes(routes!(events::list))
         .routes(routes!(logs::show))

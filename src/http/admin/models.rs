@@ -89,7 +89,9 @@ impl Strict for ModelPatch {
                 "devices": [{"device": "gpu0", "bytes": 17179869184_u64}], "in_flight": 2,
                 "ready_at": "2026-01-31T20:00:08.200Z", "expires_at": null, "measured_bytes": 15032385536_u64,
                 "pid": 4711, "reason": "order o5"}],
-            "waiting": 0, "needs": {"devices": 1, "bytes_per_device": 17179869184_u64, "source": "measured"},
+            "waiting": 0, "needs": {"devices": 1, "bytes_per_device": 17179869184_u64, "source": "measured"}, "estimated_bytes_per_device": 17179869184_u64,
+            "learned": [{"kind": "NVIDIA H100 80GB HBM3", "bytes_per_device": 16106127360_u64}],
+            "load_times": [{"source": "disk", "ms": 8200}],
             "failures": 0, "last_failure": null, "cooling_until_at": null, "load_ms_expected": 8200,
             "requests_total": 128, "last_used_at": "2026-01-31T20:14:59.000Z"
         }]})),
@@ -127,7 +129,9 @@ pub async fn list(
             "model": "org/my-model", "aliases": [], "engine": "command", "source": "registered", "state": "cold",
             "priority": 0, "priority_from": "file", "always_hot": false, "keep_hot_ms": 600000, "override": null,
             "wished_replicas": 0, "replicas": [], "waiting": 0,
-            "needs": {"devices": 1, "bytes_per_device": 17179869184_u64, "source": "file"},
+            "needs": {"devices": 1, "bytes_per_device": 17179869184_u64, "source": "file"}, "estimated_bytes_per_device": 17179869184_u64,
+            "learned": [{"kind": "NVIDIA H100 80GB HBM3", "bytes_per_device": 16106127360_u64}],
+            "load_times": [{"source": "disk", "ms": 8200}],
             "failures": 0, "last_failure": null, "cooling_until_at": null, "load_ms_expected": 20000,
             "requests_total": 0, "last_used_at": null
         })),
@@ -172,7 +176,9 @@ pub async fn register(
             "state": "cold", "priority": 2, "priority_from": "override", "always_hot": true, "keep_hot_ms": 600000,
             "override": {"priority": 2, "expires_at": "2026-01-31T22:00:00.000Z"}, "wished_replicas": 0,
             "replicas": [], "waiting": 0,
-            "needs": {"devices": 1, "bytes_per_device": 17179869184_u64, "source": "estimate"},
+            "needs": {"devices": 1, "bytes_per_device": 17179869184_u64, "source": "estimate"}, "estimated_bytes_per_device": 17179869184_u64,
+            "learned": [{"kind": "NVIDIA H100 80GB HBM3", "bytes_per_device": 16106127360_u64}],
+            "load_times": [{"source": "disk", "ms": 8200}],
             "failures": 0, "last_failure": null, "cooling_until_at": null, "load_ms_expected": 8200,
             "requests_total": 0, "last_used_at": null
         })),

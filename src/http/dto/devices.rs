@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::at;
+use super::{CordonView, at};
 use crate::controller::Snapshot;
 use crate::pool::{self, KeyId, ModelId};
 
@@ -31,6 +31,10 @@ pub struct DeviceView {
     pub headroom_bytes: u64,
     /// Held by processes that are not ours: never free, never evictable (M2).
     pub foreign_bytes: u64,
+    /// What replicas hold beyond what they were given, as measured.
+    pub excess_bytes: u64,
+    /// Held by processes that ended, and not given back yet (M4).
+    pub settling_bytes: u64,
     /// Given to replicas, whether they fill it or not.
     pub reserved_bytes: u64,
     /// What the next load may take.
@@ -41,7 +45,12 @@ pub struct DeviceView {
     pub utilisation_percent: Option<u32>,
     pub temperature_celsius: Option<u32>,
     pub owners: Vec<Owner>,
+    /// Nothing new goes there (M7).
+    pub cordon: Option<CordonView>,
+    /// When the measured figures were taken.
     pub read_at: Option<String>,
+    /// The device cannot be read: the figures are the last ones known, and this is why.
+    pub stale: Option<String>,
 }
 
 /// A replica that holds a part of the device.
@@ -50,7 +59,10 @@ pub struct Owner {
     #[schema(example = "r3")]
     pub replica: String,
     pub model: String,
+    /// Given to it.
     pub bytes: u64,
+    /// What its processes were measured to hold.
+    pub measured_bytes: Option<u64>,
     #[schema(example = "ready")]
     pub state: &'static str,
 }
@@ -124,6 +136,9 @@ impl DeviceView {
                 replica: replica.replica.to_string(),
                 model: model.name.clone(),
                 bytes: held(replica),
+                measured_bytes: known
+                    .and_then(|known| known.own.get(&replica.replica))
+                    .map(|bytes| bytes.0),
                 state: replica.state,
             };
             // A planned load owns nothing yet.
@@ -139,13 +154,19 @@ impl DeviceView {
             total_bytes: device.total.0,
             headroom_bytes: device.headroom.0,
             foreign_bytes: device.foreign.0,
+            excess_bytes: device.excess.0,
+            settling_bytes: device.settling.0,
             reserved_bytes: device.reserved.0,
             free_bytes: device.free.0,
             used_bytes: used.map(|used| used.used.0),
             utilisation_percent: used.and_then(|used| used.utilisation_percent),
             temperature_celsius: used.and_then(|used| used.temperature_celsius),
             owners: owners.collect(),
+            cordon: device.cordon.as_ref().map(CordonView::of),
             read_at: known.and_then(|known| known.read_at).map(at),
+            stale: known
+                .and_then(|known| known.stale.as_ref())
+                .map(|stale| stale.why.clone()),
         }
     }
 }
@@ -210,10 +231,11 @@ mod tests {
         let expected = serde_json::json!({
             "provider": "nvml", "devices": [{
                 "device": "gpu0", "name": "Test GPU", "node": "n0", "uuid": null, "total_bytes": 24 * GIB,
-                "headroom_bytes": 0, "foreign_bytes": 0, "reserved_bytes": 10 * GIB, "free_bytes": 14 * GIB,
+                "headroom_bytes": 0, "foreign_bytes": 0, "excess_bytes": 0, "settling_bytes": 0,
+                "reserved_bytes": 10 * GIB, "free_bytes": 14 * GIB,
                 "used_bytes": null, "utilisation_percent": null, "temperature_celsius": null,
-                "owners": [{"replica": replica, "model": "a", "bytes": 10 * GIB, "state": "ready"}],
-                "read_at": super::at(pool.now),
+                "owners": [{"replica": replica, "model": "a", "bytes": 10 * GIB, "measured_bytes": null, "state": "ready"}],
+                "cordon": null, "read_at": super::at(pool.now), "stale": null,
             }]
         });
         assert_eq!(devices, expected);

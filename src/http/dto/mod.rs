@@ -2,6 +2,7 @@
 //! snapshot. Plain data and conversions; nothing here asks, decides or knows of HTTP. Amounts end in
 //! `_bytes`, lengths of time in `_ms`, moments in `_at` (RFC 3339, UTC).
 
+mod cordons;
 mod devices;
 mod history;
 mod hot;
@@ -17,6 +18,9 @@ use utoipa::ToSchema;
 use crate::controller::Snapshot;
 use crate::pool::{self, Time};
 
+pub use cordons::{
+    CordonAnswer, CordonRequest, CordonView, UncordonAnswer, UncordonRequest, Until,
+};
 pub use devices::{DeviceList, QueueView};
 pub use history::{EventList, EventView, LogLineView, LogList};
 pub use hot::HotModels;
@@ -263,6 +267,8 @@ mod snapshots {
             info,
             used: None,
             read_at: Some(rig.now),
+            stale: None,
+            own: BTreeMap::new(),
         };
         Snapshot {
             pool: rig.pool.view(rig.now),

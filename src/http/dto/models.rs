@@ -45,6 +45,13 @@ pub struct ModelView {
     /// Requests in its queue.
     pub waiting: u32,
     pub needs: Needs,
+    /// What was estimated for each device, without any measurement; absent where nothing tells.
+    pub estimated_bytes_per_device: Option<u64>,
+    /// What was measured, or learned from a lack, per kind of device (M1). It counts there instead of
+    /// `needs`.
+    pub learned: Vec<LearnedView>,
+    /// How long loads took, by where the weights came from.
+    pub load_times: Vec<LoadTimeView>,
     /// Failed loads in a row (L3).
     pub failures: u32,
     pub last_failure: Option<String>,
@@ -57,6 +64,22 @@ pub struct ModelView {
     /// What in a document that was just registered has no effect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// What replicas take on one kind of device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct LearnedView {
+    #[schema(example = "NVIDIA H100 80GB HBM3")]
+    pub kind: String,
+    pub bytes_per_device: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct LoadTimeView {
+    /// `asleep`, `page-cache`, `disk` or `network`.
+    #[schema(example = "disk")]
+    pub source: &'static str,
+    pub ms: u64,
 }
 
 /// What is absent is as the catalogue says.
@@ -170,6 +193,25 @@ impl ModelView {
                 bytes_per_device: model.bytes_per_device.0,
                 source: facts.map_or("estimate", |facts| facts.need_source),
             },
+            estimated_bytes_per_device: facts
+                .map(|facts| facts.estimated.0)
+                .filter(|bytes| *bytes > 0),
+            learned: model
+                .learned
+                .iter()
+                .map(|&(kind, bytes)| LearnedView {
+                    kind: snapshot.kind_name(kind),
+                    bytes_per_device: bytes.0,
+                })
+                .collect(),
+            load_times: model
+                .load_times
+                .iter()
+                .map(|&(tier, took)| LoadTimeView {
+                    source: tier.name(),
+                    ms: took.0,
+                })
+                .collect(),
             failures: model.failures,
             last_failure: model.last_failure.clone(),
             cooling_until_at: model.cooling_until.map(at),

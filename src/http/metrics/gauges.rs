@@ -11,7 +11,9 @@ pub fn write(snapshot: &Snapshot, text: &mut Text) {
     waiting(snapshot, text);
     replicas(snapshot, text);
     devices(snapshot, text);
+    readiness(snapshot, text);
     estimates(snapshot, text);
+    load_times(snapshot, text);
     cooldowns(snapshot, text);
 }
 
@@ -58,8 +60,7 @@ fn replicas(snapshot: &Snapshot, text: &mut Text) {
 }
 
 fn devices(snapshot: &Snapshot, text: &mut Text) {
-    let help =
-        "Memory of each device: all of it, measured in use, given to replicas, held by others.";
+    let help = "Memory of each device: all of it, measured in use, given to replicas, held by others, held by replicas beyond what they were given, not given back yet by processes that ended.";
     text.family("device_memory_bytes", Kind::Gauge, help);
     for device in &snapshot.pool.devices {
         let name = snapshot.device_name(device.device);
@@ -70,6 +71,8 @@ fn devices(snapshot: &Snapshot, text: &mut Text) {
             .map(|used| used.used);
         let known = [
             ("reserved", device.reserved),
+            ("settling", device.settling),
+            ("excess", device.excess),
             ("foreign", device.foreign),
             ("total", device.total),
         ];
@@ -79,10 +82,35 @@ fn devices(snapshot: &Snapshot, text: &mut Text) {
     }
 }
 
+fn readiness(snapshot: &Snapshot, text: &mut Text) {
+    let help = "1: nothing new is placed on the device (M7).";
+    text.family("device_cordoned", Kind::Gauge, help);
+    for device in &snapshot.pool.devices {
+        let name = snapshot.device_name(device.device);
+        let cordoned = f64::from(u8::from(device.cordon.is_some()));
+        text.sample(&[("device", &name)], cordoned);
+    }
+    let help = "How old the figures of a device are that cannot be read; 0: it can.";
+    text.family("device_readings_stale_seconds", Kind::Gauge, help);
+    for device in snapshot.devices.values() {
+        let age = device
+            .stale
+            .as_ref()
+            .map_or(Span::ZERO, |stale| snapshot.pool.now.since(stale.since));
+        text.sample(&[("device", &device.info.name)], seconds(age));
+    }
+}
+
 fn estimates(snapshot: &Snapshot, text: &mut Text) {
-    let help = "What a model's fullest replica really holds, over what is reserved for it.";
+    let help = "What a model was measured to take over what was estimated; without both, what its fullest replica really holds over what is reserved for it.";
     text.family("memory_estimate_ratio", Kind::Gauge, help);
     for model in &snapshot.pool.models {
+        let estimated = snapshot.models.get(&model.model).map(|it| it.estimated.0);
+        let learned = model.learned.iter().map(|(_, bytes)| bytes.0).max();
+        if let (Some(estimated @ 1..), Some(learned)) = (estimated, learned) {
+            text.sample(&[("model", &model.name)], learned as f64 / estimated as f64);
+            continue;
+        }
         let ratio = |replica: &crate::pool::ReplicaView| {
             let reserved: u64 = replica.shares.iter().map(|share| share.bytes.0).sum();
             // The peak of the processes says nothing of what they hold on a GPU.
@@ -102,6 +130,17 @@ fn estimates(snapshot: &Snapshot, text: &mut Text) {
             .max_by(f64::total_cmp)
         {
             text.sample(&[("model", &model.name)], ratio);
+        }
+    }
+}
+
+fn load_times(snapshot: &Snapshot, text: &mut Text) {
+    let help = "What loads of a model took lately, by where its weights came from.";
+    text.family("recent_load_seconds", Kind::Gauge, help);
+    for model in &snapshot.pool.models {
+        for (tier, took) in &model.load_times {
+            let labels = [("model", model.name.as_str()), ("source", tier.name())];
+            text.sample(&labels, seconds(*took));
         }
     }
 }

@@ -1,0 +1,61 @@
+//! `cordon` and `uncordon`: a device out of service and back. While a drain goes on it is said how
+//! to stop watching; the drain itself belongs to the pool.
+
+use serde_json::{Map, Value, json};
+
+use crate::answers::{CordonAnswer, UncordonAnswer};
+use crate::cli::CordonArgs;
+use crate::commands::Session;
+use crate::failure::Failure;
+use crate::render::cordon as text;
+use crate::render::quantity::Clock;
+use crate::screen::note;
+
+pub async fn cordon(session: &Session, args: &CordonArgs) -> Result<(), Failure> {
+    if !session.json && !args.now && !args.no_wait {
+        note(
+            "Waiting until the requests in flight have ended; --no-wait returns at once, --now cuts them.",
+        );
+    }
+    let request = body(args);
+    let post = session.client.post("admin/devices/cordon", &request);
+    let answer = tokio::select! {
+        answer = post => answer?,
+        _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted(format!(
+            "stopped watching; {0} goes on draining. `admin-client devices` tells how far it is, `admin-client uncordon {0}` undoes it",
+            args.device
+        ))),
+    };
+    session.show(&answer, |answer: &CordonAnswer| {
+        text::cordoned(answer, Clock::read(), session.screen.style)
+    })
+}
+
+pub async fn uncordon(session: &Session, device: &str) -> Result<(), Failure> {
+    let answer = session
+        .client
+        .post("admin/devices/uncordon", &json!({ "device": device }))
+        .await?;
+    session.show(&answer, |answer: &UncordonAnswer| {
+        text::uncordoned(answer, session.screen.style)
+    })
+}
+
+/// What was not said is left out.
+fn body(args: &CordonArgs) -> Value {
+    let mut body = Map::new();
+    body.insert("device".to_owned(), args.device.clone().into());
+    if let Some(reason) = &args.reason {
+        body.insert("reason".to_owned(), reason.clone().into());
+    }
+    if let Some(until) = &args.until {
+        body.insert("until".to_owned(), until.clone().into());
+    }
+    if args.now {
+        body.insert("now".to_owned(), true.into());
+    }
+    if args.no_wait {
+        body.insert("wait".to_owned(), false.into());
+    }
+    Value::Object(body)
+}

@@ -1,0 +1,213 @@
+//! What replicas really take (M1): the figures that the readings and the engines' own processes
+//! give, kept in the store, and told to the pool for the models and devices that are there.
+//!
+//! A figure is a decayed maximum. A higher peak counts at once. A replica that served for a while and
+//! stayed below takes an eighth of the difference off when it ends: after five such lives half of a
+//! freak peak is forgotten, and after twenty nearly all of it, while a peak that comes back once in
+//! a while is kept.
+
+use std::collections::BTreeMap;
+
+use super::control::Control;
+use super::inventory_task::kind_name;
+use super::keeper::Job;
+use crate::catalog::{Entry, Measured, Recipe};
+use crate::pool::{Bytes, Event, KindId, ModelId, ReplicaId, Span};
+use crate::store::{Circumstances, Measurement, Measurements};
+
+/// A life shorter than this has not shown what the engine takes.
+const TELLING_LIFE: Span = Span::from_secs(60);
+/// What one life below the known peak takes off, of the difference.
+const DECAY: u64 = 8;
+
+/// What is known when figures are chosen, off the loop too.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    measurements: Measurements,
+    kinds: BTreeMap<String, KindId>,
+}
+
+impl Known {
+    /// What was measured of an entry as it would be started now, over the devices it asks for: the
+    /// most on any kind of device that is there.
+    pub fn of(&self, entry: &Entry) -> Option<Measured> {
+        let arguments = entry.arguments();
+        let fits = self.measurements.iter().filter(|(of, _)| {
+            of.model == entry.name
+                && of.arguments == arguments
+                && of.devices == entry.devices_per_replica
+                && self.kinds.contains_key(&of.kind)
+        });
+        let (_, worst) = fits.max_by_key(|(_, it)| it.peak_bytes_per_device)?;
+        Some(Measured {
+            bytes_per_device: worst.peak_bytes_per_device,
+            reload_ms: worst.reload.0,
+        })
+    }
+}
+
+/// The next kept peak when a life has ended with this one.
+fn decayed(known: Bytes, peak: Bytes) -> Bytes {
+    known.saturating_sub(Bytes(known.saturating_sub(peak).0 / DECAY))
+}
+
+impl Control {
+    pub(super) fn known(&self) -> Known {
+        Known {
+            measurements: self.measurements.clone(),
+            kinds: self.kinds.clone(),
+        }
+    }
+
+    /// What is known of a model on the kinds of devices that are there.
+    pub(super) fn measured_events(&self, model: ModelId) -> Vec<Event> {
+        let Some(facts) = self.facts.get(&model) else {
+            return Vec::new();
+        };
+        let (entry, least) = (&facts.entry, facts.estimated);
+        if entry.memory.is_some() {
+            return Vec::new();
+        }
+        let arguments = entry.arguments();
+        let known = self
+            .measurements
+            .iter()
+            .filter(|(of, _)| of.model == entry.name && of.arguments == arguments);
+        let event = |(of, it): (&Circumstances, &Measurement)| {
+            let kind = *self.kinds.get(&of.kind)?;
+            let peak = it.peak_bytes_per_device;
+            // A cache that grows while it is used may not have been seen at its largest.
+            let grows = self.provider != "nvml" || matches!(entry.recipe, Recipe::Candle(_));
+            let planned = of.devices == entry.devices_per_replica;
+            if grows && !planned {
+                return None;
+            }
+            Some(Event::ModelMeasured {
+                model,
+                devices: of.devices,
+                kind,
+                bytes_per_device: if grows { peak.max(least) } else { peak },
+            })
+        };
+        known.filter_map(event).collect()
+    }
+
+    /// The most that the replica was seen to hold on one of its devices, and what its devices are;
+    /// `None` for devices of several kinds, of which one figure says nothing.
+    fn peak_of(&self, replica: ReplicaId) -> Option<(Bytes, String, u32)> {
+        let process = self.processes.get(&replica)?;
+        let mut kinds: Vec<String> = process
+            .devices
+            .iter()
+            .filter_map(|id| Some(kind_name(&self.devices.get(id)?.info)))
+            .collect();
+        let devices = u32::try_from(kinds.len()).ok()?;
+        kinds.dedup();
+        let [kind] = kinds.as_slice() else {
+            return None;
+        };
+        // Host memory says nothing of what an engine takes on a GPU; that is read there.
+        let peak = match self.provider {
+            "nvml" => process.device_peak?,
+            _ => Bytes(process.peak?.0 / u64::from(devices)),
+        };
+        Some((peak, kind.clone(), devices))
+    }
+
+    /// Takes what readings say of replicas' memory on devices.
+    pub(super) fn take_peaks(&mut self) {
+        let mut grown = Vec::new();
+        for device in self.devices.values() {
+            for (&replica, &bytes) in &device.own {
+                if let Some(process) = self.processes.get_mut(&replica)
+                    && process.device_peak < Some(bytes)
+                {
+                    process.device_peak = Some(bytes);
+                    // While it loads, the peak is not reached yet.
+                    if process.ready {
+                        grown.push((replica, process.model));
+                    }
+                }
+            }
+        }
+        grown.dedup();
+        for (replica, model) in grown {
+            self.measure(replica, model, None);
+        }
+    }
+
+    /// Keeps what the replica takes if that is more than was known, or its first load time.
+    pub(super) fn measure(&mut self, replica: ReplicaId, model: ModelId, reload: Option<Span>) {
+        let Some((peak, of)) = self.circumstances(replica, model) else {
+            return;
+        };
+        let known = self.measurements.get(&of).copied();
+        let peak = peak.max(known.map_or(Bytes::ZERO, |it| it.peak_bytes_per_device));
+        let reload = reload.or(known.map(|it| it.reload)).unwrap_or_default();
+        self.keep_measurement(of, model, peak, reload);
+    }
+
+    /// The life of the replica is over: a known peak that it did not come near fades.
+    pub(super) fn measured_to_the_end(&mut self, replica: ReplicaId, model: ModelId) {
+        let now = self.clock.now();
+        let views = self.pool.view(now).models;
+        let lived = views
+            .iter()
+            .flat_map(|it| &it.replicas)
+            .find(|it| it.replica == replica)
+            .and_then(|it| it.ready_at)
+            .is_some_and(|at| now.since(at) >= TELLING_LIFE);
+        let Some((peak, of)) = self.circumstances(replica, model).filter(|_| lived) else {
+            return;
+        };
+        if let Some(known) = self.measurements.get(&of).copied() {
+            let faded = decayed(known.peak_bytes_per_device, peak);
+            self.keep_measurement(of, model, faded, known.reload);
+        }
+    }
+
+    fn circumstances(&self, replica: ReplicaId, model: ModelId) -> Option<(Bytes, Circumstances)> {
+        let (peak, kind, devices) = self.peak_of(replica)?;
+        let process = self.processes.get(&replica)?;
+        let of = Circumstances {
+            model: self.facts.get(&model)?.entry.name.clone(),
+            arguments: process.arguments.clone(),
+            kind,
+            devices,
+        };
+        Some((peak, of))
+    }
+
+    fn keep_measurement(&mut self, of: Circumstances, model: ModelId, peak: Bytes, reload: Span) {
+        let measurement = Measurement {
+            peak_bytes_per_device: peak,
+            reload,
+            at: self.clock.now(),
+        };
+        let known = self.measurements.insert(of.clone(), measurement);
+        let same = known.is_some_and(|it| (it.peak_bytes_per_device, it.reload) == (peak, reload));
+        if same {
+            return;
+        }
+        let events = self.measured_events(model);
+        let _ = self.jobs.send(Job::Measurement { of, measurement });
+        if !events.is_empty() {
+            self.turn_all(events);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_freak_peak_fades_with_the_lives_that_stay_below_it() {
+        let (freak, usual) = (Bytes(80 << 30), Bytes(40 << 30));
+        let after = |lives: usize| (0..lives).fold(freak, |known, _| decayed(known, usual));
+        assert!(after(1) < freak && after(1) > Bytes(74 << 30));
+        assert!(after(6) < Bytes(60 << 30));
+        assert!(after(20) < Bytes(43 << 30) && after(20) >= usual);
+        assert_eq!(decayed(usual, freak), usual, "a higher peak is not decayed");
+    }
+}

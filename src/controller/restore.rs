@@ -1,0 +1,84 @@
+//! What outlives a restart: given to the pool before its first decision, and kept again while it
+//! runs. The store keeps it; what it means, the pool knows.
+
+use super::control::{Control, Start};
+use super::keeper::Job;
+use super::registry;
+use crate::inventory::Inventory;
+use crate::pool::{Cordon, DeviceId, Event, Span};
+
+/// How often it is looked whether models were wanted since.
+pub(super) const REMEMBER_EVERY: Span = Span::from_secs(60);
+
+impl Control {
+    /// What was there before the first request: devices, models, wishes. Heard at once, so that the
+    /// first decision already knows everything (P4: of always-hot models the higher one wins).
+    pub(super) fn begin(&mut self, start: Start) -> Inventory {
+        let mut events = Vec::new();
+        for device in self.devices.values() {
+            events.push(Event::DeviceRead {
+                device: device.info.id,
+                reading: self.reading_of(&device.info),
+            });
+        }
+        events.extend(self.cordons_of(start.cordons));
+        let catalog = start.catalog;
+        let names: Vec<String> = catalog.entries().keys().cloned().collect();
+        let specs = registry::figure(&catalog, &names, &self.config, &self.known());
+        events.extend(self.take_catalog(catalog, specs));
+        for (name, numbers) in start.remembered {
+            if let Some(&model) = self.ids.get(&name) {
+                self.remembered.insert(model, numbers.clone());
+                events.push(Event::Remembered { model, numbers });
+            }
+        }
+        for wish in start.wishes {
+            if let Some(&model) = self.ids.get(&wish.model) {
+                let (over, load) = (wish.over, wish.load);
+                events.push(Event::WishesRestored { model, over, load });
+            }
+        }
+        self.turn_all(events);
+        self.publish();
+        start.inventory
+    }
+
+    /// Cordons of devices that are there. One of a device that is not stays in the store, for the
+    /// day on which the device is back.
+    fn cordons_of(&self, cordons: Vec<(String, Cordon)>) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (key, cordon) in cordons {
+            let known = |id: &DeviceId| self.device_key(*id) == key;
+            match self.devices.keys().copied().find(known) {
+                Some(device) => {
+                    let (name, reason) = (&self.devices[&device].info.name, &cordon.reason);
+                    tracing::info!("device {name} is cordoned: {reason} (M7)");
+                    events.push(Event::CordonRestored { device, cordon });
+                }
+                None => tracing::warn!(
+                    device = key,
+                    reason = cordon.reason,
+                    "a cordoned device is not there; its cordon is kept"
+                ),
+            }
+        }
+        events
+    }
+
+    /// Keeps what the pool remembers of models that changed since the last time.
+    pub(super) fn remember(&mut self) {
+        for &model in self.facts.keys() {
+            let Some(numbers) = self.pool.remembered(model) else {
+                continue;
+            };
+            if self.remembered.get(&model) == Some(&numbers) {
+                continue;
+            }
+            let _ = self.jobs.send(Job::Remembered {
+                model: self.name(model),
+                numbers: numbers.clone(),
+            });
+            self.remembered.insert(model, numbers);
+        }
+    }
+}
