@@ -341,6 +341,7 @@ impl Control {
             }
             Message::Report { replica, report } => self.report(replica, report),
             Message::Readings(readings) => self.readings(readings),
+            Message::DeviceTrouble(event) => self.device_trouble(event),
             change @ (Message::Register { .. }
             | Message::Remove { .. }
             | Message::Reload { .. }) => {

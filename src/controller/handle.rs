@@ -13,6 +13,7 @@ use super::registry::{ChangeError, Route, Routes};
 use super::snapshot::Snapshot;
 use crate::catalog::{Changes, Entry, Warning};
 use crate::engine::Report;
+use crate::inventory::DeviceEvent;
 use crate::pool::{
     Command, KeyId, LoadOrder, ModelId, OrderId, Outcome, Plan, Refusal, ReplicaId, Ticket,
 };
@@ -62,6 +63,7 @@ pub(super) enum Message {
         failure: Option<String>,
     },
     Readings(Readings),
+    DeviceTrouble(DeviceEvent),
     /// Figures of a model were computed off the loop.
     Figured(Box<super::registry::Figured>),
 }

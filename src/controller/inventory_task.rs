@@ -12,8 +12,10 @@ use super::clock::Clock;
 use super::control::Control;
 use super::handle::Message;
 use super::snapshot::{Snapshot, Stale};
-use crate::inventory::{DeviceInfo, DeviceUse, Inventory};
-use crate::pool::{Bytes, DeviceReading, Event, KindId, ReplicaId, Time};
+use crate::inventory::{
+    DeviceEvent, DeviceFault, DeviceInfo, DeviceTrouble, DeviceUse, Inventory, Link, Reach,
+};
+use crate::pool::{self, Bytes, DeviceId, DeviceReading, Event, KindId, ReplicaId, Time};
 
 /// GPUs are shared with others, who come and go; the host's budget is our own.
 const READ_GPUS_EVERY: Duration = Duration::from_secs(1);
@@ -29,8 +31,12 @@ pub(super) struct Readings {
     /// When the measuring began: it says nothing of what happened later.
     pub began: Time,
     pub devices: Vec<DeviceUse>,
-    /// Why devices are missing.
+    /// Why single devices are missing.
+    pub faults: BTreeMap<DeviceId, String>,
+    /// Why the others are, if they are.
     pub fault: Option<String>,
+    /// Those that are gone for good.
+    pub lost: Vec<DeviceEvent>,
     /// Whose process is which.
     pub owners: BTreeMap<u32, ReplicaId>,
 }
@@ -43,6 +49,11 @@ pub(super) async fn run(
     look: Arc<Notify>,
 ) {
     let inventory = Arc::new(inventory);
+    let trouble = inbox.clone();
+    // Told until this task ends with the pool.
+    let _watch = inventory.events(move |event| {
+        let _ = trouble.send(Message::DeviceTrouble(event));
+    });
     let every = match inventory.provider() {
         "nvml" => READ_GPUS_EVERY,
         _ => READ_HOST_EVERY,
@@ -59,16 +70,27 @@ pub(super) async fn run(
         let mut reading = tokio::task::spawn_blocking(move || {
             let owners = with_children(&leaders);
             let ours: BTreeSet<u32> = owners.keys().copied().collect();
-            let (devices, fault) = match reader.read(&ours) {
-                Ok(devices) => (devices, None),
-                Err(fault) => (Vec::new(), Some(fault.to_string())),
-            };
-            Readings {
+            let mut readings = Readings {
                 began,
-                devices,
-                fault,
+                devices: Vec::new(),
+                faults: BTreeMap::new(),
+                fault: None,
+                lost: Vec::new(),
                 owners,
+            };
+            for (device, reading) in reader.measure(&ours) {
+                match reading {
+                    Ok(used) => readings.devices.push(used),
+                    Err(fault) => {
+                        if matches!(fault, DeviceFault::Lost { .. }) {
+                            let what = DeviceTrouble::Lost;
+                            readings.lost.push(DeviceEvent { device, what });
+                        }
+                        readings.faults.insert(device, fault.to_string());
+                    }
+                }
             }
+            readings
         });
         let done = match tokio::time::timeout(READ_MAX, &mut reading).await {
             Ok(done) => done,
@@ -105,6 +127,8 @@ fn late(began: Time) -> Readings {
     Readings {
         began,
         devices: Vec::new(),
+        faults: BTreeMap::new(),
+        lost: Vec::new(),
         fault: Some(format!(
             "the driver has not answered for {} s",
             READ_MAX.as_secs()
@@ -173,7 +197,9 @@ impl Control {
         let Readings {
             began,
             devices: read,
+            faults,
             fault,
+            lost,
             owners,
         } = readings;
         let mut devices = self.devices.as_ref().clone();
@@ -214,8 +240,10 @@ impl Control {
             device.read_at = Some(began);
         }
         for (_, device) in devices.iter_mut().filter(|(id, _)| !seen.contains(id)) {
-            let why = fault
-                .clone()
+            let why = faults
+                .get(&device.info.id)
+                .or(fault.as_ref())
+                .cloned()
                 .unwrap_or_else(|| "the driver leaves it out".to_owned());
             match &mut device.stale {
                 Some(stale) => stale.why = why,
@@ -233,6 +261,47 @@ impl Control {
         self.devices = Arc::new(devices);
         self.turn_all(events);
         self.take_peaks();
+        for event in lost {
+            self.device_trouble(event);
+        }
+    }
+
+    /// What a GPU reports of itself: some of it concerns one process, some the whole device (M7).
+    pub(super) fn device_trouble(&mut self, event: DeviceEvent) {
+        let DeviceEvent { device, what } = event;
+        let name = self
+            .devices
+            .get(&device)
+            .map_or_else(|| device.to_string(), |it| it.info.name.clone());
+        match what.reach() {
+            Reach::Process => tracing::info!(device = name, trouble = %what, "an engine's error"),
+            Reach::Watch => tracing::warn!(device = name, trouble = %what, "a GPU to be watched"),
+            Reach::Device => {
+                // A memory error and most others end the process they struck; others may finish.
+                let lost = matches!(what, DeviceTrouble::Lost | DeviceTrouble::Xid { code: 79 });
+                self.turn(Event::DeviceFailed {
+                    device,
+                    trouble: what.to_string(),
+                    lost,
+                });
+            }
+        }
+    }
+
+    /// How devices reach each other (M5).
+    pub(super) fn links(&self) -> Event {
+        let mut links = Vec::new();
+        for device in self.devices.values() {
+            for &(other, link) in &device.info.links {
+                let link = match link {
+                    Link::NvLink => pool::Link::NvLink,
+                    Link::SameRoot => pool::Link::SameRoot,
+                    Link::Node => pool::Link::Node,
+                };
+                links.push((device.info.id, other, link));
+            }
+        }
+        Event::LinksRead { links }
     }
 }
 
