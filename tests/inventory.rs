@@ -1,8 +1,12 @@
 //! The inventory on this machine's own memory, on written devices, and on NVML as a library that
 //! reads its GPUs from a file.
 
+mod support {
+    pub mod machine;
+}
+
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use model_pool::config::{Headroom, Size};
@@ -10,6 +14,7 @@ use model_pool::inventory::{
     DeviceKind, DeviceUse, FixedDevice, Inventory, InventoryFault, InventorySettings, Provider,
 };
 use model_pool::pool::{Bytes, DeviceId, NodeId};
+use support::machine::Machine;
 
 const GIB: u64 = Bytes::GIB;
 
@@ -25,51 +30,28 @@ fn settings(provider: Provider) -> InventorySettings {
 
 /// NVML with GPUs that a test writes down.
 struct FakeNvml {
-    folder: tempfile::TempDir,
+    machine: Machine,
+    _folder: tempfile::TempDir,
 }
 
 impl FakeNvml {
     fn new(state: &str) -> FakeNvml {
-        let fake = FakeNvml {
-            folder: tempfile::tempdir().unwrap(),
-        };
-        fake.set(state);
-        let source =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/fake-nvml/fake_nvml.rs");
-        let built = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
-            .args([
-                "--edition",
-                "2024",
-                "--crate-type",
-                "cdylib",
-                "-A",
-                "warnings",
-                "-o",
-            ])
-            .arg(fake.library())
-            .arg(source)
-            .env("FAKE_NVML_STATE", fake.folder.path().join("state"))
-            .output()
-            .unwrap();
-        assert!(
-            built.status.success(),
-            "{}",
-            String::from_utf8_lossy(&built.stderr)
-        );
-        fake
+        let folder = tempfile::tempdir().unwrap();
+        let machine = Machine::new(folder.path());
+        machine.set(state);
+        FakeNvml {
+            machine,
+            _folder: folder,
+        }
     }
 
     fn set(&self, state: &str) {
-        std::fs::write(self.folder.path().join("state"), state).unwrap();
-    }
-
-    fn library(&self) -> PathBuf {
-        self.folder.path().join("libnvidia-ml.so.1")
+        self.machine.set(state);
     }
 
     fn settings(&self, provider: Provider) -> InventorySettings {
         InventorySettings {
-            nvml_library: Some(self.library()),
+            nvml_library: Some(self.machine.library()),
             ..settings(provider)
         }
     }

@@ -20,8 +20,10 @@ fn find_or_build() -> PathBuf {
     let is_release = profile_dir.ends_with("release");
     let program = target_dir.join(if is_release { "release" } else { "debug" });
     let program = program.join("stub-engine");
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/stub-engine/src");
-    let is_fresh = changed(&program).is_some_and(|built| built >= newest_below(&sources));
+    let support = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support");
+    let sources = [support.join("stub-engine/src"), support.join("fake-nvml")];
+    let newest = sources.iter().map(|folder| newest_below(folder)).max();
+    let is_fresh = changed(&program) >= newest;
     if !is_fresh {
         build(target_dir, is_release);
         // Cargo leaves a program alone whose sources were touched but not changed.

@@ -1,99 +1,145 @@
-//! A stand-in for NVIDIA's management library, for tests: what its GPUs hold is read from a text
-//! file at each call. One file without dependencies, built with
-//! `rustc --edition 2024 --crate-type cdylib`. The state file is named by `FAKE_NVML_STATE`, when
-//! the library runs or else when it is built. It never touches a real GPU.
+//! A stand-in for NVIDIA's management library, for tests: what its GPUs are and hold is read from a
+//! text file at each call; `state.rs` says what may stand there. Built without cargo by
+//! `rustc --edition 2024 --crate-type cdylib`. It never touches a real GPU.
 //!
-//! ```text
-//! gpu total=85899345920 reserved=0 used=1000 utilisation=7 temperature=40
-//! gpu total=85899345920 used=0 lost            its memory cannot be read
-//! gpu total=85899345920 used=0 nolists         it refuses the lists of processes
-//! process gpu=0 pid=12 bytes=1000              without bytes=: not available
-//! process gpu=0 pid=13 bytes=500 graphics
-//! ```
+//! The file is the one that the environment variable `MODEL_POOL_FAKE_NVML` names, otherwise `state`
+//! in the folder of the library itself, so that a program can load several machines, each from a
+//! copy of its own.
+//!
+//! This file owns the driver and what a GPU is; `memory.rs` what it holds, `links.rs` how GPUs are
+//! connected, `events.rs` what befalls them.
+
+mod events;
+mod links;
+mod memory;
+mod state;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
-const SUCCESS: c_int = 0;
-const INVALID_ARGUMENT: c_int = 2;
-const NOT_SUPPORTED: c_int = 3;
-const NOT_FOUND: c_int = 6;
-const INSUFFICIENT_SIZE: c_int = 7;
-const UNINITIALIZED: c_int = 1;
-const GPU_IS_LOST: c_int = 15;
+use state::{Line, State};
 
-/// As in NVIDIA's header: an index, never followed.
-type Device = *mut c_void;
+pub const SUCCESS: c_int = 0;
+pub const UNINITIALIZED: c_int = 1;
+pub const INVALID_ARGUMENT: c_int = 2;
+pub const NOT_SUPPORTED: c_int = 3;
+pub const NOT_FOUND: c_int = 6;
+pub const INSUFFICIENT_SIZE: c_int = 7;
+pub const DRIVER_NOT_LOADED: c_int = 9;
+pub const TIMEOUT: c_int = 10;
+pub const GPU_IS_LOST: c_int = 15;
 
-#[repr(C)]
-pub struct Memory {
-    version: c_uint,
-    total: u64,
-    reserved: u64,
-    free: u64,
-    used: u64,
+/// As in NVIDIA's header: an index plus one, never followed.
+pub type Device = *mut c_void;
+
+/// How often the library is initialised, and with which driver it was when it first was.
+struct Driver {
+    users: u32,
+    generation: u64,
 }
 
-#[repr(C)]
-pub struct Process {
-    pid: c_uint,
-    used: u64,
-    gpu_instance: c_uint,
-    compute_instance: c_uint,
-}
+static DRIVER: Mutex<Driver> = Mutex::new(Driver {
+    users: 0,
+    generation: 0,
+});
+
+/// How long a call that waits for a change of the file looks away.
+pub const GLANCE: Duration = Duration::from_millis(5);
 
 #[repr(C)]
-pub struct Utilisation {
-    gpu: c_uint,
-    memory: c_uint,
+struct Place {
+    file: *const c_char,
+    base: *mut c_void,
+    symbol: *const c_char,
+    address: *mut c_void,
 }
 
-struct Line(Vec<String>);
+unsafe extern "C" {
+    fn dladdr(address: *const c_void, place: *mut Place) -> c_int;
+}
 
-impl Line {
-    fn figure(&self, name: &str) -> Option<u64> {
-        self.0
-            .iter()
-            .find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+pub fn state_file() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("MODEL_POOL_FAKE_NVML") {
+        return Some(path.into());
     }
+    let mut place = Place {
+        file: std::ptr::null(),
+        base: std::ptr::null_mut(),
+        symbol: std::ptr::null(),
+        address: std::ptr::null_mut(),
+    };
+    let own: extern "C" fn() -> c_int = nvmlInit_v2;
+    // SAFETY: the address lies in this library, and the place outlives the call.
+    let found = unsafe { dladdr(own as *const c_void, &mut place) };
+    if found == 0 || place.file.is_null() {
+        return None;
+    }
+    // SAFETY: dladdr gives the name of a loaded library, which lives as long as it is loaded.
+    let file = unsafe { CStr::from_ptr(place.file) };
+    let file = Path::new(file.to_str().ok()?);
+    Some(file.parent()?.join("state"))
+}
 
-    fn says(&self, word: &str) -> bool {
-        self.0.iter().any(|own| own == word)
+fn read() -> Result<State, c_int> {
+    let path = state_file().ok_or(UNINITIALIZED)?;
+    State::read(&path).map_err(|_| UNINITIALIZED)
+}
+
+/// The state for the call of this name, or how the call fails, after it hung for as long as it has
+/// to. A hang ends early when its line is taken out of the file.
+fn called(name: &str, gpu: Option<usize>) -> Result<State, c_int> {
+    let began = Instant::now();
+    loop {
+        let state = read()?;
+        let meant = |line: &&Line| {
+            let (call, of) = (line.text("name").unwrap_or("*"), line.figure("gpu"));
+            (call == "*" || call == name) && (of.is_none() || of == gpu.map(|gpu| gpu as u64))
+        };
+        let Some(line) = state.all("call").find(meant) else {
+            return Ok(state);
+        };
+        let hang = Duration::from_millis(line.figure("hang").unwrap_or(0));
+        if began.elapsed() >= hang {
+            return match line.figure("code") {
+                Some(code) => Err(code as c_int),
+                None => Ok(state),
+            };
+        }
+        std::thread::sleep(GLANCE);
     }
 }
 
-fn lines(kind: &str) -> Option<Vec<Line>> {
-    let path = std::env::var("FAKE_NVML_STATE")
-        .ok()
-        .or(option_env!("FAKE_NVML_STATE").map(String::from))?;
-    let text = std::fs::read_to_string(path).ok()?;
-    let words = text.lines().map(|line| {
-        line.split_whitespace()
-            .map(String::from)
-            .collect::<Vec<_>>()
-    });
-    Some(
-        words
-            .filter(|words| words.first().is_some_and(|word| word == kind))
-            .map(Line)
-            .collect(),
-    )
+/// The same, with a driver that this library was initialised with.
+pub fn enter(name: &str, gpu: Option<usize>) -> Result<State, c_int> {
+    let state = called(name, gpu)?;
+    let driver = DRIVER.lock().map_err(|_| UNINITIALIZED)?;
+    let is_down = state.all("driver").any(|line| line.says("down"));
+    if is_down || driver.users == 0 || driver.generation != generation(&state) {
+        return Err(UNINITIALIZED);
+    }
+    Ok(state)
 }
 
-fn gpu(device: Device) -> Result<(usize, Line), c_int> {
+/// The same, for a GPU that is there.
+pub fn gpu(name: &str, device: Device) -> Result<(usize, State, Line), c_int> {
     let index = (device as usize).checked_sub(1).ok_or(INVALID_ARGUMENT)?;
-    let gpus = lines("gpu").ok_or(UNINITIALIZED)?;
-    gpus.into_iter()
-        .nth(index)
-        .map(|line| (index, line))
-        .ok_or(INVALID_ARGUMENT)
+    let state = enter(name, Some(index))?;
+    let line = state.gpu(index).cloned().ok_or(INVALID_ARGUMENT)?;
+    if line.says("lost") {
+        return Err(GPU_IS_LOST);
+    }
+    Ok((index, state, line))
 }
 
-fn uuid_of(index: usize) -> String {
-    format!("GPU-00000000-0000-0000-0000-{index:012}")
+fn generation(state: &State) -> u64 {
+    let mut lines = state.all("driver");
+    lines.find_map(|line| line.figure("generation")).unwrap_or(1)
 }
 
 /// Writes the answer and says that all is well, or says what is not.
-fn give<T>(to: *mut T, answer: Result<T, c_int>) -> c_int {
+pub fn give<T>(to: *mut T, answer: Result<T, c_int>) -> c_int {
     match answer {
         Ok(value) => {
             // SAFETY: NVML's callers pass a pointer to one value that they own.
@@ -104,7 +150,11 @@ fn give<T>(to: *mut T, answer: Result<T, c_int>) -> c_int {
     }
 }
 
-fn give_text(to: *mut c_char, room: c_uint, text: &str) -> c_int {
+fn give_text(to: *mut c_char, room: c_uint, text: Result<String, c_int>) -> c_int {
+    let text = match text {
+        Ok(text) => text,
+        Err(code) => return code,
+    };
     if text.len() + 1 > room as usize {
         return INSUFFICIENT_SIZE;
     }
@@ -115,46 +165,29 @@ fn give_text(to: *mut c_char, room: c_uint, text: &str) -> c_int {
     SUCCESS
 }
 
-fn give_processes(device: Device, count: *mut c_uint, to: *mut Process, graphics: bool) -> c_int {
-    let listed = gpu(device).and_then(|(index, line)| {
-        if line.says("nolists") {
-            return Err(NOT_SUPPORTED);
-        }
-        let all = lines("process").ok_or(UNINITIALIZED)?.into_iter();
-        let here = |line: &Line| {
-            line.figure("gpu") == Some(index as u64) && line.says("graphics") == graphics
-        };
-        Ok(all.filter(here).collect::<Vec<_>>())
-    });
-    let listed = match listed {
-        Ok(listed) => listed,
-        Err(code) => return code,
-    };
-    // SAFETY: the caller passes its room in `count` and an array of that many, or none.
-    let room = unsafe { count.replace(listed.len() as c_uint) } as usize;
-    if listed.len() > room {
-        return INSUFFICIENT_SIZE;
-    }
-    for (at, line) in listed.iter().enumerate() {
-        let process = Process {
-            pid: line.figure("pid").unwrap_or(0) as c_uint,
-            used: line.figure("bytes").unwrap_or(u64::MAX),
-            gpu_instance: c_uint::MAX,
-            compute_instance: c_uint::MAX,
-        };
-        // SAFETY: `at` is below the room that the caller gave.
-        unsafe { to.add(at).write(process) };
-    }
-    SUCCESS
+/// A figure of a GPU that it reports if it is written.
+pub fn figure(name: &str, device: Device, word: &str) -> Result<c_uint, c_int> {
+    let (_, _, line) = gpu(name, device)?;
+    line.figure(word).map(|it| it as c_uint).ok_or(NOT_SUPPORTED)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInit_v2() -> c_int {
-    if lines("gpu").is_some() {
-        SUCCESS
-    } else {
-        UNINITIALIZED
+    let state = match called("nvmlInit_v2", None) {
+        Ok(state) => state,
+        Err(code) => return code,
+    };
+    if state.all("driver").any(|line| line.says("down")) {
+        return DRIVER_NOT_LOADED;
     }
+    let Ok(mut driver) = DRIVER.lock() else {
+        return UNINITIALIZED;
+    };
+    if driver.users == 0 {
+        driver.generation = generation(&state);
+    }
+    driver.users += 1;
+    SUCCESS
 }
 
 #[unsafe(no_mangle)]
@@ -164,115 +197,100 @@ pub extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlShutdown() -> c_int {
-    SUCCESS
+    match DRIVER.lock() {
+        Ok(mut driver) if driver.users > 0 => {
+            driver.users -= 1;
+            SUCCESS
+        }
+        _ => UNINITIALIZED,
+    }
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlSystemGetDriverVersion(to: *mut c_char, room: c_uint) -> c_int {
-    give_text(to, room, "999.1")
+    let version = enter("nvmlSystemGetDriverVersion", None).map(|state| {
+        let version = state.all("driver").find_map(|line| line.text("version"));
+        version.unwrap_or("999.1").to_owned()
+    });
+    give_text(to, room, version)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetCount_v2(to: *mut c_uint) -> c_int {
-    give(
-        to,
-        lines("gpu")
-            .map(|gpus| gpus.len() as c_uint)
-            .ok_or(UNINITIALIZED),
-    )
+    let state = enter("nvmlDeviceGetCount_v2", None);
+    give(to, state.map(|state| state.all("gpu").count() as c_uint))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut Device) -> c_int {
     let device = (index as usize + 1) as Device;
-    give(to, gpu(device).map(|_| device))
+    give(
+        to,
+        gpu("nvmlDeviceGetHandleByIndex_v2", device).map(|_| device),
+    )
+}
+
+/// The GPU for which `is_it` says yes.
+fn handle(name: &str, is_it: impl Fn(&State, usize) -> bool) -> Result<Device, c_int> {
+    let state = enter(name, None)?;
+    let count = state.all("gpu").count();
+    let found = (0..count).find(|index| is_it(&state, *index));
+    let device = (found.ok_or(NOT_FOUND)? + 1) as Device;
+    gpu(name, device).map(|_| device)
+}
+
+fn c_text(text: *const c_char) -> String {
+    // SAFETY: NVML's callers pass a C string.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_string_lossy().into_owned()
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, to: *mut Device) -> c_int {
-    // SAFETY: the caller passes a C string.
-    let wanted = unsafe { CStr::from_ptr(uuid) }
-        .to_string_lossy()
-        .into_owned();
-    let gpus = lines("gpu").map_or(0, |gpus| gpus.len());
-    let found = (0..gpus).find(|index| uuid_of(*index) == wanted);
-    give(
-        to,
-        found.map(|index| (index + 1) as Device).ok_or(NOT_FOUND),
-    )
+    let wanted = c_text(uuid);
+    let is_it = |state: &State, index| state.uuid(index) == wanted;
+    give(to, handle("nvmlDeviceGetHandleByUUID", is_it))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(pci: *const c_char, to: *mut Device) -> c_int {
+    let wanted = c_text(pci);
+    let is_it = |state: &State, index| state.pci(index).eq_ignore_ascii_case(&wanted);
+    give(to, handle("nvmlDeviceGetHandleByPciBusId_v2", is_it))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlDeviceGetIndex(device: Device, to: *mut c_uint) -> c_int {
+    let index = gpu("nvmlDeviceGetIndex", device).map(|(index, ..)| index as c_uint);
+    give(to, index)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetName(device: Device, to: *mut c_char, room: c_uint) -> c_int {
-    match gpu(device) {
-        Ok(_) => give_text(to, room, "Imaginary GPU"),
-        Err(code) => code,
-    }
+    let name = gpu("nvmlDeviceGetName", device).map(|(_, _, line)| {
+        let name = line.text("name").unwrap_or("Imaginary_GPU");
+        name.replace('_', " ")
+    });
+    give_text(to, room, name)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetUUID(device: Device, to: *mut c_char, room: c_uint) -> c_int {
-    match gpu(device) {
-        Ok((index, _)) => give_text(to, room, &uuid_of(index)),
-        Err(code) => code,
-    }
+    let uuid = gpu("nvmlDeviceGetUUID", device).map(|(index, state, _)| state.uuid(index));
+    give_text(to, room, uuid)
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Device, to: *mut Memory) -> c_int {
-    let memory = gpu(device).and_then(|(_, line)| {
-        if line.says("lost") {
-            return Err(GPU_IS_LOST);
-        }
-        let figure = |name| line.figure(name).unwrap_or(0);
-        let (total, reserved, used) = (figure("total"), figure("reserved"), figure("used"));
-        Ok(Memory {
-            version: 2,
-            total,
-            reserved,
-            free: total.saturating_sub(reserved + used),
-            used,
-        })
-    });
-    give(to, memory)
+pub extern "C" fn nvmlDeviceGetMinorNumber(device: Device, to: *mut c_uint) -> c_int {
+    let minor = gpu("nvmlDeviceGetMinorNumber", device)
+        .map(|(index, _, line)| line.figure("minor").unwrap_or(index as u64) as c_uint);
+    give(to, minor)
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
-    device: Device,
-    count: *mut c_uint,
-    to: *mut Process,
-) -> c_int {
-    give_processes(device, count, to, false)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v3(
-    device: Device,
-    count: *mut c_uint,
-    to: *mut Process,
-) -> c_int {
-    give_processes(device, count, to, true)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetUtilizationRates(device: Device, to: *mut Utilisation) -> c_int {
-    let rates = gpu(device).and_then(|(_, line)| line.figure("utilisation").ok_or(NOT_SUPPORTED));
+pub extern "C" fn nvmlDeviceGetPersistenceMode(device: Device, to: *mut c_uint) -> c_int {
     give(
         to,
-        rates.map(|gpu| Utilisation {
-            gpu: gpu as c_uint,
-            memory: 0,
-        }),
+        figure("nvmlDeviceGetPersistenceMode", device, "persistence"),
     )
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetTemperature(
-    device: Device,
-    _sensor: c_uint,
-    to: *mut c_uint,
-) -> c_int {
-    let celsius = gpu(device).and_then(|(_, line)| line.figure("temperature").ok_or(NOT_SUPPORTED));
-    give(to, celsius.map(|celsius| celsius as c_uint))
 }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::gpu::Gpu;
+
 /// How the stub behaves.
 pub struct Flags {
     /// `--port N` on 127.0.0.1; 0 takes any and prints it.
@@ -40,6 +42,8 @@ pub struct Flags {
     pub fail_load: Option<String>,
     /// `--crash-mid-stream N`: dies by abort when an answer has N tokens and wants more or ends.
     pub crash_mid_stream: Option<usize>,
+    /// What it holds of pretended GPUs; its flags are named there.
+    pub gpu: Gpu,
     /// Set by the word `engine`.
     pub end_with_stdin: bool,
     started: Instant,
@@ -70,6 +74,7 @@ impl Flags {
             token_pause: Duration::ZERO,
             fail_load: None,
             crash_mid_stream: None,
+            gpu: Gpu::default(),
             end_with_stdin: false,
             started: Instant::now(),
         };
@@ -125,6 +130,7 @@ impl Flags {
                 }
                 // The embedded engine's, which change nothing here.
                 "--context" | "--concurrency" | "--threads" | "--device" => drop(value()?),
+                _ if self.gpu.take(&name, &mut value)? => {}
                 _ => return Err(format!("unknown flag {name}")),
             }
         }
@@ -132,12 +138,12 @@ impl Flags {
     }
 }
 
-fn number<T: std::str::FromStr>(name: &str, value: String) -> Result<T, String> {
+pub fn number<T: std::str::FromStr>(name: &str, value: String) -> Result<T, String> {
     value
         .parse()
         .map_err(|_| format!("{name} {value} is no number"))
 }
 
-fn milliseconds(name: &str, value: String) -> Result<Duration, String> {
+pub fn milliseconds(name: &str, value: String) -> Result<Duration, String> {
     number(name, value).map(Duration::from_millis)
 }

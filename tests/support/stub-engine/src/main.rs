@@ -1,6 +1,6 @@
 //! An engine for tests: it starts in a few milliseconds, answers the same words always, and
 //! misbehaves as its flags say. It owns nothing of the pool and loads no model. The flags are in
-//! `flags.rs`, the routes in `routes.rs`.
+//! `flags.rs`, the routes in `routes.rs`, the memory of pretended GPUs in `gpu.rs`.
 //!
 //! Called as `stub-engine engine …` it takes the embedded engine's command line instead, ends when
 //! its standard input does, and reads further flags from the file `stub-args` in the model
@@ -8,6 +8,7 @@
 
 mod answer;
 mod flags;
+mod gpu;
 mod routes;
 mod stats;
 
@@ -86,6 +87,7 @@ async fn run(flags: Flags) -> Result<i32, String> {
     let code = tokio::select! {
         code = told_to_end => Ok(code),
         code = live(Arc::clone(&flags)) => code,
+        code = gpu::hold(&flags.gpu) => code,
     };
     drop(held);
     code
@@ -138,7 +140,7 @@ fn announce(place: &str, flags: &Flags) {
 }
 
 /// It shares our standard output and error, and keeps them open.
-fn spawn_grandchild() -> Result<u32, String> {
+pub(crate) fn spawn_grandchild() -> Result<u32, String> {
     let own = std::env::current_exe().map_err(text)?;
     let child = Command::new(own)
         .arg("grandchild")
@@ -148,6 +150,6 @@ fn spawn_grandchild() -> Result<u32, String> {
     Ok(child.id())
 }
 
-fn text(error: std::io::Error) -> String {
+pub(crate) fn text(error: std::io::Error) -> String {
     error.to_string()
 }

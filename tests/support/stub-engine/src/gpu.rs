@@ -1,0 +1,153 @@
+//! Memory of pretended GPUs: the stub takes it by writing it, under its own process id, to the file
+//! of a machine without GPUs. It owns on which GPUs, how much and when, and how an engine ends that
+//! gets none; when it comes back is the file's business.
+
+#[path = "../../fake-nvml/state.rs"]
+mod state;
+
+use std::future::pending;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::flags::{milliseconds, number};
+use crate::{spawn_grandchild, text};
+use state::{State, Wish};
+
+/// On each GPU that `CUDA_VISIBLE_DEVICES` names by index or UUID.
+#[derive(Default)]
+pub struct Gpu {
+    /// `--fake-gpu-state PATH`, otherwise the environment's `MODEL_POOL_FAKE_NVML`.
+    state: Option<PathBuf>,
+    /// `--fake-gpu-bytes N`: held from the start.
+    bytes: u64,
+    /// `--grow-to N --grow-after MS`: held from then on.
+    grow_to: Option<u64>,
+    grow_after: Duration,
+    /// `--oom-above N`: it wants so much to be free at the start, although it may hold less.
+    wants: u64,
+    /// `--release-late MS`: its memory is free so long after it ended.
+    release_late: Option<u64>,
+    /// `--leak`: its memory is never free again.
+    leak: bool,
+    /// `--stay-listed`: after its end it is still on the list until its memory is free.
+    stay_listed: bool,
+    /// `--child-allocates`: a child holds the memory, and prints `grandchild PID`.
+    child_allocates: bool,
+}
+
+impl Gpu {
+    /// Whether it is one of the flags above.
+    pub fn take(
+        &mut self,
+        name: &str,
+        value: &mut impl FnMut() -> Result<String, String>,
+    ) -> Result<bool, String> {
+        match name {
+            "--fake-gpu-state" => self.state = Some(value()?.into()),
+            "--fake-gpu-bytes" => self.bytes = number(name, value()?)?,
+            "--grow-to" => self.grow_to = Some(number(name, value()?)?),
+            "--grow-after" => self.grow_after = milliseconds(name, value()?)?,
+            "--oom-above" => self.wants = number(name, value()?)?,
+            "--release-late" => self.release_late = Some(number(name, value()?)?),
+            "--leak" => self.leak = true,
+            "--stay-listed" => self.stay_listed = true,
+            "--child-allocates" => self.child_allocates = true,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn words(&self) -> String {
+        let late = self.release_late.map(|late| format!("release={late}"));
+        let words = [
+            late.as_deref(),
+            self.leak.then_some("leak"),
+            self.stay_listed.then_some("listed"),
+        ];
+        words.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Comes back only when there is not enough memory, with the exit status.
+pub async fn hold(gpu: &Gpu) -> Result<i32, String> {
+    if gpu.bytes == 0 && gpu.grow_to.is_none() && gpu.wants == 0 {
+        return pending().await;
+    }
+    let from_environment = std::env::var_os("MODEL_POOL_FAKE_NVML").map(PathBuf::from);
+    let state = gpu.state.clone().or(from_environment);
+    let state = state.ok_or("--fake-gpu-bytes wants --fake-gpu-state or MODEL_POOL_FAKE_NVML")?;
+    let visible = visible(&state)?;
+    let pid = if gpu.child_allocates {
+        let child = spawn_grandchild()?;
+        println!("grandchild {child}");
+        child
+    } else {
+        std::process::id()
+    };
+    let words = gpu.words();
+    let take = |bytes, wants| -> Result<bool, String> {
+        for &index in &visible {
+            let wish = Wish {
+                gpu: index,
+                pid,
+                bytes,
+                words: &words,
+            };
+            if !take(&state, &wish, wants)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    if !take(gpu.bytes, gpu.wants)? {
+        return Ok(1);
+    }
+    let Some(more) = gpu.grow_to else {
+        return pending().await;
+    };
+    sleep(gpu.grow_after).await;
+    if !take(more, 0)? {
+        return Ok(1);
+    }
+    pending().await
+}
+
+/// Says no in the words of PyTorch, which engines print and end with status 1.
+fn take(file: &Path, wish: &Wish<'_>, wants: u64) -> Result<bool, String> {
+    let now = State::read(file).map_err(text)?;
+    let free = match now.free(wish.gpu) {
+        free if wants > free => free,
+        _ => match state::allocate(file, wish).map_err(text)? {
+            Ok(()) => return Ok(true),
+            Err(free) => free,
+        },
+    };
+    let total = now.gpu(wish.gpu).and_then(|gpu| gpu.figure("total"));
+    let gib = |bytes: u64| bytes as f64 / (1_u64 << 30) as f64;
+    eprintln!(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {:.2} GiB. GPU {} has a total capacity of {:.2} GiB of which {:.2} GiB is free.",
+        gib(wish.bytes.max(wants)),
+        wish.gpu,
+        gib(total.unwrap_or(0)),
+        gib(free),
+    );
+    Ok(false)
+}
+
+/// The GPUs of this process, by their place in the file.
+fn visible(file: &Path) -> Result<Vec<usize>, String> {
+    let names = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
+    let state =
+        State::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let count = state.all("gpu").count();
+    let find = |name: &str| {
+        let by_index = name.parse().ok().filter(|index| *index < count);
+        by_index
+            .or_else(|| (0..count).find(|index| state.uuid(*index) == name))
+            .ok_or_else(|| format!("CUDA_VISIBLE_DEVICES={names}: there is no GPU {name}"))
+    };
+    let names = names.split(',').filter(|name| !name.is_empty());
+    names.map(find).collect()
+}
