@@ -206,6 +206,7 @@ async fn open_inventory(config: &Config) -> Result<Inventory, String> {
                 node: device.node.to_string(),
             })
             .collect(),
+        choices: Vec::new(),
         nvml_library: std::env::var_os("MODEL_POOL_NVML_LIBRARY").map(PathBuf::from),
     };
     tokio::task::spawn_blocking(move || Inventory::open(&settings))

@@ -1,4 +1,8 @@
-//! What can be wrong with the devices, in words that name the setting to change.
+//! What can be wrong with the devices, in words that name the setting to change or the repair.
+
+use std::time::Duration;
+
+use nvml_wrapper::error::NvmlError;
 
 use crate::pool::Bytes;
 
@@ -7,20 +11,52 @@ pub enum InventoryFault {
     #[error(
         "cannot load NVML ({tried}): {source}; install the NVIDIA driver, name the library in MODEL_POOL_NVML_LIBRARY, or set inventory.provider to auto, host or fixed"
     )]
-    NoLibrary {
-        tried: String,
-        source: nvml_wrapper::error::NvmlError,
-    },
+    NoLibrary { tried: String, source: NvmlError },
 
     #[error(
         "NVML does not give the number of GPUs: {source}; see whether nvidia-smi works, or set inventory.provider to auto, host or fixed"
     )]
-    Count {
-        source: nvml_wrapper::error::NvmlError,
-    },
+    Count { source: NvmlError },
 
     #[error("NVML knows no GPU whose memory can be read{}; see nvidia-smi, or set inventory.provider to auto, host or fixed", last(.last_words))]
     NoGpu { last_words: Option<String> },
+
+    #[error(
+        "NVML has not answered for {seconds} s; see whether nvidia-smi hangs too, then reset the GPU or restart the machine, or set inventory.provider to host or fixed"
+    )]
+    Hangs { seconds: u64 },
+
+    #[error("cannot start a thread that asks NVML; raise the limit of threads of this user")]
+    Thread { source: std::io::Error },
+
+    #[error(
+        "inventory.devices[{index}] names {wanted}, and {problem}; NVML knows {known}; correct the entry or remove it"
+    )]
+    NoSuchGpu {
+        index: usize,
+        wanted: String,
+        problem: &'static str,
+        known: String,
+    },
+
+    #[error(
+        "inventory.devices[{index}] names {wanted}, which inventory.devices[{earlier}] has named already; remove one of them"
+    )]
+    NamedTwice {
+        index: usize,
+        earlier: usize,
+        wanted: String,
+    },
+
+    #[error(
+        "inventory.devices[{index}].memory is {memory}, and {wanted} has {installed}; write less, or leave memory out to use all of it"
+    )]
+    MoreThanThere {
+        index: usize,
+        wanted: String,
+        memory: Bytes,
+        installed: Bytes,
+    },
 
     #[error("no device could be read: {last_words}")]
     Unreadable { last_words: String },
@@ -48,6 +84,61 @@ pub enum InventoryFault {
         device: String,
         total: Bytes,
     },
+}
+
+/// Why one device could not be read this time. What it holds is unknown then, not zero.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceFault {
+    #[error(
+        "{device} fell off the bus ({source}); nothing runs there until the machine is restarted, and if it happens again the GPU or its slot is to be replaced"
+    )]
+    Lost { device: String, source: NvmlError },
+
+    #[error(
+        "{device} must be reset ({source}): stop what runs on it, then `nvidia-smi --gpu-reset`"
+    )]
+    ResetRequired { device: String, source: NvmlError },
+
+    #[error(
+        "{device} has not answered for {} s and is not asked again before it does; see whether nvidia-smi hangs too",
+        .since.as_secs_f64()
+    )]
+    Stale { device: String, since: Duration },
+
+    #[error(
+        "the NVIDIA driver is away ({source}), {device} is asked again when it is back; see whether nvidia-smi works"
+    )]
+    DriverAway { device: String, source: NvmlError },
+
+    #[error("NVML does not say what {device} holds: {source}; see nvidia-smi -q for this GPU")]
+    Refused { device: String, source: NvmlError },
+
+    #[error("cannot start a thread that asks {device}; raise the limit of threads of this user")]
+    Thread {
+        device: String,
+        source: std::io::Error,
+    },
+}
+
+impl DeviceFault {
+    pub(super) fn of(device: &str, source: NvmlError) -> DeviceFault {
+        let device = device.to_owned();
+        match source {
+            // Not found: the driver was loaded anew, and this GPU is gone.
+            NvmlError::GpuLost | NvmlError::NotFound => DeviceFault::Lost { device, source },
+            NvmlError::ResetRequired => DeviceFault::ResetRequired { device, source },
+            _ if driver_is_gone(&source) => DeviceFault::DriverAway { device, source },
+            _ => DeviceFault::Refused { device, source },
+        }
+    }
+}
+
+/// Whether the library has to be loaded and initialised anew.
+pub(super) fn driver_is_gone(error: &NvmlError) -> bool {
+    matches!(
+        error,
+        NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch
+    )
 }
 
 fn last(words: &Option<String>) -> String {

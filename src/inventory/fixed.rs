@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{DeviceInfo, DeviceKind, DeviceUse, FixedDevice, InventoryFault};
+use super::{DeviceInfo, DeviceKind, DeviceUse, FixedDevice, InventoryFault, Link};
 use crate::pool::{Bytes, DeviceId, NodeId};
 
 pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, InventoryFault> {
@@ -12,7 +12,9 @@ pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, Invent
     }
     let mut names = BTreeSet::new();
     let mut nodes: BTreeMap<&str, NodeId> = BTreeMap::new();
-    let mut devices = Vec::with_capacity(written.len());
+    // Nothing but their size tells written devices apart.
+    let mut products: BTreeMap<Bytes, u32> = BTreeMap::new();
+    let mut devices: Vec<DeviceInfo> = Vec::with_capacity(written.len());
     for (index, device) in written.iter().enumerate() {
         let wrong = |problem| InventoryFault::FixedDevice {
             index,
@@ -29,6 +31,7 @@ pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, Invent
             return Err(wrong("its memory is 0; write for example 24GiB"));
         }
         let next = NodeId(small(nodes.len()));
+        let next_product = small(products.len());
         devices.push(DeviceInfo {
             id: DeviceId(small(index)),
             name: device.name.clone(),
@@ -38,9 +41,21 @@ pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, Invent
             node: *nodes.entry(&device.node).or_insert(next),
             node_name: device.node.clone(),
             total: device.memory,
+            installed: device.memory,
             headroom: Bytes::ZERO,
             product_name: None,
+            product: *products.entry(device.memory).or_insert(next_product),
+            pci: None,
+            links: Vec::new(),
+            labels: Vec::new(),
         });
+    }
+    let places: Vec<_> = devices.iter().map(|it| (it.id, it.node)).collect();
+    for device in &mut devices {
+        let others = places
+            .iter()
+            .filter(|(id, node)| *id != device.id && *node == device.node);
+        device.links = others.map(|(id, _)| (*id, Link::Node)).collect();
     }
     Ok(devices)
 }

@@ -28,18 +28,19 @@ pub(super) fn open(budget: Bytes) -> Result<(Vec<DeviceInfo>, Source), Inventory
         node: NodeId(0),
         node_name: machine_name(),
         total: budget,
+        installed: budget,
         headroom: Bytes::ZERO,
         product_name: None,
+        product: 0,
+        pci: None,
+        links: Vec::new(),
+        labels: Vec::new(),
     };
     Ok((vec![device], Source::Host(Host)))
 }
 
 impl Host {
-    pub(super) fn read(
-        &self,
-        device: &DeviceInfo,
-        ours: &BTreeSet<u32>,
-    ) -> Result<DeviceUse, InventoryFault> {
+    pub(super) fn read(&self, device: &DeviceInfo, ours: &BTreeSet<u32>) -> DeviceUse {
         let mut processes = Vec::new();
         let mut own = Bytes::ZERO;
         let mut comes_back = Bytes::ZERO;
@@ -55,7 +56,7 @@ impl Host {
         let foreign = field(Path::new("/proc/meminfo"), &["MemAvailable:"])
             .map(|available| device.total.saturating_sub(available + comes_back))
             .unwrap_or(Bytes::ZERO);
-        Ok(DeviceUse {
+        DeviceUse {
             id: device.id,
             total: device.total,
             used: own + foreign,
@@ -64,7 +65,7 @@ impl Host {
             processes,
             utilisation_percent: None,
             temperature_celsius: None,
-        })
+        }
     }
 }
 

@@ -12,18 +12,39 @@
 //! All calls block for as long as the driver takes (usually a millisecond, seconds when a GPU is
 //! ill); call them off the async threads.
 
+mod attribution;
+mod choice;
+mod connection;
+mod device;
+mod events;
 mod fault;
 mod fixed;
 mod host;
+mod links;
 mod nvml;
+mod trouble;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
-pub use fault::InventoryFault;
+pub use attribution::{Attribution, attribute};
+pub use choice::DeviceChoice;
+pub use device::{DeviceInfo, DeviceKind, DeviceUse, Link};
+pub use events::Watch;
+pub use fault::{DeviceFault, InventoryFault};
+pub use trouble::{DeviceEvent, DeviceTrouble, Reach};
 
 use crate::config::Headroom;
-use crate::pool::{Bytes, DeviceId, NodeId};
+use crate::pool::{Bytes, DeviceId};
+
+/// Real GPUs answer in milliseconds.
+const READ_DEADLINE: Duration = Duration::from_secs(5);
+/// Without persistence mode the driver wakes each GPU first, which takes seconds for each.
+const OPEN_DEADLINE: Duration = Duration::from_secs(60);
+
+/// What became of one device's reading.
+pub type Reading = Result<DeviceUse, DeviceFault>;
 
 /// Where devices come from, as configured under `inventory`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +56,8 @@ pub struct InventorySettings {
     pub headroom: Headroom,
     /// The devices of provider `fixed`.
     pub devices: Vec<FixedDevice>,
+    /// Which GPUs of provider `nvml` are used and how; none: all as they are.
+    pub choices: Vec<DeviceChoice>,
     /// Another NVML library than the system's.
     pub nvml_library: Option<PathBuf>,
 }
@@ -56,49 +79,6 @@ pub struct FixedDevice {
     pub node: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DeviceKind {
-    Host,
-    Nvidia,
-}
-
-/// What never changes of a device while the program runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceInfo {
-    pub id: DeviceId,
-    /// `gpu0`, `host`, or as written.
-    pub name: String,
-    pub kind: DeviceKind,
-    /// NVML's index, which is what `CUDA_VISIBLE_DEVICES` counts in PCI order; otherwise the place
-    /// in the list.
-    pub index: u32,
-    /// The GPU's own, which stays the same when indices change.
-    pub uuid: Option<String>,
-    pub node: NodeId,
-    pub node_name: String,
-    pub total: Bytes,
-    pub headroom: Bytes,
-    /// Like `NVIDIA H100 80GB HBM3`.
-    pub product_name: Option<String>,
-}
-
-/// One reading of one device. `used`, `own` and `foreign` are measured at the same moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceUse {
-    pub id: DeviceId,
-    pub total: Bytes,
-    /// Held by anybody.
-    pub used: Bytes,
-    /// Held by the processes that the caller named as ours.
-    pub own: Bytes,
-    /// Held by others: never free, never evictable (M2).
-    pub foreign: Bytes,
-    /// What is known of single processes, ours and others, by process id.
-    pub processes: Vec<(u32, Bytes)>,
-    pub utilisation_percent: Option<u32>,
-    pub temperature_celsius: Option<u32>,
-}
-
 /// The devices of this machine, or those that were written down.
 #[derive(Debug)]
 pub struct Inventory {
@@ -114,18 +94,33 @@ enum Source {
 }
 
 impl Inventory {
-    /// Finds the devices. Blocking.
+    /// Finds the devices. Blocking, for a minute at most.
     ///
     /// # Errors
     /// [`InventoryFault`] when provider `nvml` finds no library or no GPU, with the library's own
-    /// words, or when a figure in the settings leaves a device without memory.
+    /// words, when NVML does not answer, when the settings name a GPU that is not there, or when a
+    /// figure in them leaves a device without memory.
     pub fn open(settings: &InventorySettings) -> Result<Inventory, InventoryFault> {
+        Inventory::open_within(settings, OPEN_DEADLINE)
+    }
+
+    /// The same, with another patience with NVML.
+    ///
+    /// # Errors
+    /// As [`Inventory::open`].
+    pub fn open_within(
+        settings: &InventorySettings,
+        deadline: Duration,
+    ) -> Result<Inventory, InventoryFault> {
+        let nvml = || nvml::open(settings.nvml_library.as_deref(), deadline);
         let (mut devices, source) = match settings.provider {
             Provider::Host => host::open(settings.host_memory)?,
             Provider::Fixed => (fixed::devices(&settings.devices)?, Source::Fixed),
-            Provider::Nvml => nvml::open(settings.nvml_library.as_deref())?,
-            Provider::Auto => match nvml::open(settings.nvml_library.as_deref()) {
+            Provider::Nvml => nvml()?,
+            Provider::Auto => match nvml() {
                 Ok(found) => found,
+                // There is a driver, and it is ill: the host would be no replacement.
+                Err(fault @ InventoryFault::Hangs { .. }) => return Err(fault),
                 // A named library that does not work is probably a mistake; the lack of a driver is
                 // not.
                 Err(fault) => {
@@ -138,6 +133,10 @@ impl Inventory {
                 }
             },
         };
+        if let Source::Nvml(gpus) = &source {
+            devices = choice::choose(devices, &settings.choices)?;
+            gpus.connect(&mut devices, deadline)?;
+        }
         for device in &mut devices {
             device.headroom = headroom(settings.headroom, device)?;
         }
@@ -158,23 +157,65 @@ impl Inventory {
         &self.devices
     }
 
-    /// Measures all devices. `ours` are the process ids of all our engines with their children.
-    /// Blocking.
+    /// Measures all devices, each by itself: a GPU that is lost or hangs leaves the others as they
+    /// are. `ours` are the process ids of all our engines with their children. Comes back within
+    /// five seconds also when NVML does not.
     ///
-    /// A device whose memory cannot be read is left out: what it holds is unknown, not zero. A
-    /// single other figure that cannot be read is absent.
+    /// A single other figure than memory that cannot be read is absent.
+    pub fn measure(&self, ours: &BTreeSet<u32>) -> Vec<(DeviceId, Reading)> {
+        self.measure_within(ours, READ_DEADLINE)
+    }
+
+    /// The same, with another patience with NVML.
+    pub fn measure_within(
+        &self,
+        ours: &BTreeSet<u32>,
+        deadline: Duration,
+    ) -> Vec<(DeviceId, Reading)> {
+        let devices = self.devices.iter();
+        match &self.source {
+            Source::Nvml(gpus) => gpus.read(&self.devices, ours, deadline),
+            Source::Host(host) => devices
+                .map(|device| (device.id, Ok(host.read(device, ours))))
+                .collect(),
+            Source::Fixed => devices
+                .map(|device| (device.id, Ok(fixed::read(device))))
+                .collect(),
+        }
+    }
+
+    /// The devices that could be measured: what the others hold is unknown, not zero.
     ///
     /// # Errors
     /// [`InventoryFault::Unreadable`] when no device could be read.
     pub fn read(&self, ours: &BTreeSet<u32>) -> Result<Vec<DeviceUse>, InventoryFault> {
+        let mut read = Vec::with_capacity(self.devices.len());
+        let mut last_words = String::new();
+        for (_, reading) in self.measure(ours) {
+            match reading {
+                Ok(figures) => read.push(figures),
+                Err(fault) => {
+                    tracing::warn!(%fault, "a device cannot be read");
+                    last_words = fault.to_string();
+                }
+            }
+        }
+        if read.is_empty() {
+            Err(InventoryFault::Unreadable { last_words })
+        } else {
+            Ok(read)
+        }
+    }
+
+    /// Calls `tell`, on threads of its own, for each Xid and double-bit memory error of a GPU from
+    /// now on and when one is lost, until the watch is dropped. `None` for devices that report
+    /// nothing: written ones and the host.
+    ///
+    /// What happened while the driver was away is not told; the next reading shows it.
+    pub fn events(&self, tell: impl Fn(DeviceEvent) + Send + Sync + 'static) -> Option<Watch> {
         match &self.source {
-            Source::Nvml(gpus) => gpus.read(&self.devices, ours),
-            Source::Host(host) => self
-                .devices
-                .iter()
-                .map(|device| host.read(device, ours))
-                .collect(),
-            Source::Fixed => Ok(self.devices.iter().map(fixed::read).collect()),
+            Source::Nvml(gpus) => Some(gpus.watch(&self.devices, tell)),
+            Source::Host(_) | Source::Fixed => None,
         }
     }
 }

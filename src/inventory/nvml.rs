@@ -11,25 +11,40 @@
 //! is not known to be ours counts as foreign.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::{Device, Nvml};
 
-use super::{DeviceInfo, DeviceKind, DeviceUse, InventoryFault, Source, machine_name};
+use super::connection::Connection;
+use super::events::{self, Watch};
+use super::links::{self, find};
+use super::{
+    DeviceEvent, DeviceFault, DeviceInfo, DeviceKind, DeviceUse, InventoryFault, Reading, Source,
+    machine_name,
+};
 use crate::pool::{Bytes, DeviceId, NodeId};
 
-/// The first is what a driver alone installs; the second comes with development packages.
-const LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
-
+#[derive(Clone)]
 pub(super) struct Gpus {
-    nvml: Nvml,
+    connection: Arc<Connection>,
+    memory: Arc<Memory>,
+}
+
+/// What is kept from one reading to the next.
+#[derive(Default)]
+struct Memory {
     /// Foreign memory of each device when it was last sure.
     sure: Mutex<BTreeMap<DeviceId, Bytes>>,
+    /// The readings that NVML has not answered yet, by when they began.
+    running: Mutex<BTreeMap<DeviceId, Instant>>,
+    /// Devices whose figures contradict each other, of which one warning is enough.
+    warned: Mutex<BTreeSet<DeviceId>>,
 }
 
 impl std::fmt::Debug for Gpus {
@@ -38,20 +53,64 @@ impl std::fmt::Debug for Gpus {
     }
 }
 
-pub(super) fn open(library: Option<&Path>) -> Result<(Vec<DeviceInfo>, Source), InventoryFault> {
-    let nvml = load(library)?;
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All GPUs that NVML gives, not connected to each other yet.
+pub(super) fn open(
+    library: Option<&Path>,
+    deadline: Duration,
+) -> Result<(Vec<DeviceInfo>, Source), InventoryFault> {
+    let library: Option<PathBuf> = library.map(Path::to_owned);
+    let (devices, connection) = on_time(deadline, move || {
+        let connection = Connection::open(library.as_deref())?;
+        let nvml = connection
+            .get()
+            .map_err(|source| InventoryFault::Count { source })?;
+        let devices = list(&nvml)?;
+        Ok((devices, connection))
+    })??;
+    let gpus = Gpus {
+        connection: Arc::new(connection),
+        memory: Arc::default(),
+    };
+    Ok((devices, Source::Nvml(Box::new(gpus))))
+}
+
+/// On a thread of its own, which is left alone if it does not come back: a call of NVML cannot be
+/// broken off.
+fn on_time<T: Send + 'static>(
+    deadline: Duration,
+    act: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, InventoryFault> {
+    let (tell, told) = mpsc::channel();
+    let ask = move || drop(tell.send(act()));
+    thread::Builder::new()
+        .name("nvml".into())
+        .spawn(ask)
+        .map_err(|source| InventoryFault::Thread { source })?;
+    told.recv_timeout(deadline)
+        .map_err(|_| InventoryFault::Hangs {
+            seconds: deadline.as_secs(),
+        })
+}
+
+fn list(nvml: &Nvml) -> Result<Vec<DeviceInfo>, InventoryFault> {
     let count = nvml
         .device_count()
         .map_err(|source| InventoryFault::Count { source })?;
     let node_name = machine_name();
     let mut devices = Vec::new();
+    let mut products: BTreeMap<Option<String>, u32> = BTreeMap::new();
     let mut last_words = None;
     for index in 0..count {
         let known = nvml.device_by_index(index).and_then(|gpu| {
             let memory = gpu.memory_info()?;
-            Ok((gpu.uuid().ok(), gpu.name().ok(), Bytes(memory.total)))
+            let pci = gpu.pci_info().ok().map(|pci| pci.bus_id);
+            Ok((gpu.uuid().ok(), gpu.name().ok(), pci, Bytes(memory.total)))
         });
-        let (uuid, product_name, total) = match known {
+        let (uuid, product_name, pci, installed) = match known {
             Ok(known) => known,
             Err(error) => {
                 tracing::warn!(gpu = index, %error, "NVML cannot read this GPU, the pool does without it");
@@ -59,6 +118,7 @@ pub(super) fn open(library: Option<&Path>) -> Result<(Vec<DeviceInfo>, Source), 
                 continue;
             }
         };
+        let next = u32::try_from(products.len()).unwrap_or(u32::MAX);
         devices.push(DeviceInfo {
             id: DeviceId(u32::try_from(devices.len()).unwrap_or(u32::MAX)),
             name: format!("gpu{index}"),
@@ -67,82 +127,149 @@ pub(super) fn open(library: Option<&Path>) -> Result<(Vec<DeviceInfo>, Source), 
             uuid,
             node: NodeId(0),
             node_name: node_name.clone(),
-            total,
+            total: installed,
+            installed,
             headroom: Bytes::ZERO,
+            product: *products.entry(product_name.clone()).or_insert(next),
             product_name,
+            pci,
+            links: Vec::new(),
+            labels: Vec::new(),
         });
     }
     if devices.is_empty() {
         return Err(InventoryFault::NoGpu { last_words });
     }
-    let gpus = Gpus {
-        nvml,
-        sure: Mutex::default(),
-    };
-    Ok((devices, Source::Nvml(Box::new(gpus))))
-}
-
-fn load(library: Option<&Path>) -> Result<Nvml, InventoryFault> {
-    let names: Vec<&OsStr> = match library {
-        Some(path) => vec![path.as_os_str()],
-        None => LIBRARIES.iter().map(OsStr::new).collect(),
-    };
-    let mut first_error = None;
-    for name in &names {
-        match Nvml::builder().lib_path(name).init() {
-            Ok(nvml) => return Ok(nvml),
-            Err(error) => first_error = first_error.or(Some(error)),
-        }
-    }
-    let tried = names
-        .iter()
-        .map(|name| name.to_string_lossy())
-        .collect::<Vec<_>>()
-        .join(", ");
-    let source = first_error.unwrap_or(NvmlError::LibraryNotFound);
-    Err(InventoryFault::NoLibrary { tried, source })
+    Ok(devices)
 }
 
 impl Gpus {
+    /// Finds the links between these devices, which stay the same while the program runs.
+    pub(super) fn connect(
+        &self,
+        devices: &mut Vec<DeviceInfo>,
+        deadline: Duration,
+    ) -> Result<(), InventoryFault> {
+        let (connection, mut these) = (Arc::clone(&self.connection), devices.clone());
+        *devices = on_time(deadline, move || {
+            if let Ok(nvml) = connection.get() {
+                links::connect(&nvml, &mut these);
+            }
+            these
+        })?;
+        Ok(())
+    }
+
+    pub(super) fn watch(
+        &self,
+        devices: &[DeviceInfo],
+        tell: impl Fn(DeviceEvent) + Send + Sync + 'static,
+    ) -> Watch {
+        events::watch(&self.connection, devices, tell)
+    }
+
+    /// Each device on a thread of its own, in the order of the devices. One that NVML did not answer
+    /// before is not asked again.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how long NVML takes is what is measured here"
+    )]
     pub(super) fn read(
         &self,
         devices: &[DeviceInfo],
         ours: &BTreeSet<u32>,
-    ) -> Result<Vec<DeviceUse>, InventoryFault> {
-        let mut read = Vec::with_capacity(devices.len());
-        let mut last_words = String::new();
+        deadline: Duration,
+    ) -> Vec<(DeviceId, Reading)> {
+        let began = Instant::now();
+        let ours = Arc::new(ours.clone());
+        let (tell, told) = mpsc::channel();
+        let mut answers: BTreeMap<DeviceId, Reading> = BTreeMap::new();
         for device in devices {
-            match self.read_one(device, ours) {
-                Ok(figures) => read.push(figures),
-                Err(error) => {
-                    tracing::warn!(device = %device.name, %error, "NVML cannot read this GPU's memory");
-                    last_words = format!("{}: {error}", device.name);
-                }
+            let earlier = *lock(&self.memory.running).entry(device.id).or_insert(began);
+            if earlier != began {
+                continue;
+            }
+            let (gpus, ours, tell) = (self.clone(), Arc::clone(&ours), tell.clone());
+            let own = device.clone();
+            let ask = move || {
+                let reading = {
+                    let _running = Running(&gpus.memory, own.id);
+                    gpus.read_one(&own, &ours)
+                };
+                // Nobody listens any more when it comes too late.
+                let _ = tell.send((own.id, reading));
+            };
+            let name = format!("read-{}", device.name);
+            if let Err(source) = thread::Builder::new().name(name).spawn(ask) {
+                lock(&self.memory.running).remove(&device.id);
+                let device_name = device.name.clone();
+                let fault = DeviceFault::Thread {
+                    device: device_name,
+                    source,
+                };
+                answers.insert(device.id, Err(fault));
             }
         }
-        if read.is_empty() {
-            Err(InventoryFault::Unreadable { last_words })
-        } else {
-            Ok(read)
+        drop(tell);
+        // It ends when all have answered, for each holds an end of the channel.
+        while let Ok((id, reading)) = told.recv_timeout(deadline.saturating_sub(began.elapsed())) {
+            answers.insert(id, reading);
+        }
+        let running = lock(&self.memory.running).clone();
+        let each = devices.iter().map(|device| {
+            let stale = || {
+                let since = running.get(&device.id).unwrap_or(&began).elapsed();
+                Err(DeviceFault::Stale {
+                    device: device.name.clone(),
+                    since,
+                })
+            };
+            (device.id, answers.remove(&device.id).unwrap_or_else(stale))
+        });
+        each.collect()
+    }
+
+    fn read_one(&self, device: &DeviceInfo, ours: &BTreeSet<u32>) -> Reading {
+        let fault = |error| DeviceFault::of(&device.name, error);
+        let nvml = self.connection.get().map_err(fault)?;
+        match self.ask(&nvml, device, ours) {
+            Ok(read) => Ok(read),
+            Err(error) => {
+                self.connection.failed(nvml, &error);
+                Err(fault(error))
+            }
         }
     }
 
-    fn read_one(&self, device: &DeviceInfo, ours: &BTreeSet<u32>) -> Result<DeviceUse, NvmlError> {
-        // By its own name where it has one: indices change when a GPU falls off the bus.
-        let gpu = match &device.uuid {
-            Some(uuid) => self.nvml.device_by_uuid(uuid.as_str()),
-            None => self.nvml.device_by_index(device.index),
-        }?;
+    fn ask(
+        &self,
+        nvml: &Nvml,
+        device: &DeviceInfo,
+        ours: &BTreeSet<u32>,
+    ) -> Result<DeviceUse, NvmlError> {
+        let gpu = find(nvml, device)?;
         let memory = gpu.memory_info()?;
-        let used = Bytes(memory.used);
+        let there = Bytes(memory.total);
+        if memory.used > memory.total && lock(&self.memory.warned).insert(device.id) {
+            tracing::warn!(device = %device.name, used = %Bytes(memory.used), total = %there, "NVML says that more is used than there is; the pool takes the GPU for full");
+        }
+        let used = Bytes(memory.used).min(there);
         let listed = Listed::of(&gpu);
         let own = self.own(device.id, used, &listed, ours);
+        let foreign = used.saturating_sub(own) + Bytes(memory.reserved);
+        let foreign = foreign.min(there.saturating_sub(own));
+        // What others hold beside the part that the pool may fill takes nothing from it.
+        let total = if device.total < device.installed {
+            device.total.min(there)
+        } else {
+            there
+        };
         Ok(DeviceUse {
             id: device.id,
-            total: Bytes(memory.total),
-            used,
+            total,
+            used: used.min(total).max(own),
             own,
-            foreign: used.saturating_sub(own) + Bytes(memory.reserved),
+            foreign: foreign.saturating_sub(there.saturating_sub(total)),
             processes: listed
                 .processes
                 .into_iter()
@@ -168,7 +295,7 @@ impl Gpus {
             .processes
             .iter()
             .any(|(pid, held)| held.is_none() && ours.contains(pid));
-        let mut sure = self.sure.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sure = lock(&self.memory.sure);
         if ours.is_empty() || (listed.complete && !hidden && !unknown) {
             let own = held(true).min(used);
             sure.insert(device, used.saturating_sub(own));
@@ -181,6 +308,15 @@ impl Gpus {
     }
 }
 
+/// Takes its entry away also when the reading panics.
+struct Running<'a>(&'a Memory, DeviceId);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.running).remove(&self.1);
+    }
+}
+
 /// The processes that NVML reports, each with its bytes if they are known.
 struct Listed {
     processes: BTreeMap<u32, Option<Bytes>>,
@@ -189,7 +325,7 @@ struct Listed {
 }
 
 impl Listed {
-    fn of(gpu: &Device<'_>) -> Listed {
+    fn of(gpu: &nvml_wrapper::Device<'_>) -> Listed {
         let mut processes: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
         let mut complete = true;
         for list in [

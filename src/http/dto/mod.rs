@@ -257,8 +257,13 @@ mod snapshots {
             node: NODE,
             node_name: "here".to_owned(),
             total: Bytes(24 * GIB),
+            installed: Bytes(24 * GIB),
             headroom: Bytes::ZERO,
             product_name: Some("Test GPU".to_owned()),
+            product: 0,
+            pci: None,
+            links: Vec::new(),
+            labels: Vec::new(),
         };
         let device = DeviceSnapshot {
             info,

@@ -1,0 +1,116 @@
+//! Which of the GPUs that NVML gives are used, how much of each, and what they are called. It owns
+//! the agreement of what a person wrote with what there is: a difference is a fault at start, not a
+//! GPU less.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::{DeviceInfo, InventoryFault};
+use crate::pool::{Bytes, DeviceId};
+
+/// One GPU as written under provider `nvml`. It is found by its `uuid`, else by its `index`, else
+/// by its `name` (`gpu0`); what else is given must agree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceChoice {
+    /// With an index or UUID, what the device is called from now on.
+    pub name: Option<String>,
+    pub index: Option<u32>,
+    pub uuid: Option<String>,
+    /// The pool fills no more than this; less than the GPU has.
+    pub memory: Option<Bytes>,
+    pub labels: Vec<String>,
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let index = self.index.map(|index| format!("index {index}"));
+        let uuid = self.uuid.as_ref().map(|uuid| format!("uuid {uuid}"));
+        let name = self.name.as_ref().map(|name| format!("name {name}"));
+        let words: Vec<String> = [uuid, index, name].into_iter().flatten().collect();
+        match words.is_empty() {
+            true => f.write_str("no GPU (it has no name, index or uuid)"),
+            false => f.write_str(&words.join(" and ")),
+        }
+    }
+}
+
+/// Those that were chosen, in the order of the choices and numbered anew; all if nothing was.
+pub(super) fn choose(
+    found: Vec<DeviceInfo>,
+    choices: &[DeviceChoice],
+) -> Result<Vec<DeviceInfo>, InventoryFault> {
+    if choices.is_empty() {
+        return Ok(found);
+    }
+    let mut chosen: Vec<DeviceInfo> = Vec::with_capacity(choices.len());
+    let mut named = BTreeMap::new();
+    for (index, choice) in choices.iter().enumerate() {
+        let no_such = |problem| InventoryFault::NoSuchGpu {
+            index,
+            wanted: choice.to_string(),
+            problem,
+            known: list(&found),
+        };
+        let named_twice = |earlier| InventoryFault::NamedTwice {
+            index,
+            earlier,
+            wanted: choice.to_string(),
+        };
+        let mut device = find(&found, choice).map_err(no_such)?.clone();
+        if let Some(earlier) = named.insert(device.index, index) {
+            return Err(named_twice(earlier));
+        }
+        if choice.index.is_some() || choice.uuid.is_some() {
+            device.name = choice.name.clone().unwrap_or(device.name);
+        }
+        if let Some(earlier) = chosen.iter().position(|other| other.name == device.name) {
+            return Err(named_twice(earlier));
+        }
+        if let Some(memory) = choice.memory {
+            if memory > device.installed {
+                return Err(InventoryFault::MoreThanThere {
+                    index,
+                    wanted: choice.to_string(),
+                    memory,
+                    installed: device.installed,
+                });
+            }
+            device.total = memory;
+        }
+        device.labels.clone_from(&choice.labels);
+        device.id = DeviceId(u32::try_from(chosen.len()).unwrap_or(u32::MAX));
+        chosen.push(device);
+    }
+    Ok(chosen)
+}
+
+fn find<'a>(
+    found: &'a [DeviceInfo],
+    choice: &DeviceChoice,
+) -> Result<&'a DeviceInfo, &'static str> {
+    let by_uuid = |uuid: &String| found.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid));
+    let by_index = |index: u32| found.iter().find(|gpu| gpu.index == index);
+    match (&choice.uuid, choice.index, &choice.name) {
+        (Some(uuid), index, _) => {
+            let gpu = by_uuid(uuid).ok_or("there is no GPU of this uuid")?;
+            match index {
+                Some(index) if index != gpu.index => Err("the GPU of this uuid has another index"),
+                _ => Ok(gpu),
+            }
+        }
+        (None, Some(index), _) => by_index(index).ok_or("there is no GPU of this index"),
+        (None, None, Some(name)) => found
+            .iter()
+            .find(|gpu| &gpu.name == name)
+            .ok_or("there is no GPU of this name"),
+        (None, None, None) => Err("that chooses nothing"),
+    }
+}
+
+fn list(found: &[DeviceInfo]) -> String {
+    let each = found.iter().map(|gpu| {
+        let uuid = gpu.uuid.as_deref().unwrap_or("no uuid");
+        format!("{} (index {}, {uuid})", gpu.name, gpu.index)
+    });
+    each.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,102 @@
+//! The loaded NVML library: loaded once, shared by all that ask it, and loaded and initialised anew
+//! after the driver was. It owns when; what is asked is not its business.
+//!
+//! A library that was initialised with a driver that is gone answers nothing any more, and
+//! initialising it again only counts its users up. So the old one is let go of by everybody first.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+
+use super::InventoryFault;
+use super::fault::driver_is_gone;
+
+/// The first is what a driver alone installs; the second comes with development packages.
+const LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
+
+pub(super) struct Connection {
+    library: Option<PathBuf>,
+    held: Mutex<Held>,
+}
+
+struct Held {
+    now: Option<Arc<Nvml>>,
+    /// The one before, which somebody may still use.
+    before: Weak<Nvml>,
+}
+
+impl Connection {
+    pub fn open(library: Option<&Path>) -> Result<Connection, InventoryFault> {
+        let nvml = load(library).map_err(|source| InventoryFault::NoLibrary {
+            tried: names(library)
+                .map(|name| name.to_string_lossy().into_owned())
+                .collect::<Vec<_>>()
+                .join(", "),
+            source,
+        })?;
+        Ok(Connection {
+            library: library.map(Path::to_owned),
+            held: Mutex::new(Held {
+                now: Some(Arc::new(nvml)),
+                before: Weak::new(),
+            }),
+        })
+    }
+
+    /// Blocks as long as the driver takes.
+    ///
+    /// # Errors
+    /// [`NvmlError`] when the driver is away, and for as long as somebody uses the library that was
+    /// loaded before it went.
+    pub fn get(&self) -> Result<Arc<Nvml>, NvmlError> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(nvml) = &held.now {
+            return Ok(Arc::clone(nvml));
+        }
+        if held.before.strong_count() > 0 {
+            return Err(NvmlError::Uninitialized);
+        }
+        let nvml = Arc::new(load(self.library.as_deref())?);
+        tracing::info!("the NVIDIA driver is back");
+        held.now = Some(Arc::clone(&nvml));
+        Ok(nvml)
+    }
+
+    /// Hands it back after an error, which may say that it is of no more use.
+    pub fn failed(&self, nvml: Arc<Nvml>, error: &NvmlError) {
+        if !driver_is_gone(error) {
+            return;
+        }
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.now.as_ref().is_some_and(|now| Arc::ptr_eq(now, &nvml)) {
+            tracing::warn!(%error, "the NVIDIA driver went away");
+            held.before = Arc::downgrade(&nvml);
+            held.now = None;
+        }
+        // Under the lock, so that nobody loads it anew before it is let go of.
+        drop(nvml);
+    }
+}
+
+fn names(library: Option<&Path>) -> impl Iterator<Item = &OsStr> {
+    let usual: &[&str] = match library {
+        Some(_) => &[],
+        None => &LIBRARIES,
+    };
+    let named = library.map(Path::as_os_str).into_iter();
+    named.chain(usual.iter().map(OsStr::new))
+}
+
+fn load(library: Option<&Path>) -> Result<Nvml, NvmlError> {
+    let mut first_error = None;
+    for name in names(library) {
+        match Nvml::builder().lib_path(name).init() {
+            Ok(nvml) => return Ok(nvml),
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    Err(first_error.unwrap_or(NvmlError::LibraryNotFound))
+}
