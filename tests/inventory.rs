@@ -24,6 +24,7 @@ fn settings(provider: Provider) -> InventorySettings {
         host_memory: Bytes(64 * Bytes::MIB),
         headroom: Headroom::Share(500),
         devices: Vec::new(),
+        choices: Vec::new(),
         nvml_library: Some(PathBuf::from("/nowhere/libnvidia-ml.so")),
     }
 }
@@ -366,7 +367,7 @@ fn a_gpu_that_is_lost_is_unknown_and_the_others_are_still_read() {
     );
     fake.set("gpu total=80000 lost\ngpu total=80000 lost");
     let refused = inventory.read(&BTreeSet::new()).unwrap_err().to_string();
-    assert!(refused.contains("gpu1: "), "{refused}");
+    assert!(refused.contains("gpu1 fell off the bus"), "{refused}");
     fake.set("gpu total=80000 used=5\ngpu total=80000 used=6");
     assert_eq!(read(&inventory, &[]).len(), 2, "both came back");
 

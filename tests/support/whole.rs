@@ -29,6 +29,8 @@ pub struct Pool {
     folder: tempfile::TempDir,
     child: Child,
     address: String,
+    /// Further variables of its environment, also after a restart.
+    env: Vec<(String, String)>,
 }
 
 impl Pool {
@@ -52,24 +54,42 @@ impl Pool {
             "catalog: {{models_dir: {:?}}}\ninventory: {{provider: fixed, devices: [{{name: gpu0, memory: 16GiB}}]}}\nevening: {{cleanup: null, reopen: null}}\n",
             folder.path().join("models")
         );
-        Pool::in_folder(folder, &format!("{config}{more}"))
+        Pool::in_folder(folder, &format!("{config}{more}"), Vec::new())
+    }
+
+    /// Models from these files on the GPUs of NVML, which is this library.
+    pub fn on_gpus(files: &[(String, String)], library: &Path, config: &str) -> Pool {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("models")).unwrap();
+        for (name, text) in files {
+            fs::write(folder.path().join("models").join(name), text).unwrap();
+        }
+        let more = format!(
+            "catalog: {{models_dir: {:?}}}\ninventory: {{provider: nvml}}\nevening: {{cleanup: null, reopen: null}}\n",
+            folder.path().join("models")
+        );
+        let library = library.display().to_string();
+        let env = vec![("MODEL_POOL_NVML_LIBRARY".to_owned(), library)];
+        Pool::in_folder(folder, &format!("{config}{more}"), env)
     }
 
     fn start(config: &str, more: &str) -> Pool {
-        Pool::in_folder(tempfile::tempdir().unwrap(), &format!("{config}{more}"))
+        let folder = tempfile::tempdir().unwrap();
+        Pool::in_folder(folder, &format!("{config}{more}"), Vec::new())
     }
 
-    fn in_folder(folder: tempfile::TempDir, config: &str) -> Pool {
+    fn in_folder(folder: tempfile::TempDir, config: &str, env: Vec<(String, String)>) -> Pool {
         let text = format!(
             "server: {{listen: \"127.0.0.1:0\", keep_alive_comment: 200ms}}\nstate: {{dir: {:?}}}\n{config}",
             folder.path().join("data")
         );
         fs::write(folder.path().join("config.yaml"), text).unwrap();
-        let child = spawn(folder.path());
+        let child = spawn(folder.path(), &env);
         let mut pool = Pool {
             folder,
             child,
             address: String::new(),
+            env,
         };
         pool.find();
         pool
@@ -84,7 +104,7 @@ impl Pool {
             format!("state: {{dir: {:?}}}\n", folder.path().join("data"))
         };
         fs::write(folder.path().join("config.yaml"), format!("{config}{own}")).unwrap();
-        let mut child = spawn(folder.path());
+        let mut child = spawn(folder.path(), &[]);
         let mut status = None;
         wait_for("the start to be refused", || {
             status = child.try_wait().unwrap();
@@ -137,7 +157,7 @@ impl Pool {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         fs::remove_file(self.folder.path().join("log")).unwrap();
-        self.child = spawn(self.folder.path());
+        self.child = spawn(self.folder.path(), &self.env);
         self.find();
     }
 
@@ -278,12 +298,13 @@ impl Drop for Stream {
     }
 }
 
-fn spawn(folder: &Path) -> Child {
+fn spawn(folder: &Path, env: &[(String, String)]) -> Child {
     let log = fs::File::create(folder.join("log")).unwrap();
     Command::new(env!("CARGO_BIN_EXE_model-pool"))
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .args(["--config".as_ref(), folder.join("config.yaml").as_os_str()])
         .env("NO_COLOR", "1")
+        .envs(env.iter().cloned())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)
