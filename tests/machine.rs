@@ -6,6 +6,9 @@ mod support {
     pub mod whole;
 }
 
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+
 use serde_json::Value;
 use support::machine::{GIB, Machine};
 use support::stub::stub_engine;
@@ -73,4 +76,65 @@ fn a_model_on_one_of_eight_gpus_is_seen_with_its_bytes_there() {
     let (status, answer) = ask("greedy");
     assert_eq!(status, 503, "{answer}");
     assert!(answer.contains("CUDA out of memory"), "{answer}");
+}
+
+/// The stub by itself on GPU 1 of two.
+fn engine(machine: &Machine, flags: &[&str]) -> Engine {
+    let engine = Command::new(stub_engine())
+        .args(["--fake-gpu-bytes", &(10 * GIB).to_string()])
+        .args(flags)
+        .env("MODEL_POOL_FAKE_NVML", machine.state_file())
+        .env("CUDA_VISIBLE_DEVICES", machine.state().uuid(1))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    Engine(engine.unwrap())
+}
+
+struct Engine(Child);
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn an_engine_grows_and_ends_in_the_words_of_cuda_when_it_cannot() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = Machine::new(folder.path()).gpus(2, "NVIDIA L4", 24 * GIB);
+    let more = (20 * GIB).to_string();
+    let first = engine(&machine, &["--grow-to", &more, "--grow-after", "50"]);
+    wait_for("it to grow", || machine.used(1) == 20 * GIB);
+    assert_eq!(machine.held(1), [(first.0.id(), 20 * GIB)]);
+    assert_eq!(machine.used(0), 0);
+    let mut second = engine(&machine, &[]);
+    assert_eq!(second.0.wait().unwrap().code(), Some(1));
+    let mut words = String::new();
+    let said = second.0.stderr.take().unwrap().read_to_string(&mut words);
+    assert!(
+        said.is_ok() && words.contains("CUDA out of memory"),
+        "{words}"
+    );
+    assert!(words.contains("4.00 GiB is free"), "{words}");
+}
+
+#[test]
+fn a_child_keeps_its_memory_when_its_engine_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = Machine::new(folder.path()).gpus(2, "NVIDIA L4", 24 * GIB);
+    let parent = engine(&machine, &["--child-allocates", "--release-late", "300"]);
+    wait_for("the child to take it", || machine.used(1) == 10 * GIB);
+    let [(child, _)] = machine.held(1)[..] else {
+        panic!("one process")
+    };
+    assert_ne!(child, parent.0.id());
+    drop(parent);
+    assert_eq!(machine.used(1), 10 * GIB);
+    let killed = Command::new("kill")
+        .args(["-KILL", &child.to_string()])
+        .status();
+    assert!(killed.unwrap().success());
+    wait_for("its memory to come back", || machine.used(1) == 0);
 }

@@ -9,8 +9,8 @@
 //! | `fixed` | as written | nothing |
 //! | `auto` | as `nvml` if its library loads and knows a GPU, otherwise as `host` | |
 //!
-//! All calls block for as long as the driver takes (usually a millisecond, seconds when a GPU is
-//! ill); call them off the async threads.
+//! All calls block for as long as the driver takes: usually a millisecond, at most their deadline
+//! when a GPU is ill. Call them off the async threads.
 
 mod attribution;
 mod choice;

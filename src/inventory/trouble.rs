@@ -5,6 +5,9 @@
 //! the Xid Catalog", docs.nvidia.com/deploy/xid-errors): RESTART_APP and IGNORE of an application's
 //! error concern one process; RESET_GPU, RESTART_BM and the workflows of 48 and 74 the device; what
 //! is only to be watched, and what the table does not have, leaves the device in use.
+//!
+//! 46 follows NVIDIA's health checks (docs.nvidia.com/health-validation). The reach of 32, 68, 69, 109,
+//! 110 and 143 is not checked against the catalogue.
 
 use std::fmt;
 
