@@ -206,9 +206,21 @@ async fn open_inventory(config: &Config) -> Result<Inventory, String> {
                 name: device.name.clone(),
                 memory: device.memory.0,
                 node: device.node.to_string(),
+                labels: device.labels.clone(),
             })
             .collect(),
-        choices: Vec::new(),
+        choices: section
+            .devices
+            .iter()
+            .filter(|_| section.provider == Provider::Nvml)
+            .map(|device| inventory::DeviceChoice {
+                name: Some(device.name.clone()),
+                index: device.index,
+                uuid: device.uuid.clone(),
+                memory: Some(device.memory.0),
+                labels: device.labels.clone(),
+            })
+            .collect(),
         nvml_library: std::env::var_os("MODEL_POOL_NVML_LIBRARY").map(PathBuf::from),
     };
     tokio::task::spawn_blocking(move || Inventory::open(&settings))

@@ -171,6 +171,7 @@ fn written_devices_are_believed() {
         name: name.into(),
         memory: Bytes(gib * GIB),
         node: node.into(),
+        labels: Vec::new(),
     };
     let written = InventorySettings {
         headroom: Headroom::Fixed(Size(Bytes(GIB))),

@@ -12,6 +12,7 @@ use crate::config::validate::QUEUE_LIMIT_MAX;
 use crate::config::{Config, KeepHot, Length, MaxTurn, MinResident, reading};
 use crate::pool::{Bytes, Priority, Span};
 
+use super::constraint::DeviceConstraint;
 use super::limits::{self, SEATS_MAX};
 use super::model_file::{ModelDocument, PoolConfig, ScalingConfig};
 use super::recipe::Recipe;
@@ -67,6 +68,10 @@ pub struct Entry {
     pub priority_from: PriorityFrom,
     /// At least 1.
     pub devices_per_replica: u32,
+    /// Somebody said how many; otherwise as many as it needs (M5).
+    pub devices_are_given: bool,
+    /// The only devices it may use.
+    pub devices: DeviceConstraint,
     /// Requests that one replica takes at once; at least 1.
     pub seats_per_replica: u32,
     /// An administrator's figure for one replica, on all its devices together.
@@ -134,8 +139,9 @@ impl Entry {
             (None, Some(priority)) => (priority, PriorityFrom::Reference),
             (None, None) => (Priority::default(), PriorityFrom::Default),
         };
-        let devices_per_replica =
-            devices(pool, &document.scaling_config, &mut notes)?.unwrap_or_else(|| known.devices());
+        let said = devices(pool, &document.scaling_config, &mut notes)?;
+        let devices_are_given = said.is_some() || known.gpus_per_replica.is_some();
+        let devices_per_replica = said.unwrap_or_else(|| known.devices());
         let recipe = engine_config::recipe(
             &document.engine_config,
             known.engine.as_deref(),
@@ -173,6 +179,8 @@ impl Entry {
             priority,
             priority_from,
             devices_per_replica,
+            devices_are_given,
+            devices: pool.devices.clone().unwrap_or_default(),
             seats_per_replica,
             memory,
             queue_limit,

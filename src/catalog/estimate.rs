@@ -47,6 +47,8 @@ pub struct ModelShape {
     pub layers: u64,
     pub key_value_heads: u64,
     pub head_dimension: u64,
+    /// A replica over several devices divides these among them (M5).
+    pub attention_heads: u64,
     /// The longest sequence the model was made for, if it says so.
     pub context: Option<u64>,
 }
@@ -115,6 +117,7 @@ impl Sizes {
             layers: needed(self.num_hidden_layers, "num_hidden_layers")?,
             key_value_heads: self.num_key_value_heads.unwrap_or(heads),
             head_dimension,
+            attention_heads: heads,
             context: self.max_position_embeddings,
         })
     }

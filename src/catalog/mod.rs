@@ -3,6 +3,7 @@
 //! are loaded, and it never watches the files.
 
 mod arguments;
+mod constraint;
 mod engine_config;
 mod entry;
 mod estimate;
@@ -23,6 +24,7 @@ use crate::config::{Config, Flaw, reading};
 
 use model_file::Form;
 
+pub use constraint::{DeviceConstraint, DeviceFacts};
 pub use entry::{Entry, PriorityFrom, Source};
 pub use estimate::{CANDLE_CPU_OVERHEAD, EstimateError, GPU_OVERHEAD, ModelShape};
 pub use limits::{DEVICES_MAX, MODEL_ID_MAX};

@@ -8,6 +8,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::constraint::DeviceConstraint;
 use crate::config::{KeepHot, Length, MaxTurn, MinResident};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -166,6 +167,8 @@ optional_keys! {
         queue_timeout: Option<Length>,
         labels: BTreeMap<String, String>,
         gpus_per_replica: Option<i64>,
+        /// The only devices that its replicas may use.
+        devices: Option<DeviceConstraint>,
         stop_grace: Option<Length>,
         load_deadline: Option<Length>,
     }

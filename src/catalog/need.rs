@@ -3,13 +3,14 @@
 //! only chooses between figures.
 
 use std::fmt;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use crate::config::{Config, KeepHot};
-use crate::pool::{Bytes, KeepHotBounds, ModelSpec, Span};
+use crate::pool::{Bytes, KeepHotBounds, Layout, Loader, LoaderId, ModelSpec, Span};
 
 use super::entry::Entry;
-use super::estimate::{self, EstimateError};
+use super::estimate::{self, EstimateError, ModelShape};
 use super::recipe::Recipe;
 
 /// A load may take this long, and `LOAD_DEADLINE_PER_GIB` more for each GiB (L3).
@@ -122,9 +123,61 @@ impl Entry {
             reload,
             stop_grace: self.stop_grace.unwrap_or(STOP_GRACE),
             need_is_fixed: source == NeedSource::File,
+            wider: self.wider(),
+            loader: self.loader(total),
             ..ModelSpec::default()
         };
         Ok((spec, source))
+    }
+
+    /// The numbers of devices it may grow to where nobody said how many, with what it needs on each:
+    /// powers of two that divide its attention heads (M5).
+    fn wider(&self) -> Vec<Layout> {
+        let Recipe::Command(recipe) = &self.recipe else {
+            return Vec::new();
+        };
+        let Some(path) = recipe.model_path.as_deref().map(Path::new) else {
+            return Vec::new();
+        };
+        if self.devices_are_given {
+            return Vec::new();
+        }
+        let Ok(shape) = ModelShape::read(path) else {
+            return Vec::new();
+        };
+        let over = |devices: u32| {
+            let total = match self.memory {
+                Some(total) => total,
+                None => estimate::command(recipe, self.seats_per_replica, devices).ok()?,
+            };
+            Some(Layout {
+                devices,
+                bytes_per_device: Bytes(total.0.div_ceil(u64::from(devices))),
+            })
+        };
+        [2, 4, 8, 16]
+            .into_iter()
+            .filter(|devices| shape.attention_heads.is_multiple_of(u64::from(*devices)))
+            .filter_map(over)
+            .collect()
+    }
+
+    /// Where its weights lie, if that is on this machine.
+    pub fn weights_path(&self) -> Option<PathBuf> {
+        match &self.recipe {
+            Recipe::Candle(recipe) => Some(recipe.model_path.clone()),
+            Recipe::Command(recipe) => recipe.model_path.as_deref().map(PathBuf::from),
+        }
+    }
+
+    /// The disk that its weights lie on, and how long they are read from it.
+    fn loader(&self, total: Bytes) -> Option<Loader> {
+        // The device number of a file system is larger than the core's, which only tells them apart.
+        let device = std::fs::metadata(self.weights_path()?).ok()?.dev();
+        Some(Loader {
+            loader: LoaderId((device ^ (device >> 32)) as u32),
+            takes: Span(total.0 / RELOAD_BYTES_PER_MILLISECOND),
+        })
     }
 
     fn need(&self, measured: Option<Measured>) -> Result<(Bytes, NeedSource), EstimateError> {

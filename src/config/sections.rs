@@ -65,7 +65,7 @@ pub struct InventorySection {
     pub host_memory: Size,
     /// What is never given out on each device: a share from 0% to 90%, or a size.
     pub headroom: Headroom,
-    /// The devices of provider `fixed`, and of no other.
+    /// The devices of provider `fixed`. Under `nvml` the GPUs that are used, all if none is listed.
     pub devices: Vec<FixedDevice>,
 }
 
@@ -89,7 +89,8 @@ pub enum Provider {
     Fixed,
 }
 
-/// One device of provider `fixed`.
+/// One device of provider `fixed`; or, under `nvml`, one GPU that is used, of which the pool fills no
+/// more than `memory`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FixedDevice {
@@ -99,6 +100,15 @@ pub struct FixedDevice {
     /// The number of the machine it belongs to; a replica never spans two machines (M5).
     #[serde(default)]
     pub node: u32,
+    /// Under provider `nvml`: the GPU with this UUID is meant, whatever it is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+    /// Under provider `nvml`: the GPU with this index is meant, whatever it is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// Words by which a model's `pool_config.devices.labels` chooses it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
 }
 
 /// How models share the devices.

@@ -79,9 +79,9 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<String> {
         (Provider::Fixed, 0) => problems.push(
             "inventory.devices is empty, and inventory.provider is fixed; list devices as {name: gpu0, memory: 24GiB}".to_owned(),
         ),
-        (Provider::Fixed, _) | (_, 0) => {}
+        (Provider::Fixed | Provider::Nvml, _) | (_, 0) => {}
         (_, count) => problems.push(format!(
-            "inventory.devices lists {count} devices, which only inventory.provider fixed reads; write fixed, or remove the list"
+            "inventory.devices lists {count} devices, which only inventory.provider fixed or nvml reads; write one of them, or remove the list"
         )),
     }
     let mut names = BTreeSet::new();
@@ -95,6 +95,18 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<String> {
         }
         if !names.insert(device.name.as_str()) {
             problems.push(format!("{key}.name `{}` is given twice", device.name));
+        }
+        let by_driver = device.uuid.is_some() || device.index.is_some();
+        if by_driver && inventory.provider == Provider::Fixed {
+            problems.push(format!(
+                "{key} has a uuid or an index, which only inventory.provider nvml knows"
+            ));
+        }
+        if device.node != 0 && inventory.provider == Provider::Nvml {
+            problems.push(format!(
+                "{key}.node is {}; all GPUs of inventory.provider nvml are of one machine",
+                device.node
+            ));
         }
         if device.memory.0 < DEVICE_MEMORY_MIN {
             problems.push(format!(

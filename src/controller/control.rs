@@ -96,6 +96,10 @@ pub(super) struct Control {
     pub devices: Arc<BTreeMap<DeviceId, DeviceSnapshot>>,
     pub gates: BTreeMap<ReplicaId, Arc<Gate>>,
     told: BTreeMap<ReplicaId, GateReading>,
+    /// Seats taken times how long, since it was last kept.
+    pub busy_ms: BTreeMap<ModelId, u64>,
+    /// Requests that had been seated when it was last kept.
+    pub seated: BTreeMap<ModelId, u64>,
     pub seats: BTreeMap<Ticket, oneshot::Sender<Result<Lease, Refusal>>>,
     pub orders: BTreeMap<OrderId, Replies>,
     pub settled: Vec<(OrderId, Outcome)>,
@@ -205,6 +209,8 @@ impl Control {
             devices: Arc::new(devices),
             gates: BTreeMap::new(),
             told: BTreeMap::new(),
+            busy_ms: BTreeMap::new(),
+            seated: BTreeMap::new(),
             seats: BTreeMap::new(),
             orders: BTreeMap::new(),
             settled: Vec::new(),
@@ -275,11 +281,13 @@ impl Control {
             if now >= remembered_at + REMEMBER_EVERY {
                 remembered_at = now;
                 self.remember();
+                self.keep_usage();
             }
             self.publish_if_due();
         }
-        self.remember();
         self.publish();
+        self.remember();
+        self.keep_usage();
         self.tasks.abort_all();
     }
 
@@ -342,6 +350,7 @@ impl Control {
             Message::Report { replica, report } => self.report(replica, report),
             Message::Readings(readings) => self.readings(readings),
             Message::DeviceTrouble(event) => self.device_trouble(event),
+            Message::LoadsFrom { replica, tier } => self.turn(Event::LoadsFrom { replica, tier }),
             change @ (Message::Register { .. }
             | Message::Remove { .. }
             | Message::Reload { .. }) => {
@@ -359,6 +368,7 @@ impl Control {
     /// One moment: what the gates counted, the events, and whatever the actions answer at once.
     pub(super) fn turn_all(&mut self, events: Vec<Event>) {
         let now = self.clock.now();
+        self.count_seats(now.since(self.turned));
         self.turned = now;
         let mut news = vec![Event::GatesRead {
             readings: self.read_gates(),
@@ -389,6 +399,13 @@ impl Control {
                 }
             }
         }
+    }
+
+    /// As the gates were when they were last read.
+    pub(super) fn seats_taken(&self) -> Vec<(ReplicaId, u32)> {
+        let busy = self.told.values().filter(|reading| reading.in_flight > 0);
+        busy.map(|reading| (reading.replica, reading.in_flight))
+            .collect()
     }
 
     fn read_gates(&mut self) -> Vec<GateReading> {

@@ -15,7 +15,7 @@ use crate::catalog::{Changes, Entry, Warning};
 use crate::engine::Report;
 use crate::inventory::DeviceEvent;
 use crate::pool::{
-    Command, KeyId, LoadOrder, ModelId, OrderId, Outcome, Plan, Refusal, ReplicaId, Ticket,
+    Command, KeyId, LoadOrder, ModelId, OrderId, Outcome, Plan, Refusal, ReplicaId, Ticket, Tier,
 };
 use crate::store::{Store, StoredRecord};
 
@@ -64,6 +64,10 @@ pub(super) enum Message {
     },
     Readings(Readings),
     DeviceTrouble(DeviceEvent),
+    LoadsFrom {
+        replica: ReplicaId,
+        tier: Tier,
+    },
     /// Figures of a model were computed off the loop.
     Figured(Box<super::registry::Figured>),
 }

@@ -8,10 +8,12 @@ use tokio::sync::{broadcast, mpsc};
 
 use super::handle::Message;
 use crate::pool::{Cordon, DeviceId, LoadWish, OrderId, Override, Record};
-use crate::store::{Circumstances, Measurement, Store, StoreFault, StoredRecord};
+use crate::store::{Circumstances, Measurement, Store, StoreFault, StoredRecord, UsageMinute};
 
 #[derive(Debug)]
 pub(super) enum Job {
+    /// What was asked for, by minute and model.
+    Usage(Vec<UsageMinute>),
     Wish {
         order: Option<OrderId>,
         wish: NamedWish,
@@ -127,6 +129,7 @@ async fn keep(store: &Store, job: Job, inbox: &mpsc::WeakUnboundedSender<Message
             (None, store.save_measurement(&of, measurement).await)
         }
         Job::Remembered { model, numbers } => (None, store.save_remembered(&model, &numbers).await),
+        Job::Usage(minutes) => (None, store.add_usage(&minutes).await),
         Job::Record(_) => (None, Ok(())),
     };
     let failure = result.err().map(|fault| fault.to_string());

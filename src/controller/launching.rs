@@ -73,7 +73,26 @@ impl Control {
             let _ = inbox.send(Message::Report { replica, report });
         };
         self.tasks.spawn(engine::run(launch, log, stopped, report));
+        self.look_for_weights(replica, model);
         None
+    }
+
+    /// Whether the weights lie in the host's memory already: then the disk is free for others (M1).
+    fn look_for_weights(&mut self, replica: ReplicaId, model: ModelId) {
+        let Some(path) = self
+            .facts
+            .get(&model)
+            .and_then(|it| it.entry.weights_path())
+        else {
+            return;
+        };
+        let inbox = self.inbox.clone();
+        self.tasks.spawn(async move {
+            let tier = tokio::task::spawn_blocking(move || engine::tier_of(&path)).await;
+            if let Ok(tier) = tier {
+                let _ = inbox.send(Message::LoadsFrom { replica, tier });
+            }
+        });
     }
 
     fn launch_of(

@@ -1,7 +1,7 @@
 //! From names to models: the catalogue as it is now, the numbers that the core knows models by, and
 //! the routing table of the hot path. It reads no files itself; that happens off the loop.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -13,10 +13,11 @@ use super::handle::Message;
 use super::measuring::Known;
 use super::snapshot::ModelFacts;
 use crate::catalog::{
-    Catalog, CatalogError, Changes, Entry, EstimateError, NeedSource, Source, Warning,
+    Catalog, CatalogError, Changes, DeviceConstraint, DeviceFacts, Entry, EstimateError,
+    NeedSource, Source, Warning,
 };
 use crate::config::Config;
-use crate::pool::{Bytes, Event, ModelId, ModelSpec};
+use crate::pool::{Bytes, DeviceId, Event, ModelId, ModelSpec};
 use crate::store::Store;
 
 /// Where requests for one model go.
@@ -191,10 +192,11 @@ impl Control {
             let model = self.ids[&name];
             match spec {
                 Ok(Figures {
-                    spec,
+                    mut spec,
                     source,
                     estimated,
                 }) => {
+                    spec.allowed = self.allowed(&name, &catalog.entries()[&name].devices);
                     if let Some(warning) = source.warning() {
                         tracing::warn!(model = name, "{warning}");
                     }
@@ -232,6 +234,40 @@ impl Control {
         let routes = Routes::of_catalog(catalog, &self.ids, &self.routes.load());
         self.routes.store(Arc::new(routes));
         events
+    }
+
+    /// The devices that the model's file allows; `None`: all.
+    fn allowed(&self, name: &str, constraint: &DeviceConstraint) -> Option<BTreeSet<DeviceId>> {
+        if constraint.is_empty() {
+            return None;
+        }
+        let infos = || self.devices.values().map(|device| &device.info);
+        let allowed: BTreeSet<DeviceId> = infos()
+            .filter(|info| {
+                constraint.allows(DeviceFacts {
+                    name: &info.name,
+                    uuid: info.uuid.as_deref(),
+                    index: info.index,
+                    product: info.product_name.as_deref(),
+                    labels: &info.labels,
+                })
+            })
+            .map(|info| info.id)
+            .collect();
+        if allowed.is_empty() {
+            let there: Vec<String> = infos()
+                .map(|info| match &info.product_name {
+                    Some(product) => format!("{} ({product})", info.name),
+                    None => info.name.clone(),
+                })
+                .collect();
+            tracing::error!(
+                model = name,
+                "pool_config.devices allows none of the devices, so the model cannot be loaded; there are {}",
+                there.join(", ")
+            );
+        }
+        Some(allowed)
     }
 
     /// Starts the next change of the catalogue, if none is under way: two changes never start from

@@ -6,6 +6,7 @@ use super::keeper::Job;
 use super::registry;
 use crate::inventory::Inventory;
 use crate::pool::{Cordon, DeviceId, Event, Span};
+use crate::store::UsageMinute;
 
 /// How often it is looked whether models were wanted since.
 pub(super) const REMEMBER_EVERY: Span = Span::from_secs(60);
@@ -21,6 +22,7 @@ impl Control {
                 reading: self.reading_of(&device.info),
             });
         }
+        events.push(self.links());
         events.extend(self.cordons_of(start.cordons));
         let catalog = start.catalog;
         let names: Vec<String> = catalog.entries().keys().cloned().collect();
@@ -63,6 +65,38 @@ impl Control {
             }
         }
         events
+    }
+
+    /// Counts the seats that are taken from the last turn to this one.
+    pub(super) fn count_seats(&mut self, elapsed: Span) {
+        for (replica, in_flight) in self.seats_taken() {
+            if let Some(facts) = self.processes.get(&replica) {
+                let busy = self.busy_ms.entry(facts.model).or_default();
+                *busy += u64::from(in_flight) * elapsed.0;
+            }
+        }
+    }
+
+    /// Keeps what was asked for since the last time, so that it can be replayed.
+    pub(super) fn keep_usage(&mut self) {
+        let minute = self.clock.now().0 / 60_000;
+        let mut minutes = Vec::new();
+        for model in &self.snapshot.load().pool.models {
+            let told = self.seated.insert(model.model, model.seated).unwrap_or(0);
+            let requests = model.seated.saturating_sub(told);
+            let busy_ms = self.busy_ms.remove(&model.model).unwrap_or(0);
+            if requests > 0 || busy_ms > 0 {
+                minutes.push(UsageMinute {
+                    minute,
+                    model: model.name.clone(),
+                    requests,
+                    busy_ms,
+                });
+            }
+        }
+        if !minutes.is_empty() {
+            let _ = self.jobs.send(Job::Usage(minutes));
+        }
     }
 
     /// Keeps what the pool remembers of models that changed since the last time.

@@ -29,6 +29,7 @@ mod log;
 mod memory;
 mod process;
 mod run;
+mod weights;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -46,6 +47,7 @@ pub use launch::{
 };
 pub use log::{LogLine, LogStream, ReplicaLog};
 pub use run::run;
+pub use weights::tier_of;
 
 /// How one kind of engine is started, and how its health answers are read. Stateless.
 pub trait EngineDriver: Send + Sync {

@@ -47,7 +47,7 @@ pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, Invent
             product: *products.entry(device.memory).or_insert(next_product),
             pci: None,
             links: Vec::new(),
-            labels: Vec::new(),
+            labels: device.labels.clone(),
         });
     }
     let places: Vec<_> = devices.iter().map(|it| (it.id, it.node)).collect();

@@ -77,6 +77,8 @@ pub struct FixedDevice {
     pub memory: Bytes,
     /// The node's name; devices with the same one are on the same node.
     pub node: String,
+    /// Words by which models choose it.
+    pub labels: Vec<String>,
 }
 
 /// The devices of this machine, or those that were written down.

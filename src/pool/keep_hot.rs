@@ -25,9 +25,10 @@ const UNIT: u64 = 1 << 16;
 const PRICE_BITS: u32 = 32;
 /// A load of 20 s for 20 GiB is worth ten minutes, to begin with.
 const FIRST_PRICE: u64 = (1 << PRICE_BITS) / 600;
-/// How far one gap moves the price at most: a thirty-second part, for a load of twice the mean time.
-const STEP: u64 = 64;
-const LARGEST_STEP: u64 = 2 * STEP;
+/// How far one gap moves the price: so many 4096ths for a load of the mean time, and at most eight
+/// times that.
+const STEP: u64 = 32;
+const LARGEST_STEP: u64 = 8 * STEP;
 const STEP_WHOLE: u64 = 4096;
 
 #[derive(Clone, Debug)]
@@ -88,9 +89,10 @@ impl Market {
         self.gaps[octave(gap)] += UNIT;
         let (cold, cold_if_fixed) = (gap > chosen, gap > MATCHED);
         let step = (STEP * reload.0 / self.mean_reload.max(1)).min(LARGEST_STEP);
-        // Fewer reloads than the fixed time: memory may cost more. More of them: less.
+        // Fewer reloads than the fixed time: memory may cost more. More of them: less, and a little
+        // sooner, since what a first guess cost too much is to be made up for.
         self.price = match (cold, cold_if_fixed) {
-            (false, true) => self.price + (self.price / STEP_WHOLE * step).max(1),
+            (false, true) => self.price + (self.price / STEP_WHOLE * step * 4 / 5).max(1),
             (true, false) => self.price - self.price / STEP_WHOLE * step,
             _ => self.price,
         }
@@ -184,7 +186,7 @@ mod tests {
         for _ in 0..50 {
             market.observe(Span::from_secs(300), Span::from_secs(60), RELOAD);
         }
-        assert!(market.price < first / 2, "{}", market.price);
+        assert!(market.price < first / 4 * 3, "{}", market.price);
         for _ in 0..100 {
             market.observe(Span::from_secs(900), Span::from_secs(1_200), RELOAD);
         }
