@@ -3,6 +3,9 @@
 //! workload hands the arrivals in, and takes the report out.
 
 mod books;
+mod bound;
+mod clients;
+mod names;
 mod report;
 mod rival;
 mod rule;
@@ -10,7 +13,11 @@ mod rules;
 mod run;
 mod scene;
 mod spread;
+#[cfg(test)]
+mod tests;
 
+pub use bound::{Bound, bound};
+pub use clients::{Clients, run_clients};
 pub use report::{Holding, Report, Tally, Waits};
 pub use rival::run_rival;
 pub use rule::{Facts, Queued, Resident, Rule, Wish};

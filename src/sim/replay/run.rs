@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use super::books::{Books, Stay};
+use super::names::{name_of_refusal, name_of_stop};
 use super::report::Report;
 use super::scene::{Arrival, Scene};
 use crate::pool::{
@@ -88,7 +89,7 @@ struct Waiting {
     service: Span,
 }
 
-struct Play<'a> {
+pub(super) struct Play<'a> {
     scene: &'a Scene,
     pool: Pool,
     now: Time,
@@ -106,10 +107,13 @@ struct Play<'a> {
     orders: u64,
     names: BTreeMap<String, ModelId>,
     books: Books,
+    /// When each request is answered, as soon as that is known, for clients that wait for it;
+    /// `None`: nobody listens.
+    pub(super) answers: Option<Vec<(ModelId, Time)>>,
 }
 
 impl<'a> Play<'a> {
-    fn new(scene: &'a Scene, options: &Options) -> Play<'a> {
+    pub(super) fn new(scene: &'a Scene, options: &Options) -> Play<'a> {
         let mut play = Play {
             scene,
             pool: Pool::new(scene.limits.clone(), false, ReplicaId(1)),
@@ -128,6 +132,7 @@ impl<'a> Play<'a> {
             orders: 0,
             names: BTreeMap::new(),
             books: Books::new("model-pool", scene, options.holdings, options.curve_step),
+            answers: None,
         };
         let mut events = Vec::new();
         for (device, reading) in scene.devices.clone() {
@@ -157,12 +162,17 @@ impl<'a> Play<'a> {
         self.heap.push(Reverse((at, self.sequence, due)));
     }
 
+    /// When something happens by itself.
+    pub(super) fn next(&self) -> Option<Time> {
+        let due = self.heap.peek().map(|Reverse((due, ..))| *due);
+        due.into_iter().chain(self.wake).min()
+    }
+
     /// Everything that happens before, or at, a moment.
-    fn until(&mut self, at: Time) {
+    pub(super) fn until(&mut self, at: Time) {
         loop {
             let due = self.heap.peek().map(|Reverse((due, ..))| *due);
-            let next = due.into_iter().chain(self.wake).min();
-            let Some(next) = next.filter(|next| *next <= at) else {
+            let Some(next) = self.next().filter(|next| *next <= at) else {
                 break;
             };
             self.now = self.now.max(next);
@@ -179,7 +189,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    fn arrives(&mut self, arrival: Arrival) {
+    pub(super) fn arrives(&mut self, arrival: Arrival) {
         let Arrival {
             at,
             model,
@@ -219,7 +229,15 @@ impl<'a> Play<'a> {
         if !std::mem::replace(&mut gate.changed, true) {
             self.changed.push(id);
         }
+        let model = gate.model;
         self.push(now + service, Due::Ended(id));
+        self.answered(model, now + service);
+    }
+
+    fn answered(&mut self, model: ModelId, at: Time) {
+        if let Some(answers) = &mut self.answers {
+            answers.push((model, at));
+        }
     }
 
     fn happens(&mut self, due: Due) {
@@ -335,6 +353,7 @@ impl<'a> Play<'a> {
             }
             Action::Refuse { ticket, refusal } => {
                 let waiting = self.waiting.remove(&ticket).expect("refused once");
+                self.answered(waiting.model, self.now);
                 match refusal {
                     Refusal::TimedOut { .. } => {
                         self.books.timed_out(waiting.model, waiting.at, self.now);
@@ -419,12 +438,9 @@ impl<'a> Play<'a> {
     }
 
     /// Lets everything that waits be answered, then counts what is still held.
-    fn finish(mut self) -> Report {
+    pub(super) fn finish(mut self) -> Report {
         while !self.waiting.is_empty() {
-            let due = self.heap.peek().map(|Reverse((due, ..))| *due);
-            let Some(next) = due.into_iter().chain(self.wake).min() else {
-                break;
-            };
+            let Some(next) = self.next() else { break };
             self.until(next);
         }
         for (ticket, waiting) in std::mem::take(&mut self.waiting) {
@@ -464,34 +480,5 @@ impl Live {
             entered: self.entered,
             last_end: self.last_end,
         }
-    }
-}
-
-fn name_of_stop(reason: &StopReason) -> &'static str {
-    match reason {
-        StopReason::KeepHot { .. } => "keep-hot",
-        StopReason::Preempted { .. } => "preempted",
-        StopReason::TurnEnded { .. } => "equal",
-        StopReason::Forced { .. } => "forced",
-        StopReason::Unload { .. } => "unload",
-        StopReason::Cleanup { .. } => "cleanup",
-        StopReason::Reset { .. } => "reset",
-        StopReason::Shutdown => "shutdown",
-        StopReason::Removed => "removed",
-        StopReason::Surplus => "surplus",
-        StopReason::Unwanted => "unwanted",
-        StopReason::LoadTimedOut { .. } => "load-timed-out",
-        StopReason::Cordoned { .. } => "cordoned",
-        StopReason::DeviceFailed { .. } => "device-failed",
-    }
-}
-
-fn name_of_refusal(refusal: &Refusal) -> &'static str {
-    match refusal {
-        Refusal::QueueFull { .. } => "queue-full",
-        Refusal::NeverFits { .. } => "never-fits",
-        Refusal::NoRoom { .. } => "no-room",
-        Refusal::ShuttingDown => "shutting-down",
-        _ => "other",
     }
 }

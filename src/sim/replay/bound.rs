@@ -1,0 +1,205 @@
+//! What no policy can go below: the reload time that the requests cost even with perfect knowledge.
+//!
+//! Between two uses of a model, either its memory is kept, or it is loaded again. That is a packing of
+//! intervals into the pool's memory (the flow-based offline optimum of Berger, Beckmann and
+//! Harchol-Balter, "Practical bounds on optimal caching with variable object sizes", 2018). It is
+//! bounded here by Lagrangian relaxation: with a price λₜ ≥ 0 for the whole memory during each slice of
+//! time, each interval pays for its memory or for its reload, whatever is less, and
+//!
+//! ```text
+//! L(λ) = Σⱼ min(reloadⱼ, sizeⱼ · Σₜ λₜ · shareⱼₜ) − Σₜ λₜ      (sizes as parts of the whole memory)
+//! ```
+//!
+//! is below the optimum for every λ, so the largest one found is a bound, however the search went.
+//!
+//! It is optimistic: requests are taken as served when they arrive, memory is one piece over all
+//! devices, loads run at once and nobody must wait for anybody. A policy that lets requests wait can
+//! serve several bursts by one load and so go below it, at the price of the wait. Sums are made in one
+//! fixed order, so that the same requests give the same figure.
+
+use super::scene::{Arrival, Scene};
+use crate::pool::{Span, Time};
+
+/// Slices of time that have prices of their own.
+const SLICES: usize = 4096;
+/// Steps of the search.
+const STEPS: u32 = 300;
+
+/// A lower bound, and what it consists of.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bound {
+    /// Reload time that every policy needs, first loads included.
+    pub reload: Span,
+    /// The part of it that the first load of each model needs.
+    pub first_loads: Span,
+    /// Reload time if nothing were ever kept between uses; an upper end, not a policy.
+    pub without_keeping: Span,
+    /// Intervals between uses that somebody could have kept.
+    pub intervals: u64,
+}
+
+/// Between two uses of a model. Places are in slices, with fractions.
+struct Interval {
+    from: f64,
+    to: f64,
+    /// Part of the whole memory.
+    size: f64,
+    /// Seconds.
+    reload: f64,
+}
+
+/// The bound for these requests. Models that need more than the whole memory cost nothing.
+pub fn bound(scene: &Scene, arrivals: impl IntoIterator<Item = Arrival>) -> Bound {
+    let room = |reading: &crate::pool::DeviceReading| {
+        let free = reading.total.saturating_sub(reading.headroom);
+        free.saturating_sub(reading.foreign).0 as f64
+    };
+    let memory: f64 = scene.devices.iter().map(|(_, it)| room(it)).sum();
+    let mut gaps: Vec<(Time, Time, usize)> = Vec::new();
+    let mut busy_until: Vec<Option<Time>> = vec![None; scene.models.len()];
+    let mut found = Bound::default();
+    let (mut start, mut end) = (Time(u64::MAX), Time(0));
+    let size = |model: usize| {
+        let spec = &scene.models[model];
+        spec.bytes_per_device.0 as f64 * f64::from(spec.devices_per_replica.max(1)) / memory
+    };
+    for Arrival {
+        at, model, service, ..
+    } in arrivals
+    {
+        let nth = model.0 as usize;
+        if memory <= 0.0 || size(nth) > 1.0 {
+            continue;
+        }
+        start = start.min(at);
+        end = end.max(at);
+        let ends = at + service;
+        match busy_until[nth] {
+            None => {
+                let reload = found.first_loads.0 + scene.models[nth].reload.0;
+                found.first_loads = Span(reload);
+                busy_until[nth] = Some(ends);
+            }
+            Some(before) => {
+                // While it serves, nobody can take its memory, so nothing is to be decided.
+                if before < at {
+                    gaps.push((before, at, nth));
+                }
+                busy_until[nth] = Some(before.max(ends));
+            }
+        }
+    }
+    let length = (end.since(start).0 as f64 / SLICES as f64).max(1.0);
+    let place = |at: Time| (at.since(start).0 as f64 / length).min(SLICES as f64);
+    let intervals: Vec<Interval> = gaps
+        .into_iter()
+        .map(|(from, to, nth)| Interval {
+            from: place(from),
+            to: place(to),
+            size: size(nth),
+            reload: scene.models[nth].reload.0 as f64 / 1000.0,
+        })
+        .collect();
+    let all: f64 = intervals.iter().map(|it| it.reload).sum();
+    let least = search(&intervals, all);
+    found.intervals = intervals.len() as u64;
+    // Rounded down: a bound that is rounded up is none.
+    found.reload = Span(found.first_loads.0 + (least * 1000.0 * (1.0 - 1e-9)) as u64);
+    found.without_keeping = Span(found.first_loads.0 + (all * 1000.0) as u64);
+    found
+}
+
+/// Subgradient ascent, its steps as long as the distance to a target above the best bound suggests.
+/// The target comes closer whenever it proves too far.
+fn search(intervals: &[Interval], all: f64) -> f64 {
+    let mut prices = best_flat_price(intervals);
+    let (mut best, mut best_prices) = (0.0, prices.clone());
+    let (mut reach, mut without_gain) = (0.5, 0);
+    let mut used = vec![0.0; SLICES];
+    for _ in 0..STEPS {
+        let value = evaluate(intervals, &prices, &mut used);
+        if value > best * (1.0 + 1e-6) {
+            (best, without_gain) = (value, 0);
+            best_prices.clone_from(&prices);
+        } else {
+            without_gain += 1;
+            if without_gain >= 8 {
+                (reach, without_gain) = (reach / 2.0, 0);
+                prices.clone_from(&best_prices);
+                continue;
+            }
+        }
+        // Free memory at no price cannot become cheaper, so it says nothing about the direction.
+        let slope = |(price, used): (&f64, &f64)| {
+            let slope = used - 1.0;
+            if *price <= 0.0 && slope < 0.0 { 0.0 } else { slope }
+        };
+        let square: f64 = prices.iter().zip(&used).map(|it| slope(it).powi(2)).sum();
+        let target = reach * (all - value).max(0.0);
+        if square <= 0.0 || target <= 0.0 {
+            break;
+        }
+        let step = target / square;
+        for (price, used) in prices.iter_mut().zip(&used) {
+            let slope = used - 1.0;
+            *price = (*price + step * slope).max(0.0);
+        }
+    }
+    best
+}
+
+/// The one price for all times that bounds best, out of a geometric row.
+fn best_flat_price(intervals: &[Interval]) -> Vec<f64> {
+    let mut used = vec![0.0; SLICES];
+    let mut best = (0.0, 0.0);
+    let seconds: f64 = intervals.iter().map(|it| it.reload).sum();
+    let mut price = seconds / SLICES as f64;
+    for _ in 0..24 {
+        let value = evaluate(intervals, &vec![price; SLICES], &mut used);
+        if value > best.0 {
+            best = (value, price);
+        }
+        price /= 2.0;
+    }
+    vec![best.1; SLICES]
+}
+
+/// L(λ), and in `used` the part of the memory that would be kept in each slice.
+fn evaluate(intervals: &[Interval], prices: &[f64], used: &mut [f64]) -> f64 {
+    // Summed prices up to each slice, so that an interval's price is one difference.
+    let mut sums = Vec::with_capacity(prices.len() + 1);
+    let mut sum = 0.0;
+    sums.push(0.0);
+    for price in prices {
+        sum += price;
+        sums.push(sum);
+    }
+    let up_to = |place: f64| {
+        let slice = (place as usize).min(prices.len() - 1);
+        sums[slice] + prices[slice] * (place - slice as f64)
+    };
+    // Kept sizes as steps at the slices' edges, and what the first and last slice lack of them.
+    let mut steps = vec![0.0; prices.len() + 1];
+    used.fill(0.0);
+    let mut value = -sum;
+    for it in intervals {
+        let price = it.size * (up_to(it.to) - up_to(it.from));
+        if price >= it.reload {
+            value += it.reload;
+            continue;
+        }
+        value += price;
+        let first = (it.from as usize).min(prices.len() - 1);
+        let last = (it.to as usize).min(prices.len() - 1);
+        steps[first] += it.size;
+        steps[last + 1] -= it.size;
+        used[first] -= it.size * (it.from - first as f64);
+        used[last] -= it.size * (last as f64 + 1.0 - it.to);
+    }
+    let mut kept = 0.0;
+    for (slice, used) in used.iter_mut().enumerate() {
+        kept += steps[slice];
+        *used += kept;
+    }
+    value
+}

@@ -1,0 +1,72 @@
+//! Clients that wait for an answer before they ask again: a closed loop, where a slow pool is asked
+//! less. It only says when the next request comes; the replay itself is the one of `run`.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::report::Report;
+use super::run::{Options, Play};
+use super::scene::{Arrival, Scene};
+use crate::pool::{KeyId, ModelId, Span, Time};
+
+/// Equal clients of one model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clients {
+    /// An index into `Scene::models`.
+    pub model: ModelId,
+    pub count: u32,
+    /// When each of them sends its first request.
+    pub from: Time,
+    /// How long a request occupies its seat.
+    pub service: Span,
+    /// Between an answer and the next request. A refusal is an answer too; at least 1 ms, so that
+    /// clients of a full queue let time pass.
+    pub think: Span,
+}
+
+/// Lets clients ask the production core until a moment, then lets those who wait be answered. Whoever
+/// is cut asks again when it would have been served.
+pub fn run_clients(scene: &Scene, clients: &[Clients], until: Time, options: &Options) -> Report {
+    let mut play = Play::new(scene, options);
+    play.answers = Some(Vec::new());
+    // What a model's clients have in common may differ between groups: each answer goes to the
+    // group of the model that waits for the most of them.
+    let mut out: Vec<u32> = vec![0; clients.len()];
+    let mut sends: BinaryHeap<Reverse<(Time, usize)>> = BinaryHeap::new();
+    for (group, it) in clients.iter().enumerate() {
+        sends.extend((0..it.count).map(|_| Reverse((it.from, group))));
+    }
+    loop {
+        for (model, at) in play.answers.as_mut().map(std::mem::take).unwrap_or_default() {
+            let waits = |group: &usize| clients[*group].model == model && out[*group] > 0;
+            let group = (0..clients.len()).filter(waits).max_by_key(|it| out[*it]);
+            if let Some(group) = group {
+                out[group] -= 1;
+                let think = Span(clients[group].think.0.max(1));
+                sends.push(Reverse((at + think, group)));
+            }
+        }
+        let send = sends.peek().map(|Reverse((at, _))| *at);
+        let send = send.filter(|at| *at <= until);
+        match (send, play.next()) {
+            // What happens before the next request may bring an earlier one.
+            (send, Some(next)) if next <= send.unwrap_or(until) => play.until(next),
+            (Some(at), _) => {
+                let Some(Reverse((_, group))) = sends.pop() else {
+                    break;
+                };
+                out[group] += 1;
+                let Clients { model, service, .. } = clients[group];
+                play.until(at);
+                play.arrives(Arrival {
+                    at,
+                    model,
+                    key: KeyId(group as u64),
+                    service,
+                });
+            }
+            (None, _) => break,
+        }
+    }
+    play.finish()
+}

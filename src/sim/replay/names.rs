@@ -1,0 +1,32 @@
+//! Short names of reasons, for counting. The reasons' own words stand with the reasons.
+
+use crate::pool::{Refusal, StopReason};
+
+pub(super) fn name_of_stop(reason: &StopReason) -> &'static str {
+    match reason {
+        StopReason::KeepHot { .. } => "keep-hot",
+        StopReason::Preempted { .. } => "preempted",
+        StopReason::TurnEnded { .. } => "equal",
+        StopReason::Forced { .. } => "forced",
+        StopReason::Unload { .. } => "unload",
+        StopReason::Cleanup { .. } => "cleanup",
+        StopReason::Reset { .. } => "reset",
+        StopReason::Shutdown => "shutdown",
+        StopReason::Removed => "removed",
+        StopReason::Surplus => "surplus",
+        StopReason::Unwanted => "unwanted",
+        StopReason::LoadTimedOut { .. } => "load-timed-out",
+        StopReason::Cordoned { .. } => "cordoned",
+        StopReason::DeviceFailed { .. } => "device-failed",
+    }
+}
+
+pub(super) fn name_of_refusal(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::QueueFull { .. } => "queue-full",
+        Refusal::NeverFits { .. } => "never-fits",
+        Refusal::NoRoom { .. } => "no-room",
+        Refusal::ShuttingDown => "shutting-down",
+        _ => "other",
+    }
+}
