@@ -52,7 +52,7 @@ pub struct SimulateArgs {
     /// The policy whose time line the page shows.
     #[arg(long, default_value = "model-pool", requires = "workload")]
     pub policy: String,
-    /// Peers to compare with: lru, fifo, llama-swap, llamacpp-router, ollama, modelmesh, ncsa, offline.
+    /// Peers to compare with: lru, fifo, llama-swap, llamacpp-router, ollama, modelmesh, ncsa, offline; and `bound`, below which no policy can be.
     #[arg(
         long,
         value_delimiter = ',',

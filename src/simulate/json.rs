@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::setup::Setup;
-use crate::sim::replay::{Report, Tally};
+use crate::sim::replay::{Bound, Report, Tally};
 
 #[derive(Serialize)]
 struct Policy<'a> {
@@ -61,7 +61,7 @@ impl<'a> Counts<'a> {
     }
 }
 
-pub fn text(setup: &Setup, reports: &[Report]) -> String {
+pub fn text(setup: &Setup, reports: &[Report], least: Option<&Bound>) -> String {
     let scene = &setup.scene;
     let policy = |report: &'_ Report| -> serde_json::Value {
         let by_model = report
@@ -91,6 +91,7 @@ pub fn text(setup: &Setup, reports: &[Report]) -> String {
         "workload": setup.workload.spec,
         "models": scene.models.len(),
         "devices": devices,
+        "bound_reload_ms": least.map(|it| it.reload.0),
         "reports": reports.iter().map(policy).collect::<Vec<_>>(),
     });
     serde_json::to_string_pretty(&document).unwrap_or_default()

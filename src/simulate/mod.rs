@@ -13,7 +13,7 @@ pub mod workload;
 use std::io::{IsTerminal, Write};
 
 use crate::cli::SimulateArgs;
-use crate::sim::replay::Report;
+use crate::sim::replay::{Report, bound};
 use crate::sim::{Storm, play};
 
 /// Fails if the input makes no sense, a file cannot be read or written, or a storm breaks a rule.
@@ -40,7 +40,8 @@ fn replay(spec: &str, args: &SimulateArgs) -> Result<(), String> {
         eprintln!("{notice}");
     }
     let mut policies = vec!["model-pool".to_owned()];
-    policies.extend(args.compare.iter().cloned());
+    let peers = args.compare.iter().filter(|name| *name != "bound");
+    policies.extend(peers.cloned());
     if !policies.contains(&args.policy) {
         policies.push(args.policy.clone());
     }
@@ -65,14 +66,31 @@ fn replay(spec: &str, args: &SimulateArgs) -> Result<(), String> {
         std::fs::write(path, page).map_err(|error| format!("{}: {error}", path.display()))?;
         eprintln!("wrote {}", path.display());
     }
+    let least = args.compare.iter().any(|name| name == "bound");
+    let least = match least {
+        true => Some(bound(
+            &setup.scene,
+            setup.arrivals().map_err(|fault| fault.to_string())?,
+        )),
+        false => None,
+    };
     match &args.json {
-        Some(path) if path.as_os_str() == "-" => println!("{}", json::text(&setup, &reports)),
+        Some(path) if path.as_os_str() == "-" => {
+            println!("{}", json::text(&setup, &reports, least.as_ref()));
+        }
         Some(path) => {
-            std::fs::write(path, json::text(&setup, &reports))
+            std::fs::write(path, json::text(&setup, &reports, least.as_ref()))
                 .map_err(|error| format!("{}: {error}", path.display()))?;
             print!("{}", table::text(&setup, &reports));
         }
         None => print!("{}", table::text(&setup, &reports)),
+    }
+    if let Some(least) = least.filter(|_| args.json.is_none()) {
+        println!(
+            "no policy can load for less than {} s in all, were requests served as they arrive ({} s of it for first loads)",
+            least.reload.0 / 1000,
+            least.first_loads.0 / 1000
+        );
     }
     Ok(())
 }

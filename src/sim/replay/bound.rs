@@ -132,7 +132,11 @@ fn search(intervals: &[Interval], all: f64) -> f64 {
         // Free memory at no price cannot become cheaper, so it says nothing about the direction.
         let slope = |(price, used): (&f64, &f64)| {
             let slope = used - 1.0;
-            if *price <= 0.0 && slope < 0.0 { 0.0 } else { slope }
+            if *price <= 0.0 && slope < 0.0 {
+                0.0
+            } else {
+                slope
+            }
         };
         let square: f64 = prices.iter().zip(&used).map(|it| slope(it).powi(2)).sum();
         let target = reach * (all - value).max(0.0);

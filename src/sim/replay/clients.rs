@@ -37,7 +37,12 @@ pub fn run_clients(scene: &Scene, clients: &[Clients], until: Time, options: &Op
         sends.extend((0..it.count).map(|_| Reverse((it.from, group))));
     }
     loop {
-        for (model, at) in play.answers.as_mut().map(std::mem::take).unwrap_or_default() {
+        for (model, at) in play
+            .answers
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+        {
             let waits = |group: &usize| clients[*group].model == model && out[*group] > 0;
             let group = (0..clients.len()).filter(waits).max_by_key(|it| out[*it]);
             if let Some(group) = group {
