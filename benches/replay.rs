@@ -5,7 +5,8 @@
 use std::time::Instant;
 
 use model_pool::pool::{
-    Bytes, DeviceId, DeviceReading, KeyId, Limits, ModelId, ModelSpec, NodeId, Span, Time,
+    Bytes, DeviceId, DeviceReading, KeyId, Limits, Loader, LoaderId, ModelId, ModelSpec, NodeId,
+    Span, Time,
 };
 use model_pool::sim::Random;
 use model_pool::sim::replay::{Arrival, Lru, Options, Report, Scene, bound, run, run_rival};
@@ -28,11 +29,17 @@ fn scene() -> Scene {
     };
     let model = |nth: u32| {
         let gibibytes = random.between(2, 60);
+        let reload = Span(2_000 + gibibytes * 500);
+        let loader = LoaderId(0);
         ModelSpec {
             name: format!("org/model-{nth}"),
             bytes_per_device: Bytes(gibibytes * Bytes::GIB),
             seats_per_replica: 16,
-            reload: Span(2_000 + gibibytes * 500),
+            reload,
+            loader: Some(Loader {
+                loader,
+                takes: reload,
+            }),
             ..ModelSpec::default()
         }
     };

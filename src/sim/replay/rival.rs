@@ -10,7 +10,7 @@ use super::report::Report;
 use super::rule::{Facts, Queued, Resident, Rule, Wish};
 use super::run::Options;
 use super::scene::{Arrival, Scene};
-use crate::pool::{Bytes, DeviceId, ModelId, Priority, Span, Time};
+use crate::pool::{Bytes, DeviceId, ModelId, NodeId, Priority, Span, Time};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
@@ -40,7 +40,9 @@ struct World<'a, R> {
     capacity: BTreeMap<DeviceId, Bytes>,
     waiting: BTreeMap<ModelId, VecDeque<Queued>>,
     pending: BTreeMap<ModelId, Pending>,
-    loading: Option<ModelId>,
+    /// One load at a time on each node, as through one disk.
+    loading: BTreeMap<NodeId, ModelId>,
+    nodes: BTreeMap<DeviceId, NodeId>,
     books: Books,
 }
 
@@ -72,7 +74,12 @@ pub fn run_rival(
         capacity,
         waiting: BTreeMap::new(),
         pending: BTreeMap::new(),
-        loading: None,
+        loading: BTreeMap::new(),
+        nodes: scene
+            .devices
+            .iter()
+            .map(|(id, it)| (*id, it.node))
+            .collect(),
         books: Books::new(rule.name(), scene, options.holdings, options.curve_step),
         rule,
     };
@@ -152,7 +159,7 @@ impl<R: Rule> World<'_, R> {
                 resident.loading = false;
                 (resident.loaded, resident.last_used) = (now, now);
                 self.stays.get_mut(&model).expect("loading").1.is_ready(now);
-                self.loading = None;
+                self.loading.retain(|_, loading| *loading != model);
                 self.rule.loaded(model, now);
                 self.give_seats(model);
                 self.may_leave(model);
@@ -232,8 +239,14 @@ impl<R: Rule> World<'_, R> {
     /// Loads that can be started are; then the rule is asked for the others in line.
     fn serve(&mut self) {
         self.start_loads();
+        if self.waiting.is_empty() || self.enough_ahead() {
+            return;
+        }
         let order = self.rule.order(&self.facts());
         for model in order {
+            if self.enough_ahead() {
+                break;
+            }
             if !self.waiting.contains_key(&model)
                 || self.residents.contains_key(&model)
                 || self.pending.contains_key(&model)
@@ -296,6 +309,12 @@ impl<R: Rule> World<'_, R> {
         }
     }
 
+    /// Nothing is evicted for a load that others are to come before: the core does the same.
+    fn enough_ahead(&self) -> bool {
+        let nodes: BTreeSet<&NodeId> = self.nodes.values().collect();
+        self.pending.len() >= nodes.len().max(1)
+    }
+
     fn facts(&self) -> Facts<'_> {
         Facts {
             scene: self.scene,
@@ -345,23 +364,26 @@ impl<R: Rule> World<'_, R> {
         self.serve();
     }
 
-    /// One load at a time, the first whose victims are gone.
+    /// On each node that loads nothing, the first load whose victims are gone.
     fn start_loads(&mut self) {
-        if self.loading.is_some() {
-            return;
-        }
+        while self.start_load() {}
+    }
+
+    fn start_load(&mut self) -> bool {
         let ready = self
             .pending
             .iter()
             .filter(|(_, pending)| pending.victims.is_empty())
+            .filter(|(_, pending)| !self.loading.contains_key(&self.node(pending)))
             .min_by_key(|(model, _)| {
                 let since = self.waiting.get(model).map(|queue| queue[0].at);
                 (since.is_none(), since, **model)
             });
         let Some((&model, _)) = ready else {
-            return;
+            return false;
         };
         let pending = self.pending.remove(&model).expect("found");
+        let node = self.node(&pending);
         let now = self.now;
         self.sequence += 1;
         let spec = &self.scene.models[model.0 as usize];
@@ -380,9 +402,15 @@ impl<R: Rule> World<'_, R> {
             },
         );
         self.books.load_began(model);
-        self.loading = Some(model);
+        self.loading.insert(node, model);
         let number = self.sequence;
         self.push(now + spec.reload, Due::Ready(model, number));
+        true
+    }
+
+    /// A load over several nodes, which no engine does, counts for the first.
+    fn node(&self, pending: &Pending) -> NodeId {
+        self.nodes[&pending.devices[0]]
     }
 
     fn patience_ends(&mut self) {

@@ -1,1 +1,307 @@
-//! x
+//! Replays of scenes that are small enough to be computed by hand, and of seeded ones whose promises
+//! can be counted.
+
+use super::*;
+use crate::pool::{
+    Bytes, DeviceId, DeviceReading, KeyId, Limits, ModelId, ModelSpec, Priority, Span, Time,
+};
+use crate::sim::Random;
+
+const GIB: u64 = Bytes::GIB;
+
+fn spec(nth: usize, gibibytes: u64, reload_s: u64) -> ModelSpec {
+    ModelSpec {
+        name: format!("model-{nth}"),
+        bytes_per_device: Bytes(gibibytes * GIB),
+        reload: Span::from_secs(reload_s),
+        keep_hot: Span::from_secs(86_400),
+        ..ModelSpec::default()
+    }
+}
+
+/// One device of 10 GiB for each given, and models of (GiB, seconds of load).
+fn scene(devices: u32, models: &[(u64, u64)]) -> Scene {
+    let device = |nth: u32| {
+        let reading = DeviceReading {
+            name: format!("gpu{nth}"),
+            total: Bytes(10 * GIB),
+            ..DeviceReading::default()
+        };
+        (DeviceId(nth), reading)
+    };
+    let model = |(nth, &(gibibytes, reload)): (usize, &(u64, u64))| spec(nth, gibibytes, reload);
+    Scene {
+        devices: (0..devices).map(device).collect(),
+        models: models.iter().enumerate().map(model).collect(),
+        limits: Limits::default(),
+        stop_takes: Span::ZERO,
+        evenings: Vec::new(),
+        mornings: Vec::new(),
+        sets: Vec::new(),
+    }
+}
+
+/// Requests of one second as (second, model).
+fn asks(list: &[(u64, u32)]) -> Vec<Arrival> {
+    let ask = |&(at, model): &(u64, u32)| Arrival {
+        at: Time(at * 1000),
+        model: ModelId(model),
+        key: KeyId(0),
+        service: Span::from_secs(1),
+    };
+    list.iter().map(ask).collect()
+}
+
+fn checked() -> Options {
+    Options {
+        check_every: 1,
+        ..Options::default()
+    }
+}
+
+fn ours(scene: &Scene, arrivals: &[Arrival]) -> Report {
+    let report = run(scene, arrivals.iter().copied(), &checked(), &mut |_, _| {});
+    assert_eq!(report.broken, Vec::<String>::new());
+    report
+}
+
+fn rival(scene: &Scene, rule: impl Rule, arrivals: &[Arrival]) -> Report {
+    let arrivals = arrivals.iter().copied();
+    run_rival(scene, rule, arrivals, &Options::default(), &mut |_, _| {})
+}
+
+fn loads(report: &Report, model: u32) -> u64 {
+    report
+        .by_model
+        .get(&ModelId(model))
+        .map_or(0, |it| it.loads)
+}
+
+/// 0, 1 and 0 again are used, then 2 needs the place of one of them, and then both are asked for:
+/// 1 is used least recently, 0 was loaded first.
+const TWO_AND_A_THIRD: [(u64, u32); 4] = [(0, 0), (100, 1), (200, 0), (300, 2)];
+
+#[test]
+fn lru_evicts_what_was_used_least_recently_and_fifo_what_was_loaded_first() {
+    let scene = scene(1, &[(5, 10), (5, 10), (5, 10)]);
+    let mut list = TWO_AND_A_THIRD.to_vec();
+    list.push((400, 0));
+    let arrivals = asks(&list);
+    let lru = rival(&scene, Lru, &arrivals);
+    let fifo = rival(&scene, Fifo, &arrivals);
+    assert_eq!((loads(&lru, 0), lru.all.loads), (1, 3));
+    assert_eq!((loads(&fifo, 0), fifo.all.loads), (2, 4));
+    // Three first requests wait for their loads of 10 s, the two of model 0 for nothing.
+    assert_eq!(lru.all.waits.mean, Span::from_secs(6));
+    assert_eq!(lru.all.reload, Span::from_secs(30));
+}
+
+#[test]
+fn ollama_evicts_by_name_and_not_by_use() {
+    let mut scene = scene(1, &[(5, 10), (5, 10), (5, 10)]);
+    scene.models[1].name = "zebra".to_owned();
+    let mut arrivals = TWO_AND_A_THIRD.to_vec();
+    arrivals.push((400, 0));
+    let close = |(at, model): &(u64, u32)| (at / 2, *model);
+    let arrivals: Vec<(u64, u32)> = arrivals.iter().map(close).collect();
+    let report = rival(&scene, Ollama, &asks(&arrivals));
+    assert_eq!(loads(&report, 0), 2, "model-0 comes before zebra");
+}
+
+#[test]
+fn llama_swap_stops_what_would_have_fitted_too() {
+    let scene = scene(1, &[(2, 10), (2, 10)]);
+    let arrivals = asks(&[(0, 0), (100, 1), (200, 0), (300, 1)]);
+    assert_eq!(rival(&scene, LlamaSwap, &arrivals).all.loads, 4);
+    assert_eq!(ours(&scene, &arrivals).all.loads, 2);
+}
+
+#[test]
+fn modelmesh_turns_a_load_down_while_everything_is_younger_than_ten_minutes() {
+    let scene = scene(1, &[(6, 10), (6, 10)]);
+    let report = rival(&scene, ModelMesh, &asks(&[(0, 0), (100, 1), (900, 1)]));
+    assert_eq!(report.all.refused.get("churn"), Some(&1));
+    assert_eq!(loads(&report, 1), 1, "after ten minutes it may");
+}
+
+#[test]
+fn the_ancestor_evicts_one_model_of_a_device_and_cuts_whoever_is_inside() {
+    let scene = scene(1, &[(2, 10), (2, 10)]);
+    let mut arrivals = asks(&[(0, 0), (15, 1)]);
+    arrivals[0].service = Span::from_secs(60);
+    let report = rival(&scene, Ncsa, &arrivals);
+    assert_eq!((report.cut, report.all.loads), (1, 2));
+    assert_eq!(ours(&scene, &arrivals).cut, 0);
+}
+
+#[test]
+fn offline_keeps_what_is_wanted_next_though_it_was_used_least_recently() {
+    let scene = scene(1, &[(5, 10), (5, 10), (5, 10)]);
+    let mut list = TWO_AND_A_THIRD.to_vec();
+    list.extend([(400, 1), (10_000, 0)]);
+    let arrivals = asks(&list);
+    let uses = || arrivals.iter().map(|it| (it.at, it.model));
+    let report = rival(&scene, Offline::new(3, uses()), &arrivals);
+    assert_eq!(loads(&report, 1), 1);
+    assert_eq!(rival(&scene, Lru, &arrivals).by_model[&ModelId(1)].loads, 2);
+}
+
+#[test]
+fn a_rule_evicts_for_no_load_that_others_come_before() {
+    // Four models want in at once while one loads for a long time; those that fill the device stay.
+    let scene = scene(1, &[(5, 10), (5, 10), (2, 100), (2, 10), (2, 10), (2, 10)]);
+    let arrivals = asks(&[(0, 0), (20, 1), (50, 2), (51, 3), (52, 4), (53, 5), (60, 1)]);
+    let report = rival(&scene, Lru, &arrivals);
+    assert_eq!(report.all.served, 7);
+    assert_eq!(loads(&report, 1), 1, "its place is not needed yet");
+}
+
+/// Bursts of a few models at a time, of three priorities, on two devices.
+fn seeded(seed: u64, priorities: u64) -> (Scene, Vec<Arrival>) {
+    let mut random = Random::new(seed);
+    let models: Vec<(u64, u64)> = (0..12)
+        .map(|_| (random.between(1, 8), random.between(2, 30)))
+        .collect();
+    let mut scene = scene(2, &models);
+    for spec in &mut scene.models {
+        spec.priority = Priority(random.below(priorities) as u32);
+        spec.seats_per_replica = 2;
+    }
+    let mut at = 0;
+    let arrivals = (0..600)
+        .map(|_| {
+            at += random.below(9) * random.below(3_000);
+            Arrival {
+                at: Time(at),
+                model: ModelId((random.below(12) * random.below(12) / 12) as u32),
+                key: KeyId(random.below(3)),
+                service: Span(random.between(100, 20_000)),
+            }
+        })
+        .collect();
+    (scene, arrivals)
+}
+
+#[test]
+fn the_core_never_evicts_a_higher_priority_for_a_lower_one_and_breaks_no_rule() {
+    for seed in 0..12 {
+        let (scene, arrivals) = seeded(seed, 3);
+        let report = ours(&scene, &arrivals);
+        assert_eq!(report.inversions, 0, "seed {seed}");
+        let all = &report.all;
+        let refused: u64 = all.refused.values().sum();
+        assert_eq!(all.requests, all.served + all.timed_out + refused);
+    }
+}
+
+#[test]
+fn the_same_requests_give_the_same_report_whatever_the_policy() {
+    let (scene, arrivals) = seeded(7, 2);
+    assert_eq!(ours(&scene, &arrivals), ours(&scene, &arrivals));
+    let again = || rival(&scene, Ncsa, &arrivals);
+    assert_eq!(again(), again());
+    let bounds = || bound(&scene, arrivals.iter().copied());
+    assert_eq!(bounds(), bounds());
+}
+
+#[test]
+fn what_fits_is_bounded_by_its_first_loads_alone() {
+    let scene = scene(1, &[(5, 10), (5, 20)]);
+    let found = bound(&scene, asks(&[(0, 0), (50, 1), (100, 0), (150, 1)]));
+    assert_eq!(found.reload, Span::from_secs(30));
+    assert_eq!(found.without_keeping, Span::from_secs(60));
+}
+
+#[test]
+fn two_models_that_exclude_each_other_are_bounded_by_half_of_what_could_be_kept() {
+    // Of two overlapping intervals at any time only one can be kept: of 2 × 199 loads about a half.
+    let scene = scene(1, &[(10, 10), (10, 10)]);
+    let list: Vec<(u64, u32)> = (0..400).map(|nth| (nth * 100, (nth % 2) as u32)).collect();
+    let found = bound(&scene, asks(&list));
+    let seconds = found.reload.0 / 1000;
+    assert!((1_900..=2_010).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn a_policy_that_knows_the_future_stays_above_the_bound() {
+    // No request waits long here, so that the bound's one optimism does not matter.
+    for seed in 0..6 {
+        let (scene, mut arrivals) = seeded(seed, 1);
+        for it in &mut arrivals {
+            it.at = Time(it.at.0 * 20);
+        }
+        let found = bound(&scene, arrivals.iter().copied());
+        let uses = arrivals.iter().map(|it| (it.at, it.model));
+        let offline = rival(&scene, Offline::new(12, uses), &arrivals);
+        let reload = offline.all.reload;
+        assert!(found.reload <= reload, "{} {reload}", found.reload);
+        assert!(found.reload.0 * 3 > reload.0, "{} {reload}", found.reload);
+    }
+}
+
+fn clients(model: u32, count: u32, think_ms: u64) -> Clients {
+    Clients {
+        model: ModelId(model),
+        count,
+        from: Time(0),
+        service: Span::from_secs(1),
+        think: Span(think_ms),
+    }
+}
+
+#[test]
+fn two_models_that_exclude_each_other_take_turns_instead_of_swapping_on_every_request() {
+    let scene = scene(1, &[(8, 4), (8, 4)]);
+    let hour = Time(3_600_000);
+    let service = Span(200);
+    let both = [clients(0, 1, 0), clients(1, 1, 0)].map(|it| Clients { service, ..it });
+    let report = run_clients(&scene, &both, hour, &checked());
+    assert_eq!(report.broken, Vec::<String>::new());
+    // A swap on every request: one request per load of 4 s and service of 0.2 s.
+    let swapping = 3_600_000 / 4_200;
+    let served = report.all.served;
+    assert!(served >= swapping * 5, "{served} against {swapping}");
+    let longest = report.all.waits.longest;
+    assert!(longest <= Span::from_secs(40), "{longest}");
+}
+
+#[test]
+fn equal_models_with_four_clients_each_share_within_one_and_a_half() {
+    let scene = scene(1, &[(8, 4), (8, 4)]);
+    let four = [clients(0, 4, 50), clients(1, 4, 50)];
+    let report = run_clients(&scene, &four, Time(3_600_000), &checked());
+    let (a, b) = (
+        report.by_model[&ModelId(0)].served,
+        report.by_model[&ModelId(1)].served,
+    );
+    assert!(a * 2 <= b * 3 && b * 2 <= a * 3, "{a} and {b}");
+}
+
+/// Model 0 is busy without a pause from 0 s; one request for model 1 comes 3 s after it is ready.
+fn asks_into_a_busy_model(priority: u32) -> Span {
+    let mut scene = scene(1, &[(8, 4), (8, 4)]);
+    scene.models[1].priority = Priority(priority);
+    let mut list: Vec<(u64, u32)> = (0..300).map(|at| (at, 0)).collect();
+    list.insert(8, (7, 1));
+    let mut arrivals = asks(&list);
+    for it in &mut arrivals {
+        it.service = Span::from_secs(5);
+    }
+    let report = ours(&scene, &arrivals);
+    assert_eq!(report.cut, 0);
+    report.by_model[&ModelId(1)].waits.longest
+}
+
+#[test]
+fn an_equal_waits_for_the_turn_and_the_swap_but_no_longer() {
+    // Three swaps of 4 s, those inside 5 s, the load 4 s.
+    let waited = asks_into_a_busy_model(0);
+    assert!(waited >= Span::from_secs(9), "{waited}");
+    assert!(waited <= Span::from_secs(12 + 5 + 4 + 1), "{waited}");
+}
+
+#[test]
+fn a_higher_priority_waits_for_those_inside_and_the_load_only() {
+    let waited = asks_into_a_busy_model(1);
+    assert!(waited <= Span::from_secs(5 + 4 + 1), "{waited}");
+}
