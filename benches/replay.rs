@@ -54,13 +54,14 @@ fn scene() -> Scene {
     }
 }
 
-/// Requests spread over a day; the nth model is wanted 1/n as often as the first.
+/// Requests spread over a day; the nth model is wanted 1/n² as often as the first, so that most
+/// requests find their model ready.
 fn arrivals(requests: u64) -> impl Iterator<Item = Arrival> {
     let mut random = Random::new(2);
     let mut sums = Vec::new();
     let mut sum = 0;
     for nth in 1..=u64::from(MODELS) {
-        sum += 1_000_000 / nth;
+        sum += 1_000_000_000 / (nth * nth);
         sums.push(sum);
     }
     let gap_us = DAY_MS * 1_000 / requests.max(1);
