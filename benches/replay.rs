@@ -34,7 +34,7 @@ fn scene() -> Scene {
         ModelSpec {
             name: format!("org/model-{nth}"),
             bytes_per_device: Bytes(gibibytes * Bytes::GIB),
-            seats_per_replica: 16,
+            seats_per_replica: 64,
             reload,
             loader: Some(Loader {
                 loader,
