@@ -189,8 +189,8 @@ impl Device {
             Some(last) if reading.taken.is_some_and(|taken| taken > last) => {
                 let grown = reading.foreign.saturating_sub(self.foreign);
                 let unreturned = grown.min(self.settling);
-                // Contexts of other processes come and go meanwhile; a twentieth is not waited for.
-                if unreturned.0 <= self.settling.0 / 20 {
+                // However little it is: as foreign memory it would be taken to stay.
+                if unreturned == Bytes::ZERO {
                     self.settling = Bytes::ZERO;
                     self.ended.clear();
                     self.foreign = reading.foreign;
