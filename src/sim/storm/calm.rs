@@ -4,20 +4,24 @@
 //! A request waits for at most
 //!
 //! ```text
-//! rows × (others + 1) × one turn + the time that models of higher priority had
+//! passed over + rows × (others + 1) × one turn + the time that models of higher priority had
 //! one turn = longest max_turn + longest request + preempt_drain + stop_grace + longest load
 //!            + the time for memory to come back
 //! ```
 //!
 //! where `others` are the models of its own priority, each of which may have one turn before it (P3),
 //! and `rows` counts how often all seats of a replica were filled for its own model before it, each
-//! time at worst in a turn of its own. A model of higher priority has a time while somebody waits for
+//! time at worst in a turn of its own. For a while it may be passed over by models that more requests
+//! wait for. A model of higher priority has a time while somebody waits for
 //! it or it has a replica, busy or kept hot (P2).
 
 use std::collections::BTreeMap;
 
 use super::super::random::Random;
 use crate::pool::{Limits, ModelId, ModelSpec, Priority, Refusal, Span, Ticket, Time};
+
+/// How long models that more requests wait for go first.
+const PASSED_OVER: Span = Span::from_secs(300);
 
 #[derive(Clone, Debug)]
 pub(super) struct Calm {
@@ -128,7 +132,8 @@ impl Calm {
         };
         let others = self.priorities.values().filter(|it| **it == own).count() as u64 - 1;
         let rows = before_it / self.seats[&wait.model] + 1;
-        let bound = Span(rows * (others + 1) * self.turn.0 + higher.0);
+        let turns = rows * (others + 1) * self.turn.0;
+        let bound = Span(PASSED_OVER.0 + turns + higher.0);
         let waited = now.since(wait.since);
         self.worst = self.worst.max(waited.0 * 1000 / bound.0.max(1));
         if waited > bound {
