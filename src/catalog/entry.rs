@@ -65,8 +65,10 @@ pub struct Entry {
     pub recipe: Recipe,
     pub priority: Priority,
     pub priority_from: PriorityFrom,
-    /// At least 1.
+    /// At least 1: what is said, or else 1.
     pub devices_per_replica: u32,
+    /// What the model's file, the reference or the command itself says of it, if anything does.
+    pub devices_said: Option<u32>,
     /// Requests that one replica takes at once; at least 1.
     pub seats_per_replica: u32,
     /// An administrator's figure for one replica, on all its devices together.
@@ -134,15 +136,17 @@ impl Entry {
             (None, Some(priority)) => (priority, PriorityFrom::Reference),
             (None, None) => (Priority::default(), PriorityFrom::Default),
         };
-        let devices_per_replica =
-            devices(pool, &document.scaling_config, &mut notes)?.unwrap_or_else(|| known.devices());
+        let devices_said =
+            devices(pool, &document.scaling_config, &mut notes)?.or(known.gpus_per_replica);
         let recipe = engine_config::recipe(
             &document.engine_config,
             known.engine.as_deref(),
-            devices_per_replica,
+            devices_said.unwrap_or(1),
             config,
             &mut notes,
         )?;
+        let devices_said = devices_said.or_else(|| recipe.devices_in_command());
+        let devices_per_replica = devices_said.unwrap_or(1);
         let seats_per_replica = seats(&document, &recipe, &notes)?;
         let memory = pool
             .memory_gib
@@ -173,6 +177,7 @@ impl Entry {
             priority,
             priority_from,
             devices_per_replica,
+            devices_said,
             seats_per_replica,
             memory,
             queue_limit,
