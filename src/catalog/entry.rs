@@ -66,10 +66,10 @@ pub struct Entry {
     pub recipe: Recipe,
     pub priority: Priority,
     pub priority_from: PriorityFrom,
-    /// At least 1.
+    /// At least 1: what is said, or else 1.
     pub devices_per_replica: u32,
-    /// Somebody said how many; otherwise as many as it needs (M5).
-    pub devices_are_given: bool,
+    /// What the model's file, the reference or the command itself says of it, if anything does.
+    pub devices_said: Option<u32>,
     /// The only devices it may use.
     pub devices: DeviceConstraint,
     /// Requests that one replica takes at once; at least 1.
@@ -139,16 +139,17 @@ impl Entry {
             (None, Some(priority)) => (priority, PriorityFrom::Reference),
             (None, None) => (Priority::default(), PriorityFrom::Default),
         };
-        let said = devices(pool, &document.scaling_config, &mut notes)?;
-        let devices_are_given = said.is_some() || known.gpus_per_replica.is_some();
-        let devices_per_replica = said.unwrap_or_else(|| known.devices());
+        let devices_said =
+            devices(pool, &document.scaling_config, &mut notes)?.or(known.gpus_per_replica);
         let recipe = engine_config::recipe(
             &document.engine_config,
             known.engine.as_deref(),
-            devices_per_replica,
+            devices_said.unwrap_or(1),
             config,
             &mut notes,
         )?;
+        let devices_said = devices_said.or_else(|| recipe.devices_in_command());
+        let devices_per_replica = devices_said.unwrap_or(1);
         let seats_per_replica = seats(&document, &recipe, &notes)?;
         let memory = pool
             .memory_gib
@@ -179,7 +180,7 @@ impl Entry {
             priority,
             priority_from,
             devices_per_replica,
-            devices_are_given,
+            devices_said,
             devices: pool.devices.clone().unwrap_or_default(),
             seats_per_replica,
             memory,

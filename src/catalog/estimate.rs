@@ -1,18 +1,19 @@
 //! What a replica needs before anybody has measured one (M1): weights, key-value cache, and what
-//! the engine itself takes. It reads headers and `config.json` of a local model; it decides
-//! nothing about placement. Reading is blocking: call it off the event loop.
+//! the engine itself takes. It adds up what other files read from headers and `config.json`; it
+//! decides nothing about placement. Reading is blocking: call it off the event loop.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-
-use crate::config::reading;
 use crate::pool::Bytes;
 
+use super::architecture::{Architecture, CacheLoad, NumberWidth, Split};
+use super::engine_options::{EngineKind, EngineOptions};
+use super::gguf::{self, Gguf};
 use super::model_file::ComputeDevice;
-use super::recipe::{CandleRecipe, CommandRecipe};
-use super::safetensors::{self, read_text, weights_of};
+use super::parameters::{CONFIG_TOLERANCE_PER_CENT, weights_by_config};
+use super::recipe::CandleRecipe;
+use super::safetensors::{self, Weights};
 
 /// What the embedded engine's process takes beside weights and cache when it runs on the CPU:
 /// program, tokenizer, activations of a small model. A starting figure; measurements replace it.
@@ -21,7 +22,12 @@ pub const CANDLE_CPU_OVERHEAD: Bytes = Bytes(16 * Bytes::MIB);
 /// of its libraries, a few hundred MiB by NVIDIA's own accounts. Measurements replace it.
 pub const GPU_OVERHEAD: Bytes = Bytes(512 * Bytes::MIB);
 
-const CONFIG_JSON_MAX: u64 = 16 << 20;
+/// Sequences that llama-server serves at once unless it is told.
+const LLAMA_SEQUENCES: u64 = 4;
+/// Tokens of llama.cpp's batch, which its windows hold beside.
+const LLAMA_BATCH: u64 = 512;
+/// Entries of a model's folder that are looked at.
+const FOLDER_ENTRIES_MAX: usize = 10_000;
 
 /// Why there is no figure. Each names what to look at.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +40,8 @@ pub enum EstimateError {
     },
     #[error("{}: {problem}", path.display())]
     Broken { path: PathBuf, problem: String },
+    #[error("engine_config.model_path names no local model")]
+    NotLocal,
     /// A command whose model cannot be looked at.
     #[error(
         "nothing says how much memory {model} needs: {why}; set pool_config.memory_gib in its file to what one replica takes on all its GPUs together"
@@ -41,100 +49,147 @@ pub enum EstimateError {
     NoFigure { model: String, why: String },
 }
 
-/// The sizes in `config.json` that the cache depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ModelShape {
-    pub layers: u64,
-    pub key_value_heads: u64,
-    pub head_dimension: u64,
-    /// A replica over several devices divides these among them (M5).
-    pub attention_heads: u64,
-    /// The longest sequence the model was made for, if it says so.
-    pub context: Option<u64>,
+/// What the files of a model say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelFiles {
+    pub weights: Weights,
+    pub architecture: Architecture,
+    /// The weights are not there; their size is counted from `config.json`.
+    pub by_config: bool,
 }
 
-impl ModelShape {
-    /// Reads `config.json` of a model's folder.
-    pub fn read(folder: &Path) -> Result<ModelShape, EstimateError> {
-        let path = folder.join("config.json");
-        let text = read_text(&path, CONFIG_JSON_MAX)?;
-        let file: ConfigJson = reading::json(&text).map_err(|flaw| EstimateError::Broken {
-            path: path.clone(),
-            problem: flaw.to_string(),
-        })?;
-        // Models that also read images keep the sizes of their language part in a section.
-        let sizes = file.text_config.unwrap_or(file.sizes);
-        sizes
-            .shape()
-            .map_err(|problem| EstimateError::Broken { path, problem })
-    }
-
-    /// Keys and values of every layer for `sequences` of `context` tokens.
-    fn cache_bytes(&self, context: u64, sequences: u64, bytes_per_element: u64) -> u64 {
-        [
-            self.layers,
-            self.key_value_heads,
-            self.head_dimension,
-            context,
-            sequences,
-            bytes_per_element,
-        ]
-        .iter()
-        .fold(2_u64, |product, factor| product.saturating_mul(*factor))
-    }
-}
-
-#[derive(Deserialize)]
-struct ConfigJson {
-    text_config: Option<Sizes>,
-    #[serde(flatten)]
-    sizes: Sizes,
-}
-
-#[derive(Deserialize)]
-struct Sizes {
-    num_hidden_layers: Option<u64>,
-    num_attention_heads: Option<u64>,
-    num_key_value_heads: Option<u64>,
-    hidden_size: Option<u64>,
-    head_dim: Option<u64>,
-    max_position_embeddings: Option<u64>,
-}
-
-impl Sizes {
-    fn shape(&self) -> Result<ModelShape, String> {
-        let needed = |value: Option<u64>, key: &str| {
-            value
-                .filter(|value| *value > 0)
-                .ok_or_else(|| format!("`{key}` is missing or 0"))
+impl ModelFiles {
+    /// Reads the headers of a model's folder or file: safetensors, GGUF, or `config.json` alone.
+    pub fn read(path: &Path) -> Result<ModelFiles, EstimateError> {
+        if is_gguf(path) {
+            return ModelFiles::read_gguf(path);
+        }
+        let folder = if path.is_file() {
+            path.parent().unwrap_or(path)
+        } else {
+            path
         };
-        let heads = needed(self.num_attention_heads, "num_attention_heads")?;
-        let head_dimension = match self.head_dim {
-            Some(dimension) => dimension,
-            None => needed(self.hidden_size, "hidden_size")?.div_ceil(heads),
-        };
-        Ok(ModelShape {
-            layers: needed(self.num_hidden_layers, "num_hidden_layers")?,
-            key_value_heads: self.num_key_value_heads.unwrap_or(heads),
-            head_dimension,
-            attention_heads: heads,
-            context: self.max_position_embeddings,
+        if path.is_file() || safetensors::has_weights(folder) {
+            return Ok(ModelFiles {
+                weights: safetensors::weights_of(path)?,
+                architecture: Architecture::of_folder(folder)?,
+                by_config: false,
+            });
+        }
+        if let Some(file) = gguf_of(folder)? {
+            return ModelFiles::read_gguf(&file);
+        }
+        let config = folder.join("config.json");
+        // Weights in a form that has no header to read are there all the same.
+        if !config.exists() || by_file_sizes(folder, Bytes::ZERO).is_some() {
+            return Err(safetensors::no_weights(folder));
+        }
+        Ok(ModelFiles {
+            weights: Weights {
+                stored_bytes: weights_by_config(&config)?,
+                ..Weights::default()
+            },
+            architecture: Architecture::of_config_json(&config)?,
+            by_config: true,
         })
     }
+
+    fn read_gguf(path: &Path) -> Result<ModelFiles, EstimateError> {
+        let gguf = Gguf::read(path)?;
+        Ok(ModelFiles {
+            weights: Weights {
+                stored_bytes: gguf.tensor_bytes,
+                float_elements: gguf.elements,
+                other_bytes: 0,
+            },
+            architecture: Architecture::of_gguf(path, &gguf)?,
+            by_config: false,
+        })
+    }
+
+    /// What an administrator should hear about what was read.
+    pub(super) fn guesses(&self) -> Vec<String> {
+        let mut guesses = self.architecture.guesses.clone();
+        if self.by_config {
+            guesses.push(format!(
+                "its weights are not on disk, and are counted from config.json, to about {CONFIG_TOLERANCE_PER_CENT} %"
+            ));
+        }
+        guesses
+    }
+
+    /// Weights as the engine holds them.
+    fn held_by(&self, kind: EngineKind) -> u64 {
+        let stored = self.weights.stored_bytes;
+        if kind.halves_wide_weights() && !self.by_config {
+            stored.min(self.weights.held_in(2))
+        } else {
+            stored
+        }
+    }
 }
 
-/// The whole need of one replica of the embedded engine, on all its devices together.
-pub(super) fn candle(recipe: &CandleRecipe, devices: u32) -> Result<Bytes, EstimateError> {
-    let weights = weights_of(&recipe.model_path)?;
-    let shape = ModelShape::read(&recipe.model_path)?;
+fn is_gguf(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+}
+
+/// The one GGUF model of a folder. Projectors of pictures (`mmproj`) are no models.
+fn gguf_of(folder: &Path) -> Result<Option<PathBuf>, EstimateError> {
+    let listing = std::fs::read_dir(folder).map_err(|source| EstimateError::Read {
+        path: folder.to_owned(),
+        source,
+    })?;
+    let mut models: Vec<PathBuf> = listing
+        .take(FOLDER_ENTRIES_MAX)
+        .filter_map(Result::ok)
+        .map(|file| file.path())
+        .filter(|path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            let is_first = name
+                .and_then(gguf::part_name)
+                .is_none_or(|(_, part, _)| part == 1);
+            is_gguf(path) && is_first && name.is_some_and(|name| !name.contains("mmproj"))
+        })
+        .collect();
+    models.sort();
+    match models.as_slice() {
+        [] => Ok(None),
+        [only] => Ok(Some(only.clone())),
+        several => Err(EstimateError::Broken {
+            path: folder.to_owned(),
+            problem: format!(
+                "the folder holds {} GGUF models; name the file in engine_config.model_path",
+                several.len()
+            ),
+        }),
+    }
+}
+
+/// The need of one replica of the embedded engine on each of its devices.
+pub(super) fn candle(
+    recipe: &CandleRecipe,
+    files: &ModelFiles,
+    devices: u32,
+) -> Result<Bytes, EstimateError> {
     // Weights and cache have one type: F32 on the CPU, BF16 on a GPU.
-    let float_bytes = match recipe.device {
-        ComputeDevice::Cpu => 4,
-        ComputeDevice::Cuda | ComputeDevice::Metal => 2,
+    let (float_bytes, width) = match recipe.device {
+        ComputeDevice::Cpu => (4, NumberWidth::FOUR_BYTES),
+        ComputeDevice::Cuda | ComputeDevice::Metal => (2, NumberWidth::TWO_BYTES),
     };
-    let context = context_of(&recipe.model_path, recipe.context, shape)?;
-    let cache = shape.cache_bytes(context, u64::from(recipe.concurrency), float_bytes);
-    Ok(Bytes(weights.held_in(float_bytes)) + Bytes(cache) + overhead(recipe.device, devices))
+    let context = files.architecture.tokens(recipe.context.map(u64::from))?;
+    let load = CacheLoad {
+        keys: width,
+        values: width,
+        drops_old_tokens: false,
+        ..CacheLoad::even(context, u64::from(recipe.concurrency))
+    };
+    let cache = files
+        .architecture
+        .cache_bytes_per_device(&load, Split::Heads, 1);
+    let total =
+        Bytes(files.weights.held_in(float_bytes)) + Bytes(cache) + candle_overhead(recipe, devices);
+    Ok(share(total, devices))
 }
 
 impl CandleRecipe {
@@ -142,47 +197,75 @@ impl CandleRecipe {
     pub fn context_tokens(&self) -> Result<u64, EstimateError> {
         match self.context {
             Some(tokens) => Ok(u64::from(tokens)),
-            None => context_of(&self.model_path, None, ModelShape::read(&self.model_path)?),
+            None => Architecture::of_folder(&self.model_path)?.tokens(None),
         }
     }
 }
 
-fn overhead(device: ComputeDevice, devices: u32) -> Bytes {
-    match device {
-        ComputeDevice::Cpu => CANDLE_CPU_OVERHEAD,
-        ComputeDevice::Cuda | ComputeDevice::Metal => times(GPU_OVERHEAD, devices),
-    }
+/// What a command needs on each device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CommandNeed {
+    /// With the cache of as many sequences as requests are given to it.
+    pub wanted: Bytes,
+    /// With the cache of one sequence; with less it does not start.
+    pub least: Bytes,
 }
 
-fn times(bytes: Bytes, count: u32) -> Bytes {
-    Bytes(bytes.0.saturating_mul(u64::from(count)))
-}
-
-fn context_of(folder: &Path, asked: Option<u32>, shape: ModelShape) -> Result<u64, EstimateError> {
-    asked.map(u64::from).or(shape.context).ok_or_else(|| EstimateError::Broken {
-        path: folder.join("config.json"),
-        problem: "`max_position_embeddings` is missing, and engine_config.max_total_tokens does not say the context either".to_owned(),
-    })
-}
-
-/// The whole need of one replica of a command whose model lies in a local folder or file: weights
-/// as stored, a two-byte cache for `sequences`, and the overhead of each GPU.
+/// The need of one replica of a command on each of its devices: weights as stored, a cache for
+/// `sequences` where its options do not say another number, and the program's own overhead.
 pub(super) fn command(
-    recipe: &CommandRecipe,
+    options: &EngineOptions,
+    files: &ModelFiles,
+    context: Option<u32>,
     sequences: u32,
     devices: u32,
-) -> Result<Bytes, EstimateError> {
-    let Some(path) = recipe.model_path.as_deref().map(Path::new) else {
-        return Err(EstimateError::Broken {
-            path: PathBuf::new(),
-            problem: "engine_config.model_path is not set".to_owned(),
+) -> Result<CommandNeed, EstimateError> {
+    let architecture = &files.architecture;
+    let asked = context.map(u64::from);
+    let weights = Bytes(
+        files
+            .held_by(options.kind)
+            .div_ceil(u64::from(devices.max(1))),
+    );
+    let fixed = weights + options.kind.overhead_per_device(devices);
+    if let Some(cache) = options.cache {
+        let wanted = fixed + cache;
+        return Ok(CommandNeed {
+            wanted,
+            least: wanted,
         });
+    }
+    let cache = |load: CacheLoad| {
+        let load = CacheLoad {
+            keys: options.keys,
+            values: options.values,
+            drops_old_tokens: !options.keeps_old_tokens,
+            ..load
+        };
+        Bytes(architecture.cache_bytes_per_device(&load, options.kind.split(), devices))
     };
-    let weights = safetensors::weights_of(path)?;
-    let shape = ModelShape::read(path)?;
-    let context = context_of(path, recipe.context, shape)?;
-    let cache = shape.cache_bytes(context, u64::from(sequences), 2);
-    Ok(Bytes(weights.stored_bytes) + Bytes(cache) + times(GPU_OVERHEAD, devices))
+    if options.kind == EngineKind::LlamaCpp {
+        // Its context is that of all sequences together, and it does not know the file's figure
+        // unless the command hands it over.
+        let tokens = architecture.tokens(options.context.or(architecture.context).or(asked))?;
+        let sequences = options.sequences.unwrap_or(LLAMA_SEQUENCES);
+        let wanted = fixed
+            + cache(CacheLoad {
+                tokens,
+                window_slack: LLAMA_BATCH,
+                ..CacheLoad::even(tokens, sequences)
+            });
+        return Ok(CommandNeed {
+            wanted,
+            least: wanted,
+        });
+    }
+    let tokens = architecture.tokens(options.context.or(asked))?;
+    let sequences = u64::from(sequences).min(options.sequences.unwrap_or(u64::MAX));
+    Ok(CommandNeed {
+        wanted: fixed + cache(CacheLoad::even(tokens, sequences)),
+        least: fixed + cache(CacheLoad::even(tokens, 1)),
+    })
 }
 
 /// What stands in when headers cannot be read: the sizes of the weight files, and the overhead.
@@ -209,12 +292,24 @@ pub(super) fn by_file_sizes(path: &Path, overhead: Bytes) -> Option<Bytes> {
     (sizes > Bytes::ZERO).then(|| sizes + overhead)
 }
 
-/// The overhead that `by_file_sizes` adds for the embedded engine.
+/// What the embedded engine takes beside weights and cache, on all its devices together.
 pub(super) fn candle_overhead(recipe: &CandleRecipe, devices: u32) -> Bytes {
-    overhead(recipe.device, devices)
+    match recipe.device {
+        ComputeDevice::Cpu => CANDLE_CPU_OVERHEAD,
+        ComputeDevice::Cuda | ComputeDevice::Metal => times(GPU_OVERHEAD, devices),
+    }
 }
 
-/// The overhead that `by_file_sizes` adds for a command.
-pub(super) fn command_overhead(devices: u32) -> Bytes {
-    times(GPU_OVERHEAD, devices)
+/// The overhead of a command on all its devices together.
+pub(super) fn command_overhead(kind: EngineKind, devices: u32) -> Bytes {
+    times(kind.overhead_per_device(devices), devices)
+}
+
+fn times(bytes: Bytes, count: u32) -> Bytes {
+    Bytes(bytes.0.saturating_mul(u64::from(count)))
+}
+
+/// The part of one device, rounded up.
+pub(super) fn share(total: Bytes, devices: u32) -> Bytes {
+    Bytes(total.0.div_ceil(u64::from(devices.max(1))))
 }

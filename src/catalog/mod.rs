@@ -2,14 +2,24 @@
 //! and from registrations that the caller adds. It finds models by name; it does not know which
 //! are loaded, and it never watches the files.
 
+mod architecture;
 mod arguments;
+mod config_json;
 mod constraint;
 mod engine_config;
+mod engine_options;
 mod entry;
 mod estimate;
+mod gguf;
+mod gguf_architecture;
+mod gguf_types;
+mod hub_cache;
+mod layer_kinds;
+mod layouts;
 mod limits;
 mod model_file;
 mod need;
+mod parameters;
 mod recipe;
 mod reference;
 mod safetensors;
@@ -24,12 +34,18 @@ use crate::config::{Config, Flaw, reading};
 
 use model_file::Form;
 
+pub use architecture::{Architecture, CacheLoad, LayerCache, LayerGroup, NumberWidth, Split};
 pub use constraint::{DeviceConstraint, DeviceFacts};
+pub use engine_options::{EngineKind, EngineOptions};
 pub use entry::{Entry, PriorityFrom, Source};
-pub use estimate::{CANDLE_CPU_OVERHEAD, EstimateError, GPU_OVERHEAD, ModelShape};
+pub use estimate::{CANDLE_CPU_OVERHEAD, EstimateError, GPU_OVERHEAD, ModelFiles};
+pub use layouts::{Demand, DeviceShare, Layout};
 pub use limits::{DEVICES_MAX, MODEL_ID_MAX};
 pub use model_file::ModelDocument;
 pub use need::{Measured, NeedSource};
+pub use parameters::{
+    CONFIG_TOLERANCE_PER_CENT, Parameters, parameters_by_config, weights_by_config,
+};
 pub use recipe::{
     CandleRecipe, CommandRecipe, ComputeDevice, LaunchValues, Listen, Recipe, RenderedCommand,
     Secret, TemplateError,

@@ -2,16 +2,20 @@
 //! (M1), and the times that follow from its size (L3). Estimates come from `estimate`; this file
 //! only chooses between figures.
 
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::config::{Config, KeepHot};
 use crate::pool::{Bytes, KeepHotBounds, Layout, Loader, LoaderId, ModelSpec, Span};
 
 use super::entry::Entry;
-use super::estimate::{self, EstimateError, ModelShape};
-use super::recipe::Recipe;
+use super::estimate::{self, EstimateError, ModelFiles};
+use super::hub_cache;
+use super::layouts::{Demand, DeviceShare};
+use super::recipe::{CandleRecipe, CommandRecipe, Recipe};
 
 /// A load may take this long, and `LOAD_DEADLINE_PER_GIB` more for each GiB (L3).
 const LOAD_DEADLINE_BASE: Span = Span::from_secs(300);
@@ -21,6 +25,7 @@ const RELOAD_BASE: Span = Span::from_secs(2);
 const RELOAD_BYTES_PER_MILLISECOND: u64 = 1_000_000;
 /// Between SIGTERM and SIGKILL, unless the model's file says otherwise (L5).
 const STOP_GRACE: Span = Span::from_secs(10);
+const BY_SIZES: &str = "the sizes of its files are used instead, without a cache";
 
 /// With `adaptive`, what stands in for a model that nobody has used yet.
 const KEEP_HOT_AT_FIRST: Span = Span::from_secs(600);
@@ -80,7 +85,19 @@ impl Entry {
         config: &Config,
         measured: Option<Measured>,
     ) -> Result<(ModelSpec, NeedSource), EstimateError> {
-        let (bytes_per_device, source) = self.need(measured)?;
+        self.spec_on(config, measured, None)
+    }
+
+    /// `spec` where each device has `device_total` memory in all, which engines that fill a share
+    /// of a device depend on.
+    pub fn spec_on(
+        &self,
+        config: &Config,
+        measured: Option<Measured>,
+        device_total: Option<Bytes>,
+    ) -> Result<(ModelSpec, NeedSource), EstimateError> {
+        let (bytes_per_device, source) =
+            Figures::of(self).bytes(self.devices_per_replica, measured, device_total)?;
         let total = Bytes(
             bytes_per_device
                 .0
@@ -123,51 +140,28 @@ impl Entry {
             reload,
             stop_grace: self.stop_grace.unwrap_or(STOP_GRACE),
             need_is_fixed: source == NeedSource::File,
-            wider: self.wider(),
+            wider: self.wider(device_total),
             loader: self.loader(total),
             ..ModelSpec::default()
         };
         Ok((spec, source))
     }
 
-    /// The numbers of devices it may grow to where nobody said how many, with what it needs on each:
-    /// powers of two that divide its attention heads (M5).
-    fn wider(&self) -> Vec<Layout> {
-        let Recipe::Command(recipe) = &self.recipe else {
-            return Vec::new();
-        };
-        let Some(path) = recipe.model_path.as_deref().map(Path::new) else {
-            return Vec::new();
-        };
-        if self.devices_are_given {
-            return Vec::new();
-        }
-        let Ok(shape) = ModelShape::read(path) else {
-            return Vec::new();
-        };
-        let over = |devices: u32| {
-            let total = match self.memory {
-                Some(total) => total,
-                None => estimate::command(recipe, self.seats_per_replica, devices).ok()?,
-            };
-            Some(Layout {
-                devices,
-                bytes_per_device: Bytes(total.0.div_ceil(u64::from(devices))),
+    /// The numbers of devices it may grow to where nobody said how many (M5).
+    fn wider(&self, device_total: Option<Bytes>) -> Vec<Layout> {
+        let layouts = self.layouts(&BTreeMap::new(), device_total);
+        let layouts = layouts.unwrap_or_default().into_iter().skip(1);
+        layouts
+            .map(|layout| Layout {
+                devices: layout.devices,
+                bytes_per_device: layout.bytes_per_device,
             })
-        };
-        [2, 4, 8, 16]
-            .into_iter()
-            .filter(|devices| shape.attention_heads.is_multiple_of(u64::from(*devices)))
-            .filter_map(over)
             .collect()
     }
 
     /// Where its weights lie, if that is on this machine.
     pub fn weights_path(&self) -> Option<PathBuf> {
-        match &self.recipe {
-            Recipe::Candle(recipe) => Some(recipe.model_path.clone()),
-            Recipe::Command(recipe) => recipe.model_path.as_deref().map(PathBuf::from),
-        }
+        Figures::of(self).path()
     }
 
     /// The disk that its weights lie on, and how long they are read from it.
@@ -180,84 +174,206 @@ impl Entry {
         })
     }
 
-    fn need(&self, measured: Option<Measured>) -> Result<(Bytes, NeedSource), EstimateError> {
-        if let Some(total) = self.memory {
-            return Ok((self.share(total), NeedSource::File));
+    /// What one replica on `devices` devices asks of each, and where the figure comes from. Reads
+    /// the headers of the model's files. Fails like `spec`, except for engines that fill a share
+    /// of a device: their demand can be told without the model.
+    pub fn demand(
+        &self,
+        devices: u32,
+        measured: Option<Measured>,
+    ) -> Result<(Demand, NeedSource), EstimateError> {
+        Figures::of(self).demand(devices, measured)
+    }
+}
+
+/// The figures of one model. Its files are read once, and only when they are needed.
+pub(super) struct Figures<'a> {
+    entry: &'a Entry,
+    files: OnceCell<Result<ModelFiles, EstimateError>>,
+}
+
+impl<'a> Figures<'a> {
+    pub(super) fn of(entry: &'a Entry) -> Figures<'a> {
+        Figures {
+            entry,
+            files: OnceCell::new(),
+        }
+    }
+
+    pub(super) fn files(&self) -> Result<&ModelFiles, &EstimateError> {
+        self.files
+            .get_or_init(|| match self.path() {
+                Some(path) => ModelFiles::read(&path),
+                None => Err(EstimateError::NotLocal),
+            })
+            .as_ref()
+    }
+
+    /// Where the model lies on this machine.
+    fn path(&self) -> Option<PathBuf> {
+        let command = match &self.entry.recipe {
+            Recipe::Candle(candle) => return Some(candle.model_path.clone()),
+            Recipe::Command(command) => command,
+        };
+        let named = match &command.model_path {
+            Some(named) => named.clone(),
+            None => command.engine_options(1).model?,
+        };
+        let path = PathBuf::from(&named);
+        if path.is_absolute() {
+            return Some(path);
+        }
+        let in_working_dir = command
+            .working_dir
+            .as_ref()
+            .map(|folder| folder.join(&path));
+        let local = in_working_dir.unwrap_or(path);
+        if local.exists() {
+            return Some(local);
+        }
+        hub_cache::snapshot(&named, &command.env)
+    }
+
+    pub(super) fn bytes(
+        &self,
+        devices: u32,
+        measured: Option<Measured>,
+        device_total: Option<Bytes>,
+    ) -> Result<(Bytes, NeedSource), EstimateError> {
+        let (demand, source) = self.demand(devices, measured)?;
+        match demand.resolve(device_total) {
+            Some(bytes) => Ok((bytes, source)),
+            None => Err(match self.files() {
+                Err(error) => self.no_figure(&error.to_string()),
+                Ok(_) => self.no_figure("no device's size is known"),
+            }),
+        }
+    }
+
+    fn demand(
+        &self,
+        devices: u32,
+        measured: Option<Measured>,
+    ) -> Result<(Demand, NeedSource), EstimateError> {
+        if let Some(total) = self.entry.memory {
+            let bytes = estimate::share(total, devices);
+            return Ok((Demand::Bytes(bytes), NeedSource::File));
         }
         let measured = measured.map(|measured| measured.bytes_per_device);
-        match (&self.recipe, measured) {
+        match (&self.entry.recipe, measured) {
             // It takes its cache at the start and keeps it: what was seen is all there is.
-            (Recipe::Command(_), Some(bytes)) => Ok((bytes, NeedSource::Measured)),
-            (Recipe::Command(_), None) => self.estimated(),
+            (Recipe::Command(_), Some(bytes)) => Ok((Demand::Bytes(bytes), NeedSource::Measured)),
+            (Recipe::Command(command), None) => self.of_command(command, devices),
             // Its cache grows while it is used: a measurement may have seen only a part of it.
-            (Recipe::Candle(_), measured) => {
-                let (estimate, source) = self.estimated()?;
-                match measured.filter(|bytes| *bytes >= estimate) {
-                    Some(bytes) => Ok((bytes, NeedSource::Measured)),
-                    None => Ok((estimate, source)),
-                }
+            (Recipe::Candle(candle), measured) => {
+                let (estimate, source) = self.of_candle(candle, devices);
+                let (bytes, source) = match measured.filter(|bytes| *bytes >= estimate) {
+                    Some(bytes) => (bytes, NeedSource::Measured),
+                    None => (estimate, source),
+                };
+                Ok((Demand::Bytes(bytes), source))
             }
         }
     }
 
-    fn estimated(&self) -> Result<(Bytes, NeedSource), EstimateError> {
-        let devices = self.devices_per_replica;
-        match &self.recipe {
-            Recipe::Candle(recipe) => {
-                let error = match estimate::candle(recipe, devices) {
-                    Ok(total) => return Ok((self.share(total), NeedSource::Estimate)),
-                    Err(error) => error,
-                };
-                // The load will fail with the engine's own reason, or prove the estimate wrong.
-                let overhead = estimate::candle_overhead(recipe, devices);
-                let sizes = estimate::by_file_sizes(&recipe.model_path, overhead);
-                Ok((
-                    self.share(sizes.unwrap_or(overhead)),
-                    self.rough(&error, sizes.is_some()),
-                ))
-            }
-            Recipe::Command(recipe) => {
-                let error = match estimate::command(recipe, self.seats_per_replica, devices) {
-                    Ok(total) => return Ok((self.share(total), NeedSource::Estimate)),
-                    Err(error) => error,
-                };
-                let path = recipe.model_path.as_deref().map(Path::new);
-                let overhead = estimate::command_overhead(devices);
-                match path.and_then(|path| estimate::by_file_sizes(path, overhead)) {
-                    Some(total) => Ok((self.share(total), self.rough(&error, true))),
-                    None => Err(self.no_figure(path, &error)),
-                }
-            }
-        }
-    }
-
-    fn rough(&self, error: &EstimateError, has_files: bool) -> NeedSource {
-        let instead = if has_files {
-            "the sizes of its files are used instead, without a cache"
+    fn of_candle(&self, recipe: &CandleRecipe, devices: u32) -> (Bytes, NeedSource) {
+        let error = match self.files() {
+            Ok(files) => match estimate::candle(recipe, files, devices) {
+                Ok(bytes) => return (bytes, self.estimate(files)),
+                Err(error) => error.to_string(),
+            },
+            Err(error) => error.to_string(),
+        };
+        // The load will fail with the engine's own reason, or prove the estimate wrong.
+        let overhead = estimate::candle_overhead(recipe, devices);
+        let sizes = estimate::by_file_sizes(&recipe.model_path, overhead);
+        let instead = if sizes.is_some() {
+            BY_SIZES
         } else {
             "only the engine's own overhead is reserved"
         };
+        let bytes = estimate::share(sizes.unwrap_or(overhead), devices);
+        (bytes, self.rough(&error, instead))
+    }
+
+    fn of_command(
+        &self,
+        recipe: &CommandRecipe,
+        devices: u32,
+    ) -> Result<(Demand, NeedSource), EstimateError> {
+        let options = recipe.engine_options(devices);
+        let shared = |least, wanted| {
+            options.share_per_mille.map(|per_mille| {
+                Demand::Share(DeviceShare {
+                    per_mille,
+                    beside: options.beside_share,
+                    least,
+                    wanted,
+                })
+            })
+        };
+        let error = match self.files() {
+            Ok(files) => {
+                let seats = self.entry.seats_per_replica;
+                match estimate::command(&options, files, recipe.context, seats, devices) {
+                    Ok(need) => {
+                        let demand = shared(need.least, Some(need.wanted));
+                        let demand = demand.unwrap_or(Demand::Bytes(need.wanted));
+                        return Ok((demand, self.estimate(files)));
+                    }
+                    Err(error) => error.to_string(),
+                }
+            }
+            Err(error) => error.to_string(),
+        };
+        let overhead = estimate::command_overhead(options.kind, devices);
+        let sizes = self
+            .path()
+            .and_then(|path| estimate::by_file_sizes(&path, overhead))
+            .map(|total| estimate::share(total, devices));
+        match (shared(sizes.unwrap_or(Bytes::ZERO), sizes), sizes) {
+            (Some(demand), Some(_)) => Ok((demand, self.rough(&error, BY_SIZES))),
+            (Some(demand), None) => Ok((
+                demand,
+                self.rough(
+                    &error,
+                    "the share of a device that its engine fills is reserved",
+                ),
+            )),
+            (None, Some(bytes)) => Ok((Demand::Bytes(bytes), self.rough(&error, BY_SIZES))),
+            (None, None) => Err(self.no_figure(&error)),
+        }
+    }
+
+    /// The source of a figure from the model's files, with what had to be guessed.
+    fn estimate(&self, files: &ModelFiles) -> NeedSource {
+        let guesses = files.guesses();
+        if guesses.is_empty() {
+            return NeedSource::Estimate;
+        }
         NeedSource::Rough {
             reason: format!(
-                "the memory of {} cannot be estimated ({error}); {instead}; pool_config.memory_gib sets the figure",
-                self.name
+                "the memory of {} is estimated roughly: {}; pool_config.memory_gib sets the figure",
+                self.entry.name,
+                guesses.join("; ")
             ),
         }
     }
 
-    fn no_figure(&self, path: Option<&Path>, error: &EstimateError) -> EstimateError {
-        let why = match path {
-            None => "engine_config.model_path names no local model".to_owned(),
-            Some(_) => error.to_string(),
-        };
-        EstimateError::NoFigure {
-            model: self.name.clone(),
-            why,
+    fn rough(&self, error: &str, instead: &str) -> NeedSource {
+        NeedSource::Rough {
+            reason: format!(
+                "the memory of {} cannot be estimated ({error}); {instead}; pool_config.memory_gib sets the figure",
+                self.entry.name
+            ),
         }
     }
 
-    fn share(&self, total: Bytes) -> Bytes {
-        Bytes(total.0.div_ceil(u64::from(self.devices_per_replica)))
+    fn no_figure(&self, why: &str) -> EstimateError {
+        EstimateError::NoFigure {
+            model: self.entry.name.clone(),
+            why: why.to_owned(),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use crate::config::{KeepHot, reading};
 use crate::pool::{Bytes, Priority};
 
-use super::limits::{self, DEVICES_MAX};
+use super::limits;
 use super::{CatalogError, Warning};
 
 /// The file, read. Empty when there is none.
@@ -161,12 +161,5 @@ impl Written {
             keep_hot: self.keep_hot,
             engine: self.engine,
         })
-    }
-}
-
-impl ReferenceEntry {
-    /// Devices of one replica when the model's own file says nothing (M5).
-    pub fn devices(&self) -> u32 {
-        self.gpus_per_replica.unwrap_or(1).min(DEVICES_MAX)
     }
 }

@@ -18,6 +18,7 @@ use super::estimate::EstimateError;
 const HEADER_MAX: u64 = 100_000_000;
 const INDEX_MAX: u64 = 64 << 20;
 const INDEX_NAME: &str = "model.safetensors.index.json";
+const SINGLE_NAME: &str = "model.safetensors";
 
 /// The size of a model's weights. Tied tensors are stored once and count once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,14 +65,25 @@ fn weight_files(path: &Path) -> Result<Vec<PathBuf>, EstimateError> {
     if index.exists() {
         return shards(path, &index);
     }
-    let single = path.join("model.safetensors");
+    let single = path.join(SINGLE_NAME);
     if single.exists() {
         return Ok(vec![single]);
     }
-    Err(EstimateError::Broken {
-        path: path.to_owned(),
-        problem: format!("the folder holds neither model.safetensors nor {INDEX_NAME}"),
-    })
+    Err(no_weights(path))
+}
+
+/// Whether a folder has files that `weights_of` reads.
+pub(super) fn has_weights(folder: &Path) -> bool {
+    [INDEX_NAME, SINGLE_NAME]
+        .iter()
+        .any(|name| folder.join(name).exists())
+}
+
+pub(super) fn no_weights(folder: &Path) -> EstimateError {
+    EstimateError::Broken {
+        path: folder.to_owned(),
+        problem: format!("the folder holds neither {SINGLE_NAME} nor {INDEX_NAME}"),
+    }
 }
 
 #[derive(Deserialize)]

@@ -25,6 +25,8 @@ const DECAY: u64 = 8;
 pub(super) struct Known {
     measurements: Measurements,
     kinds: BTreeMap<String, KindId>,
+    /// What the largest device has, for engines that fill a share of one.
+    pub largest_device: Option<Bytes>,
 }
 
 impl Known {
@@ -56,6 +58,7 @@ impl Control {
         Known {
             measurements: self.measurements.clone(),
             kinds: self.kinds.clone(),
+            largest_device: self.devices.values().map(|it| it.info.total).max(),
         }
     }
 

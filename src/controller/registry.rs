@@ -159,20 +159,23 @@ pub(super) fn figure(catalog: &Catalog, names: &[String], config: &Config, known
         .filter_map(|name| Some((name.clone(), catalog.entries().get(name)?)))
         .map(|(name, entry)| {
             let measured = known.of(entry);
-            let spec = entry.spec(config, measured).map(|(spec, source)| {
-                let estimated = match measured {
-                    None => Some(spec.bytes_per_device),
-                    Some(_) => entry
-                        .spec(config, None)
-                        .ok()
-                        .map(|it| it.0.bytes_per_device),
-                };
-                Figures {
-                    spec,
-                    source,
-                    estimated: estimated.unwrap_or_default(),
-                }
-            });
+            let total = known.largest_device;
+            let spec = entry
+                .spec_on(config, measured, total)
+                .map(|(spec, source)| {
+                    let estimated = match measured {
+                        None => Some(spec.bytes_per_device),
+                        Some(_) => entry
+                            .spec_on(config, None, total)
+                            .ok()
+                            .map(|it| it.0.bytes_per_device),
+                    };
+                    Figures {
+                        spec,
+                        source,
+                        estimated: estimated.unwrap_or_default(),
+                    }
+                });
             (name, spec)
         })
         .collect()

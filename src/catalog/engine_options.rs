@@ -1,0 +1,364 @@
+//! Which program a command starts, as far as it can be told from its words, and those of its
+//! options that decide how much memory it takes. What is not recognised is another program, with
+//! the figures of one. It starts nothing and reads no file.
+
+use std::collections::BTreeMap;
+
+use crate::pool::Bytes;
+
+use super::architecture::{NumberWidth, Split};
+use super::gguf_types;
+use super::limits::DEVICES_MAX;
+use super::recipe::{CommandRecipe, LaunchValues, Listen, Recipe};
+
+/// A program that runs models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineKind {
+    Vllm,
+    Sglang,
+    /// text-generation-inference.
+    Tgi,
+    LlamaCpp,
+    Other,
+}
+
+impl EngineKind {
+    /// How it spreads a model over several devices.
+    pub fn split(self) -> Split {
+        match self {
+            EngineKind::LlamaCpp => Split::Layers,
+            _ => Split::Heads,
+        }
+    }
+
+    /// What it takes on each device beside weights and cache. Starting figures, which measurements
+    /// replace:
+    ///
+    /// - vLLM: 3 GiB, and on several devices 1.75 GiB more. Its own account of Llama 3 8B on an
+    ///   80 GB card is 1.79 GiB outside of PyTorch and 1.26 GiB of activations, on two cards 3.58
+    ///   and 1.26 GiB (vllm-project/vllm pull request 10511). SGLang and TGI, built on the same
+    ///   libraries, are taken to need as much.
+    /// - llama.cpp: 1 GiB. The CUDA context, and a compute buffer whose larger part is the logits
+    ///   of one batch: 512 tokens × 128256 words × 4 bytes are 251 MiB for Llama 3.
+    /// - other programs: `GPU_OVERHEAD`, the CUDA context alone.
+    pub fn overhead_per_device(self, devices: u32) -> Bytes {
+        match self {
+            EngineKind::Vllm | EngineKind::Sglang | EngineKind::Tgi if devices > 1 => {
+                Bytes(4864 * Bytes::MIB)
+            }
+            EngineKind::Vllm | EngineKind::Sglang | EngineKind::Tgi => Bytes(3 * Bytes::GIB),
+            EngineKind::LlamaCpp => Bytes(Bytes::GIB),
+            EngineKind::Other => super::estimate::GPU_OVERHEAD,
+        }
+    }
+
+    /// Thousandths of each device that it fills when nobody says otherwise: vLLM's
+    /// `gpu_memory_utilization` 0.9; about as much by SGLang's rule for `mem_fraction_static`,
+    /// which depends on the card; all for TGI's `cuda-memory-fraction` 1.0. `None`: it takes what
+    /// the model needs.
+    fn share_per_mille(self) -> Option<u32> {
+        match self {
+            EngineKind::Vllm | EngineKind::Sglang => Some(900),
+            EngineKind::Tgi => Some(1000),
+            EngineKind::LlamaCpp | EngineKind::Other => None,
+        }
+    }
+
+    /// Whether it holds weights of four bytes in two, as these do with `--dtype auto`.
+    pub(super) fn halves_wide_weights(self) -> bool {
+        matches!(
+            self,
+            EngineKind::Vllm | EngineKind::Sglang | EngineKind::Tgi
+        )
+    }
+}
+
+/// What a command's words say of its memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngineOptions {
+    pub kind: EngineKind,
+    /// Thousandths of each device that it fills, whatever the model.
+    pub share_per_mille: Option<u32>,
+    /// What it takes on each device above that share.
+    pub beside_share: Bytes,
+    /// Bytes of its cache on each device, where they are told.
+    pub cache: Option<Bytes>,
+    /// Tokens of one sequence; of all together with llama.cpp.
+    pub context: Option<u64>,
+    /// Sequences that it computes together.
+    pub sequences: Option<u64>,
+    pub keys: NumberWidth,
+    pub values: NumberWidth,
+    /// llama.cpp's `--swa-full`: windows save nothing.
+    pub keeps_old_tokens: bool,
+    /// The model as its own options name it.
+    pub model: Option<String>,
+    /// Devices that its own options spread it over.
+    pub devices: Option<u64>,
+}
+
+impl CommandRecipe {
+    /// Reads program and options, with the templates filled in for so many devices.
+    pub fn engine_options(&self, devices: u32) -> EngineOptions {
+        let little = self.words(devices, Bytes(Bytes::GIB));
+        let much = self.words(devices, Bytes(64 * Bytes::GIB));
+        let mut options = EngineOptions::read(&little);
+        if options != EngineOptions::read(&much) {
+            // It is told to keep within what the pool gives it.
+            options.share_per_mille = None;
+            options.cache = None;
+        }
+        options
+    }
+
+    /// Whether its program spreads over as many devices as it is given.
+    pub(super) fn follows_device_count(&self) -> bool {
+        let [one, two] = [1, 2].map(|devices| self.engine_options(devices));
+        match one.kind {
+            EngineKind::Vllm | EngineKind::Sglang => one.devices != two.devices,
+            EngineKind::Tgi => one.devices.is_none() || one.devices != two.devices,
+            EngineKind::LlamaCpp | EngineKind::Other => true,
+        }
+    }
+
+    /// The number of devices that its options spell out, whatever it is given.
+    fn devices_in_options(&self) -> Option<u32> {
+        let [one, two] = [1, 2].map(|devices| self.engine_options(devices).devices);
+        let count = one.filter(|_| one == two)?;
+        u32::try_from(count)
+            .ok()
+            .filter(|count| *count <= DEVICES_MAX)
+    }
+
+    fn words(&self, devices: u32, memory: Bytes) -> Words {
+        let indices: Vec<u32> = (0..devices).collect();
+        let values = LaunchValues {
+            model_name: "model",
+            port: (self.listen == Listen::Port).then_some(1),
+            socket: (self.listen == Listen::Socket).then_some(std::path::Path::new("/socket")),
+            devices: &indices,
+            memory,
+        };
+        // A template that cannot be filled in is refused when the catalogue is read.
+        let Ok(command) = self.render(&values) else {
+            return Words::default();
+        };
+        let is_shell = command
+            .argv
+            .first()
+            .is_some_and(|program| matches!(base(program), "sh" | "bash" | "dash" | "zsh"));
+        let words = if is_shell {
+            let texts = command.argv.iter().flat_map(|text| text.split_whitespace());
+            texts.map(str::to_owned).collect()
+        } else {
+            command.argv
+        };
+        let env = command.env.into_iter().map(|(name, value)| (name, value.0));
+        Words {
+            words,
+            env: env.collect(),
+        }
+    }
+}
+
+impl Recipe {
+    /// The number of devices that a command spells out.
+    pub(super) fn devices_in_command(&self) -> Option<u32> {
+        match self {
+            Recipe::Candle(_) => None,
+            Recipe::Command(command) => command.devices_in_options(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Words {
+    words: Vec<String>,
+    env: BTreeMap<String, String>,
+}
+
+fn base(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
+}
+
+impl Words {
+    fn kind(&self) -> EngineKind {
+        for word in &self.words {
+            let image = word.split(':').next().unwrap_or(word);
+            let kind = match base(word) {
+                "vllm" => EngineKind::Vllm,
+                "llama-server" | "llama-server.exe" => EngineKind::LlamaCpp,
+                "sglang" | "sglang_router" => EngineKind::Sglang,
+                "text-generation-launcher" | "text-generation-server" => EngineKind::Tgi,
+                module if module.starts_with("vllm.entrypoints.") => EngineKind::Vllm,
+                module if module.starts_with("sglang.launch_server") => EngineKind::Sglang,
+                module if module.starts_with("llama_cpp.server") => EngineKind::LlamaCpp,
+                _ if image.ends_with("vllm/vllm-openai") => EngineKind::Vllm,
+                _ if image.ends_with("lmsysorg/sglang") => EngineKind::Sglang,
+                _ if image.ends_with("huggingface/text-generation-inference") => EngineKind::Tgi,
+                _ if image.ends_with("ggml-org/llama.cpp") => EngineKind::LlamaCpp,
+                _ => continue,
+            };
+            return kind;
+        }
+        EngineKind::Other
+    }
+
+    /// The value of the last option of these names, written `--name value` or `--name=value`,
+    /// with `-` or `_` inside, or else of the variable.
+    fn option(&self, names: &[&str], variable: &str) -> Option<&str> {
+        let is_named = |word: &str| {
+            let word = if word.starts_with("--") {
+                word.replace('_', "-")
+            } else {
+                word.to_owned()
+            };
+            names.contains(&word.as_str())
+        };
+        let mut found = None;
+        for (index, word) in self.words.iter().enumerate() {
+            if is_named(word) {
+                found = self.words.get(index + 1).map(String::as_str);
+            } else if let Some((name, value)) = word.split_once('=')
+                && is_named(name)
+            {
+                found = Some(value);
+            }
+        }
+        found.or_else(|| self.env.get(variable).map(String::as_str))
+    }
+
+    fn number(&self, names: &[&str], variable: &str) -> Option<u64> {
+        count(self.option(names, variable)?).filter(|number| *number > 0)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.words.iter().any(|word| word.replace('_', "-") == name)
+    }
+
+    fn fraction(&self, names: &[&str], variable: &str) -> Option<u32> {
+        let fraction: f64 = self.option(names, variable)?.parse().ok()?;
+        // At most a thousand.
+        (fraction > 0.0 && fraction <= 1.0).then(|| (fraction * 1000.0).round() as u32)
+    }
+
+    fn llama_width(&self, names: &[&str], variable: &str) -> NumberWidth {
+        let named = self
+            .option(names, variable)
+            .and_then(gguf_types::bytes_of_256);
+        named.map_or(NumberWidth::TWO_BYTES, NumberWidth)
+    }
+
+    fn width(&self, names: &[&str]) -> NumberWidth {
+        match self.option(names, "") {
+            Some(name) if name.starts_with("fp8") || name == "int8" => NumberWidth::ONE_BYTE,
+            Some(name) if name.starts_with("fp4") || name.starts_with("nvfp4") => NumberWidth(144),
+            Some("float32" | "float") => NumberWidth::FOUR_BYTES,
+            _ => NumberWidth::TWO_BYTES,
+        }
+    }
+}
+
+/// A whole number as engines write them: `4096`, `32k` (thousands), `32K` (1024).
+fn count(text: &str) -> Option<u64> {
+    let (digits, factor) = match text.char_indices().next_back()? {
+        (end, 'k') => (&text[..end], 1000),
+        (end, 'K') => (&text[..end], 1 << 10),
+        (end, 'm') => (&text[..end], 1_000_000),
+        (end, 'M') => (&text[..end], 1 << 20),
+        (end, 'g') => (&text[..end], 1_000_000_000),
+        (end, 'G') => (&text[..end], 1 << 30),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+impl EngineOptions {
+    fn read(words: &Words) -> EngineOptions {
+        let kind = words.kind();
+        let mut options = EngineOptions {
+            kind,
+            share_per_mille: kind.share_per_mille(),
+            beside_share: Bytes::ZERO,
+            cache: None,
+            context: None,
+            sequences: None,
+            keys: NumberWidth::TWO_BYTES,
+            values: NumberWidth::TWO_BYTES,
+            keeps_old_tokens: false,
+            model: None,
+            devices: None,
+        };
+        match kind {
+            EngineKind::Vllm => options.read_vllm(words),
+            EngineKind::Sglang => options.read_sglang(words),
+            EngineKind::Tgi => options.read_tgi(words),
+            EngineKind::LlamaCpp => options.read_llama(words),
+            EngineKind::Other => {}
+        }
+        options
+    }
+
+    fn read_vllm(&mut self, words: &Words) {
+        let share = words.fraction(&["--gpu-memory-utilization"], "");
+        self.share_per_mille = share.or(self.share_per_mille);
+        // CUDA graphs are captured after the share has been filled.
+        if !words.has("--enforce-eager") {
+            self.beside_share = Bytes(512 * Bytes::MIB);
+        }
+        self.cache = words.number(&["--kv-cache-memory-bytes"], "").map(Bytes);
+        if self.cache.is_some() {
+            self.share_per_mille = None;
+        }
+        self.devices = words.number(&["-tp", "--tensor-parallel-size"], "");
+        self.context = words.number(&["--max-model-len"], "");
+        self.sequences = words.number(&["--max-num-seqs"], "");
+        self.keys = words.width(&["--kv-cache-dtype"]);
+        self.values = self.keys;
+        let after_serve = words
+            .words
+            .iter()
+            .skip_while(|word| *word != "serve")
+            .nth(1);
+        let positional = after_serve.filter(|word| !word.starts_with('-')).cloned();
+        self.model = positional.or_else(|| words.option(&["--model"], "").map(str::to_owned));
+    }
+
+    fn read_sglang(&mut self, words: &Words) {
+        if let Some(share) = words.fraction(&["--mem-fraction-static"], "") {
+            // The share holds weights and cache; activations and graphs come beside.
+            self.share_per_mille = Some(share);
+            self.beside_share = Bytes(3 * Bytes::GIB);
+        }
+        self.devices = words.number(&["--tp", "--tp-size", "--tensor-parallel-size"], "");
+        self.context = words.number(&["--context-length"], "");
+        self.sequences = words.number(&["--max-running-requests"], "");
+        self.keys = words.width(&["--kv-cache-dtype"]);
+        self.values = self.keys;
+        self.model = words
+            .option(&["--model-path", "--model"], "")
+            .map(str::to_owned);
+    }
+
+    fn read_tgi(&mut self, words: &Words) {
+        let share = words.fraction(&["--cuda-memory-fraction"], "CUDA_MEMORY_FRACTION");
+        self.share_per_mille = share.or(self.share_per_mille);
+        self.devices = words.number(&["--num-shard"], "NUM_SHARD");
+        self.context = words.number(&["--max-total-tokens"], "MAX_TOTAL_TOKENS");
+        self.sequences = words.number(&["--max-batch-size"], "MAX_BATCH_SIZE");
+        self.keys = words.width(&["--kv-cache-dtype"]);
+        self.values = self.keys;
+        self.model = words.option(&["--model-id"], "MODEL_ID").map(str::to_owned);
+    }
+
+    fn read_llama(&mut self, words: &Words) {
+        self.context = words.number(&["-c", "--ctx-size"], "LLAMA_ARG_CTX_SIZE");
+        self.sequences = words.number(&["-np", "--parallel"], "LLAMA_ARG_N_PARALLEL");
+        self.keys = words.llama_width(&["-ctk", "--cache-type-k"], "LLAMA_ARG_CACHE_TYPE_K");
+        self.values = words.llama_width(&["-ctv", "--cache-type-v"], "LLAMA_ARG_CACHE_TYPE_V");
+        self.keeps_old_tokens = words.has("--swa-full");
+        self.model = words
+            .option(&["-m", "--model"], "LLAMA_ARG_MODEL")
+            .map(str::to_owned);
+    }
+}
