@@ -25,114 +25,24 @@ const LANGUAGE_SECTIONS: [&str; 4] = [
 ];
 
 /// Encoders: they read a whole text at once and keep nothing.
-const ENCODERS: [&str; 19] = [
-    "albert",
-    "bert",
-    "camembert",
-    "clip",
-    "deberta",
-    "deberta-v2",
-    "distilbert",
-    "electra",
-    "ernie",
-    "esm",
-    "gte",
-    "jina_bert",
-    "modernbert",
-    "mpnet",
-    "new",
-    "nomic_bert",
-    "roberta",
-    "siglip",
-    "xlm-roberta",
-];
+const ENCODERS: &str = "albert bert camembert clip deberta deberta-v2 distilbert electra ernie esm gte jina_bert \
+    modernbert mpnet new nomic_bert roberta siglip xlm-roberta";
 
 /// Forms whose cache is known to follow the keys that are read here.
-const KNOWN: [&str; 83] = [
-    "afmoe",
-    "apertus",
-    "arcee",
-    "baichuan",
-    "bamba",
-    "bitnet",
-    "bloom",
-    "chatglm",
-    "codegen",
-    "cohere",
-    "cohere2",
-    "dbrx",
-    "deepseek_v2",
-    "deepseek_v3",
-    "deepseek_v32",
-    "dots1",
-    "ernie4_5",
-    "ernie4_5_moe",
-    "exaone",
-    "exaone4",
-    "falcon",
-    "falcon_h1",
-    "gemma",
-    "gemma2",
-    "gemma3",
-    "gemma3_text",
-    "glm",
-    "glm4",
-    "glm4_moe",
-    "gpt2",
-    "gpt_bigcode",
-    "gpt_neo",
-    "gpt_neox",
-    "gpt_oss",
-    "gptj",
-    "granite",
-    "granitemoe",
-    "granitemoehybrid",
-    "hunyuan_v1_dense",
-    "hunyuan_v1_moe",
-    "internlm2",
-    "internlm3",
-    "jamba",
-    "kimi_k2",
-    "kimi_linear",
-    "lfm2",
-    "llama",
-    "llama4",
-    "llama4_text",
-    "llava",
-    "minicpm",
-    "minimax",
-    "ministral",
-    "mistral",
-    "mistral3",
-    "mixtral",
-    "mpt",
-    "nemotron",
-    "nemotron_h",
-    "olmo",
-    "olmo2",
-    "olmo3",
-    "olmoe",
-    "opt",
-    "persimmon",
-    "phi",
-    "phi3",
-    "phimoe",
-    "qwen2",
-    "qwen2_5_vl",
-    "qwen2_5_vl_text",
-    "qwen2_moe",
-    "qwen2_vl",
-    "qwen2_vl_text",
-    "qwen3",
-    "qwen3_moe",
-    "qwen3_next",
-    "qwen3_vl",
-    "qwen3_vl_text",
-    "seed_oss",
-    "smollm3",
-    "stablelm",
-    "starcoder2",
-];
+const KNOWN: &str = "afmoe apertus arcee baichuan bamba bitnet bloom chatglm codegen cohere cohere2 dbrx \
+    deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe exaone exaone4 falcon \
+    falcon_h1 gemma gemma2 gemma3 gemma3_text glm glm4 glm4_moe gpt2 gpt_bigcode gpt_neo \
+    gpt_neox gpt_oss gptj granite granitemoe granitemoehybrid hunyuan_v1_dense hunyuan_v1_moe \
+    internlm2 internlm3 jamba kimi_k2 kimi_k25 kimi_linear lfm2 llama llama4 llama4_text llava \
+    minicpm minimax ministral mistral mistral3 mixtral mpt nemotron nemotron_h olmo olmo2 \
+    olmo3 olmoe opt persimmon phi phi3 phimoe qwen2 qwen2_5_vl qwen2_5_vl_text qwen2_moe \
+    qwen2_vl qwen2_vl_text qwen3 qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text qwen3_moe \
+    qwen3_next qwen3_vl qwen3_vl_moe qwen3_vl_moe_text qwen3_vl_text seed_oss smollm3 stablelm \
+    starcoder2";
+
+fn is_listed(kind: &str, words: &str) -> bool {
+    words.split_whitespace().any(|word| word == kind)
+}
 
 /// The keys of a `config.json`, those of its language section first.
 pub(super) struct Keys {
@@ -315,10 +225,10 @@ fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
     if !kind.is_empty() {
         architecture.name = Some(kind.to_owned());
     }
-    if ENCODERS.contains(&kind) && keys.flag("is_decoder") != Some(true) {
+    if is_listed(kind, ENCODERS) && keys.flag("is_decoder") != Some(true) {
         return Ok(());
     }
-    if !kind.is_empty() && !KNOWN.contains(&kind) {
+    if !kind.is_empty() && !is_listed(kind, KNOWN) {
         architecture.guesses.push(format!(
             "the form `{}` is not known, and plain attention is assumed",
             shortened(&Value::from(kind))

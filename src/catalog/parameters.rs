@@ -163,7 +163,8 @@ fn attention(keys: &Keys, hidden: u64) -> Result<u64, String> {
         product(&[heads, size]),
         product(&[keys.key_value_heads()?, size]),
     );
-    let queries = if kind == "qwen3_next" { 2 } else { 1 };
+    let is_gated = kind == "qwen3_next" || keys.flag("attn_output_gate") == Some(true);
+    let queries = if is_gated { 2 } else { 1 };
     let mut count = sum(&[
         product(&[queries, hidden, query]),
         product(&[2, hidden, key]),

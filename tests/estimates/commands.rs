@@ -1,0 +1,543 @@
+//! What the words of a command say of its memory: which program it is, its share of a device, its
+//! cache, and how many devices it can take.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use model_pool::catalog::{
+    Demand, EngineKind, Entry, GPU_OVERHEAD, Layout, Measured, Recipe, Reference, Source,
+};
+use model_pool::config::Config;
+use model_pool::pool::Bytes;
+use serde_json::{Value, json};
+
+use super::{assert_has, gguf};
+
+const GIB: u64 = Bytes::GIB;
+
+/// Weights of 1 MiB, and a cache of 2 layers × 4 heads × 16 numbers.
+fn model_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let header =
+        json!({"w": {"dtype": "BF16", "shape": [1024, 512], "data_offsets": [0, 1 << 20]}});
+    let header = header.to_string();
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    file.resize(file.len() + (1 << 20), 0);
+    std::fs::write(folder.path().join("model.safetensors"), file).unwrap();
+    let config = json!({
+        "model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "hidden_size": 128, "max_position_embeddings": 1000,
+    });
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    folder
+}
+
+const PER_TOKEN: u64 = 2 * 2 * 4 * 16 * 2;
+const WEIGHTS: u64 = 1 << 20;
+
+fn entry(model: &str, command: &[&str], beside: Value) -> Entry {
+    let mut document = json!({
+        "engine_config": {
+            "model_id": "m", "type": "CommandEngine", "command": command, "model_path": model,
+        },
+    });
+    for (section, keys) in beside.as_object().unwrap() {
+        for (key, value) in keys.as_object().unwrap() {
+            document[section][key] = value.clone();
+        }
+    }
+    if !Path::new(model).is_absolute() {
+        let section = document["engine_config"].as_object_mut().unwrap();
+        section.remove("model_path");
+        section.insert("hf_model_id".to_owned(), json!(model));
+    }
+    let read = Entry::from_document(
+        &document,
+        Source::Registered,
+        &Config::default(),
+        &Reference::default(),
+    );
+    read.unwrap().0
+}
+
+fn local(folder: &tempfile::TempDir, command: &[&str]) -> Entry {
+    entry(&folder.path().display().to_string(), command, json!({}))
+}
+
+fn demand(entry: &Entry) -> Demand {
+    entry.demand(1, None).unwrap().0
+}
+
+#[test]
+fn programs_are_known_by_their_words() {
+    let folder = model_folder();
+    for (command, kind) in [
+        (
+            vec!["vllm", "serve", "x", "--port", "{{ port }}"],
+            EngineKind::Vllm,
+        ),
+        (
+            vec!["/opt/venv/bin/vllm", "serve", "{{ port }}"],
+            EngineKind::Vllm,
+        ),
+        (
+            vec![
+                "python3",
+                "-m",
+                "vllm.entrypoints.openai.api_server",
+                "--port={{ port }}",
+            ],
+            EngineKind::Vllm,
+        ),
+        (
+            vec![
+                "docker",
+                "run",
+                "vllm/vllm-openai:v0.11.0",
+                "--port",
+                "{{ port }}",
+            ],
+            EngineKind::Vllm,
+        ),
+        (
+            vec!["bash", "-c", "exec vllm serve x --port {{ port }}"],
+            EngineKind::Vllm,
+        ),
+        (
+            vec![
+                "python",
+                "-m",
+                "sglang.launch_server",
+                "--port",
+                "{{ port }}",
+            ],
+            EngineKind::Sglang,
+        ),
+        (
+            vec!["text-generation-launcher", "--port", "{{ port }}"],
+            EngineKind::Tgi,
+        ),
+        (
+            vec![
+                "docker",
+                "run",
+                "ghcr.io/ggml-org/llama.cpp:server-cuda",
+                "--port",
+                "{{ port }}",
+            ],
+            EngineKind::LlamaCpp,
+        ),
+        (
+            vec!["/usr/bin/llama-server", "--port", "{{ port }}"],
+            EngineKind::LlamaCpp,
+        ),
+        (vec!["my-vllm-like-server", "{{ port }}"], EngineKind::Other),
+    ] {
+        let Recipe::Command(recipe) = local(&folder, &command).recipe else {
+            panic!("no command")
+        };
+        assert_eq!(recipe.engine_options(1).kind, kind, "{command:?}");
+    }
+}
+
+#[test]
+fn vllm_asks_for_nine_tenths_of_any_device_and_what_its_graphs_take() {
+    let folder = model_folder();
+    let demand = demand(&local(
+        &folder,
+        &["vllm", "serve", "{{ model_path }}", "--port", "{{ port }}"],
+    ));
+    let Demand::Share(share) = demand else {
+        panic!("{demand:?}")
+    };
+    assert_eq!((share.per_mille, share.beside), (900, Bytes(GIB / 2)));
+    assert_eq!(share.least, Bytes(WEIGHTS + PER_TOKEN * 1000 + 3 * GIB));
+    assert_eq!(
+        share.wanted,
+        Some(Bytes(WEIGHTS + PER_TOKEN * 1000 * 20 + 3 * GIB))
+    );
+    assert_eq!(demand.on(Bytes(80 * GIB)), Bytes(72 * GIB + GIB / 2));
+    // Never more than there is, and never less than it starts with.
+    assert_eq!(demand.on(Bytes(4 * GIB)), Bytes(4 * GIB));
+    assert_eq!(demand.on(Bytes(GIB)), share.least);
+}
+
+#[test]
+fn a_share_that_is_named_goes_before_the_programs_own() {
+    let folder = model_folder();
+    let share = |command: &[&str]| match demand(&local(&folder, command)) {
+        Demand::Share(share) => (share.per_mille, share.beside.0),
+        Demand::Bytes(bytes) => panic!("{bytes}"),
+    };
+    let port = "{{ port }}";
+    assert_eq!(
+        share(&[
+            "vllm",
+            "serve",
+            "x",
+            port,
+            "--gpu-memory-utilization",
+            "0.45"
+        ]),
+        (450, GIB / 2)
+    );
+    assert_eq!(
+        share(&[
+            "vllm",
+            "serve",
+            "x",
+            port,
+            "--gpu_memory_utilization=0.5",
+            "--enforce-eager"
+        ]),
+        (500, 0)
+    );
+    assert_eq!(
+        share(&[
+            "vllm",
+            "serve",
+            "x",
+            port,
+            "--gpu-memory-utilization",
+            "nine"
+        ]),
+        (900, GIB / 2)
+    );
+    let sglang = ["python", "-m", "sglang.launch_server", port];
+    assert_eq!(share(&sglang), (900, 0));
+    assert_eq!(
+        share(&[&sglang[..], &["--mem-fraction-static", "0.7"]].concat()),
+        (700, 3 * GIB)
+    );
+    assert_eq!(share(&["text-generation-launcher", port]), (1000, 0));
+    assert_eq!(
+        share(&[
+            "text-generation-launcher",
+            port,
+            "--cuda-memory-fraction=0.25"
+        ]),
+        (250, 0)
+    );
+}
+
+#[test]
+fn a_cache_told_in_bytes_is_taken_at_its_word() {
+    let folder = model_folder();
+    let of = |bytes: &str| {
+        demand(&local(
+            &folder,
+            &[
+                "vllm",
+                "serve",
+                "x",
+                "{{ port }}",
+                "--kv-cache-memory-bytes",
+                bytes,
+            ],
+        ))
+    };
+    assert_eq!(of("4G"), Demand::Bytes(Bytes(WEIGHTS + 4 * GIB + 3 * GIB)));
+    assert_eq!(of("1000"), Demand::Bytes(Bytes(WEIGHTS + 1000 + 3 * GIB)));
+    // It follows what the pool gives it, so the pool's own figure counts.
+    assert_eq!(
+        of("{{ memory_bytes // 2 }}"),
+        Demand::Bytes(Bytes(WEIGHTS + PER_TOKEN * 1000 * 20 + 3 * GIB))
+    );
+}
+
+#[test]
+fn a_narrow_cache_a_shorter_context_and_fewer_sequences_are_counted() {
+    let folder = model_folder();
+    let wanted = |more: &[&str]| {
+        let command = [&["vllm", "serve", "x", "{{ port }}"], more].concat();
+        match demand(&local(&folder, &command)) {
+            Demand::Share(share) => share.wanted.unwrap().0 - WEIGHTS - 3 * GIB,
+            Demand::Bytes(bytes) => panic!("{bytes}"),
+        }
+    };
+    assert_eq!(
+        wanted(&["--kv-cache-dtype", "fp8"]),
+        PER_TOKEN / 2 * 1000 * 20
+    );
+    assert_eq!(wanted(&["--max-model-len", "100"]), PER_TOKEN * 100 * 20);
+    assert_eq!(wanted(&["--max-num-seqs=3"]), PER_TOKEN * 1000 * 3);
+}
+
+#[test]
+fn llama_cpps_context_is_that_of_all_sequences_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("m.gguf");
+    gguf::small().write(&model);
+    let weights = 2560 + 288;
+    let bytes = |more: &[&str]| {
+        let command = [
+            &[
+                "llama-server",
+                "-m",
+                "{{ model_path }}",
+                "--port",
+                "{{ port }}",
+            ],
+            more,
+        ]
+        .concat();
+        match demand(&entry(model.to_str().unwrap(), &command, json!({}))) {
+            Demand::Bytes(bytes) => bytes.0 - weights - GIB,
+            Demand::Share(share) => panic!("{share:?}"),
+        }
+    };
+    // The model's own context is 512.
+    assert_eq!(bytes(&[]), PER_TOKEN * 512);
+    assert_eq!(bytes(&["-np", "8"]), PER_TOKEN * 512);
+    assert_eq!(bytes(&["-c", "100"]), PER_TOKEN * 100);
+    assert_eq!(bytes(&["--ctx-size", "0"]), PER_TOKEN * 512);
+    assert_eq!(
+        bytes(&["-c", "256", "-ctk", "q8_0", "-ctv", "q8_0"]),
+        PER_TOKEN * 256 * 34 / 64
+    );
+}
+
+#[test]
+fn a_model_that_only_the_command_names_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("m.gguf");
+    gguf::small().write(&model);
+    let document = json!({"engine_config": {
+        "model_id": "m", "type": "CommandEngine",
+        "command": ["llama-server", "-m", model, "--port", "{{ port }}"],
+    }});
+    let (entry, _) = Entry::from_document(
+        &document,
+        Source::Registered,
+        &Config::default(),
+        &Reference::default(),
+    )
+    .unwrap();
+    assert_eq!(
+        demand(&entry),
+        Demand::Bytes(Bytes(2848 + GIB + PER_TOKEN * 512))
+    );
+}
+
+/// `organisation/name` in a cache as huggingface_hub lays it out.
+fn hub_cache(model: &tempfile::TempDir) -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("hub/models--organisation--name");
+    let snapshot = folder.join("snapshots/0123abcd");
+    std::fs::create_dir_all(&snapshot).unwrap();
+    std::fs::create_dir_all(folder.join("refs")).unwrap();
+    std::fs::write(folder.join("refs/main"), "0123abcd").unwrap();
+    for file in std::fs::read_dir(model.path()).unwrap() {
+        let file = file.unwrap();
+        std::os::unix::fs::symlink(file.path(), snapshot.join(file.file_name())).unwrap();
+    }
+    home
+}
+
+#[test]
+fn a_model_that_was_fetched_before_is_read_where_the_engine_keeps_it() {
+    let folder = model_folder();
+    let home = hub_cache(&folder);
+    let env = json!({"engine_config": {"env": {"HF_HOME": home.path()}}});
+    let command = ["my-server", "{{ model_path }}", "{{ port }}"];
+    let (demand, source) = entry("organisation/name", &command, env)
+        .demand(1, None)
+        .unwrap();
+    assert_eq!(
+        demand,
+        Demand::Bytes(Bytes(WEIGHTS + PER_TOKEN * 1000 * 20) + GPU_OVERHEAD)
+    );
+    assert_eq!((source.name(), source.warning()), ("estimate", None));
+}
+
+#[test]
+fn weights_that_are_not_there_yet_are_counted_from_the_form_and_that_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixture = std::fs::read_to_string("tests/fixtures/models/smollm2-135m.json").unwrap();
+    let fixture: Value = serde_json::from_str(&fixture).unwrap();
+    std::fs::write(
+        folder.path().join("config.json"),
+        fixture["config"].to_string(),
+    )
+    .unwrap();
+    let model = entry(
+        folder.path().to_str().unwrap(),
+        &["my-server", "{{ port }}"],
+        json!({"engine_config": {"max_total_tokens": 100}, "deployment_config": {"max_ongoing_requests": 2}}),
+    );
+    let (demand, source) = model.demand(1, None).unwrap();
+    assert_eq!(
+        demand,
+        Demand::Bytes(Bytes(269_030_016 + 23_040 * 200) + GPU_OVERHEAD)
+    );
+    assert_has(
+        source.warning().unwrap(),
+        &["not on disk", "5 %", "pool_config.memory_gib"],
+    );
+}
+
+#[test]
+fn a_share_can_be_told_of_a_model_that_cannot_be_looked_at() {
+    let home = tempfile::tempdir().unwrap();
+    let env = json!({"engine_config": {"env": {"HF_HOME": home.path()}}});
+    let model = entry(
+        "organisation/name",
+        &["vllm", "serve", "{{ model_path }}", "{{ port }}"],
+        env,
+    );
+    let (demand, source) = model.demand(1, None).unwrap();
+    assert_eq!(demand.on(Bytes(10 * GIB)), Bytes(9 * GIB + GIB / 2));
+    assert_has(source.warning().unwrap(), &["no local model", "share"]);
+    // Without a device's size there is no figure.
+    let config = Config::default();
+    let error = model.spec(&config, None).unwrap_err().to_string();
+    assert_has(&error, &["m needs", "pool_config.memory_gib"]);
+    let (spec, _) = model.spec_on(&config, None, Some(Bytes(10 * GIB))).unwrap();
+    assert_eq!(spec.bytes_per_device, Bytes(9 * GIB + GIB / 2));
+}
+
+fn layouts(entry: &Entry) -> Vec<(u32, u64)> {
+    let layouts = entry.layouts(&BTreeMap::new(), None).unwrap();
+    layouts
+        .iter()
+        .map(
+            |Layout {
+                 devices,
+                 bytes_per_device,
+             }| (*devices, bytes_per_device.0),
+        )
+        .collect()
+}
+
+#[test]
+fn layouts_divide_weights_and_heads_and_repeat_what_every_device_holds() {
+    let folder = model_folder();
+    let model = local(&folder, &["my-server", "{{ port }}"]);
+    let cache = PER_TOKEN * 1000 * 20;
+    let overhead = GPU_OVERHEAD.0;
+    // Eight heads, four of them with a cache: eight devices, with a head each on all of them.
+    assert_eq!(
+        layouts(&model),
+        [
+            (1, WEIGHTS + cache + overhead),
+            (2, WEIGHTS / 2 + cache / 2 + overhead),
+            (4, WEIGHTS / 4 + cache / 4 + overhead),
+            (8, WEIGHTS / 8 + cache / 4 + overhead),
+        ]
+    );
+    assert_eq!((model.devices_per_replica, model.devices_said), (1, None));
+}
+
+#[test]
+fn a_number_of_devices_that_is_said_is_the_only_layout() {
+    let folder = model_folder();
+    let path = folder.path().display().to_string();
+    let said = entry(
+        &path,
+        &["my-server", "{{ port }}"],
+        json!({"pool_config": {"gpus_per_replica": 3}}),
+    );
+    assert_eq!(
+        layouts(&said).iter().map(|it| it.0).collect::<Vec<_>>(),
+        [3]
+    );
+    // Words of the command that say it.
+    let vllm = ["vllm", "serve", "x", "{{ port }}", "--tensor-parallel-size"];
+    let spelt = local(&folder, &[&vllm[..], &["4"]].concat());
+    assert_eq!(
+        layouts(&spelt).iter().map(|it| it.0).collect::<Vec<_>>(),
+        [4]
+    );
+    assert_eq!(spelt.devices_per_replica, 4);
+    let follows = local(&folder, &[&vllm[..], &["{{ device_count }}"]].concat());
+    assert_eq!(
+        layouts(&follows).iter().map(|it| it.0).collect::<Vec<_>>(),
+        [1, 2, 4, 8]
+    );
+    // vLLM takes one device unless it is told.
+    let silent = local(&folder, &["vllm", "serve", "x", "{{ port }}"]);
+    assert_eq!(
+        layouts(&silent).iter().map(|it| it.0).collect::<Vec<_>>(),
+        [1]
+    );
+}
+
+#[test]
+fn layouts_take_measurements_and_an_administrators_figure() {
+    let folder = model_folder();
+    let model = local(&folder, &["my-server", "{{ port }}"]);
+    let measured = Measured {
+        bytes_per_device: Bytes(77),
+        reload_ms: 5,
+    };
+    let with = model
+        .layouts(&BTreeMap::from([(2, measured)]), None)
+        .unwrap();
+    assert_eq!(
+        with[1],
+        Layout {
+            devices: 2,
+            bytes_per_device: Bytes(77)
+        }
+    );
+    assert!(with[0].bytes_per_device > GPU_OVERHEAD);
+    let path = folder.path().display().to_string();
+    let said = entry(
+        &path,
+        &["my-server", "{{ port }}"],
+        json!({"pool_config": {"memory_gib": 10}}),
+    );
+    assert_eq!(
+        layouts(&said),
+        [
+            (1, 10 * GIB),
+            (2, 5 * GIB),
+            (4, 5 * GIB / 2),
+            (8, 5 * GIB / 4)
+        ]
+    );
+}
+
+#[test]
+fn a_share_of_a_device_is_the_same_in_every_layout() {
+    let folder = model_folder();
+    let model = local(
+        &folder,
+        &[
+            "vllm",
+            "serve",
+            "x",
+            "{{ port }}",
+            "-tp",
+            "{{ device_count }}",
+            "--enforce-eager",
+        ],
+    );
+    let layouts = model
+        .layouts(&BTreeMap::new(), Some(Bytes(100 * GIB)))
+        .unwrap();
+    assert_eq!(layouts.len(), 4);
+    assert!(
+        layouts
+            .iter()
+            .all(|layout| layout.bytes_per_device == Bytes(90 * GIB))
+    );
+}
+
+#[test]
+fn the_embedded_engine_has_one_layout() {
+    let folder = model_folder();
+    let document = json!({"engine_config": {"model_id": "m", "type": "CandleEngine", "model_path": folder.path()}});
+    let (model, _) = Entry::from_document(
+        &document,
+        Source::Registered,
+        &Config::default(),
+        &Reference::default(),
+    )
+    .unwrap();
+    let layouts = layouts(&model);
+    assert_eq!(layouts.len(), 1);
+    let (spec, _) = model.spec(&Config::default(), None).unwrap();
+    assert_eq!(layouts[0], (1, spec.bytes_per_device.0));
+}

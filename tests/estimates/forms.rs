@@ -1,0 +1,282 @@
+//! The many ways in which a `config.json` says what its layers keep.
+
+use model_pool::catalog::{Architecture, LayerCache, LayerGroup};
+use serde_json::{Value, json};
+
+use super::assert_has;
+
+fn read(config: &Value) -> Result<Architecture, String> {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    Architecture::of_folder(folder.path()).map_err(|error| error.to_string())
+}
+
+/// A form of 12 layers with 4 heads of 16, and these keys beside.
+fn form(kind: &str, keys: Value) -> Value {
+    let mut config = json!({
+        "model_type": kind, "num_hidden_layers": 12, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "hidden_size": 128, "max_position_embeddings": 4096,
+    });
+    for (key, value) in keys.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    config
+}
+
+/// How many layers attend to everything, how many to a window, and how many keep a state.
+fn counts(config: &Value) -> (u64, u64, u64) {
+    let mut counts = (0, 0, 0);
+    for LayerGroup { count, cache } in read(config).unwrap().layers {
+        match cache {
+            LayerCache::Heads { window: None, .. } | LayerCache::Latent { .. } => counts.0 += count,
+            LayerCache::Heads { .. } => counts.1 += count,
+            LayerCache::State { .. } => counts.2 += count,
+        }
+    }
+    counts
+}
+
+#[test]
+fn windows_are_found_in_every_form_that_has_them() {
+    let window = |keys: Value| {
+        let mut keys = keys;
+        keys["sliding_window"] = json!(512);
+        keys
+    };
+    let types = |word: &str| {
+        json!(
+            (0..12)
+                .map(|layer| if layer % 3 == 0 {
+                    "full_attention"
+                } else {
+                    word
+                })
+                .collect::<Vec<_>>()
+        )
+    };
+    for (kind, keys, expected) in [
+        ("mistral", window(json!({})), (0, 12, 0)),
+        ("mistral", json!({"sliding_window": null}), (12, 0, 0)),
+        ("gemma2", window(json!({})), (6, 6, 0)),
+        ("gemma3_text", window(json!({})), (2, 10, 0)),
+        (
+            "gemma3_text",
+            window(json!({"sliding_window_pattern": 3})),
+            (4, 8, 0),
+        ),
+        ("cohere2", window(json!({})), (3, 9, 0)),
+        (
+            "exaone4",
+            window(json!({"sliding_window_pattern": "LLLG"})),
+            (3, 9, 0),
+        ),
+        ("gpt_oss", window(json!({})), (6, 6, 0)),
+        (
+            "gpt_oss",
+            window(json!({"layer_types": types("sliding_attention")})),
+            (4, 8, 0),
+        ),
+        // Qwen names a window that is off unless it is switched on.
+        ("qwen2", window(json!({})), (12, 0, 0)),
+        (
+            "qwen2",
+            window(json!({"use_sliding_window": false})),
+            (12, 0, 0),
+        ),
+        (
+            "qwen2",
+            window(json!({"use_sliding_window": true, "max_window_layers": 5})),
+            (5, 7, 0),
+        ),
+        (
+            "llama4_text",
+            json!({"attention_chunk_size": 8192}),
+            (3, 9, 0),
+        ),
+        (
+            "llama4_text",
+            json!({"no_rope_layers": [1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 0]}),
+            (4, 8, 0),
+        ),
+        (
+            "llama4_text",
+            json!({"attention_chunk_size": 64, "layer_types": types("chunked_attention")}),
+            (4, 8, 0),
+        ),
+    ] {
+        assert_eq!(counts(&form(kind, keys.clone())), expected, "{kind} {keys}");
+    }
+}
+
+#[test]
+fn hybrids_keep_a_state_where_they_do_not_attend() {
+    let mamba = |keys: Value| {
+        let mut keys = keys;
+        keys["mamba_d_state"] = json!(16);
+        keys
+    };
+    let list = |word: &str, other: &str| {
+        json!(
+            (0..12)
+                .map(|layer| if layer % 6 == 5 { word } else { other })
+                .collect::<Vec<_>>()
+        )
+    };
+    for (kind, keys, expected) in [
+        (
+            "jamba",
+            mamba(json!({"attn_layer_period": 8, "attn_layer_offset": 4})),
+            (1, 0, 11),
+        ),
+        (
+            "jamba",
+            mamba(json!({"layers_block_type": list("attention", "mamba")})),
+            (2, 0, 10),
+        ),
+        (
+            "bamba",
+            mamba(json!({"attn_layer_indices": [3, 9]})),
+            (2, 0, 10),
+        ),
+        (
+            "nemotron_h",
+            mamba(json!({"hybrid_override_pattern": "M-M*M-M*M-M-"})),
+            (2, 0, 6),
+        ),
+        ("falcon_h1", mamba(json!({})), (12, 0, 12)),
+        (
+            "granitemoehybrid",
+            mamba(json!({"layer_types": list("attention", "mamba")})),
+            (2, 0, 10),
+        ),
+        (
+            "minimax",
+            mamba(json!({"attn_type_list": [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1]})),
+            (2, 0, 10),
+        ),
+        (
+            "qwen3_next",
+            mamba(json!({"full_attention_interval": 4})),
+            (3, 0, 9),
+        ),
+        (
+            "lfm2",
+            json!({"conv_L_cache": 3, "layer_types": list("full_attention", "conv")}),
+            (2, 0, 10),
+        ),
+    ] {
+        assert_eq!(counts(&form(kind, keys.clone())), expected, "{kind} {keys}");
+    }
+}
+
+#[test]
+fn a_state_of_unknown_size_is_said() {
+    let read = read(&form("qwen3_next", json!({"full_attention_interval": 4}))).unwrap();
+    assert_has(&read.guesses.join("\n"), &["state", "not counted"]);
+}
+
+#[test]
+fn an_unknown_form_is_taken_for_plain_attention_and_said() {
+    let unknown = read(&form("brand_new", json!({}))).unwrap();
+    let known = read(&form("llama", json!({}))).unwrap();
+    assert_eq!(unknown.layers, known.layers);
+    assert_has(
+        &unknown.guesses.join("\n"),
+        &["brand_new", "plain attention"],
+    );
+    assert!(known.guesses.is_empty());
+}
+
+#[test]
+fn an_encoder_keeps_nothing_and_needs_no_context() {
+    let mut config = form("bert", json!({}));
+    config["max_position_embeddings"] = Value::Null;
+    assert_eq!(read(&config).unwrap().layers, []);
+    assert_eq!(
+        counts(&form("bert", json!({"is_decoder": true}))),
+        (12, 0, 0)
+    );
+}
+
+#[test]
+fn names_of_older_forms_mean_the_same() {
+    let gpt2 = json!({"model_type": "gpt2", "n_layer": 12, "n_head": 12, "n_embd": 768, "n_positions": 1024});
+    let read = read(&gpt2).unwrap();
+    assert_eq!((read.attention_heads, read.context), (Some(12), Some(1024)));
+    let heads = LayerCache::Heads {
+        heads: 12,
+        key_size: 64,
+        value_size: 64,
+        window: None,
+    };
+    assert_eq!(
+        read.layers,
+        [LayerGroup {
+            count: 12,
+            cache: heads
+        }]
+    );
+}
+
+#[test]
+fn falcons_one_shared_head_is_one() {
+    let heads = |keys: Value| match read(&form("falcon", keys)).unwrap().layers[0].cache {
+        LayerCache::Heads { heads, .. } => heads,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(heads(json!({"multi_query": true})), 1);
+    let newer = json!({"multi_query": true, "new_decoder_architecture": true, "num_kv_heads": 2, "num_key_value_heads": null});
+    assert_eq!(heads(newer), 2);
+}
+
+#[test]
+fn heads_may_differ_by_layer() {
+    let each = json!({"num_key_value_heads": [1, 1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 4]});
+    let layers = read(&form("llama", each)).unwrap().layers;
+    assert_eq!(
+        layers.iter().map(|group| group.count).collect::<Vec<_>>(),
+        [4, 4, 4]
+    );
+}
+
+#[test]
+fn a_text_section_may_lie_in_a_section() {
+    let inner = form("qwen3", json!({}));
+    let nested = json!({"model_type": "omni", "thinker_config": {"text_config": inner.clone()}});
+    assert_eq!(read(&nested).unwrap().layers, read(&inner).unwrap().layers);
+}
+
+#[test]
+fn nonsense_is_refused_with_its_key() {
+    for (key, value, reason) in [
+        ("num_hidden_layers", json!(-1), "-1"),
+        ("num_hidden_layers", json!("many"), "many"),
+        ("num_key_value_heads", json!(0), "missing or 0"),
+        ("hidden_size", json!([1]), "[1]"),
+        ("sliding_window", json!("wide"), "wide"),
+        ("num_key_value_heads", json!(["a"]), "no numbers"),
+    ] {
+        let mut keys = json!({});
+        keys[key] = value;
+        assert_has(
+            &read(&form("mistral", keys)).unwrap_err(),
+            &["config.json", key, reason],
+        );
+    }
+}
+
+#[test]
+fn huge_figures_neither_overflow_nor_take_long() {
+    let most = u64::MAX;
+    let config = form(
+        "gemma3_text",
+        json!({
+            "num_hidden_layers": most, "num_key_value_heads": most, "head_dim": most,
+            "sliding_window": most, "max_position_embeddings": most,
+        }),
+    );
+    let read = read(&config).unwrap();
+    let load = model_pool::catalog::CacheLoad::even(most, most);
+    let split = model_pool::catalog::Split::Heads;
+    assert_eq!(read.cache_bytes_per_device(&load, split, 1), most);
+}

@@ -1,0 +1,462 @@
+//! GGUF files: sizes and forms of real small files that are written here, and what is said of
+//! files that are cut off, foreign or made to harm.
+
+use std::path::Path;
+
+use model_pool::catalog::{CacheLoad, LayerCache, LayerGroup, ModelFiles, NumberWidth, Split};
+
+use super::assert_has;
+
+/// A file in the form of GGUF, put together by hand.
+#[derive(Default)]
+pub(super) struct File {
+    version: Option<u32>,
+    pairs: Vec<u8>,
+    pair_count: u64,
+    tensors: Vec<(String, Vec<u64>, u32, u64)>,
+    offset: u64,
+    pair_claim: Option<u64>,
+    tensor_claim: Option<u64>,
+}
+
+fn text(into: &mut Vec<u8>, text: &str) {
+    into.extend((text.len() as u64).to_le_bytes());
+    into.extend(text.as_bytes());
+}
+
+impl File {
+    fn key(&mut self, key: &str, kind: u32) {
+        text(&mut self.pairs, key);
+        self.pairs.extend(kind.to_le_bytes());
+        self.pair_count += 1;
+    }
+
+    pub(super) fn number(mut self, key: &str, value: u32) -> File {
+        self.key(key, 4);
+        self.pairs.extend(value.to_le_bytes());
+        self
+    }
+
+    pub(super) fn word(mut self, key: &str, value: &str) -> File {
+        self.key(key, 8);
+        text(&mut self.pairs, value);
+        self
+    }
+
+    fn list(mut self, key: &str, values: &[u32]) -> File {
+        self.key(key, 9);
+        self.pairs.extend(4_u32.to_le_bytes());
+        self.pairs.extend((values.len() as u64).to_le_bytes());
+        for value in values {
+            self.pairs.extend(value.to_le_bytes());
+        }
+        self
+    }
+
+    fn flags(mut self, key: &str, values: &[bool]) -> File {
+        self.key(key, 9);
+        self.pairs.extend(7_u32.to_le_bytes());
+        self.pairs.extend((values.len() as u64).to_le_bytes());
+        self.pairs
+            .extend(values.iter().map(|value| u8::from(*value)));
+        self
+    }
+
+    fn words(mut self, key: &str, values: &[&str]) -> File {
+        self.key(key, 9);
+        self.pairs.extend(8_u32.to_le_bytes());
+        self.pairs.extend((values.len() as u64).to_le_bytes());
+        for value in values {
+            text(&mut self.pairs, value);
+        }
+        self
+    }
+
+    fn fraction(mut self, key: &str, value: f32) -> File {
+        self.key(key, 6);
+        self.pairs.extend(value.to_le_bytes());
+        self
+    }
+
+    /// A tensor of a format, behind the others.
+    pub(super) fn tensor(mut self, name: &str, shape: &[u64], format: u32, bytes: u64) -> File {
+        self.tensors
+            .push((name.to_owned(), shape.to_vec(), format, self.offset));
+        self.offset = (self.offset + bytes).next_multiple_of(32);
+        self
+    }
+
+    /// The file, with data of zeros behind the header.
+    fn bytes(&self) -> Vec<u8> {
+        let mut file = b"GGUF".to_vec();
+        file.extend(self.version.unwrap_or(3).to_le_bytes());
+        file.extend(
+            self.tensor_claim
+                .unwrap_or(self.tensors.len() as u64)
+                .to_le_bytes(),
+        );
+        file.extend(self.pair_claim.unwrap_or(self.pair_count).to_le_bytes());
+        file.extend(&self.pairs);
+        for (name, shape, format, offset) in &self.tensors {
+            text(&mut file, name);
+            file.extend((shape.len() as u32).to_le_bytes());
+            for side in shape {
+                file.extend(side.to_le_bytes());
+            }
+            file.extend(format.to_le_bytes());
+            file.extend(offset.to_le_bytes());
+        }
+        file.resize(file.len().next_multiple_of(32), 0);
+        file.resize(file.len() + self.offset as usize, 0);
+        file
+    }
+
+    pub(super) fn write(&self, path: &Path) {
+        std::fs::write(path, self.bytes()).unwrap();
+    }
+}
+
+/// Two layers, four heads of 16 for keys and values.
+pub(super) fn small() -> File {
+    File::default()
+        .word("general.architecture", "llama")
+        .words("tokenizer.ggml.tokens", &["a", "b", "<unk>"])
+        .fraction("llama.rope.freq_base", 10_000.0)
+        .number("llama.block_count", 2)
+        .number("llama.context_length", 512)
+        .number("llama.embedding_length", 128)
+        .number("llama.attention.head_count", 8)
+        .number("llama.attention.head_count_kv", 4)
+        .tensor("token_embd.weight", &[128, 10], 1, 2560)
+        .tensor("blk.0.attn_q.weight", &[256, 2], 12, 288)
+}
+
+fn read(file: &File) -> Result<ModelFiles, String> {
+    read_bytes(&file.bytes())
+}
+
+fn read_bytes(bytes: &[u8]) -> Result<ModelFiles, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    std::fs::write(&path, bytes).unwrap();
+    ModelFiles::read(&path).map_err(|error| error.to_string())
+}
+
+#[test]
+fn weights_and_form_are_read_from_the_header() {
+    for version in [2, 3] {
+        let mut file = small();
+        file.version = Some(version);
+        let files = read(&file).unwrap();
+        assert_eq!(files.weights.stored_bytes, 2560 + 288);
+        let heads = LayerCache::Heads {
+            heads: 4,
+            key_size: 16,
+            value_size: 16,
+            window: None,
+        };
+        assert_eq!(
+            files.architecture.layers,
+            [LayerGroup {
+                count: 2,
+                cache: heads
+            }]
+        );
+        assert_eq!(files.architecture.attention_heads, Some(8));
+        assert_eq!(files.architecture.context, Some(512));
+        assert_eq!(
+            files
+                .architecture
+                .cache_bytes_per_token(NumberWidth::TWO_BYTES),
+            2 * 2 * 4 * 16 * 2
+        );
+    }
+}
+
+#[test]
+fn every_number_format_has_its_size() {
+    // Bytes of 256 elements, from the published bits per weight of llama.cpp's quantize table.
+    for (format, bytes) in [
+        (0, 1024),
+        (1, 512),
+        (2, 144),
+        (3, 160),
+        (6, 176),
+        (7, 192),
+        (8, 272),
+        (9, 320),
+        (10, 84),
+        (11, 110),
+        (12, 144),
+        (13, 176),
+        (14, 210),
+        (15, 292),
+        (16, 66),
+        (17, 74),
+        (18, 98),
+        (19, 50),
+        (20, 144),
+        (21, 110),
+        (22, 82),
+        (23, 136),
+        (24, 256),
+        (25, 512),
+        (26, 1024),
+        (27, 2048),
+        (28, 2048),
+        (29, 56),
+        (30, 512),
+        (34, 54),
+        (35, 66),
+        (39, 136),
+        (40, 144),
+        (41, 36),
+    ] {
+        let file = small().tensor("x", &[256], format, bytes);
+        let files = read(&file).unwrap_or_else(|error| panic!("{format}: {error}"));
+        assert_eq!(
+            files.weights.stored_bytes,
+            2560 + 288 + bytes,
+            "format {format}"
+        );
+    }
+    assert_has(
+        &read(&small().tensor("x", &[256], 99, 0)).unwrap_err(),
+        &["`x`", "99"],
+    );
+}
+
+#[test]
+fn heads_may_differ_by_layer_and_some_layers_have_none() {
+    let file = File::default()
+        .word("general.architecture", "nemotron_h")
+        .number("nemotron_h.block_count", 4)
+        .number("nemotron_h.context_length", 512)
+        .number("nemotron_h.embedding_length", 128)
+        .number("nemotron_h.attention.head_count", 8)
+        .list("nemotron_h.attention.head_count_kv", &[0, 2, 0, 2])
+        .number("nemotron_h.ssm.inner_size", 64)
+        .number("nemotron_h.ssm.state_size", 16)
+        .number("nemotron_h.ssm.conv_kernel", 4);
+    let layers = read(&file).unwrap().architecture.layers;
+    let state = LayerCache::State {
+        bytes: (64 * 16 + 3 * 64) * 4,
+    };
+    let heads = LayerCache::Heads {
+        heads: 2,
+        key_size: 16,
+        value_size: 16,
+        window: None,
+    };
+    assert_eq!(
+        layers,
+        [
+            LayerGroup {
+                count: 2,
+                cache: state
+            },
+            LayerGroup {
+                count: 2,
+                cache: heads
+            }
+        ]
+    );
+}
+
+#[test]
+fn windows_come_from_the_list_or_the_form() {
+    let form = |name: &str| {
+        File::default()
+            .word("general.architecture", name)
+            .number(&format!("{name}.block_count"), 12)
+            .number(&format!("{name}.context_length"), 4096)
+            .number(&format!("{name}.embedding_length"), 128)
+            .number(&format!("{name}.attention.head_count"), 8)
+            .number(&format!("{name}.attention.sliding_window"), 512)
+    };
+    let windows = |file: &File| {
+        let layers = read(file).unwrap().architecture.layers;
+        let is_local = |group: &&LayerGroup| {
+            matches!(
+                group.cache,
+                LayerCache::Heads {
+                    window: Some(512),
+                    ..
+                }
+            )
+        };
+        layers
+            .iter()
+            .filter(is_local)
+            .map(|group| group.count)
+            .sum::<u64>()
+    };
+    assert_eq!(windows(&form("gemma3")), 10);
+    assert_eq!(windows(&form("gemma2")), 6);
+    assert_eq!(windows(&form("gpt-oss")), 6);
+    // llama.cpp gives others no window.
+    assert_eq!(windows(&form("llama")), 0);
+    let list: Vec<bool> = (0..12).map(|layer| layer % 4 != 0).collect();
+    assert_eq!(
+        windows(&form("gemma4").flags("gemma4.attention.sliding_window_pattern", &list)),
+        9
+    );
+}
+
+#[test]
+fn sizes_of_keys_and_values_may_differ() {
+    let file = small()
+        .number("llama.attention.key_length", 24)
+        .number("llama.attention.value_length", 8);
+    let load = CacheLoad::even(10, 1);
+    let cache = read(&file)
+        .unwrap()
+        .architecture
+        .cache_bytes_per_device(&load, Split::Layers, 1);
+    assert_eq!(cache, 2 * 4 * (24 + 8) * 10 * 2);
+}
+
+#[test]
+fn the_parts_of_a_model_are_added_up_and_a_missing_one_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = |number: u32| folder.path().join(format!("big-{number:05}-of-00003.gguf"));
+    small().write(&part(1));
+    for number in [2, 3] {
+        File::default()
+            .number("split.no", number - 1)
+            .tensor("more", &[32], 8, 34)
+            .write(&part(number));
+    }
+    for path in [part(1), part(2), folder.path().to_owned()] {
+        let files = ModelFiles::read(&path).unwrap();
+        assert_eq!(files.weights.stored_bytes, 2560 + 288 + 34 + 34);
+        assert_eq!(files.architecture.context, Some(512));
+    }
+    std::fs::remove_file(part(3)).unwrap();
+    let error = ModelFiles::read(&part(1)).unwrap_err().to_string();
+    assert_has(&error, &["big-00003-of-00003.gguf", "missing", "3 files"]);
+}
+
+#[test]
+fn a_folder_with_several_models_asks_for_one() {
+    let folder = tempfile::tempdir().unwrap();
+    small().write(&folder.path().join("a.gguf"));
+    small().write(&folder.path().join("mmproj-a.gguf"));
+    assert!(ModelFiles::read(folder.path()).is_ok());
+    small().write(&folder.path().join("b.gguf"));
+    let error = ModelFiles::read(folder.path()).unwrap_err().to_string();
+    assert_has(&error, &["2 GGUF models", "engine_config.model_path"]);
+}
+
+#[test]
+fn a_file_cut_off_anywhere_is_refused_with_its_name_and_place() {
+    let bytes = small().bytes();
+    for length in 0..bytes.len() {
+        // The last tensor may be followed by padding.
+        if length >= bytes.len() - 32 {
+            continue;
+        }
+        let error = read_bytes(&bytes[..length]).unwrap_err();
+        assert_has(&error, &["model.gguf", "at byte"]);
+    }
+    let error = read_bytes(&bytes[..bytes.len() - 100]).unwrap_err();
+    let length = bytes.len() - 100;
+    assert_has(
+        &error,
+        &[
+            "blk.0.attn_q.weight",
+            "cut off",
+            &format!("{length} bytes long"),
+        ],
+    );
+}
+
+#[test]
+fn foreign_files_are_refused_with_what_they_are() {
+    assert_has(
+        &read_bytes(b"PK\x03\x04 and more bytes").unwrap_err(),
+        &["no GGUF file"],
+    );
+    let version = |version: u32| {
+        let mut file = small();
+        file.version = Some(version);
+        read(&file).unwrap_err()
+    };
+    assert_has(&version(1), &["version is 1", "convert"]);
+    assert_has(&version(4), &["version is 4"]);
+    assert_has(&version(3_u32.swap_bytes()), &["big-endian"]);
+}
+
+#[test]
+fn numbers_made_to_harm_are_refused_and_not_allocated() {
+    for huge in [1 << 60, u64::MAX] {
+        let mut file = small();
+        file.tensor_claim = Some(huge);
+        assert_has(
+            &read(&file).unwrap_err(),
+            &["at byte 16", "tensors", "are left"],
+        );
+        let mut file = small();
+        file.pair_claim = Some(huge);
+        assert_has(
+            &read(&file).unwrap_err(),
+            &["at byte 24", "values", "are left"],
+        );
+
+        let mut bytes = small().bytes();
+        bytes[24..32].copy_from_slice(&huge.to_le_bytes());
+        assert_has(&read_bytes(&bytes).unwrap_err(), &["a key claims"]);
+
+        let shape = [huge, huge];
+        assert_has(
+            &read(&small().tensor("x", &shape, 0, 0)).unwrap_err(),
+            &["`x`", "impossible shape"],
+        );
+        let mut file = File::default();
+        file.key("long.text", 8);
+        file.pairs.extend(huge.to_le_bytes());
+        assert_has(
+            &read(&file).unwrap_err(),
+            &["long.text", "cut off or broken"],
+        );
+        let mut file = File::default();
+        file.key("long.list", 9);
+        file.pairs.extend(10_u32.to_le_bytes());
+        file.pairs.extend(huge.to_le_bytes());
+        assert_has(&read(&file).unwrap_err(), &["long.list", "are left"]);
+    }
+    let mut file = File::default();
+    file.key("deep", 9);
+    for _ in 0..100 {
+        file.pairs.extend(9_u32.to_le_bytes());
+        file.pairs.extend(1_u64.to_le_bytes());
+    }
+    file.pairs.extend([0; 200]);
+    assert_has(&read(&file).unwrap_err(), &["deep", "lists in lists"]);
+    let odd = small().tensor("x", &[33], 2, 0);
+    assert_has(
+        &read(&odd).unwrap_err(),
+        &["`x`", "rows of 33", "blocks of 32"],
+    );
+    let layers = File::default()
+        .word("general.architecture", "llama")
+        .number("llama.block_count", u32::MAX)
+        .number("llama.embedding_length", 128)
+        .list("llama.attention.head_count", &[8, 8]);
+    assert_has(
+        &read(&layers).unwrap_err(),
+        &["block_count` is 4294967295", "2 layers"],
+    );
+    let alignment = small().number("general.alignment", 3);
+    assert_has(&read(&alignment).unwrap_err(), &["general.alignment is 3"]);
+}
+
+#[test]
+fn a_form_without_its_sizes_is_refused_with_the_key() {
+    assert_has(
+        &read(&File::default()).unwrap_err(),
+        &["general.architecture"],
+    );
+    let file = File::default().word("general.architecture", "llama");
+    assert_has(&read(&file).unwrap_err(), &["llama.attention.head_count"]);
+}
