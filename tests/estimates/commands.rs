@@ -1,5 +1,7 @@
 //! What the words of a command say of its memory: which program it is, its share of a device, its
 //! cache, and how many devices it can take.
+//!
+//! Longer than 500 lines because the forms of every engine's command are read side by side.
 
 use std::collections::BTreeMap;
 use std::path::Path;
