@@ -7,6 +7,8 @@ mod commands;
 mod forms;
 #[path = "estimates/gguf.rs"]
 mod gguf;
+#[path = "estimates/layouts.rs"]
+mod layouts;
 #[path = "estimates/published.rs"]
 mod published;
 

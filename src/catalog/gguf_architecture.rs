@@ -146,7 +146,7 @@ fn fill(gguf: &Gguf, architecture: &mut Architecture) -> Result<(), String> {
         }
         let is_local = match (&pattern, full_every) {
             (Some(each), _) => each.get(layer).copied().unwrap_or(0) != 0,
-            (None, Some(every)) if every > 0 => (layer as u64 + 1) % every != 0,
+            (None, Some(every)) if every > 0 => !(layer as u64 + 1).is_multiple_of(every),
             _ => false,
         };
         let window = window.filter(|_| is_local);

@@ -53,7 +53,7 @@ pub(super) fn block(number: u32) -> Option<Block> {
 
 /// The bytes of a tensor whose rows are `row` elements long.
 pub(super) fn tensor_bytes(block: Block, row: u64, elements: u64) -> Option<u64> {
-    if row % block.elements != 0 {
+    if !row.is_multiple_of(block.elements) {
         return None;
     }
     (elements / block.elements).checked_mul(block.bytes)

@@ -137,7 +137,14 @@ fn the_examples_of_the_manual_load() {
     world.reference(reference);
     let (catalog, warnings) = world.load().unwrap();
     assert_eq!(catalog.entries().len(), examples.len());
-    assert_eq!(catalog.reference().get("org/other").unwrap().gpus_per_replica, Some(2));
+    assert_eq!(
+        catalog
+            .reference()
+            .get("org/other")
+            .unwrap()
+            .gpus_per_replica,
+        Some(2)
+    );
     let paths = |warning: &&Warning| warning.key.as_deref() == Some("engine_config.model_path");
     assert_eq!(
         warnings.iter().filter(paths).count(),

@@ -351,11 +351,9 @@ fn a_folder_with_several_models_asks_for_one() {
 #[test]
 fn a_file_cut_off_anywhere_is_refused_with_its_name_and_place() {
     let bytes = small().bytes();
-    for length in 0..bytes.len() {
-        // The last tensor may be followed by padding.
-        if length >= bytes.len() - 32 {
-            continue;
-        }
+    // Every place of the header, and some behind it; the last tensor may be followed by padding.
+    let lengths = (0..700).chain((700..bytes.len() - 32).step_by(97));
+    for length in lengths {
         let error = read_bytes(&bytes[..length]).unwrap_err();
         assert_has(&error, &["model.gguf", "at byte"]);
     }
@@ -369,6 +367,24 @@ fn a_file_cut_off_anywhere_is_refused_with_its_name_and_place() {
             &format!("{length} bytes long"),
         ],
     );
+}
+
+#[test]
+fn no_byte_of_a_header_can_make_it_fail_badly() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let sound = small().bytes();
+    let mut refused = 0;
+    for place in 0..700 {
+        for value in [0, 9, 0x7f, 0xff] {
+            let mut bytes = sound.clone();
+            bytes[place] = value;
+            std::fs::write(&path, bytes).unwrap();
+            // Harmless places change a figure, all others are refused; nothing else may happen.
+            refused += u32::from(ModelFiles::read(&path).is_err());
+        }
+    }
+    assert!(refused > 500, "{refused}");
 }
 
 #[test]
