@@ -53,12 +53,13 @@ impl EngineKind {
     }
 
     /// Thousandths of each device that it fills when nobody says otherwise: vLLM's
-    /// `gpu_memory_utilization` 0.9; about as much by SGLang's rule for `mem_fraction_static`,
-    /// which depends on the card; all for TGI's `cuda-memory-fraction` 1.0. `None`: it takes what
-    /// the model needs.
+    /// `gpu_memory_utilization` 0.9; SGLang's `mem_fraction_static`, which it sets by the card, to
+    /// 0.87 on one of 80 GB; TGI's `cuda-memory-fraction` 1.0. `None`: it takes what the model
+    /// needs.
     fn share_per_mille(self) -> Option<u32> {
         match self {
-            EngineKind::Vllm | EngineKind::Sglang => Some(900),
+            EngineKind::Vllm => Some(900),
+            EngineKind::Sglang => Some(870),
             EngineKind::Tgi => Some(1000),
             EngineKind::LlamaCpp | EngineKind::Other => None,
         }
@@ -325,11 +326,10 @@ impl EngineOptions {
     }
 
     fn read_sglang(&mut self, words: &Words) {
-        if let Some(share) = words.fraction(&["--mem-fraction-static"], "") {
-            // The share holds weights and cache; activations and graphs come beside.
-            self.share_per_mille = Some(share);
-            self.beside_share = Bytes(3 * Bytes::GIB);
-        }
+        let share = words.fraction(&["--mem-fraction-static"], "");
+        self.share_per_mille = share.or(self.share_per_mille);
+        // The share holds weights and cache; activations and graphs come beside.
+        self.beside_share = Bytes(3 * Bytes::GIB);
         self.devices = words.number(&["--tp", "--tp-size", "--tensor-parallel-size"], "");
         self.context = words.number(&["--context-length"], "");
         self.sequences = words.number(&["--max-running-requests"], "");

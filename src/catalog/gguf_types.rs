@@ -46,6 +46,7 @@ pub(super) fn block(number: u32) -> Option<Block> {
         39 => (32, 1 + 16),                 // MXFP4
         40 => (64, 4 + 32),                 // NVFP4
         41 => (128, 2 + 16),                // Q1_0
+        42 => (64, 2 + 16),                 // Q2_0
         _ => return None,
     };
     Some(Block { elements, bytes })

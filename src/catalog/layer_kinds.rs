@@ -95,10 +95,7 @@ fn full_beside_windows(keys: &Keys, layers: u64) -> Result<u64, String> {
                 .saturating_add(full_in(layers % length))
                 .min(layers))
         }
-        Some(_) => {
-            let every = keys.needed(&names)?;
-            Ok(layers / every)
-        }
+        Some(_) => Ok(layers / keys.needed(&names)?),
         None => Ok(match kind {
             "gemma2" | "gpt_oss" => layers / 2,
             "gemma3" | "gemma3_text" => layers / 6,

@@ -117,6 +117,17 @@ fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>, EstimateError> {
             problem: "its weight_map is empty".to_owned(),
         });
     }
+    let missing: Vec<&PathBuf> = files.iter().filter(|file| !file.exists()).collect();
+    if let Some(first) = missing.first() {
+        return Err(EstimateError::Broken {
+            path: (*first).clone(),
+            problem: format!(
+                "this file is missing, with {} of the {} that {INDEX_NAME} names; download the model again",
+                missing.len(),
+                files.len()
+            ),
+        });
+    }
     Ok(files)
 }
 

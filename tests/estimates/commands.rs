@@ -1,24 +1,19 @@
 //! What the words of a command say of its memory: which program it is, its share of a device, its
-//! cache, and how many devices it can take.
-//!
-//! Longer than 500 lines because the forms of every engine's command are read side by side.
+//! cache, and where its model lies.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use model_pool::catalog::{
-    Demand, EngineKind, Entry, GPU_OVERHEAD, Layout, Measured, Recipe, Reference, Source,
-};
+use model_pool::catalog::{Demand, EngineKind, Entry, GPU_OVERHEAD, Recipe, Reference, Source};
 use model_pool::config::Config;
 use model_pool::pool::Bytes;
 use serde_json::{Value, json};
 
 use super::{assert_has, gguf};
 
-const GIB: u64 = Bytes::GIB;
+pub(super) const GIB: u64 = Bytes::GIB;
 
 /// Weights of 1 MiB, and a cache of 2 layers × 4 heads × 16 numbers.
-fn model_folder() -> tempfile::TempDir {
+pub(super) fn model_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let header =
         json!({"w": {"dtype": "BF16", "shape": [1024, 512], "data_offsets": [0, 1 << 20]}});
@@ -35,10 +30,10 @@ fn model_folder() -> tempfile::TempDir {
     folder
 }
 
-const PER_TOKEN: u64 = 2 * 2 * 4 * 16 * 2;
-const WEIGHTS: u64 = 1 << 20;
+pub(super) const PER_TOKEN: u64 = 2 * 2 * 4 * 16 * 2;
+pub(super) const WEIGHTS: u64 = 1 << 20;
 
-fn entry(model: &str, command: &[&str], beside: Value) -> Entry {
+pub(super) fn entry(model: &str, command: &[&str], beside: Value) -> Entry {
     let mut document = json!({
         "engine_config": {
             "model_id": "m", "type": "CommandEngine", "command": command, "model_path": model,
@@ -63,7 +58,7 @@ fn entry(model: &str, command: &[&str], beside: Value) -> Entry {
     read.unwrap().0
 }
 
-fn local(folder: &tempfile::TempDir, command: &[&str]) -> Entry {
+pub(super) fn local(folder: &tempfile::TempDir, command: &[&str]) -> Entry {
     entry(&folder.path().display().to_string(), command, json!({}))
 }
 
@@ -207,7 +202,7 @@ fn a_share_that_is_named_goes_before_the_programs_own() {
         (900, GIB / 2)
     );
     let sglang = ["python", "-m", "sglang.launch_server", port];
-    assert_eq!(share(&sglang), (900, 0));
+    assert_eq!(share(&sglang), (870, 3 * GIB));
     assert_eq!(
         share(&[&sglang[..], &["--mem-fraction-static", "0.7"]].concat()),
         (700, 3 * GIB)
@@ -397,149 +392,4 @@ fn a_share_can_be_told_of_a_model_that_cannot_be_looked_at() {
     assert_has(&error, &["m needs", "pool_config.memory_gib"]);
     let (spec, _) = model.spec_on(&config, None, Some(Bytes(10 * GIB))).unwrap();
     assert_eq!(spec.bytes_per_device, Bytes(9 * GIB + GIB / 2));
-}
-
-fn layouts(entry: &Entry) -> Vec<(u32, u64)> {
-    let layouts = entry.layouts(&BTreeMap::new(), None).unwrap();
-    layouts
-        .iter()
-        .map(
-            |Layout {
-                 devices,
-                 bytes_per_device,
-             }| (*devices, bytes_per_device.0),
-        )
-        .collect()
-}
-
-#[test]
-fn layouts_divide_weights_and_heads_and_repeat_what_every_device_holds() {
-    let folder = model_folder();
-    let model = local(&folder, &["my-server", "{{ port }}"]);
-    let cache = PER_TOKEN * 1000 * 20;
-    let overhead = GPU_OVERHEAD.0;
-    // Eight heads, four of them with a cache: eight devices, with a head each on all of them.
-    assert_eq!(
-        layouts(&model),
-        [
-            (1, WEIGHTS + cache + overhead),
-            (2, WEIGHTS / 2 + cache / 2 + overhead),
-            (4, WEIGHTS / 4 + cache / 4 + overhead),
-            (8, WEIGHTS / 8 + cache / 4 + overhead),
-        ]
-    );
-    assert_eq!((model.devices_per_replica, model.devices_said), (1, None));
-}
-
-#[test]
-fn a_number_of_devices_that_is_said_is_the_only_layout() {
-    let folder = model_folder();
-    let path = folder.path().display().to_string();
-    let said = entry(
-        &path,
-        &["my-server", "{{ port }}"],
-        json!({"pool_config": {"gpus_per_replica": 3}}),
-    );
-    assert_eq!(
-        layouts(&said).iter().map(|it| it.0).collect::<Vec<_>>(),
-        [3]
-    );
-    // Words of the command that say it.
-    let vllm = ["vllm", "serve", "x", "{{ port }}", "--tensor-parallel-size"];
-    let spelt = local(&folder, &[&vllm[..], &["4"]].concat());
-    assert_eq!(
-        layouts(&spelt).iter().map(|it| it.0).collect::<Vec<_>>(),
-        [4]
-    );
-    assert_eq!(spelt.devices_per_replica, 4);
-    let follows = local(&folder, &[&vllm[..], &["{{ device_count }}"]].concat());
-    assert_eq!(
-        layouts(&follows).iter().map(|it| it.0).collect::<Vec<_>>(),
-        [1, 2, 4, 8]
-    );
-    // vLLM takes one device unless it is told.
-    let silent = local(&folder, &["vllm", "serve", "x", "{{ port }}"]);
-    assert_eq!(
-        layouts(&silent).iter().map(|it| it.0).collect::<Vec<_>>(),
-        [1]
-    );
-}
-
-#[test]
-fn layouts_take_measurements_and_an_administrators_figure() {
-    let folder = model_folder();
-    let model = local(&folder, &["my-server", "{{ port }}"]);
-    let measured = Measured {
-        bytes_per_device: Bytes(77),
-        reload_ms: 5,
-    };
-    let with = model
-        .layouts(&BTreeMap::from([(2, measured)]), None)
-        .unwrap();
-    assert_eq!(
-        with[1],
-        Layout {
-            devices: 2,
-            bytes_per_device: Bytes(77)
-        }
-    );
-    assert!(with[0].bytes_per_device > GPU_OVERHEAD);
-    let path = folder.path().display().to_string();
-    let said = entry(
-        &path,
-        &["my-server", "{{ port }}"],
-        json!({"pool_config": {"memory_gib": 10}}),
-    );
-    assert_eq!(
-        layouts(&said),
-        [
-            (1, 10 * GIB),
-            (2, 5 * GIB),
-            (4, 5 * GIB / 2),
-            (8, 5 * GIB / 4)
-        ]
-    );
-}
-
-#[test]
-fn a_share_of_a_device_is_the_same_in_every_layout() {
-    let folder = model_folder();
-    let model = local(
-        &folder,
-        &[
-            "vllm",
-            "serve",
-            "x",
-            "{{ port }}",
-            "-tp",
-            "{{ device_count }}",
-            "--enforce-eager",
-        ],
-    );
-    let layouts = model
-        .layouts(&BTreeMap::new(), Some(Bytes(100 * GIB)))
-        .unwrap();
-    assert_eq!(layouts.len(), 4);
-    assert!(
-        layouts
-            .iter()
-            .all(|layout| layout.bytes_per_device == Bytes(90 * GIB))
-    );
-}
-
-#[test]
-fn the_embedded_engine_has_one_layout() {
-    let folder = model_folder();
-    let document = json!({"engine_config": {"model_id": "m", "type": "CandleEngine", "model_path": folder.path()}});
-    let (model, _) = Entry::from_document(
-        &document,
-        Source::Registered,
-        &Config::default(),
-        &Reference::default(),
-    )
-    .unwrap();
-    let layouts = layouts(&model);
-    assert_eq!(layouts.len(), 1);
-    let (spec, _) = model.spec(&Config::default(), None).unwrap();
-    assert_eq!(layouts[0], (1, spec.bytes_per_device.0));
 }

@@ -57,7 +57,7 @@ fn model(name: &str) -> Published {
 }
 
 fn is_within(got: u64, published: u64, per_mille: u64) -> bool {
-    got.abs_diff(published) <= published / 1000 * per_mille + published % 1000
+    u128::from(got.abs_diff(published)) * 1000 <= u128::from(published) * u128::from(per_mille)
 }
 
 #[test]

@@ -1,0 +1,135 @@
+//! What is said of GGUF files that are cut off, foreign or made to harm.
+
+use model_pool::catalog::ModelFiles;
+
+use super::assert_has;
+use super::gguf::{File, read, read_bytes, small};
+
+#[test]
+fn a_file_cut_off_anywhere_is_refused_with_its_name_and_place() {
+    let bytes = small().bytes();
+    // Every place of the header, and some behind it; the last tensor may be followed by padding.
+    let lengths = (0..700).chain((700..bytes.len() - 32).step_by(97));
+    for length in lengths {
+        let error = read_bytes(&bytes[..length]).unwrap_err();
+        assert_has(&error, &["model.gguf", "at byte"]);
+    }
+    let error = read_bytes(&bytes[..bytes.len() - 100]).unwrap_err();
+    let length = bytes.len() - 100;
+    assert_has(
+        &error,
+        &[
+            "blk.0.attn_q.weight",
+            "cut off",
+            &format!("{length} bytes long"),
+        ],
+    );
+}
+
+#[test]
+fn no_byte_of_a_header_can_make_it_fail_badly() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let sound = small().bytes();
+    let mut refused = 0;
+    for place in 0..700 {
+        for value in [0, 9, 0x7f, 0xff] {
+            let mut bytes = sound.clone();
+            bytes[place] = value;
+            std::fs::write(&path, bytes).unwrap();
+            // Harmless places change a figure, all others are refused; nothing else may happen.
+            refused += u32::from(ModelFiles::read(&path).is_err());
+        }
+    }
+    assert!(refused > 500, "{refused}");
+}
+
+#[test]
+fn foreign_files_are_refused_with_what_they_are() {
+    assert_has(
+        &read_bytes(b"PK\x03\x04 and more bytes").unwrap_err(),
+        &["no GGUF file"],
+    );
+    let version = |version: u32| {
+        let mut file = small();
+        file.version = Some(version);
+        read(&file).unwrap_err()
+    };
+    assert_has(&version(1), &["version is 1", "convert"]);
+    assert_has(&version(4), &["version is 4"]);
+    assert_has(&version(3_u32.swap_bytes()), &["big-endian"]);
+}
+
+#[test]
+fn numbers_made_to_harm_are_refused_and_not_allocated() {
+    for huge in [1 << 60, u64::MAX] {
+        let mut file = small();
+        file.tensor_claim = Some(huge);
+        assert_has(
+            &read(&file).unwrap_err(),
+            &["at byte 16", "tensors", "are left"],
+        );
+        let mut file = small();
+        file.pair_claim = Some(huge);
+        assert_has(
+            &read(&file).unwrap_err(),
+            &["at byte 24", "values", "are left"],
+        );
+
+        let mut bytes = small().bytes();
+        bytes[24..32].copy_from_slice(&huge.to_le_bytes());
+        assert_has(&read_bytes(&bytes).unwrap_err(), &["a key claims"]);
+
+        let shape = [huge, huge];
+        assert_has(
+            &read(&small().tensor("x", &shape, 0, 0)).unwrap_err(),
+            &["`x`", "impossible shape"],
+        );
+        let mut file = File::default();
+        file.key("long.text", 8);
+        file.pairs.extend(huge.to_le_bytes());
+        assert_has(
+            &read(&file).unwrap_err(),
+            &["long.text", "cut off or broken"],
+        );
+        let mut file = File::default();
+        file.key("long.list", 9);
+        file.pairs.extend(10_u32.to_le_bytes());
+        file.pairs.extend(huge.to_le_bytes());
+        assert_has(&read(&file).unwrap_err(), &["long.list", "are left"]);
+    }
+    let mut file = File::default();
+    file.key("deep", 9);
+    for _ in 0..100 {
+        file.pairs.extend(9_u32.to_le_bytes());
+        file.pairs.extend(1_u64.to_le_bytes());
+    }
+    file.pairs.extend([0; 200]);
+    assert_has(&read(&file).unwrap_err(), &["deep", "lists in lists"]);
+    let odd = small().tensor("x", &[33], 2, 0);
+    assert_has(
+        &read(&odd).unwrap_err(),
+        &["`x`", "rows of 33", "blocks of 32"],
+    );
+    let layers = File::default()
+        .word("general.architecture", "llama")
+        .number("llama.block_count", u32::MAX)
+        .number("llama.embedding_length", 128)
+        .list("llama.attention.head_count", &[8, 8]);
+    assert_has(
+        &read(&layers).unwrap_err(),
+        &["block_count` is 4294967295", "2 layers"],
+    );
+    let alignment = small().number("general.alignment", 3);
+    assert_has(&read(&alignment).unwrap_err(), &["general.alignment is 3"]);
+}
+
+#[test]
+fn a_form_without_its_sizes_is_refused_with_the_key() {
+    assert_has(
+        &read(&File::default()).unwrap_err(),
+        &["general.architecture"],
+    );
+    let file = File::default().word("general.architecture", "llama");
+    assert_has(&read(&file).unwrap_err(), &["llama.attention.head_count"]);
+}
