@@ -172,6 +172,7 @@ impl Pool {
         loop {
             match plan::next(&copy)? {
                 Decision::Block { rank, retry } => copy.wants.block(rank, retry),
+                Decision::Defer { rank } => copy.wants.defer(rank),
                 // What waiting would bring is judged when a demand is new, not again at each change.
                 Decision::Refuse { .. }
                 | Decision::Shorten { .. }

@@ -80,6 +80,7 @@ impl Pool {
             Decision::Launch { load } => self.launch(load, actions),
             Decision::Abandon { load } => self.abandon(load),
             Decision::Block { rank, retry } => self.wants.block(rank, retry),
+            Decision::Defer { rank } => self.wants.defer(rank),
             Decision::GiveUpSettling { device } => self.give_up_settling(device),
             Decision::GiveUpWish { model, refusal } => {
                 let it = self.models.get_mut(&model).expect("wished");

@@ -118,6 +118,11 @@ pub(super) enum Decision {
         rank: DemandRank,
         retry: Option<Time>,
     },
+    /// Room may have grown for a blocked demand that has to stay behind others at a disk: it is looked
+    /// at as if it were new once it need not.
+    Defer {
+        rank: DemandRank,
+    },
     /// Memory of ended processes that no reading has shown as free in time (M4).
     GiveUpSettling {
         device: DeviceId,

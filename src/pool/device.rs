@@ -2,11 +2,21 @@
 //! and what has not come back yet, and cannot be brought to give more than there is (M2–M4). It
 //! decides nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::event::{DeviceReading, Link};
 use super::ids::{Bytes, DeviceId, KindId, NodeId, ReplicaId, Span, Time};
 use super::model::Cordon;
+
+/// A process that ended on a measured device.
+#[derive(Clone, Debug)]
+struct Ended {
+    at: Time,
+    /// What has not been shown to be free.
+    bytes: Bytes,
+    /// A reading that was taken afterwards has shown it held still.
+    shown: bool,
+}
 
 /// One GPU, or the host's memory.
 ///
@@ -34,8 +44,8 @@ pub struct Device {
     pub(super) holders: BTreeSet<ReplicaId>,
     /// What ended processes held and no reading has shown as free yet (M4).
     pub(super) settling: Bytes,
-    /// When the first and the last of them ended.
-    pub(super) settling_since: Option<(Time, Time)>,
+    /// The same by process, oldest first.
+    ended: VecDeque<Ended>,
     /// Readings show what is free; otherwise an ended process has given back everything.
     pub(super) measured: bool,
     pub(super) cordon: Option<Cordon>,
@@ -60,7 +70,7 @@ impl Device {
             promised: Bytes::ZERO,
             holders: BTreeSet::new(),
             settling: Bytes::ZERO,
-            settling_since: None,
+            ended: VecDeque::new(),
             measured: reading.taken.is_some(),
             cordon: None,
             lost: false,
@@ -140,8 +150,11 @@ impl Device {
         self.holders.remove(&replica);
         if self.measured {
             self.settling = self.settling + bytes;
-            let first = self.settling_since.map_or(now, |(first, _)| first);
-            self.settling_since = Some((first, now));
+            self.ended.push_back(Ended {
+                at: now,
+                bytes,
+                shown: false,
+            });
         }
     }
 
@@ -171,19 +184,20 @@ impl Device {
         self.kind = reading.kind;
         self.excess = excess;
         self.measured = reading.taken.is_some();
-        let news = |last: Time| reading.taken.is_some_and(|taken| taken > last);
-        match self.settling_since {
-            Some((first, last)) if news(last) => {
+        let last = self.ended.back().map(|ended| ended.at);
+        match last {
+            Some(last) if reading.taken.is_some_and(|taken| taken > last) => {
                 let grown = reading.foreign.saturating_sub(self.foreign);
                 let unreturned = grown.min(self.settling);
-                // Contexts of other processes come and go meanwhile; a twentieth is not waited for.
-                let returned = unreturned.0 <= self.settling.0 / 20;
-                if returned || now.since(first) >= patience {
-                    self.settle();
+                // However little it is: as foreign memory it would be taken to stay.
+                if unreturned == Bytes::ZERO {
+                    self.settling = Bytes::ZERO;
+                    self.ended.clear();
                     self.foreign = reading.foreign;
                 } else {
-                    self.settling = unreturned;
+                    self.came_back(Bytes(self.settling.0 - unreturned.0));
                     self.foreign = reading.foreign.saturating_sub(unreturned);
+                    self.give_up(now, patience);
                 }
             }
             // The reading is older than the end of a process: it cannot tell yet.
@@ -193,10 +207,37 @@ impl Device {
         before != self.figures()
     }
 
-    /// Stops waiting for memory to come back.
-    pub(super) fn settle(&mut self) {
-        self.settling = Bytes::ZERO;
-        self.settling_since = None;
+    /// What came back is taken to be that of those who ended first; the rest has been seen.
+    fn came_back(&mut self, mut bytes: Bytes) {
+        self.settling = self.settling.saturating_sub(bytes);
+        while let Some(first) = self.ended.front_mut() {
+            if first.bytes > bytes {
+                first.bytes = first.bytes.saturating_sub(bytes);
+                break;
+            }
+            bytes = bytes.saturating_sub(first.bytes);
+            self.ended.pop_front();
+        }
+        for ended in &mut self.ended {
+            ended.shown = true;
+        }
+    }
+
+    /// Stops waiting for memory of processes that ended too long ago: what a reading has shown to be
+    /// held still is nobody's now, what none has spoken of counts as free (M4).
+    pub(super) fn give_up(&mut self, now: Time, patience: Span) {
+        while let Some(first) = self.ended.front().filter(|it| it.at + patience <= now) {
+            self.settling = self.settling.saturating_sub(first.bytes);
+            if first.shown {
+                self.foreign = self.foreign + first.bytes;
+            }
+            self.ended.pop_front();
+        }
+    }
+
+    /// Since when memory has been awaited.
+    pub(super) fn settling_since(&self) -> Option<Time> {
+        self.ended.front().map(|first| first.at)
     }
 
     fn figures(&self) -> [Bytes; 5] {

@@ -22,12 +22,15 @@ impl Pool {
             .entry(id)
             .or_insert_with(|| Device::new(reading));
         let size = (device.total, device.headroom);
-        let taken = device.foreign + device.excess + device.settling;
+        let taken = |it: &Device| it.foreign + it.excess;
+        let (before, settling) = (taken(device), device.settling);
         let changed = device.read(reading, excess, now, patience);
         let resized = size != (device.total, device.headroom);
-        let grown = device.foreign + device.excess + device.settling < taken;
+        // What settles is counted on already, but a launch has to wait for it.
+        let after = taken(device);
+        let grown = after < before || after + device.settling < before + settling;
         device.name.clone_from(&reading.name);
-        if device.settling_since.is_some() {
+        if device.settling_since().is_some() {
             self.settling.insert(id);
         } else {
             self.settling.remove(&id);
@@ -46,8 +49,12 @@ impl Pool {
 
     /// The memory did not come back in time: plans go by what was measured last (M4).
     pub(super) fn give_up_settling(&mut self, id: DeviceId) {
-        self.devices.get_mut(&id).expect("listed").settle();
-        self.settling.remove(&id);
+        let (now, patience) = (self.now, self.limits.release_wait);
+        let device = self.devices.get_mut(&id).expect("listed");
+        device.give_up(now, patience);
+        if device.settling_since().is_none() {
+            self.settling.remove(&id);
+        }
         self.grows_on(id);
     }
 
@@ -80,7 +87,7 @@ impl Pool {
         let worse = device
             .cordon
             .as_ref()
-            .is_none_or(|cordon| lost && !cordon.failed);
+            .is_none_or(|cordon| lost && !(cordon.failed && device.lost));
         if !worse {
             return;
         }

@@ -19,6 +19,7 @@ impl Pool {
             return;
         };
         let memory = self.take_back(id, &replica);
+        self.read_ends(id);
         self.touch_model(replica.model);
         self.models
             .get_mut(&replica.model)
@@ -104,7 +105,7 @@ impl Pool {
                 before,
                 after: device.reserved,
             });
-            if device.settling_since.is_some() {
+            if device.settling_since().is_some() {
                 self.settling.insert(share.device);
             }
         }

@@ -40,7 +40,7 @@ fn overdue(pool: &Pool) -> Option<Decision> {
     }
     let patience = pool.limits.release_wait;
     pool.settling.iter().find_map(|&device| {
-        let (first, _) = pool.devices[&device].settling_since?;
+        let first = pool.devices[&device].settling_since()?;
         (first + patience <= pool.now).then_some(Decision::GiveUpSettling { device })
     })
 }
@@ -313,7 +313,7 @@ pub(super) fn wake(pool: &Pool) -> Option<Time> {
     let tickets = pool.deadlines.first().map(|(at, _)| *at);
     let leases = pool.leases.first().map(|(at, _)| *at);
     let settling = pool.settling.iter().filter_map(|device| {
-        let (first, _) = pool.devices[device].settling_since?;
+        let first = pool.devices[device].settling_since()?;
         Some(first + pool.limits.release_wait)
     });
     let later = |at: &Time| *at > pool.now;

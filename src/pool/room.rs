@@ -35,9 +35,12 @@ pub(super) fn make_room(pool: &Pool) -> Option<Decision> {
     let mut blocked = Blocking::default();
     for (rank, want) in &pool.wants.by_rank {
         match want.blocked {
-            _ if queues.holds_back(pool, want) => continue,
+            None if queues.holds_back(pool, want) => continue,
             None => return Some(decide(pool, rank, want)),
             Some(known) if known.growths == pool.wants.growths => {}
+            Some(_) if queues.holds_back(pool, want) => {
+                return Some(Decision::Defer { rank: *rank });
+            }
             // Somebody waits at the other end: what is hopeless now is said at once.
             Some(_) if rank.class == Class::Order => return Some(decide(pool, rank, want)),
             Some(_) if blocked.covers(pool, want) => continue,

@@ -1,6 +1,8 @@
 //! A read-only picture of the pool for administrators, metrics and waiting clients. Built on request
 //! of the shell; nothing in it can be used to change the pool.
 
+use std::collections::BTreeSet;
+
 use super::action::Share;
 use super::ask::Ask;
 use super::event::Command;
@@ -156,6 +158,11 @@ impl Pool {
                 .map(|(&id, order)| order_view(id, order))
                 .collect(),
         }
+    }
+
+    /// Loads that have been decided and have not started.
+    pub fn planned_loads(&self) -> BTreeSet<ReplicaId> {
+        self.planned.keys().copied().collect()
     }
 
     fn model_view(&self, id: ModelId, model: &Model) -> ModelView {

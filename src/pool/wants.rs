@@ -78,6 +78,15 @@ impl Wants {
         }
     }
 
+    pub fn defer(&mut self, rank: DemandRank) {
+        if let Some(want) = self.by_rank.get_mut(&rank) {
+            if let Some(old) = want.blocked.take().and_then(|blocked| blocked.retry) {
+                self.retries.remove(&(old, rank));
+            }
+            self.fresh.insert(rank);
+        }
+    }
+
     fn remove(&mut self, rank: &DemandRank) -> Option<Want> {
         let want = self.by_rank.remove(rank)?;
         self.fresh.remove(rank);

@@ -7,7 +7,6 @@ mod referee;
 pub mod replay;
 mod storm;
 mod story;
-mod weather;
 mod words;
 mod world;
 

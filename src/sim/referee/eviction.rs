@@ -1,0 +1,302 @@
+//! The referee's rules of who leaves for whom: P2–P5 when a load is decided, and when somebody is
+//! stopped.
+
+use std::collections::BTreeMap;
+
+use super::{Planned, Referee, Seen};
+use crate::pool::{
+    Bytes, DeviceId, LoadOrder, ModelId, Priority, Record, ReplicaId, Share, Span, StopReason, Time,
+};
+
+impl Referee {
+    /// Eviction is judged when the gate closes, by the priorities of that moment; whether it was
+    /// needed, when the load is known for which it is.
+    pub(super) fn evicted(&mut self, now: Time, victim: ReplicaId, reason: &str) {
+        let Some(seen) = self.replicas.get(&victim) else {
+            self.broken
+                .push(format!("P5: {victim} is evicted and not there"));
+            return;
+        };
+        if seen.ready.is_none() {
+            self.broken
+                .push(format!("P5: {victim} is evicted while it loads"));
+        }
+        let forced = reason.contains("forced");
+        if self.protected(seen.model, now) && !forced {
+            self.broken.push(format!(
+                "P4: {victim} is always-hot and was evicted: {reason}"
+            ));
+        }
+        self.victims.push(victim);
+    }
+
+    /// Somebody else than these victims, who could be evicted along with them by mistake.
+    pub fn bystander(&self, victim: Option<ReplicaId>) -> Option<ReplicaId> {
+        let stays = self
+            .replicas
+            .iter()
+            .find(|(id, seen)| Some(**id) != victim && seen.ready.is_some() && seen.stays());
+        stays.map(|(&id, _)| id)
+    }
+
+    pub(super) fn load_decided(&mut self, now: Time, load: ReplicaId, record: &Record) {
+        let victims = std::mem::take(&mut self.victims);
+        let name = record.model.as_deref().unwrap_or_default();
+        let Some(&model) = self.names.get(name) else {
+            self.broken.push(format!("{load} is for no known model"));
+            return;
+        };
+        let order = record.order.and_then(|id| self.loads.get(&id)).cloned();
+        if order.is_none() {
+            self.loads_too_soon(now, load, model, &record.reason);
+        }
+        self.figure_is_corrected(load, model, &record.placement);
+        if !victims.is_empty() {
+            self.priorities_allow(now, load, model, order.as_ref(), &victims);
+            self.victims_are_needed(load, model, &record.placement, &victims);
+        }
+        let planned = Planned {
+            shares: record.placement.clone(),
+        };
+        self.planned.insert(load, planned);
+    }
+
+    fn priorities_allow(
+        &mut self,
+        now: Time,
+        load: ReplicaId,
+        model: ModelId,
+        order: Option<&LoadOrder>,
+        victims: &[ReplicaId],
+    ) {
+        let asked = order.and_then(|order| order.priority);
+        let priority = asked.unwrap_or_else(|| self.priority(model, now));
+        let forced = order.is_some_and(|order| order.force);
+        let mut wrong = Vec::new();
+        for victim in victims {
+            let Some(seen) = self.replicas.get(victim) else {
+                continue;
+            };
+            let own: Priority = self.priority(seen.model, now);
+            if own > priority && !forced {
+                wrong.push(format!(
+                    "P2: {victim} of priority {own} leaves for {load} of {priority}"
+                ));
+            }
+            if seen.model == model {
+                wrong.push(format!("P5: {victim} leaves for {load} of its own model"));
+            }
+            let unserved = !seen.used && self.somebody_waits(seen.model);
+            if unserved && !forced {
+                wrong.push(format!(
+                    "P5: {victim} leaves for {load} and its waiters have not been served"
+                ));
+            }
+            let earlier = order.is_none()
+                && self.waits_since(seen.model) < self.waits_since(model)
+                && self.somebody_waits(seen.model);
+            if own == priority && earlier && !forced {
+                wrong.push(format!(
+                    "P5: {victim} leaves for {load}, and somebody has waited longer for it"
+                ));
+            }
+        }
+        self.broken.extend(wrong);
+    }
+
+    fn somebody_waits(&self, model: ModelId) -> bool {
+        self.open_tickets.values().any(|(of, _)| *of == model)
+    }
+
+    fn waits_since(&self, model: ModelId) -> Time {
+        let since = |(of, since): &(ModelId, Time)| (*of == model).then_some(*since);
+        let first = self.open_tickets.values().filter_map(since).min();
+        first.unwrap_or(Time(u64::MAX))
+    }
+
+    /// Without any one of its victims the load would not fit, with all of them it does, and there was
+    /// no place where nobody had to leave.
+    fn victims_are_needed(
+        &mut self,
+        load: ReplicaId,
+        model: ModelId,
+        placement: &[Share],
+        victims: &[ReplicaId],
+    ) {
+        let mut wrong = Vec::new();
+        for victim in victims {
+            let others = victims.iter().filter(|it| *it != victim).copied();
+            let others: Vec<ReplicaId> = others.collect();
+            let fits = |share: &Share| {
+                let free = self.surely_free(share.device, victims);
+                free + self.freed(share.device, &others) >= share.bytes
+            };
+            if placement.iter().all(fits) {
+                wrong.push(format!("P5: {victim} leaves for {load} and need not"));
+            }
+        }
+        for share in placement {
+            let free = self.possibly_free(share.device, victims);
+            let most = free + self.freed(share.device, victims);
+            if most < share.bytes {
+                wrong.push(format!(
+                    "P5: {victims:?} leave for {load}, which does not fit {} even so: {most} for {}",
+                    share.device, share.bytes
+                ));
+            }
+        }
+        if let Some(place) = self.free_place(model, placement, victims) {
+            wrong.push(format!(
+                "P5: {victims:?} leave for {load}, which has room on {place:?}"
+            ));
+        }
+        self.broken.extend(wrong);
+    }
+
+    fn freed(&self, device: DeviceId, victims: &[ReplicaId]) -> Bytes {
+        victims
+            .iter()
+            .filter_map(|victim| self.replicas.get(victim))
+            .flat_map(|seen| &seen.shares)
+            .filter(|share| share.device == device)
+            .map(|share| share.bytes)
+            .sum()
+    }
+
+    /// What is given to replicas that would stay, were these victims not evicted.
+    fn staying(&self, device: DeviceId, victims: &[ReplicaId]) -> Bytes {
+        let stays = |(id, seen): &(&ReplicaId, &Seen)| seen.stays() || victims.contains(id);
+        self.replicas
+            .iter()
+            .filter(stays)
+            .flat_map(|(_, seen)| &seen.shares)
+            .filter(|share| share.device == device)
+            .map(|share| share.bytes)
+            .sum()
+    }
+
+    fn promised(&self, device: DeviceId, surely: bool) -> Bytes {
+        self.planned
+            .iter()
+            .filter(|(id, _)| !surely || self.kept.contains(id))
+            .flat_map(|(_, it)| &it.shares)
+            .filter(|share| share.device == device)
+            .map(|share| share.bytes)
+            .sum()
+    }
+
+    /// Free in the end without these victims leaving, whatever is not known for certain.
+    fn surely_free(&self, device: DeviceId, victims: &[ReplicaId]) -> Bytes {
+        let it = &self.devices[&device];
+        if it.cordoned || !it.is_certain() {
+            return Bytes::ZERO;
+        }
+        it.capacity
+            .saturating_sub(it.at_most_unavailable())
+            .saturating_sub(self.staying(device, victims) + self.promised(device, false))
+    }
+
+    /// The same, at most.
+    fn possibly_free(&self, device: DeviceId, victims: &[ReplicaId]) -> Bytes {
+        let it = &self.devices[&device];
+        let unavailable = if it.is_certain() {
+            it.at_most_unavailable()
+        } else {
+            Bytes::ZERO
+        };
+        it.capacity
+            .saturating_sub(unavailable)
+            .saturating_sub(self.staying(device, victims) + self.promised(device, true))
+    }
+
+    /// As many devices of the same kind on one node, with room for each share.
+    fn free_place(
+        &self,
+        model: ModelId,
+        placement: &[Share],
+        victims: &[ReplicaId],
+    ) -> Option<Vec<DeviceId>> {
+        let first = placement.first()?;
+        let (kind, bytes) = (self.devices[&first.device].kind, first.bytes);
+        let allowed = self.specs[&model].allowed.as_ref();
+        let fits = |device: &DeviceId| {
+            let it = &self.devices[device];
+            it.kind == kind
+                && !it.cordoned
+                && bytes <= it.capacity
+                && allowed.is_none_or(|allowed| allowed.contains(device))
+                && self.surely_free(*device, victims) >= bytes
+        };
+        let fitting: Vec<DeviceId> = self.devices.keys().copied().filter(|it| fits(it)).collect();
+        let mut by_node = BTreeMap::<_, Vec<DeviceId>>::new();
+        for device in fitting {
+            let node = self.devices[&device].node;
+            by_node.entry(node).or_default().push(device);
+        }
+        by_node
+            .into_values()
+            .find(|devices| devices.len() >= placement.len())
+    }
+
+    pub(super) fn stop(
+        &mut self,
+        now: Time,
+        replica: ReplicaId,
+        reason: &StopReason,
+        in_flight: u32,
+    ) {
+        let Some(seen) = self.replicas.get_mut(&replica) else {
+            return;
+        };
+        if seen.stopping.is_some() {
+            self.broken.push(format!("{replica} was stopped twice"));
+        }
+        seen.stopping = Some(reason.clone());
+        let seen = seen.clone();
+        let model = seen.model;
+        let mut wrong = |text: String| self.broken.push(format!("{text} ({replica}: {reason})"));
+        match reason {
+            StopReason::KeepHot { .. } => {
+                let idle = seen.idle_since.map_or(Span::ZERO, |since| now.since(since));
+                let over = self.overrides.get(&model).and_then(|over| over.keep_hot);
+                if in_flight > 0 || idle < over.unwrap_or(self.specs[&model].keep_hot) {
+                    wrong(format!("L2: {in_flight} in flight, idle for {idle}"));
+                }
+            }
+            StopReason::TurnEnded { by, .. } => {
+                if in_flight > 0 {
+                    wrong(format!("P3: {in_flight} streams of an equal are cut"));
+                }
+                let spec = &self.specs[&model];
+                let least = spec.min_resident.unwrap_or(Span::from_secs(10));
+                let min_resident = least.min(spec.max_turn.unwrap_or(Span::from_secs(5)));
+                let ready = seen.ready.unwrap_or(seen.launched);
+                if now.since(ready) < min_resident {
+                    wrong(format!("P3: it was ready for {} only", now.since(ready)));
+                }
+                if !self.names.contains_key(by) {
+                    wrong("an unknown model takes the turn".to_owned());
+                }
+            }
+            StopReason::Preempted { priority, own, .. } => {
+                let drained = seen.closed.map_or(Span::ZERO, |closed| now.since(closed));
+                if own >= priority {
+                    wrong("P2: not strictly lower".to_owned());
+                }
+                if in_flight > 0 && drained < self.limits.preempt_drain {
+                    wrong(format!("P2: {in_flight} streams cut after {drained}"));
+                }
+            }
+            StopReason::Cordoned { .. } => {
+                let known = seen
+                    .shares
+                    .iter()
+                    .any(|share| self.devices[&share.device].cordoned);
+                if !known && seen.due.is_none() {
+                    wrong("M7: none of its devices is out of service".to_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+}

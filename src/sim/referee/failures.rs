@@ -1,0 +1,126 @@
+//! The referee's books of failed loads (L3) and of figures that proved too small (M1).
+
+use std::collections::BTreeMap;
+
+use super::Referee;
+use crate::pool::{
+    Bytes, Exit, KindId, ModelId, Refusal, ReplicaId, Share, Span, StopReason, Ticket, Time,
+};
+
+/// What went wrong with one model's loads.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Failures {
+    in_a_row: u32,
+    cooling_until: Time,
+    /// The last load lacked memory, and nothing has become ready since.
+    lacked: bool,
+    /// Figures that proved too small, by number and kind of devices.
+    pub too_small: BTreeMap<(u32, KindId), Bytes>,
+    /// When a failure was counted last.
+    counted: Option<Time>,
+}
+
+impl Failures {
+    pub fn succeeded(&mut self) {
+        self.lacked = false;
+        self.cooling_until = Time(0);
+    }
+}
+
+impl Referee {
+    pub(super) fn forget_failures(&mut self, model: ModelId) {
+        let it = self.failures.get_mut(&model).expect("a model of ours");
+        it.in_a_row = 0;
+        it.cooling_until = Time(0);
+    }
+
+    /// The pool hears that a process has ended; it was judged by what it was doing.
+    pub(super) fn exited(&mut self, now: Time, replica: ReplicaId, exit: &Exit) {
+        let Some(seen) = self.ended.remove(&replica) else {
+            return;
+        };
+        let spec = &self.specs[&seen.model];
+        let it = self.failures.get_mut(&seen.model).expect("known");
+        let timed_out = matches!(seen.stopping, Some(StopReason::LoadTimedOut { .. }));
+        let lacks = matches!(exit, Exit::OutOfMemory { .. });
+        let failed = match (&seen.stopping, seen.ready) {
+            (Some(_), _) => timed_out,
+            (None, None) => true,
+            (None, Some(ready)) => {
+                let healthy = now.since(ready) >= self.limits.healthy_after;
+                if healthy {
+                    it.in_a_row = 0;
+                    it.cooling_until = Time(0);
+                }
+                !healthy && seen.closed.is_none()
+            }
+        };
+        if lacks && !spec.need_is_fixed && seen.ready.is_none() && seen.stopping.is_none() {
+            let count = seen.shares.len() as u32;
+            for share in &seen.shares {
+                let kind = self.devices[&share.device].kind;
+                it.too_small.insert((count, kind), share.bytes);
+            }
+            // Corrected once and planned again; a second time it is a failure.
+            if !std::mem::replace(&mut it.lacked, true) {
+                return;
+            }
+        }
+        if failed {
+            it.in_a_row += 1;
+            it.lacked = false;
+            it.counted = Some(now);
+            let (first, most) = (self.limits.cooldown_first, self.limits.cooldown_max);
+            let doubled = first.0 << (it.in_a_row - 1).min(20);
+            it.cooling_until = now + Span(doubled.min(most.0));
+        }
+    }
+
+    /// Nothing is loaded by itself while it cools down or is in quarantine.
+    pub(super) fn loads_too_soon(&mut self, now: Time, load: ReplicaId, model: ModelId, why: &str) {
+        let it = &self.failures[&model];
+        let text = if it.cooling_until > now {
+            format!("until {}", it.cooling_until)
+        } else if it.in_a_row >= self.limits.failures_max {
+            format!("and has failed {} times", it.in_a_row)
+        } else {
+            return;
+        };
+        self.broken.push(format!(
+            "L3: {load} of {model} is planned ({why}), which cools down {text}"
+        ));
+    }
+
+    /// M1: a figure that proved too small is not used again.
+    pub(super) fn figure_is_corrected(
+        &mut self,
+        load: ReplicaId,
+        model: ModelId,
+        placement: &[Share],
+    ) {
+        let count = placement.len() as u32;
+        for share in placement {
+            let kind = self.devices[&share.device].kind;
+            let known = self.failures[&model].too_small.get(&(count, kind));
+            if known.is_some_and(|known| share.bytes <= *known) {
+                self.broken.push(format!(
+                    "M1: {load} of {model} gets {} on {}, which was too little before",
+                    share.bytes, share.device
+                ));
+            }
+        }
+    }
+
+    /// Only a failure that counts is told to those who wait.
+    pub(super) fn refused(&mut self, ticket: Ticket, refusal: &Refusal) {
+        let Some((model, _)) = self.open_tickets.get(&ticket) else {
+            return;
+        };
+        let it = &self.failures[model];
+        if matches!(refusal, Refusal::LoadFailed { .. }) && it.counted.is_none() {
+            self.broken.push(format!(
+                "L3: {ticket} is told of a failed load of {model}, and none has failed"
+            ));
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The referee's books of devices: what is held, what has not come back, what is out of service
+//! (M2–M5, M7), and what is being read from each disk or link.
+
+use std::collections::BTreeMap;
+
+use super::{Referee, Seen};
+use crate::pool::{
+    Bytes, DeviceId, DeviceReading, KindId, ModelId, NodeId, ReplicaId, Share, Span, Tier, Time,
+};
+
+/// What is known of one device.
+#[derive(Clone, Debug)]
+pub(super) struct Ground {
+    pub node: NodeId,
+    pub kind: KindId,
+    pub capacity: Bytes,
+    pub measured: bool,
+    pub cordoned: bool,
+    /// What others truly held when the last reading that the pool has heard of was taken.
+    pub foreign: Bytes,
+    /// What each replica held beyond its share then.
+    excess: BTreeMap<ReplicaId, Bytes>,
+    last_taken: Time,
+    last_end: Option<Time>,
+    lingering: BTreeMap<ReplicaId, Lingering>,
+}
+
+/// Memory of an ended process that has not come back.
+#[derive(Clone, Debug)]
+struct Lingering {
+    /// As far as the pool can know.
+    bytes: Bytes,
+    ended: Time,
+}
+
+impl Ground {
+    pub fn new(reading: &DeviceReading, measured: bool) -> Ground {
+        Ground {
+            node: reading.node,
+            kind: reading.kind,
+            capacity: reading.total.saturating_sub(reading.headroom),
+            measured,
+            cordoned: false,
+            foreign: reading.foreign,
+            excess: BTreeMap::new(),
+            last_taken: Time(0),
+            last_end: None,
+            lingering: BTreeMap::new(),
+        }
+    }
+
+    /// What a launch must leave alone: what a reading has shown, and what ended so shortly ago that
+    /// it has to be waited for (M4).
+    fn unavailable(&self, now: Time, patience: Span) -> Bytes {
+        let lingers = self
+            .lingering
+            .values()
+            .filter(|it| it.ended < self.last_taken || now.since(it.ended) < patience)
+            .map(|it| it.bytes)
+            .sum();
+        self.foreign + self.all_excess() + lingers
+    }
+
+    fn all_excess(&self) -> Bytes {
+        self.excess.values().copied().sum()
+    }
+
+    /// The most that a plan may have to leave alone: everything that is not known to be free.
+    pub fn at_most_unavailable(&self) -> Bytes {
+        let lingers = self.lingering.values().map(|it| it.bytes).sum();
+        self.foreign + self.all_excess() + lingers
+    }
+
+    /// Nothing about it is on its way to be known.
+    pub fn is_certain(&self) -> bool {
+        self.lingering.is_empty() && self.last_end.is_none_or(|end| end < self.last_taken)
+    }
+}
+
+impl Referee {
+    /// A reading is heard of; others truly held `foreign` when it was taken.
+    pub fn reading(&mut self, device: DeviceId, reading: &DeviceReading, foreign: Bytes) {
+        let excess: BTreeMap<ReplicaId, Bytes> = reading
+            .own
+            .iter()
+            .filter_map(|(replica, held)| {
+                let seen = self.replicas.get(replica)?;
+                let share = seen.shares.iter().find(|share| share.device == device)?;
+                Some((*replica, held.saturating_sub(share.bytes)))
+            })
+            .collect();
+        let it = self.ground(device);
+        let taken = reading.taken.unwrap_or_default();
+        // What was taken before a process ended cannot tell whose memory is whose afterwards.
+        if it.measured && it.last_end.is_some_and(|end| taken <= end) {
+            it.foreign = it.foreign.min(foreign);
+        } else {
+            it.foreign = foreign;
+        }
+        it.excess = excess;
+        it.last_taken = taken;
+    }
+
+    /// The process is truly gone; so much of its memory is not back on each device.
+    pub fn process_ended(&mut self, replica: ReplicaId, now: Time, lingers: &[(DeviceId, Bytes)]) {
+        let Some(seen) = self.replicas.remove(&replica) else {
+            return;
+        };
+        let shares = seen.shares.clone();
+        self.ended.insert(replica, seen);
+        for (device, bytes) in lingers {
+            let share = shares.iter().find(|share| share.device == *device);
+            let reserved = share.map(|share| share.bytes).unwrap_or_default();
+            let it = self.ground(*device);
+            let known = reserved + it.excess.remove(&replica).unwrap_or_default();
+            let bytes = known.min(*bytes);
+            it.lingering
+                .insert(replica, Lingering { bytes, ended: now });
+            it.last_end = Some(now);
+        }
+    }
+
+    pub fn memory_returned(&mut self, device: DeviceId, replica: ReplicaId) {
+        self.ground(device).lingering.remove(&replica);
+    }
+
+    /// What living processes were given of a device.
+    pub(super) fn held(&self, device: DeviceId) -> Bytes {
+        self.replicas
+            .values()
+            .flat_map(|seen| &seen.shares)
+            .filter(|share| share.device == device)
+            .map(|share| share.bytes)
+            .sum()
+    }
+
+    pub(super) fn launched(
+        &mut self,
+        now: Time,
+        replica: ReplicaId,
+        model: ModelId,
+        placement: &[Share],
+    ) {
+        self.planned.remove(&replica);
+        self.placement_is_allowed(replica, model, placement);
+        let patience = self.limits.release_wait;
+        for share in placement {
+            let held = self.held(share.device) + share.bytes;
+            let it = &self.devices[&share.device];
+            let (unavailable, capacity) = (it.unavailable(now, patience), it.capacity);
+            if held > capacity {
+                self.broken.push(format!(
+                    "M3: with {replica} {} holds {held} of {capacity}",
+                    share.device
+                ));
+            } else if held + unavailable > capacity {
+                self.broken.push(format!(
+                    "M4: {replica} takes {} of {}, where {unavailable} is not free and {held} of {capacity} would be given to replicas ({it:?})",
+                    share.bytes, share.device
+                ));
+            }
+            if self.devices[&share.device].cordoned {
+                self.broken.push(format!(
+                    "M7: {replica} is launched on {}, which is out of service",
+                    share.device
+                ));
+            }
+        }
+        let loader = self.specs[&model].loader;
+        if loader.is_some() {
+            self.reads_alone(now, replica, model, placement);
+        }
+        let seen = Seen {
+            model,
+            shares: placement.to_vec(),
+            launched: now,
+            ready: None,
+            closed: None,
+            stopping: None,
+            idle_since: None,
+            used: false,
+            reads_until: loader.map_or(now, |loader| now + loader.takes),
+            due: None,
+        };
+        if self.replicas.insert(replica, seen).is_some() {
+            self.broken.push(format!("{replica} was launched twice"));
+        }
+    }
+
+    fn placement_is_allowed(&mut self, replica: ReplicaId, model: ModelId, placement: &[Share]) {
+        let spec = &self.specs[&model];
+        let mut wrong = Vec::new();
+        let mut devices: Vec<DeviceId> = placement.iter().map(|share| share.device).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        if devices.len() != placement.len() || devices.is_empty() {
+            wrong.push("the same device twice".to_owned());
+        }
+        let mut nodes: Vec<NodeId> = devices.iter().map(|it| self.devices[it].node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        if nodes.len() > 1 {
+            wrong.push(format!("over {} nodes", nodes.len()));
+        }
+        if let Some(allowed) = &spec.allowed
+            && !devices.iter().all(|device| allowed.contains(device))
+        {
+            wrong.push(format!("{devices:?} of {allowed:?}"));
+        }
+        let count = devices.len() as u32;
+        let ordered = self
+            .loads
+            .values()
+            .any(|load| load.model == model && load.devices == Some(count));
+        let figured = spec.devices_per_replica.max(1) == count
+            || spec.wider.iter().any(|layout| layout.devices == count);
+        if !ordered && !figured {
+            wrong.push(format!("{count} devices, which nobody asked for"));
+        }
+        for what in wrong {
+            self.broken.push(format!("M5: {replica} {what}"));
+        }
+    }
+
+    /// One load at a time reads from a disk or link of a node.
+    fn reads_alone(&mut self, now: Time, load: ReplicaId, model: ModelId, placement: &[Share]) {
+        let loader = self.specs[&model].loader.map(|it| it.loader);
+        let node = |shares: &[Share]| self.devices[&shares[0].device].node;
+        let reads = |seen: &Seen| {
+            seen.ready.is_none()
+                && seen.stopping.is_none()
+                && seen.reads_until > now
+                && self.specs[&seen.model].loader.map(|it| it.loader) == loader
+                && node(&seen.shares) == node(placement)
+        };
+        let others = self.replicas.iter().filter(|(_, seen)| reads(seen));
+        let wrong: Vec<String> = others
+            .map(|(other, _)| format!("loads: {load} begins while {other} reads the same disk"))
+            .collect();
+        self.broken.extend(wrong);
+    }
+
+    pub(super) fn loads_from(&mut self, now: Time, replica: ReplicaId, tier: Tier) {
+        if let Some(seen) = self.replicas.get_mut(&replica)
+            && tier < Tier::Disk
+        {
+            seen.reads_until = now;
+        }
+    }
+
+    pub(super) fn cordoned(&mut self, now: Time, device: DeviceId, cut: bool) {
+        self.cordons += 1;
+        self.ground(device).cordoned = true;
+        let drain = if cut {
+            Span::ZERO
+        } else {
+            self.limits.unload_drain
+        };
+        self.must_go(device, now + drain, "cordoned");
+    }
+
+    pub(super) fn device_failed(&mut self, now: Time, device: DeviceId, lost: bool) {
+        let before = std::mem::replace(&mut self.ground(device).cordoned, true);
+        self.cordons += u64::from(!before);
+        if lost {
+            self.must_go(device, now, "lost");
+        } else if !before {
+            self.must_go(device, now + self.limits.unload_drain, "failing");
+        }
+    }
+
+    fn must_go(&mut self, device: DeviceId, due: Time, why: &'static str) {
+        let (limits, specs) = (&self.limits, &self.specs);
+        for seen in self.replicas.values_mut() {
+            if !seen.shares.iter().any(|share| share.device == device) {
+                continue;
+            }
+            // What loads for those who wait may be finished for them first, and drains then. What
+            // drains for an equal already goes on doing so, however long that takes.
+            let spec = &specs[&seen.model];
+            let served = match (why, seen.ready) {
+                ("cordoned", None) => Span(spec.load_deadline.0 + limits.unload_drain.0),
+                ("cordoned", Some(_)) if !seen.used => limits.unload_drain,
+                _ => Span::ZERO,
+            };
+            if why == "failing" && seen.closed.is_some() {
+                continue;
+            }
+            let due = due + served;
+            let sooner = seen.due.is_none_or(|(known, _)| due < known);
+            if sooner {
+                seen.due = Some((due, why));
+            }
+        }
+    }
+
+    pub(super) fn who_should_be_gone(&mut self, now: Time) {
+        let late = |seen: &Seen| {
+            seen.due
+                .filter(|(due, _)| *due < now && seen.stopping.is_none())
+        };
+        let wrong: Vec<String> = self
+            .replicas
+            .iter()
+            .filter_map(|(replica, seen)| {
+                let (due, why) = late(seen)?;
+                Some(format!(
+                    "M7: {replica} is on a {why} device and had until {due}"
+                ))
+            })
+            .collect();
+        self.broken.extend(wrong);
+    }
+}

@@ -1,0 +1,352 @@
+//! Watches a storm from outside: it keeps its own books of memory, seats, priorities, failures and
+//! answers, from what was asked, what truly is and what was done. It believes nothing that the pool
+//! says of itself but which loads it has dropped, since nothing is done about those.
+
+mod eviction;
+mod failures;
+mod memory;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::pool::{
+    Action, Command, DeviceId, DeviceReading, Event, Limits, LoadOrder, ModelId, ModelSpec,
+    OrderId, Outcome, Override, Priority, RecordKind, ReplicaId, Share, StopReason, Ticket, Time,
+};
+use failures::Failures;
+use memory::Ground;
+
+/// Rules and limits that the referee holds the pool to.
+#[derive(Clone, Debug)]
+pub struct Referee {
+    limits: Limits,
+    devices: BTreeMap<DeviceId, Ground>,
+    /// From the launch to the true end.
+    replicas: BTreeMap<ReplicaId, Seen>,
+    /// Ended, and the pool has not heard of it.
+    ended: BTreeMap<ReplicaId, Seen>,
+    /// Loads that were decided and not launched.
+    planned: BTreeMap<ReplicaId, Planned>,
+    /// Of those the ones that the pool still holds, or launches, in the step that is judged.
+    kept: BTreeSet<ReplicaId>,
+    /// Evicted in this step, for the load whose record comes next.
+    victims: Vec<ReplicaId>,
+    specs: BTreeMap<ModelId, ModelSpec>,
+    failures: BTreeMap<ModelId, Failures>,
+    overrides: BTreeMap<ModelId, Override>,
+    asked: BTreeMap<OrderId, Command>,
+    loads: BTreeMap<OrderId, LoadOrder>,
+    names: BTreeMap<String, ModelId>,
+    open_tickets: BTreeMap<Ticket, (ModelId, Time)>,
+    open_orders: BTreeSet<OrderId>,
+    night: bool,
+    /// Times that a device was taken out of service.
+    pub cordons: u64,
+    pub broken: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Seen {
+    model: ModelId,
+    shares: Vec<Share>,
+    launched: Time,
+    ready: Option<Time>,
+    closed: Option<Time>,
+    stopping: Option<StopReason>,
+    idle_since: Option<Time>,
+    used: bool,
+    /// Until when its load keeps a disk or link to itself.
+    reads_until: Time,
+    /// When it must have been told to go, and why.
+    due: Option<(Time, &'static str)>,
+}
+
+impl Seen {
+    fn stays(&self) -> bool {
+        self.stopping.is_none() && self.closed.is_none()
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Planned {
+    shares: Vec<Share>,
+}
+
+impl Referee {
+    pub fn new(
+        limits: Limits,
+        readings: &BTreeMap<DeviceId, DeviceReading>,
+        measured: bool,
+        specs: BTreeMap<ModelId, ModelSpec>,
+    ) -> Referee {
+        let names = specs
+            .iter()
+            .map(|(&id, spec)| (spec.name.clone(), id))
+            .collect();
+        Referee {
+            limits,
+            devices: readings
+                .iter()
+                .map(|(&id, reading)| (id, Ground::new(reading, measured)))
+                .collect(),
+            replicas: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            planned: BTreeMap::new(),
+            kept: BTreeSet::new(),
+            victims: Vec::new(),
+            failures: specs.keys().map(|&id| (id, Failures::default())).collect(),
+            specs,
+            overrides: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            loads: BTreeMap::new(),
+            names,
+            open_tickets: BTreeMap::new(),
+            open_orders: BTreeSet::new(),
+            night: false,
+            cordons: 0,
+            broken: Vec::new(),
+        }
+    }
+
+    fn priority(&self, model: ModelId, now: Time) -> Priority {
+        let over = self
+            .overrides
+            .get(&model)
+            .filter(|over| over.expires.is_none_or(|at| at > now));
+        over.and_then(|over| over.priority)
+            .unwrap_or(self.specs[&model].priority)
+    }
+
+    fn protected(&self, model: ModelId, now: Time) -> bool {
+        !self.night && self.priority(model, now) >= Priority::ALWAYS_HOT
+    }
+
+    /// What happens, before the pool hears of it.
+    pub fn event(&mut self, now: Time, event: &Event) {
+        match event {
+            Event::RequestArrived { ticket, model, .. } => {
+                self.open_tickets.insert(*ticket, (*model, now));
+            }
+            Event::RequestLeft { ticket } => {
+                self.open_tickets.remove(ticket);
+            }
+            Event::OrderAsked { order, command } => {
+                self.open_orders.insert(*order);
+                self.asked.insert(*order, command.clone());
+                match command {
+                    Command::Load(load) => {
+                        self.loads.insert(*order, load.clone());
+                    }
+                    Command::Reopen => self.night = false,
+                    _ => {}
+                }
+            }
+            Event::Saved { order } => {
+                if let Some(command) = self.asked.remove(order)
+                    && self.open_orders.contains(order)
+                {
+                    self.counts(now, command);
+                }
+            }
+            Event::SaveFailed { order, .. } => {
+                self.asked.remove(order);
+            }
+            Event::ReplicaExited { replica, exit } => self.exited(now, *replica, exit),
+            Event::LoadsFrom { replica, tier } => self.loads_from(now, *replica, *tier),
+            Event::ModelMeasured {
+                model,
+                devices,
+                kind,
+                ..
+            } => {
+                let failures = self.failures.get_mut(model).expect("a model of ours");
+                failures.too_small.remove(&(*devices, *kind));
+            }
+            Event::DeviceFailed { device, lost, .. } => self.device_failed(now, *device, *lost),
+            Event::CordonRestored { device, .. } => {
+                self.ground(*device).cordoned = true;
+            }
+            _ => {}
+        }
+    }
+
+    /// An order counts from the moment that the store has it.
+    fn counts(&mut self, now: Time, command: Command) {
+        match command {
+            Command::Set { model, over } => {
+                self.overrides.insert(model, over);
+            }
+            Command::Load(load) => {
+                let mut over = self.overrides.get(&load.model).cloned().unwrap_or_default();
+                over.priority = load.priority.or(over.priority);
+                over.expires = load.lease.map(|lease| now + lease).or(over.expires);
+                self.overrides.insert(load.model, over);
+                self.forget_failures(load.model);
+            }
+            Command::Reset => {
+                for model in self.specs.keys().copied().collect::<Vec<_>>() {
+                    self.forget_failures(model);
+                }
+            }
+            Command::Cordon {
+                device, now: cut, ..
+            } => self.cordoned(now, device, cut),
+            Command::Uncordon { device } => self.ground(device).cordoned = false,
+            _ => {}
+        }
+    }
+
+    /// A cleanup counts from the moment the store has it.
+    pub fn night_falls(&mut self) {
+        self.night = true;
+    }
+
+    pub fn seat_ended(&mut self, replica: ReplicaId, now: Time, in_flight: u32) {
+        if let Some(seen) = self.replicas.get_mut(&replica) {
+            seen.idle_since = (in_flight == 0).then_some(now);
+        }
+    }
+
+    pub fn seat_taken(&mut self, replica: ReplicaId) {
+        if let Some(seen) = self.replicas.get_mut(&replica) {
+            seen.idle_since = None;
+            seen.used = true;
+        }
+    }
+
+    pub fn ready(&mut self, replica: ReplicaId, now: Time) {
+        let Some(seen) = self.replicas.get_mut(&replica) else {
+            return;
+        };
+        if seen.stopping.is_none() {
+            seen.idle_since = Some(now);
+            seen.ready = Some(now);
+            let model = seen.model;
+            self.failures.get_mut(&model).expect("known").succeeded();
+        }
+    }
+
+    /// Before the actions of a step are judged one by one: which loads are still to come after it.
+    pub fn step_begins(&mut self, now: Time, actions: &[Action], planned: BTreeSet<ReplicaId>) {
+        let launched = actions.iter().filter_map(|action| match action {
+            Action::Launch { replica, .. } => Some(*replica),
+            _ => None,
+        });
+        // What was dropped before has no room promised any more.
+        let before = std::mem::replace(&mut self.kept, planned);
+        self.planned.retain(|load, _| before.contains(load));
+        self.kept.extend(launched);
+        self.victims.clear();
+        self.who_should_be_gone(now);
+    }
+
+    /// What the pool does. `in_flight` are the seats that are truly taken on a replica.
+    pub fn action(&mut self, now: Time, action: &Action, in_flight: impl Fn(ReplicaId) -> u32) {
+        match action {
+            Action::Grant { ticket, replica } => {
+                self.answered(*ticket);
+                self.seat_taken(*replica);
+                match self.replicas.get(replica) {
+                    None => self.broken.push(format!(
+                        "Q4: {ticket} got a seat on {replica}, which is not there"
+                    )),
+                    Some(seen) if !seen.stays() => {
+                        self.broken.push(format!(
+                            "L1: {ticket} got a seat on {replica}, which leaves"
+                        ));
+                    }
+                    Some(_) => {}
+                }
+            }
+            Action::Refuse { ticket, refusal } => {
+                self.refused(*ticket, refusal);
+                self.answered(*ticket);
+            }
+            Action::Launch {
+                replica,
+                model,
+                placement,
+                ..
+            } => self.launched(now, *replica, *model, placement),
+            Action::SetGate { replica, .. } => {
+                if let Some(seen) = self.replicas.get_mut(replica) {
+                    seen.closed = None;
+                }
+            }
+            Action::CloseGate {
+                replica,
+                if_idle_at,
+            } => {
+                let busy = in_flight(*replica) > 0;
+                if let Some(seen) = self.replicas.get_mut(replica)
+                    && !(if_idle_at.is_some() && busy)
+                {
+                    seen.closed = Some(now);
+                }
+            }
+            Action::Stop {
+                replica, reason, ..
+            } => self.stop(now, *replica, reason, in_flight(*replica)),
+            Action::Settle { order, outcome } => self.settled(*order, outcome),
+            Action::Keep {
+                wish: crate::pool::Wish::Override { model, over },
+            } => {
+                self.overrides.insert(*model, over.clone());
+            }
+            Action::Record(record) => match (record.kind, record.replica) {
+                (RecordKind::Evict, Some(victim)) => {
+                    self.evicted(now, victim, &record.reason);
+                }
+                (RecordKind::Load, Some(load)) => self.load_decided(now, load, record),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn settled(&mut self, order: OrderId, outcome: &Outcome) {
+        if !self.open_orders.remove(&order) {
+            self.broken.push(format!("{order} was settled twice"));
+        }
+        match outcome {
+            Outcome::Loaded(result)
+                if result.ready.len() < result.wanted as usize && result.shortfall.is_none() =>
+            {
+                self.broken
+                    .push(format!("{order} got less than asked and was not told why"));
+            }
+            Outcome::Cordoned { replicas } => {
+                for replica in replicas {
+                    if self.replicas.contains_key(replica) {
+                        let what = format!("M7: {order} is settled and {replica} is still there");
+                        self.broken.push(what);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn answered(&mut self, ticket: Ticket) {
+        if self.open_tickets.remove(&ticket).is_none() {
+            self.broken
+                .push(format!("Q4: {ticket} was answered twice, or after it left"));
+        }
+    }
+
+    /// Nothing may be left when the pool has finished.
+    pub fn finish(&mut self) {
+        for ticket in self.open_tickets.keys() {
+            self.broken.push(format!("Q4: {ticket} was never answered"));
+        }
+        for order in &self.open_orders {
+            self.broken.push(format!("{order} was never settled"));
+        }
+        for replica in self.replicas.keys() {
+            self.broken.push(format!("D2: {replica} is left behind"));
+        }
+    }
+
+    fn ground(&mut self, device: DeviceId) -> &mut Ground {
+        self.devices.get_mut(&device).expect("a device of ours")
+    }
+}

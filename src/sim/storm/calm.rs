@@ -1,0 +1,154 @@
+//! Calm weather: nothing crashes and nobody interferes, so that every wait must end within a bound
+//! that follows from the rules. Keeps the waits and measures them against it.
+//!
+//! A request waits for at most
+//!
+//! ```text
+//! rows × (others + 1) × one turn + the time that models of higher priority had
+//! one turn = longest max_turn + longest request + preempt_drain + stop_grace + longest load
+//!            + the time for memory to come back
+//! ```
+//!
+//! where `others` are the models of its own priority, each of which may have one turn before it (P3),
+//! and `rows` counts how often all seats of a replica were filled for its own model before it, each
+//! time at worst in a turn of its own. A model of higher priority has a time while somebody waits for
+//! it or it has a replica, busy or kept hot (P2).
+
+use std::collections::BTreeMap;
+
+use super::super::random::Random;
+use crate::pool::{Limits, ModelId, ModelSpec, Priority, Refusal, Span, Ticket, Time};
+
+#[derive(Clone, Debug)]
+pub(super) struct Calm {
+    /// The longest request and the longest load.
+    pub longest: Span,
+    pub load: Span,
+    turn: Span,
+    priorities: BTreeMap<ModelId, Priority>,
+    seats: BTreeMap<ModelId, u64>,
+    waits: BTreeMap<Ticket, Wait>,
+    served: BTreeMap<ModelId, u64>,
+    /// How long something of higher priority than the lowest was about.
+    higher: Span,
+    last: Time,
+    /// The longest wait, in thousandths of its bound.
+    pub worst: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Wait {
+    model: ModelId,
+    since: Time,
+    higher_before: Span,
+    served_before: u64,
+}
+
+impl Calm {
+    /// Makes the models such that a bound holds: nothing protected, nothing refused, short times.
+    pub fn new(
+        random: &mut Random,
+        specs: &mut BTreeMap<ModelId, ModelSpec>,
+        limits: &Limits,
+    ) -> Calm {
+        let mixed = random.chance(500);
+        let longest = Span::from_secs(random.between(1, 60));
+        let load = Span::from_secs(random.between(1, 40));
+        let (mut turn, mut grace) = (Span::ZERO, Span::ZERO);
+        for spec in specs.values_mut() {
+            spec.priority = Priority(u32::from(mixed && random.chance(300)));
+            spec.queue_limit = 100_000;
+            spec.queue_timeout = Span::from_secs(86_400 * 7);
+            spec.load_deadline = Span(load.0 * 10);
+            spec.reload = Span(random.between(1, load.0));
+            spec.keep_hot = Span::from_secs(random.between(5, 60));
+            spec.loader = None;
+            turn = turn.max(spec.max_turn.unwrap_or(Span::from_secs(60)));
+            grace = grace.max(Span(spec.stop_grace.0 + 500));
+        }
+        let parts = [
+            turn,
+            longest,
+            limits.preempt_drain,
+            grace,
+            load,
+            limits.release_wait,
+        ];
+        Calm {
+            longest,
+            load,
+            turn: Span(parts.iter().map(|part| part.0).sum()),
+            priorities: specs.iter().map(|(&id, it)| (id, it.priority)).collect(),
+            seats: specs
+                .iter()
+                .map(|(&id, it)| (id, u64::from(it.seats_per_replica.max(1))))
+                .collect(),
+            waits: BTreeMap::new(),
+            served: BTreeMap::new(),
+            higher: Span::ZERO,
+            last: Time(0),
+            worst: 0,
+        }
+    }
+
+    /// Until now these models had replicas or were waited for.
+    pub fn time_passes(&mut self, now: Time, mut about: impl Iterator<Item = ModelId>) {
+        if about.any(|model| self.priorities[&model] > Priority(0)) {
+            self.higher = Span(self.higher.0 + now.since(self.last).0);
+        }
+        self.last = self.last.max(now);
+    }
+
+    pub fn waits(&mut self, now: Time, ticket: Ticket, model: ModelId) {
+        let wait = Wait {
+            model,
+            since: now,
+            higher_before: self.higher,
+            served_before: self.served_of(model),
+        };
+        self.waits.insert(ticket, wait);
+    }
+
+    /// A seat was taken without waiting.
+    pub fn seated(&mut self, model: ModelId) {
+        *self.served.entry(model).or_default() += 1;
+    }
+
+    pub fn granted(&mut self, now: Time, ticket: Ticket, broken: &mut Vec<String>) {
+        let Some(wait) = self.waits.remove(&ticket) else {
+            return;
+        };
+        let before_it = self.served_of(wait.model) - wait.served_before;
+        self.seated(wait.model);
+        let own = self.priorities[&wait.model];
+        let higher = if own > Priority(0) {
+            Span::ZERO
+        } else {
+            Span(self.higher.0 - wait.higher_before.0)
+        };
+        let others = self.priorities.values().filter(|it| **it == own).count() as u64 - 1;
+        let rows = before_it / self.seats[&wait.model] + 1;
+        let bound = Span(rows * (others + 1) * self.turn.0 + higher.0);
+        let waited = now.since(wait.since);
+        self.worst = self.worst.max(waited.0 * 1000 / bound.0.max(1));
+        if waited > bound {
+            broken.push(format!(
+                "starved: {ticket} of {} waited for {waited} and may for {bound}: {rows} rows, {others} equals, {} per turn, {higher} of higher priority",
+                wait.model,
+                self.turn
+            ));
+        }
+    }
+
+    /// Only what can never be had may be refused.
+    pub fn refused(&mut self, ticket: Ticket, refusal: &Refusal, broken: &mut Vec<String>) {
+        self.waits.remove(&ticket);
+        if !matches!(refusal, Refusal::NeverFits { .. }) {
+            broken.push(format!("starved: {ticket} is refused: {refusal}"));
+        }
+    }
+
+    fn served_of(&self, model: ModelId) -> u64 {
+        self.served.get(&model).copied().unwrap_or(0)
+    }
+}

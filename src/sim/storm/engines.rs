@@ -1,0 +1,305 @@
+//! Engines and clients of a storm: processes that load, crash, lack memory, lie and end, requests
+//! that come, wait, are served and go away.
+
+use super::{Due, Fault, HOUR_MS, Play};
+use crate::pool::{
+    Action, Bytes, Event, Exit, KeyId, ModelId, RecordKind, ReplicaId, Share, Span, Ticket, Tier,
+    Time,
+};
+
+impl Play {
+    pub(super) fn arrives(&mut self, at: Time, ticket: Ticket, model: ModelId, key: KeyId) {
+        self.report.requests += 1;
+        if self.calm.is_none() {
+            let patience = self.random.below(600_000);
+            if self.random.chance(250) {
+                self.push(at + Span(patience), Due::HangUp(ticket));
+            }
+        }
+        let seats = self.specs[&model].seats_per_replica;
+        let replicas: Vec<ReplicaId> = self
+            .processes
+            .iter()
+            .filter(|(_, it)| it.model == model)
+            .map(|(&id, _)| id)
+            .collect();
+        self.world.now = self.world.now.max(at);
+        for replica in replicas {
+            if self.world.enter(ticket, replica, seats) {
+                self.report.seated_by_gate += 1;
+                self.referee.seat_taken(replica);
+                if let Some(calm) = &mut self.calm {
+                    calm.seated(model);
+                }
+                self.is_served(at, ticket);
+                return;
+            }
+        }
+        self.waiting.insert(ticket, model);
+        if let Some(calm) = &mut self.calm {
+            calm.waits(at, ticket, model);
+        }
+        self.feed(at, Event::RequestArrived { ticket, model, key });
+    }
+
+    pub(super) fn is_served(&mut self, at: Time, ticket: Ticket) {
+        let longest = self.calm.as_ref().map_or(90_000, |calm| calm.longest.0);
+        let took = self.random.between(20, longest);
+        self.push(at + Span(took), Due::Served(ticket));
+    }
+
+    pub(super) fn ends(&mut self, at: Time, ticket: Ticket) {
+        let replica = self.world.seats[&ticket];
+        let event = self.world.end(ticket, at);
+        let in_flight = self
+            .world
+            .gates
+            .get(&replica)
+            .map_or(0, |gate| gate.in_flight);
+        self.referee.seat_ended(replica, at, in_flight);
+        if let Some(event) = event {
+            self.feed(at, event);
+        }
+    }
+
+    /// Most engines become ready; some crash while loading, some later, some never say a word, and
+    /// some find that they need more than they were given.
+    pub(super) fn launches(
+        &mut self,
+        at: Time,
+        replica: ReplicaId,
+        model: ModelId,
+        placement: &[Share],
+    ) {
+        self.report.launches += 1;
+        let part = if self.weather.measured {
+            self.random.between(800, 1000)
+        } else {
+            1000
+        };
+        let process = Process {
+            model,
+            runs: true,
+            shares: placement.to_vec(),
+        };
+        for share in placement {
+            let bytes = Bytes(share.bytes.0 / 1000 * part);
+            self.device(share.device).starts(replica, bytes);
+        }
+        self.processes.insert(replica, process);
+        let usual = self.specs[&model].reload.0;
+        if let Some(calm) = &self.calm {
+            let load = Span(self.random.between(1, calm.load.0));
+            self.push(at + load, Due::Ready(replica));
+            return;
+        }
+        let load = Span(self.random.between(usual / 2, usual * 2));
+        let tier = Tier::ALL[self.random.below(4) as usize];
+        if self.fault == Some(Fault::LoaderLies) {
+            // Told at once and to the pool alone: it is read from the disk, as the referee knows.
+            let tier = Tier::Asleep;
+            let now = self.world.now;
+            self.world
+                .pool
+                .step(now, Event::LoadsFrom { replica, tier });
+        } else if self.random.chance(300) {
+            let soon = Span(self.random.below(load.0));
+            self.push(at + soon, Due::Source(replica, tier));
+        }
+        if let Some(&needs) = self.truly_needs.get(&model)
+            && placement.iter().any(|share| share.bytes < needs)
+        {
+            let early = Span(self.random.below(load.0));
+            return self.push(at + early, Due::Lacks(replica, needs));
+        }
+        if self.weather.growth && self.random.chance(300) {
+            let later = Span(self.random.below(HOUR_MS / 4));
+            self.push(at + later, Due::Grows(replica));
+        }
+        match self.random.below(100) {
+            0..=9 => {
+                let early = Span(self.random.below(load.0));
+                self.push(at + early, Due::Crash(replica));
+            }
+            10..=12 => {}
+            13..=19 => {
+                self.push(at + load, Due::Ready(replica));
+                let later = Span(self.random.below(HOUR_MS / 4));
+                self.push(at + load + later, Due::Crash(replica));
+            }
+            20..=26 => {
+                self.push(at + load, Due::Ready(replica));
+                let kind = self.random.below(3);
+                self.push(at + load + Span(5_000), Due::Lie(replica, kind));
+            }
+            _ => self.push(at + load, Due::Ready(replica)),
+        }
+    }
+
+    pub(super) fn is_ready(&mut self, at: Time, replica: ReplicaId) {
+        let Some(process) = self.processes.get(&replica).filter(|it| it.runs) else {
+            return;
+        };
+        let (model, shares) = (process.model, process.shares.clone());
+        self.referee.ready(replica, at);
+        self.feed(at, Event::ReplicaReady { replica });
+        if self.weather.learns && self.random.chance(300) {
+            let measured = Bytes(shares[0].bytes.0 / 1000 * self.random.between(700, 1_050));
+            let kind = self.device(shares[0].device).constant.kind;
+            let devices = shares.len() as u32;
+            self.feed(
+                at,
+                Event::ModelMeasured {
+                    model,
+                    devices,
+                    kind,
+                    bytes_per_device: measured,
+                },
+            );
+        }
+    }
+
+    /// The process ends by itself.
+    pub(super) fn dies(&mut self, at: Time, replica: ReplicaId, exit: Exit) {
+        if self.processes.contains_key(&replica) {
+            self.report.crashes += 1;
+            self.process_gone(at, replica);
+            self.feed(at, Event::ReplicaExited { replica, exit });
+        }
+    }
+
+    pub(super) fn lacks(&mut self, at: Time, replica: ReplicaId, needs: Bytes) {
+        let message = "CUDA out of memory".to_owned();
+        let needed = self.random.chance(500).then_some(needs);
+        if self.processes.contains_key(&replica) {
+            self.report.lacked += 1;
+        }
+        self.dies(at, replica, Exit::OutOfMemory { message, needed });
+    }
+
+    /// Requests inside a process that is gone end with it; its memory comes back by and by.
+    pub(super) fn process_gone(&mut self, at: Time, replica: ReplicaId) {
+        let process = self.processes.remove(&replica);
+        let shares = process.map(|it| it.shares).unwrap_or_default();
+        let mut lingers = Vec::new();
+        for share in &shares {
+            let bytes = self.device(share.device).ends(replica, at);
+            if !self.device(share.device).measured {
+                continue;
+            }
+            lingers.push((share.device, bytes));
+            // Most comes back within a second, some takes its time, some is never seen again.
+            let late = match self.random.below(100) {
+                _ if self.calm.is_some() => Some(self.random.below(8_000)),
+                0..=59 => Some(self.random.below(1_000)),
+                60..=94 => Some(self.random.below(15_000)),
+                _ => None,
+            };
+            let late = late.unwrap_or(HOUR_MS * 12);
+            self.push(at + Span(late), Due::Returned(share.device, replica));
+            let it = self.device(share.device);
+            if !std::mem::replace(&mut it.settles, true) {
+                let period = self.weather.settle_period;
+                self.push(at + period, Due::Reading(share.device, true));
+            }
+        }
+        self.referee.process_ended(replica, at, &lingers);
+        let inside: Vec<Ticket> = self
+            .world
+            .seats
+            .iter()
+            .filter(|(_, on)| **on == replica)
+            .map(|(&ticket, _)| ticket)
+            .collect();
+        for ticket in inside {
+            self.world.end(ticket, at);
+        }
+        self.world.gates.remove(&replica);
+    }
+
+    /// The fault: a gate with requests inside claims to be empty, so that the pool stops it.
+    pub(super) fn lie_about_gates(&mut self) {
+        let closed: Vec<ReplicaId> = self
+            .world
+            .gates
+            .iter()
+            .filter(|(_, gate)| gate.closed && gate.in_flight > 0)
+            .map(|(&id, _)| id)
+            .collect();
+        for replica in closed {
+            let now = self.world.now;
+            let answer = self.world.pool.step(now, Event::Drained { replica });
+            for action in answer.actions {
+                let in_flight = self
+                    .world
+                    .gates
+                    .get(&replica)
+                    .map_or(0, |gate| gate.in_flight);
+                self.referee.action(now, &action, |_| in_flight);
+            }
+        }
+    }
+
+    pub(super) fn carry_out(&mut self, at: Time, action: &Action) {
+        match action {
+            Action::Grant { ticket, .. } => {
+                self.report.granted += 1;
+                self.waiting.remove(ticket);
+                self.is_served(at, *ticket);
+                if let Some(calm) = &mut self.calm {
+                    calm.granted(at, *ticket, &mut self.report.broken);
+                }
+                if self.fault == Some(Fault::AnsweredTwice) && self.random.chance(10) {
+                    let again = action.clone();
+                    self.referee.action(at, &again, |_| 0);
+                }
+            }
+            Action::Refuse { ticket, refusal } => {
+                self.report.refused += 1;
+                self.waiting.remove(ticket);
+                if let Some(calm) = &mut self.calm {
+                    calm.refused(*ticket, refusal, &mut self.report.broken);
+                }
+            }
+            Action::Launch {
+                replica,
+                model,
+                placement,
+                ..
+            } => self.launches(at, *replica, *model, placement),
+            Action::Stop { replica, grace, .. } => {
+                let Some(process) = self.processes.get_mut(replica) else {
+                    return;
+                };
+                process.runs = false;
+                let slow = self.random.below(grace.0 + 500);
+                self.push(at + Span(slow), Due::Gone(*replica));
+                if self.fault == Some(Fault::StoppingCountsAsFree) {
+                    self.world.gates.remove(replica);
+                    let exit = Exit::Asked;
+                    let replica = *replica;
+                    self.feed(at, Event::ReplicaExited { replica, exit });
+                }
+            }
+            Action::Save { order, .. } => {
+                let slow = self.random.below(200);
+                self.push(at + Span(slow), Due::Saved(*order));
+            }
+            Action::Settle { .. } => self.report.settled += 1,
+            Action::Record(record) if record.kind == RecordKind::Evict => {
+                self.report.evictions += 1;
+            }
+            Action::Finished => self.report.finished = true,
+            _ => {}
+        }
+    }
+}
+
+/// A process that really runs.
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    pub model: ModelId,
+    /// Nobody has told it to stop.
+    pub runs: bool,
+    pub shares: Vec<Share>,
+}

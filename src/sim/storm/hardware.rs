@@ -1,0 +1,80 @@
+//! What the devices of a storm truly hold: processes, which may take other than they reserved, memory
+//! of ended ones that comes back late or never, and what belongs to others. Readings are taken from
+//! it. It decides nothing and knows nothing of the pool.
+
+use std::collections::BTreeMap;
+
+use crate::pool::{Bytes, DeviceReading, ReplicaId, Span, Time};
+
+/// What has not come back by then is no longer watched closely.
+const AWAITED: Span = Span::from_secs(16);
+
+#[derive(Clone, Debug)]
+pub(super) struct Hardware {
+    /// What does not change by itself; `foreign` is the truth.
+    pub constant: DeviceReading,
+    /// Readings tell when they were taken and whose memory is whose.
+    pub measured: bool,
+    held: BTreeMap<ReplicaId, Bytes>,
+    lingering: BTreeMap<ReplicaId, Bytes>,
+    /// The next periodic reading comes at the short period.
+    pub settles: bool,
+    last_end: Time,
+}
+
+impl Hardware {
+    pub fn new(constant: DeviceReading, measured: bool) -> Hardware {
+        Hardware {
+            constant,
+            measured,
+            held: BTreeMap::new(),
+            lingering: BTreeMap::new(),
+            settles: false,
+            last_end: Time(0),
+        }
+    }
+
+    pub fn starts(&mut self, replica: ReplicaId, bytes: Bytes) {
+        self.held.insert(replica, bytes);
+    }
+
+    pub fn grows(&mut self, replica: ReplicaId, by: Bytes) {
+        if let Some(held) = self.held.get_mut(&replica) {
+            *held = *held + by;
+        }
+    }
+
+    /// The process is gone; on a measured device its memory is not back yet. Gives what lingers.
+    pub fn ends(&mut self, replica: ReplicaId, now: Time) -> Bytes {
+        self.last_end = now;
+        let held = self.held.remove(&replica).unwrap_or_default();
+        if !self.measured {
+            return Bytes::ZERO;
+        }
+        self.lingering.insert(replica, held);
+        held
+    }
+
+    pub fn returns(&mut self, replica: ReplicaId) {
+        self.lingering.remove(&replica);
+    }
+
+    /// Whoever reads it still hopes that more comes back.
+    pub fn is_awaited(&self, now: Time) -> bool {
+        !self.lingering.is_empty() && now.since(self.last_end) < AWAITED
+    }
+
+    /// What a driver would say at this moment. `blind` (a planted fault): it does not see what lingers.
+    pub fn read(&self, now: Time, blind: bool) -> DeviceReading {
+        let mut reading = self.constant.clone();
+        if self.measured {
+            reading.taken = Some(now);
+            reading.own = self.held.iter().map(|(&id, &held)| (id, held)).collect();
+            if !blind {
+                let lingering = self.lingering.values().copied().sum();
+                reading.foreign = reading.foreign + lingering;
+            }
+        }
+        reading
+    }
+}

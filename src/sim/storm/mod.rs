@@ -1,0 +1,490 @@
+//! Storms: a seeded world of devices, models, impatient clients, administrators, crashing and lying
+//! engines, failing devices, memory that comes back late and a slow store, played against the real
+//! core until it has shut down. The same seed gives the same transcript.
+
+mod calm;
+mod engines;
+mod hardware;
+mod orders;
+mod weather;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use super::random::Random;
+use super::referee::Referee;
+use super::world::World;
+use crate::pool::{
+    Bytes, DeviceId, DeviceReading, Event, Exit, KeyId, Limits, ModelId, ModelSpec, OrderId, Pool,
+    ReplicaId, Span, Ticket, Tier, Time, check,
+};
+use calm::Calm;
+use engines::Process;
+use hardware::Hardware;
+use weather::Weather;
+
+/// A fault of ours, planted in the world around the core, which the referee must notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The pool is told that a process is gone when it was only asked to go.
+    StoppingCountsAsFree,
+    /// A gate says it is idle when it is not.
+    GateLies,
+    /// One in a hundred answers is given twice.
+    AnsweredTwice,
+    /// Readings do not show what ended processes have not given back.
+    MemoryUnseen,
+    /// A cordon is over for the pool as soon as it was ordered.
+    CordonForgotten,
+    /// The pool is told that loads come from the host's memory when they come from a disk.
+    LoaderLies,
+    /// Somebody leaves along with those who have to.
+    UnneededVictim,
+}
+
+#[derive(Clone, Debug)]
+pub struct Storm {
+    pub seed: u64,
+    pub requests: u64,
+    pub orders: u64,
+    pub fault: Option<Fault>,
+    /// Nothing goes wrong and nobody interferes; then every wait must end within a bound.
+    pub calm: bool,
+    /// The pool's own books are proved after every so many steps; 1: each.
+    pub check_every: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StormReport {
+    pub steps: u64,
+    pub requests: u64,
+    pub seated_by_gate: u64,
+    pub granted: u64,
+    pub refused: u64,
+    pub left: u64,
+    pub launches: u64,
+    pub crashes: u64,
+    /// Loads that found too little memory.
+    pub lacked: u64,
+    pub evictions: u64,
+    pub settled: u64,
+    /// Orders and failures that took a device out of service.
+    pub cordons: u64,
+    pub finished: bool,
+    pub transcript_hash: u64,
+    /// The longest wait for a seat, in calm weather, as a part of its bound in thousandths.
+    pub worst_wait: u64,
+    /// What the referee or the checker found; empty is good.
+    pub broken: Vec<String>,
+}
+
+/// The longest a world lives before everything must have come to rest.
+const STEPS_MAX: u64 = 200_000;
+const HOUR_MS: u64 = 3_600_000;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Arrival(Ticket, ModelId, KeyId),
+    /// The client hangs up, wherever it is.
+    HangUp(Ticket),
+    Served(Ticket),
+    Ready(ReplicaId),
+    Source(ReplicaId, Tier),
+    Crash(ReplicaId),
+    /// The load needs this much on each device, which is more than it has.
+    Lacks(ReplicaId, Bytes),
+    Grows(ReplicaId),
+    Gone(ReplicaId),
+    Returned(DeviceId, ReplicaId),
+    /// A reading is taken: because something settles, or because it is time.
+    Reading(DeviceId, bool),
+    /// A reading is heard of.
+    Heard(DeviceId, u64),
+    Saved(OrderId),
+    Order(OrderId),
+    Uncordon(DeviceId),
+    Trouble(DeviceId, bool),
+    Foreign(DeviceId, Bytes),
+    /// News that no healthy engine would send.
+    Lie(ReplicaId, u64),
+}
+
+struct Play {
+    random: Random,
+    weather: Weather,
+    world: World,
+    referee: Referee,
+    calm: Option<Calm>,
+    heap: BinaryHeap<Reverse<(Time, u64, Due)>>,
+    sequence: u64,
+    specs: BTreeMap<ModelId, ModelSpec>,
+    hardware: BTreeMap<DeviceId, Hardware>,
+    /// Readings on their way, with the foreign memory that was truly there.
+    on_the_way: BTreeMap<u64, (DeviceReading, Bytes)>,
+    processes: BTreeMap<ReplicaId, Process>,
+    /// Models whose figures are too small, with what is right.
+    truly_needs: BTreeMap<ModelId, Bytes>,
+    waiting: BTreeMap<Ticket, ModelId>,
+    cleanups: BTreeSet<OrderId>,
+    own_orders: u64,
+    /// No readings are taken any more.
+    ends_at: Time,
+    fault: Option<Fault>,
+    check_every: u64,
+    report: StormReport,
+}
+
+impl Storm {
+    pub fn new(seed: u64) -> Storm {
+        Storm {
+            seed,
+            requests: 150,
+            orders: 12,
+            fault: None,
+            calm: false,
+            check_every: 1,
+        }
+    }
+
+    pub fn calm(seed: u64) -> Storm {
+        Storm {
+            orders: 0,
+            requests: 300,
+            calm: true,
+            ..Storm::new(seed)
+        }
+    }
+
+    /// Plays it to the end.
+    pub fn run(&self) -> StormReport {
+        let mut play = Play::new(self);
+        while play.report.steps < STEPS_MAX
+            && play.report.broken.is_empty()
+            && !play.report.finished
+        {
+            let next = play.heap.peek().map(|Reverse((at, ..))| *at);
+            match (play.world.wake, next) {
+                (None, None) => break,
+                (Some(wake), next) if next.is_none_or(|next| wake < next) => {
+                    play.feed(wake, Event::Woke)
+                }
+                _ => {
+                    let Reverse((at, _, due)) = play.heap.pop().expect("peeked");
+                    play.happens(at, due);
+                }
+            }
+        }
+        if play.report.broken.is_empty() {
+            if !play.report.finished {
+                play.report
+                    .broken
+                    .push("the pool did not come to an end".to_owned());
+            }
+            play.referee.finish();
+            let found = std::mem::take(&mut play.referee.broken);
+            play.report.broken.extend(found);
+        }
+        play.report
+    }
+}
+
+impl Play {
+    fn new(storm: &Storm) -> Play {
+        let mut random = Random::new(storm.seed);
+        let limits = Limits {
+            preempt_drain: Span::from_secs(random.between(1, 40)),
+            ..Limits::default()
+        };
+        let weather = if storm.calm {
+            Weather::calm(&mut random)
+        } else {
+            Weather::new(&mut random)
+        };
+        let readings = weather::devices(&mut random);
+        let mut specs = weather::models(&mut random, readings.len() as u64);
+        let calm = storm
+            .calm
+            .then(|| Calm::new(&mut random, &mut specs, &limits));
+        let truly_needs = specs
+            .iter()
+            .filter(|_| !storm.calm && random.chance(100))
+            .map(|(&id, spec)| (id, spec.bytes_per_device))
+            .collect::<Vec<_>>();
+        let truly_needs = truly_needs
+            .into_iter()
+            .map(|(id, bytes)| (id, Bytes(bytes.0 / 100 * random.between(105, 180))))
+            .collect();
+        let night = !storm.calm && random.chance(200);
+        let referee = Referee::new(limits.clone(), &readings, weather.measured, specs.clone());
+        let mut play = Play {
+            world: World::new(Pool::new(limits, night, ReplicaId(1))),
+            referee,
+            calm,
+            heap: BinaryHeap::new(),
+            sequence: 0,
+            specs,
+            hardware: readings
+                .into_iter()
+                .map(|(id, it)| (id, Hardware::new(it, weather.measured)))
+                .collect(),
+            on_the_way: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            truly_needs,
+            waiting: BTreeMap::new(),
+            cleanups: BTreeSet::new(),
+            own_orders: 0,
+            ends_at: Time(0),
+            fault: storm.fault,
+            check_every: storm.check_every.max(1),
+            report: StormReport::default(),
+            weather,
+            random,
+        };
+        play.world.unsaved = Some(Vec::new());
+        if night {
+            play.referee.night_falls();
+        }
+        play.begin(storm);
+        play
+    }
+
+    fn begin(&mut self, storm: &Storm) {
+        let devices: Vec<DeviceId> = self.hardware.keys().copied().collect();
+        let first: BTreeMap<DeviceId, DeviceReading> = self
+            .hardware
+            .iter()
+            .map(|(&id, it)| (id, it.constant.clone()))
+            .collect();
+        let links = weather::links(&mut self.random, &first);
+        for &device in &devices {
+            let reading = self.hardware[&device].read(Time(0), false);
+            let foreign = reading.foreign;
+            self.hears(Time(0), device, reading, foreign);
+        }
+        self.starts_out(links);
+        for (model, spec) in self.specs.clone() {
+            self.feed(Time(0), Event::ModelSet { model, spec });
+            if self.weather.remembered && self.random.chance(500) {
+                let numbers = weather::numbers(&mut self.random);
+                self.feed(Time(0), Event::Remembered { model, numbers });
+            }
+        }
+        self.schedule(storm, &devices);
+    }
+
+    fn schedule(&mut self, storm: &Storm, devices: &[DeviceId]) {
+        let length = self.random.between(HOUR_MS / 12, HOUR_MS * 2);
+        self.ends_at = Time(length + HOUR_MS);
+        let count = self.specs.len() as u64;
+        for ticket in 0..storm.requests {
+            // Half of the requests come in bursts, and some models are wanted more than others.
+            let at = match ticket % 2 {
+                0 => self.random.below(length),
+                _ => length / 8 * self.random.below(8) + self.random.below(2_000),
+            };
+            let model =
+                ModelId((self.random.below(count) * self.random.below(count) / count) as u32);
+            let key = KeyId(self.random.below(3));
+            self.push(Time(at), Due::Arrival(Ticket(ticket), model, key));
+        }
+        for order in 0..storm.orders {
+            let at = Time(self.random.below(length));
+            self.push(at, Due::Order(OrderId(order)));
+        }
+        if !storm.calm {
+            for _ in 0..self.random.below(4) {
+                let device = self.any_device();
+                let total = self.hardware[&device].constant.total;
+                let bytes = Bytes(total.0 / 10 * self.random.below(6));
+                let at = Time(self.random.below(length));
+                self.push(at, Due::Foreign(device, bytes));
+                let over = at + Span(self.random.below(length / 2));
+                self.push(over, Due::Foreign(device, Bytes::ZERO));
+            }
+        }
+        for _ in 0..self.weather.troubles {
+            let (device, lost) = (self.any_device(), self.random.chance(500));
+            let at = Time(self.random.below(length));
+            self.push(at, Due::Trouble(device, lost));
+        }
+        for &device in devices {
+            if self.weather.measured {
+                let at = Time(self.random.below(self.weather.period.0));
+                self.push(at, Due::Reading(device, false));
+            }
+        }
+        let end = if storm.calm { HOUR_MS * 48 } else { HOUR_MS };
+        self.push(Time(length + end), Due::Order(OrderId(u64::MAX)));
+    }
+
+    fn push(&mut self, at: Time, due: Due) {
+        self.sequence += 1;
+        self.heap.push(Reverse((at, self.sequence, due)));
+    }
+
+    fn happens(&mut self, at: Time, due: Due) {
+        match due {
+            Due::Arrival(ticket, model, key) => self.arrives(at, ticket, model, key),
+            Due::HangUp(ticket) | Due::Served(ticket) if self.world.seats.contains_key(&ticket) => {
+                self.ends(at, ticket)
+            }
+            Due::HangUp(ticket) => {
+                if self.waiting.remove(&ticket).is_some() {
+                    self.report.left += 1;
+                    self.feed(at, Event::RequestLeft { ticket });
+                }
+            }
+            Due::Served(_) => {}
+            Due::Ready(replica) => self.is_ready(at, replica),
+            Due::Source(replica, tier) => {
+                if self.processes.contains_key(&replica) {
+                    self.feed(at, Event::LoadsFrom { replica, tier });
+                }
+            }
+            Due::Crash(replica) => {
+                let message = "CUDA error: an illegal memory access".to_owned();
+                self.dies(at, replica, Exit::Failed { message });
+            }
+            Due::Lacks(replica, needs) => self.lacks(at, replica, needs),
+            Due::Grows(replica) => self.grows(replica),
+            Due::Gone(replica) => {
+                if self.processes.contains_key(&replica) {
+                    self.process_gone(at, replica);
+                    let exit = Exit::Asked;
+                    self.feed(at, Event::ReplicaExited { replica, exit });
+                }
+            }
+            Due::Returned(device, replica) => {
+                self.device(device).returns(replica);
+                self.referee.memory_returned(device, replica);
+            }
+            Due::Reading(device, settling) => self.reading_due(at, device, settling),
+            Due::Heard(device, nth) => {
+                if let Some((reading, foreign)) = self.on_the_way.remove(&nth) {
+                    self.hears(at, device, reading, foreign);
+                }
+            }
+            Due::Saved(order) => self.saved(at, order),
+            Due::Order(order) => self.orders(at, order),
+            Due::Uncordon(device) => self.uncordons(at, device),
+            Due::Trouble(device, lost) => self.fails(at, device, lost),
+            Due::Foreign(device, bytes) => self.foreign(at, device, bytes),
+            Due::Lie(replica, kind) => self.lies(at, replica, kind),
+        }
+    }
+
+    fn lies(&mut self, at: Time, replica: ReplicaId, kind: u64) {
+        let nobody = ReplicaId(replica.0 + 1000);
+        let event = match kind {
+            0 => Event::ReplicaReady { replica },
+            1 => Event::Drained { replica: nobody },
+            _ => Event::ReplicaReady { replica: nobody },
+        };
+        // A second "ready" of a running engine is a lie that must change nothing.
+        let runs = |gate: &super::world::Gate| gate.mode.is_some();
+        if kind != 0 || self.world.gates.get(&replica).is_some_and(runs) {
+            self.feed(at, event);
+        }
+    }
+
+    fn grows(&mut self, replica: ReplicaId) {
+        let Some(process) = self.processes.get(&replica) else {
+            return;
+        };
+        for share in process.shares.clone() {
+            let by = Bytes(share.bytes.0 / 100 * self.random.below(40));
+            self.device(share.device).grows(replica, by);
+        }
+    }
+
+    fn device(&mut self, device: DeviceId) -> &mut Hardware {
+        self.hardware.get_mut(&device).expect("a device of ours")
+    }
+
+    fn reading_due(&mut self, at: Time, device: DeviceId, settling: bool) {
+        if at > self.ends_at {
+            return;
+        }
+        self.reads(at, device);
+        let (period, short) = (self.weather.period, self.weather.settle_period);
+        let it = self.device(device);
+        if !settling {
+            return self.push(at + period, Due::Reading(device, false));
+        }
+        // What never comes back is not waited for by those who read, either.
+        let waits = it.is_awaited(at);
+        it.settles = waits;
+        if waits {
+            self.push(at + short, Due::Reading(device, true));
+        }
+    }
+
+    /// A reading is taken now and heard of a little later, never before an older one.
+    fn reads(&mut self, at: Time, device: DeviceId) {
+        let blind = self.fault == Some(Fault::MemoryUnseen);
+        let it = self.device(device);
+        let reading = it.read(at, blind);
+        let foreign = it.constant.foreign;
+        if !it.measured {
+            return self.hears(at, device, reading, foreign);
+        }
+        self.sequence += 1;
+        let (nth, lag) = (self.sequence, self.weather.lag);
+        self.on_the_way.insert(nth, (reading, foreign));
+        self.push(at + lag, Due::Heard(device, nth));
+    }
+
+    fn hears(&mut self, at: Time, device: DeviceId, reading: DeviceReading, foreign: Bytes) {
+        self.referee.reading(device, &reading, foreign);
+        self.feed(at, Event::DeviceRead { device, reading });
+    }
+
+    /// One event through the pool, the world and the referee.
+    fn feed(&mut self, at: Time, event: Event) {
+        self.report.steps += 1;
+        if let Some(calm) = &mut self.calm {
+            let loaded = self.processes.values().map(|it| it.model);
+            calm.time_passes(at, loaded.chain(self.waiting.values().copied()));
+            self.report.worst_wait = calm.worst;
+        }
+        if std::env::var("TRACE").is_ok() {
+            eprintln!("{at} {event:?}");
+        }
+        self.referee.event(at, &event);
+        let mut actions = self.world.feed(at, event);
+        if self.fault == Some(Fault::UnneededVictim) {
+            actions = self.with_a_bystander(actions);
+        }
+        let planned = self.world.pool.planned_loads();
+        self.referee.step_begins(at, &actions, planned);
+        for action in actions {
+            if std::env::var("TRACE").is_ok() {
+                eprintln!("{at}    > {action:?}");
+            }
+            self.mix(&format!("{at} {action:?}"));
+            let gates = &self.world.gates;
+            let in_flight =
+                |replica: ReplicaId| gates.get(&replica).map_or(0, |gate| gate.in_flight);
+            self.referee.action(at, &action, in_flight);
+            if self.fault == Some(Fault::GateLies) {
+                self.lie_about_gates();
+            }
+            self.carry_out(at, &action);
+        }
+        self.report.broken.append(&mut self.referee.broken);
+        self.report.cordons = self.referee.cordons;
+        if self.report.steps.is_multiple_of(self.check_every) {
+            let violations = check(&self.world.pool);
+            self.report
+                .broken
+                .extend(violations.iter().map(ToString::to_string));
+        }
+    }
+
+    fn mix(&mut self, line: &str) {
+        for byte in line.bytes() {
+            self.report.transcript_hash =
+                (self.report.transcript_hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What the administrators of a storm come up with, and what devices do to them.
+
+use super::super::random::Random;
+use super::{Due, Play};
+use crate::pool::{
+    Action, Bytes, CleanupScope, Command, Cordon, DeviceId, Event, Link, LoadOrder, ModelId,
+    OrderId, Override, Priority, Span, Time,
+};
+
+/// Orders that the storm needs for itself are numbered from here.
+const OWN_ORDERS: u64 = 10_000;
+
+impl Play {
+    pub(super) fn orders(&mut self, at: Time, order: OrderId) {
+        if order.0 == u64::MAX {
+            let command = Command::Shutdown {
+                drain: Span::from_secs(60),
+            };
+            return self.feed(at, Event::OrderAsked { order, command });
+        }
+        if self.weather.cordons && self.random.chance(350) {
+            return self.cordons(at, order);
+        }
+        let model = ModelId(self.random.below(self.specs.len() as u64) as u32);
+        let some =
+            |random: &mut Random, low, high| random.chance(400).then(|| random.between(low, high));
+        let command = match self.random.below(10) {
+            0..=3 => Command::Load(LoadOrder {
+                model,
+                replicas: self.random.between(1, 3) as u32,
+                devices: some(&mut self.random, 1, 3).map(|it| it as u32),
+                priority: some(&mut self.random, 0, 3).map(|it| Priority(it as u32)),
+                keep_hot: None,
+                lease: some(&mut self.random, 60_000, 900_000).map(Span),
+                force: self.random.chance(200),
+            }),
+            4 | 5 => Command::Unload {
+                model,
+                replica: None,
+                now: self.random.chance(300),
+            },
+            6 => {
+                let over = Override {
+                    priority: some(&mut self.random, 0, 3).map(|it| Priority(it as u32)),
+                    keep_hot: None,
+                    expires: some(&mut self.random, 60_000, 900_000).map(|it| at + Span(it)),
+                };
+                Command::Set { model, over }
+            }
+            7 => {
+                let scope = if self.random.chance(500) {
+                    CleanupScope::All
+                } else {
+                    CleanupScope::Idle
+                };
+                if scope == CleanupScope::All {
+                    self.cleanups.insert(order);
+                } else {
+                    self.referee.night_falls();
+                }
+                Command::Cleanup {
+                    scope,
+                    drain: Span::from_secs(self.random.below(600)),
+                }
+            }
+            8 => Command::Reopen,
+            _ => Command::Reset,
+        };
+        self.feed(at, Event::OrderAsked { order, command });
+    }
+
+    /// A cordon is mostly followed by its end; the end sometimes comes without a cordon.
+    fn cordons(&mut self, at: Time, order: OrderId) {
+        let device = self.any_device();
+        if self.random.chance(150) {
+            return self.uncordons(at, device);
+        }
+        let until = self
+            .random
+            .chance(400)
+            .then(|| at + Span(self.random.below(900_000)));
+        let command = Command::Cordon {
+            device,
+            reason: "maintenance".to_owned(),
+            until,
+            now: self.random.chance(300),
+        };
+        if self.random.chance(900) {
+            let later = Span(self.random.below(1_200_000));
+            self.push(at + later, Due::Uncordon(device));
+        }
+        self.feed(at, Event::OrderAsked { order, command });
+        if self.fault == Some(super::Fault::CordonForgotten) {
+            self.uncordons_behind_the_referee(device);
+        }
+    }
+
+    pub(super) fn uncordons(&mut self, at: Time, device: DeviceId) {
+        self.own_orders += 1;
+        let order = OrderId(OWN_ORDERS + self.own_orders);
+        let command = Command::Uncordon { device };
+        self.feed(at, Event::OrderAsked { order, command });
+    }
+
+    /// The fault: the pool is told that the cordon is over as soon as it was ordered.
+    fn uncordons_behind_the_referee(&mut self, device: DeviceId) {
+        let pending = self.world.unsaved.clone().unwrap_or_default();
+        let now = self.world.now;
+        for order in pending {
+            self.world.pool.step(now, Event::Saved { order });
+        }
+        let order = OrderId(u64::MAX - 1);
+        let command = Command::Uncordon { device };
+        self.world
+            .pool
+            .step(now, Event::OrderAsked { order, command });
+        self.world.pool.step(now, Event::Saved { order });
+    }
+
+    pub(super) fn any_device(&mut self) -> DeviceId {
+        let nth = self.random.below(self.hardware.len() as u64) as usize;
+        *self.hardware.keys().nth(nth).expect("below their number")
+    }
+
+    /// Some devices are cordoned since before the start, and links may be read again at any time.
+    pub(super) fn starts_out(&mut self, links: Vec<(DeviceId, DeviceId, Link)>) {
+        self.feed(Time(0), Event::LinksRead { links });
+        if self.weather.cordons && self.random.chance(200) {
+            let device = self.any_device();
+            let cordon = Cordon {
+                reason: "kept from before".to_owned(),
+                since: Time(0),
+                until: None,
+                failed: self.random.chance(300),
+            };
+            self.feed(Time(0), Event::CordonRestored { device, cordon });
+            let later = Time(self.random.below(1_200_000));
+            self.push(later, Due::Uncordon(device));
+        }
+    }
+
+    pub(super) fn fails(&mut self, at: Time, device: DeviceId, lost: bool) {
+        let trouble = "Xid 79: the GPU has fallen off the bus".to_owned();
+        self.feed(
+            at,
+            Event::DeviceFailed {
+                device,
+                trouble,
+                lost,
+            },
+        );
+        // A lost one stays so; what fails without being lost may be lost later.
+        if !lost && self.random.chance(300) {
+            let later = Span(self.random.below(60_000));
+            self.push(at + later, Due::Trouble(device, true));
+        }
+        let later = Span(self.random.between(60_000, 1_800_000));
+        self.push(at + later, Due::Uncordon(device));
+    }
+
+    pub(super) fn foreign(&mut self, at: Time, device: DeviceId, bytes: Bytes) {
+        let it = self.hardware.get_mut(&device).expect("a device of ours");
+        it.constant.foreign = bytes;
+        if !it.measured {
+            self.reads(at, device);
+        }
+    }
+
+    /// Tells the referee of a cleanup, which counts from the moment the store has it.
+    pub(super) fn saved(&mut self, at: Time, order: OrderId) {
+        let failed = self.random.chance(30);
+        let cleanup = self.cleanups.remove(&order);
+        if cleanup {
+            self.referee.night_falls();
+        }
+        if let Some(unsaved) = &mut self.world.unsaved {
+            unsaved.retain(|it| *it != order);
+        }
+        let event = if failed {
+            Event::SaveFailed {
+                order,
+                message: "disk full".to_owned(),
+            }
+        } else {
+            Event::Saved { order }
+        };
+        self.feed(at, event);
+    }
+
+    /// The fault: somebody who has nothing to do with it is evicted along with the victims.
+    pub(super) fn with_a_bystander(&mut self, actions: Vec<Action>) -> Vec<Action> {
+        let evicts = |action: &Action| matches!(action, Action::Record(record) if record.kind == crate::pool::RecordKind::Evict);
+        let Some(nth) = actions.iter().position(evicts) else {
+            return actions;
+        };
+        let Action::Record(record) = &actions[nth] else {
+            return actions;
+        };
+        let (mut forged, victim) = (record.clone(), record.replica);
+        let Some(bystander) = self.referee.bystander(victim) else {
+            return actions;
+        };
+        forged.replica = Some(bystander);
+        let mut with = actions.clone();
+        with.insert(nth + 1, Action::Record(forged));
+        with
+    }
+}

@@ -1,0 +1,203 @@
+//! What a storm is made of: its devices and models, and which of the many things that can go wrong
+//! are part of it. All drawn from the seed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::random::Random;
+use crate::pool::{
+    Bytes, DeviceId, DeviceReading, KindId, Layout, Link, Loader, LoaderId, ModelId, ModelSpec,
+    NodeId, Priority, Span,
+};
+
+/// What is switched on in this world.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Weather {
+    /// Readings have times; memory of ended processes comes back late.
+    pub measured: bool,
+    /// Between two readings while memory is awaited, and otherwise.
+    pub settle_period: Span,
+    pub period: Span,
+    /// How old a reading is at most when it is heard of.
+    pub lag: Span,
+    /// Processes hold more than they reserved.
+    pub growth: bool,
+    pub cordons: bool,
+    /// Times that a device fails.
+    pub troubles: u64,
+    pub remembered: bool,
+    /// Figures are measured and learned.
+    pub learns: bool,
+}
+
+impl Weather {
+    pub fn new(random: &mut Random) -> Weather {
+        let measured = random.chance(400);
+        Weather {
+            measured,
+            settle_period: Span([100, 100, 500, 3_000][random.below(4) as usize]),
+            period: Span::from_secs(random.between(20, 300)),
+            lag: Span(random.below(400)),
+            growth: measured && random.chance(400),
+            cordons: random.chance(400),
+            troubles: if random.chance(250) {
+                random.between(1, 3)
+            } else {
+                0
+            },
+            remembered: random.chance(250),
+            learns: random.chance(300),
+        }
+    }
+
+    /// Nothing goes wrong.
+    pub fn calm(random: &mut Random) -> Weather {
+        Weather {
+            measured: random.chance(300),
+            settle_period: Span(100),
+            period: Span::from_secs(60),
+            lag: Span(50),
+            growth: false,
+            cordons: false,
+            troubles: 0,
+            remembered: false,
+            learns: false,
+        }
+    }
+}
+
+pub(super) fn devices(random: &mut Random) -> BTreeMap<DeviceId, DeviceReading> {
+    let nodes = random.between(1, 2);
+    let large = random.chance(150);
+    let per_node = random.between(1, if large { 8 } else { 4 });
+    let kinds = if random.chance(400) { 2 } else { 1 };
+    let mut devices = BTreeMap::new();
+    for node in 0..nodes {
+        let total = Bytes([24, 40, 80, 141][random.below(4) as usize] * Bytes::GIB);
+        for _ in 0..per_node {
+            let reading = DeviceReading {
+                name: format!("gpu{}", devices.len()),
+                node: NodeId(node as u32),
+                kind: KindId(random.below(kinds) as u32),
+                total,
+                headroom: Bytes(total.0 / 20),
+                ..DeviceReading::default()
+            };
+            devices.insert(DeviceId(devices.len() as u32), reading);
+        }
+    }
+    devices
+}
+
+/// Islands of two or four devices of a node, in some worlds.
+pub(super) fn links(
+    random: &mut Random,
+    devices: &BTreeMap<DeviceId, DeviceReading>,
+) -> Vec<(DeviceId, DeviceId, Link)> {
+    if random.chance(500) {
+        return Vec::new();
+    }
+    let island = [2, 4][random.below(2) as usize];
+    let mut links = Vec::new();
+    for (&one, reading) in devices {
+        for (&other, there) in devices.range(DeviceId(one.0 + 1)..) {
+            if reading.node != there.node {
+                continue;
+            }
+            let near = one.0 / island == other.0 / island;
+            links.push((one, other, if near { Link::NvLink } else { Link::SameRoot }));
+        }
+    }
+    links
+}
+
+pub(super) fn models(random: &mut Random, devices: u64) -> BTreeMap<ModelId, ModelSpec> {
+    let count = random.between(2, 10);
+    let loaders = if random.chance(400) {
+        random.between(1, 2)
+    } else {
+        0
+    };
+    let choosy = random.chance(300);
+    let growing = random.chance(300);
+    (0..count)
+        .map(|nth| {
+            let mut spec = model(random, nth, devices);
+            if loaders > 0 && random.chance(800) {
+                spec.loader = Some(Loader {
+                    loader: LoaderId(random.below(loaders) as u32),
+                    takes: Span(random.between(500, spec.reload.0 * 3 / 2)),
+                });
+            }
+            if choosy && random.chance(400) {
+                let some = random.between(1, devices);
+                let allowed: BTreeSet<DeviceId> = (0..some)
+                    .map(|_| DeviceId(random.below(devices) as u32))
+                    .collect();
+                spec.allowed = Some(allowed);
+            }
+            if growing && random.chance(500) {
+                spec.wider = wider(&spec);
+            }
+            (ModelId(nth as u32), spec)
+        })
+        .collect()
+}
+
+/// Twice and four times as many devices, each with somewhat more than its share.
+fn wider(spec: &ModelSpec) -> Vec<Layout> {
+    [2, 4]
+        .map(|times| Layout {
+            devices: spec.devices_per_replica * times,
+            bytes_per_device: Bytes(spec.bytes_per_device.0 * 11 / (10 * u64::from(times))),
+        })
+        .into()
+}
+
+fn model(random: &mut Random, nth: u64, devices: u64) -> ModelSpec {
+    ModelSpec {
+        name: format!("model-{nth}"),
+        priority: Priority([0, 0, 0, 1, 1, 2, 3][random.below(7) as usize]),
+        devices_per_replica: if random.chance(200) {
+            random.between(1, devices) as u32
+        } else {
+            1
+        },
+        bytes_per_device: Bytes(random.between(4, 80) * Bytes::GIB),
+        need_is_fixed: random.chance(150),
+        keep_hot: Span::from_secs(random.between(20, 900)),
+        min_resident: random
+            .chance(700)
+            .then(|| Span::from_secs(random.between(1, 20))),
+        max_turn: random
+            .chance(500)
+            .then(|| Span::from_secs(random.between(5, 60))),
+        queue_limit: random.between(1, 40) as u32,
+        queue_timeout: Span::from_secs(random.between(10, 300)),
+        seats_per_replica: random.between(1, 8) as u32,
+        load_deadline: Span::from_secs(random.between(60, 400)),
+        reload: Span::from_secs(random.between(1, 60)),
+        stop_grace: Span::from_secs(random.between(1, 10)),
+        ..ModelSpec::default()
+    }
+}
+
+/// Numbers from an earlier run: sometimes what a pool would have written, sometimes rubbish.
+pub(super) fn numbers(random: &mut Random) -> Vec<u64> {
+    let any = |random: &mut Random| match random.below(4) {
+        0 => u64::MAX - random.below(3),
+        1 => 0,
+        2 => random.below(1 << 40),
+        _ => random.below(u64::MAX),
+    };
+    if random.chance(300) {
+        let length = random.below(40);
+        return (0..length).map(|_| any(random)).collect();
+    }
+    // The version, then three sections, each after its length.
+    let mut numbers = vec![1];
+    for length in [28, 5, 1] {
+        numbers.push(length);
+        numbers.extend((0..length).map(|_| any(random)));
+    }
+    numbers
+}
