@@ -184,8 +184,7 @@ impl Device {
         self.kind = reading.kind;
         self.excess = excess;
         self.measured = reading.taken.is_some();
-        let last = self.ended.back().map(|ended| ended.at);
-        match last {
+        match self.last_end() {
             Some(last) if reading.taken.is_some_and(|taken| taken > last) => {
                 let grown = reading.foreign.saturating_sub(self.foreign);
                 let unreturned = grown.min(self.settling);
@@ -233,6 +232,11 @@ impl Device {
             }
             self.ended.pop_front();
         }
+    }
+
+    /// When the last process ended whose memory is awaited.
+    pub(super) fn last_end(&self) -> Option<Time> {
+        self.ended.back().map(|last| last.at)
     }
 
     /// Since when memory has been awaited.

@@ -11,9 +11,13 @@ use super::state::Pool;
 impl Pool {
     pub(super) fn device_read(&mut self, id: DeviceId, reading: &DeviceReading) {
         let (now, patience) = (self.now, self.limits.release_wait);
+        // Of a process that ended after the reading was taken it is known already what it held.
+        let last_end = self.devices.get(&id).and_then(Device::last_end);
+        let too_old = last_end.is_some_and(|end| reading.taken.is_none_or(|taken| taken <= end));
         let excess = reading
             .own
             .iter()
+            .filter(|(replica, _)| !too_old || self.replicas.contains_key(replica))
             .map(|(replica, held)| held.saturating_sub(self.held(*replica, id)))
             .sum();
         let new = !self.devices.contains_key(&id);

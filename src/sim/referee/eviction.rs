@@ -52,7 +52,12 @@ impl Referee {
         }
         self.figure_is_corrected(load, model, &record.placement);
         if !victims.is_empty() {
-            self.priorities_allow(now, load, model, order.as_ref(), &victims);
+            let since = if order.is_none() && record.reason.ends_with("waiting") {
+                self.waits_since(model)
+            } else {
+                Time(0)
+            };
+            self.priorities_allow(now, load, (model, since), order.as_ref(), &victims);
             self.victims_are_needed(load, model, &record.placement, &victims);
         }
         let planned = Planned {
@@ -65,7 +70,7 @@ impl Referee {
         &mut self,
         now: Time,
         load: ReplicaId,
-        model: ModelId,
+        (model, since): (ModelId, Time),
         order: Option<&LoadOrder>,
         victims: &[ReplicaId],
     ) {
@@ -92,9 +97,7 @@ impl Referee {
                     "P5: {victim} leaves for {load} and its waiters have not been served"
                 ));
             }
-            let earlier = order.is_none()
-                && self.waits_since(seen.model) < self.waits_since(model)
-                && self.somebody_waits(seen.model);
+            let earlier = self.waits_since(seen.model) < since;
             if own == priority && earlier && !forced {
                 wrong.push(format!(
                     "P5: {victim} leaves for {load}, and somebody has waited longer for it"

@@ -22,6 +22,8 @@ pub(super) struct Ground {
     excess: BTreeMap<ReplicaId, Bytes>,
     last_taken: Time,
     last_end: Option<Time>,
+    /// When a process last ended or its memory came back.
+    last_change: Option<Time>,
     lingering: BTreeMap<ReplicaId, Lingering>,
 }
 
@@ -45,6 +47,7 @@ impl Ground {
             excess: BTreeMap::new(),
             last_taken: Time(0),
             last_end: None,
+            last_change: None,
             lingering: BTreeMap::new(),
         }
     }
@@ -73,7 +76,7 @@ impl Ground {
 
     /// Nothing about it is on its way to be known.
     pub fn is_certain(&self) -> bool {
-        self.lingering.is_empty() && self.last_end.is_none_or(|end| end < self.last_taken)
+        self.lingering.is_empty() && self.last_change.is_none_or(|at| at < self.last_taken)
     }
 }
 
@@ -117,11 +120,14 @@ impl Referee {
             it.lingering
                 .insert(replica, Lingering { bytes, ended: now });
             it.last_end = Some(now);
+            it.last_change = Some(now);
         }
     }
 
-    pub fn memory_returned(&mut self, device: DeviceId, replica: ReplicaId) {
-        self.ground(device).lingering.remove(&replica);
+    pub fn memory_returned(&mut self, now: Time, device: DeviceId, replica: ReplicaId) {
+        let it = self.ground(device);
+        it.lingering.remove(&replica);
+        it.last_change = Some(now);
     }
 
     /// What living processes were given of a device.

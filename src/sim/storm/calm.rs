@@ -4,20 +4,28 @@
 //! A request waits for at most
 //!
 //! ```text
-//! rows × (others + 1) × one turn + the time that models of higher priority had
+//! passed over + Σ rows × one turn, over the models of its priority + what higher ones had
 //! one turn = longest max_turn + longest request + preempt_drain + stop_grace + longest load
 //!            + the time for memory to come back
 //! ```
 //!
-//! where `others` are the models of its own priority, each of which may have one turn before it (P3),
-//! and `rows` counts how often all seats of a replica were filled for its own model before it, each
-//! time at worst in a turn of its own. A model of higher priority has a time while somebody waits for
-//! it or it has a replica, busy or kept hot (P2).
+//! where `rows` says how often all seats of a replica are filled before it: of its own model once more
+//! than for those served before it; of another for those that came earlier, since whoever came first
+//! keeps a replica beyond its turn (P5), times the keys, since those of other keys may go before the
+//! earliest (Q1), and once more for the turn it may have begun (P3). For a while it may be passed over
+//! by models that more requests wait for. A model of higher priority has a time while somebody waits
+//! for it or it has a replica, busy or kept hot (P2).
 
 use std::collections::BTreeMap;
 
 use super::super::random::Random;
 use crate::pool::{Limits, ModelId, ModelSpec, Priority, Refusal, Span, Ticket, Time};
+
+/// How long models that more requests wait for go first.
+const PASSED_OVER: Span = Span::from_secs(300);
+
+/// Whose requests there are.
+pub(super) const KEYS: u64 = 3;
 
 #[derive(Clone, Debug)]
 pub(super) struct Calm {
@@ -42,6 +50,8 @@ struct Wait {
     since: Time,
     higher_before: Span,
     served_before: u64,
+    /// Rows of seats that requests of equal models fill before it.
+    rows_of_others: u64,
 }
 
 impl Calm {
@@ -100,11 +110,23 @@ impl Calm {
     }
 
     pub fn waits(&mut self, now: Time, ticket: Ticket, model: ModelId) {
+        let mut earlier: BTreeMap<ModelId, u64> = BTreeMap::new();
+        for wait in self.waits.values() {
+            *earlier.entry(wait.model).or_default() += 1;
+        }
+        let own = self.priorities[&model];
+        let others = self.priorities.iter();
+        let others = others.filter(|(it, priority)| **priority == own && **it != model);
+        let rows_of = |other: &ModelId| {
+            let waiting = earlier.get(other).copied().unwrap_or(0);
+            (waiting * KEYS).div_ceil(self.seats[other]) + 1
+        };
         let wait = Wait {
             model,
             since: now,
             higher_before: self.higher,
             served_before: self.served_of(model),
+            rows_of_others: others.map(|(other, _)| rows_of(other)).sum(),
         };
         self.waits.insert(ticket, wait);
     }
@@ -126,14 +148,13 @@ impl Calm {
         } else {
             Span(self.higher.0 - wait.higher_before.0)
         };
-        let others = self.priorities.values().filter(|it| **it == own).count() as u64 - 1;
-        let rows = before_it / self.seats[&wait.model] + 1;
-        let bound = Span(rows * (others + 1) * self.turn.0 + higher.0);
+        let rows = before_it / self.seats[&wait.model] + 1 + wait.rows_of_others;
+        let bound = Span(PASSED_OVER.0 + rows * self.turn.0 + higher.0);
         let waited = now.since(wait.since);
         self.worst = self.worst.max(waited.0 * 1000 / bound.0.max(1));
         if waited > bound {
             broken.push(format!(
-                "starved: {ticket} of {} waited for {waited} and may for {bound}: {rows} rows, {others} equals, {} per turn, {higher} of higher priority",
+                "starved: {ticket} of {} waited for {waited} and may for {bound}: {rows} rows, {} per turn, {higher} of higher priority",
                 wait.model,
                 self.turn
             ));

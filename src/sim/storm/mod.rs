@@ -284,7 +284,7 @@ impl Play {
             };
             let model =
                 ModelId((self.random.below(count) * self.random.below(count) / count) as u32);
-            let key = KeyId(self.random.below(3));
+            let key = KeyId(self.random.below(calm::KEYS));
             self.push(Time(at), Due::Arrival(Ticket(ticket), model, key));
         }
         for order in 0..storm.orders {
@@ -356,7 +356,7 @@ impl Play {
             }
             Due::Returned(device, replica) => {
                 self.device(device).returns(replica);
-                self.referee.memory_returned(device, replica);
+                self.referee.memory_returned(at, device, replica);
             }
             Due::Reading(device, settling) => self.reading_due(at, device, settling),
             Due::Heard(device, nth) => {
