@@ -120,7 +120,7 @@ fn every_request_is_answered_exactly_once_and_no_rule_is_broken() {
 #[test]
 fn in_calm_weather_every_wait_ends_within_its_bound() {
     let (all, broken) = play(count("CALMS", 500), |seed| Storm {
-        check_every: 10,
+        check_every: count("EVERY", 10),
         ..Storm::calm(seed)
     });
     println!("{all:?}");

@@ -195,5 +195,6 @@ impl Pool {
         self.agenda.grown_everywhere = false;
         self.promises_changed = false;
         self.wants.fresher = false;
+        self.wants.growths_before = self.wants.growths;
     }
 }

@@ -11,8 +11,9 @@ use super::model::Cordon;
 /// A process that ended on a measured device.
 #[derive(Clone, Debug)]
 struct Ended {
+    replica: ReplicaId,
     at: Time,
-    /// What has not been shown to be free.
+    /// What it was given and has not been shown to be free.
     bytes: Bytes,
     /// A reading that was taken afterwards has shown it held still.
     shown: bool,
@@ -151,6 +152,7 @@ impl Device {
         if self.measured {
             self.settling = self.settling + bytes;
             self.ended.push_back(Ended {
+                replica,
                 at: now,
                 bytes,
                 shown: false,
@@ -184,7 +186,7 @@ impl Device {
         self.kind = reading.kind;
         self.excess = excess;
         self.measured = reading.taken.is_some();
-        match self.last_end() {
+        match self.ended.back().map(|last| last.at) {
             Some(last) if reading.taken.is_some_and(|taken| taken > last) => {
                 let grown = reading.foreign.saturating_sub(self.foreign);
                 let unreturned = grown.min(self.settling);
@@ -234,9 +236,10 @@ impl Device {
         }
     }
 
-    /// When the last process ended whose memory is awaited.
-    pub(super) fn last_end(&self) -> Option<Time> {
-        self.ended.back().map(|last| last.at)
+    /// What is awaited of one process that ended.
+    pub(super) fn settling_of(&self, replica: ReplicaId) -> Bytes {
+        let of_it = self.ended.iter().filter(|ended| ended.replica == replica);
+        of_it.map(|ended| ended.bytes).sum()
     }
 
     /// Since when memory has been awaited.

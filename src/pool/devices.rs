@@ -4,21 +4,22 @@
 use super::action::{Action, RecordKind, Wish};
 use super::device::Device;
 use super::event::{DeviceReading, Link};
-use super::ids::{Bytes, DeviceId, KindId, ModelId};
+use super::ids::{Bytes, DeviceId, KindId, ModelId, ReplicaId};
 use super::model::Cordon;
 use super::state::Pool;
 
 impl Pool {
     pub(super) fn device_read(&mut self, id: DeviceId, reading: &DeviceReading) {
         let (now, patience) = (self.now, self.limits.release_wait);
-        // Of a process that ended after the reading was taken it is known already what it held.
-        let last_end = self.devices.get(&id).and_then(Device::last_end);
-        let too_old = last_end.is_some_and(|end| reading.taken.is_none_or(|taken| taken <= end));
+        // A reading that was taken before a process ended still names it.
+        let given = |replica: ReplicaId| match self.devices.get(&id) {
+            Some(device) => self.held(replica, id).max(device.settling_of(replica)),
+            None => Bytes::ZERO,
+        };
         let excess = reading
             .own
             .iter()
-            .filter(|(replica, _)| !too_old || self.replicas.contains_key(replica))
-            .map(|(replica, held)| held.saturating_sub(self.held(*replica, id)))
+            .map(|(replica, held)| held.saturating_sub(given(*replica)))
             .sum();
         let new = !self.devices.contains_key(&id);
         let device = self

@@ -409,7 +409,9 @@ impl Pool {
             if order.saved {
                 let it = self.models.get_mut(&model).expect("known");
                 it.wish = None;
+                it.restoring = false;
                 it.over = order.previous.clone();
+                self.restoring.remove(&model);
                 self.reindex(model);
                 self.order_ended(model);
                 actions.push(Action::Keep {

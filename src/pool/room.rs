@@ -44,6 +44,10 @@ pub(super) fn make_room(pool: &Pool) -> Option<Decision> {
             // Somebody waits at the other end: what is hopeless now is said at once.
             Some(_) if rank.class == Class::Order => return Some(decide(pool, rank, want)),
             Some(_) if blocked.covers(pool, want) => continue,
+            // It was covered when room grew before, and what covered it has gone.
+            Some(known) if known.growths < pool.wants.growths_before => {
+                return Some(decide(pool, rank, want));
+            }
             Some(_) if agenda.grown_everywhere => return Some(decide(pool, rank, want)),
             Some(_) if place::fits_on(pool, &want.ask, &agenda.grown) => {
                 return Some(decide(pool, rank, want));

@@ -48,6 +48,8 @@ pub(super) struct Wants {
     pub stale: BTreeSet<ModelId>,
     /// Counts what may have made room.
     pub growths: u64,
+    /// What it was when the step began.
+    pub growths_before: u64,
 }
 
 impl Wants {

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::pool::{Action, Event, GateMode, GateReading, OrderId, Pool, ReplicaId, Ticket, Time};
+use crate::pool::{
+    Action, Event, GateMode, GateReading, OrderId, Pool, ReplicaId, Span, Ticket, Time,
+};
 
 /// What a real gate counts.
 #[derive(Clone, Debug, Default)]
@@ -33,11 +35,16 @@ impl Gate {
     }
 }
 
+/// How often gates are read while they are used and nothing else happens.
+const READ_GATES_EVERY: Span = Span::from_secs(1);
+
 #[derive(Clone, Debug)]
 pub struct World {
     pub pool: Pool,
     pub now: Time,
     pub wake: Option<Time>,
+    /// When the pool last heard of anything.
+    turned: Time,
     pub gates: BTreeMap<ReplicaId, Gate>,
     /// Whose seat is where.
     pub seats: BTreeMap<Ticket, ReplicaId>,
@@ -51,6 +58,7 @@ impl World {
             pool,
             now: Time(0),
             wake: None,
+            turned: Time(0),
             gates: BTreeMap::new(),
             seats: BTreeMap::new(),
             unsaved: None,
@@ -60,6 +68,7 @@ impl World {
     /// One event and all that follows from it in the same turn. Gives every action, in order.
     pub fn feed(&mut self, now: Time, event: Event) -> Vec<Action> {
         self.now = self.now.max(now);
+        self.turned = self.now;
         let readings = self.gate_readings();
         let mut news = vec![Event::GatesRead { readings }, event];
         let mut events = VecDeque::new();
@@ -147,6 +156,15 @@ impl World {
             return (gate.in_flight == 0).then_some(Event::Drained { replica });
         }
         (gate.mode == Some(GateMode::Queued)).then_some(Event::Woke)
+    }
+
+    /// When the shell would next turn by itself: at the pool's own wake, or once it is time to read
+    /// gates that have counted something.
+    pub fn next_turn(&self) -> Option<Time> {
+        let unread = |gate: &Gate| (gate.in_flight, gate.entered, gate.last_end) != gate.told;
+        let read = self.gates.values().any(unread);
+        let read = read.then(|| self.turned + READ_GATES_EVERY);
+        self.wake.into_iter().chain(read).min()
     }
 
     fn gate_readings(&mut self) -> Vec<GateReading> {

@@ -163,7 +163,7 @@ impl Storm {
             && !play.report.finished
         {
             let next = play.heap.peek().map(|Reverse((at, ..))| *at);
-            match (play.world.wake, next) {
+            match (play.world.next_turn(), next) {
                 (None, None) => break,
                 (Some(wake), next) if next.is_none_or(|next| wake < next) => {
                     play.feed(wake, Event::Woke)
