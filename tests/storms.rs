@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use model_pool::sim::{Fault, Storm, StormReport};
 
-/// The pool's own books are proved after every step of so many storms, then of every tenth step.
-const PROVED_WHOLLY: u64 = 600;
+/// The pool's own books are proved after every step of so many storms, then after every twentieth.
+const PROVED_WHOLLY: u64 = 500;
 
 fn count(name: &str, usual: u64) -> u64 {
     std::env::var(name)
@@ -91,7 +91,7 @@ fn add(all: &mut StormReport, one: &StormReport) {
 fn every_request_is_answered_exactly_once_and_no_rule_is_broken() {
     let seeds = count("STORMS", 5_000);
     let (all, broken) = play(seeds, |seed| Storm {
-        check_every: if seed < PROVED_WHOLLY { 1 } else { 10 },
+        check_every: if seed < PROVED_WHOLLY { 1 } else { 20 },
         ..Storm::new(seed)
     });
     println!("{all:?}");

@@ -447,9 +447,6 @@ impl Play {
             calm.time_passes(at, loaded.chain(self.waiting.values().copied()));
             self.report.worst_wait = calm.worst;
         }
-        if std::env::var("TRACE").is_ok() {
-            eprintln!("{at} {event:?}");
-        }
         self.referee.event(at, &event);
         let mut actions = self.world.feed(at, event);
         if self.fault == Some(Fault::UnneededVictim) {
@@ -458,9 +455,6 @@ impl Play {
         let planned = self.world.pool.planned_loads();
         self.referee.step_begins(at, &actions, planned);
         for action in actions {
-            if std::env::var("TRACE").is_ok() {
-                eprintln!("{at}    > {action:?}");
-            }
             self.mix(&format!("{at} {action:?}"));
             let gates = &self.world.gates;
             let in_flight =
