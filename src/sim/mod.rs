@@ -5,8 +5,10 @@
 mod random;
 mod referee;
 pub mod replay;
+mod stage;
 mod storm;
 mod story;
+mod told;
 mod words;
 mod world;
 

@@ -3,25 +3,29 @@
 //! engine's part is told by the story (`ready`, `exits`, `crash`); gates and store answer by themselves.
 //!
 //! ```text
-//! device d0 80GiB [node 1] [foreign 4GiB]
+//! device d0 80GiB [node 1] [foreign 4GiB] [kind 1] [measured] [link d1,d2]
 //! model NAME 40GiB [x4] [priority 1] [keep_hot 10m] [resident 10s] [turn 30s] [seats 8] [reload 20s] [queue 2]
+//!       [timeout 60s] [deadline 5m] [wider 2x40GiB,4x20GiB] [on d0,d1] [disk 1 reads 20s] [fixed]
 //! 0s   ask 1 NAME [key 7]        a request without a seat arrives
 //! 3s   ready 1                   the engine of replica r1 is ready
 //! 4s   end 1                     request t1 ends, however
 //! 5s   load NAME [x2] [gpus 4] [priority 3] [lease 2h] [keep_hot 1h] [force]
 //! 6s   unload NAME [now] / set NAME priority 2 / cleanup [idle] / reopen / reset / shutdown
-//! 7s   crash 1 WORDS / exits 1 / leave 2 / foreign d0 10GiB / plan NAME / wait
+//! 7s   crash 1 WORDS / oom 3 [needs 20GiB] / exits 1 / leave 2 / plan NAME / wait
+//! 8s   foreign d0 10GiB / reading d0 [foreign 3GiB] [own 1=30GiB] / fails d0 [lost]: WORDS
+//! 9s   cordon d0 [until 2h] [for WORD] [now] / uncordon d0
+//! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
 //! ```
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::told::shares;
 use super::words::{Options, bytes, number, span};
 use super::world::World;
 use crate::pool::{
-    Action, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, KeyId, Limits, LoadOrder,
-    ModelId, ModelSpec, NodeId, OrderId, Override, Pool, Priority, ReplicaId, Share, Span, Ticket,
-    Time, check,
+    CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, KeyId, Limits, Link, LoadOrder,
+    ModelId, OrderId, Override, Pool, Priority, ReplicaId, Span, Ticket, Tier, Time, check,
 };
 
 /// A line that is no part of a story.
@@ -69,10 +73,11 @@ pub fn play(text: &str) -> Result<String, StoryError> {
     Ok(told)
 }
 
-struct Teller {
-    world: World,
-    models: BTreeMap<String, ModelId>,
-    devices: BTreeMap<String, (DeviceId, DeviceReading)>,
+pub(super) struct Teller {
+    pub(super) world: World,
+    pub(super) models: BTreeMap<String, ModelId>,
+    pub(super) devices: BTreeMap<String, (DeviceId, DeviceReading)>,
+    pub(super) links: Vec<(DeviceId, DeviceId, Link)>,
     order_next: u64,
 }
 
@@ -83,6 +88,7 @@ impl Teller {
             world,
             models: BTreeMap::new(),
             devices: BTreeMap::new(),
+            links: Vec::new(),
             order_next: 1,
         }
     }
@@ -121,7 +127,7 @@ impl Teller {
         }
     }
 
-    fn feed(&mut self, at: Time, event: Event, told: &mut String) {
+    pub(super) fn feed(&mut self, at: Time, event: Event, told: &mut String) {
         let actions = self.world.feed(at, event);
         for action in &actions {
             if let Some(line) = self.describe(action) {
@@ -131,63 +137,6 @@ impl Teller {
         for violation in check(&self.world.pool) {
             let _ = writeln!(told, "> BROKEN: {violation}");
         }
-    }
-
-    fn device(&mut self, words: &[&str]) -> Result<(), String> {
-        let name = words.get(1).ok_or("which device?")?;
-        let total = bytes(words.get(2).ok_or("how large?")?)?;
-        let options = Options::of(&words[3..])?;
-        let node = NodeId(options.number("node")?.unwrap_or(0) as u32);
-        let foreign = options
-            .get("foreign")
-            .map(bytes)
-            .transpose()?
-            .unwrap_or_default();
-        let reading = DeviceReading {
-            name: (*name).to_owned(),
-            node,
-            total,
-            foreign,
-            ..DeviceReading::default()
-        };
-        let device = DeviceId(self.devices.len() as u32);
-        self.devices
-            .insert((*name).to_owned(), (device, reading.clone()));
-        self.world
-            .feed(self.world.now, Event::DeviceRead { device, reading });
-        Ok(())
-    }
-
-    fn model(&mut self, words: &[&str], told: &mut String) -> Result<(), String> {
-        let name = *words.get(1).ok_or("which model?")?;
-        let size = bytes(words.get(2).ok_or("how large?")?)?;
-        let options = Options::of(&words[3..])?;
-        let or = |key: &str, default: Span| {
-            options
-                .get(key)
-                .map(span)
-                .transpose()
-                .map(|it| it.unwrap_or(default))
-        };
-        let spec = ModelSpec {
-            name: name.to_owned(),
-            priority: Priority(options.number("priority")?.unwrap_or(0) as u32),
-            devices_per_replica: options.times.unwrap_or(1),
-            bytes_per_device: size,
-            keep_hot: or("keep_hot", Span::from_secs(600))?,
-            min_resident: options.get("resident").map(span).transpose()?,
-            max_turn: options.get("turn").map(span).transpose()?,
-            queue_limit: options.number("queue")?.unwrap_or(512) as u32,
-            queue_timeout: or("timeout", Span::from_secs(300))?,
-            seats_per_replica: options.number("seats")?.unwrap_or(8) as u32,
-            load_deadline: or("deadline", Span::from_secs(300))?,
-            reload: or("reload", Span::from_secs(5))?,
-            ..ModelSpec::default()
-        };
-        let fresh = ModelId(self.models.len() as u32);
-        let model = *self.models.entry(name.to_owned()).or_insert(fresh);
-        self.feed(self.world.now, Event::ModelSet { model, spec }, told);
-        Ok(())
     }
 
     fn event(&mut self, at: Time, what: &str, rest: &[&str]) -> Result<Option<Event>, String> {
@@ -231,6 +180,30 @@ impl Teller {
                     exit: Exit::Failed { message },
                 }
             }
+            "oom" => {
+                let words = rest.get(1..).unwrap_or_default();
+                let needed = match words {
+                    ["needs", needed] => Some(bytes(needed)?),
+                    [] => None,
+                    _ => return Err("`oom 3`, or `oom 3 needs 20GiB`".to_owned()),
+                };
+                let message = "CUDA out of memory".to_owned();
+                Event::ReplicaExited {
+                    replica: replica()?,
+                    exit: Exit::OutOfMemory { message, needed },
+                }
+            }
+            "source" => {
+                let name = *rest.get(1).ok_or("which source?")?;
+                let tier = Tier::ALL.into_iter().find(|tier| tier.name() == name);
+                Event::LoadsFrom {
+                    replica: replica()?,
+                    tier: tier.ok_or_else(|| format!("no source {name}"))?,
+                }
+            }
+            "reading" => self.reading(at, rest)?,
+            "fails" => self.trouble(rest)?,
+            "measured" => self.measured(rest)?,
             "foreign" => {
                 let name = *rest.first().ok_or("which device?")?;
                 let (device, reading) = self
@@ -292,6 +265,19 @@ impl Teller {
                 };
                 Command::Cleanup { scope, drain }
             }
+            "cordon" => {
+                let options = Options::of(rest.get(1..).unwrap_or_default())?;
+                let until = options.get("until").map(span).transpose()?;
+                Command::Cordon {
+                    device: self.device_named(rest.first())?,
+                    reason: options.get("for").unwrap_or("maintenance").to_owned(),
+                    until: until.map(|until| Time(until.0)),
+                    now: options.has("now"),
+                }
+            }
+            "uncordon" => Command::Uncordon {
+                device: self.device_named(rest.first())?,
+            },
             "reopen" => Command::Reopen,
             "reset" => Command::Reset,
             "shutdown" => Command::Shutdown { drain },
@@ -340,7 +326,7 @@ impl Teller {
         Ok(())
     }
 
-    fn named(&self, name: Option<&&str>) -> Result<ModelId, String> {
+    pub(super) fn named(&self, name: Option<&&str>) -> Result<ModelId, String> {
         let name = *name.ok_or("which model?")?;
         self.models
             .get(name)
@@ -348,93 +334,11 @@ impl Teller {
             .ok_or_else(|| format!("no model {name}"))
     }
 
-    fn name(&self, model: ModelId) -> &str {
+    /// What the story calls it.
+    pub(super) fn name(&self, model: ModelId) -> &str {
         self.models
             .iter()
             .find(|(_, id)| **id == model)
             .map_or("?", |(name, _)| name)
     }
-
-    /// One line per action that a person would want to read; bookkeeping is left out.
-    fn describe(&self, action: &Action) -> Option<String> {
-        Some(match action {
-            Action::Grant { ticket, replica } => format!("grant {ticket} {replica}"),
-            Action::Refuse { ticket, refusal } => format!("refuse {ticket}: {refusal}"),
-            Action::Launch {
-                replica,
-                model,
-                placement,
-                ..
-            } => {
-                format!(
-                    "launch {replica} {} on {}",
-                    self.name(*model),
-                    shares(placement)
-                )
-            }
-            Action::CloseGate {
-                replica,
-                if_idle_at: None,
-            } => format!("close {replica}"),
-            Action::CloseGate {
-                replica,
-                if_idle_at: Some(_),
-            } => format!("close {replica} if idle"),
-            Action::Stop {
-                replica,
-                grace,
-                reason,
-            } => format!("stop {replica} within {grace}: {reason}"),
-            Action::Settle { order, outcome } => {
-                format!("settle {order}: {}", outcome_line(outcome))
-            }
-            Action::Record(record) if record.replica.is_some() && record.candidates.is_empty() => {
-                return None;
-            }
-            Action::Record(record) => {
-                let model = record.model.as_deref().unwrap_or("pool");
-                format!("record {} {model}: {}", record.kind.name(), record.reason)
-            }
-            Action::Finished => "finished".to_owned(),
-            Action::SetGate { .. } | Action::Save { .. } | Action::Keep { .. } => return None,
-        })
-    }
-}
-
-fn outcome_line(outcome: &crate::pool::Outcome) -> String {
-    use crate::pool::Outcome;
-    match outcome {
-        Outcome::Loaded(result) => {
-            let evicted: Vec<String> = result
-                .evicted
-                .iter()
-                .map(|it| format!("{} ({})", it.model, it.replica))
-                .collect();
-            let short = result
-                .shortfall
-                .as_ref()
-                .map_or(String::new(), |why| format!("; no more because: {why}"));
-            format!(
-                "{} of {} ready, evicted [{}]{short}",
-                result.ready.len(),
-                result.wanted,
-                evicted.join(", ")
-            )
-        }
-        Outcome::Unloaded { replicas } => format!("{} unloaded", replicas.len()),
-        Outcome::Cleaned { replicas } => format!("{} cleaned up", replicas.len()),
-        Outcome::Set => "set".to_owned(),
-        Outcome::Reopened => "reopened".to_owned(),
-        Outcome::Cordoned { replicas } => format!("cordoned, {} replicas left", replicas.len()),
-        Outcome::Uncordoned => "uncordoned".to_owned(),
-        Outcome::Refused { refusal, .. } => format!("refused, {refusal}"),
-    }
-}
-
-fn shares(shares: &[Share]) -> String {
-    let parts: Vec<String> = shares
-        .iter()
-        .map(|share| format!("{}: {}", share.device, share.bytes))
-        .collect();
-    parts.join(", ")
 }

@@ -11,7 +11,7 @@ pub(super) struct Options<'a> {
     pub(super) times: Option<u32>,
 }
 
-const FLAGS: [&str; 3] = ["force", "now", "idle"];
+const FLAGS: [&str; 5] = ["force", "now", "idle", "measured", "fixed"];
 
 impl<'a> Options<'a> {
     pub(super) fn of(words: &[&'a str]) -> Result<Options<'a>, String> {

@@ -163,7 +163,7 @@ impl World {
     pub fn next_turn(&self) -> Option<Time> {
         let unread = |gate: &Gate| (gate.in_flight, gate.entered, gate.last_end) != gate.told;
         let read = self.gates.values().any(unread);
-        let read = read.then(|| self.turned + READ_GATES_EVERY);
+        let read = read.then(|| (self.turned + READ_GATES_EVERY).max(self.now));
         self.wake.into_iter().chain(read).min()
     }
 

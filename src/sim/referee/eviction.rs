@@ -61,6 +61,7 @@ impl Referee {
             self.victims_are_needed(load, model, &record.placement, &victims);
         }
         let planned = Planned {
+            model,
             shares: record.placement.clone(),
         };
         self.planned.insert(load, planned);

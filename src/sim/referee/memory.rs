@@ -230,18 +230,61 @@ impl Referee {
 
     /// One load at a time reads from a disk or link of a node.
     fn reads_alone(&mut self, now: Time, load: ReplicaId, model: ModelId, placement: &[Share]) {
-        let loader = self.specs[&model].loader.map(|it| it.loader);
+        if let Some(other) = self.who_reads(now, model, placement) {
+            self.broken.push(format!(
+                "loads: {load} begins while {other} reads the same disk"
+            ));
+        }
+    }
+
+    /// Whose load has the disk or link that one of this model would read from.
+    fn who_reads(&self, now: Time, model: ModelId, placement: &[Share]) -> Option<ReplicaId> {
+        let loader = self.specs[&model].loader?.loader;
         let node = |shares: &[Share]| self.devices[&shares[0].device].node;
         let reads = |seen: &Seen| {
             seen.ready.is_none()
                 && seen.stopping.is_none()
                 && seen.reads_until > now
-                && self.specs[&seen.model].loader.map(|it| it.loader) == loader
+                && self.specs[&seen.model].loader.map(|it| it.loader) == Some(loader)
                 && node(&seen.shares) == node(placement)
         };
-        let others = self.replicas.iter().filter(|(_, seen)| reads(seen));
-        let wrong: Vec<String> = others
-            .map(|(other, _)| format!("loads: {load} begins while {other} reads the same disk"))
+        let mut all = self.replicas.iter();
+        all.find(|(_, seen)| reads(seen)).map(|(&id, _)| id)
+    }
+
+    /// When a step is over, no load that was decided waits for what is there. What stops while it reads
+    /// may keep the disk until it is gone.
+    pub fn step_ends(&mut self, now: Time) {
+        let room = |share: &Share| {
+            let it = &self.devices[&share.device];
+            let taken = it.at_most_unavailable() + self.held(share.device) + share.bytes;
+            !it.cordoned && (!it.measured || it.is_certain()) && taken <= it.capacity
+        };
+        let stops = |model: ModelId| {
+            let loader = self.specs[&model].loader.map(|it| it.loader);
+            let same = |seen: &Seen| {
+                loader.is_some()
+                    && self.specs[&seen.model].loader.map(|it| it.loader) == loader
+                    && seen.stopping.is_some()
+                    && seen.ready.is_none()
+            };
+            self.replicas.values().any(same)
+        };
+        let idle = self.planned.iter().filter(|(load, planned)| {
+            self.kept.contains(load)
+                && planned.shares.iter().all(room)
+                && self
+                    .who_reads(now, planned.model, &planned.shares)
+                    .is_none()
+                && !stops(planned.model)
+        });
+        let wrong: Vec<String> = idle
+            .map(|(load, planned)| {
+                format!(
+                    "loads: {load} of {} could begin and does not",
+                    planned.model
+                )
+            })
             .collect();
         self.broken.extend(wrong);
     }

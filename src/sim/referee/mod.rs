@@ -68,6 +68,7 @@ impl Seen {
 
 #[derive(Clone, Debug)]
 struct Planned {
+    model: ModelId,
     shares: Vec<Share>,
 }
 

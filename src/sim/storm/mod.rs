@@ -6,6 +6,7 @@ mod calm;
 mod engines;
 mod hardware;
 mod orders;
+mod readings;
 mod weather;
 
 use std::cmp::Reverse;
@@ -387,58 +388,6 @@ impl Play {
         }
     }
 
-    fn grows(&mut self, replica: ReplicaId) {
-        let Some(process) = self.processes.get(&replica) else {
-            return;
-        };
-        for share in process.shares.clone() {
-            let by = Bytes(share.bytes.0 / 100 * self.random.below(40));
-            self.device(share.device).grows(replica, by);
-        }
-    }
-
-    fn device(&mut self, device: DeviceId) -> &mut Hardware {
-        self.hardware.get_mut(&device).expect("a device of ours")
-    }
-
-    fn reading_due(&mut self, at: Time, device: DeviceId, settling: bool) {
-        if at > self.ends_at {
-            return;
-        }
-        self.reads(at, device);
-        let (period, short) = (self.weather.period, self.weather.settle_period);
-        let it = self.device(device);
-        if !settling {
-            return self.push(at + period, Due::Reading(device, false));
-        }
-        // What never comes back is not waited for by those who read, either.
-        let waits = it.is_awaited(at);
-        it.settles = waits;
-        if waits {
-            self.push(at + short, Due::Reading(device, true));
-        }
-    }
-
-    /// A reading is taken now and heard of a little later, never before an older one.
-    fn reads(&mut self, at: Time, device: DeviceId) {
-        let blind = self.fault == Some(Fault::MemoryUnseen);
-        let it = self.device(device);
-        let reading = it.read(at, blind);
-        let foreign = it.constant.foreign;
-        if !it.measured {
-            return self.hears(at, device, reading, foreign);
-        }
-        self.sequence += 1;
-        let (nth, lag) = (self.sequence, self.weather.lag);
-        self.on_the_way.insert(nth, (reading, foreign));
-        self.push(at + lag, Due::Heard(device, nth));
-    }
-
-    fn hears(&mut self, at: Time, device: DeviceId, reading: DeviceReading, foreign: Bytes) {
-        self.referee.reading(device, &reading, foreign);
-        self.feed(at, Event::DeviceRead { device, reading });
-    }
-
     /// One event through the pool, the world and the referee.
     fn feed(&mut self, at: Time, event: Event) {
         self.report.steps += 1;
@@ -464,6 +413,9 @@ impl Play {
                 self.lie_about_gates();
             }
             self.carry_out(at, &action);
+        }
+        if self.fault.is_none() {
+            self.referee.step_ends(at);
         }
         self.report.broken.append(&mut self.referee.broken);
         self.report.cordons = self.referee.cordons;

@@ -1,0 +1,166 @@
+//! The stage of a story: its devices and models, and what becomes known of them. Makes events; what
+//! follows from them is the pool's.
+
+use super::story::Teller;
+use super::words::{Options, bytes, number, span};
+use crate::pool::{
+    DeviceId, DeviceReading, Event, KindId, Layout, Link, Loader, LoaderId, ModelId, ModelSpec,
+    NodeId, Priority, ReplicaId, Span, Time,
+};
+
+impl Teller {
+    pub(super) fn device(&mut self, words: &[&str]) -> Result<(), String> {
+        let name = words.get(1).ok_or("which device?")?;
+        let total = bytes(words.get(2).ok_or("how large?")?)?;
+        let options = Options::of(&words[3..])?;
+        let foreign = options.get("foreign").map(bytes).transpose()?;
+        let reading = DeviceReading {
+            name: (*name).to_owned(),
+            node: NodeId(options.number("node")?.unwrap_or(0) as u32),
+            kind: KindId(options.number("kind")?.unwrap_or(0) as u32),
+            taken: options.has("measured").then_some(self.world.now),
+            total,
+            foreign: foreign.unwrap_or_default(),
+            ..DeviceReading::default()
+        };
+        let device = DeviceId(self.devices.len() as u32);
+        self.devices
+            .insert((*name).to_owned(), (device, reading.clone()));
+        self.world
+            .feed(self.world.now, Event::DeviceRead { device, reading });
+        if let Some(others) = options.get("link") {
+            for other in others.split(',') {
+                let other = self.device_named(Some(&other))?;
+                self.links.push((device, other, Link::NvLink));
+            }
+            let links = self.links.clone();
+            self.world.feed(self.world.now, Event::LinksRead { links });
+        }
+        Ok(())
+    }
+
+    pub(super) fn model(&mut self, words: &[&str], told: &mut String) -> Result<(), String> {
+        let name = *words.get(1).ok_or("which model?")?;
+        let size = bytes(words.get(2).ok_or("how large?")?)?;
+        let options = Options::of(&words[3..])?;
+        let or = |key: &str, default: Span| {
+            options
+                .get(key)
+                .map(span)
+                .transpose()
+                .map(|it| it.unwrap_or(default))
+        };
+        let reload = or("reload", Span::from_secs(5))?;
+        let loader = match options.number("disk")? {
+            Some(disk) => Some(Loader {
+                loader: LoaderId(disk as u32),
+                takes: or("reads", reload)?,
+            }),
+            None => None,
+        };
+        let allowed = options.get("on").map(|names| {
+            let devices = names.split(',').map(|name| self.device_named(Some(&name)));
+            devices.collect::<Result<_, _>>()
+        });
+        let wider = options.get("wider").map(|all| all.split(',').map(layout));
+        let spec = ModelSpec {
+            name: name.to_owned(),
+            priority: Priority(options.number("priority")?.unwrap_or(0) as u32),
+            devices_per_replica: options.times.unwrap_or(1),
+            bytes_per_device: size,
+            need_is_fixed: options.has("fixed"),
+            wider: match wider {
+                Some(all) => all.collect::<Result<_, _>>()?,
+                None => Vec::new(),
+            },
+            allowed: allowed.transpose()?,
+            keep_hot: or("keep_hot", Span::from_secs(600))?,
+            min_resident: options.get("resident").map(span).transpose()?,
+            max_turn: options.get("turn").map(span).transpose()?,
+            queue_limit: options.number("queue")?.unwrap_or(512) as u32,
+            queue_timeout: or("timeout", Span::from_secs(300))?,
+            seats_per_replica: options.number("seats")?.unwrap_or(8) as u32,
+            load_deadline: or("deadline", Span::from_secs(300))?,
+            reload,
+            loader,
+            ..ModelSpec::default()
+        };
+        let fresh = ModelId(self.models.len() as u32);
+        let model = *self.models.entry(name.to_owned()).or_insert(fresh);
+        self.feed(self.world.now, Event::ModelSet { model, spec }, told);
+        Ok(())
+    }
+
+    /// `reading d0 [foreign 3GiB] [own 1=30GiB]`: taken at this moment. What belongs to others
+    /// includes memory of ended processes that has not come back.
+    pub(super) fn reading(&mut self, at: Time, rest: &[&str]) -> Result<Event, String> {
+        let name = *rest.first().ok_or("which device?")?;
+        let options = Options::of(&rest[1..])?;
+        let (device, reading) = self
+            .devices
+            .get_mut(name)
+            .ok_or_else(|| format!("no device {name}"))?;
+        if reading.taken.is_some() {
+            reading.taken = Some(at);
+        }
+        if let Some(foreign) = options.get("foreign") {
+            reading.foreign = bytes(foreign)?;
+        }
+        reading.own.clear();
+        if let Some(own) = options.get("own") {
+            let (replica, held) = own.split_once('=').ok_or("whose own? `own 1=30GiB`")?;
+            let replica = ReplicaId(number(Some(&replica))?);
+            reading.own.push((replica, bytes(held)?));
+        }
+        Ok(Event::DeviceRead {
+            device: *device,
+            reading: reading.clone(),
+        })
+    }
+
+    /// `fails d0 [lost]: Xid 79`.
+    pub(super) fn trouble(&self, rest: &[&str]) -> Result<Event, String> {
+        let all = rest.join(" ");
+        let (who, trouble) = all.split_once(": ").ok_or("of what? `fails d0: WORDS`")?;
+        let mut who = who.split_whitespace();
+        let device = self.device_named(who.next().as_ref())?;
+        let lost = match who.next() {
+            None => false,
+            Some("lost") => true,
+            Some(other) => return Err(format!("`{other}`: a device fails, or fails lost")),
+        };
+        Ok(Event::DeviceFailed {
+            device,
+            trouble: trouble.to_owned(),
+            lost,
+        })
+    }
+
+    /// `measured NAME 30GiB [x2] [kind 1]`.
+    pub(super) fn measured(&self, rest: &[&str]) -> Result<Event, String> {
+        let options = Options::of(rest.get(2..).unwrap_or_default())?;
+        Ok(Event::ModelMeasured {
+            model: self.named(rest.first())?,
+            devices: options.times.unwrap_or(1),
+            kind: KindId(options.number("kind")?.unwrap_or(0) as u32),
+            bytes_per_device: bytes(rest.get(1).ok_or("how much?")?)?,
+        })
+    }
+
+    pub(super) fn device_named(&self, name: Option<&&str>) -> Result<DeviceId, String> {
+        let name = *name.ok_or("which device?")?;
+        let found = self.devices.get(name).map(|(device, _)| *device);
+        found.ok_or_else(|| format!("no device {name}"))
+    }
+}
+
+/// `2x40GiB`.
+fn layout(text: &str) -> Result<Layout, String> {
+    let (devices, each) = text
+        .split_once('x')
+        .ok_or_else(|| format!("`{text}` is no layout: 2x40GiB"))?;
+    Ok(Layout {
+        devices: number(Some(&devices))? as u32,
+        bytes_per_device: bytes(each)?,
+    })
+}
