@@ -44,6 +44,7 @@ fn scene() -> Scene {
         }
     };
     Scene {
+        hosts: Vec::new(),
         devices: (0..DEVICES).map(device).collect(),
         models: (0..MODELS).map(model).collect(),
         limits: Limits::default(),

@@ -80,6 +80,8 @@ fn add(all: &mut StormReport, one: &StormReport) {
     all.left += one.left;
     all.launches += one.launches;
     all.crashes += one.crashes;
+    all.slept += one.slept;
+    all.woken += one.woken;
     all.lacked += one.lacked;
     all.evictions += one.evictions;
     all.settled += one.settled;

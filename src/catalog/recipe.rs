@@ -35,6 +35,29 @@ impl Recipe {
     }
 }
 
+/// The routes by which an engine is told to sleep and to wake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SleepRoutes {
+    pub sleep: String,
+    pub wake: Vec<String>,
+    pub is_sleeping: Option<String>,
+}
+
+impl Recipe {
+    /// Its 2xx answer means ready.
+    pub fn ready_path(&self) -> &str {
+        match self {
+            Recipe::Candle(_) => "/health",
+            Recipe::Command(command) => &command.ready_path,
+        }
+    }
+
+    /// `None`: the engine cannot sleep.
+    pub fn sleep_routes(&self) -> Option<&SleepRoutes> {
+        None
+    }
+}
+
 /// The embedded engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CandleRecipe {

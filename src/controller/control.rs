@@ -107,6 +107,8 @@ pub(super) struct Control {
     /// The last logs of each model, kept after their engines are gone.
     pub logs: BTreeMap<ModelId, VecDeque<(ReplicaId, Arc<ReplicaLog>)>>,
     pub stops: BTreeMap<ReplicaId, oneshot::Sender<Duration>>,
+    /// Engines that were ended because they did not wake.
+    pub wake_failures: BTreeMap<ReplicaId, String>,
     pub changes: VecDeque<Message>,
     pub changing: bool,
     pub tasks: JoinSet<()>,
@@ -217,6 +219,7 @@ impl Control {
             processes: BTreeMap::new(),
             logs: BTreeMap::new(),
             stops: BTreeMap::new(),
+            wake_failures: BTreeMap::new(),
             changes: VecDeque::new(),
             changing: false,
             tasks: JoinSet::new(),
@@ -351,6 +354,11 @@ impl Control {
             Message::Readings(readings) => self.readings(readings),
             Message::DeviceTrouble(event) => self.device_trouble(event),
             Message::LoadsFrom { replica, tier } => self.turn(Event::LoadsFrom { replica, tier }),
+            Message::Parking {
+                replica,
+                asked,
+                outcome,
+            } => self.parked(replica, asked, outcome),
             change @ (Message::Register { .. }
             | Message::Remove { .. }
             | Message::Reload { .. }) => {

@@ -30,6 +30,8 @@ impl Control {
                 placement,
                 ..
             } => return self.launch(replica, model, &placement),
+            Action::Park { replica } => return self.park(replica),
+            Action::Wake { replica, deadline } => return self.wake_engine(replica, deadline),
             Action::SetGate { replica, gate } => {
                 if let Some(it) = self.gates.get(&replica) {
                     it.set(gate);

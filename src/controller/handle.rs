@@ -9,6 +9,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use super::clock::Clock;
 use super::gate::Lease;
 use super::inventory_task::Readings;
+use super::parking::Asked;
 use super::registry::{ChangeError, Route, Routes};
 use super::snapshot::Snapshot;
 use crate::catalog::{Changes, Entry, Warning};
@@ -67,6 +68,12 @@ pub(super) enum Message {
     LoadsFrom {
         replica: ReplicaId,
         tier: Tier,
+    },
+    /// An engine was told to sleep or to wake, and this came of it.
+    Parking {
+        replica: ReplicaId,
+        asked: Asked,
+        outcome: Result<(), String>,
     },
     /// Figures of a model were computed off the loop.
     Figured(Box<super::registry::Figured>),

@@ -221,7 +221,9 @@ impl Control {
                     gate.cut(Cut::Crashed(message.clone()));
                 }
                 self.withdraw(replica, model);
+                let not_awake = self.did_not_wake(replica);
                 let exit = match exit.lack {
+                    _ if not_awake.is_some() => not_awake.unwrap_or(Exit::Asked),
                     _ if exit.asked => Exit::Asked,
                     Some(lack) => Exit::OutOfMemory {
                         message,

@@ -26,6 +26,7 @@ mod inventory_task;
 mod keeper;
 mod launching;
 mod measuring;
+mod parking;
 mod registry;
 mod restore;
 mod snapshot;

@@ -27,6 +27,7 @@ mod lack;
 mod launch;
 mod log;
 mod memory;
+mod parking;
 mod process;
 mod run;
 mod weights;
@@ -46,6 +47,7 @@ pub use launch::{
     Listen, Program, Report,
 };
 pub use log::{LogLine, LogStream, ReplicaLog};
+pub use parking::{SleepRoutes, fall_asleep, wake};
 pub use run::run;
 pub use weights::tier_of;
 

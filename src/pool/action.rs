@@ -23,6 +23,16 @@ pub enum Action {
         placement: Vec<Share>,
         deadline: Span,
     },
+    /// Have a drained engine give its devices' memory back and keep its weights in the host's;
+    /// answered by `ReplicaAsleep` or `SleepFailed`.
+    Park {
+        replica: ReplicaId,
+    },
+    /// Have a sleeper take its memory again; answered by `ReplicaReady` or `ReplicaExited`.
+    Wake {
+        replica: ReplicaId,
+        deadline: Span,
+    },
     /// The gate lets requests in (`Open`), sends them to the queue first (`Queued`).
     SetGate {
         replica: ReplicaId,
@@ -185,6 +195,7 @@ pub enum RecordKind {
     Drain,
     Evict,
     Unload,
+    Sleep,
     Gone,
     Refuse,
     Set,
@@ -206,6 +217,7 @@ impl RecordKind {
             RecordKind::Drain => "drain",
             RecordKind::Evict => "evict",
             RecordKind::Unload => "unload",
+            RecordKind::Sleep => "sleep",
             RecordKind::Gone => "gone",
             RecordKind::Refuse => "refuse",
             RecordKind::Set => "set",

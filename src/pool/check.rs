@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::ids::{Bytes, DeviceId, ModelId, ReplicaId, Ticket};
+use super::ids::{Bytes, DeviceId, ModelId, NodeId, ReplicaId, Ticket};
 use super::reason::LoadReason;
 use super::replica::Phase;
 use super::state::Pool;
@@ -47,6 +47,7 @@ pub enum Violation {
 pub fn check(pool: &Pool) -> Vec<Violation> {
     let mut found = Vec::new();
     memory(pool, &mut found);
+    hosts(pool, &mut found);
     replicas(pool, &mut found);
     queues(pool, &mut found);
     found.extend(pool.missed().map(Violation::Missed));
@@ -62,6 +63,9 @@ fn memory(pool: &Pool, found: &mut Vec<Violation>) {
             if !replica.is_leaving() {
                 *later.entry(share.device).or_default() += share.bytes.0;
             }
+        }
+        for share in replica.keeps() {
+            *later.entry(share.device).or_default() += share.bytes.0;
         }
     }
     for planned in pool.planned.values() {
@@ -101,6 +105,31 @@ fn memory(pool: &Pool, found: &mut Vec<Violation>) {
                 says: staying,
                 counted: planned,
             });
+        }
+    }
+}
+
+/// Sleepers take what the ledgers of the hosts say they take.
+fn hosts(pool: &Pool, found: &mut Vec<Violation>) {
+    let mut held: BTreeMap<NodeId, (u64, u64)> = BTreeMap::new();
+    for (id, replica) in &pool.replicas {
+        let is_asleep = matches!(replica.phase, Phase::Asleep { .. });
+        if is_asleep != pool.asleep.contains(id) || is_asleep && replica.parked.is_none() {
+            found.push(Violation::IndexWrong("sleepers"));
+        }
+        let Some(parked) = &replica.parked else {
+            continue;
+        };
+        let (all, returning) = held.entry(pool.node_of(replica)).or_default();
+        *all += parked.host.0;
+        if matches!(replica.phase, Phase::Stopping { .. }) {
+            *returning += parked.host.0;
+        }
+    }
+    for (node, host) in &pool.hosts {
+        let counted = held.get(node).copied().unwrap_or_default();
+        if counted != (host.held.0, host.returning.0) {
+            found.push(Violation::IndexWrong("what sleepers take of a host"));
         }
     }
 }

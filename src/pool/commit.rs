@@ -1,13 +1,13 @@
 //! Decisions become facts and actions. Each arm records one decision and nothing else; whoever reads
 //! it should find no `if` that chooses.
 
-use super::action::{Action, Evicted, GateMode, MemoryChange, Outcome, RecordKind, Share, Wish};
-use super::decision::{Decision, Drain, Plan};
+use super::action::{Action, GateMode, Outcome, RecordKind, Wish};
+use super::decision::{Decision, Drain};
 use super::event::Command;
-use super::ids::{Bytes, ModelId, OrderId, ReplicaId, Span};
-use super::model::{LoadWish, Override};
-use super::reason::{LoadReason, StopReason};
-use super::replica::{Phase, Planned, Replica};
+use super::ids::{OrderId, ReplicaId, Span};
+use super::model::Override;
+use super::reason::StopReason;
+use super::replica::Phase;
 use super::state::Pool;
 
 impl Pool {
@@ -24,7 +24,7 @@ impl Pool {
                     .expect("granted on a live replica");
                 it.in_flight += 1;
                 it.entered += 1;
-                let served_first = it.entered == 1;
+                let served_first = it.entered == it.entered_when_launched + 1;
                 let model = self
                     .models
                     .get_mut(&it.model)
@@ -77,7 +77,9 @@ impl Pool {
             Decision::Reopen { replica } => self.reopen(replica, actions),
             Decision::Stop { replica, reason } => self.stop(replica, reason, actions),
             Decision::Promise { plan, why, order } => self.promise(*plan, why, order, actions),
+            Decision::Launch { load } if self.planned[&load].wakes => self.wake_up(load, actions),
             Decision::Launch { load } => self.launch(load, actions),
+            Decision::Park { replica, drops } => self.fall_asleep(replica, drops, actions),
             Decision::Abandon { load } => self.abandon(load),
             Decision::Block { rank, retry } => self.wants.block(rank, retry),
             Decision::Defer { rank } => self.wants.defer(rank),
@@ -125,7 +127,7 @@ impl Pool {
         }
     }
 
-    fn drain(&mut self, drain: Drain, actions: &mut Vec<Action>) {
+    pub(super) fn drain(&mut self, drain: Drain, actions: &mut Vec<Action>) {
         let now = self.now;
         let Drain {
             replica: id,
@@ -211,10 +213,17 @@ impl Pool {
         self.promises_changed = true;
     }
 
-    fn stop(&mut self, id: ReplicaId, reason: StopReason, actions: &mut Vec<Action>) {
+    pub(super) fn stop(&mut self, id: ReplicaId, reason: StopReason, actions: &mut Vec<Action>) {
         let now = self.now;
+        if self.asleep.remove(&id) && self.planned.contains_key(&id) {
+            self.abandon(id);
+        }
         let replica = self.replicas.get_mut(&id).expect("stopped while alive");
         let was_leaving = replica.is_leaving();
+        for share in replica.keeps() {
+            let device = self.devices.get_mut(&share.device).expect("held");
+            device.starts_leaving(share.bytes);
+        }
         let was_launching = matches!(replica.phase, Phase::Launching { .. });
         replica.phase = Phase::Stopping {
             since: now,
@@ -222,6 +231,11 @@ impl Pool {
             was_launching,
         };
         let (shares, model) = (replica.shares.clone(), replica.model);
+        let host = replica.parked.as_ref().map(|parked| parked.host);
+        let node = self.devices[&shares[0].device].node;
+        if let Some(it) = self.hosts.get_mut(&node) {
+            it.starts_returning(host.unwrap_or_default());
+        }
         if !was_leaving {
             for share in shares {
                 self.devices
@@ -243,225 +257,6 @@ impl Pool {
             grace,
             reason,
         });
-    }
-
-    /// The plan is kept: room is promised, victims start to leave.
-    fn promise(
-        &mut self,
-        plan: Plan,
-        why: LoadReason,
-        order: Option<OrderId>,
-        actions: &mut Vec<Action>,
-    ) {
-        let load = ReplicaId(self.replica_next);
-        self.replica_next += 1;
-        let mut record = self.record(RecordKind::Load, Some(plan.model), why.to_string());
-        record.replica = Some(load);
-        record.order = order;
-        record.placement = plan.placement.clone();
-        record.candidates = self.candidates(&plan);
-        let spoken_for = |share: &Share| self.devices[&share.device].spoken_for();
-        let before: Vec<Bytes> = plan.placement.iter().map(spoken_for).collect();
-        let forced = order.and_then(|id| {
-            self.orders[&id]
-                .load()
-                .filter(|load| load.force)
-                .map(|_| id)
-        });
-        let deadline = Some(self.now + self.limits.preempt_drain);
-        for victim in &plan.victims {
-            if victim.planned {
-                self.abandon(victim.replica);
-                continue;
-            }
-            let by = plan.name.clone();
-            let equal = victim.priority == plan.priority && forced.is_none();
-            let (reason, deadline) = match forced {
-                Some(order) => (StopReason::Forced { by, order }, deadline),
-                None if equal => {
-                    let ready = self.replicas[&victim.replica]
-                        .ready_since()
-                        .expect("a victim is ready");
-                    (
-                        StopReason::TurnEnded {
-                            by,
-                            ready_for: self.now.since(ready),
-                        },
-                        None,
-                    )
-                }
-                None => (
-                    StopReason::Preempted {
-                        by,
-                        priority: plan.priority,
-                        own: victim.priority,
-                    },
-                    deadline,
-                ),
-            };
-            let evicted = Evicted {
-                replica: victim.replica,
-                model: victim.name.clone(),
-                priority: victim.priority,
-                bytes: victim.bytes,
-                reason: reason.clone(),
-            };
-            if let Some(order) = order.and_then(|id| self.orders.get_mut(&id)) {
-                order.evicted.push(evicted);
-            }
-            if forced.is_some() && self.hot.contains(&victim.model) {
-                self.keep_away(victim.model, actions);
-            }
-            let only_if_idle = equal && !victim.busy;
-            self.drain(
-                Drain {
-                    replica: victim.replica,
-                    deadline,
-                    reason,
-                    only_if_idle,
-                    for_load: Some(load),
-                },
-                actions,
-            );
-        }
-        for (share, before) in plan.placement.iter().zip(before) {
-            let device = self
-                .devices
-                .get_mut(&share.device)
-                .expect("planned on a known device");
-            device.promise(load, share.bytes);
-            record.memory.push(MemoryChange {
-                device: share.device,
-                before,
-                after: device.spoken_for(),
-            });
-        }
-        let victims = plan
-            .victims
-            .iter()
-            .filter(|it| !it.planned)
-            .map(|it| it.replica)
-            .collect();
-        self.models
-            .get_mut(&plan.model)
-            .expect("planned for a model")
-            .planned
-            .insert(load);
-        let planned = Planned {
-            model: plan.model,
-            shares: plan.placement,
-            victims,
-            why,
-            since: self.now,
-            order,
-        };
-        self.planned.insert(load, planned);
-        self.touch_model(plan.model);
-        self.promises_changed = true;
-        actions.push(Action::Record(record));
-    }
-
-    /// An administrator forced it out: it does not come back by itself and evict what was forced in.
-    fn keep_away(&mut self, model: ModelId, actions: &mut Vec<Action>) {
-        let wish = Some(LoadWish {
-            replicas: 0,
-            devices: None,
-            since: self.now,
-        });
-        let it = self.models.get_mut(&model).expect("a victim's model stays");
-        it.restoring = false;
-        it.wish = wish.clone();
-        self.restoring.remove(&model);
-        actions.push(Action::Keep {
-            wish: Wish::Load { model, wish },
-        });
-    }
-
-    fn launch(&mut self, load: ReplicaId, actions: &mut Vec<Action>) {
-        let planned = self.unpromise(load);
-        for share in &planned.shares {
-            self.devices
-                .get_mut(&share.device)
-                .expect("planned")
-                .reserve(load, share.bytes);
-        }
-        let now = self.now;
-        let model = self
-            .models
-            .get_mut(&planned.model)
-            .expect("planned for a model");
-        let deadline = model.spec.load_deadline;
-        let loader = model.spec.loader;
-        model.replicas.insert(load);
-        let enough = model
-            .wish
-            .as_ref()
-            .is_none_or(|wish| model.replicas.len() >= wish.replicas as usize);
-        model.restoring &= !enough;
-        if !model.restoring {
-            self.restoring.remove(&planned.model);
-        }
-        let replica = Replica {
-            model: planned.model,
-            shares: planned.shares.clone(),
-            phase: Phase::Launching {
-                since: now,
-                deadline: now + deadline,
-            },
-            why: planned.why,
-            launched: now,
-            in_flight: 0,
-            entered: 0,
-            last_end: None,
-            gate: None,
-            tier: None,
-            reads_until: loader.map(|loader| now + loader.takes),
-            leave_when_served: None,
-        };
-        self.replicas.insert(load, replica);
-        if let Some(loader) = loader {
-            let node = self.devices[&planned.shares[0].device].node;
-            self.reading.insert((node, loader.loader, load));
-        }
-        self.agenda.replicas.extend(&planned.victims);
-        self.touch_model(planned.model);
-        actions.push(Action::Launch {
-            replica: load,
-            model: planned.model,
-            placement: planned.shares,
-            deadline,
-        });
-    }
-
-    fn abandon(&mut self, load: ReplicaId) {
-        let planned = self.unpromise(load);
-        self.agenda.replicas.extend(&planned.victims);
-        self.touch_model(planned.model);
-        for share in &planned.shares {
-            self.grows_on(share.device);
-        }
-    }
-
-    /// What was planned for it alone is displaced or dropped from now on.
-    pub(super) fn order_ended(&mut self, model: ModelId) {
-        self.touch_model(model);
-        self.grows_at_model(model);
-    }
-
-    fn unpromise(&mut self, load: ReplicaId) -> Planned {
-        let planned = self.planned.remove(&load).expect("a planned load");
-        for share in &planned.shares {
-            self.devices
-                .get_mut(&share.device)
-                .expect("planned")
-                .unpromise(load, share.bytes);
-        }
-        self.models
-            .get_mut(&planned.model)
-            .expect("planned for a model")
-            .planned
-            .remove(&load);
-        planned
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Plan {
     pub must_wait: bool,
     pub candidates: Vec<Candidate>,
     pub(super) chosen: usize,
+    /// The sleeper that is woken, if that is what the plan does.
+    pub wakes: Option<ReplicaId>,
     pub refusal: Option<Refusal>,
     pub prospect: Prospect,
     /// When time alone may change a refusal.
@@ -48,6 +50,8 @@ pub struct Victim {
 pub struct Candidate {
     /// All that the replica would hold.
     pub devices: Vec<DeviceId>,
+    /// The sleeper that would be woken there.
+    pub wakes: Option<ReplicaId>,
     pub verdict: Verdict,
 }
 
@@ -111,6 +115,11 @@ pub(super) enum Decision {
     Launch {
         load: ReplicaId,
     },
+    /// Put a drained replica to sleep, and end these sleepers for it.
+    Park {
+        replica: ReplicaId,
+        drops: Vec<ReplicaId>,
+    },
     Abandon {
         load: ReplicaId,
     },
@@ -166,6 +175,7 @@ impl Plan {
             must_wait: false,
             candidates: Vec::new(),
             chosen: 0,
+            wakes: None,
             refusal: None,
             prospect: Prospect::Now,
             retry: None,

@@ -128,9 +128,12 @@ impl Device {
         self.holders.insert(load);
     }
 
-    pub(super) fn unpromise(&mut self, load: ReplicaId, bytes: Bytes) {
+    /// `holds_more`: it is a sleeper, and what it keeps here stays.
+    pub(super) fn unpromise(&mut self, load: ReplicaId, bytes: Bytes, holds_more: bool) {
         self.promised = Bytes(self.promised.0 - bytes.0);
-        self.holders.remove(&load);
+        if !holds_more {
+            self.holders.remove(&load);
+        }
     }
 
     pub(super) fn reserve(&mut self, replica: ReplicaId, bytes: Bytes) {
@@ -155,6 +158,23 @@ impl Device {
                 replica,
                 at: now,
                 bytes,
+                shown: false,
+            });
+        }
+    }
+
+    /// A replica fell asleep and keeps `to` of `from`. On a measured device the rest is not free before
+    /// a reading shows it.
+    pub(super) fn shrink(&mut self, replica: ReplicaId, from: Bytes, to: Bytes, now: Time) {
+        let freed = from.saturating_sub(to);
+        self.reserved = Bytes(self.reserved.0 - freed.0);
+        self.leaving = Bytes(self.leaving.0 - freed.0);
+        if self.measured {
+            self.settling = self.settling + freed;
+            self.ended.push_back(Ended {
+                replica,
+                at: now,
+                bytes: freed,
                 shown: false,
             });
         }
@@ -236,9 +256,11 @@ impl Device {
         }
     }
 
-    /// What is awaited of one process that ended.
-    pub(super) fn settling_of(&self, replica: ReplicaId) -> Bytes {
+    /// What a process that has ended, or fallen asleep, still held when a reading was taken.
+    pub(super) fn held_at(&self, replica: ReplicaId, taken: Option<Time>) -> Bytes {
+        let later = |ended: &&Ended| taken.is_none_or(|taken| ended.at >= taken);
         let of_it = self.ended.iter().filter(|ended| ended.replica == replica);
+        let of_it = of_it.filter(later);
         of_it.map(|ended| ended.bytes).sum()
     }
 

@@ -11,9 +11,9 @@ use super::state::Pool;
 impl Pool {
     pub(super) fn device_read(&mut self, id: DeviceId, reading: &DeviceReading) {
         let (now, patience) = (self.now, self.limits.release_wait);
-        // A reading that was taken before a process ended still names it.
+        // A reading that was taken before a process ended, or fell asleep, still names it.
         let given = |replica: ReplicaId| match self.devices.get(&id) {
-            Some(device) => self.held(replica, id).max(device.settling_of(replica)),
+            Some(device) => self.reserved_by(replica, id) + device.held_at(replica, reading.taken),
             None => Bytes::ZERO,
         };
         let excess = reading

@@ -49,6 +49,20 @@ pub enum Event {
         replica: ReplicaId,
         exit: Exit,
     },
+    /// It sleeps: its devices' memory is free but for what its engine cannot move.
+    ReplicaAsleep {
+        replica: ReplicaId,
+    },
+    /// It could not be put to sleep.
+    SleepFailed {
+        replica: ReplicaId,
+        message: String,
+    },
+    /// A reading of a node's own memory. Without one nothing sleeps there.
+    HostRead {
+        node: NodeId,
+        reading: HostReading,
+    },
 
     /// A reading of the inventory. The first one of a device adds it.
     DeviceRead {
@@ -127,6 +141,17 @@ pub struct GateReading {
     pub entered: u64,
     /// When the last one ended.
     pub last_end: Option<Time>,
+}
+
+/// What sleepers may take of a host's memory, and what the system has left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostReading {
+    /// For all sleepers together.
+    pub capacity: Bytes,
+    /// What must stay available; below it sleepers are dropped.
+    pub reserve: Bytes,
+    /// Available now, without swapping.
+    pub available: Bytes,
 }
 
 /// How well two devices of one node reach each other, best first (M5).

@@ -19,6 +19,13 @@ impl Pool {
             return;
         };
         let memory = self.take_back(id, &replica);
+        if let Some(parked) = &replica.parked {
+            let returning = matches!(replica.phase, Phase::Stopping { .. });
+            self.leaves_host(self.node_of(&replica), parked, returning);
+        }
+        if self.asleep.remove(&id) && self.planned.contains_key(&id) {
+            self.abandon(id);
+        }
         self.read_ends(id);
         self.touch_model(replica.model);
         self.models
@@ -51,11 +58,17 @@ impl Pool {
                 ),
             ),
             (Phase::Stopping { reason, .. }, _) => (RecordKind::Gone, reason.to_string()),
+            (Phase::Launching { .. }, _) if replica.parked.is_some() => {
+                (RecordKind::LoadFailed, format!("did not wake: {message}"))
+            }
             (Phase::Launching { .. }, Exit::OutOfMemory { needed, .. }) => {
                 let learned = self.learn_from_lack(&replica, *needed);
                 (RecordKind::LoadFailed, format!("{message}{learned}"))
             }
             (Phase::Launching { .. }, _) => (RecordKind::LoadFailed, message.clone()),
+            (Phase::Parking { .. } | Phase::Asleep { .. }, _) => {
+                (RecordKind::Crash, format!("ended while asleep: {message}"))
+            }
             (Phase::Draining { .. }, _) => (
                 RecordKind::Crash,
                 format!("ended while draining: {message}"),
@@ -75,8 +88,11 @@ impl Pool {
             Phase::Draining { ready_since, .. } => now.since(ready_since),
             _ => Span::ZERO,
         };
-        let again = matches!(exit, Exit::OutOfMemory { .. }) && self.plans_again(replica.model);
+        let lacked = matches!(exit, Exit::OutOfMemory { .. }) && replica.parked.is_none();
+        let again = lacked && self.plans_again(replica.model);
         match kind {
+            // A sleeper that is lost leaves everybody where they were: the next one is loaded.
+            _ if replica.parked.is_some() => {}
             RecordKind::LoadFailed if again => {}
             RecordKind::LoadFailed => self.load_failed(replica.model, reason, actions),
             // A crash soon after the start is a load that did not really succeed.
@@ -96,6 +112,10 @@ impl Pool {
     fn take_back(&mut self, id: ReplicaId, replica: &Replica) -> Vec<MemoryChange> {
         let now = self.now;
         let mut memory = Vec::new();
+        for share in replica.keeps() {
+            let device = self.devices.get_mut(&share.device).expect("held");
+            device.starts_leaving(share.bytes);
+        }
         for share in &replica.shares {
             let device = self.devices.get_mut(&share.device).expect("held");
             let before = device.reserved;

@@ -18,7 +18,7 @@ impl Pool {
         let Some(replica) = self.replicas.get_mut(&id) else {
             return;
         };
-        let served_first = replica.entered == 0 && entered > 0;
+        let served_first = replica.is_unserved() && entered > replica.entered;
         let became_idle = replica.in_flight > 0 && in_flight == 0;
         let was_idle = replica.in_flight == 0;
         let new = entered.saturating_sub(replica.entered);

@@ -224,5 +224,6 @@ fn choice(
         },
         devices,
         victims,
+        wakes: None,
     }
 }

@@ -15,7 +15,10 @@ impl LoadTimes {
     pub(super) fn add(&mut self, tier: Tier, took: Span) {
         let known = &mut self.by_tier[tier as usize];
         *known = Some(known.map_or(took, |old| Span(old.0.midpoint(took.0))));
-        self.last = Some(tier);
+        // What wakes was not loaded: how the next load goes is told by the last one.
+        if tier != Tier::Asleep {
+            self.last = Some(tier);
+        }
     }
 
     /// What the next load is expected to take: weights that were just read stay in the host's memory

@@ -18,6 +18,7 @@
 mod action;
 mod agenda;
 mod ask;
+mod beginning;
 mod check;
 mod commit;
 mod decision;
@@ -28,14 +29,17 @@ mod event;
 mod exits;
 mod gates;
 mod group;
+mod host;
 mod ids;
 mod keep_hot;
 mod load_times;
+mod loads;
 mod model;
 mod observe;
 mod obstacles;
 mod ordering;
 mod orders;
+mod parking;
 mod place;
 mod plan;
 mod queue;
@@ -45,6 +49,7 @@ mod record;
 mod remembered;
 mod replica;
 mod room;
+mod sleep;
 mod state;
 mod victims;
 mod view;
@@ -56,16 +61,20 @@ pub use action::{
 };
 pub use check::{Violation, check};
 pub use decision::{Candidate, Plan, Prospect, Verdict, Victim};
-pub use event::{CleanupScope, Command, DeviceReading, Event, Exit, GateReading, Link, LoadOrder};
+pub use event::{
+    CleanupScope, Command, DeviceReading, Event, Exit, GateReading, HostReading, Link, LoadOrder,
+};
 pub use ids::{
     Bytes, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
     Ticket, Time,
 };
 pub use model::{
-    Cordon, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override, Tier,
+    Cordon, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override, Parking, Tier,
 };
 pub use orders::REPLICAS_MAX;
 pub use rank::Cost;
 pub use reason::{Blocker, LoadReason, Obstacle, Protection, Refusal, StopReason, Unfit};
 pub use state::Pool;
-pub use view::{DeviceView, ModelState, ModelView, OrderView, PoolView, ReplicaView, WaitingView};
+pub use view::{
+    DeviceView, HostView, ModelState, ModelView, OrderView, PoolView, ReplicaView, WaitingView,
+};

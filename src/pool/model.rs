@@ -46,6 +46,19 @@ pub struct ModelSpec {
     pub loader: Option<Loader>,
     /// Between SIGTERM and SIGKILL (L5).
     pub stop_grace: Span,
+    /// Its engine can sleep, with its weights in the host's memory, instead of being ended (L1).
+    pub parking: Option<Parking>,
+}
+
+/// What a sleeping engine takes, and how soon it is awake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parking {
+    /// Of the host's memory, for the whole replica.
+    pub host: Bytes,
+    /// What stays on each of its devices.
+    pub resident_per_device: Bytes,
+    /// Until waking has been measured.
+    pub wakes_in: Span,
 }
 
 /// A number of devices, and what one replica reserves on each of them.
@@ -116,6 +129,7 @@ impl Default for ModelSpec {
             reload: Span::from_secs(10),
             loader: None,
             stop_grace: Span::from_secs(10),
+            parking: None,
         }
     }
 }
@@ -171,6 +185,12 @@ pub struct Limits {
     pub healthy_after: Span,
     /// After a stop, how long memory may take to come back before plans go by what is measured (M4).
     pub release_wait: Span,
+    /// How long an engine may take to fall asleep before it is ended instead.
+    pub sleep_deadline: Span,
+    /// How long an engine may take to wake, at least.
+    pub wake_deadline: Span,
+    /// How long a sleeper that nobody wants stays.
+    pub keep_asleep: Span,
 }
 
 impl Default for Limits {
@@ -183,6 +203,9 @@ impl Default for Limits {
             failures_max: 5,
             healthy_after: Span::from_secs(60),
             release_wait: Span::from_secs(10),
+            sleep_deadline: Span::from_secs(120),
+            wake_deadline: Span::from_secs(60),
+            keep_asleep: Span::from_secs(3600),
         }
     }
 }

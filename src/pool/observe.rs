@@ -7,7 +7,7 @@ use super::event::Event;
 use super::ids::{KeyId, ModelId, ReplicaId, Ticket, Time};
 use super::model::{LoadWish, ModelSpec, Override, Tier};
 use super::reason::Refusal;
-use super::replica::Phase;
+use super::replica::{Phase, Replica};
 use super::state::{Model, Pool, Waiting};
 
 impl Pool {
@@ -37,6 +37,11 @@ impl Pool {
             }
             Event::ReplicaReady { replica } => self.replica_ready(replica, actions),
             Event::ReplicaExited { replica, exit } => self.replica_exited(replica, exit, actions),
+            Event::ReplicaAsleep { replica } => self.replica_asleep(replica, actions),
+            Event::SleepFailed { replica, message } => {
+                self.sleep_failed(replica, &message, actions);
+            }
+            Event::HostRead { node, reading } => self.host_read(node, &reading),
             Event::DeviceRead { device, reading } => self.device_read(device, &reading),
             Event::ModelSet { model, spec } => self.model_set(model, spec),
             Event::LinksRead { links } => self.links_read(links),
@@ -59,7 +64,8 @@ impl Pool {
             } => self.model_measured(model, devices, kind, bytes_per_device),
             Event::Remembered { model, numbers } => self.remember(model, &numbers),
             Event::LoadsFrom { replica, tier } => {
-                if let Some(it) = self.replicas.get_mut(&replica) {
+                let woken = |it: &&mut Replica| it.parked.is_none();
+                if let Some(it) = self.replicas.get_mut(&replica).filter(woken) {
                     it.tier = Some(tier);
                     // What comes from the host's memory leaves the disk to others.
                     if tier < Tier::Disk {
@@ -141,6 +147,7 @@ impl Pool {
         };
         replica.phase = Phase::Ready { since: now };
         let (model, took) = (replica.model, now.since(since));
+        let parked = replica.parked.take();
         let tier = replica.tier.unwrap_or(Tier::Disk);
         let it = self
             .models
@@ -153,11 +160,16 @@ impl Pool {
         self.read_ends(id);
         self.touch_model(model);
         self.grows_at(id);
-        let mut record = self.record(
-            RecordKind::Ready,
-            Some(model),
-            format!("ready after {took}"),
-        );
+        let how = match &parked {
+            Some(parked) => {
+                let node = self.node_of(&self.replicas[&id]);
+                self.leaves_host(node, parked, false);
+                "awake"
+            }
+            None => "ready",
+        };
+        let text = format!("{how} after {took}");
+        let mut record = self.record(RecordKind::Ready, Some(model), text);
         record.replica = Some(id);
         record.took = Some(took);
         actions.push(Action::Record(record));
@@ -213,7 +225,7 @@ impl Pool {
             plan.placement = model
                 .replicas
                 .iter()
-                .filter(|id| !at_now.replicas[id].is_leaving())
+                .filter(|id| at_now.replicas[id].is_live())
                 .flat_map(|id| at_now.replicas[id].shares.clone())
                 .collect();
             plan.victims.clear();

@@ -51,6 +51,7 @@ pub(super) fn verdicts(pool: &Pool, ask: &Ask, seen: &BTreeSet<DeviceId>) -> Vec
             };
             Candidate {
                 devices: vec![device],
+                wakes: None,
                 verdict,
             }
         })

@@ -220,6 +220,10 @@ fn next_of_removal(pool: &Pool, id: OrderId, order: &Order) -> Option<Decision> 
                     }));
                 }
             }
+            // It has nothing to finish.
+            Phase::Asleep { .. } | Phase::Parking { .. } => {
+                return Some(Decision::Stop { replica, reason });
+            }
             Phase::Draining { .. } | Phase::Stopping { .. } => {}
         }
     }
@@ -249,7 +253,12 @@ pub(super) fn load_to_place(pool: &Pool, model: ModelId) -> Option<(OrderId, Ask
 
 pub(super) fn ask_of(pool: &Pool, load: &LoadOrder, since: Time, order: OrderId) -> Ask {
     let mut ask = Ask::of(pool, load.model, since).over_devices(pool, load.devices);
-    ask.priority = load.priority.unwrap_or(ask.priority);
+    // What is kept of it counts: once its lease has ended, or another was set, the model has one
+    // priority for its replicas and for what it still asks.
+    let kept = pool.orders.get(&order).is_some_and(|it| it.saved);
+    if !kept {
+        ask.priority = load.priority.unwrap_or(ask.priority);
+    }
     ask.forced_by = load.force.then_some(order);
     ask
 }

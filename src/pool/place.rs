@@ -9,6 +9,7 @@ use super::event::Link;
 use super::group;
 use super::ids::{Bytes, DeviceId, ReplicaId};
 use super::obstacles;
+use super::parking;
 use super::rank::{Cost, PlaceRank};
 use super::reason::Refusal;
 use super::state::Pool;
@@ -27,6 +28,8 @@ pub(super) struct Choice {
     pub rank: PlaceRank,
     pub devices: Vec<DeviceId>,
     pub victims: Vec<Evictable>,
+    /// A sleeper of the model itself, which has all else that it needs there.
+    pub wakes: Option<ReplicaId>,
 }
 
 /// The cheapest way to place one replica, or why there is none.
@@ -41,6 +44,10 @@ pub(super) fn explain(pool: &Pool, ask: &Ask) -> Plan {
 
 /// Whether it can be placed using at least one of these devices.
 pub(super) fn fits_on(pool: &Pool, ask: &Ask, devices: &BTreeSet<DeviceId>) -> bool {
+    let on = |choice: Choice| choice.devices.iter().any(|it| devices.contains(it));
+    if parking::wake_choice(pool, ask).is_some_and(on) {
+        return true;
+    }
     if ask.devices > 1 {
         return group::choices(pool, ask, Some(devices)).next().is_some();
     }
@@ -68,6 +75,9 @@ fn plan(pool: &Pool, ask: &Ask, explain: bool) -> Plan {
     } else {
         several_devices(pool, ask, &mut plan.candidates)
     };
+    let wake = parking::wake_choice(pool, ask);
+    plan.candidates.extend(wake.iter().map(Choice::candidate));
+    let best = parking::better(pool, ask, best, wake);
     let seen: BTreeSet<DeviceId> = plan
         .candidates
         .iter()
@@ -78,12 +88,19 @@ fn plan(pool: &Pool, ask: &Ask, explain: bool) -> Plan {
             plan.chosen = plan
                 .candidates
                 .iter()
-                .position(|it| it.devices == choice.devices)
+                .position(|it| it.devices == choice.devices && it.wakes == choice.wakes)
                 .unwrap_or(0);
             plan.cost = choice.rank.cost;
             plan.must_wait = choice.rank.must_wait;
             let share = |device: &DeviceId| ask.share(pool, *device);
-            plan.placement = choice.devices.iter().map(share).collect();
+            plan.wakes = choice.wakes;
+            let parked = choice
+                .wakes
+                .and_then(|id| pool.replicas[&id].parked.as_ref());
+            plan.placement = match parked {
+                Some(parked) => parked.awake.clone(),
+                None => choice.devices.iter().map(share).collect(),
+            };
             plan.victims = choice.victims.iter().map(|it| it.describe(pool)).collect();
         }
         None => {
@@ -137,6 +154,7 @@ fn one_device(
                 rank,
                 devices,
                 victims,
+                wakes: None,
             },
             candidates,
         );
@@ -169,6 +187,7 @@ fn evict(pool: &Pool, ask: &Ask, device: DeviceId, needs: Bytes) -> Option<Choic
         rank: rank_of(pool, ask, device, needs, freed, cost),
         devices: domain.devices,
         victims,
+        wakes: None,
     })
 }
 
@@ -216,6 +235,7 @@ impl Choice {
         };
         Candidate {
             devices: self.devices.clone(),
+            wakes: self.wakes,
             verdict,
         }
     }
@@ -230,7 +250,10 @@ impl Evictable {
             priority: self.priority,
             busy: self.rank.busy,
             bytes: self.rank.bytes.0,
-            reload: pool.models[&self.model].reload(),
+            reload: match pool.replicas.get(&self.replica) {
+                Some(replica) => pool.back_after_eviction(replica),
+                None => pool.comes_back_in(self.model),
+            },
             planned: self.planned,
         }
     }

@@ -5,6 +5,7 @@ use super::action::{GateMode, Share};
 use super::decision::{Decision, Drain};
 use super::ids::{Priority, ReplicaId, Time};
 use super::orders;
+use super::parking;
 use super::rank::LaunchRank;
 use super::reason::{Refusal, StopReason};
 use super::replica::Phase;
@@ -16,6 +17,7 @@ pub(super) fn next(pool: &Pool) -> Option<Decision> {
     overdue(pool)
         .or_else(|| answer_waiters(pool))
         .or_else(|| lives(pool))
+        .or_else(|| parking::under_pressure(pool))
         .or_else(|| promises(pool))
         .or_else(|| orders::next(pool))
         .or_else(|| room::make_room(pool))
@@ -128,6 +130,20 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
     let failed = on_failed_device(pool, id);
     match (&replica.phase, failed) {
         (Phase::Stopping { .. }, _) => None,
+        (Phase::Asleep { .. }, Some((reason, _))) => stop(reason),
+        (Phase::Asleep { since, .. }, None) => {
+            let slept = pool.now.since(*since);
+            let model = &pool.models[&replica.model];
+            if model.removed || model.spec.parking.is_none() {
+                return stop(StopReason::Removed);
+            }
+            let wanted = pool.planned.contains_key(&id);
+            let long = slept >= pool.limits.keep_asleep && !wanted;
+            long.then_some(Decision::Stop {
+                replica: id,
+                reason: StopReason::SleptLong { slept },
+            })
+        }
         (Phase::Launching { .. }, Some((reason, _))) | (_, Some((reason, true))) => stop(reason),
         (Phase::Launching { since, deadline }, None) if *deadline <= pool.now => {
             stop(StopReason::LoadTimedOut {
@@ -147,6 +163,15 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
         })),
         (Phase::Ready { .. }, None) => leaves_by_itself(pool, id),
         (
+            Phase::Parking {
+                deadline, reason, ..
+            },
+            _,
+        ) => (*deadline <= pool.now).then(|| Decision::Stop {
+            replica: id,
+            reason: reason.clone(),
+        }),
+        (
             Phase::Draining {
                 closed,
                 deadline,
@@ -158,7 +183,7 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
         ) => {
             let due = deadline.is_some_and(|deadline| deadline <= pool.now);
             if *closed && (replica.in_flight == 0 || due) {
-                return stop(reason.clone());
+                return parking::park(pool, id, reason).or_else(|| stop(reason.clone()));
             }
             let abandoned = for_load.is_some_and(|load| !pool.planned.contains_key(&load));
             // Another load may have been promised the memory meanwhile; then it goes on draining.
@@ -197,7 +222,7 @@ fn leaves_by_itself(pool: &Pool, id: ReplicaId) -> Option<Decision> {
         }));
     }
     if let Some((reason, _)) = &replica.leave_when_served
-        && (model.queue.is_empty() || replica.entered > 0)
+        && (model.queue.is_empty() || !replica.is_unserved())
     {
         let deadline = Some(pool.now + pool.limits.unload_drain);
         let reason = reason.clone();
@@ -247,6 +272,8 @@ pub(super) fn due_at(pool: &Pool, id: ReplicaId) -> Option<Time> {
         }
         Phase::Ready { .. } => keep_hot_ends(pool, id),
         Phase::Draining { deadline, .. } => *deadline,
+        Phase::Parking { deadline, .. } => Some(*deadline),
+        Phase::Asleep { since, .. } => Some(*since + pool.limits.keep_asleep),
         Phase::Stopping { .. } => None,
     }
 }
@@ -264,7 +291,8 @@ fn promises(pool: &Pool) -> Option<Decision> {
         if !wanted(pool, load) || !planned.shares.iter().all(coming) {
             return Some(Decision::Abandon { load });
         }
-        if planned.shares.iter().all(room) && !pool.loader_busy(load) {
+        let free_to_read = planned.wakes || !pool.loader_busy(load);
+        if planned.shares.iter().all(room) && free_to_read {
             let rank = launch_rank(pool, load);
             first = Some(first.map_or(rank, |known| known.min(rank)));
         }

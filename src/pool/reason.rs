@@ -62,6 +62,22 @@ pub enum StopReason {
     LoadTimedOut {
         deadline: Span,
     },
+    /// A sleeper that nobody wanted for long.
+    SleptLong {
+        slept: Span,
+    },
+    /// Sleepers go first when the host itself lacks memory.
+    HostPressure {
+        short: Bytes,
+    },
+    /// Another one sleeps in its place.
+    HostFor {
+        by: String,
+    },
+    /// What stays of a sleeper on a device is needed there.
+    SleeperDropped {
+        by: String,
+    },
     /// M7.
     Cordoned {
         device: String,
@@ -238,6 +254,18 @@ impl fmt::Display for StopReason {
             StopReason::Unwanted => write!(f, "nobody wants it any more (Q3)"),
             StopReason::LoadTimedOut { deadline } => {
                 write!(f, "did not become ready within {deadline} (L3)")
+            }
+            StopReason::SleptLong { slept } => {
+                write!(f, "asleep for {slept}, and nobody wanted it")
+            }
+            StopReason::HostPressure { short } => {
+                write!(f, "asleep, and the host lacks {short} of memory")
+            }
+            StopReason::HostFor { by } => {
+                write!(f, "asleep, and {by} takes its place in the host's memory")
+            }
+            StopReason::SleeperDropped { by } => {
+                write!(f, "asleep, and {by} needs what it held on the device")
             }
             StopReason::Cordoned { device, order } => {
                 write!(f, "{device} is cordoned, order {order} (M7)")

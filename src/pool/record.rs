@@ -2,9 +2,9 @@
 
 use std::cmp::Reverse;
 
-use super::action::{Action, Record, RecordKind};
+use super::action::{Action, Record, RecordKind, Share};
 use super::decision::{Plan, Verdict};
-use super::ids::{ModelId, OrderId, Priority, ReplicaId, Span, Time};
+use super::ids::{Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Time};
 use super::reason::Refusal;
 use super::replica::Phase;
 use super::state::Pool;
@@ -67,7 +67,10 @@ impl Pool {
                 .iter()
                 .map(|device| self.devices[device].name.as_str())
                 .collect();
-            let device = names.join(" + ");
+            let device = match candidate.wakes {
+                Some(sleeper) => format!("{} (wakes {sleeper})", names.join(" + ")),
+                None => names.join(" + "),
+            };
             match &candidate.verdict {
                 Verdict::Free { left_over } => {
                     format!("{mark}{device}: free, {left_over} left over")
@@ -101,15 +104,21 @@ impl Pool {
 }
 
 impl Pool {
-    /// What a replica or a promised load holds of one device.
-    pub(super) fn held(&self, id: ReplicaId, device: super::ids::DeviceId) -> super::ids::Bytes {
-        let shares = match (self.replicas.get(&id), self.planned.get(&id)) {
-            (Some(replica), _) => &replica.shares,
-            (None, Some(planned)) => &planned.shares,
-            (None, None) => return super::ids::Bytes::ZERO,
-        };
-        shares
-            .iter()
+    /// What a replica has been given of one device.
+    pub(super) fn reserved_by(&self, id: ReplicaId, device: DeviceId) -> Bytes {
+        let shares = self.replicas.get(&id).map(|it| &it.shares);
+        let on = |share: &&Share| share.device == device;
+        let bytes = shares.into_iter().flatten().filter(on);
+        bytes.map(|share| share.bytes).sum()
+    }
+
+    /// What a replica or a promised load holds of one device, or both: a sleeper that is to wake.
+    pub(super) fn held(&self, id: ReplicaId, device: DeviceId) -> Bytes {
+        let now = self.replicas.get(&id).map(|it| &it.shares);
+        let promised = self.planned.get(&id).map(|it| &it.shares);
+        now.into_iter()
+            .chain(promised)
+            .flatten()
             .filter(|share| share.device == device)
             .map(|share| share.bytes)
             .sum()
@@ -121,6 +130,8 @@ impl Pool {
             Phase::Launching { since, .. }
             | Phase::Ready { since }
             | Phase::Draining { since, .. }
+            | Phase::Parking { since, .. }
+            | Phase::Asleep { since, .. }
             | Phase::Stopping { since, .. } => *since,
         };
         self.now.since(since)

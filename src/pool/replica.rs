@@ -6,10 +6,13 @@ use std::collections::BTreeSet;
 use super::action::{GateMode, Share};
 use super::ids::{Bytes, ModelId, OrderId, ReplicaId, Time};
 use super::model::Tier;
+use super::parking::Parked;
 use super::reason::{LoadReason, StopReason};
 
 /// ```text
 ///  (planned) ──room──▶ Launching ──ready──▶ Ready ⇄ Draining ──empty or deadline──▶ Stopping ──▶ gone
+///                          ▲                           └──empty, may sleep──▶ Parking ──▶ Asleep ─┐  ▲
+///                          └────────────────────────────── woken ────────────────────────────────┴──┤
 ///      │                   └──────────────stop──────────────────────────────────────▶┘           ▲
 ///      └── abandoned                       crash: from any phase ─────────────────────────────────┘
 /// ```
@@ -33,6 +36,18 @@ pub enum Phase {
         for_load: Option<ReplicaId>,
         closed: bool,
     },
+    /// The engine moves its weights into the host's memory.
+    Parking {
+        since: Time,
+        /// When it is ended instead.
+        deadline: Time,
+        reason: StopReason,
+    },
+    /// Only what cannot be moved is left on its devices.
+    Asleep {
+        since: Time,
+        reason: StopReason,
+    },
     Stopping {
         since: Time,
         reason: StopReason,
@@ -52,6 +67,8 @@ pub struct Replica {
     pub(super) in_flight: u32,
     /// Requests that ever got a seat.
     pub(super) entered: u64,
+    /// The same when it was launched or woken.
+    pub(super) entered_when_launched: u64,
     /// When the last request ended.
     pub(super) last_end: Option<Time>,
     /// What its gate was last told; `None` before it is ready.
@@ -62,6 +79,8 @@ pub struct Replica {
     pub(super) reads_until: Option<Time>,
     /// Set while loading: it goes as soon as those who wait for it have been served.
     pub(super) leave_when_served: Option<(StopReason, OrderId)>,
+    /// What it takes of the host, from when it falls asleep until it is awake again.
+    pub(super) parked: Option<Parked>,
 }
 
 impl Replica {
@@ -70,7 +89,28 @@ impl Replica {
     }
 
     pub fn is_leaving(&self) -> bool {
-        matches!(self.phase, Phase::Draining { .. } | Phase::Stopping { .. })
+        matches!(
+            self.phase,
+            Phase::Draining { .. } | Phase::Parking { .. } | Phase::Stopping { .. }
+        )
+    }
+
+    /// What of its shares stays although the rest leaves: it is falling asleep.
+    pub(super) fn keeps(&self) -> &[Share] {
+        match (&self.phase, &self.parked) {
+            (Phase::Parking { .. }, Some(parked)) => &parked.keeps,
+            _ => &[],
+        }
+    }
+
+    /// It serves, or will without another load.
+    pub fn is_live(&self) -> bool {
+        matches!(self.phase, Phase::Launching { .. } | Phase::Ready { .. })
+    }
+
+    /// Nobody has had a seat on it since it was launched or woken.
+    pub(super) fn is_unserved(&self) -> bool {
+        self.entered == self.entered_when_launched
     }
 
     pub fn ready_since(&self) -> Option<Time> {
@@ -96,4 +136,7 @@ pub struct Planned {
     pub(super) why: LoadReason,
     pub(super) since: Time,
     pub(super) order: Option<OrderId>,
+    /// It is a sleeper that is woken, under its own number; `shares` is what it needs beside what it
+    /// holds.
+    pub(super) wakes: bool,
 }

@@ -166,12 +166,14 @@ impl Least {
         let ask = &want.ask;
         let model = &pool.models[&ask.model];
         // What only some devices can serve, or needs more on some, cannot speak for others.
-        let plain = model.spec.allowed.is_none() && ask.by_kind.is_empty();
+        // So does what only has to be woken.
+        let wakes = model.replicas.iter().any(|it| pool.asleep.contains(it));
+        let plain = model.spec.allowed.is_none() && ask.by_kind.is_empty() && !wakes;
         plain.then_some(Least {
             forced: ask.forced_by.is_some(),
             priority: ask.priority,
             since: ask.since,
-            swap: model.reload(),
+            swap: pool.comes_back_in(ask.model),
             devices: ask.devices,
             bytes: ask.bytes,
         })

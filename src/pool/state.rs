@@ -8,6 +8,7 @@ use super::agenda::Agenda;
 use super::demand::Demand;
 use super::device::Device;
 use super::event::Event;
+use super::host::Host;
 use super::ids::{
     Bytes, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
     Ticket, Time,
@@ -69,6 +70,9 @@ pub struct Pool {
     pub(super) models: BTreeMap<ModelId, Model>,
     pub(super) replicas: BTreeMap<ReplicaId, Replica>,
     pub(super) planned: BTreeMap<ReplicaId, Planned>,
+    /// What sleepers may take of each node's own memory.
+    pub(super) hosts: BTreeMap<NodeId, Host>,
+    pub(super) asleep: BTreeSet<ReplicaId>,
     pub(super) tickets: BTreeMap<Ticket, Waiting>,
     pub(super) deadlines: BTreeSet<(Time, Ticket)>,
     pub(super) orders: BTreeMap<OrderId, Order>,
@@ -108,6 +112,8 @@ impl Pool {
             models: BTreeMap::new(),
             replicas: BTreeMap::new(),
             planned: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            asleep: BTreeSet::new(),
             tickets: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             orders: BTreeMap::new(),
@@ -184,7 +190,7 @@ impl Pool {
         model
             .replicas
             .iter()
-            .filter(|id| !self.replicas[id].is_leaving())
+            .filter(|id| self.replicas[id].is_live())
             .count()
     }
 
@@ -237,8 +243,7 @@ impl Pool {
                 .iter()
                 .filter_map(|replica| match self.replicas[replica].phase {
                     Phase::Launching { since, .. } => Some(Span(
-                        model
-                            .reload()
+                        self.loads_in(*replica)
                             .0
                             .saturating_sub(self.now.since(since).0)
                             .max(1000),
@@ -260,7 +265,8 @@ impl Pool {
             .chain(leaving.min())
             .min();
         let before = retry.map_or(Span::ZERO, |at| at.since(self.now));
-        Span(before.0.saturating_add(model.reload().0).max(1000))
+        let comes = self.comes_back_in(id);
+        Span(before.0.saturating_add(comes.0).max(1000))
     }
 
     /// When the last victim of a planned load is expected to be gone: at the end of its drain, and a
@@ -323,7 +329,7 @@ impl Model {
 
     /// P3: what it takes to load it should be worth it.
     pub(super) fn min_resident(&self) -> Span {
-        let twice = Span(self.reload().0.saturating_mul(2));
+        let twice = Span(self.wake().0.saturating_mul(2));
         self.spec.min_resident.unwrap_or(twice.max(MIN_RESIDENT))
     }
 

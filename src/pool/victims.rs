@@ -6,6 +6,7 @@ use super::action::Share;
 use super::ask::Ask;
 use super::demand;
 use super::ids::{Bytes, ModelId, Priority, ReplicaId, Span};
+use super::parking;
 use super::place::Domain;
 use super::rank::{Cost, VictimRank};
 use super::reason::Protection;
@@ -56,6 +57,9 @@ pub(super) fn evictable(pool: &Pool, ask: &Ask, id: ReplicaId) -> Result<Evictab
             planned: true,
         });
     }
+    if pool.asleep.contains(&id) {
+        return Ok(parking::droppable(pool, id));
+    }
     let replica = &pool.replicas[&id];
     if let Some(protection) = protection(pool, ask, replica) {
         return Err(protection);
@@ -65,8 +69,9 @@ pub(super) fn evictable(pool: &Pool, ask: &Ask, id: ReplicaId) -> Result<Evictab
         .idle_since()
         .map_or(Span::ZERO, |since| pool.now.since(since));
     // One of several replicas is missed less.
-    let all = model.demand.loss(pool.now, idle, model.reload());
-    let loss = all / (model.replicas.len().max(1) as u64);
+    let back = pool.back_after_eviction(replica);
+    let all = model.demand.loss(pool.now, idle, back);
+    let loss = all / (pool.live(model).max(1) as u64);
     let bytes = replica.bytes();
     let rank = VictimRank {
         busy: replica.in_flight > 0,
@@ -90,8 +95,11 @@ pub(super) fn evictable(pool: &Pool, ask: &Ask, id: ReplicaId) -> Result<Evictab
 fn protection(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
     let model = &pool.models[&replica.model];
     let since = match replica.phase {
-        Phase::Draining { .. } | Phase::Stopping { .. } => return Some(Protection::Leaving),
+        Phase::Draining { .. } | Phase::Parking { .. } | Phase::Stopping { .. } => {
+            return Some(Protection::Leaving);
+        }
         _ if replica.model == ask.model => return Some(Protection::Same),
+        Phase::Asleep { .. } => return None,
         Phase::Launching { .. } => return Some(Protection::Loading),
         Phase::Ready { since } => since,
     };
@@ -105,7 +113,7 @@ fn protection(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
     if own > ask.priority {
         return Some(Protection::HigherPriority);
     }
-    if replica.entered == 0 && !model.queue.is_empty() {
+    if replica.is_unserved() && !model.queue.is_empty() {
         return Some(Protection::Unserved);
     }
     if own < ask.priority {
@@ -116,7 +124,7 @@ fn protection(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
         return Some(Protection::Wanted);
     }
     let age = pool.now.since(since);
-    let swap = pool.models[&ask.model].reload();
+    let swap = pool.comes_back_in(ask.model);
     let turn = model
         .spec
         .max_turn

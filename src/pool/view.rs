@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::action::Share;
 use super::ask::Ask;
 use super::event::Command;
+use super::host::Host;
 use super::ids::{
     Bytes, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket,
     Time,
@@ -22,6 +23,7 @@ pub struct PoolView {
     pub closing: bool,
     pub models: Vec<ModelView>,
     pub devices: Vec<DeviceView>,
+    pub hosts: Vec<HostView>,
     /// In the order in which each model serves them.
     pub waiting: Vec<WaitingView>,
     pub orders: Vec<OrderView>,
@@ -33,6 +35,7 @@ pub enum ModelState {
     Waiting,
     Loading,
     Ready,
+    Asleep,
     Draining,
     Cooling,
     Quarantined,
@@ -68,7 +71,7 @@ pub struct ModelView {
 #[derive(Clone, Debug)]
 pub struct ReplicaView {
     pub replica: ReplicaId,
-    /// `planned`, `launching`, `ready`, `draining` or `stopping`.
+    /// `planned`, `launching`, `ready`, `draining`, `parking`, `asleep` or `stopping`.
     pub state: &'static str,
     /// How long it has been in that state.
     pub for_: Span,
@@ -96,6 +99,17 @@ pub struct DeviceView {
     pub promised: Bytes,
     pub free: Bytes,
     pub cordon: Option<Cordon>,
+}
+
+/// What sleepers take of a node's own memory.
+#[derive(Clone, Debug)]
+pub struct HostView {
+    pub node: NodeId,
+    /// For all sleepers together.
+    pub capacity: Bytes,
+    pub available: Bytes,
+    pub held: Bytes,
+    pub sleepers: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -151,6 +165,7 @@ impl Pool {
                 .iter()
                 .map(|(&id, it)| device_view(id, it))
                 .collect(),
+            hosts: self.host_views(),
             waiting,
             orders: self
                 .orders
@@ -216,6 +231,21 @@ impl Pool {
         }
     }
 
+    fn host_views(&self) -> Vec<HostView> {
+        let on = |node| {
+            let there = |id: &&ReplicaId| self.node_of(&self.replicas[*id]) == node;
+            self.asleep.iter().filter(there).count() as u32
+        };
+        let view = |(&node, host): (&NodeId, &Host)| HostView {
+            node,
+            capacity: host.capacity,
+            available: host.available,
+            held: host.held,
+            sleepers: on(node),
+        };
+        self.hosts.iter().map(view).collect()
+    }
+
     fn model_state(&self, model: &Model) -> ModelState {
         let any = |test: fn(&Phase) -> bool| {
             model
@@ -229,6 +259,8 @@ impl Pool {
             ModelState::Loading
         } else if !model.planned.is_empty() || !model.queue.is_empty() {
             ModelState::Waiting
+        } else if any(|phase| matches!(phase, Phase::Asleep { .. })) {
+            ModelState::Asleep
         } else if !model.replicas.is_empty() {
             ModelState::Draining
         } else if model.failures >= self.limits.failures_max {
@@ -246,6 +278,8 @@ impl Pool {
             Phase::Launching { .. } => ("launching", replica.why.to_string()),
             Phase::Ready { .. } => ("ready", replica.why.to_string()),
             Phase::Draining { reason, .. } => ("draining", reason.to_string()),
+            Phase::Parking { reason, .. } => ("parking", reason.to_string()),
+            Phase::Asleep { reason, .. } => ("asleep", reason.to_string()),
             Phase::Stopping {
                 reason,
                 was_launching,
@@ -311,6 +345,7 @@ impl ModelState {
             ModelState::Waiting => "waiting",
             ModelState::Loading => "loading",
             ModelState::Ready => "ready",
+            ModelState::Asleep => "asleep",
             ModelState::Draining => "draining",
             ModelState::Cooling => "cooling",
             ModelState::Quarantined => "quarantined",

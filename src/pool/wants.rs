@@ -6,10 +6,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ask::Ask;
-use super::ids::{ModelId, OrderId, Span, Time};
+use super::ids::{ModelId, OrderId, ReplicaId, Span, Time};
 use super::orders;
 use super::rank::{Class, DemandRank};
 use super::reason::LoadReason;
+use super::replica::Phase;
 use super::state::Pool;
 
 /// Half the time a request waits at most, but no more than this.
@@ -152,7 +153,7 @@ impl Pool {
             return (false, 0);
         }
         let waiting = model.queue.len() as u64;
-        (true, waiting * 1_000_000 / model.reload().0.max(1))
+        (true, waiting * 1_000_000 / self.comes_back_in(id).0.max(1))
     }
 
     /// How long a model may be passed over by others that more requests wait for.
@@ -224,7 +225,10 @@ fn wants_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, Want)> {
     let Some(model) = pool.models.get(&id).filter(|_| pool.closing.is_none()) else {
         return wants;
     };
-    let coming = pool.live(model) + model.planned.len();
+    // Who falls asleep can be woken in a moment.
+    let falls_asleep = |it: &&ReplicaId| matches!(pool.replicas[*it].phase, Phase::Parking { .. });
+    let parking = model.replicas.iter().filter(falls_asleep).count();
+    let coming = pool.live(model) + model.planned.len() + parking;
     if let Some((order, ask)) = orders::load_to_place(pool, id) {
         push(Class::Order, ask, Some(order));
     }

@@ -4,8 +4,8 @@
 use super::story::Teller;
 use super::words::{Options, bytes, number, span};
 use crate::pool::{
-    DeviceId, DeviceReading, Event, KindId, Layout, Link, Loader, LoaderId, ModelId, ModelSpec,
-    NodeId, Priority, ReplicaId, Span, Time,
+    Bytes, DeviceId, DeviceReading, Event, HostReading, KindId, Layout, Link, Loader, LoaderId,
+    ModelId, ModelSpec, NodeId, Parking, Priority, ReplicaId, Span, Time,
 };
 
 impl Teller {
@@ -58,6 +58,14 @@ impl Teller {
             }),
             None => None,
         };
+        let parking = match options.get("sleeps") {
+            Some(host) => Some(Parking {
+                host: bytes(host)?,
+                resident_per_device: options.get("keeps").map_or(Ok(Bytes::ZERO), bytes)?,
+                wakes_in: or("wakes", Span::from_secs(1))?,
+            }),
+            None => None,
+        };
         let allowed = options.get("on").map(|names| {
             let devices = names.split(',').map(|name| self.device_named(Some(&name)));
             devices.collect::<Result<_, _>>()
@@ -83,12 +91,41 @@ impl Teller {
             load_deadline: or("deadline", Span::from_secs(300))?,
             reload,
             loader,
+            parking,
             ..ModelSpec::default()
         };
         let fresh = ModelId(self.models.len() as u32);
         let model = *self.models.entry(name.to_owned()).or_insert(fresh);
         self.feed(self.world.now, Event::ModelSet { model, spec }, told);
         Ok(())
+    }
+
+    /// `host 200GiB [node 1] [reserve 20GiB] [available 300GiB]`: what sleepers may take.
+    pub(super) fn host(&mut self, words: &[&str]) -> Result<(), String> {
+        let capacity = bytes(words.get(1).ok_or("how much may sleepers take?")?)?;
+        let options = Options::of(&words[2..])?;
+        let or = |key: &str, default| options.get(key).map_or(Ok(default), bytes);
+        let node = NodeId(options.number("node")?.unwrap_or(0) as u32);
+        let reading = HostReading {
+            capacity,
+            reserve: or("reserve", Bytes::ZERO)?,
+            available: or("available", Bytes(capacity.0 * 2))?,
+        };
+        self.hosts.insert(node, reading);
+        self.world
+            .feed(self.world.now, Event::HostRead { node, reading });
+        Ok(())
+    }
+
+    /// `memory 30GiB [node 1]`: so much is available now.
+    pub(super) fn host_memory(&mut self, rest: &[&str]) -> Result<Event, String> {
+        let available = bytes(rest.first().ok_or("how much?")?)?;
+        let options = Options::of(&rest[1..])?;
+        let node = NodeId(options.number("node")?.unwrap_or(0) as u32);
+        let reading = self.hosts.get_mut(&node).ok_or("a node without a host")?;
+        reading.available = available;
+        let reading = *reading;
+        Ok(Event::HostRead { node, reading })
     }
 
     /// `reading d0 [foreign 3GiB] [own 1=30GiB]`: taken at this moment. What belongs to others

@@ -6,6 +6,8 @@
 //! device d0 80GiB [node 1] [foreign 4GiB] [kind 1] [measured] [link d1,d2]
 //! model NAME 40GiB [x4] [priority 1] [keep_hot 10m] [resident 10s] [turn 30s] [seats 8] [reload 20s] [queue 2]
 //!       [timeout 60s] [deadline 5m] [wider 2x40GiB,4x20GiB] [on d0,d1] [disk 1 reads 20s] [fixed]
+//!       [sleeps 30GiB [keeps 1GiB] [wakes 2s]]
+//! host 200GiB [node 1] [reserve 20GiB] [available 300GiB]
 //! 0s   ask 1 NAME [key 7]        a request without a seat arrives
 //! 3s   ready 1                   the engine of replica r1 is ready
 //! 4s   end 1                     request t1 ends, however
@@ -13,6 +15,7 @@
 //! 6s   unload NAME [now] / set NAME priority 2 / cleanup [idle] / reopen / reset / shutdown
 //! 7s   crash 1 WORDS / oom 3 [needs 20GiB] / exits 1 / leave 2 / plan NAME / wait
 //! 8s   foreign d0 10GiB / reading d0 [foreign 3GiB] [own 1=30GiB] / fails d0 [lost]: WORDS
+//! 9s   asleep 1 / insomnia 1 WORDS / memory 30GiB [node 1]    what the host has left
 //! 9s   cordon d0 [until 2h] [for WORD] [now] / uncordon d0
 //! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
 //! ```
@@ -24,8 +27,9 @@ use super::told::shares;
 use super::words::{Options, bytes, number, span};
 use super::world::World;
 use crate::pool::{
-    CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, KeyId, Limits, Link, LoadOrder,
-    ModelId, OrderId, Override, Pool, Priority, ReplicaId, Span, Ticket, Tier, Time, check,
+    CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, HostReading, KeyId, Limits, Link,
+    LoadOrder, ModelId, NodeId, OrderId, Override, Pool, Priority, ReplicaId, Span, Ticket, Tier,
+    Time, check,
 };
 
 /// A line that is no part of a story.
@@ -78,6 +82,7 @@ pub(super) struct Teller {
     pub(super) models: BTreeMap<String, ModelId>,
     pub(super) devices: BTreeMap<String, (DeviceId, DeviceReading)>,
     pub(super) links: Vec<(DeviceId, DeviceId, Link)>,
+    pub(super) hosts: BTreeMap<NodeId, HostReading>,
     order_next: u64,
 }
 
@@ -89,6 +94,7 @@ impl Teller {
             models: BTreeMap::new(),
             devices: BTreeMap::new(),
             links: Vec::new(),
+            hosts: BTreeMap::new(),
             order_next: 1,
         }
     }
@@ -96,6 +102,7 @@ impl Teller {
     fn line(&mut self, words: &[&str], told: &mut String) -> Result<(), String> {
         match words[0] {
             "device" => return self.device(words),
+            "host" => return self.host(words),
             "model" => return self.model(words, told),
             _ => {}
         }
@@ -169,6 +176,14 @@ impl Teller {
             "ready" => Event::ReplicaReady {
                 replica: replica()?,
             },
+            "asleep" => Event::ReplicaAsleep {
+                replica: replica()?,
+            },
+            "insomnia" => Event::SleepFailed {
+                replica: replica()?,
+                message: rest.get(1..).unwrap_or_default().join(" "),
+            },
+            "memory" => self.host_memory(rest)?,
             "exits" => Event::ReplicaExited {
                 replica: replica()?,
                 exit: Exit::Asked,

@@ -21,6 +21,8 @@ impl Teller {
                     shares(placement)
                 )
             }
+            Action::Park { replica } => format!("park {replica}"),
+            Action::Wake { replica, deadline } => format!("wake {replica} within {deadline}"),
             Action::CloseGate {
                 replica,
                 if_idle_at: None,

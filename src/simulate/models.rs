@@ -82,6 +82,7 @@ pub fn devices(count: u32, each: Bytes) -> Vec<(DeviceId, DeviceReading)> {
 /// A scene without evenings and without administrators.
 pub fn scene(models: Vec<ModelSpec>, devices: Vec<(DeviceId, DeviceReading)>) -> Scene {
     Scene {
+        hosts: Vec::new(),
         devices,
         models,
         limits: Limits::default(),

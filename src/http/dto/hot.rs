@@ -12,6 +12,8 @@ pub struct HotModels {
     pub hot_models: Vec<HotModel>,
     /// Somebody waits for them.
     pub loading_models: Vec<HotModel>,
+    /// Their weights wait in the host's memory: woken, in seconds, when somebody asks for them.
+    pub asleep_models: Vec<HotModel>,
     /// Loaded when somebody asks for them.
     pub cold_models: Vec<String>,
 }
@@ -20,7 +22,7 @@ pub struct HotModels {
 pub struct HotModel {
     #[schema(example = "tiny-chat")]
     pub model_name: String,
-    /// `ready`, `loading` or `waiting`.
+    /// `ready`, `loading`, `waiting` or `asleep`.
     #[schema(example = "ready")]
     pub status: &'static str,
     /// Replicas that answer, or that are on their way.
@@ -42,6 +44,7 @@ impl HotModels {
                         .loading_models
                         .push(HotModel::of(model, &["planned", "launching"]));
                 }
+                ModelState::Asleep => lists.asleep_models.push(HotModel::of(model, &["asleep"])),
                 ModelState::Cold
                 | ModelState::Draining
                 | ModelState::Cooling

@@ -50,7 +50,14 @@ impl Referee {
         if order.is_none() {
             self.loads_too_soon(now, load, model, &record.reason);
         }
-        self.figure_is_corrected(load, model, &record.placement);
+        // A sleeper's waking that was decided before and dropped had the same number.
+        self.planned.remove(&load);
+        let wakes = self.replicas.get(&load).and_then(Seen::to_wake);
+        if wakes.is_none() {
+            self.figure_is_corrected(load, model, &record.placement);
+        }
+        let is_woken = wakes.is_some();
+        let shares = wakes.unwrap_or_else(|| record.placement.clone());
         if !victims.is_empty() {
             let since = if order.is_none() && record.reason.ends_with("waiting") {
                 self.waits_since(model)
@@ -58,12 +65,9 @@ impl Referee {
                 Time(0)
             };
             self.priorities_allow(now, load, (model, since), order.as_ref(), &victims);
-            self.victims_are_needed(load, model, &record.placement, &victims);
+            self.victims_are_needed(load, model, &shares, &victims, is_woken);
         }
-        let planned = Planned {
-            model,
-            shares: record.placement.clone(),
-        };
+        let planned = Planned { model, shares };
         self.planned.insert(load, planned);
     }
 
@@ -83,6 +87,10 @@ impl Referee {
             let Some(seen) = self.replicas.get(victim) else {
                 continue;
             };
+            // A sleeper serves nobody, whatever its priority.
+            if seen.sleeper.is_some() {
+                continue;
+            }
             let own: Priority = self.priority(seen.model, now);
             if own > priority && !forced {
                 wrong.push(format!(
@@ -126,6 +134,7 @@ impl Referee {
         model: ModelId,
         placement: &[Share],
         victims: &[ReplicaId],
+        is_woken: bool,
     ) {
         let mut wrong = Vec::new();
         for victim in victims {
@@ -149,7 +158,8 @@ impl Referee {
                 ));
             }
         }
-        if let Some(place) = self.free_place(model, placement, victims) {
+        // Waking may drive others out and still be the sooner way.
+        if !is_woken && let Some(place) = self.free_place(model, placement, victims) {
             wrong.push(format!(
                 "P5: {victims:?} leave for {load}, which has room on {place:?}"
             ));
@@ -169,14 +179,17 @@ impl Referee {
 
     /// What is given to replicas that would stay, were these victims not evicted.
     fn staying(&self, device: DeviceId, victims: &[ReplicaId]) -> Bytes {
-        let stays = |(id, seen): &(&ReplicaId, &Seen)| seen.stays() || victims.contains(id);
-        self.replicas
-            .iter()
-            .filter(stays)
-            .flat_map(|(_, seen)| &seen.shares)
-            .filter(|share| share.device == device)
-            .map(|share| share.bytes)
-            .sum()
+        let of = |(id, seen): (&ReplicaId, &Seen)| {
+            let share = seen.shares.iter().find(|share| share.device == device)?;
+            let all = seen.stays() || victims.contains(id);
+            let parking = self.specs[&seen.model].parking.as_ref();
+            match (all, parking.filter(|_| seen.falls_asleep())) {
+                (true, _) => Some(share.bytes),
+                (false, Some(parking)) => Some(share.bytes.min(parking.resident_per_device)),
+                (false, None) => None,
+            }
+        };
+        self.replicas.iter().filter_map(of).sum()
     }
 
     fn promised(&self, device: DeviceId, surely: bool) -> Bytes {
@@ -291,6 +304,7 @@ impl Referee {
                     wrong(format!("P2: {in_flight} streams cut after {drained}"));
                 }
             }
+            StopReason::SleeperDropped { .. } => self.victims.push(replica),
             StopReason::Cordoned { .. } => {
                 let known = seen
                     .shares

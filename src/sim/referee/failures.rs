@@ -39,6 +39,10 @@ impl Referee {
         let Some(seen) = self.ended.remove(&replica) else {
             return;
         };
+        if seen.sleeper.is_some() {
+            // What sleeps or wakes has been loaded before; the next one is loaded anew.
+            return;
+        }
         let spec = &self.specs[&seen.model];
         let it = self.failures.get_mut(&seen.model).expect("known");
         let timed_out = matches!(seen.stopping, Some(StopReason::LoadTimedOut { .. }));

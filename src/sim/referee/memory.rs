@@ -74,6 +74,12 @@ impl Ground {
         self.foreign + self.all_excess() + lingers
     }
 
+    /// What it holds changed without a process ending.
+    pub fn changed(&mut self, now: Time) {
+        self.last_end = Some(now);
+        self.last_change = Some(now);
+    }
+
     /// Nothing about it is on its way to be known.
     pub fn is_certain(&self) -> bool {
         self.lingering.is_empty() && self.last_change.is_none_or(|at| at < self.last_taken)
@@ -88,8 +94,8 @@ impl Referee {
             .iter()
             .filter_map(|(replica, held)| {
                 let seen = self.replicas.get(replica)?;
-                let share = seen.shares.iter().find(|share| share.device == device)?;
-                Some((*replica, held.saturating_sub(share.bytes)))
+                let share = seen.share_when(device, reading.taken)?;
+                Some((*replica, held.saturating_sub(share)))
             })
             .collect();
         let it = self.ground(device);
@@ -149,8 +155,33 @@ impl Referee {
     ) {
         self.planned.remove(&replica);
         self.placement_is_allowed(replica, model, placement);
+        self.takes(now, replica, placement);
+        let loader = self.specs[&model].loader;
+        if loader.is_some() {
+            self.reads_alone(now, replica, model, placement);
+        }
+        let seen = Seen {
+            model,
+            shares: placement.to_vec(),
+            launched: now,
+            ready: None,
+            closed: None,
+            stopping: None,
+            idle_since: None,
+            used: false,
+            reads_until: loader.map_or(now, |loader| now + loader.takes),
+            sleeper: None,
+            due: None,
+        };
+        if self.replicas.insert(replica, seen).is_some() {
+            self.broken.push(format!("{replica} was launched twice"));
+        }
+    }
+
+    /// It is given so much more of these devices.
+    pub(super) fn takes(&mut self, now: Time, replica: ReplicaId, shares: &[Share]) {
         let patience = self.limits.release_wait;
-        for share in placement {
+        for share in shares {
             let held = self.held(share.device) + share.bytes;
             let it = &self.devices[&share.device];
             let (unavailable, capacity) = (it.unavailable(now, patience), it.capacity);
@@ -171,25 +202,6 @@ impl Referee {
                     share.device
                 ));
             }
-        }
-        let loader = self.specs[&model].loader;
-        if loader.is_some() {
-            self.reads_alone(now, replica, model, placement);
-        }
-        let seen = Seen {
-            model,
-            shares: placement.to_vec(),
-            launched: now,
-            ready: None,
-            closed: None,
-            stopping: None,
-            idle_since: None,
-            used: false,
-            reads_until: loader.map_or(now, |loader| now + loader.takes),
-            due: None,
-        };
-        if self.replicas.insert(replica, seen).is_some() {
-            self.broken.push(format!("{replica} was launched twice"));
         }
     }
 

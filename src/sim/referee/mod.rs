@@ -5,15 +5,18 @@
 mod eviction;
 mod failures;
 mod memory;
+mod sleepers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::pool::{
-    Action, Command, DeviceId, DeviceReading, Event, Limits, LoadOrder, ModelId, ModelSpec,
-    OrderId, Outcome, Override, Priority, RecordKind, ReplicaId, Share, StopReason, Ticket, Time,
+    Action, Bytes, Command, DeviceId, DeviceReading, Event, Limits, LoadOrder, ModelId, ModelSpec,
+    NodeId, OrderId, Outcome, Override, Priority, RecordKind, ReplicaId, Share, StopReason, Ticket,
+    Time,
 };
 use failures::Failures;
 use memory::Ground;
+use sleepers::Sleeper;
 
 /// Rules and limits that the referee holds the pool to.
 #[derive(Clone, Debug)]
@@ -39,6 +42,8 @@ pub struct Referee {
     open_tickets: BTreeMap<Ticket, (ModelId, Time)>,
     open_orders: BTreeSet<OrderId>,
     night: bool,
+    /// What sleepers may take of each node.
+    hosts: BTreeMap<NodeId, Bytes>,
     /// Times that a device was taken out of service.
     pub cordons: u64,
     pub broken: Vec<String>,
@@ -56,13 +61,15 @@ struct Seen {
     used: bool,
     /// Until when its load keeps a disk or link to itself.
     reads_until: Time,
+    sleeper: Option<Sleeper>,
     /// When it must have been told to go, and why.
     due: Option<(Time, &'static str)>,
 }
 
 impl Seen {
     fn stays(&self) -> bool {
-        self.stopping.is_none() && self.closed.is_none()
+        let asleep = self.sleeper.as_ref().is_some_and(|it| it.since.is_some());
+        self.stopping.is_none() && (self.closed.is_none() || asleep)
     }
 }
 
@@ -103,6 +110,7 @@ impl Referee {
             open_tickets: BTreeMap::new(),
             open_orders: BTreeSet::new(),
             night: false,
+            hosts: BTreeMap::new(),
             cordons: 0,
             broken: Vec::new(),
         }
@@ -161,6 +169,9 @@ impl Referee {
             } => {
                 let failures = self.failures.get_mut(model).expect("a model of ours");
                 failures.too_small.remove(&(*devices, *kind));
+            }
+            Event::HostRead { node, reading } => {
+                self.hosts.insert(*node, reading.capacity);
             }
             Event::DeviceFailed { device, lost, .. } => self.device_failed(now, *device, *lost),
             Event::CordonRestored { device, .. } => {
@@ -221,6 +232,7 @@ impl Referee {
         if seen.stopping.is_none() {
             seen.idle_since = Some(now);
             seen.ready = Some(now);
+            seen.sleeper = None;
             let model = seen.model;
             self.failures.get_mut(&model).expect("known").succeeded();
         }
@@ -229,7 +241,7 @@ impl Referee {
     /// Before the actions of a step are judged one by one: which loads are still to come after it.
     pub fn step_begins(&mut self, now: Time, actions: &[Action], planned: BTreeSet<ReplicaId>) {
         let launched = actions.iter().filter_map(|action| match action {
-            Action::Launch { replica, .. } => Some(*replica),
+            Action::Launch { replica, .. } | Action::Wake { replica, .. } => Some(*replica),
             _ => None,
         });
         // What was dropped before has no room promised any more.
@@ -268,6 +280,8 @@ impl Referee {
                 placement,
                 ..
             } => self.launched(now, *replica, *model, placement),
+            Action::Park { replica } => self.parked(*replica, in_flight(*replica)),
+            Action::Wake { replica, .. } => self.woken(now, *replica),
             Action::SetGate { replica, .. } => {
                 if let Some(seen) = self.replicas.get_mut(replica) {
                     seen.closed = None;

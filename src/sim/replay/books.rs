@@ -34,6 +34,14 @@ impl Stay {
         }
     }
 
+    /// What sleeps holds nothing that is counted here.
+    pub fn asleep(model: ModelId, devices: Vec<DeviceId>, from: Time) -> Stay {
+        Stay {
+            ready: Some(from),
+            ..Stay::new(model, devices, Bytes::ZERO, from)
+        }
+    }
+
     pub fn is_ready(&mut self, now: Time) {
         self.ready = Some(now);
         self.idle_since = Some(now);

@@ -5,6 +5,7 @@
 mod books;
 mod bound;
 mod clients;
+mod engines;
 mod names;
 mod report;
 mod rival;

@@ -16,6 +16,10 @@ pub(super) fn name_of_stop(reason: &StopReason) -> &'static str {
         StopReason::Surplus => "surplus",
         StopReason::Unwanted => "unwanted",
         StopReason::LoadTimedOut { .. } => "load-timed-out",
+        StopReason::SleptLong { .. } => "slept-long",
+        StopReason::HostPressure { .. } => "host-pressure",
+        StopReason::HostFor { .. } => "host-for-another",
+        StopReason::SleeperDropped { .. } => "sleeper-dropped",
         StopReason::Cordoned { .. } => "cordoned",
         StopReason::DeviceFailed { .. } => "device-failed",
     }

@@ -5,12 +5,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use super::books::{Books, Stay};
-use super::names::{name_of_refusal, name_of_stop};
+use super::names::name_of_refusal;
 use super::report::Report;
 use super::scene::{Arrival, Scene};
 use crate::pool::{
     Action, CleanupScope, Command, Event, Exit, GateMode, GateReading, ModelId, OrderId, Override,
-    Pool, Refusal, ReplicaId, Span, StopReason, Ticket, Time, check,
+    Pool, Refusal, ReplicaId, Span, Ticket, Time, check,
 };
 
 /// How often gates are read while they are used and nothing else happens.
@@ -59,9 +59,10 @@ pub fn run(
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Due {
+pub(super) enum Due {
     Ended(ReplicaId),
     Ready(ReplicaId),
+    Asleep(ReplicaId),
     Gone(ReplicaId),
     Evening,
     Morning,
@@ -69,18 +70,18 @@ enum Due {
 }
 
 /// A replica's gate and its process.
-struct Live {
-    model: ModelId,
-    mode: Option<GateMode>,
-    closed: bool,
-    in_flight: u32,
+pub(super) struct Live {
+    pub(super) model: ModelId,
+    pub(super) mode: Option<GateMode>,
+    pub(super) closed: bool,
+    pub(super) in_flight: u32,
     entered: u64,
     last_end: Option<Time>,
     /// It has changed since the core was told.
     changed: bool,
-    stopping: bool,
-    reason: &'static str,
-    stay: Stay,
+    pub(super) stopping: bool,
+    pub(super) reason: &'static str,
+    pub(super) stay: Stay,
 }
 
 struct Waiting {
@@ -90,23 +91,23 @@ struct Waiting {
 }
 
 pub(super) struct Play<'a> {
-    scene: &'a Scene,
-    pool: Pool,
-    now: Time,
+    pub(super) scene: &'a Scene,
+    pub(super) pool: Pool,
+    pub(super) now: Time,
     wake: Option<Time>,
     stepped: Time,
     steps: u64,
     check_every: u64,
     heap: BinaryHeap<Reverse<(Time, u64, Due)>>,
     sequence: u64,
-    live: BTreeMap<ReplicaId, Live>,
+    pub(super) live: BTreeMap<ReplicaId, Live>,
     of_model: Vec<Vec<ReplicaId>>,
     changed: Vec<ReplicaId>,
     waiting: BTreeMap<Ticket, Waiting>,
     tickets: u64,
     orders: u64,
-    names: BTreeMap<String, ModelId>,
-    books: Books,
+    pub(super) names: BTreeMap<String, ModelId>,
+    pub(super) books: Books,
     /// When each request is answered, as soon as that is known, for clients that wait for it;
     /// `None`: nobody listens.
     pub(super) answers: Option<Vec<(ModelId, Time)>>,
@@ -138,6 +139,9 @@ impl<'a> Play<'a> {
         for (device, reading) in scene.devices.clone() {
             events.push(Event::DeviceRead { device, reading });
         }
+        for &(node, reading) in &scene.hosts {
+            events.push(Event::HostRead { node, reading });
+        }
         for (nth, spec) in scene.models.iter().enumerate() {
             let model = ModelId(nth as u32);
             play.names.insert(spec.name.clone(), model);
@@ -157,7 +161,7 @@ impl<'a> Play<'a> {
         play
     }
 
-    fn push(&mut self, at: Time, due: Due) {
+    pub(super) fn push(&mut self, at: Time, due: Due) {
         self.sequence += 1;
         self.heap.push(Reverse((at, self.sequence, due)));
     }
@@ -248,6 +252,11 @@ impl<'a> Play<'a> {
                 if let Some(live) = self.live.get_mut(&id).filter(|live| !live.stopping) {
                     live.stay.is_ready(now);
                     self.step(vec![Event::ReplicaReady { replica: id }]);
+                }
+            }
+            Due::Asleep(id) => {
+                if self.live.get(&id).is_some_and(|live| !live.stopping) {
+                    self.step(vec![Event::ReplicaAsleep { replica: id }]);
                 }
             }
             Due::Gone(id) => {
@@ -378,6 +387,14 @@ impl<'a> Play<'a> {
                 self.push(self.now + reload, Due::Ready(replica));
                 None
             }
+            Action::Park { replica } => {
+                self.parks(replica);
+                None
+            }
+            Action::Wake { replica, .. } => {
+                self.wakes(replica);
+                None
+            }
             Action::SetGate { replica, gate } => {
                 let live = self.live.get_mut(&replica)?;
                 (live.mode, live.closed) = (Some(gate), false);
@@ -407,34 +424,6 @@ impl<'a> Play<'a> {
                 None
             }
         }
-    }
-
-    fn stops(&mut self, replica: ReplicaId, reason: &StopReason) {
-        let Some(live) = self.live.get_mut(&replica) else {
-            return;
-        };
-        let model = live.model;
-        live.stopping = true;
-        live.reason = name_of_stop(reason);
-        let cut = std::mem::take(&mut live.in_flight);
-        if cut > 0 {
-            live.stay.idle(self.now);
-        }
-        self.books.cut(u64::from(cut));
-        self.books.evicted(model, name_of_stop(reason));
-        let own = self.pool.priority(model);
-        let by = match reason {
-            StopReason::Preempted { priority, .. } => Some(*priority),
-            StopReason::TurnEnded { by, .. } => {
-                self.names.get(by).map(|model| self.pool.priority(*model))
-            }
-            _ => None,
-        };
-        if by.is_some_and(|by| by < own) {
-            self.books.inversion();
-        }
-        let at = self.now + self.scene.stop_takes;
-        self.push(at, Due::Gone(replica));
     }
 
     /// Lets everything that waits be answered, then counts what is still held.

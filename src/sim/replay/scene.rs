@@ -1,7 +1,8 @@
 //! What a replay is given: devices, models, limits, and the requests one by one. Plain data.
 
 use crate::pool::{
-    DeviceId, DeviceReading, KeyId, Limits, ModelId, ModelSpec, Priority, Span, Time,
+    DeviceId, DeviceReading, HostReading, KeyId, Limits, ModelId, ModelSpec, NodeId, Priority,
+    Span, Time,
 };
 
 /// One request of a workload.
@@ -21,6 +22,8 @@ pub struct Arrival {
 #[derive(Clone, Debug)]
 pub struct Scene {
     pub devices: Vec<(DeviceId, DeviceReading)>,
+    /// What may sleep in each node's own memory; empty: nothing.
+    pub hosts: Vec<(NodeId, HostReading)>,
     /// In the order of their ids, which count from 0.
     pub models: Vec<ModelSpec>,
     pub limits: Limits,

@@ -31,6 +31,7 @@ fn scene(devices: u32, models: &[(u64, u64)]) -> Scene {
     };
     let model = |(nth, &(gibibytes, reload)): (usize, &(u64, u64))| spec(nth, gibibytes, reload);
     Scene {
+        hosts: Vec::new(),
         devices: (0..devices).map(device).collect(),
         models: models.iter().enumerate().map(model).collect(),
         limits: Limits::default(),

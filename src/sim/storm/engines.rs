@@ -81,6 +81,7 @@ impl Play {
             model,
             runs: true,
             shares: placement.to_vec(),
+            awake: placement.to_vec(),
         };
         for share in placement {
             let bytes = Bytes(share.bytes.0 / 1000 * part);
@@ -281,6 +282,8 @@ impl Play {
                     self.feed(at, Event::ReplicaExited { replica, exit });
                 }
             }
+            Action::Park { replica } => self.parks(at, *replica),
+            Action::Wake { replica, .. } => self.wakes(at, *replica),
             Action::Save { order, .. } => {
                 let slow = self.random.below(200);
                 self.push(at + Span(slow), Due::Saved(*order));
@@ -301,5 +304,7 @@ pub(super) struct Process {
     pub model: ModelId,
     /// Nobody has told it to stop.
     pub runs: bool,
+    /// What it has now, and what it has when it is awake.
     pub shares: Vec<Share>,
+    pub awake: Vec<Share>,
 }

@@ -38,6 +38,13 @@ impl Hardware {
         self.held.insert(replica, bytes);
     }
 
+    /// It fell asleep, or wakes.
+    pub fn holds(&mut self, replica: ReplicaId, bytes: Bytes) {
+        if let Some(held) = self.held.get_mut(&replica) {
+            *held = bytes;
+        }
+    }
+
     pub fn grows(&mut self, replica: ReplicaId, by: Bytes) {
         if let Some(held) = self.held.get_mut(&replica) {
             *held = *held + by;

@@ -5,6 +5,7 @@
 mod calm;
 mod engines;
 mod hardware;
+mod hosts;
 mod orders;
 mod readings;
 mod weather;
@@ -16,8 +17,8 @@ use super::random::Random;
 use super::referee::Referee;
 use super::world::World;
 use crate::pool::{
-    Bytes, DeviceId, DeviceReading, Event, Exit, KeyId, Limits, ModelId, ModelSpec, OrderId, Pool,
-    ReplicaId, Span, Ticket, Tier, Time, check,
+    Bytes, DeviceId, DeviceReading, Event, Exit, KeyId, Limits, ModelId, ModelSpec, NodeId,
+    OrderId, Pool, ReplicaId, Span, Ticket, Tier, Time, check,
 };
 use calm::Calm;
 use engines::Process;
@@ -65,6 +66,9 @@ pub struct StormReport {
     pub left: u64,
     pub launches: u64,
     pub crashes: u64,
+    /// Engines that fell asleep, and that were woken.
+    pub slept: u64,
+    pub woken: u64,
     /// Loads that found too little memory.
     pub lacked: u64,
     pub evictions: u64,
@@ -95,6 +99,9 @@ enum Due {
     /// The load needs this much on each device, which is more than it has.
     Lacks(ReplicaId, Bytes),
     Grows(ReplicaId),
+    Asleep(ReplicaId),
+    SleepFails(ReplicaId),
+    HostRead(NodeId),
     Gone(ReplicaId),
     Returned(DeviceId, ReplicaId),
     /// A reading is taken: because something settles, or because it is time.
@@ -203,6 +210,11 @@ impl Play {
         };
         let readings = weather::devices(&mut random);
         let mut specs = weather::models(&mut random, readings.len() as u64);
+        if weather.host > Bytes::ZERO {
+            for spec in specs.values_mut() {
+                spec.parking = weather::parking(&mut random, spec);
+            }
+        }
         let calm = storm
             .calm
             .then(|| Calm::new(&mut random, &mut specs, &limits));
@@ -263,6 +275,7 @@ impl Play {
             self.hears(Time(0), device, reading, foreign);
         }
         self.starts_out(links);
+        self.hosts_begin();
         for (model, spec) in self.specs.clone() {
             self.feed(Time(0), Event::ModelSet { model, spec });
             if self.weather.remembered && self.random.chance(500) {
@@ -348,6 +361,9 @@ impl Play {
             }
             Due::Lacks(replica, needs) => self.lacks(at, replica, needs),
             Due::Grows(replica) => self.grows(replica),
+            Due::Asleep(replica) => self.is_asleep(at, replica),
+            Due::SleepFails(replica) => self.sleep_fails(at, replica),
+            Due::HostRead(node) => self.host_read_due(at, node),
             Due::Gone(replica) => {
                 if self.processes.contains_key(&replica) {
                     self.process_gone(at, replica);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::random::Random;
 use crate::pool::{
     Bytes, DeviceId, DeviceReading, KindId, Layout, Link, Loader, LoaderId, ModelId, ModelSpec,
-    NodeId, Priority, Span,
+    NodeId, Parking, Priority, Span,
 };
 
 /// What is switched on in this world.
@@ -27,6 +27,8 @@ pub(super) struct Weather {
     pub remembered: bool,
     /// Figures are measured and learned.
     pub learns: bool,
+    /// Engines can sleep, and how much of the host they may take together; zero: they cannot.
+    pub host: Bytes,
 }
 
 impl Weather {
@@ -46,6 +48,11 @@ impl Weather {
             },
             remembered: random.chance(250),
             learns: random.chance(300),
+            host: if random.chance(400) {
+                Bytes(random.between(8, 400) * Bytes::GIB)
+            } else {
+                Bytes::ZERO
+            },
         }
     }
 
@@ -61,6 +68,7 @@ impl Weather {
             troubles: 0,
             remembered: false,
             learns: false,
+            host: Bytes::ZERO,
         }
     }
 }
@@ -141,6 +149,19 @@ pub(super) fn models(random: &mut Random, devices: u64) -> BTreeMap<ModelId, Mod
             (ModelId(nth as u32), spec)
         })
         .collect()
+}
+
+/// Most engines sleep in less time than they load; some keep a good part of their devices.
+pub(super) fn parking(random: &mut Random, spec: &ModelSpec) -> Option<Parking> {
+    if random.chance(250) {
+        return None;
+    }
+    let weights = spec.bytes_per_device.0 / 100 * random.between(30, 90);
+    Some(Parking {
+        host: Bytes(weights * u64::from(spec.devices_per_replica.max(1))),
+        resident_per_device: Bytes(random.below(3) * Bytes::GIB / 2),
+        wakes_in: Span(random.between(100, spec.reload.0)),
+    })
 }
 
 /// Twice and four times as many devices, each with somewhat more than its share.

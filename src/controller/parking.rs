@@ -1,0 +1,112 @@
+//! Engines that sleep and wake: the requests are made off the loop, and what comes of them goes to the
+//! pool as an event. Which engine sleeps, and when, the pool has decided.
+
+use std::time::Duration;
+
+use super::control::Control;
+use super::gate::Cut;
+use super::handle::Message;
+use crate::engine::{self, SleepRoutes};
+use crate::pool::{Event, Exit, ReplicaId, Span};
+
+/// The pool's own deadline for falling asleep is shorter; this one only ends a request that hangs.
+const SLEEP_PATIENCE: Duration = Duration::from_secs(600);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Sleep,
+    Wake,
+}
+
+impl Control {
+    pub(super) fn park(&mut self, replica: ReplicaId) -> Option<Event> {
+        let Some((endpoint, routes, _)) = self.sleeper(replica) else {
+            let message = "its engine has no sleep mode".to_owned();
+            return Some(Event::SleepFailed { replica, message });
+        };
+        let inbox = self.inbox.clone();
+        self.tasks.spawn(async move {
+            let outcome = engine::fall_asleep(&endpoint, &routes, SLEEP_PATIENCE).await;
+            let asked = Asked::Sleep;
+            let _ = inbox.send(Message::Parking {
+                replica,
+                asked,
+                outcome,
+            });
+        });
+        None
+    }
+
+    pub(super) fn wake_engine(&mut self, replica: ReplicaId, deadline: Span) -> Option<Event> {
+        let Some((endpoint, routes, health)) = self.sleeper(replica) else {
+            self.parked(replica, Asked::Wake, Err("it is not there".to_owned()));
+            return None;
+        };
+        if let Some(facts) = self.processes.get_mut(&replica) {
+            facts.stage = Some("waking".to_owned());
+        }
+        let inbox = self.inbox.clone();
+        let patience = Duration::from_millis(deadline.0);
+        self.tasks.spawn(async move {
+            let outcome = engine::wake(&endpoint, &routes, &health, patience).await;
+            let asked = Asked::Wake;
+            let _ = inbox.send(Message::Parking {
+                replica,
+                asked,
+                outcome,
+            });
+        });
+        None
+    }
+
+    fn sleeper(&self, replica: ReplicaId) -> Option<(engine::Endpoint, SleepRoutes, String)> {
+        let facts = self.processes.get(&replica)?;
+        let entry = &self.facts.get(&facts.model)?.entry;
+        let gate = self.gates.get(&replica)?;
+        let routes = entry.recipe.sleep_routes()?;
+        let routes = SleepRoutes {
+            sleep: routes.sleep.clone(),
+            wake: routes.wake.clone(),
+            is_sleeping: routes.is_sleeping.clone(),
+        };
+        let health = entry.recipe.ready_path().to_owned();
+        Some((gate.endpoint.clone(), routes, health))
+    }
+
+    /// What came of it.
+    pub(super) fn parked(&mut self, replica: ReplicaId, asked: Asked, outcome: Result<(), String>) {
+        match (asked, outcome) {
+            (Asked::Sleep, Ok(())) => {
+                if let Some(facts) = self.processes.get_mut(&replica) {
+                    facts.stage = Some("asleep".to_owned());
+                }
+                self.turn(Event::ReplicaAsleep { replica });
+            }
+            (Asked::Sleep, Err(message)) => self.turn(Event::SleepFailed { replica, message }),
+            (Asked::Wake, Ok(())) => {
+                if let Some(facts) = self.processes.get_mut(&replica) {
+                    facts.stage = None;
+                }
+                self.turn(Event::ReplicaReady { replica });
+            }
+            // Half awake it is of no use: it is ended, and whoever waits has the model loaded.
+            (Asked::Wake, Err(message)) => {
+                tracing::warn!(%replica, message, "an engine did not wake and is ended");
+                if let Some(stop) = self.stops.remove(&replica) {
+                    let _ = stop.send(Duration::ZERO);
+                }
+                if let Some(gate) = self.gates.get(&replica) {
+                    gate.cut(Cut::Crashed(message.clone()));
+                }
+                self.wake_failures.insert(replica, message);
+            }
+        }
+        self.look.notify_one();
+    }
+
+    /// Why the engine was ended, if it was because it did not wake.
+    pub(super) fn did_not_wake(&mut self, replica: ReplicaId) -> Option<Exit> {
+        let message = self.wake_failures.remove(&replica)?;
+        Some(Exit::Failed { message })
+    }
+}

@@ -1,0 +1,121 @@
+//! An engine's own sleep: the requests by which it leaves its devices and comes back, and the check
+//! that it did. It owns the order of these requests and the bound on each; when to sleep and for whom
+//! is decided elsewhere.
+
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::{Method, Request, header};
+use hyper_util::rt::TokioIo;
+
+use super::{Endpoint, connect, probe};
+
+/// A route's answer is a word or two.
+const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// How an engine is told to sleep and to wake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SleepRoutes {
+    /// Posted to, such as `/sleep?level=1`.
+    pub sleep: String,
+    /// Posted to in this order: weights first, then what is computed from them.
+    pub wake: Vec<String>,
+    /// Answers `{"is_sleeping": true}`, where the engine has it.
+    pub is_sleeping: Option<String>,
+}
+
+/// Comes back when the engine says that it sleeps. Errors in words for the history: what it was asked
+/// and what it answered.
+pub async fn fall_asleep(
+    endpoint: &Endpoint,
+    routes: &SleepRoutes,
+    patience: Duration,
+) -> Result<(), String> {
+    post(endpoint, &routes.sleep, patience).await?;
+    says(endpoint, routes, true).await
+}
+
+/// Comes back when the engine says that it is awake and its health route answers.
+pub async fn wake(
+    endpoint: &Endpoint,
+    routes: &SleepRoutes,
+    health: &str,
+    patience: Duration,
+) -> Result<(), String> {
+    for route in &routes.wake {
+        post(endpoint, route, patience).await?;
+    }
+    says(endpoint, routes, false).await?;
+    match probe(endpoint, health).await {
+        Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
+        Ok(answer) => Err(format!("after waking {health} answers {}", answer.status)),
+        Err(error) => Err(format!("after waking {health} does not answer: {error}")),
+    }
+}
+
+async fn says(endpoint: &Endpoint, routes: &SleepRoutes, asleep: bool) -> Result<(), String> {
+    let Some(route) = &routes.is_sleeping else {
+        return Ok(());
+    };
+    let answer = probe(endpoint, route)
+        .await
+        .map_err(|error| format!("GET {route}: {error}"))?;
+    let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    match body.get("is_sleeping").and_then(serde_json::Value::as_bool) {
+        Some(said) if said == asleep => Ok(()),
+        Some(said) => Err(format!("GET {route} says is_sleeping: {said}")),
+        None => Err(format!(
+            "GET {route} answers {} without is_sleeping",
+            answer.status
+        )),
+    }
+}
+
+async fn post(endpoint: &Endpoint, route: &str, patience: Duration) -> Result<(), String> {
+    let (status, body) = tokio::time::timeout(patience, ask(endpoint, route))
+        .await
+        .map_err(|_| format!("POST {route}: no answer within {} s", patience.as_secs()))?
+        .map_err(|error| format!("POST {route}: {error}"))?;
+    if (200..300).contains(&status) {
+        return Ok(());
+    }
+    let said: String = body
+        .chars()
+        .filter(|it| !it.is_control())
+        .take(200)
+        .collect();
+    let hint = match status {
+        404 | 405 => "; the engine was started without its sleep mode",
+        _ => "",
+    };
+    Err(format!("POST {route} answers {status}: {said}{hint}"))
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+async fn ask(endpoint: &Endpoint, route: &str) -> Result<(u16, String), Failure> {
+    let stream = TokioIo::new(connect(endpoint).await?);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(route)
+        .header(header::HOST, "localhost")
+        .header(header::CONNECTION, "close")
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Empty::<bytes::Bytes>::new())?;
+    let answer = async {
+        let response = sender.send_request(request).await?;
+        let status = response.status().as_u16();
+        let body = Limited::new(response.into_body(), BODY_BYTES_MAX);
+        let body = body.collect().await?.to_bytes();
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    };
+    let drive = async {
+        let _ = connection.await;
+        std::future::pending::<std::convert::Infallible>().await
+    };
+    tokio::select! {
+        answer = answer => answer,
+        never = drive => match never {},
+    }
+}

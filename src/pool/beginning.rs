@@ -1,0 +1,152 @@
+//! How each kind of order begins once it is kept: what it sets, and which replicas it is after. Facts
+//! only.
+
+use super::action::{Action, Outcome, RecordKind, Wish};
+use super::event::{CleanupScope, Command, LoadOrder};
+use super::ids::{DeviceId, ModelId, OrderId, ReplicaId, Span};
+use super::reason::{Refusal, StopReason};
+use super::replica::Phase;
+use super::state::Pool;
+
+impl Pool {
+    pub(super) fn load_begins(&mut self, id: OrderId, load: &LoadOrder, actions: &mut Vec<Action>) {
+        self.supersede_loads(Some(load.model), id, actions);
+        let kept = self.orders[&id].wish.clone();
+        let model = self.models.get_mut(&load.model).expect("accepted");
+        match kept {
+            Some(Wish::LoadAndOverride { wish, over, .. }) => {
+                model.wish = Some(wish);
+                model.over = over;
+            }
+            Some(Wish::Load { wish, .. }) => model.wish = wish,
+            _ => {}
+        }
+        model.restoring = false;
+        // An administrator who asks for it again has seen the failure.
+        model.forget_failures();
+        self.restoring.remove(&load.model);
+        self.reindex(load.model);
+    }
+
+    pub(super) fn cleanup_begins(
+        &mut self,
+        id: OrderId,
+        scope: CleanupScope,
+        drain: Span,
+        actions: &mut Vec<Action>,
+    ) {
+        self.night = true;
+        self.touch_everything();
+        if scope == CleanupScope::All {
+            self.supersede_loads(None, id, actions);
+            self.forget_wishes();
+        }
+        let mut targets = Vec::new();
+        let replicas: Vec<ReplicaId> = self.replicas.keys().copied().collect();
+        for replica in replicas {
+            let it = self.replicas.get_mut(&replica).expect("listed");
+            let waited_for = self.waited_for.contains(&it.model);
+            match (&it.phase, scope) {
+                (Phase::Launching { .. }, CleanupScope::All) => {
+                    if waited_for {
+                        it.leave_when_served = Some((StopReason::Cleanup { order: id }, id));
+                    }
+                    targets.push(replica);
+                }
+                (Phase::Ready { .. }, CleanupScope::Idle) if it.in_flight > 0 => {}
+                (Phase::Launching { .. }, CleanupScope::Idle) => {}
+                _ => targets.push(replica),
+            }
+        }
+        let count = targets.len();
+        self.aim(id, targets, drain);
+        let text = format!(
+            "{count} replicas leave; always-hot models are not protected until the morning (E1, E2)"
+        );
+        let mut record = self.record(RecordKind::Cleanup, None, text);
+        record.order = Some(id);
+        actions.push(Action::Record(record));
+    }
+
+    pub(super) fn cordon_begins(
+        &mut self,
+        id: OrderId,
+        device: DeviceId,
+        now: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(Wish::Cordon { cordon, .. }) = self.orders[&id].wish.clone() else {
+            return;
+        };
+        let it = self.devices.get_mut(&device).expect("accepted");
+        it.cordon = cordon;
+        let (name, holders) = (it.name.clone(), it.holders.clone());
+        let targets: Vec<ReplicaId> = holders
+            .into_iter()
+            .filter(|holder| self.replicas.contains_key(holder))
+            .collect();
+        let drain = if now {
+            Span::ZERO
+        } else {
+            self.limits.unload_drain
+        };
+        let count = targets.len();
+        self.agenda.replicas.extend(&targets);
+        self.aim(id, targets, drain);
+        self.promises_changed = true;
+        let reason = self.devices[&device]
+            .cordon
+            .as_ref()
+            .map_or("", |cordon| cordon.reason.as_str());
+        let text = format!("{name} takes nothing new: {reason}; {count} replicas leave (M7)");
+        let mut record = self.record(RecordKind::Cordon, None, text);
+        record.order = Some(id);
+        actions.push(Action::Record(record));
+    }
+
+    pub(super) fn aim(&mut self, id: OrderId, targets: Vec<ReplicaId>, drain: Span) {
+        let until = self.now + drain;
+        let order = self.orders.get_mut(&id).expect("accepted");
+        order.targets = targets.iter().copied().collect();
+        order.affected = targets;
+        order.drain_until = Some(until);
+    }
+
+    pub(super) fn forget_wishes(&mut self) {
+        for model in self.models.values_mut() {
+            model.wish = None;
+            model.restoring = false;
+        }
+        self.restoring.clear();
+    }
+
+    pub(super) fn supersede_loads(
+        &mut self,
+        model: Option<ModelId>,
+        by: OrderId,
+        actions: &mut Vec<Action>,
+    ) {
+        let superseded: Vec<OrderId> = self
+            .orders
+            .iter()
+            .filter(|(id, order)| {
+                **id != by
+                    && order
+                        .load()
+                        .is_some_and(|load| model.is_none_or(|model| model == load.model))
+            })
+            .map(|(&id, _)| id)
+            .collect();
+        for id in superseded {
+            let order = self.orders.remove(&id);
+            if let Some(Command::Load(load)) = order.map(|order| order.command) {
+                self.order_ended(load.model);
+            }
+            let outcome = Outcome::Refused {
+                refusal: Refusal::Superseded,
+                plan: None,
+            };
+            actions.push(Action::Settle { order: id, outcome });
+        }
+    }
+}

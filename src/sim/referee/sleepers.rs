@@ -1,0 +1,121 @@
+//! The referee's books of sleepers: what they keep of their devices, what they take of the hosts, and
+//! that nobody who is asked anything is put to sleep (L1).
+
+use super::{Referee, Seen};
+use crate::pool::{Bytes, DeviceId, NodeId, ReplicaId, Share, Time};
+
+/// From the moment it is told to sleep until it is awake.
+#[derive(Clone, Debug)]
+pub(super) struct Sleeper {
+    host: Bytes,
+    awake: Vec<Share>,
+    /// When it had fallen asleep.
+    pub since: Option<Time>,
+}
+
+impl Seen {
+    pub fn falls_asleep(&self) -> bool {
+        let begun = self.sleeper.as_ref().is_some_and(|it| it.since.is_none());
+        begun && self.stopping.is_none() && self.ready.is_some()
+    }
+
+    /// What it was given of a device at the time of a reading.
+    pub fn share_when(&self, device: DeviceId, taken: Option<Time>) -> Option<Bytes> {
+        let fell = self.sleeper.as_ref().filter(|it| it.since.is_some());
+        let shares = match fell {
+            Some(sleeper) if taken <= sleeper.since => &sleeper.awake,
+            _ => &self.shares,
+        };
+        let share = shares.iter().find(|share| share.device == device)?;
+        Some(share.bytes)
+    }
+
+    /// What a sleeper takes again when it wakes.
+    pub fn to_wake(&self) -> Option<Vec<Share>> {
+        let sleeper = self.sleeper.as_ref().filter(|it| it.since.is_some())?;
+        let more = |(awake, kept): (&Share, &Share)| Share {
+            device: awake.device,
+            bytes: awake.bytes.saturating_sub(kept.bytes),
+        };
+        Some(sleeper.awake.iter().zip(&self.shares).map(more).collect())
+    }
+}
+
+impl Referee {
+    pub(super) fn parked(&mut self, replica: ReplicaId, in_flight: u32) {
+        let Some(seen) = self.replicas.get(&replica) else {
+            self.broken
+                .push(format!("L1: {replica} is to sleep and not there"));
+            return;
+        };
+        if in_flight > 0 || seen.closed.is_none() || seen.stopping.is_some() {
+            self.broken.push(format!(
+                "L1: {replica} is to sleep with {in_flight} in flight ({seen:?})"
+            ));
+        }
+        let spec = &self.specs[&seen.model];
+        let Some(parking) = &spec.parking else {
+            self.broken.push(format!("L1: {replica} cannot sleep"));
+            return;
+        };
+        let host = parking.host;
+        let node = self.devices[&seen.shares[0].device].node;
+        let capacity = self.hosts.get(&node).copied().unwrap_or_default();
+        let held = self.asleep_on(node) + host;
+        if held > capacity {
+            self.broken.push(format!(
+                "M3: with {replica} sleepers take {held} of {capacity}"
+            ));
+        }
+        let seen = self.replicas.get_mut(&replica).expect("there");
+        seen.sleeper = Some(Sleeper {
+            host,
+            awake: seen.shares.clone(),
+            since: None,
+        });
+    }
+
+    /// What all those take that are not being ended.
+    fn asleep_on(&self, node: NodeId) -> Bytes {
+        let there = |seen: &&Seen| self.devices[&seen.shares[0].device].node == node;
+        self.replicas
+            .values()
+            .filter(there)
+            .filter(|seen| seen.stopping.is_none())
+            .filter_map(|seen| seen.sleeper.as_ref().map(|it| it.host))
+            .sum()
+    }
+
+    /// It has truly fallen asleep, and keeps so much.
+    pub fn asleep(&mut self, replica: ReplicaId, now: Time, kept: &[Share]) {
+        let Some(seen) = self.replicas.get_mut(&replica) else {
+            return;
+        };
+        if let Some(sleeper) = seen.sleeper.as_mut().filter(|_| seen.stopping.is_none()) {
+            sleeper.since = Some(now);
+            seen.shares = kept.to_vec();
+            seen.idle_since = None;
+        }
+        for share in kept {
+            self.ground(share.device).changed(now);
+        }
+    }
+
+    pub(super) fn woken(&mut self, now: Time, replica: ReplicaId) {
+        self.planned.remove(&replica);
+        let more = self.replicas.get(&replica).and_then(Seen::to_wake);
+        let Some(more) = more else {
+            self.broken
+                .push(format!("L1: {replica} is woken and does not sleep"));
+            return;
+        };
+        self.takes(now, replica, &more);
+        let seen = self.replicas.get_mut(&replica).expect("there");
+        if let Some(sleeper) = &mut seen.sleeper {
+            seen.shares.clone_from(&sleeper.awake);
+            sleeper.since = None;
+        }
+        (seen.launched, seen.ready, seen.closed, seen.used) = (now, None, None, false);
+        seen.reads_until = now;
+    }
+}

@@ -1,0 +1,74 @@
+//! Processes of a replay: how long they take to stop, to fall asleep and to wake, and what of it goes
+//! into the books.
+
+use super::books::Stay;
+use super::names::name_of_stop;
+use super::run::{Due, Play};
+use crate::pool::{ModelId, ReplicaId, Span, StopReason};
+
+impl Play<'_> {
+    /// It takes as long to leave the devices as to come back.
+    pub(super) fn parks(&mut self, replica: ReplicaId) {
+        let now = self.now;
+        let Some(live) = self.live.get_mut(&replica) else {
+            return;
+        };
+        let model = live.model;
+        let nothing = Stay::asleep(model, live.stay.devices.clone(), now);
+        let stay = std::mem::replace(&mut live.stay, nothing);
+        self.books.left(stay, now, "sleep");
+        self.books.evicted(model, "sleep");
+        let takes = self.wake_time(model);
+        self.push(now + takes, Due::Asleep(replica));
+    }
+
+    pub(super) fn wakes(&mut self, replica: ReplicaId) {
+        let now = self.now;
+        let Some(live) = self.live.get_mut(&replica) else {
+            return;
+        };
+        let model = live.model;
+        let bytes = self.scene.models[model.0 as usize].bytes_per_device;
+        let stay = Stay::new(model, live.stay.devices.clone(), bytes, now);
+        let slept = std::mem::replace(&mut live.stay, stay);
+        live.closed = false;
+        live.mode = None;
+        self.books.left(slept, now, "woken");
+        self.books.load_began(model);
+        let takes = self.wake_time(model);
+        self.push(now + takes, Due::Ready(replica));
+    }
+
+    fn wake_time(&self, model: ModelId) -> Span {
+        let spec = &self.scene.models[model.0 as usize];
+        spec.parking.as_ref().map_or(spec.reload, |it| it.wakes_in)
+    }
+
+    pub(super) fn stops(&mut self, replica: ReplicaId, reason: &StopReason) {
+        let Some(live) = self.live.get_mut(&replica) else {
+            return;
+        };
+        let model = live.model;
+        live.stopping = true;
+        live.reason = name_of_stop(reason);
+        let cut = std::mem::take(&mut live.in_flight);
+        if cut > 0 {
+            live.stay.idle(self.now);
+        }
+        self.books.cut(u64::from(cut));
+        self.books.evicted(model, name_of_stop(reason));
+        let own = self.pool.priority(model);
+        let by = match reason {
+            StopReason::Preempted { priority, .. } => Some(*priority),
+            StopReason::TurnEnded { by, .. } => {
+                self.names.get(by).map(|model| self.pool.priority(*model))
+            }
+            _ => None,
+        };
+        if by.is_some_and(|by| by < own) {
+            self.books.inversion();
+        }
+        let at = self.now + self.scene.stop_takes;
+        self.push(at, Due::Gone(replica));
+    }
+}

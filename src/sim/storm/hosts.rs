@@ -1,0 +1,104 @@
+//! Engines of a storm that sleep and wake, and the memory of the hosts that they sleep in: most do as
+//! they are told, some fail, some never answer, some keep what they were to give back.
+
+use std::collections::BTreeSet;
+
+use super::{Due, HOUR_MS, Play};
+use crate::pool::{Bytes, Event, HostReading, NodeId, ReplicaId, Share, Span, Time};
+
+impl Play {
+    pub(super) fn hosts_begin(&mut self) {
+        if self.weather.host == Bytes::ZERO {
+            return;
+        }
+        let nodes: BTreeSet<NodeId> = self.hardware.values().map(|it| it.constant.node).collect();
+        for node in nodes {
+            self.host_read_due(Time(0), node);
+        }
+    }
+
+    /// Sometimes others take the host's memory.
+    pub(super) fn host_read_due(&mut self, at: Time, node: NodeId) {
+        if at > self.ends_at {
+            return;
+        }
+        let capacity = self.weather.host;
+        let reserve = Bytes(capacity.0 / 10);
+        let available = match self.random.below(10) {
+            0 => Bytes(self.random.below(reserve.0)),
+            1 | 2 => Bytes(self.random.below(capacity.0)),
+            _ => Bytes(capacity.0 * 2),
+        };
+        let reading = HostReading {
+            capacity,
+            reserve,
+            available,
+        };
+        self.feed(at, Event::HostRead { node, reading });
+        let later = Span(self.random.between(1_000, HOUR_MS / 20));
+        self.push(at + later, Due::HostRead(node));
+    }
+
+    pub(super) fn parks(&mut self, at: Time, replica: ReplicaId) {
+        let takes = Span(self.random.between(50, 20_000));
+        match self.random.below(100) {
+            0..=7 => self.push(at + takes, Due::SleepFails(replica)),
+            8..=13 => self.push(at + takes, Due::Crash(replica)),
+            // It never answers.
+            14..=18 => {}
+            _ => self.push(at + takes, Due::Asleep(replica)),
+        }
+    }
+
+    pub(super) fn is_asleep(&mut self, at: Time, replica: ReplicaId) {
+        let Some(process) = self.processes.get(&replica).filter(|it| it.runs) else {
+            return;
+        };
+        let parking = self.specs[&process.model].parking.as_ref();
+        let resident = parking.map_or(Bytes::ZERO, |it| it.resident_per_device);
+        let kept: Vec<Share> = process
+            .awake
+            .iter()
+            .map(|share| Share {
+                device: share.device,
+                bytes: share.bytes.min(resident),
+            })
+            .collect();
+        self.report.slept += 1;
+        let keeps_more = self.weather.growth && self.random.chance(100);
+        for share in &kept {
+            let more = Bytes(if keeps_more { Bytes::GIB } else { 0 });
+            self.device(share.device).holds(replica, share.bytes + more);
+        }
+        self.referee.asleep(replica, at, &kept);
+        self.processes.get_mut(&replica).expect("there").shares = kept;
+        self.feed(at, Event::ReplicaAsleep { replica });
+    }
+
+    pub(super) fn sleep_fails(&mut self, at: Time, replica: ReplicaId) {
+        if self.processes.get(&replica).is_some_and(|it| it.runs) {
+            let message = "POST /sleep answers 500".to_owned();
+            self.feed(at, Event::SleepFailed { replica, message });
+        }
+    }
+
+    /// From now on it takes what it had.
+    pub(super) fn wakes(&mut self, at: Time, replica: ReplicaId) {
+        let Some(process) = self.processes.get_mut(&replica) else {
+            return;
+        };
+        process.shares = process.awake.clone();
+        let shares = process.shares.clone();
+        self.report.woken += 1;
+        for share in &shares {
+            self.device(share.device).holds(replica, share.bytes);
+        }
+        let takes = Span(self.random.between(50, 10_000));
+        match self.random.below(100) {
+            0..=9 => self.push(at + takes, Due::Crash(replica)),
+            // It never answers.
+            10..=12 => {}
+            _ => self.push(at + takes, Due::Ready(replica)),
+        }
+    }
+}
