@@ -13,7 +13,7 @@ mod templates;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use model_pool::config::{Config, ConfigError, Headroom, KeepHot, Length, MaxTurn, Size};
+use model_pool::config::{Config, ConfigError, KeepHot, Length, MaxTurn, MemoryPart, Size};
 use model_pool::pool::{Bytes, Span};
 use serde_json::{Value, json};
 
@@ -199,7 +199,7 @@ fn what_a_unit_prints_reads_back_to_the_same() {
         assert_eq!(size.to_string().parse::<Size>().unwrap(), size);
     }
     for text in ["5%", "0%", "90%", "12.34%", "2GiB"] {
-        let headroom: Headroom = text.parse().unwrap();
+        let headroom: MemoryPart = text.parse().unwrap();
         assert_eq!(headroom.to_string(), text);
     }
     assert_eq!("auto".parse::<MaxTurn>().unwrap().to_string(), "auto");

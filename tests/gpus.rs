@@ -16,7 +16,7 @@ use model_pool::inventory::{
 };
 use model_pool::pool::{Bytes, DeviceId, ReplicaId};
 
-use model_pool::config::{Headroom, Size};
+use model_pool::config::{MemoryPart, Size};
 use support::machine::state::{self, Wish};
 use support::machine::{GIB, Machine};
 
@@ -33,7 +33,7 @@ fn with(machine: &Machine, choices: Vec<DeviceChoice>) -> InventorySettings {
     InventorySettings {
         provider: Provider::Nvml,
         host_memory: Bytes(64 * Bytes::MIB),
-        headroom: Headroom::Fixed(Size(Bytes(GIB))),
+        headroom: MemoryPart::Fixed(Size(Bytes(GIB))),
         devices: Vec::new(),
         choices,
         nvml_library: Some(machine.library()),

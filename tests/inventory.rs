@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
-use model_pool::config::{Headroom, Size};
+use model_pool::config::{MemoryPart, Size};
 use model_pool::inventory::{
     DeviceKind, DeviceUse, FixedDevice, Inventory, InventoryFault, InventorySettings, Provider,
 };
@@ -22,7 +22,7 @@ fn settings(provider: Provider) -> InventorySettings {
     InventorySettings {
         provider,
         host_memory: Bytes(64 * Bytes::MIB),
-        headroom: Headroom::Share(500),
+        headroom: MemoryPart::Share(500),
         devices: Vec::new(),
         choices: Vec::new(),
         nvml_library: Some(PathBuf::from("/nowhere/libnvidia-ml.so")),
@@ -174,7 +174,7 @@ fn written_devices_are_believed() {
         labels: Vec::new(),
     };
     let written = InventorySettings {
-        headroom: Headroom::Fixed(Size(Bytes(GIB))),
+        headroom: MemoryPart::Fixed(Size(Bytes(GIB))),
         devices: vec![
             device("left", 24, "a"),
             device("right", 48, "b"),
@@ -237,7 +237,7 @@ fn written_devices_are_believed() {
 #[test]
 fn a_headroom_that_leaves_nothing_is_refused_with_both_numbers() {
     let refused = Inventory::open(&InventorySettings {
-        headroom: Headroom::Fixed(Size(Bytes(2 * GIB))),
+        headroom: MemoryPart::Fixed(Size(Bytes(2 * GIB))),
         ..settings(Provider::Host)
     });
     let words = refused.unwrap_err().to_string();
@@ -246,12 +246,12 @@ fn a_headroom_that_leaves_nothing_is_refused_with_both_numbers() {
         "{words}"
     );
     let full = InventorySettings {
-        headroom: Headroom::Share(10_000),
+        headroom: MemoryPart::Share(10_000),
         ..settings(Provider::Host)
     };
     assert!(matches!(
         Inventory::open(&full),
-        Err(InventoryFault::Headroom { .. })
+        Err(InventoryFault::MemoryPart { .. })
     ));
     let none = InventorySettings {
         host_memory: Bytes::ZERO,

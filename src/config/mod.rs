@@ -23,9 +23,9 @@ pub use reading::Flaw;
 pub use sections::{
     AuthSection, AutoscalerKind, AutoscalerSection, CatalogSection, EveningMode, EveningSection,
     FixedDevice, InferenceAuth, InventorySection, LogFormat, LogLevel, LogSection, OnRestart,
-    OnUnknown, PoolSection, Provider, ServerSection, StateSection,
+    OnUnknown, ParkingSection, PoolSection, Provider, ServerSection, StateSection,
 };
-pub use units::{Headroom, KeepHot, Length, MaxTurn, MinResident, Size, Unreadable};
+pub use units::{KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size, Unreadable};
 pub use values::{BasePath, CronExpression, DatabaseUrl, ListenAddress, TimeZone};
 
 /// The file that is read when none is named and this one exists.
@@ -42,6 +42,7 @@ pub struct Config {
     pub state: StateSection,
     pub inventory: InventorySection,
     pub pool: PoolSection,
+    pub parking: ParkingSection,
     pub evening: EveningSection,
     pub catalog: CatalogSection,
     pub auth: AuthSection,
@@ -149,6 +150,7 @@ impl Config {
         Limits {
             preempt_drain: self.pool.preempt_drain.0,
             unload_drain: self.unload_drain(),
+            keep_asleep: self.parking.keep.0,
             ..Limits::default()
         }
     }

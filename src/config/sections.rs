@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::pool::Bytes;
 
-use super::units::{Headroom, KeepHot, Length, MaxTurn, MinResident, Size};
+use super::units::{KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size};
 use super::values::{BasePath, CronExpression, DatabaseUrl, ListenAddress, TimeZone};
 
 /// The HTTP server.
@@ -64,7 +64,7 @@ pub struct InventorySection {
     /// How much of the host's memory the pool may fill; used when the device is the host.
     pub host_memory: Size,
     /// What is never given out on each device: a share from 0% to 90%, or a size.
-    pub headroom: Headroom,
+    pub headroom: MemoryPart,
     /// The devices of provider `fixed`. Under `nvml` the GPUs that are used, all if none is listed.
     pub devices: Vec<FixedDevice>,
 }
@@ -74,7 +74,7 @@ impl Default for InventorySection {
         InventorySection {
             provider: Provider::Auto,
             host_memory: Size(Bytes(64 * Bytes::MIB)),
-            headroom: Headroom::Share(500),
+            headroom: MemoryPart::Share(500),
             devices: Vec::new(),
         }
     }
@@ -158,6 +158,30 @@ impl Default for PoolSection {
 pub enum OnRestart {
     Adopt,
     Stop,
+}
+
+/// Engines that sleep in the host's memory instead of being ended (L1); for models whose file has
+/// `pool_config.sleep`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ParkingSection {
+    /// How much of the machine's memory all sleepers together may take: a share of it from 0% to 90%,
+    /// or a size; 0% switches it off.
+    pub host_memory: MemoryPart,
+    /// How much of the machine's memory must stay available; below it sleepers are dropped.
+    pub reserve: MemoryPart,
+    /// How long a sleeper that nobody wants stays.
+    pub keep: Length,
+}
+
+impl Default for ParkingSection {
+    fn default() -> ParkingSection {
+        ParkingSection {
+            host_memory: MemoryPart::Share(5_000),
+            reserve: MemoryPart::Share(1_000),
+            keep: Length::from_secs(3600),
+        }
+    }
 }
 
 /// The evening cleanup and the morning after it (E1, E2).

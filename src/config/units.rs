@@ -162,61 +162,61 @@ written_as_text!(
     ["24GiB", "64MiB"]
 );
 
-/// The part of a device that is never given out (M2): a share of its memory or a fixed size.
+/// A part of some memory: a share of all of it, or a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Headroom {
+pub enum MemoryPart {
     /// Hundredths of a per cent, 0 to 9000.
     Share(u32),
     Fixed(Size),
 }
 
-impl Headroom {
-    /// The headroom of a device with so much memory; never more than all of it.
+impl MemoryPart {
+    /// The part of so much memory; never more than all of it.
     pub fn of(self, total: Bytes) -> Bytes {
         match self {
-            Headroom::Share(hundredths) => {
+            MemoryPart::Share(hundredths) => {
                 let part = u128::from(total.0) * u128::from(hundredths) / 10_000;
                 Bytes(u64::try_from(part).unwrap_or(total.0))
             }
-            Headroom::Fixed(size) => size.0.min(total),
+            MemoryPart::Fixed(size) => size.0.min(total),
         }
     }
 }
 
-impl FromStr for Headroom {
+impl FromStr for MemoryPart {
     type Err = Unreadable;
 
-    fn from_str(text: &str) -> Result<Headroom, Unreadable> {
+    fn from_str(text: &str) -> Result<MemoryPart, Unreadable> {
         let Some(number) = text.trim().strip_suffix('%') else {
-            return text.parse().map(Headroom::Fixed).map_err(|_| {
+            return text.parse().map(MemoryPart::Fixed).map_err(|_| {
                 Unreadable(format!(
-                    "`{text}` is no headroom; write a share from 0% to 90% or an amount of memory like 2GiB"
+                    "`{text}` is no part of a memory; write a share from 0% to 90% or an amount of memory like 2GiB"
                 ))
             });
         };
         match number.trim().parse::<f64>() {
             // Rounded to hundredths, which are what is kept.
             Ok(percent) if (0.0..=90.0).contains(&percent) => {
-                Ok(Headroom::Share((percent * 100.0).round() as u32))
+                Ok(MemoryPart::Share((percent * 100.0).round() as u32))
             }
             _ => Err(Unreadable(format!(
-                "a headroom of `{text}` is outside the allowed 0% to 90%"
+                "a share of `{text}` is outside the allowed 0% to 90%"
             ))),
         }
     }
 }
 
-impl fmt::Display for Headroom {
+impl fmt::Display for MemoryPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Headroom::Share(hundredths) => write!(f, "{}%", f64::from(*hundredths) / 100.0),
-            Headroom::Fixed(size) => size.fmt(f),
+            MemoryPart::Share(hundredths) => write!(f, "{}%", f64::from(*hundredths) / 100.0),
+            MemoryPart::Fixed(size) => size.fmt(f),
         }
     }
 }
 
 written_as_text!(
-    Headroom,
+    MemoryPart,
     "a share such as \"5%\" or an amount of memory such as \"2GiB\"",
     ["5%", "2GiB"]
 );

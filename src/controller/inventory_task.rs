@@ -13,9 +13,12 @@ use super::control::Control;
 use super::handle::Message;
 use super::snapshot::{Snapshot, Stale};
 use crate::inventory::{
-    DeviceEvent, DeviceFault, DeviceInfo, DeviceTrouble, DeviceUse, Inventory, Link, Reach,
+    self, DeviceEvent, DeviceFault, DeviceInfo, DeviceKind, DeviceTrouble, DeviceUse, Inventory,
+    Link, MachineMemory, Reach,
 };
-use crate::pool::{self, Bytes, DeviceId, DeviceReading, Event, KindId, ReplicaId, Time};
+use crate::pool::{
+    self, Bytes, DeviceId, DeviceReading, Event, HostReading, KindId, NodeId, ReplicaId, Time,
+};
 
 /// GPUs are shared with others, who come and go; the host's budget is our own.
 const READ_GPUS_EVERY: Duration = Duration::from_secs(1);
@@ -39,6 +42,8 @@ pub(super) struct Readings {
     pub lost: Vec<DeviceEvent>,
     /// Whose process is which.
     pub owners: BTreeMap<u32, ReplicaId>,
+    /// What the machine itself has, for those who sleep there.
+    pub machine: Option<MachineMemory>,
 }
 
 pub(super) async fn run(
@@ -77,6 +82,7 @@ pub(super) async fn run(
                 fault: None,
                 lost: Vec::new(),
                 owners,
+                machine: inventory::machine_memory(),
             };
             for (device, reading) in reader.measure(&ours) {
                 match reading {
@@ -134,6 +140,7 @@ fn late(began: Time) -> Readings {
             READ_MAX.as_secs()
         )),
         owners: BTreeMap::new(),
+        machine: None,
     }
 }
 
@@ -201,6 +208,7 @@ impl Control {
             fault,
             lost,
             owners,
+            machine,
         } = readings;
         let mut devices = self.devices.as_ref().clone();
         let mut events = Vec::new();
@@ -258,12 +266,35 @@ impl Control {
                 }
             }
         }
+        events.extend(machine.into_iter().flat_map(|machine| self.hosts(machine)));
         self.devices = Arc::new(devices);
         self.turn_all(events);
         self.take_peaks();
         for event in lost {
             self.device_trouble(event);
         }
+    }
+
+    /// What may sleep on each node. A device that is the machine's memory itself has nowhere else to
+    /// put its models.
+    fn hosts(&self, machine: MachineMemory) -> Vec<Event> {
+        let nodes: BTreeSet<NodeId> = self
+            .devices
+            .values()
+            .filter(|device| device.info.kind == DeviceKind::Nvidia || self.provider == "fixed")
+            .map(|device| device.info.node)
+            .collect();
+        let parking = &self.config.parking;
+        let each = |bytes: Bytes| Bytes(bytes.0 / (nodes.len().max(1) as u64));
+        let reading = HostReading {
+            capacity: each(parking.host_memory.of(machine.total)),
+            reserve: each(parking.reserve.of(machine.total)),
+            available: each(machine.available),
+        };
+        nodes
+            .iter()
+            .map(|&node| Event::HostRead { node, reading })
+            .collect()
     }
 
     /// What a GPU reports of itself: some of it concerns one process, some the whole device (M7).

@@ -79,7 +79,7 @@ pub enum InventoryFault {
     #[error(
         "inventory.headroom of {headroom} leaves nothing of device {device}, which has {total}; make it smaller"
     )]
-    Headroom {
+    MemoryPart {
         headroom: Bytes,
         device: String,
         total: Bytes,

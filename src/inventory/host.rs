@@ -69,6 +69,37 @@ impl Host {
     }
 }
 
+/// The machine's own memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MachineMemory {
+    pub total: Bytes,
+    /// What programs may take without swapping.
+    pub available: Bytes,
+}
+
+/// What the machine has, or what the control group of this process leaves of it; `None` where the
+/// system does not say.
+pub fn machine_memory() -> Option<MachineMemory> {
+    let meminfo = Path::new("/proc/meminfo");
+    let machine = MachineMemory {
+        total: field(meminfo, &["MemTotal:"])?,
+        available: field(meminfo, &["MemAvailable:"])?,
+    };
+    let number = |name: &str| -> Option<Bytes> {
+        let text = std::fs::read_to_string(Path::new("/sys/fs/cgroup").join(name)).ok()?;
+        text.trim().parse().ok().map(Bytes)
+    };
+    // `max`, which is no number, limits nothing.
+    let Some(limit) = number("memory.max") else {
+        return Some(machine);
+    };
+    let used = number("memory.current").unwrap_or_default();
+    Some(MachineMemory {
+        total: machine.total.min(limit),
+        available: machine.available.min(limit.saturating_sub(used)),
+    })
+}
+
 struct Held {
     resident: Bytes,
     comes_back: Bytes,

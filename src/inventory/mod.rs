@@ -33,9 +33,10 @@ pub use choice::DeviceChoice;
 pub use device::{DeviceInfo, DeviceKind, DeviceUse, Link};
 pub use events::Watch;
 pub use fault::{DeviceFault, InventoryFault};
+pub use host::{MachineMemory, machine_memory};
 pub use trouble::{DeviceEvent, DeviceTrouble, Reach};
 
-use crate::config::Headroom;
+use crate::config::MemoryPart;
 use crate::pool::{Bytes, DeviceId};
 
 /// Real GPUs answer in milliseconds.
@@ -53,7 +54,7 @@ pub struct InventorySettings {
     /// Memory budget of the device `host`.
     pub host_memory: Bytes,
     /// Kept free on each device (M2).
-    pub headroom: Headroom,
+    pub headroom: MemoryPart,
     /// The devices of provider `fixed`.
     pub devices: Vec<FixedDevice>,
     /// Which GPUs of provider `nvml` are used and how; none: all as they are.
@@ -222,10 +223,10 @@ impl Inventory {
     }
 }
 
-fn headroom(wanted: Headroom, device: &DeviceInfo) -> Result<Bytes, InventoryFault> {
+fn headroom(wanted: MemoryPart, device: &DeviceInfo) -> Result<Bytes, InventoryFault> {
     let size = wanted.of(device.total);
     if size >= device.total {
-        return Err(InventoryFault::Headroom {
+        return Err(InventoryFault::MemoryPart {
             headroom: size,
             device: device.name.clone(),
             total: device.total,

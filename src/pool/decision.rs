@@ -28,6 +28,8 @@ pub struct Plan {
     pub wakes: Option<ReplicaId>,
     pub refusal: Option<Refusal>,
     pub prospect: Prospect,
+    /// How long the load is expected to take, or the waking.
+    pub takes: Span,
     /// When time alone may change a refusal.
     pub retry: Option<Time>,
 }
@@ -41,6 +43,8 @@ pub struct Victim {
     pub busy: bool,
     pub bytes: Bytes,
     pub reload: Span,
+    /// It serves nobody: what stays of it on its devices is needed.
+    pub asleep: bool,
     /// Not a replica yet: a load that waits for its room and is decided anew.
     pub planned: bool,
 }
@@ -176,6 +180,7 @@ impl Plan {
             candidates: Vec::new(),
             chosen: 0,
             wakes: None,
+            takes: pool.models[&ask.model].reload(),
             refusal: None,
             prospect: Prospect::Now,
             retry: None,

@@ -94,6 +94,9 @@ fn plan(pool: &Pool, ask: &Ask, explain: bool) -> Plan {
             plan.must_wait = choice.rank.must_wait;
             let share = |device: &DeviceId| ask.share(pool, *device);
             plan.wakes = choice.wakes;
+            if choice.wakes.is_some() {
+                plan.takes = pool.models[&ask.model].wake();
+            }
             let parked = choice
                 .wakes
                 .and_then(|id| pool.replicas[&id].parked.as_ref());
@@ -254,6 +257,7 @@ impl Evictable {
                 Some(replica) => pool.back_after_eviction(replica),
                 None => pool.comes_back_in(self.model),
             },
+            asleep: pool.asleep.contains(&self.replica),
             planned: self.planned,
         }
     }

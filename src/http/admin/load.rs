@@ -126,7 +126,7 @@ pub async fn load(
             "cost": {"highest_victim_priority": 0, "busy_victims": 0, "expected_reload_ms": 6100,
                 "evicted_bytes": 17179869184_u64},
             "candidates": [{"place": "n0: gpu0", "verdict": "chosen: evicts tiny-code (r1), 16.0 GiB in all"}],
-            "expected_seconds": 8.2
+            "expected_seconds": 8.2, "wakes": null
         })),
         AdminErrors,
     )

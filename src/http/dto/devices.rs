@@ -13,6 +13,22 @@ pub struct DeviceList {
     #[schema(example = "nvml")]
     pub provider: &'static str,
     pub devices: Vec<DeviceView>,
+    /// The nodes' own memory, as far as engines sleep there.
+    pub hosts: Vec<HostView>,
+}
+
+/// What sleeping engines take of a node's own memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct HostView {
+    #[schema(example = "n0")]
+    pub node: String,
+    /// For all sleepers together.
+    pub capacity_bytes: u64,
+    /// What they take.
+    pub held_bytes: u64,
+    /// What the system has left.
+    pub available_bytes: u64,
+    pub sleepers: u32,
 }
 
 /// One GPU, or the host's memory.
@@ -105,6 +121,18 @@ pub struct OrderView {
     pub since_ms: u64,
 }
 
+impl HostView {
+    fn of(host: &pool::HostView) -> HostView {
+        HostView {
+            node: host.node.to_string(),
+            capacity_bytes: host.capacity.0,
+            held_bytes: host.held.0,
+            available_bytes: host.available.0,
+            sleepers: host.sleepers,
+        }
+    }
+}
+
 impl DeviceList {
     pub fn of(snapshot: &Snapshot) -> DeviceList {
         let devices = snapshot
@@ -115,6 +143,7 @@ impl DeviceList {
         DeviceList {
             provider: snapshot.provider,
             devices: devices.collect(),
+            hosts: snapshot.pool.hosts.iter().map(HostView::of).collect(),
         }
     }
 }
@@ -236,7 +265,8 @@ mod tests {
                 "used_bytes": null, "utilisation_percent": null, "temperature_celsius": null,
                 "owners": [{"replica": replica, "model": "a", "bytes": 10 * GIB, "measured_bytes": null, "state": "ready"}],
                 "cordon": null, "read_at": super::at(pool.now), "stale": null,
-            }]
+            }],
+            "hosts": [],
         });
         assert_eq!(devices, expected);
     }

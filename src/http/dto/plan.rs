@@ -26,6 +26,9 @@ pub struct PlanView {
     pub reason: String,
     pub needs: Needs,
     pub placement: Vec<Share>,
+    /// The sleeper that is woken, if no load is needed.
+    #[schema(example = "r5")]
+    pub wakes: Option<String>,
     pub victims: Vec<VictimView>,
     /// What has to happen before the load can start.
     pub waits_for: Vec<String>,
@@ -80,13 +83,7 @@ impl PlanView {
         };
         let reloads = plan.victims.iter().map(|victim| victim.reload.0);
         let facts = snapshot.models.get(&plan.model);
-        let reload = snapshot
-            .pool
-            .models
-            .iter()
-            .find(|model| model.model == plan.model)
-            .map(|model| model.reload);
-        let expected = reload.filter(|_| plan.refusal.is_none());
+        let expected = plan.refusal.is_none().then_some(plan.takes);
         PlanView {
             model: plan.name.clone(),
             priority: plan.priority.0,
@@ -99,6 +96,7 @@ impl PlanView {
                 source: facts.map_or("estimate", |facts| facts.need_source),
             },
             placement: shares(snapshot, &plan.placement),
+            wakes: plan.wakes.map(|sleeper| sleeper.to_string()),
             victims: plan
                 .victims
                 .iter()
@@ -133,6 +131,7 @@ fn reason(plan: &Plan, already_loaded: bool, starts_now: bool) -> String {
     }
     match (already_loaded, plan.victims.len(), starts_now) {
         (true, ..) => "the model has its replicas already".to_owned(),
+        (_, 0, true) if plan.wakes.is_some() => "sleeps, and has room to wake".to_owned(),
         (_, 0, true) => "fits without evicting anything".to_owned(),
         (_, 0, false) => "fits when what leaves already is gone".to_owned(),
         (_, 1, _) => "fits when 1 replica is evicted".to_owned(),
@@ -146,6 +145,8 @@ impl VictimView {
         let (priority, own) = (plan.priority, victim.priority);
         let reason = if victim.planned {
             "a load that waits for its room, decided anew afterwards (P5)".to_owned()
+        } else if victim.asleep {
+            StopReason::SleeperDropped { by }.to_string()
         } else if force {
             format!("forced out by {by} (P4)")
         } else if own == priority {
@@ -186,7 +187,7 @@ fn waits_for(plan: &Plan, snapshot: &Snapshot) -> Vec<String> {
     if plan.must_wait {
         for model in &snapshot.pool.models {
             for replica in &model.replicas {
-                let leaving = ["draining", "stopping"].contains(&replica.state);
+                let leaving = ["draining", "parking", "stopping"].contains(&replica.state);
                 if leaving && replica.shares.iter().any(|share| here(share.device)) {
                     texts.push(format!(
                         "{} ({}) is leaving: {}",
@@ -196,7 +197,8 @@ fn waits_for(plan: &Plan, snapshot: &Snapshot) -> Vec<String> {
             }
         }
     }
-    for victim in plan.victims.iter().filter(|victim| !victim.planned) {
+    let serves = |victim: &&Victim| !victim.planned && !victim.asleep;
+    for victim in plan.victims.iter().filter(serves) {
         let what = if victim.busy {
             "the requests in flight on"
         } else {
@@ -211,7 +213,7 @@ fn waits_for(plan: &Plan, snapshot: &Snapshot) -> Vec<String> {
 fn candidates(plan: &Plan, snapshot: &Snapshot) -> Vec<CandidateView> {
     let is_chosen = |it: &Candidate| {
         let here = plan.placement.iter().map(|share| share.device);
-        plan.refusal.is_none() && here.eq(it.devices.iter().copied())
+        plan.refusal.is_none() && it.wakes == plan.wakes && here.eq(it.devices.iter().copied())
     };
     let chosen = plan.candidates.iter().position(is_chosen);
     let rest = (0..plan.candidates.len()).filter(|nth| Some(*nth) != chosen);
@@ -227,7 +229,8 @@ fn candidate(it: &Candidate, chosen: bool, snapshot: &Snapshot) -> CandidateView
         .iter()
         .map(|device| snapshot.device_name(*device))
         .collect();
-    let name = names.join(" + ");
+    let wakes = it.wakes.map(|id| format!(" (wakes {id})"));
+    let name = names.join(" + ") + &wakes.unwrap_or_default();
     let place = match it.devices.first().and_then(|it| snapshot.devices.get(it)) {
         Some(device) => format!("{}: {name}", device.info.node),
         None => name,

@@ -5,12 +5,21 @@ use crate::controller::Snapshot;
 use crate::http::dto;
 use crate::pool::{ModelState, Span};
 
-const STATES: [&str; 5] = ["planned", "launching", "ready", "draining", "stopping"];
+const STATES: [&str; 7] = [
+    "planned",
+    "launching",
+    "ready",
+    "draining",
+    "parking",
+    "asleep",
+    "stopping",
+];
 
 pub fn write(snapshot: &Snapshot, text: &mut Text) {
     waiting(snapshot, text);
     replicas(snapshot, text);
     devices(snapshot, text);
+    hosts(snapshot, text);
     readiness(snapshot, text);
     estimates(snapshot, text);
     load_times(snapshot, text);
@@ -78,6 +87,22 @@ fn devices(snapshot: &Snapshot, text: &mut Text) {
         ];
         for (kind, bytes) in known.into_iter().chain(used.map(|used| ("used", used))) {
             text.sample(&[("device", &name), ("kind", kind)], bytes.0 as f64);
+        }
+    }
+}
+
+fn hosts(snapshot: &Snapshot, text: &mut Text) {
+    let help = "Memory of each node's host: what sleepers may take, what they take, what the system has left.";
+    text.family("host_memory_bytes", Kind::Gauge, help);
+    for host in &snapshot.pool.hosts {
+        let node = host.node.to_string();
+        let known = [
+            ("capacity", host.capacity),
+            ("held", host.held),
+            ("available", host.available),
+        ];
+        for (kind, bytes) in known {
+            text.sample(&[("node", &node), ("kind", kind)], bytes.0 as f64);
         }
     }
 }
