@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::catalog::Entry;
-use crate::engine::ReplicaLog;
+use crate::engine::{Pulse, ReplicaLog};
 use crate::inventory::{DeviceInfo, DeviceUse};
 use crate::pool::{Bytes, DeviceId, KindId, ModelId, ModelView, PoolView, ReplicaId, Time};
 
@@ -47,6 +47,10 @@ pub struct ProcessFacts {
     /// What it was started with, in short: measurements belong to that.
     pub arguments: String,
     pub ready: bool,
+    /// What requests tell of it, shared with its gate and with whoever watches it.
+    pub pulse: Arc<Pulse>,
+    /// It was found dead and is being killed.
+    pub dead: Option<String>,
     pub log: Arc<ReplicaLog>,
     pub model: ModelId,
 }

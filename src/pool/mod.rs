@@ -56,7 +56,9 @@ pub use action::{
 };
 pub use check::{Violation, check};
 pub use decision::{Candidate, Plan, Prospect, Verdict, Victim};
-pub use event::{CleanupScope, Command, DeviceReading, Event, Exit, GateReading, Link, LoadOrder};
+pub use event::{
+    CleanupScope, Command, DeviceReading, Event, Exit, GateReading, Link, LoadOrder, Remedy,
+};
 pub use ids::{
     Bytes, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
     Ticket, Time,

@@ -40,6 +40,8 @@ pub struct Model {
     pub(super) replicas: BTreeSet<ReplicaId>,
     pub(super) planned: BTreeSet<ReplicaId>,
     pub(super) failures: u32,
+    /// The last failure was one that time does not heal (L3).
+    pub(super) hopeless: bool,
     pub(super) last_failure: Option<String>,
     pub(super) cooling_until: Option<Time>,
     pub(super) demand: Demand,
@@ -188,6 +190,11 @@ impl Pool {
             .count()
     }
 
+    /// Not loaded by demand until an administrator asks for it or its configuration changes (L3).
+    pub(super) fn is_quarantined(&self, model: &Model) -> bool {
+        model.hopeless || model.failures >= self.limits.failures_max
+    }
+
     /// Keeps the indices that follow from a model's priority and lease.
     pub(super) fn reindex(&mut self, id: ModelId) {
         self.leases.retain(|(_, model)| *model != id);
@@ -301,6 +308,7 @@ impl Model {
             replicas: BTreeSet::new(),
             planned: BTreeSet::new(),
             failures: 0,
+            hopeless: false,
             last_failure: None,
             cooling_until: None,
             demand: Demand::default(),
@@ -329,6 +337,7 @@ impl Model {
 
     pub(super) fn forget_failures(&mut self) {
         self.failures = 0;
+        self.hopeless = false;
         self.last_failure = None;
         self.cooling_until = None;
     }

@@ -231,7 +231,7 @@ impl Pool {
             ModelState::Waiting
         } else if !model.replicas.is_empty() {
             ModelState::Draining
-        } else if model.failures >= self.limits.failures_max {
+        } else if self.is_quarantined(model) {
             ModelState::Quarantined
         } else if model.cooling_until.is_some_and(|until| until > self.now) {
             ModelState::Cooling
