@@ -173,6 +173,12 @@ impl Gate {
         in_flight(self.word.load(Ordering::Relaxed))
     }
 
+    /// Whether somebody who waits could be let in.
+    pub fn has_room(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        mode(word) != CLOSED && in_flight(word) < self.seats
+    }
+
     /// Everybody inside is told to end, and why. The first reason stays.
     pub fn cut(&self, why: Cut) {
         let _ = self.why.set(why);

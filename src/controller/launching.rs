@@ -9,12 +9,12 @@ use tokio::sync::oneshot;
 use super::control::Control;
 use super::gate::{Cut, Gate};
 use super::handle::Message;
-use super::snapshot::ProcessFacts;
+use super::snapshot::{LoadStage, ProcessFacts};
 use crate::catalog::{self, Entry, Recipe};
 use crate::config::Length;
 use crate::engine::{
     self, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, Failure, Launch,
-    Listen, LivenessLimits, Masking, Program, ReplicaLog, Report, Watch,
+    Listen, LivenessLimits, Masking, Program, ReplicaLog, Report, Stage, Watch,
 };
 use crate::inventory;
 use crate::pool::{Event, Exit, ModelId, Remedy, ReplicaId, Share, Span};
@@ -52,8 +52,7 @@ impl Control {
         let log = Arc::new(log.masking(secrets_of(&launch.program)));
         let facts = ProcessFacts {
             pid: None,
-            stage: Some("starting".to_owned()),
-            percent: None,
+            stage: Some(self.stage(Stage::Starting, None, None)),
             memory: None,
             peak: None,
             device_peak: None,
@@ -206,7 +205,6 @@ impl Control {
         match report {
             Report::Started { pid, endpoint } => {
                 facts.pid = Some(pid);
-                facts.stage = Some("loading".to_owned());
                 let Some(entry) = self.facts.get(&model).map(|facts| Arc::clone(&facts.entry))
                 else {
                     return;
@@ -225,11 +223,14 @@ impl Control {
                 self.gates.insert(replica, Arc::new(gate));
             }
             Report::Progress { stage, percent } => {
-                (facts.stage, facts.percent) = (Some(stage), percent);
+                let stage = self.stage(Stage::of(&stage), percent, Some(stage));
+                if let Some(facts) = self.processes.get_mut(&replica) {
+                    facts.stage = Some(stage);
+                }
                 self.turn(Event::Woke);
             }
             Report::Ready { took, memory } => {
-                (facts.stage, facts.percent, facts.memory) = (None, None, memory);
+                (facts.stage, facts.memory) = (None, memory);
                 facts.peak = facts.peak.max(memory);
                 facts.ready = true;
                 let reload = Span(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
@@ -243,10 +244,11 @@ impl Control {
                 self.measure(replica, model, None);
             }
             Report::Dead { reason } => {
-                let name = self.facts.get(&model).map(|it| it.entry.name.clone());
-                let model = name.unwrap_or_default();
-                tracing::warn!(%replica, model, "an engine is taken for dead and killed: {reason}");
-                facts.dead = Some(reason);
+                facts.dead = Some(self.clock.now());
+                if let Some(gate) = self.gates.get(&replica) {
+                    gate.cut(Cut::Crashed(reason));
+                }
+                self.withdraw(replica, model);
                 self.turn(Event::Woke);
             }
             Report::Exited(exit) => {
@@ -275,6 +277,16 @@ impl Control {
                 self.publish();
                 self.look.notify_one();
             }
+        }
+    }
+
+    fn stage(&self, stage: Stage, percent: Option<u8>, words: Option<String>) -> LoadStage {
+        LoadStage {
+            stage,
+            percent,
+            // The engine's own word may be the same.
+            words: words.filter(|words| *words != stage.to_string()),
+            since: self.clock.now(),
         }
     }
 

@@ -153,8 +153,8 @@ pub enum Report {
     /// The process tree's own memory on the host, when it changed by more than 1 MiB; `peak` is
     /// the most that was seen.
     Memory { now: Bytes, peak: Bytes },
-    /// It was ready and no longer is, as its process does not know; it is being killed, and ends
-    /// as one that crashed.
+    /// It was ready, was taken for dead and killed, and does not end: nobody shall wait for it. Most
+    /// end at once and tell it by `Exited` alone.
     Dead { reason: String },
     /// The process is gone and reaped, and so is its whole group.
     Exited(ExitReport),

@@ -33,6 +33,7 @@ mod memory;
 mod process;
 mod pulse;
 mod run;
+mod stage;
 mod weights;
 
 use std::collections::BTreeMap;
@@ -55,6 +56,7 @@ pub use log::{LogLine, LogStream, ReplicaLog};
 pub use masking::Masking;
 pub use pulse::{Beat, Pulse};
 pub use run::run;
+pub use stage::Stage;
 pub use weights::tier_of;
 
 /// How one kind of engine is started, and how its health answers are read. Stateless.

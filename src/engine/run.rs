@@ -29,6 +29,8 @@ use super::{
 const MEMORY_EVERY: Duration = Duration::from_secs(2);
 /// How long the pipes may stay open after all processes we know of have ended.
 const PIPES_MAX: Duration = Duration::from_millis(200);
+/// A dead engine that takes longer to end must not keep those who wait for it.
+const DEAD_PATIENCE: Duration = Duration::from_secs(2);
 /// A killed process that takes longer hangs in a driver; the administrator should know.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -261,9 +263,9 @@ impl Engine {
                         report(Report::Ready { took, memory });
                     }
                     reason = &mut living, if is_ready => {
-                        report(Report::Dead { reason: reason.clone() });
+                        let told = || report(Report::Dead { reason: reason.clone() });
+                        end_dead(&mut self.leader, told).await;
                         dead = Some(reason);
-                        end_leader(&mut self.leader, Duration::ZERO).await;
                         break (false, is_ready);
                     }
                     _ = memory_due.tick() => {
@@ -316,6 +318,15 @@ async fn end_leader(leader: &mut Leader, grace: Duration) {
             leader = leader.group.leader,
             "an engine does not die of SIGKILL; a device driver may hang"
         );
+    }
+}
+
+/// SIGKILL to the group; a stopped process obeys that too. `lingers` is called if it takes long.
+async fn end_dead(leader: &mut Leader, lingers: impl FnOnce()) {
+    leader.group.signal(nix::sys::signal::Signal::SIGKILL);
+    if timeout(DEAD_PATIENCE, leader.ended()).await.is_err() {
+        lingers();
+        end_leader(leader, Duration::ZERO).await;
     }
 }
 
