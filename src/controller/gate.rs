@@ -247,7 +247,11 @@ impl Lease {
             true => self.gate.pulse.worked(),
             // What the pool itself ended is not the engine's fault.
             false if self.gate.cut.is_cancelled() => {}
-            false => self.gate.pulse.failed(),
+            false => {
+                // Nobody waits for it any more.
+                self.hold();
+                self.gate.pulse.failed();
+            }
         }
     }
 

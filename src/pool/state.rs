@@ -181,12 +181,14 @@ impl Pool {
             .map_or_else(|| model.to_string(), |it| it.spec.name.clone())
     }
 
-    /// Replicas of the model that serve or will: loading or ready.
+    /// Replicas of the model that serve or will: loading or ready. A load that ran out of time counts
+    /// until its process has ended: its end answers those who wait for it (L3).
     pub(super) fn live(&self, model: &Model) -> usize {
         model
             .replicas
             .iter()
-            .filter(|id| !self.replicas[id].is_leaving())
+            .map(|id| &self.replicas[id])
+            .filter(|replica| !replica.is_leaving() || replica.ran_out_of_time())
             .count()
     }
 
