@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::config::validate::QUEUE_LIMIT_MAX;
-use crate::config::{Config, KeepHot, Length, MaxTurn, MinResident, reading};
+use crate::config::{Config, IdleProbe, KeepHot, Length, MaxTurn, MinResident, reading};
 use crate::pool::{Bytes, Priority, Span};
 
 use super::constraint::DeviceConstraint;
@@ -83,6 +83,9 @@ pub struct Entry {
     pub queue_timeout: Option<Span>,
     pub load_deadline: Option<Span>,
     pub stop_grace: Option<Span>,
+    pub stall_after: Option<Span>,
+    pub first_token_after: Option<Span>,
+    pub idle_probe: Option<IdleProbe>,
     pub labels: BTreeMap<String, String>,
     document: ModelDocument,
 }
@@ -165,6 +168,12 @@ impl Entry {
             .transpose()?;
         let queue_timeout = positive("pool_config.queue_timeout", pool.queue_timeout, &notes)?;
         let load_deadline = positive("pool_config.load_deadline", pool.load_deadline, &notes)?;
+        let stall_after = positive("pool_config.stall_after", pool.stall_after, &notes)?;
+        let first_token_after = positive(
+            "pool_config.first_token_after",
+            pool.first_token_after,
+            &notes,
+        )?;
 
         without_effect::warn(&document, &mut notes);
         let entry = Entry {
@@ -173,6 +182,9 @@ impl Entry {
             min_resident: pool.min_resident,
             max_turn: pool.max_turn,
             stop_grace: pool.stop_grace.map(|length| length.0),
+            stall_after,
+            first_token_after,
+            idle_probe: pool.idle_probe,
             labels: pool.labels.clone(),
             name,
             source,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::constraint::DeviceConstraint;
-use crate::config::{KeepHot, Length, MaxTurn, MinResident};
+use crate::config::{IdleProbe, KeepHot, Length, MaxTurn, MinResident};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
@@ -171,6 +171,9 @@ optional_keys! {
         devices: Option<DeviceConstraint>,
         stop_grace: Option<Length>,
         load_deadline: Option<Length>,
+        stall_after: Option<Length>,
+        first_token_after: Option<Length>,
+        idle_probe: Option<IdleProbe>,
     }
 }
 

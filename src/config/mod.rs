@@ -25,7 +25,7 @@ pub use sections::{
     FixedDevice, InferenceAuth, InventorySection, LogFormat, LogLevel, LogSection, OnRestart,
     OnUnknown, ParkingSection, PoolSection, Provider, ServerSection, StateSection,
 };
-pub use units::{KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size, Unreadable};
+pub use units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size, Unreadable};
 pub use values::{BasePath, CronExpression, DatabaseUrl, ListenAddress, TimeZone};
 
 /// The file that is read when none is named and this one exists.

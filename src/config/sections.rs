@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::pool::Bytes;
 
-use super::units::{KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size};
+use super::units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size};
 use super::values::{BasePath, CronExpression, DatabaseUrl, ListenAddress, TimeZone};
 
 /// The HTTP server.
@@ -133,6 +133,18 @@ pub struct PoolSection {
     pub queue_limit: u32,
     /// How long a request waits at most; more than 0s (Q1).
     pub queue_timeout: Length,
+    /// How often a ready engine's health route is asked; 50ms and more.
+    pub heartbeat: Length,
+    /// A health answer that takes longer is none; at most `heartbeat`.
+    pub heartbeat_timeout: Length,
+    /// Health questions in a row without an answer after which an idle engine is dead, 1 to 100.
+    pub heartbeat_misses: u32,
+    /// A busy engine is dead when no token came for so long, or neither a token nor a health answer.
+    pub stall_after: Length,
+    /// The same while every request in it still waits for its first token; at least `stall_after`.
+    pub first_token_after: Length,
+    /// A ready engine that has been idle for so long is asked for one token; `off`: never.
+    pub idle_probe: IdleProbe,
     /// What happens at start to engines of an earlier process. This version knows `stop` alone.
     pub on_restart: OnRestart,
 }
@@ -148,6 +160,12 @@ impl Default for PoolSection {
             preempt_drain: Length::from_secs(30),
             queue_limit: 512,
             queue_timeout: Length::from_secs(300),
+            heartbeat: Length::from_secs(5),
+            heartbeat_timeout: Length::from_secs(2),
+            heartbeat_misses: 3,
+            stall_after: Length::from_secs(60),
+            first_token_after: Length::from_secs(300),
+            idle_probe: IdleProbe::After(Length::from_secs(60)),
             on_restart: OnRestart::Stop,
         }
     }

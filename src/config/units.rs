@@ -352,3 +352,47 @@ written_as_text!(
     "a length of time such as \"10m\", or \"adaptive\"",
     ["10m", "adaptive"]
 );
+
+/// After how much idleness a ready engine is asked for one token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdleProbe {
+    Off,
+    After(Length),
+}
+
+impl IdleProbe {
+    pub fn duration(self) -> Option<Duration> {
+        match self {
+            IdleProbe::Off => None,
+            IdleProbe::After(length) => Some(length.duration()),
+        }
+    }
+}
+
+impl FromStr for IdleProbe {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<IdleProbe, Unreadable> {
+        if text.trim() == "off" {
+            return Ok(IdleProbe::Off);
+        }
+        text.parse()
+            .map(IdleProbe::After)
+            .map_err(|error| Unreadable(format!("{error}; off asks never")))
+    }
+}
+
+impl fmt::Display for IdleProbe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IdleProbe::Off => f.write_str("off"),
+            IdleProbe::After(length) => length.fmt(f),
+        }
+    }
+}
+
+written_as_text!(
+    IdleProbe,
+    "a length of time such as \"60s\", or \"off\"",
+    ["60s", "off"]
+);

@@ -6,12 +6,16 @@ use std::collections::BTreeSet;
 use crate::pool::{Bytes, Span};
 
 use super::sections::{AutoscalerKind, AutoscalerSection, OnRestart, Provider};
-use super::{Config, InventorySection};
+use super::{Config, IdleProbe, InventorySection};
 
 /// Requests that may wait for one model.
 pub(crate) const QUEUE_LIMIT_MAX: u32 = 1_000_000;
 const BODY_LIMIT: (Bytes, Bytes) = (Bytes(1 << 10), Bytes(Bytes::GIB));
 const KEEP_ALIVE_COMMENT: (Span, Span) = (Span(100), Span::from_secs(600));
+/// More often would cost more than it tells.
+const HEARTBEAT_MIN: Span = Span(50);
+/// Engines pause between tokens; less than this is no silence.
+pub(crate) const STALL_MIN: Span = Span(100);
 /// Less than this holds no model at all.
 const DEVICE_MEMORY_MIN: Bytes = Bytes(Bytes::MIB);
 
@@ -54,6 +58,38 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
     unless(
         timeout.0 > Span::ZERO,
         format!("pool.queue_timeout is {timeout}; allowed: 1ms and more"),
+    );
+    let (heartbeat, answer) = (config.pool.heartbeat, config.pool.heartbeat_timeout);
+    unless(
+        heartbeat.0 >= HEARTBEAT_MIN,
+        format!("pool.heartbeat is {heartbeat}; allowed: 50ms and more"),
+    );
+    unless(
+        answer.0 > Span::ZERO && answer.0 <= heartbeat.0,
+        format!(
+            "pool.heartbeat_timeout is {answer}; allowed: 1ms to pool.heartbeat, which is {heartbeat}"
+        ),
+    );
+    let misses = config.pool.heartbeat_misses;
+    unless(
+        (1..=100).contains(&misses),
+        format!("pool.heartbeat_misses is {misses}; allowed: 1 to 100"),
+    );
+    let (stall, first) = (config.pool.stall_after, config.pool.first_token_after);
+    unless(
+        stall.0 >= STALL_MIN,
+        format!("pool.stall_after is {stall}; allowed: 100ms and more"),
+    );
+    unless(
+        stall.0 <= first.0,
+        format!(
+            "pool.stall_after is {stall} and pool.first_token_after {first}; the first may not be larger"
+        ),
+    );
+    let probe = config.pool.idle_probe;
+    unless(
+        !matches!(probe, IdleProbe::After(after) if after.0 < HEARTBEAT_MIN),
+        format!("pool.idle_probe is {probe}; allowed: 50ms and more, or off"),
     );
     unless(
         config.pool.on_restart == OnRestart::Stop,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -19,6 +19,8 @@ use super::keeper::{self, Job};
 use super::registry::{Route, Routes};
 use super::restore::REMEMBER_EVERY;
 use super::snapshot::{DeviceSnapshot, ModelFacts, ProcessFacts, Snapshot};
+use super::watch::LoadPath;
+use super::watch_task::{self, Sights};
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::engine::ReplicaLog;
@@ -111,6 +113,9 @@ pub(super) struct Control {
     pub wake_failures: BTreeMap<ReplicaId, String>,
     pub changes: VecDeque<Message>,
     pub changing: bool,
+    /// The last sign that was given, by when it was asked for.
+    answered: Arc<AtomicU64>,
+    load_path: Arc<ArcSwap<LoadPath>>,
     pub tasks: JoinSet<()>,
     pub jobs: mpsc::UnboundedSender<Job>,
     pub inbox: mpsc::UnboundedSender<Message>,
@@ -154,6 +159,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         events,
         store: Arc::clone(&control.store),
         clock: control.clock,
+        load_path: Arc::clone(&control.load_path),
     };
     let task = tokio::spawn(async move {
         control.run(messages, inventory).await;
@@ -222,6 +228,8 @@ impl Control {
             wake_failures: BTreeMap::new(),
             changes: VecDeque::new(),
             changing: false,
+            answered: Arc::default(),
+            load_path: Arc::default(),
             tasks: JoinSet::new(),
             jobs,
             inbox,
@@ -250,6 +258,14 @@ impl Control {
             self.clock,
             Arc::clone(&self.look),
         ));
+        self.tasks.spawn(watch_task::run(Sights {
+            snapshot: Arc::clone(&self.snapshot),
+            routes: Arc::clone(&self.routes),
+            inbox: self.inbox.clone(),
+            answered: Arc::clone(&self.answered),
+            clock: self.clock,
+            load_path: Arc::clone(&self.load_path),
+        }));
         let mut remembered_at = self.clock.now();
         while !self.finished {
             let publish = self
@@ -311,6 +327,7 @@ impl Control {
             }
             Message::Drained { replica } => self.turn(Event::Drained { replica }),
             Message::SeatFreed => self.turn(Event::Woke),
+            Message::Sign { asked } => self.answered.store(asked.0, Ordering::Relaxed),
             Message::Order {
                 order,
                 command,

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::clock::Clock;
 use super::handle::Message;
-use crate::engine::Endpoint;
+use crate::engine::{Beat, Endpoint, Pulse};
 use crate::pool::{GateMode, GateReading, ReplicaId, StopReason, Time};
 
 const CLOSED: u64 = 0;
@@ -60,6 +60,8 @@ pub(super) struct Gate {
     cut: CancellationToken,
     clock: Clock,
     inbox: mpsc::UnboundedSender<Message>,
+    /// What requests inside tell of the engine.
+    pulse: Arc<Pulse>,
 }
 
 /// Why a stream is ended before its time.
@@ -79,6 +81,7 @@ impl Gate {
         seats: u32,
         clock: Clock,
         inbox: mpsc::UnboundedSender<Message>,
+        pulse: Arc<Pulse>,
     ) -> Gate {
         Gate {
             replica,
@@ -91,6 +94,7 @@ impl Gate {
             cut: CancellationToken::new(),
             clock,
             inbox,
+            pulse,
         }
     }
 
@@ -102,9 +106,7 @@ impl Gate {
         self.word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, enter)
             .ok()?;
-        Some(Lease {
-            gate: Arc::clone(self),
-        })
+        Some(self.lease())
     }
 
     /// The pool granted a seat: it has counted already.
@@ -113,7 +115,12 @@ impl Gate {
         let _ = self
             .word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, enter);
+        self.lease()
+    }
+
+    fn lease(self: &Arc<Gate>) -> Lease {
         Lease {
+            beat: self.pulse.enter(),
             gate: Arc::clone(self),
         }
     }
@@ -166,6 +173,12 @@ impl Gate {
         in_flight(self.word.load(Ordering::Relaxed))
     }
 
+    /// Whether somebody who waits could be let in.
+    pub fn has_room(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        mode(word) != CLOSED && in_flight(word) < self.seats
+    }
+
     /// Everybody inside is told to end, and why. The first reason stays.
     pub fn cut(&self, why: Cut) {
         let _ = self.why.set(why);
@@ -191,6 +204,7 @@ impl Gate {
 #[derive(Debug)]
 pub struct Lease {
     gate: Arc<Gate>,
+    beat: Beat,
 }
 
 impl Lease {
@@ -212,6 +226,35 @@ impl Lease {
         self.gate.cut.clone()
     }
 
+    /// A piece of the answer came from the engine.
+    pub fn token(&self) {
+        self.gate.pulse.token(&self.beat);
+    }
+
+    /// The client does not take what came; until [`Lease::resume`] the engine owes nothing.
+    pub fn hold(&self) {
+        self.gate.pulse.hold(&self.beat);
+    }
+
+    pub fn resume(&self) {
+        self.gate.pulse.resume(&self.beat);
+    }
+
+    /// Whether the engine itself dealt with the request, or could not be reached, broke off, or
+    /// answered with 5xx.
+    pub fn worked(&self, so: bool) {
+        match so {
+            true => self.gate.pulse.worked(),
+            // What the pool itself ended is not the engine's fault.
+            false if self.gate.cut.is_cancelled() => {}
+            false => {
+                // Nobody waits for it any more.
+                self.hold();
+                self.gate.pulse.failed();
+            }
+        }
+    }
+
     /// Why, once [`Lease::cut`] has fired.
     pub fn why(&self) -> Option<&Cut> {
         self.gate.why.get()
@@ -220,6 +263,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        self.gate.pulse.leave(&self.beat);
         self.gate.leave();
     }
 }
@@ -239,6 +283,7 @@ mod tests {
                 seats,
                 Clock::start(),
                 inbox,
+                Arc::default(),
             )),
             messages,
         )

@@ -12,11 +12,13 @@ use super::inventory_task::Readings;
 use super::parking::Asked;
 use super::registry::{ChangeError, Route, Routes};
 use super::snapshot::Snapshot;
+use super::watch::LoadPath;
 use crate::catalog::{Changes, Entry, Warning};
 use crate::engine::Report;
 use crate::inventory::DeviceEvent;
 use crate::pool::{
     Command, KeyId, LoadOrder, ModelId, OrderId, Outcome, Plan, Refusal, ReplicaId, Ticket, Tier,
+    Time,
 };
 use crate::store::{Store, StoredRecord};
 
@@ -34,6 +36,10 @@ pub(super) enum Message {
         replica: ReplicaId,
     },
     SeatFreed,
+    /// Whoever watches the loop wants a sign of it.
+    Sign {
+        asked: Time,
+    },
     Order {
         order: OrderId,
         command: Command,
@@ -154,6 +160,7 @@ pub struct Handle {
     pub(super) events: broadcast::Sender<Arc<StoredRecord>>,
     pub(super) store: Arc<Store>,
     pub(super) clock: Clock,
+    pub(super) load_path: Arc<ArcSwap<LoadPath>>,
 }
 
 impl Handle {
@@ -252,6 +259,11 @@ impl Handle {
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
+    }
+
+    /// Whether loads come to an end, as of a second ago.
+    pub fn load_path(&self) -> Arc<LoadPath> {
+        self.load_path.load_full()
     }
 
     /// New records of the history, as they are kept.

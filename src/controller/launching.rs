@@ -2,20 +2,22 @@
 //! and what an engine's reports mean for gates and readers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::control::Control;
 use super::gate::{Cut, Gate};
 use super::handle::Message;
-use super::snapshot::ProcessFacts;
-use crate::catalog::{self, Recipe};
+use super::snapshot::{LoadStage, ProcessFacts};
+use crate::catalog::{self, Entry, Recipe};
+use crate::config::Length;
 use crate::engine::{
-    self, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, Launch, Listen,
-    Program, ReplicaLog, Report,
+    self, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, Failure, Launch,
+    Listen, LivenessLimits, Masking, Program, ReplicaLog, Report, Stage, Watch,
 };
 use crate::inventory;
-use crate::pool::{Event, Exit, ModelId, ReplicaId, Share, Span};
+use crate::pool::{Event, Exit, ModelId, Remedy, ReplicaId, Share, Span};
 
 /// Logs of engines that are gone, kept per model.
 const LOGS_MAX: usize = 3;
@@ -33,21 +35,24 @@ impl Control {
             Err(message) => {
                 return Some(Event::ReplicaExited {
                     replica,
-                    exit: Exit::Failed { message },
+                    exit: Exit::Failed {
+                        message,
+                        remedy: Remedy::Time,
+                    },
                 });
             }
         };
         let log = match ReplicaLog::open(&launch.log_dir, &launch.model_name, replica) {
-            Ok(log) => Arc::new(log),
+            Ok(log) => log,
             Err(error) => {
                 tracing::warn!(%error, model = launch.model_name, "the engine's log is kept in memory only");
-                Arc::new(ReplicaLog::in_memory())
+                ReplicaLog::in_memory()
             }
         };
+        let log = Arc::new(log.masking(secrets_of(&launch.program)));
         let facts = ProcessFacts {
             pid: None,
-            stage: Some("starting".to_owned()),
-            percent: None,
+            stage: Some(self.stage(Stage::Starting, None, None)),
             memory: None,
             peak: None,
             device_peak: None,
@@ -57,6 +62,8 @@ impl Control {
                 .get(&model)
                 .map_or_else(String::new, |facts| facts.entry.arguments()),
             ready: false,
+            pulse: Arc::clone(&launch.watch.pulse),
+            dead: None,
             log: Arc::clone(&log),
             model,
         };
@@ -129,7 +136,31 @@ impl Control {
                 .unwrap_or_default(),
             runtime_dir: self.runtime_dir.clone(),
             log_dir: self.log_dir.clone(),
+            watch: self.watch_of(&facts.entry),
         })
+    }
+
+    /// The pool's limits, with what the model's own file says instead.
+    fn watch_of(&self, entry: &Entry) -> Watch {
+        let pool = &self.config.pool;
+        let own = |said: Option<Span>, general: Length| {
+            said.map_or(general.duration(), |span| Duration::from_millis(span.0))
+        };
+        let stall_after = own(entry.stall_after, pool.stall_after);
+        let asked_as = entry.recipe.served_model_name().unwrap_or(&entry.name);
+        Watch {
+            pulse: Arc::default(),
+            limits: LivenessLimits {
+                heartbeat: pool.heartbeat.duration(),
+                heartbeat_timeout: pool.heartbeat_timeout.duration(),
+                heartbeat_misses: pool.heartbeat_misses,
+                stall_after,
+                first_token_after: own(entry.first_token_after, pool.first_token_after)
+                    .max(stall_after),
+                idle_probe: entry.idle_probe.unwrap_or(pool.idle_probe).duration(),
+            },
+            asked_as: asked_as.to_owned(),
+        }
     }
 
     fn program(&self, recipe: &Recipe) -> Result<Program, String> {
@@ -174,7 +205,6 @@ impl Control {
         match report {
             Report::Started { pid, endpoint } => {
                 facts.pid = Some(pid);
-                facts.stage = Some("loading".to_owned());
                 let Some(entry) = self.facts.get(&model).map(|facts| Arc::clone(&facts.entry))
                 else {
                     return;
@@ -188,15 +218,19 @@ impl Control {
                     entry.seats_per_replica,
                     clock,
                     inbox,
+                    Arc::clone(&facts.pulse),
                 );
                 self.gates.insert(replica, Arc::new(gate));
             }
             Report::Progress { stage, percent } => {
-                (facts.stage, facts.percent) = (Some(stage), percent);
+                let stage = self.stage(Stage::of(&stage), percent, Some(stage));
+                if let Some(facts) = self.processes.get_mut(&replica) {
+                    facts.stage = Some(stage);
+                }
                 self.turn(Event::Woke);
             }
             Report::Ready { took, memory } => {
-                (facts.stage, facts.percent, facts.memory) = (None, None, memory);
+                (facts.stage, facts.memory) = (None, memory);
                 facts.peak = facts.peak.max(memory);
                 facts.ready = true;
                 let reload = Span(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
@@ -209,14 +243,20 @@ impl Control {
                 facts.peak = facts.peak.max(Some(peak));
                 self.measure(replica, model, None);
             }
+            Report::Dead { reason } => {
+                facts.dead = Some(self.clock.now());
+                if let Some(gate) = self.gates.get(&replica) {
+                    gate.cut(Cut::Crashed(reason));
+                }
+                self.withdraw(replica, model);
+                self.turn(Event::Woke);
+            }
             Report::Exited(exit) => {
+                let was_ready = facts.ready;
                 self.measured_to_the_end(replica, model);
                 self.processes.remove(&replica);
                 self.stops.remove(&replica);
-                let message = match exit.last_words.is_empty() {
-                    true => exit.status.clone(),
-                    false => format!("{} ({})", exit.last_words, exit.status),
-                };
+                let message = exit.failure.tell(&exit.last_words, &exit.status);
                 if let Some(gate) = self.drop_gate(replica) {
                     gate.cut(Cut::Crashed(message.clone()));
                 }
@@ -224,17 +264,36 @@ impl Control {
                 let not_awake = self.did_not_wake(replica);
                 let exit = match exit.lack {
                     _ if not_awake.is_some() => not_awake.unwrap_or(Exit::Asked),
-                    _ if exit.asked => Exit::Asked,
-                    Some(lack) => Exit::OutOfMemory {
+                    _ if exit.asked && was_ready => Exit::Asked,
+                    Some(lack) if !exit.asked => Exit::OutOfMemory {
                         message,
                         needed: lack.needed,
                     },
-                    None => Exit::Failed { message },
+                    // Of a load that was ended, its last words may still tell why it took so long.
+                    _ => Exit::Failed {
+                        message,
+                        remedy: remedy_of(exit.failure),
+                    },
                 };
                 self.turn(Event::ReplicaExited { replica, exit });
                 self.publish();
                 self.look.notify_one();
             }
+        }
+    }
+
+    pub(super) fn stage(
+        &self,
+        stage: Stage,
+        percent: Option<u8>,
+        words: Option<String>,
+    ) -> LoadStage {
+        LoadStage {
+            stage,
+            percent,
+            // The engine's own word may be the same.
+            words: words.filter(|words| *words != stage.to_string()),
+            since: self.clock.now(),
         }
     }
 
@@ -253,6 +312,22 @@ impl Control {
             gates.retain(|gate| gate.replica != replica);
             route.gates.store(Arc::new(gates));
         }
+    }
+}
+
+/// Everything secret that the engine is given.
+fn secrets_of(program: &Program) -> Masking {
+    match program {
+        Program::Candle(program) => Masking::of(&program.env, &[]),
+        Program::Command(program) => Masking::of(&program.env, &program.argv),
+    }
+}
+
+fn remedy_of(failure: Failure) -> Remedy {
+    match failure {
+        failure if failure.is_lasting() => Remedy::Change,
+        failure if failure.is_chance() => Remedy::AnotherTry,
+        _ => Remedy::Time,
     }
 }
 

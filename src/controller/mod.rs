@@ -15,6 +15,7 @@
 //! | control   | with the process | when the pool has finished               |
 //! | keeper    | with control     | when every job is written                |
 //! | inventory | with control     | with control                             |
+//! | watch     | with control     | with control                             |
 //! | engine    | one per replica  | with exactly one `Exited`                |
 
 mod clock;
@@ -30,16 +31,19 @@ mod parking;
 mod registry;
 mod restore;
 mod snapshot;
+mod watch;
+mod watch_task;
 
 pub use clock::Clock;
 pub use control::{Parts, spawn};
 pub use gate::{Cut, Lease};
 pub use handle::{Busy, Handle, Ordered, Seat, Waiting};
 pub use registry::{ChangeError, Route};
-pub use snapshot::{DeviceSnapshot, ModelFacts, ProcessFacts, Snapshot, Stale};
+pub use snapshot::{DeviceSnapshot, LoadStage, ModelFacts, ProcessFacts, Snapshot, Stale};
+pub use watch::{Finding, LoadPath};
 
 // What the surfaces above need of the drivers below, so that they know the controller alone.
-pub use crate::engine::{Endpoint, LogLine, LogStream, ReplicaLog, Stream, connect};
+pub use crate::engine::{Endpoint, Failure, LogLine, LogStream, ReplicaLog, Stream, connect};
 pub use crate::store::{
     HistoryQuery, KeyRecord, NewKey, Role, Store, StoreFault, StoredRecord, find_key, generate_key,
     hash_key,

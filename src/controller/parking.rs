@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::control::Control;
 use super::gate::Cut;
 use super::handle::Message;
-use crate::engine::{self, SleepRoutes};
-use crate::pool::{Event, Exit, ReplicaId, Span};
+use crate::engine::{self, SleepRoutes, Stage};
+use crate::pool::{Event, Exit, Remedy, ReplicaId, Span};
 
 /// The pool's own deadline for falling asleep is shorter; this one only ends a request that hangs.
 const SLEEP_PATIENCE: Duration = Duration::from_secs(600);
@@ -24,6 +24,10 @@ impl Control {
             let message = "its engine has no sleep mode".to_owned();
             return Some(Event::SleepFailed { replica, message });
         };
+        // What moves its weights may be silent for a while, and what sleeps says nothing.
+        if let Some(facts) = self.processes.get(&replica) {
+            facts.pulse.rest(true);
+        }
         let inbox = self.inbox.clone();
         self.tasks.spawn(async move {
             let outcome = engine::fall_asleep(&endpoint, &routes, SLEEP_PATIENCE).await;
@@ -42,8 +46,9 @@ impl Control {
             self.parked(replica, Asked::Wake, Err("it is not there".to_owned()));
             return None;
         };
+        let stage = self.stage(Stage::Loading, None, Some("waking".to_owned()));
         if let Some(facts) = self.processes.get_mut(&replica) {
-            facts.stage = Some("waking".to_owned());
+            facts.stage = Some(stage);
         }
         let inbox = self.inbox.clone();
         let patience = Duration::from_millis(deadline.0);
@@ -77,15 +82,13 @@ impl Control {
     pub(super) fn parked(&mut self, replica: ReplicaId, asked: Asked, outcome: Result<(), String>) {
         match (asked, outcome) {
             (Asked::Sleep, Ok(())) => {
-                if let Some(facts) = self.processes.get_mut(&replica) {
-                    facts.stage = Some("asleep".to_owned());
-                }
                 self.turn(Event::ReplicaAsleep { replica });
             }
             (Asked::Sleep, Err(message)) => self.turn(Event::SleepFailed { replica, message }),
             (Asked::Wake, Ok(())) => {
                 if let Some(facts) = self.processes.get_mut(&replica) {
                     facts.stage = None;
+                    facts.pulse.rest(false);
                 }
                 self.turn(Event::ReplicaReady { replica });
             }
@@ -107,6 +110,7 @@ impl Control {
     /// Why the engine was ended, if it was because it did not wake.
     pub(super) fn did_not_wake(&mut self, replica: ReplicaId) -> Option<Exit> {
         let message = self.wake_failures.remove(&replica)?;
-        Some(Exit::Failed { message })
+        let remedy = Remedy::Time;
+        Some(Exit::Failed { message, remedy })
     }
 }

@@ -2,10 +2,11 @@
 //! never loads, wakes or keeps a model (L2).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::catalog::Entry;
-use crate::engine::ReplicaLog;
+use crate::engine::{Pulse, ReplicaLog, Stage};
 use crate::inventory::{DeviceInfo, DeviceUse};
 use crate::pool::{Bytes, DeviceId, KindId, ModelId, ModelView, PoolView, ReplicaId, Time};
 
@@ -36,8 +37,8 @@ pub struct ModelFacts {
 #[derive(Clone, Debug)]
 pub struct ProcessFacts {
     pub pid: Option<u32>,
-    pub stage: Option<String>,
-    pub percent: Option<u8>,
+    /// While it loads.
+    pub stage: Option<LoadStage>,
     /// The process tree's own host memory.
     pub memory: Option<Bytes>,
     pub peak: Option<Bytes>,
@@ -47,8 +48,37 @@ pub struct ProcessFacts {
     /// What it was started with, in short: measurements belong to that.
     pub arguments: String,
     pub ready: bool,
+    /// What requests tell of it, shared with its gate and with whoever watches it.
+    pub pulse: Arc<Pulse>,
+    /// Since when it is dead and does not end.
+    pub dead: Option<Time>,
     pub log: Arc<ReplicaLog>,
     pub model: ModelId,
+}
+
+/// How far a load has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadStage {
+    pub stage: Stage,
+    /// Where the engine counts.
+    pub percent: Option<u8>,
+    /// What the engine itself calls it, if it says.
+    pub words: Option<String>,
+    /// Since when nothing of it has changed.
+    pub since: Time,
+}
+
+impl fmt::Display for LoadStage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.stage.fmt(f)?;
+        if let Some(percent) = self.percent {
+            write!(f, " {percent} %")?;
+        }
+        match &self.words {
+            Some(words) => write!(f, " ({words})"),
+            None => Ok(()),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -184,6 +184,7 @@ mod tests {
             bytes_per_device: Bytes(1 << 30),
             runtime_dir: "run".into(),
             log_dir: "log".into(),
+            watch: Default::default(),
         }
     }
 

@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::Endpoint;
+use super::failure::cure_of_start;
 
 /// Why an engine could not be started. One variant for each operation that can fail.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +69,8 @@ pub enum EngineFault {
     )]
     WorkingDir { model: String, path: PathBuf },
     #[error(
-        "cannot start program {program:?} of model {model}; is it installed, executable and in PATH?"
+        "cannot start program {program:?} of model {model}; {}",
+        cure_of_start(program, source)
     )]
     Start {
         model: String,

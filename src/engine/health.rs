@@ -1,13 +1,13 @@
 //! Asking an engine how it is: one HTTP request on a new connection, and the wait until it is
-//! ready. It owns the schedule of questions and the bound on each; it never judges an engine that
-//! is not ready, and the deadline of a load is not its own.
+//! ready. It owns the schedule of questions while it loads; it never judges an engine that is not
+//! ready, and the deadline of a load is not its own.
 
 use std::convert::Infallible;
 use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
@@ -39,20 +39,35 @@ pub struct Answer {
 /// One `GET` of `path` on a new connection. Errors when nobody listens, when the answer is no HTTP
 /// or too large, and after 2 s.
 pub async fn probe(endpoint: &Endpoint, path: &str) -> Result<Answer, Failure> {
-    tokio::time::timeout(QUESTION_MAX, ask(endpoint, path)).await?
+    tokio::time::timeout(QUESTION_MAX, get(endpoint, path)).await?
 }
 
-async fn ask(endpoint: &Endpoint, path: &str) -> Result<Answer, Failure> {
+/// The same without a bound in time.
+pub(super) async fn get(endpoint: &Endpoint, path: &str) -> Result<Answer, Failure> {
+    ask(endpoint, Request::get(path), Bytes::new()).await
+}
+
+/// One `POST` of JSON, without a bound in time.
+pub(super) async fn post(endpoint: &Endpoint, path: &str, body: String) -> Result<Answer, Failure> {
+    let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
+    ask(endpoint, request, body.into()).await
+}
+
+async fn ask(
+    endpoint: &Endpoint,
+    request: hyper::http::request::Builder,
+    body: Bytes,
+) -> Result<Answer, Failure> {
     let stream = TokioIo::new(connect(endpoint).await?);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
     let host = match endpoint {
         Endpoint::Tcp(address) => address.to_string(),
         Endpoint::Unix(_) => "localhost".to_owned(),
     };
-    let request = Request::get(path)
+    let request = request
         .header(header::HOST, host)
         .header(header::CONNECTION, "close")
-        .body(Empty::<Bytes>::new())?;
+        .body(Full::new(body))?;
     let question = async {
         let response = sender.send_request(request).await?;
         let status = response.status().as_u16();
@@ -119,7 +134,7 @@ pub(super) fn brief(text: &str) -> String {
     plain.take(CHARS_MAX).collect()
 }
 
-fn is_success(status: u16) -> bool {
+pub(super) fn is_success(status: u16) -> bool {
     StatusCode::from_u16(status).is_ok_and(|status| status.is_success())
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Endpoint;
+use super::{Endpoint, Failure, Watch};
 use crate::pool::{Bytes, DeviceId, ReplicaId};
 
 /// Everything one launch needs; no choice is left to the driver.
@@ -25,6 +25,8 @@ pub struct Launch {
     pub runtime_dir: PathBuf,
     /// Where the log file goes.
     pub log_dir: PathBuf,
+    /// How it is watched once it is ready.
+    pub watch: Watch,
 }
 
 /// One device of a placement, as an engine can be told about it.
@@ -151,6 +153,9 @@ pub enum Report {
     /// The process tree's own memory on the host, when it changed by more than 1 MiB; `peak` is
     /// the most that was seen.
     Memory { now: Bytes, peak: Bytes },
+    /// It was ready, was taken for dead and killed, and does not end: nobody shall wait for it. Most
+    /// end at once and tell it by `Exited` alone.
+    Dead { reason: String },
     /// The process is gone and reaped, and so is its whole group.
     Exited(ExitReport),
 }
@@ -165,4 +170,6 @@ pub struct ExitReport {
     pub last_words: String,
     /// It found too little memory.
     pub lack: Option<Lack>,
+    /// What kind of end it was; of no meaning when it was asked for after it had been ready.
+    pub failure: Failure,
 }

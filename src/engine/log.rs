@@ -15,6 +15,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use tokio::sync::broadcast;
 
 use super::EngineFault;
+use super::masking::Masking;
 use crate::pool::ReplicaId;
 
 const LINES_MAX: usize = 1_000;
@@ -54,6 +55,7 @@ pub struct LogLine {
 
 /// The output of one replica's engine.
 pub struct ReplicaLog {
+    masking: Masking,
     inner: Mutex<Inner>,
     followers: broadcast::Sender<LogLine>,
 }
@@ -95,6 +97,7 @@ impl ReplicaLog {
 
     fn with(file: Option<LogFile>) -> ReplicaLog {
         ReplicaLog {
+            masking: Masking::default(),
             inner: Mutex::new(Inner {
                 next_sequence: 0,
                 ring: VecDeque::new(),
@@ -107,8 +110,15 @@ impl ReplicaLog {
         }
     }
 
-    /// Adds one line. `text` must not hold a line end.
+    /// The same log, which masks these secrets too.
+    pub fn masking(self, masking: Masking) -> ReplicaLog {
+        ReplicaLog { masking, ..self }
+    }
+
+    /// Adds one line, with its secrets masked. `text` must not hold a line end.
     pub fn push(&self, stream: LogStream, text: &str) {
+        let masked = self.masking.mask(text);
+        let text = masked.as_deref().unwrap_or(text);
         let mut inner = self.lock();
         let line = LogLine {
             sequence: inner.next_sequence,
@@ -349,6 +359,31 @@ mod tests {
         assert_eq!(files[1].0, "org--..--model-r4.log.1");
         assert_eq!(files.len(), 2);
         assert!(files.iter().all(|(_, bytes)| *bytes <= FILE_BYTES_MAX));
+    }
+
+    #[test]
+    fn a_full_disk_costs_the_file_and_not_the_log() {
+        let home = tempfile::tempdir().unwrap();
+        // Every write to it finds the disk full.
+        std::os::unix::fs::symlink("/dev/full", home.path().join("m-r1.log")).unwrap();
+        let log = ReplicaLog::open(home.path(), "m", ReplicaId(1)).unwrap();
+        log.push(LogStream::Stderr, "one");
+        log.push(LogStream::Stderr, "two");
+        assert_eq!(log.last_words(), "one\ntwo");
+        assert!(log.lock().file.is_none(), "it is not tried for each line");
+    }
+
+    #[test]
+    fn a_secret_is_in_neither_the_lines_nor_the_file_nor_the_last_words() {
+        let home = tempfile::tempdir().unwrap();
+        let env = [("HF_TOKEN".to_owned(), "secret-of-mine".to_owned())];
+        let log = ReplicaLog::open(home.path(), "m", ReplicaId(1)).unwrap();
+        let log = log.masking(Masking::of(&env.into(), &[]));
+        log.push(LogStream::Stderr, "login with secret-of-mine failed");
+        let file = std::fs::read_to_string(home.path().join("m-r1.log")).unwrap();
+        let all = format!("{file}{}{}", log.last_words(), log.tail(1)[0].text);
+        assert!(!all.contains("secret-of-mine"), "{all}");
+        assert_eq!(all.matches("login with [masked] failed").count(), 3);
     }
 
     #[test]

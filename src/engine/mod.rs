@@ -20,16 +20,21 @@ mod capture;
 mod command;
 mod endpoint;
 mod environment;
+mod failure;
 mod fault;
 mod group;
 mod health;
 mod lack;
 mod launch;
+mod liveness;
 mod log;
+mod masking;
 mod memory;
 mod parking;
 mod process;
+mod pulse;
 mod run;
+mod stage;
 mod weights;
 
 use std::collections::BTreeMap;
@@ -38,6 +43,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 pub use endpoint::{Endpoint, Stream, connect};
+pub use failure::{Failure, Pattern};
 pub use fault::EngineFault;
 pub use group::{Orphan, kill_orphans};
 pub use health::{Answer, probe};
@@ -46,9 +52,13 @@ pub use launch::{
     CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, ExitReport, Launch,
     Listen, Program, Report,
 };
+pub use liveness::{LivenessLimits, Watch};
 pub use log::{LogLine, LogStream, ReplicaLog};
+pub use masking::Masking;
 pub use parking::{SleepRoutes, fall_asleep, wake};
+pub use pulse::{Beat, Pulse};
 pub use run::run;
+pub use stage::Stage;
 pub use weights::tier_of;
 
 /// How one kind of engine is started, and how its health answers are read. Stateless.
@@ -60,6 +70,11 @@ pub trait EngineDriver: Send + Sync {
     /// What the body of a 503 health answer says about the load: a stage in a word or two, and
     /// per cent when the engine counts them. `None` when the body says nothing.
     fn progress(&self, body: &[u8]) -> Option<(String, Option<u8>)>;
+
+    /// Words of this kind of engine that tell why it failed, beside those that all engines share.
+    fn failures(&self) -> &'static [Pattern] {
+        &[]
+    }
 }
 
 /// A command line that is ready to run. Its `Debug` shows no argument and no value, which may be

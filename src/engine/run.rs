@@ -11,21 +11,26 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::capture::pump;
 use super::endpoint::Reserved;
+use super::failure::{self, Failure};
 use super::fault::explain;
 use super::group::new_tag;
 use super::health::{Answer, until_ready};
 use super::lack::{Lack, kernel_kills, said};
+use super::liveness::until_dead;
 use super::log::{LogStream, ReplicaLog};
 use super::memory::Meter;
 use super::process::{Leader, Order};
 use super::{
-    EngineDriver, EngineFault, ExitReport, Launch, Listen, Program, Report, driver_of, environment,
+    EngineDriver, EngineFault, ExitReport, Launch, Listen, Program, Report, Watch, driver_of,
+    environment,
 };
 
 /// How often an engine's host memory is read.
 const MEMORY_EVERY: Duration = Duration::from_secs(2);
 /// How long the pipes may stay open after all processes we know of have ended.
 const PIPES_MAX: Duration = Duration::from_millis(200);
+/// A dead engine that takes longer to end must not keep those who wait for it.
+const DEAD_PATIENCE: Duration = Duration::from_secs(2);
 /// A killed process that takes longer hangs in a driver; the administrator should know.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -39,11 +44,12 @@ pub async fn run(
     mut stop: oneshot::Receiver<Duration>,
     report: impl Fn(Report) + Send + Sync + 'static,
 ) {
-    let not_started = |asked, last_words| ExitReport {
+    let not_started = |asked, last_words, failure| ExitReport {
         asked,
         status: "not started".to_owned(),
         last_words,
         lack: None,
+        failure,
     };
     let driver = driver_of(&launch.program);
     let exit = match stop.try_recv() {
@@ -52,10 +58,12 @@ pub async fn run(
             Err(fault) => {
                 let words = explain(&fault);
                 log.push(LogStream::Stderr, &words);
-                not_started(false, words)
+                not_started(false, words, failure::of_fault(&fault))
             }
         },
-        Ok(_) | Err(oneshot::error::TryRecvError::Closed) => not_started(true, String::new()),
+        Ok(_) | Err(oneshot::error::TryRecvError::Closed) => {
+            not_started(true, String::new(), Failure::Crashed)
+        }
     };
     report(Report::Exited(exit));
 }
@@ -65,6 +73,9 @@ struct Engine {
     leader: Leader,
     reserved: Reserved,
     ready_path: String,
+    watch: Watch,
+    /// The health route has answered, whatever it was.
+    answers: bool,
 }
 
 async fn start(launch: &Launch, driver: &dyn EngineDriver) -> Result<Engine, EngineFault> {
@@ -107,6 +118,8 @@ async fn start(launch: &Launch, driver: &dyn EngineDriver) -> Result<Engine, Eng
         leader,
         reserved,
         ready_path: prepared.ready_path,
+        watch: launch.watch.clone(),
+        answers: false,
     })
 }
 
@@ -152,6 +165,13 @@ impl Engine {
             let _ = timeout(PIPES_MAX, pipes).await;
         }
         let mut last_words = log.last_words();
+        let mut failure = match (end.asked, end.was_ready, self.answers) {
+            _ if end.dead.is_some() => Failure::Unresponsive,
+            (_, true, _) => Failure::Crashed,
+            (true, false, false) => Failure::TimedOut,
+            (true, false, true) => Failure::NeverReady,
+            (false, false, _) => failure::said(&last_words, driver.failures()),
+        };
         if !end.asked && !end.was_ready && self.reserved.is_taken() {
             let taken = format!(
                 "{} was taken by another program while the engine started; load the model again",
@@ -159,8 +179,16 @@ impl Engine {
             );
             log.push(LogStream::Stderr, &taken);
             last_words = format!("{last_words}\n{taken}").trim_start().to_owned();
+            failure = Failure::PortTaken;
         }
-        let status = self.leader.reap().await;
+        let mut status = self.leader.reap().await;
+        if let Some(reason) = end.dead {
+            status = "killed by the pool".to_owned();
+            last_words = match last_words.as_str() {
+                "" => reason,
+                words => format!("{reason}; its last words: {words}"),
+            };
+        }
         let mut lack = said(&last_words);
         // Somebody killed it, and the kernel has killed somebody for memory meanwhile.
         if !end.asked && status == "signal 9" && kernel_kills() > killed_before {
@@ -169,11 +197,15 @@ impl Engine {
             log.push(LogStream::Stderr, killed);
             last_words = format!("{last_words}\n{killed}").trim_start().to_owned();
         }
+        if lack.is_some() && !end.asked {
+            failure = Failure::OutOfMemory;
+        }
         ExitReport {
             asked: end.asked,
             status,
             last_words,
             lack,
+            failure,
         }
     }
 
@@ -185,10 +217,13 @@ impl Engine {
         report: &impl Fn(Report),
     ) -> End {
         let mut meter = Meter::new(self.leader.group.clone());
+        let mut dead = None;
         let (asked, was_ready) = {
             let mut told = None;
             let path = self.ready_path.clone();
+            let answers = &mut self.answers;
             let not_yet = |answer| {
+                *answers = true;
                 let progress = progress_of(driver, &path, &answer);
                 if progress != told
                     && let Some((stage, percent)) = progress.clone()
@@ -208,6 +243,7 @@ impl Engine {
                 started,
                 not_yet
             ));
+            let mut living = pin!(until_dead(&self.reserved.endpoint, &path, &self.watch));
             let mut is_ready = false;
             let mut memory_due = interval(MEMORY_EVERY);
             memory_due.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -226,6 +262,12 @@ impl Engine {
                         let memory = meter.read().await;
                         report(Report::Ready { took, memory });
                     }
+                    reason = &mut living, if is_ready => {
+                        let told = || report(Report::Dead { reason: reason.clone() });
+                        end_dead(&mut self.leader, told).await;
+                        dead = Some(reason);
+                        break (false, is_ready);
+                    }
                     _ = memory_due.tick() => {
                         if let Some(now) = meter.changed().await {
                             report(Report::Memory { now, peak: meter.peak });
@@ -242,13 +284,19 @@ impl Engine {
                 "processes of an engine do not die; the memory they hold is not free"
             );
         }
-        End { asked, was_ready }
+        End {
+            asked,
+            was_ready,
+            dead,
+        }
     }
 }
 
 struct End {
     asked: bool,
     was_ready: bool,
+    /// Why it was taken for dead and killed.
+    dead: Option<String>,
 }
 
 /// SIGTERM to the group, the grace period, SIGKILL to the group. No grace, no SIGTERM.
@@ -270,6 +318,15 @@ async fn end_leader(leader: &mut Leader, grace: Duration) {
             leader = leader.group.leader,
             "an engine does not die of SIGKILL; a device driver may hang"
         );
+    }
+}
+
+/// SIGKILL to the group; a stopped process obeys that too. `lingers` is called if it takes long.
+async fn end_dead(leader: &mut Leader, lingers: impl FnOnce()) {
+    leader.group.signal(nix::sys::signal::Signal::SIGKILL);
+    if timeout(DEAD_PATIENCE, leader.ended()).await.is_err() {
+        lingers();
+        end_leader(leader, Duration::ZERO).await;
     }
 }
 

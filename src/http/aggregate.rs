@@ -55,13 +55,15 @@ pub(super) fn next_event(buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
 }
 
 impl Aggregate {
-    /// More bytes of the stream.
-    pub fn push(&mut self, bytes: &[u8]) {
+    /// More bytes of the stream. Whether an event with data came with them.
+    pub fn push(&mut self, bytes: &[u8]) -> bool {
+        let mut spoke = false;
         self.buffer.extend_from_slice(bytes);
         while let Some(event) = next_event(&mut self.buffer) {
             match data_of(&event) {
                 Some(b"[DONE]") => self.done = true,
                 Some(data) => {
+                    spoke = true;
                     if let Ok(Value::Object(chunk)) = serde_json::from_slice(data) {
                         self.chunk(chunk);
                     }
@@ -69,6 +71,7 @@ impl Aggregate {
                 None => {}
             }
         }
+        spoke
     }
 
     pub fn usage(&self) -> Option<Usage> {

@@ -212,8 +212,12 @@ impl Call {
         tokio::select! {
             biased;
             sent = sent => match sent {
-                Ok(answer) => Ok((served, answer)),
+                Ok(answer) => {
+                    served.lease.worked(!answer.status().is_server_error());
+                    Ok((served, answer))
+                }
                 Err(error) => {
+                    served.lease.worked(false);
                     tracing::warn!(model = self.model, %error, "the engine did not answer");
                     Err(stream::why(&served).await)
                 }
@@ -301,12 +305,17 @@ impl Call {
                         ));
                     }
                     let before = whole.has_begun();
-                    whole.push(&data);
+                    if whole.push(&data) {
+                        served.lease.token();
+                    }
                     if !before && whole.has_begun() {
                         served.first_token();
                     }
                 }
-                Some(Err(_)) => return Err(stream::why(&served).await),
+                Some(Err(_)) => {
+                    served.lease.worked(false);
+                    return Err(stream::why(&served).await);
+                }
                 None => break,
             }
         }
@@ -316,6 +325,7 @@ impl Call {
             return Ok((status, Json(json!({ "error": error }))).into_response());
         }
         if !whole.done {
+            served.lease.worked(false);
             return Err(stream::why(&served).await);
         }
         if let Some(usage) = whole.usage() {

@@ -171,7 +171,10 @@ async fn ready(State(app): State<App>) -> Response {
     let reason = if snapshot.pool.closing {
         Some("the pool is shutting down".to_owned())
     } else {
-        stuck(&snapshot)
+        // The process answers, and still nothing may be loaded any more.
+        let path = app.handle.load_path();
+        path.stuck()
+            .map(|it| format!("the load path is stuck: {}", it.what))
     };
     let status = if reason.is_none() {
         StatusCode::OK
@@ -183,25 +186,6 @@ async fn ready(State(app): State<App>) -> Response {
         Json(json!({ "ready": reason.is_none(), "reason": reason })),
     )
         .into_response()
-}
-
-/// A stop that takes minutes means an engine that even SIGKILL does not end: its memory is lost.
-fn stuck(snapshot: &crate::controller::Snapshot) -> Option<String> {
-    const STOPPING_MAX: crate::pool::Span = crate::pool::Span::from_secs(120);
-    let replicas = snapshot
-        .pool
-        .models
-        .iter()
-        .flat_map(|model| model.replicas.iter().map(move |it| (model, it)));
-    replicas
-        .filter(|(_, replica)| replica.state == "stopping" && replica.for_ > STOPPING_MAX)
-        .map(|(model, replica)| {
-            format!(
-                "{} of {} has been stopping for {}",
-                replica.replica, model.name, replica.for_
-            )
-        })
-        .next()
 }
 
 async fn not_found(request: Request<Body>) -> Failure {

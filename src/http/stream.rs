@@ -5,6 +5,7 @@ use axum::body::{Body, Bytes};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -66,13 +67,16 @@ pub(super) async fn forward(
                 if std::mem::take(&mut first) {
                     served.first_token();
                 }
-                if frames.send(Ok(ready.into())).await.is_err() {
+                if !pass_on(frames, ready.into(), &served).await {
                     return;
                 }
             }
             None if done => break None,
             // An end without `[DONE]` is no end, however politely the connection was closed.
-            None | Some(Err(_)) => break Some(why(&served).await),
+            None | Some(Err(_)) => {
+                served.lease.worked(false);
+                break Some(why(&served).await);
+            }
         }
     };
     match failure {
@@ -84,12 +88,34 @@ pub(super) async fn forward(
     }
 }
 
+/// Whether the client is still there. One that does not read holds the engine back, whose silence
+/// is not its own then.
+async fn pass_on(frames: &Frames, ready: Bytes, served: &Served) -> bool {
+    match frames.try_send(Ok(ready)) {
+        Ok(()) => true,
+        Err(TrySendError::Closed(_)) => false,
+        Err(TrySendError::Full(ready)) => {
+            served.lease.hold();
+            let cut = served.lease.cut();
+            // A client that never reads on must not keep a cut stream for ever.
+            let sent = tokio::select! {
+                biased;
+                sent = frames.send(ready) => sent.is_ok(),
+                () = cut.cancelled() => true,
+            };
+            served.lease.resume();
+            sent
+        }
+    }
+}
+
 /// Whether the client gets this event. The usage is always asked of the engine, and shown to those
 /// who asked for it.
 fn keep(event: &[u8], wants_usage: bool, served: &Served, done: &mut bool) -> bool {
     let Some(data) = data_of(event) else {
         return true;
     };
+    served.lease.token();
     if data == b"[DONE]" {
         *done = true;
         return true;

@@ -27,12 +27,10 @@ pub(super) fn stage(snapshot: &Snapshot, model: ModelId) -> (String, Option<u8>)
             "planned" => return ("making-room".to_owned(), None),
             "launching" => {
                 let process = snapshot.processes.get(&replica.replica);
-                let stage = process
-                    .and_then(|it| it.stage.clone())
-                    .unwrap_or_else(|| "starting".to_owned());
+                let stage = process.and_then(|it| it.stage.as_ref());
                 return (
-                    stage.replace(char::is_whitespace, "-"),
-                    process.and_then(|it| it.percent),
+                    stage.map_or("starting".to_owned(), |it| it.stage.to_string()),
+                    stage.and_then(|it| it.percent),
                 );
             }
             "ready" => return ("busy".to_owned(), None),

@@ -187,12 +187,23 @@ pub enum Exit {
     /// It was told to stop.
     Asked,
     /// By itself, with its last words.
-    Failed { message: String },
+    Failed { message: String, remedy: Remedy },
     /// It found less memory on a device than it needs; `needed` on each, where it says so.
     OutOfMemory {
         message: String,
         needed: Option<Bytes>,
     },
+}
+
+/// What may help after a failure (L3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Time may: the model cools down.
+    Time,
+    /// Only a change by somebody: the model is quarantined at once.
+    Change,
+    /// It had nothing to do with the model: another try at once, though not a second one.
+    AnotherTry,
 }
 
 /// What an administrator, or the clock on their behalf, can ask.

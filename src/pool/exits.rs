@@ -2,7 +2,7 @@
 //! the model (L3, M1, M4). Facts only.
 
 use super::action::{Action, MemoryChange, RecordKind};
-use super::event::Exit;
+use super::event::{Exit, Remedy};
 use super::ids::{Bytes, ModelId, ReplicaId, Span, Ticket};
 use super::reason::{Refusal, StopReason};
 use super::replica::{Phase, Replica};
@@ -41,7 +41,7 @@ impl Pool {
         }
         let message = match &exit {
             Exit::Asked => String::new(),
-            Exit::Failed { message } | Exit::OutOfMemory { message, .. } => message.clone(),
+            Exit::Failed { message, .. } | Exit::OutOfMemory { message, .. } => message.clone(),
         };
         let (kind, reason) = match (&replica.phase, &exit) {
             (
@@ -88,16 +88,24 @@ impl Pool {
             Phase::Draining { ready_since, .. } => now.since(ready_since),
             _ => Span::ZERO,
         };
-        let lacked = matches!(exit, Exit::OutOfMemory { .. }) && replica.parked.is_none();
-        let again = lacked && self.plans_again(replica.model);
+        let remedy = match exit {
+            Exit::Failed { remedy, .. } => remedy,
+            _ => Remedy::Time,
+        };
+        // A sleeper that is lost leaves everybody where they were: the next one is loaded.
+        let woken = replica.parked.is_some();
+        let again = match exit {
+            _ if woken => false,
+            Exit::OutOfMemory { .. } => self.plans_again(replica.model),
+            _ => remedy == Remedy::AnotherTry && self.tries_again(replica.model),
+        };
         match kind {
-            // A sleeper that is lost leaves everybody where they were: the next one is loaded.
-            _ if replica.parked.is_some() => {}
+            _ if woken => {}
             RecordKind::LoadFailed if again => {}
-            RecordKind::LoadFailed => self.load_failed(replica.model, reason, actions),
+            RecordKind::LoadFailed => self.load_failed(replica.model, reason, remedy, actions),
             // A crash soon after the start is a load that did not really succeed.
             RecordKind::Crash if ready_for < self.limits.healthy_after => {
-                self.count_failure(replica.model, reason);
+                self.count_failure(replica.model, reason, remedy);
             }
             RecordKind::Crash => self
                 .models
@@ -156,11 +164,18 @@ impl Pool {
         !model.spec.need_is_fixed && !std::mem::replace(&mut model.lacked, true)
     }
 
-    fn count_failure(&mut self, id: ModelId, message: String) {
+    /// What had nothing to do with the model is no failure of it, once.
+    fn tries_again(&mut self, id: ModelId) -> bool {
+        let model = self.models.get_mut(&id).expect("stays");
+        !std::mem::replace(&mut model.lacked, true)
+    }
+
+    fn count_failure(&mut self, id: ModelId, message: String, remedy: Remedy) {
         let (first, max) = (self.limits.cooldown_first, self.limits.cooldown_max);
         let now = self.now;
         let model = self.models.get_mut(&id).expect("a replica's model stays");
         model.failures = model.failures.saturating_add(1);
+        model.hopeless = remedy == Remedy::Change;
         let doubled = first.0.saturating_mul(1 << (model.failures - 1).min(20));
         let until = now + Span(doubled.min(max.0));
         model.cooling_until = Some(until);
@@ -170,8 +185,14 @@ impl Pool {
     }
 
     /// A failed load answers every waiter with the engine's own last words (L3).
-    fn load_failed(&mut self, id: ModelId, message: String, actions: &mut Vec<Action>) {
-        self.count_failure(id, message.clone());
+    fn load_failed(
+        &mut self,
+        id: ModelId,
+        message: String,
+        remedy: Remedy,
+        actions: &mut Vec<Action>,
+    ) {
+        self.count_failure(id, message.clone(), remedy);
         let retry = self.expected_wait(id);
         let refusal = Refusal::LoadFailed { message, retry };
         for order in self.orders.values_mut() {

@@ -124,6 +124,15 @@ impl fmt::Display for Time {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub u64);
 
+/// Saturates.
+impl std::ops::Add for Span {
+    type Output = Span;
+
+    fn add(self, other: Span) -> Span {
+        Span(self.0.saturating_add(other.0))
+    }
+}
+
 impl Span {
     pub const ZERO: Span = Span(0);
 

@@ -63,6 +63,7 @@ pub use check::{Violation, check};
 pub use decision::{Candidate, Plan, Prospect, Verdict, Victim};
 pub use event::{
     CleanupScope, Command, DeviceReading, Event, Exit, GateReading, HostReading, Link, LoadOrder,
+    Remedy,
 };
 pub use ids::{
     Bytes, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,

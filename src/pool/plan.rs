@@ -77,7 +77,7 @@ fn answer_waiters(pool: &Pool) -> Option<Decision> {
             Refusal::ShuttingDown
         } else if model.removed {
             Refusal::UnknownModel
-        } else if model.failures >= pool.limits.failures_max {
+        } else if pool.is_quarantined(model) {
             let message = model.last_failure.clone().unwrap_or_default();
             Refusal::Quarantined {
                 failures: model.failures,

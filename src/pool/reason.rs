@@ -335,7 +335,8 @@ impl fmt::Display for Refusal {
             ),
             Refusal::Quarantined { failures, message } => write!(
                 f,
-                "quarantined after {failures} failed loads until an administrator loads it or its configuration changes (L3); the engine said: {message}"
+                "quarantined after {failures} failed load{} until an administrator loads it or its configuration changes (L3); the engine said: {message}",
+                plural(*failures)
             ),
             Refusal::ShuttingDown => write!(f, "the pool is shutting down"),
             Refusal::NoSuchReplica { replica } => write!(f, "the model has no replica {replica}"),

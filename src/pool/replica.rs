@@ -113,6 +113,15 @@ impl Replica {
         self.entered == self.entered_when_launched
     }
 
+    /// It was ended because it did not become ready in time.
+    pub fn ran_out_of_time(&self) -> bool {
+        let reason = match &self.phase {
+            Phase::Stopping { reason, .. } => reason,
+            _ => return false,
+        };
+        matches!(reason, StopReason::LoadTimedOut { .. })
+    }
+
     pub fn ready_since(&self) -> Option<Time> {
         match self.phase {
             Phase::Ready { since } => Some(since),

@@ -41,6 +41,8 @@ pub struct Model {
     pub(super) replicas: BTreeSet<ReplicaId>,
     pub(super) planned: BTreeSet<ReplicaId>,
     pub(super) failures: u32,
+    /// The last failure was one that time does not heal (L3).
+    pub(super) hopeless: bool,
     pub(super) last_failure: Option<String>,
     pub(super) cooling_until: Option<Time>,
     pub(super) demand: Demand,
@@ -185,13 +187,20 @@ impl Pool {
             .map_or_else(|| model.to_string(), |it| it.spec.name.clone())
     }
 
-    /// Replicas of the model that serve or will: loading or ready.
+    /// Replicas of the model that serve or will: loading or ready. A load that ran out of time counts
+    /// until its process has ended: its end answers those who wait for it (L3).
     pub(super) fn live(&self, model: &Model) -> usize {
         model
             .replicas
             .iter()
-            .filter(|id| self.replicas[id].is_live())
+            .map(|id| &self.replicas[id])
+            .filter(|replica| replica.is_live() || replica.ran_out_of_time())
             .count()
+    }
+
+    /// Not loaded by demand until an administrator asks for it or its configuration changes (L3).
+    pub(super) fn is_quarantined(&self, model: &Model) -> bool {
+        model.hopeless || model.failures >= self.limits.failures_max
     }
 
     /// Keeps the indices that follow from a model's priority and lease.
@@ -307,6 +316,7 @@ impl Model {
             replicas: BTreeSet::new(),
             planned: BTreeSet::new(),
             failures: 0,
+            hopeless: false,
             last_failure: None,
             cooling_until: None,
             demand: Demand::default(),
@@ -335,6 +345,7 @@ impl Model {
 
     pub(super) fn forget_failures(&mut self) {
         self.failures = 0;
+        self.hopeless = false;
         self.last_failure = None;
         self.cooling_until = None;
     }

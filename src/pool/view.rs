@@ -62,6 +62,10 @@ pub struct ModelView {
     pub cooling_until: Option<Time>,
     /// What the next load is expected to take.
     pub reload: Span,
+    /// What it may take at most (L3).
+    pub load_deadline: Span,
+    /// Between SIGTERM and SIGKILL (L5).
+    pub stop_grace: Span,
     /// What loads took, by where the weights came from.
     pub load_times: Vec<(Tier, Span)>,
     pub seated: u64,
@@ -222,6 +226,8 @@ impl Pool {
             last_failure: model.last_failure.clone(),
             cooling_until: model.cooling_until.filter(|until| *until > self.now),
             reload: model.reload(),
+            load_deadline: model.spec.load_deadline,
+            stop_grace: model.spec.stop_grace,
             load_times: Tier::ALL
                 .into_iter()
                 .filter_map(|tier| Some((tier, model.load_times.of(tier)?)))
@@ -263,7 +269,7 @@ impl Pool {
             ModelState::Asleep
         } else if !model.replicas.is_empty() {
             ModelState::Draining
-        } else if model.failures >= self.limits.failures_max {
+        } else if self.is_quarantined(model) {
             ModelState::Quarantined
         } else if model.cooling_until.is_some_and(|until| until > self.now) {
             ModelState::Cooling

@@ -13,7 +13,7 @@
 //! 4s   end 1                     request t1 ends, however
 //! 5s   load NAME [x2] [gpus 4] [priority 3] [lease 2h] [keep_hot 1h] [force]
 //! 6s   unload NAME [now] / set NAME priority 2 / cleanup [idle] / reopen / reset / shutdown
-//! 7s   crash 1 WORDS / oom 3 [needs 20GiB] / exits 1 / leave 2 / plan NAME / wait
+//! 7s   crash 1 WORDS / hopeless 1 WORDS / unlucky 1 WORDS / oom 3 [needs 20GiB] / exits 1 / leave 2 / plan NAME / wait
 //! 8s   foreign d0 10GiB / reading d0 [foreign 3GiB] [own 1=30GiB] / fails d0 [lost]: WORDS
 //! 9s   asleep 1 / insomnia 1 WORDS / memory 30GiB [node 1]    what the host has left
 //! 9s   cordon d0 [until 2h] [for WORD] [now] / uncordon d0
@@ -28,8 +28,8 @@ use super::words::{Options, bytes, number, span};
 use super::world::World;
 use crate::pool::{
     CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, HostReading, KeyId, Limits, Link,
-    LoadOrder, ModelId, NodeId, OrderId, Override, Pool, Priority, ReplicaId, Span, Ticket, Tier,
-    Time, check,
+    LoadOrder, ModelId, NodeId, OrderId, Override, Pool, Priority, Remedy, ReplicaId, Span, Ticket,
+    Tier, Time, check,
 };
 
 /// A line that is no part of a story.
@@ -188,11 +188,16 @@ impl Teller {
                 replica: replica()?,
                 exit: Exit::Asked,
             },
-            "crash" => {
+            "crash" | "hopeless" | "unlucky" => {
                 let message = rest.get(1..).unwrap_or_default().join(" ");
+                let remedy = match what {
+                    "hopeless" => Remedy::Change,
+                    "unlucky" => Remedy::AnotherTry,
+                    _ => Remedy::Time,
+                };
                 Event::ReplicaExited {
                     replica: replica()?,
-                    exit: Exit::Failed { message },
+                    exit: Exit::Failed { message, remedy },
                 }
             }
             "oom" => {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use model_pool::engine::{
     CommandProgram, DeviceAddress, DeviceKind, Endpoint, ExitReport, Launch, Listen, Program,
-    ReplicaLog, Report, run,
+    ReplicaLog, Report, Watch, run,
 };
 use model_pool::pool::{Bytes, DeviceId, ReplicaId};
 use nix::sys::signal::Signal;
@@ -186,6 +186,7 @@ pub fn launch(program: Program, home: &Path) -> Launch {
         bytes_per_device: Bytes(Bytes::GIB),
         runtime_dir: home.join("run"),
         log_dir: home.join("log"),
+        watch: Watch::default(),
     }
 }
 

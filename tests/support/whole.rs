@@ -140,6 +140,10 @@ impl Pool {
         });
     }
 
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     pub fn address(&self) -> &str {
         &self.address
     }

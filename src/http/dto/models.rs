@@ -102,11 +102,18 @@ pub struct ReplicaView {
     /// `planned`, `launching`, `ready`, `draining` or `stopping`.
     #[schema(example = "ready")]
     pub state: &'static str,
-    /// What a launching engine says it does.
+    /// `fetching`, `starting`, `loading` or `warming`, while it loads.
     #[schema(example = "loading")]
     pub stage: Option<String>,
     #[schema(maximum = 100)]
     pub percent: Option<u8>,
+    /// What the loading engine itself calls what it does.
+    #[schema(example = "weights")]
+    pub stage_words: Option<String>,
+    /// For how long neither stage nor per cent of a load have changed.
+    pub without_progress_ms: Option<u64>,
+    /// How much longer the load is expected to take, by its last ones; 0: it is overdue.
+    pub expected_ms: Option<u64>,
     /// What it reserves.
     pub devices: Vec<Share>,
     pub in_flight: u32,
@@ -185,7 +192,7 @@ impl ModelView {
             replicas: model
                 .replicas
                 .iter()
-                .map(|replica| ReplicaView::of(replica, snapshot))
+                .map(|replica| ReplicaView::of(replica, model.reload, snapshot))
                 .collect(),
             waiting: model.waiting,
             needs: Needs {
@@ -234,13 +241,18 @@ impl OverrideView {
 }
 
 impl ReplicaView {
-    fn of(replica: &pool::ReplicaView, snapshot: &Snapshot) -> ReplicaView {
+    fn of(replica: &pool::ReplicaView, reload: pool::Span, snapshot: &Snapshot) -> ReplicaView {
         let process = snapshot.processes.get(&replica.replica);
+        let stage = process.and_then(|process| process.stage.as_ref());
+        let loading = replica.state == "launching";
         ReplicaView {
             replica: replica.replica.to_string(),
             state: replica.state,
-            stage: process.and_then(|process| process.stage.clone()),
-            percent: process.and_then(|process| process.percent),
+            stage: stage.map(|stage| stage.stage.to_string()),
+            percent: stage.and_then(|stage| stage.percent),
+            stage_words: stage.and_then(|stage| stage.words.clone()),
+            without_progress_ms: stage.map(|stage| snapshot.pool.now.since(stage.since).0),
+            expected_ms: loading.then(|| reload.0.saturating_sub(replica.for_.0)),
             devices: shares(snapshot, &replica.shares),
             in_flight: replica.in_flight,
             ready_at: replica.ready_at.map(at),

@@ -1,7 +1,7 @@
 //! What is so at this moment, read from the snapshot.
 
 use super::text::{Kind, Text};
-use crate::controller::Snapshot;
+use crate::controller::{LoadPath, Snapshot};
 use crate::http::dto;
 use crate::pool::{ModelState, Span};
 
@@ -24,6 +24,19 @@ pub fn write(snapshot: &Snapshot, text: &mut Text) {
     estimates(snapshot, text);
     load_times(snapshot, text);
     cooldowns(snapshot, text);
+}
+
+/// The pool's own loading, watched.
+pub fn write_load_path(path: &LoadPath, text: &mut Text) {
+    let help = "By how many seconds the oldest thing that is due is late: a load past its deadline, a stop past its grace, a request that waits beside a free seat, the control loop; 0: nothing is.";
+    text.family("load_path_stuck", Kind::Gauge, help);
+    // What is late by less than a second is late.
+    let late = path.stuck().map_or(0.0, |it| seconds(it.late).max(0.001));
+    text.sample(&[], late);
+    let help = "Loads that have not made any progress for longer than they should.";
+    text.family("loads_without_progress", Kind::Gauge, help);
+    let slow = path.findings.iter().filter(|it| !it.stuck).count();
+    text.sample(&[], slow as f64);
 }
 
 fn seconds(span: Span) -> f64 {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::text::{Histogram, Kind, Text};
-use crate::controller::{HistoryQuery, Store, StoreFault, StoredRecord};
+use crate::controller::{Failure, HistoryQuery, Store, StoreFault, StoredRecord};
 use crate::pool::{Span, Time};
 
 const LOADS: &[f64] = &[
@@ -85,7 +85,10 @@ impl Counted {
                     .or_insert_with(|| Histogram::new(LOADS));
                 took.into_iter().for_each(|took| histogram.observe(took));
             }
-            "load_failed" => *self.loads.entry((model, "failed")).or_default() += 1,
+            "load_failed" => {
+                let result = failure(&record.reason);
+                *self.loads.entry((model, result)).or_default() += 1;
+            }
             "evict" => {
                 let key = (model, reason(&record.reason), record.priority.unwrap_or(0));
                 *self.evictions.entry(key).or_default() += 1;
@@ -115,7 +118,7 @@ impl Counted {
         text.family(
             "loads_total",
             Kind::Counter,
-            "Loads that have ended, by result: ready or failed.",
+            "Loads that have ended, by result: ready, or the kind of failure.",
         );
         for ((model, result), count) in &self.loads {
             text.sample(&[("model", model), ("result", result)], *count as f64);
@@ -155,6 +158,14 @@ impl Counted {
         );
         text.histogram(&[], &self.drain_seconds);
     }
+}
+
+/// The kind of failure that the words begin with, or that follows on what the pool itself did.
+fn failure(words: &str) -> &'static str {
+    let after = words.split_once(": ").map(|(_, rest)| rest);
+    Failure::told_in(words)
+        .or_else(|| Failure::told_in(after?))
+        .map_or("failed", Failure::label)
 }
 
 /// The rule behind an eviction, as few words as a label may have.
@@ -220,6 +231,18 @@ mod tests {
             ),
             "forced"
         );
+    }
+
+    #[test]
+    fn the_kind_of_a_failed_load_is_its_label() {
+        let told = Failure::BinaryMissing.tell("no such thing", "not started");
+        assert_eq!(failure(&told), "binary_missing");
+        let after = StopReason::LoadTimedOut {
+            deadline: Span(1_000),
+        };
+        let told = Failure::NeverReady.tell("still reading", "signal 9");
+        assert_eq!(failure(&format!("{after}: {told}")), "never_ready");
+        assert_eq!(failure("the model left the catalogue"), "failed");
     }
 
     #[tokio::test]

@@ -18,7 +18,7 @@ use super::referee::Referee;
 use super::world::World;
 use crate::pool::{
     Bytes, DeviceId, DeviceReading, Event, Exit, KeyId, Limits, ModelId, ModelSpec, NodeId,
-    OrderId, Pool, ReplicaId, Span, Ticket, Tier, Time, check,
+    OrderId, Pool, Remedy, ReplicaId, Span, Ticket, Tier, Time, check,
 };
 use calm::Calm;
 use engines::Process;
@@ -357,7 +357,8 @@ impl Play {
             }
             Due::Crash(replica) => {
                 let message = "CUDA error: an illegal memory access".to_owned();
-                self.dies(at, replica, Exit::Failed { message });
+                let remedy = Remedy::Time;
+                self.dies(at, replica, Exit::Failed { message, remedy });
             }
             Due::Lacks(replica, needs) => self.lacks(at, replica, needs),
             Due::Grows(replica) => self.grows(replica),

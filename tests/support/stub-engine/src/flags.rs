@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::gpu::Gpu;
+use crate::hostile::Hostile;
 
 /// How the stub behaves.
 pub struct Flags {
@@ -42,6 +43,8 @@ pub struct Flags {
     pub fail_load: Option<String>,
     /// `--crash-mid-stream N`: dies by abort when an answer has N tokens and wants more or ends.
     pub crash_mid_stream: Option<usize>,
+    /// The worst manners; the flags are named there.
+    pub hostile: Hostile,
     /// What it holds of pretended GPUs; its flags are named there.
     pub gpu: Gpu,
     /// Set by the word `engine`.
@@ -74,6 +77,7 @@ impl Flags {
             token_pause: Duration::ZERO,
             fail_load: None,
             crash_mid_stream: None,
+            hostile: Hostile::default(),
             gpu: Gpu::default(),
             end_with_stdin: false,
             started: Instant::now(),
@@ -131,6 +135,7 @@ impl Flags {
                 // The embedded engine's, which change nothing here.
                 "--context" | "--concurrency" | "--threads" | "--device" => drop(value()?),
                 _ if self.gpu.take(&name, &mut value)? => {}
+                _ if self.hostile.take(&name, &mut value)? => {}
                 _ => return Err(format!("unknown flag {name}")),
             }
         }

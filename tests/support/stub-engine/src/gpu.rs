@@ -7,6 +7,7 @@ mod state;
 
 use std::future::pending;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -33,6 +34,9 @@ pub struct Gpu {
     leak: bool,
     /// `--stay-listed`: after its end it is still on the list until its memory is free.
     stay_listed: bool,
+    /// `--leak-per-request N`: each completion holds so many bytes more, for ever.
+    leak_per_request: u64,
+    leaked: AtomicU64,
     /// `--child-allocates`: a child holds the memory, and prints `grandchild PID`.
     child_allocates: bool,
 }
@@ -53,6 +57,7 @@ impl Gpu {
             "--release-late" => self.release_late = Some(number(name, value()?)?),
             "--leak" => self.leak = true,
             "--stay-listed" => self.stay_listed = true,
+            "--leak-per-request" => self.leak_per_request = number(name, value()?)?,
             "--child-allocates" => self.child_allocates = true,
             _ => return Ok(false),
         }
@@ -67,6 +72,34 @@ impl Gpu {
             self.stay_listed.then_some("listed"),
         ];
         words.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl Gpu {
+    /// One completion's part of the leak.
+    pub fn leak(&self) -> Result<(), String> {
+        if self.leak_per_request == 0 {
+            return Ok(());
+        }
+        let before = self
+            .leaked
+            .fetch_add(self.leak_per_request, Ordering::SeqCst);
+        let state = self
+            .state
+            .clone()
+            .ok_or("--leak-per-request wants --fake-gpu-state")?;
+        for gpu in visible(&state)? {
+            let wish = Wish {
+                gpu,
+                pid: std::process::id(),
+                bytes: self.bytes + before + self.leak_per_request,
+                words: &self.words(),
+            };
+            if !take(&state, &wish, 0)? {
+                return Err("out of memory".to_owned());
+            }
+        }
+        Ok(())
     }
 }
 

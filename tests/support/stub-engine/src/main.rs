@@ -1,6 +1,7 @@
 //! An engine for tests: it starts in a few milliseconds, answers the same words always, and
 //! misbehaves as its flags say. It owns nothing of the pool and loads no model. The flags are in
-//! `flags.rs`, the routes in `routes.rs`, the memory of pretended GPUs in `gpu.rs`.
+//! `flags.rs`, the routes in `routes.rs`, the memory of pretended GPUs in `gpu.rs`, the worst manners
+//! in `hostile.rs`.
 //!
 //! Called as `stub-engine engine …` it takes the embedded engine's command line instead, ends when
 //! its standard input does, and reads further flags from the file `stub-args` in the model
@@ -9,6 +10,7 @@
 mod answer;
 mod flags;
 mod gpu;
+mod hostile;
 mod routes;
 mod stats;
 
@@ -32,10 +34,18 @@ fn main() -> ExitCode {
         thread::sleep(Duration::from_secs(600));
         return ExitCode::SUCCESS;
     }
+    if words.first().is_some_and(|word| word == "squatter") {
+        return match hostile::be_squatter(&words[1..]) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::from(2),
+        };
+    }
     let runtime = Builder::new_current_thread().enable_all().build();
-    let ended = runtime
-        .map_err(text)
-        .and_then(|runtime| runtime.block_on(run(Flags::read(words)?)));
+    let ended = runtime.map_err(text).and_then(|runtime| {
+        let flags = Flags::read(words.clone())?;
+        flags.hostile.begin(&words, flags.port)?;
+        runtime.block_on(run(flags))
+    });
     match ended {
         // At once, also when a thread still reads or a connection is open.
         Ok(code) => std::process::exit(code),
@@ -100,6 +110,10 @@ async fn live(flags: Arc<Flags>) -> Result<i32, String> {
         return Ok(1);
     }
     sleep(flags.listen_after).await;
+    if let Some(raw) = flags.hostile.raw {
+        let served = tokio::task::spawn_blocking(move || hostile::serve_raw(raw, flags.port));
+        return served.await.map_err(|error| error.to_string())?.map(|()| 0);
+    }
     let router = routes::router(Arc::clone(&flags));
     if let Some(path) = &flags.socket {
         let listener = UnixListener::bind(path)
@@ -137,6 +151,7 @@ async fn until_exit<T>(served: impl Future<Output = T>, flags: &Flags) -> Result
 fn announce(place: &str, flags: &Flags) {
     println!("listening on {place}");
     println!("ready {}", flags.ready_at().as_micros());
+    flags.hostile.flood();
 }
 
 /// It shares our standard output and error, and keeps them open.

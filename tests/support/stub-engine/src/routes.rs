@@ -49,7 +49,19 @@ async fn health(State(stub): State<Stub>) -> Response {
     }
     match stub.loading() {
         Some(response) => response,
-        None => Json(json!({"status": "ok"})).into_response(),
+        None => {
+            if stub.flags.hostile.hangs_now() {
+                std::future::pending::<Infallible>().await;
+            }
+            if stub.flags.hostile.exit_when_ready {
+                // The answer has to be on its way first.
+                std::thread::spawn(|| {
+                    std::thread::sleep(Duration::from_millis(5));
+                    std::process::exit(0);
+                });
+            }
+            Json(json!({"status": "ok"})).into_response()
+        }
     }
 }
 
@@ -101,6 +113,16 @@ async fn complete(stub: Stub, form: Form, body: &[u8]) -> Response {
         Ok(answer) => answer,
         Err(message) => return refuse(StatusCode::BAD_REQUEST, &message),
     };
+    if stub.flags.hostile.never_answer {
+        std::future::pending::<Infallible>().await;
+    }
+    let status = stub.flags.hostile.status.map(StatusCode::from_u16);
+    if let Some(Ok(status)) = status {
+        return refuse(status, "it is always so");
+    }
+    if let Err(words) = stub.flags.gpu.leak() {
+        return refuse(StatusCode::INTERNAL_SERVER_ERROR, &words);
+    }
     let mut running = Running::begin(&stub.stats);
     if answer.is_stream {
         return stream_of(answer, running, stub.flags);
@@ -116,6 +138,9 @@ async fn complete(stub: Stub, form: Form, body: &[u8]) -> Response {
 /// The time that one token takes, and the crash when it is due before this one.
 async fn work(flags: &Flags, running: &Running, made: usize) {
     crash_at(flags, made).await;
+    if flags.hostile.stuck_after == Some(made) {
+        std::future::pending::<Infallible>().await;
+    }
     if !flags.token_pause.is_zero() {
         sleep(flags.token_pause).await;
     }

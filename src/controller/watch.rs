@@ -1,0 +1,272 @@
+//! Whether loads come to an end: what is due and not done, although the process answers and its
+//! health is green. Pure judgement on a picture that somebody else takes; it owns the limits and
+//! the words, and changes nothing.
+
+use std::collections::BTreeMap;
+
+use crate::pool::{ReplicaId, Span, Time};
+
+/// The loop answers a message in microseconds.
+const LOOP_MAX: Span = Span::from_secs(5);
+/// A deadline that passed is acted on in the same turn, and a load that is killed is gone in
+/// milliseconds.
+const DEADLINE_SLACK: Span = Span::from_secs(5);
+/// Whoever waits while a seat is free is served in the next turn.
+const SERVABLE_MAX: Span = Span::from_secs(5);
+/// SIGKILL comes after the grace; what is there so long after that hangs in the kernel.
+const AFTER_GRACE_MAX: Span = Span::from_secs(15);
+/// A load that says nothing new for so long, and for twice as long as it is expected to take in
+/// all, is told of. Its deadline is another matter.
+const PROGRESS_MAX: Span = Span::from_secs(60);
+
+/// What there is at one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Picture {
+    pub now: Time,
+    /// For how long a message to the loop has not been answered.
+    pub unanswered: Option<Span>,
+    pub replicas: Vec<ReplicaSeen>,
+    /// Models somebody waits for, each with a ready replica that has a seat to give.
+    pub servable: Vec<(String, ReplicaId)>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ReplicaSeen {
+    pub model: String,
+    pub replica: ReplicaId,
+    pub state: State,
+    /// How long it has been in this state.
+    pub age: Span,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    Launching {
+        deadline: Span,
+        /// What such a load took lately.
+        expected: Span,
+        /// Since its stage or its per cent last changed.
+        silent: Span,
+        /// Such as `loading 40 %`.
+        stage: String,
+    },
+    Stopping {
+        grace: Span,
+    },
+    /// It was found dead and does not end.
+    Dead,
+}
+
+/// Something that is due and not done, or a load that is slow to show any progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Whether the load path is stuck; otherwise it is only told.
+    pub stuck: bool,
+    /// By how much it is late.
+    pub late: Span,
+    /// In words, with who and how long.
+    pub what: String,
+}
+
+/// What the last look found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadPath {
+    pub findings: Vec<Finding>,
+}
+
+impl LoadPath {
+    /// The worst of what is stuck.
+    pub fn stuck(&self) -> Option<&Finding> {
+        let stuck = self.findings.iter().filter(|it| it.stuck);
+        stuck.max_by_key(|it| it.late)
+    }
+}
+
+/// Remembers what it must of earlier pictures.
+#[derive(Debug, Default)]
+pub(super) struct Watchdog {
+    servable_since: BTreeMap<String, Time>,
+}
+
+impl Watchdog {
+    pub fn judge(&mut self, picture: &Picture) -> LoadPath {
+        let mut findings = Vec::new();
+        let mut stuck = |age: Span, most: Span, what: &dyn Fn() -> String| {
+            if age > most {
+                findings.push(Finding {
+                    stuck: true,
+                    late: Span(age.0 - most.0),
+                    what: what(),
+                });
+            }
+        };
+        if let Some(behind) = picture.unanswered {
+            stuck(behind, LOOP_MAX, &|| {
+                format!("the control loop has not answered for {behind}")
+            });
+        }
+        for it in &picture.replicas {
+            let (name, age) = (format!("{} of {}", it.replica, it.model), it.age);
+            match &it.state {
+                State::Launching { deadline, .. } => {
+                    let most = *deadline + DEADLINE_SLACK;
+                    stuck(age, most, &|| {
+                        format!(
+                            "{name} has been loading for {age}, past its deadline of {deadline}"
+                        )
+                    });
+                }
+                State::Stopping { grace } => {
+                    let most = *grace + AFTER_GRACE_MAX;
+                    stuck(age, most, &|| {
+                        format!(
+                            "{name} was told to stop {age} ago and is still there, {grace} after which it was killed; a device driver may hang"
+                        )
+                    });
+                }
+                State::Dead => stuck(age, AFTER_GRACE_MAX, &|| {
+                    format!(
+                        "{name} was found dead {age} ago and does not end; a device driver may hang"
+                    )
+                }),
+            }
+        }
+        self.servable_since
+            .retain(|model, _| picture.servable.iter().any(|(it, _)| it == model));
+        for (model, replica) in &picture.servable {
+            let since = *self
+                .servable_since
+                .entry(model.clone())
+                .or_insert(picture.now);
+            let age = picture.now.since(since);
+            stuck(age, SERVABLE_MAX, &|| {
+                format!(
+                    "requests for {model} have waited for {age} though {replica} has a free seat"
+                )
+            });
+        }
+        findings.extend(picture.replicas.iter().filter_map(slow));
+        LoadPath { findings }
+    }
+}
+
+fn slow(it: &ReplicaSeen) -> Option<Finding> {
+    let State::Launching {
+        expected,
+        silent,
+        stage,
+        ..
+    } = &it.state
+    else {
+        return None;
+    };
+    let most = PROGRESS_MAX.max(*expected + *expected);
+    (*silent > most).then(|| Finding {
+        stuck: false,
+        late: Span(silent.0 - most.0),
+        what: format!(
+            "the load of {} ({}) has made no progress for {silent}, at {stage}",
+            it.model, it.replica
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn seconds(seconds: u64) -> Span {
+        Span::from_secs(seconds)
+    }
+
+    fn replica(state: State, age: u64) -> Picture {
+        Picture {
+            replicas: vec![ReplicaSeen {
+                model: "m".to_owned(),
+                replica: ReplicaId(3),
+                state,
+                age: seconds(age),
+            }],
+            ..Picture::default()
+        }
+    }
+
+    fn loading(age: u64, silent: u64) -> Picture {
+        let state = State::Launching {
+            deadline: seconds(300),
+            expected: seconds(40),
+            silent: seconds(silent),
+            stage: "loading 40 %".to_owned(),
+        };
+        replica(state, age)
+    }
+
+    fn found(picture: &Picture) -> Vec<(bool, u64)> {
+        let path = Watchdog::default().judge(picture);
+        let found = path.findings.iter();
+        found.map(|it| (it.stuck, it.late.0 / 1000)).collect()
+    }
+
+    #[test]
+    fn a_load_past_its_deadline_is_stuck_and_one_before_it_is_not() {
+        assert_eq!(found(&loading(305, 1)), []);
+        assert_eq!(found(&loading(315, 1)), [(true, 10)]);
+    }
+
+    #[test]
+    fn a_load_without_progress_is_told_and_does_not_make_the_pool_unready() {
+        assert_eq!(found(&loading(200, 80)), []);
+        assert_eq!(found(&loading(200, 90)), [(false, 10)]);
+        let path = Watchdog::default().judge(&loading(200, 90));
+        assert_eq!(path.stuck(), None);
+        assert!(path.findings[0].what.contains("no progress for"));
+    }
+
+    #[test]
+    fn an_engine_that_outlives_its_grace_is_stuck() {
+        let stopping = |age| replica(State::Stopping { grace: seconds(10) }, age);
+        assert_eq!(found(&stopping(25)), []);
+        assert_eq!(found(&stopping(26)), [(true, 1)]);
+        assert_eq!(found(&replica(State::Dead, 20)), [(true, 5)]);
+    }
+
+    #[test]
+    fn a_loop_that_does_not_answer_is_stuck() {
+        let unanswered = |age| Picture {
+            unanswered: Some(seconds(age)),
+            ..Picture::default()
+        };
+        assert_eq!(found(&unanswered(5)), []);
+        assert_eq!(found(&unanswered(9)), [(true, 4)]);
+    }
+
+    #[test]
+    fn somebody_who_waits_beside_a_free_seat_is_stuck_after_five_seconds_of_it() {
+        let mut watchdog = Watchdog::default();
+        let mut at = |second: u64, servable: bool| {
+            let servable = servable.then(|| ("m".to_owned(), ReplicaId(1)));
+            let picture = Picture {
+                now: Time(second * 1000),
+                servable: servable.into_iter().collect(),
+                ..Picture::default()
+            };
+            watchdog.judge(&picture).stuck().is_some()
+        };
+        assert!(!at(0, true) && !at(5, true));
+        assert!(!at(6, false), "served meanwhile");
+        assert!(!at(7, true) && !at(12, true));
+        assert!(at(13, true));
+    }
+
+    #[test]
+    fn the_worst_is_told() {
+        let mut picture = loading(400, 1);
+        picture.unanswered = Some(seconds(30));
+        let path = Watchdog::default().judge(&picture);
+        let worst = path.stuck().expect("stuck");
+        assert!(
+            worst.what.starts_with("r3 of m has been loading"),
+            "{worst:?}"
+        );
+    }
+}

@@ -1,0 +1,131 @@
+//! Takes the picture that the load path is judged by, every second, beside the loop and not in it:
+//! a loop that is stuck cannot say so. It owns the question to the loop and the last judgement.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::clock::Clock;
+use super::handle::Message;
+use super::registry::Routes;
+use super::snapshot::Snapshot;
+use super::watch::{LoadPath, Picture, ReplicaSeen, State, Watchdog};
+use crate::pool::{ModelView, ReplicaView, Span, Time};
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Everything that is looked at.
+pub(super) struct Sights {
+    pub snapshot: Arc<ArcSwap<Snapshot>>,
+    pub routes: Arc<ArcSwap<Routes>>,
+    pub inbox: mpsc::UnboundedSender<Message>,
+    /// The last question that the loop answered, by when it was asked.
+    pub answered: Arc<AtomicU64>,
+    pub clock: Clock,
+    pub load_path: Arc<ArcSwap<LoadPath>>,
+}
+
+/// Lives as long as the loop.
+pub(super) async fn run(sights: Sights) {
+    let mut watchdog = Watchdog::default();
+    let mut looks = interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut asked = Time(0);
+    let mut told = BTreeSet::new();
+    loop {
+        looks.tick().await;
+        let now = sights.clock.now();
+        let mut unanswered = None;
+        if sights.answered.load(Ordering::Relaxed) >= asked.0 {
+            asked = now;
+            // The loop is gone when the process ends.
+            let _ = sights.inbox.send(Message::Sign { asked });
+        } else {
+            unanswered = Some(now.since(asked));
+        }
+        let path = watchdog.judge(&picture(&sights, now, unanswered));
+        // Each is logged when it is found, and not every second again.
+        let mut found = BTreeSet::new();
+        for it in &path.findings {
+            let key = it.what.split(" for ").next().unwrap_or_default().to_owned();
+            if !told.contains(&key) {
+                tracing::warn!(stuck = it.stuck, "{}", it.what);
+            }
+            found.insert(key);
+        }
+        told = found;
+        if **sights.load_path.load() != path {
+            sights.load_path.store(Arc::new(path));
+        }
+    }
+}
+
+fn picture(sights: &Sights, now: Time, unanswered: Option<Span>) -> Picture {
+    let snapshot = sights.snapshot.load();
+    let routes = sights.routes.load();
+    // Readers may see a picture of a while ago, when nothing has happened since.
+    let since = now.since(snapshot.pool.now);
+    let servable = |model: &&ModelView| model.waiting > 0;
+    Picture {
+        now,
+        unanswered,
+        replicas: snapshot
+            .pool
+            .models
+            .iter()
+            .flat_map(|model| model.replicas.iter().map(move |it| (model, it)))
+            .filter_map(|(model, it)| seen(&snapshot, model, it, now, since))
+            .collect(),
+        servable: snapshot
+            .pool
+            .models
+            .iter()
+            .filter(servable)
+            .filter_map(|model| {
+                let gates = routes.of(model.model)?.gates.load();
+                let gate = gates.iter().find(|gate| gate.has_room())?;
+                Some((model.name.clone(), gate.replica))
+            })
+            .collect(),
+    }
+}
+
+fn seen(
+    snapshot: &Snapshot,
+    model: &ModelView,
+    it: &ReplicaView,
+    now: Time,
+    since: Span,
+) -> Option<ReplicaSeen> {
+    let process = snapshot.processes.get(&it.replica);
+    let dead = process.and_then(|process| process.dead);
+    let (state, age) = match (it.state, dead) {
+        ("stopping", _) => {
+            let grace = model.stop_grace;
+            (State::Stopping { grace }, it.for_ + since)
+        }
+        (_, Some(dead)) => (State::Dead, now.since(dead)),
+        ("launching", None) => {
+            let stage = process.and_then(|process| process.stage.as_ref());
+            let state = State::Launching {
+                deadline: model.load_deadline,
+                expected: model.reload,
+                silent: stage.map_or(Span::ZERO, |stage| now.since(stage.since)),
+                stage: stage.map(ToString::to_string).unwrap_or_default(),
+            };
+            (state, it.for_ + since)
+        }
+        _ => return None,
+    };
+    Some(ReplicaSeen {
+        model: model.name.clone(),
+        replica: it.replica,
+        state,
+        age,
+    })
+}

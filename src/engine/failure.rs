@@ -1,0 +1,360 @@
+//! What kind of failure ended an engine, by how it ended and by its own last words, and what a
+//! person can do about each kind. It recognises and advises; what the pool does about a kind is
+//! decided elsewhere (L3).
+//!
+//! The words are those of Python's argparse and click, clap, llama.cpp (`error: invalid argument`,
+//! `unknown model architecture`, `couldn't bind HTTP server socket`), vLLM (`Model architectures …
+//! are not supported for now`), transformers and huggingface_hub (`does not recognize this
+//! architecture`, `You are trying to access a gated repo`, `is not a local folder and is not a valid
+//! model identifier`), TGI (`Unsupported model type`). A kind of engine adds its own by
+//! [`EngineDriver::failures`](super::EngineDriver::failures).
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use super::EngineFault;
+
+/// The kinds of failure that are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Failure {
+    /// It found too little memory.
+    OutOfMemory,
+    /// There is no such program.
+    BinaryMissing,
+    /// The program may not be run, or is for another machine.
+    NotExecutable,
+    /// It refused its command line, or none could be made.
+    WrongArguments,
+    /// There are no weights where it looked.
+    ModelMissing,
+    /// The weights need a licence that was not accepted, or a token.
+    GatedModel,
+    /// This version of the engine cannot run this kind of model.
+    UnknownArchitecture,
+    /// Somebody else got the port between our choice and the engine's start.
+    PortTaken,
+    /// The system has no port left to give.
+    NoPort,
+    /// It was ready and said nothing any more.
+    Unresponsive,
+    /// It ended by itself and none of the above is recognised.
+    Crashed,
+    /// It never listened within the deadline of its load.
+    TimedOut,
+    /// It listened, and was not ready within the deadline of its load.
+    NeverReady,
+}
+
+impl Failure {
+    pub const ALL: [Failure; 13] = [
+        Failure::OutOfMemory,
+        Failure::BinaryMissing,
+        Failure::NotExecutable,
+        Failure::WrongArguments,
+        Failure::ModelMissing,
+        Failure::GatedModel,
+        Failure::UnknownArchitecture,
+        Failure::PortTaken,
+        Failure::NoPort,
+        Failure::Unresponsive,
+        Failure::Crashed,
+        Failure::TimedOut,
+        Failure::NeverReady,
+    ];
+
+    /// As metrics have it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Failure::OutOfMemory => "out_of_memory",
+            Failure::BinaryMissing => "binary_missing",
+            Failure::NotExecutable => "not_executable",
+            Failure::WrongArguments => "wrong_arguments",
+            Failure::ModelMissing => "model_missing",
+            Failure::GatedModel => "gated_model",
+            Failure::UnknownArchitecture => "unknown_architecture",
+            Failure::PortTaken => "port_taken",
+            Failure::NoPort => "no_port",
+            Failure::Unresponsive => "unresponsive",
+            Failure::Crashed => "crashed",
+            Failure::TimedOut => "timed_out",
+            Failure::NeverReady => "never_ready",
+        }
+    }
+
+    /// The kind that a text made by [`Failure::tell`] begins with.
+    pub fn told_in(text: &str) -> Option<Failure> {
+        let kind = |failure: &Failure| {
+            let rest = text.strip_prefix(&failure.to_string());
+            rest.is_some_and(|rest| rest.starts_with(':'))
+        };
+        Failure::ALL.into_iter().find(kind)
+    }
+
+    /// It fails again until somebody changes something; time does not help.
+    pub fn is_lasting(self) -> bool {
+        matches!(
+            self,
+            Failure::BinaryMissing
+                | Failure::NotExecutable
+                | Failure::WrongArguments
+                | Failure::GatedModel
+                | Failure::UnknownArchitecture
+        )
+    }
+
+    /// It says nothing of the model: the next try has every chance.
+    pub fn is_chance(self) -> bool {
+        self == Failure::PortTaken
+    }
+
+    /// The failure in words: its kind, what was said, how it ended, and what to do.
+    pub fn tell(self, words: &str, status: &str) -> String {
+        let said = if words.is_empty() {
+            format!("{self}: it said nothing ({status})")
+        } else {
+            format!("{self}: {words} ({status})")
+        };
+        match self.advice() {
+            "" => said,
+            advice => format!("{said}; {advice}"),
+        }
+    }
+
+    fn advice(self) -> &'static str {
+        match self {
+            Failure::WrongArguments => {
+                "correct the model's engine_config; `admin-client logs` shows all that it said"
+            }
+            Failure::ModelMissing => {
+                "check model_path or hf_model_id of the model, and that the weights are on this machine"
+            }
+            Failure::GatedModel => {
+                "accept the model's licence on huggingface.co and give the account's token as HF_TOKEN in engine_config.env"
+            }
+            Failure::UnknownArchitecture => {
+                "install a newer version of the engine, or choose another engine_config.type"
+            }
+            Failure::PortTaken => "another port is tried",
+            Failure::NeverReady | Failure::TimedOut => {
+                "pool_config.load_deadline gives it more time, should it need more"
+            }
+            // The fault itself says what to do.
+            Failure::BinaryMissing | Failure::NotExecutable | Failure::NoPort => "",
+            // The pool answers these itself.
+            Failure::OutOfMemory | Failure::Unresponsive | Failure::Crashed => "",
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Failure::OutOfMemory => "out of memory",
+            Failure::BinaryMissing => "program missing",
+            Failure::NotExecutable => "program not executable",
+            Failure::WrongArguments => "wrong arguments",
+            Failure::ModelMissing => "model missing",
+            Failure::GatedModel => "gated model",
+            Failure::UnknownArchitecture => "unknown architecture",
+            Failure::PortTaken => "port taken",
+            Failure::NoPort => "no port free",
+            Failure::Unresponsive => "unresponsive",
+            Failure::Crashed => "crashed",
+            Failure::TimedOut => "timed out",
+            Failure::NeverReady => "never ready",
+        })
+    }
+}
+
+/// Words that tell a kind of failure.
+#[derive(Clone, Copy, Debug)]
+pub struct Pattern {
+    /// All of them stand in the last words; in lower case.
+    pub words: &'static [&'static str],
+    pub failure: Failure,
+}
+
+const fn row(failure: Failure, words: &'static [&'static str]) -> Pattern {
+    Pattern { words, failure }
+}
+
+/// Of all engines. The first row that fits counts.
+#[rustfmt::skip]
+const PATTERNS: &[Pattern] = &[
+    row(Failure::PortTaken, &["address already in use"]),
+    row(Failure::PortTaken, &["couldn't bind http server socket"]),
+    row(Failure::PortTaken, &["port", "is already in use"]),
+    row(Failure::GatedModel, &["gated repo"]),
+    row(Failure::GatedModel, &["gatedrepoerror"]),
+    row(Failure::GatedModel, &["awaiting a review from the repo authors"]),
+    row(Failure::GatedModel, &["401 client error", "huggingface"]),
+    row(Failure::UnknownArchitecture, &["unknown model architecture"]),
+    row(Failure::UnknownArchitecture, &["model architectures", "are not supported"]),
+    row(Failure::UnknownArchitecture, &["does not recognize this architecture"]),
+    row(Failure::UnknownArchitecture, &["unsupported model type"]),
+    row(Failure::ModelMissing, &["is not a local folder and is not a valid model identifier"]),
+    row(Failure::ModelMissing, &["does not appear to have a file named"]),
+    row(Failure::ModelMissing, &["repositorynotfounderror"]),
+    row(Failure::ModelMissing, &["failed to open gguf file"]),
+    row(Failure::WrongArguments, &["unrecognized arguments"]),
+    row(Failure::WrongArguments, &["the following arguments are required"]),
+    row(Failure::WrongArguments, &["error: argument "]),
+    row(Failure::WrongArguments, &["error: invalid argument"]),
+    row(Failure::WrongArguments, &["error: unexpected argument"]),
+    row(Failure::WrongArguments, &["error: unknown argument"]),
+    row(Failure::WrongArguments, &["error: invalid value"]),
+    row(Failure::WrongArguments, &["no such option"]),
+    row(Failure::WrongArguments, &["unrecognized option"]),
+    row(Failure::WrongArguments, &["unknown option"]),
+    row(Failure::WrongArguments, &["unknown flag"]),
+    // argparse, click and clap all end so, and print how they want to be used.
+    row(Failure::WrongArguments, &["usage:", "error:"]),
+];
+
+/// What the words of an engine that did not become ready tell; its own kind's patterns go first.
+pub(super) fn said(words: &str, own: &[Pattern]) -> Failure {
+    let words = words.to_lowercase();
+    let fits = |pattern: &&Pattern| pattern.words.iter().all(|word| words.contains(word));
+    let row = own.iter().chain(PATTERNS).find(fits);
+    row.map_or(Failure::Crashed, |row| row.failure)
+}
+
+/// What kept an engine from being started.
+pub(super) fn of_fault(fault: &EngineFault) -> Failure {
+    match fault {
+        EngineFault::Start { source, .. } => of_start(source),
+        EngineFault::Port { .. } => Failure::NoPort,
+        EngineFault::EmptyCommand { .. }
+        | EngineFault::WrongEndpoint { .. }
+        | EngineFault::Template { .. }
+        | EngineFault::PathNotText { .. }
+        | EngineFault::ReservedVariable { .. }
+        | EngineFault::ReadyPath { .. }
+        | EngineFault::CandleDevices { .. } => Failure::WrongArguments,
+        // Of the whole pool, or of a disk that may come back.
+        _ => Failure::Crashed,
+    }
+}
+
+/// What to do about a program that cannot be run.
+pub(super) fn cure_of_start(program: &str, source: &io::Error) -> String {
+    let name = Path::new(program)
+        .file_name()
+        .map_or(program.into(), |name| name.to_string_lossy());
+    let known = INSTALL.iter().find(|(known, _)| *known == name);
+    match (of_start(source), known) {
+        (Failure::BinaryMissing, Some((_, how))) => {
+            format!("it is not installed: {how}, or give its full path")
+        }
+        (Failure::BinaryMissing, None) => {
+            "it is not installed, or not in PATH: install it, or give its full path".to_owned()
+        }
+        (Failure::NotExecutable, _) => {
+            "it may not be run: `chmod +x` it, and check that it is built for this machine"
+                .to_owned()
+        }
+        _ => "the system refused to start it".to_owned(),
+    }
+}
+
+fn of_start(source: &io::Error) -> Failure {
+    match source.kind() {
+        io::ErrorKind::NotFound => Failure::BinaryMissing,
+        io::ErrorKind::PermissionDenied => Failure::NotExecutable,
+        _ if source.raw_os_error() == Some(nix::libc::ENOEXEC) => Failure::NotExecutable,
+        _ => Failure::Crashed,
+    }
+}
+
+/// How the programs that run models are got, as their projects say.
+const INSTALL: &[(&str, &str)] = &[
+    ("vllm", "`pip install vllm`"),
+    (
+        "llama-server",
+        "install llama.cpp, whose releases on GitHub hold it",
+    ),
+    ("sglang", "`pip install \"sglang[all]\"`"),
+    ("trtllm-serve", "`pip install tensorrt_llm`"),
+    (
+        "text-generation-launcher",
+        "use the container of text-generation-inference as command_prefix",
+    ),
+    (
+        "text-embeddings-router",
+        "install text-embeddings-inference",
+    ),
+    ("docker", "install Docker"),
+    ("podman", "install Podman"),
+    ("apptainer", "install Apptainer"),
+    ("python3", "install Python"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_each_engine_tell_the_kind_of_failure() {
+        for (words, failure) in [
+            (
+                "OSError: [Errno 98] Address already in use",
+                Failure::PortTaken,
+            ),
+            (
+                "start: couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 4711",
+                Failure::PortTaken,
+            ),
+            (
+                "OSError: You are trying to access a gated repo.",
+                Failure::GatedModel,
+            ),
+            (
+                "llama_model_load: error loading model: error loading model architecture: unknown model architecture: 'brandnew'",
+                Failure::UnknownArchitecture,
+            ),
+            (
+                "ValueError: Model architectures ['Brandnew'] are not supported for now.",
+                Failure::UnknownArchitecture,
+            ),
+            (
+                "vllm: error: unrecognized arguments: --speed 9",
+                Failure::WrongArguments,
+            ),
+            ("error: invalid argument: --speed", Failure::WrongArguments),
+            ("usage: x [-h]\nx: error: no", Failure::WrongArguments),
+            (
+                "OSError: a/b is not a local folder and is not a valid model identifier listed on",
+                Failure::ModelMissing,
+            ),
+            ("Segmentation fault", Failure::Crashed),
+            ("", Failure::Crashed),
+        ] {
+            assert_eq!(said(words, &[]), failure, "{words}");
+        }
+    }
+
+    #[test]
+    fn an_engines_own_patterns_go_first() {
+        let own = [row(Failure::ModelMissing, &["address already"])];
+        assert_eq!(said("Address already in use", &own), Failure::ModelMissing);
+    }
+
+    #[test]
+    fn a_failure_that_was_told_is_found_again_by_its_kind() {
+        for failure in Failure::ALL {
+            let told = failure.tell("words", "exit status 1");
+            assert_eq!(Failure::told_in(&told), Some(failure), "{told}");
+        }
+        assert_eq!(Failure::told_in("a load that took longer"), None);
+    }
+
+    #[test]
+    fn a_missing_program_that_is_known_says_how_it_is_installed() {
+        let missing = io::Error::from(io::ErrorKind::NotFound);
+        let cure = cure_of_start("/opt/bin/vllm", &missing);
+        assert!(cure.contains("pip install vllm"), "{cure}");
+        let closed = io::Error::from(io::ErrorKind::PermissionDenied);
+        assert!(cure_of_start("x", &closed).contains("chmod +x"));
+    }
+}

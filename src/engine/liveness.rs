@@ -1,0 +1,407 @@
+//! Whether an engine that was ready still is: a heartbeat to its health route, the age of its
+//! latest token while requests wait, and one tiny request when it has been idle for long. It owns
+//! the judgement and the words of the verdict; what follows from a verdict is not its own.
+//!
+//! A busy engine that does not answer its health route is alive for as long as tokens come. An
+//! engine whose health route is fine is dead when requests wait and no token comes.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::Endpoint;
+use super::health::{self, is_success};
+use super::pulse::{Pulse, Seen};
+
+/// What an engine is watched by, and against which limits.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    /// Where the requests that go to the engine are counted.
+    pub pulse: Arc<Pulse>,
+    pub limits: LivenessLimits,
+    /// The name that the engine knows its model by, for the tiny request.
+    pub asked_as: String,
+}
+
+/// When silence is death.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LivenessLimits {
+    /// From one question to the health route to the next.
+    pub heartbeat: Duration,
+    /// An answer that takes longer is none.
+    pub heartbeat_timeout: Duration,
+    /// Questions in a row without an answer after which an idle engine is dead.
+    pub heartbeat_misses: u32,
+    /// How long no token may come while requests that have had some wait.
+    pub stall_after: Duration,
+    /// The same while all that wait have had none yet: reading a prompt takes its time.
+    pub first_token_after: Duration,
+    /// After so much idleness the engine is asked for one token; `None`: never.
+    pub idle_probe: Option<Duration>,
+}
+
+impl Default for LivenessLimits {
+    fn default() -> LivenessLimits {
+        LivenessLimits {
+            heartbeat: Duration::from_secs(5),
+            heartbeat_timeout: Duration::from_secs(2),
+            heartbeat_misses: 3,
+            stall_after: Duration::from_secs(60),
+            first_token_after: Duration::from_secs(300),
+            idle_probe: Some(Duration::from_secs(60)),
+        }
+    }
+}
+
+impl LivenessLimits {
+    /// How often the engine is looked at, which costs three loads of an atomic.
+    fn look_every(&self) -> Duration {
+        let shortest = self.heartbeat.min(self.stall_after).min(
+            self.idle_probe
+                .unwrap_or(self.first_token_after)
+                .min(self.first_token_after),
+        );
+        (shortest / 5).clamp(Duration::from_millis(10), Duration::from_secs(1))
+    }
+
+    /// From the start of one question to the start of the next. After a miss it is shorter, so that
+    /// the last of three misses ends within three heartbeats.
+    fn pause(&self, misses: u32, hurried: bool) -> Duration {
+        match (misses, hurried) {
+            (_, true) => (self.heartbeat / 10).min(Duration::from_millis(500)),
+            (0, false) => self.heartbeat,
+            (_, false) => self.heartbeat.saturating_sub(self.heartbeat_timeout / 2),
+        }
+    }
+}
+
+/// Why the health route gave nothing good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Miss {
+    Silent,
+    /// Nobody listens any more. Being busy is no excuse for that.
+    Refused,
+    Answered(u16),
+}
+
+/// What came of asking for one token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probed {
+    Works,
+    /// It does not generate, or not from such a question: it is alive.
+    NotSo,
+    /// With 5xx, or, without a status, by breaking the connection off.
+    Broken(Option<u16>),
+    Silent,
+    /// It could not be asked; the health route tells more.
+    Unreachable,
+}
+
+/// The facts so far, and nothing else: no clock and no connection.
+#[derive(Debug, Default)]
+struct Judge {
+    limits: LivenessLimits,
+    seen: Seen,
+    /// For how long requests have waited without a token, all such times since the last one added.
+    quiet: Duration,
+    idle: Duration,
+    /// Since the last good answer of the health route.
+    deaf: Duration,
+    misses: u32,
+    refused: u32,
+    last_miss: Option<u16>,
+    /// A tiny request was answered once, so its form is right.
+    probe_worked: bool,
+    /// Tiny requests in a row that were answered with a failure.
+    strikes: u32,
+    /// Requests failed in a row.
+    suspected: bool,
+}
+
+impl Judge {
+    fn passed(&mut self, time: Duration, seen: Seen) -> Option<String> {
+        self.seen = seen;
+        self.deaf += time;
+        if self.is_busy() {
+            self.idle = Duration::ZERO;
+            self.quiet += time;
+        } else {
+            self.idle += time;
+        }
+        if seen.spoke {
+            self.quiet = Duration::ZERO;
+            self.misses = 0;
+            self.refused = 0;
+        }
+        self.verdict()
+    }
+
+    fn is_busy(&self) -> bool {
+        self.waiting() > 0
+    }
+
+    fn waiting(&self) -> u32 {
+        self.seen.asking + self.seen.answering
+    }
+
+    fn good_health(&mut self) {
+        self.deaf = Duration::ZERO;
+        self.misses = 0;
+        self.refused = 0;
+        self.last_miss = None;
+    }
+
+    fn bad_health(&mut self, miss: Miss) -> Option<String> {
+        self.misses += 1;
+        self.refused = match miss {
+            Miss::Refused => self.refused + 1,
+            _ => 0,
+        };
+        self.last_miss = match miss {
+            Miss::Answered(status) => Some(status),
+            _ => None,
+        };
+        self.verdict()
+    }
+
+    fn probed(&mut self, probed: Probed, has_worked: bool, took: Duration) -> Option<String> {
+        let suspected = std::mem::take(&mut self.suspected);
+        match probed {
+            Probed::Works => {
+                self.probe_worked = true;
+                self.strikes = 0;
+                self.quiet = Duration::ZERO;
+                None
+            }
+            Probed::NotSo | Probed::Unreachable => {
+                self.strikes = 0;
+                None
+            }
+            // Requests came meanwhile: their tokens tell more.
+            Probed::Silent if self.is_busy() || self.idle < took / 2 => None,
+            Probed::Silent => Some(format!(
+                "no token for {} after it was asked for one while it was idle, though its health route answers",
+                text(took)
+            )),
+            Probed::Broken(status) => {
+                // A failure may be the question's fault, unless it was answered before, or
+                // nothing ever was.
+                let tells = self.probe_worked || suspected && !has_worked;
+                self.strikes = if tells { self.strikes + 1 } else { 0 };
+                self.suspected = suspected && self.strikes == 1;
+                let what = match status {
+                    Some(status) => format!("answers every request with {status}"),
+                    None => "breaks every request off".to_owned(),
+                };
+                (self.strikes > 1).then(|| {
+                    format!("it {what}, the pool's own for one token too, though its health route answers")
+                })
+            }
+        }
+    }
+
+    fn verdict(&self) -> Option<String> {
+        let limits = &self.limits;
+        let waiting = match self.waiting() {
+            1 => "1 request waits".to_owned(),
+            count => format!("{count} requests wait"),
+        };
+        if self.refused >= limits.heartbeat_misses {
+            return Some(format!(
+                "nobody listens on its port any more: {} questions in {} were refused",
+                self.refused,
+                text(self.deaf)
+            ));
+        }
+        if !self.is_busy() {
+            return (self.misses >= limits.heartbeat_misses).then(|| match self.last_miss {
+                Some(status) => {
+                    format!(
+                        "its health route has answered {status} for {}",
+                        text(self.deaf)
+                    )
+                }
+                None => format!("answered no health question for {}", text(self.deaf)),
+            });
+        }
+        let allowed = match self.seen.answering {
+            0 => limits.first_token_after,
+            _ => limits.stall_after,
+        };
+        if self.quiet >= allowed {
+            return Some(format!("no token for {} while {waiting}", text(self.quiet)));
+        }
+        let silent = self.quiet.min(self.deaf);
+        (self.misses > 0 && silent >= limits.stall_after).then(|| {
+            format!(
+                "neither a token nor an answer of its health route for {} while {waiting}",
+                text(silent)
+            )
+        })
+    }
+
+    /// Whether it is time for the tiny request.
+    fn wants_probe(&self) -> bool {
+        let idle_for_long = self
+            .limits
+            .idle_probe
+            .is_some_and(|after| self.idle >= after);
+        self.misses == 0 && (self.suspected || self.strikes > 0 || idle_for_long)
+    }
+}
+
+fn text(duration: Duration) -> String {
+    // Whole seconds are read more easily; below two of them each millisecond counts.
+    match duration.as_secs() {
+        0 | 1 => format!("{} ms", duration.as_millis()),
+        seconds => format!("{seconds} s"),
+    }
+}
+
+type Asking<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
+
+/// Watches an engine that is ready. Comes back only when it is dead, with the reason in words.
+pub(super) async fn until_dead(endpoint: &Endpoint, ready_path: &str, watch: &Watch) -> String {
+    let limits = &watch.limits;
+    let mut judge = Judge {
+        limits: limits.clone(),
+        ..Judge::default()
+    };
+    let every = limits.look_every();
+    let mut looks = interval(every);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looked = looks.tick().await;
+    let mut ask_next = looked + limits.heartbeat;
+    let mut hurried = false;
+    let mut health: Asking<Result<(), Miss>> = None;
+    let mut probe: Asking<Probed> = None;
+    let mut probe_began = looked;
+    loop {
+        let verdict = tokio::select! {
+            now = looks.tick() => {
+                // A controller that was stopped itself has no right to blame the engine.
+                let passed = now.duration_since(looked).min(every * 3);
+                looked = now;
+                if watch.pulse.is_resting() {
+                    (health, probe) = (None, None);
+                    judge = Judge { limits: limits.clone(), probe_worked: judge.probe_worked, ..Judge::default() };
+                    watch.pulse.look();
+                    ask_next = now + limits.heartbeat;
+                    continue;
+                }
+                if health.is_none() && now >= ask_next {
+                    ask_next = now + limits.pause(judge.misses, hurried);
+                    health = Some(ask(endpoint, ready_path, limits.heartbeat_timeout));
+                }
+                if probe.is_none() && judge.wants_probe() {
+                    judge.idle = Duration::ZERO;
+                    probe_began = now;
+                    probe = Some(one_token(endpoint, &watch.asked_as, limits.stall_after));
+                }
+                judge.passed(passed, watch.pulse.look())
+            }
+            answer = answer_of(&mut health) => {
+                health = None;
+                match answer {
+                    Ok(()) => {
+                        hurried = false;
+                        judge.good_health();
+                        None
+                    }
+                    Err(miss) => {
+                        ask_next = ask_next.min(looked + limits.pause(judge.misses + 1, hurried));
+                        judge.bad_health(miss)
+                    }
+                }
+            }
+            probed = answer_of(&mut probe) => {
+                probe = None;
+                if probed == Probed::Unreachable {
+                    (hurried, ask_next) = (true, looked);
+                }
+                judge.probed(probed, watch.pulse.has_worked(), probe_began.elapsed())
+            }
+            () = watch.pulse.alarm() => {
+                (hurried, ask_next) = (true, looked);
+                judge.suspected = limits.idle_probe.is_some();
+                None
+            }
+        };
+        if let Some(reason) = verdict {
+            return reason;
+        }
+    }
+}
+
+/// Never, while nothing is asked.
+async fn answer_of<T>(asking: &mut Asking<T>) -> T {
+    match asking {
+        Some(asking) => asking.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn ask(
+    endpoint: &Endpoint,
+    path: &str,
+    within: Duration,
+) -> Pin<Box<dyn Future<Output = Result<(), Miss>> + Send>> {
+    let (endpoint, path) = (endpoint.clone(), path.to_owned());
+    Box::pin(async move {
+        match timeout(within, health::get(&endpoint, &path)).await {
+            Ok(Ok(answer)) if is_success(answer.status) => Ok(()),
+            Ok(Ok(answer)) => Err(Miss::Answered(answer.status)),
+            Ok(Err(error)) if is_refusal(&*error) => Err(Miss::Refused),
+            Ok(Err(_)) | Err(_) => Err(Miss::Silent),
+        }
+    })
+}
+
+/// A busy listener makes one wait; it does not refuse.
+fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| {
+        matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+        )
+    })
+}
+
+/// Asks for one token, as a chat and, where that is not understood, as a completion.
+fn one_token(
+    endpoint: &Endpoint,
+    model: &str,
+    within: Duration,
+) -> Pin<Box<dyn Future<Output = Probed> + Send>> {
+    let endpoint = endpoint.clone();
+    let chat =
+        json!({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "."}]});
+    let completion = json!({"model": model, "max_tokens": 1, "prompt": "."});
+    let both = [
+        ("/v1/chat/completions", chat.to_string()),
+        ("/v1/completions", completion.to_string()),
+    ];
+    Box::pin(async move {
+        for (path, body) in both {
+            match timeout(within, health::post(&endpoint, path, body)).await {
+                Ok(Ok(answer)) => match answer.status {
+                    200..=299 => return Probed::Works,
+                    400..=499 | 501 => {}
+                    status => return Probed::Broken(Some(status)),
+                },
+                Ok(Err(error)) if is_refusal(&*error) => return Probed::Unreachable,
+                Ok(Err(_)) => return Probed::Broken(None),
+                Err(_) => return Probed::Silent,
+            }
+        }
+        Probed::NotSo
+    })
+}
+
+#[cfg(test)]
+mod tests;

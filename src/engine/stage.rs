@@ -1,0 +1,69 @@
+//! How far a load has come, in steps that are the same for all engines. What an engine says in its
+//! own words is sorted into them; nothing is decided by them.
+
+use std::fmt;
+
+/// The steps of a load, in order; after the last one the engine is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Weights come over the network.
+    Fetching,
+    /// The process runs and has said nothing of weights yet.
+    Starting,
+    /// Weights are read and put onto the devices.
+    Loading,
+    /// Kernels are compiled, graphs captured, caches made.
+    Warming,
+}
+
+const FETCHING: [&str; 3] = ["fetch", "download", "pulling"];
+const STARTING: [&str; 3] = ["start", "init", "boot"];
+const WARMING: [&str; 6] = ["warm", "compil", "captur", "profil", "tun", "kv cache"];
+
+impl Stage {
+    /// The step that an engine's own words mean. Words that say nothing mean the longest one.
+    pub fn of(words: &str) -> Stage {
+        let words = words.to_lowercase();
+        let has = |parts: &[&str]| parts.iter().any(|part| words.contains(part));
+        if has(&FETCHING) {
+            Stage::Fetching
+        } else if has(&WARMING) {
+            Stage::Warming
+        } else if has(&STARTING) {
+            Stage::Starting
+        } else {
+            Stage::Loading
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stage::Fetching => "fetching",
+            Stage::Starting => "starting",
+            Stage::Loading => "loading",
+            Stage::Warming => "warming",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_engines_are_sorted_into_steps() {
+        for (words, stage) in [
+            ("weights", Stage::Loading),
+            ("Downloading shards", Stage::Fetching),
+            ("starting", Stage::Starting),
+            ("Capturing CUDA graphs", Stage::Warming),
+            ("torch.compile", Stage::Warming),
+            ("/health answers 404", Stage::Loading),
+            ("", Stage::Loading),
+        ] {
+            assert_eq!(Stage::of(words), stage, "{words}");
+        }
+    }
+}

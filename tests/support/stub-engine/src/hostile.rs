@@ -1,0 +1,235 @@
+//! What no engine should do, and some do: descendants that escape, closed pipes, floods of output,
+//! requests that never get a token, answers that are no HTTP. It owns the flags of all that; each
+//! is off unless asked for.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::flags::{milliseconds, number};
+use crate::text;
+
+#[derive(Default)]
+pub struct Hostile {
+    /// `--grandchildren`: starts one in the same session, one in a session of its own, and one that
+    /// was forked twice; all hold the output pipes, and each is announced as `grandchild PID`.
+    pub grandchildren: bool,
+    /// `--close-output`: standard output and error are closed from the start.
+    pub close_output: bool,
+    /// `--print-mib N`: prints so much, as fast as it is read, once it listens.
+    pub print_mib: usize,
+    /// `--stuck-after N`: an answer stands still for ever when it has N tokens.
+    pub stuck_after: Option<usize>,
+    /// `--never-answer`: a completion gets no head either.
+    pub never_answer: bool,
+    /// `--health-answers N`: so many good answers of the health route, and then it hangs.
+    pub health_answers: Option<usize>,
+    pub health_answered: AtomicUsize,
+    /// `--status N`: every completion is answered so.
+    pub status: Option<u16>,
+    /// `--exit-when-ready`: exits with 0 after its first good health answer.
+    pub exit_when_ready: bool,
+    /// `--squat FILE`: when the file does not exist it is made, and a stranger takes the port first,
+    /// for `--squat-ms N`.
+    pub squat: Option<PathBuf>,
+    pub squat_for: Duration,
+    /// `--raw KIND`: health is answered well, and a completion by bytes that are no proper HTTP.
+    pub raw: Option<Raw>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Raw {
+    /// Chunks whose sizes are wrong.
+    BrokenChunks,
+    /// A head that comes byte by byte and never ends.
+    SlowHead,
+    /// The connection is closed without a word.
+    HangUp,
+    /// Connections are accepted and nothing is ever answered, health neither.
+    Mute,
+}
+
+impl Hostile {
+    /// Whether it is one of the flags above.
+    pub fn take(
+        &mut self,
+        name: &str,
+        value: &mut impl FnMut() -> Result<String, String>,
+    ) -> Result<bool, String> {
+        match name {
+            "--grandchildren" => self.grandchildren = true,
+            "--close-output" => self.close_output = true,
+            "--print-mib" => self.print_mib = number(name, value()?)?,
+            "--stuck-after" => self.stuck_after = Some(number(name, value()?)?),
+            "--never-answer" => self.never_answer = true,
+            "--health-answers" => self.health_answers = Some(number(name, value()?)?),
+            "--status" => self.status = Some(number(name, value()?)?),
+            "--exit-when-ready" => self.exit_when_ready = true,
+            "--squat" => self.squat = Some(value()?.into()),
+            "--squat-ms" => self.squat_for = milliseconds(name, value()?)?,
+            "--raw" => {
+                self.raw = Some(match value()?.as_str() {
+                    "broken-chunks" => Raw::BrokenChunks,
+                    "slow-head" => Raw::SlowHead,
+                    "hang-up" => Raw::HangUp,
+                    "mute" => Raw::Mute,
+                    other => return Err(format!("--raw {other} is not known")),
+                });
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Before anything else of the engine happens.
+    pub fn begin(&self, words: &[String], port: u16) -> Result<(), String> {
+        if self.close_output && std::env::var_os(CLOSED).is_none() {
+            let error = Command::new("sh")
+                .args(["-c", "exec \"$0\" \"$@\" >&- 2>&-"])
+                .arg(std::env::current_exe().map_err(text)?)
+                .args(words)
+                .env(CLOSED, "1")
+                .exec();
+            return Err(format!("cannot run sh: {error}"));
+        }
+        if self.grandchildren {
+            self.spawn_grandchildren()?;
+        }
+        if let Some(file) = &self.squat
+            && !file.exists()
+        {
+            std::fs::write(file, "").map_err(text)?;
+            squat(port, self.squat_for)?;
+        }
+        Ok(())
+    }
+
+    fn spawn_grandchildren(&self) -> Result<(), String> {
+        let own = std::env::current_exe().map_err(text)?;
+        println!("grandchild {}", crate::spawn_grandchild()?);
+        let escaped = Command::new("setsid")
+            .arg(&own)
+            .arg("grandchild")
+            .stdin(Stdio::null())
+            .spawn();
+        println!("grandchild {}", escaped.map_err(text)?.id());
+        // The shell that forked it is gone at once, so it is nobody's child.
+        let twice = Command::new("sh")
+            .args(["-c", "setsid \"$0\" grandchild & echo grandchild $!"])
+            .arg(&own)
+            .stdin(Stdio::null())
+            .status();
+        twice.map_err(text).map(drop)
+    }
+
+    /// Whether the health route has given all the good answers that it gives.
+    pub fn hangs_now(&self) -> bool {
+        let before = self.health_answered.fetch_add(1, Ordering::SeqCst);
+        self.health_answers.is_some_and(|most| before >= most)
+    }
+
+    /// Prints on a thread of its own, which ends when all is printed or nobody reads any more.
+    pub fn flood(&self) {
+        let lines = self.print_mib * 1024;
+        if lines > 0 {
+            thread::spawn(move || {
+                let line = format!("{}\n", "noise ".repeat(170));
+                let mut output = std::io::stdout();
+                let all = (0..lines).try_for_each(|_| output.write_all(line.as_bytes()));
+                if all.is_ok() {
+                    println!("printed it all");
+                }
+            });
+        }
+    }
+}
+
+const CLOSED: &str = "STUB_OUTPUT_IS_CLOSED";
+
+/// Has somebody take the port who is not of this engine: another session, nothing inherited.
+fn squat(port: u16, time: Duration) -> Result<(), String> {
+    Command::new("setsid")
+        .arg(std::env::current_exe().map_err(text)?)
+        .args(["squatter", &port.to_string(), &time.as_millis().to_string()])
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(text)?;
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// `stub-engine squatter PORT MS`.
+pub fn be_squatter(words: &[String]) -> Result<(), String> {
+    let mut words = words.iter().cloned();
+    let mut next = || words.next().ok_or("squatter PORT MS".to_owned());
+    let port: u16 = number("port", next()?)?;
+    let time = milliseconds("time", next()?)?;
+    let _listener = TcpListener::bind(("127.0.0.1", port)).map_err(text)?;
+    thread::sleep(time);
+    Ok(())
+}
+
+/// Serves by hand on the port, for ever.
+pub fn serve_raw(raw: Raw, port: u16) -> Result<(), String> {
+    let listener = TcpListener::bind(("127.0.0.1", port))
+        .map_err(|error| format!("cannot listen on 127.0.0.1:{port}: {error}"))?;
+    println!("listening on 127.0.0.1:{port}");
+    for socket in listener.incoming().flatten() {
+        thread::spawn(move || answer_raw(raw, socket));
+    }
+    Ok(())
+}
+
+/// What cannot be written any more is of no interest.
+fn answer_raw(raw: Raw, mut socket: TcpStream) {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        match socket.read(&mut byte) {
+            Ok(1) => head.push(byte[0]),
+            _ => return,
+        }
+    }
+    if raw == Raw::Mute {
+        thread::sleep(Duration::from_secs(600));
+        return;
+    }
+    if head.starts_with(b"GET") {
+        let _ = socket.write_all(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\nConnection: close\r\n\r\n{\"status\":\"ok\"}",
+        );
+        return;
+    }
+    let stream =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n";
+    match raw {
+        Raw::BrokenChunks => {
+            let event = "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hel\"}}]}\n\n";
+            let good = format!("{stream}\r\n{:x}\r\n{event}\r\n", event.len());
+            let _ = socket.write_all(good.as_bytes());
+            let _ = socket.write_all(b"this is no size\r\ndata: [DONE]\n\n\r\n0\r\n\r\n");
+            // Closing with unread bytes would reset the connection before they are read.
+            let _ = socket.read(&mut [0; 65_536]);
+        }
+        Raw::SlowHead => {
+            for byte in stream.bytes().cycle() {
+                if socket.write_all(&[byte]).is_err() {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(50));
+            }
+        }
+        Raw::HangUp | Raw::Mute => {}
+    }
+}
