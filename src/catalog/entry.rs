@@ -169,8 +169,11 @@ impl Entry {
         let queue_timeout = positive("pool_config.queue_timeout", pool.queue_timeout, &notes)?;
         let load_deadline = positive("pool_config.load_deadline", pool.load_deadline, &notes)?;
         let stall_after = positive("pool_config.stall_after", pool.stall_after, &notes)?;
-        let first_token_after =
-            positive("pool_config.first_token_after", pool.first_token_after, &notes)?;
+        let first_token_after = positive(
+            "pool_config.first_token_after",
+            pool.first_token_after,
+            &notes,
+        )?;
 
         without_effect::warn(&document, &mut notes);
         let entry = Entry {

@@ -73,6 +73,11 @@ pub(super) enum Message {
     LoadsFrom {
         replica: ReplicaId,
         tier: Tier,
+        weights: Option<u64>,
+    },
+    /// What a model needs is to be worked out anew, from its files.
+    Figure {
+        name: String,
     },
     /// Figures of a model were computed off the loop.
     Figured(Box<super::registry::Figured>),

@@ -270,11 +270,20 @@ fn of_start(source: &io::Error) -> Failure {
 /// How the programs that run models are got, as their projects say.
 const INSTALL: &[(&str, &str)] = &[
     ("vllm", "`pip install vllm`"),
-    ("llama-server", "install llama.cpp, whose releases on GitHub hold it"),
+    (
+        "llama-server",
+        "install llama.cpp, whose releases on GitHub hold it",
+    ),
     ("sglang", "`pip install \"sglang[all]\"`"),
     ("trtllm-serve", "`pip install tensorrt_llm`"),
-    ("text-generation-launcher", "use the container of text-generation-inference as command_prefix"),
-    ("text-embeddings-router", "install text-embeddings-inference"),
+    (
+        "text-generation-launcher",
+        "use the container of text-generation-inference as command_prefix",
+    ),
+    (
+        "text-embeddings-router",
+        "install text-embeddings-inference",
+    ),
     ("docker", "install Docker"),
     ("podman", "install Podman"),
     ("apptainer", "install Apptainer"),
@@ -288,15 +297,36 @@ mod tests {
     #[test]
     fn the_words_of_each_engine_tell_the_kind_of_failure() {
         for (words, failure) in [
-            ("OSError: [Errno 98] Address already in use", Failure::PortTaken),
-            ("start: couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 4711", Failure::PortTaken),
-            ("OSError: You are trying to access a gated repo.", Failure::GatedModel),
-            ("llama_model_load: error loading model: error loading model architecture: unknown model architecture: 'brandnew'", Failure::UnknownArchitecture),
-            ("ValueError: Model architectures ['Brandnew'] are not supported for now.", Failure::UnknownArchitecture),
-            ("vllm: error: unrecognized arguments: --speed 9", Failure::WrongArguments),
+            (
+                "OSError: [Errno 98] Address already in use",
+                Failure::PortTaken,
+            ),
+            (
+                "start: couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 4711",
+                Failure::PortTaken,
+            ),
+            (
+                "OSError: You are trying to access a gated repo.",
+                Failure::GatedModel,
+            ),
+            (
+                "llama_model_load: error loading model: error loading model architecture: unknown model architecture: 'brandnew'",
+                Failure::UnknownArchitecture,
+            ),
+            (
+                "ValueError: Model architectures ['Brandnew'] are not supported for now.",
+                Failure::UnknownArchitecture,
+            ),
+            (
+                "vllm: error: unrecognized arguments: --speed 9",
+                Failure::WrongArguments,
+            ),
             ("error: invalid argument: --speed", Failure::WrongArguments),
             ("usage: x [-h]\nx: error: no", Failure::WrongArguments),
-            ("OSError: a/b is not a local folder and is not a valid model identifier listed on", Failure::ModelMissing),
+            (
+                "OSError: a/b is not a local folder and is not a valid model identifier listed on",
+                Failure::ModelMissing,
+            ),
             ("Segmentation fault", Failure::Crashed),
             ("", Failure::Crashed),
         ] {

@@ -48,11 +48,7 @@ pub(super) async fn get(endpoint: &Endpoint, path: &str) -> Result<Answer, Failu
 }
 
 /// One `POST` of JSON, without a bound in time.
-pub(super) async fn post(
-    endpoint: &Endpoint,
-    path: &str,
-    body: String,
-) -> Result<Answer, Failure> {
+pub(super) async fn post(endpoint: &Endpoint, path: &str, body: String) -> Result<Answer, Failure> {
     let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
     ask(endpoint, request, body.into()).await
 }

@@ -221,7 +221,10 @@ impl Judge {
         if !self.is_busy() {
             return (self.misses >= limits.heartbeat_misses).then(|| match self.last_miss {
                 Some(status) => {
-                    format!("its health route has answered {status} for {}", text(self.deaf))
+                    format!(
+                        "its health route has answered {status} for {}",
+                        text(self.deaf)
+                    )
                 }
                 None => format!("answered no health question for {}", text(self.deaf)),
             });
@@ -244,7 +247,10 @@ impl Judge {
 
     /// Whether it is time for the tiny request.
     fn wants_probe(&self) -> bool {
-        let idle_for_long = self.limits.idle_probe.is_some_and(|after| self.idle >= after);
+        let idle_for_long = self
+            .limits
+            .idle_probe
+            .is_some_and(|after| self.idle >= after);
         self.misses == 0 && (self.suspected || self.strikes > 0 || idle_for_long)
     }
 }
@@ -373,7 +379,8 @@ fn one_token(
     within: Duration,
 ) -> Pin<Box<dyn Future<Output = Probed> + Send>> {
     let endpoint = endpoint.clone();
-    let chat = json!({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "."}]});
+    let chat =
+        json!({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "."}]});
     let completion = json!({"model": model, "max_tokens": 1, "prompt": "."});
     let both = [
         ("/v1/chat/completions", chat.to_string()),

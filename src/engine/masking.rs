@@ -159,7 +159,14 @@ mod tests {
             ("API_KEY", "abc"),
         ];
         let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let argv = ["x", "--api-key", "key-of-engine", "--max-tokens", "1234567", "--password=hunter22"];
+        let argv = [
+            "x",
+            "--api-key",
+            "key-of-engine",
+            "--max-tokens",
+            "1234567",
+            "--password=hunter22",
+        ];
         let argv: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
         Masking::of(&env.into(), &argv)
     }
@@ -168,7 +175,10 @@ mod tests {
     fn what_the_engine_was_given_as_a_secret_is_masked_wherever_it_stands() {
         for (line, masked) in [
             ("token plain-looking-1!", "token [masked]!"),
-            ("args: --api-key key-of-engine --password=hunter22", "args: --api-key [masked] --password=[masked]"),
+            (
+                "args: --api-key key-of-engine --password=hunter22",
+                "args: --api-key [masked] --password=[masked]",
+            ),
         ] {
             assert_eq!(masking().mask(line).as_deref(), Some(masked));
         }
@@ -181,12 +191,27 @@ mod tests {
     fn tokens_of_known_forms_are_masked_whoever_they_are() {
         let none = Masking::default();
         for (line, masked) in [
-            ("using hf_abcdefghijklmnopqrst for x", "using [masked] for x"),
+            (
+                "using hf_abcdefghijklmnopqrst for x",
+                "using [masked] for x",
+            ),
             ("a sk-proj-0123456789abcdefgh", "a [masked]"),
-            ("hf_home and hf_abcdefghijklmnopqrst", "hf_home and [masked]"),
-            ("two hf_abcdefghijklmnopqrst,hf_ABCDEFGHIJKLMNOPQRST.", "two [masked],[masked]."),
-            ("Authorization: Basic dXNlcjpwYXNz", "Authorization: [masked]"),
-            ("{'authorization': 'Token abcdef'}", "{'authorization': [masked]"),
+            (
+                "hf_home and hf_abcdefghijklmnopqrst",
+                "hf_home and [masked]",
+            ),
+            (
+                "two hf_abcdefghijklmnopqrst,hf_ABCDEFGHIJKLMNOPQRST.",
+                "two [masked],[masked].",
+            ),
+            (
+                "Authorization: Basic dXNlcjpwYXNz",
+                "Authorization: [masked]",
+            ),
+            (
+                "{'authorization': 'Token abcdef'}",
+                "{'authorization': [masked]",
+            ),
             ("header Bearer abcdefgh, next", "header [masked], next"),
         ] {
             let masked = masked.replace("header ", "header Bearer ");

@@ -173,7 +173,8 @@ async fn ready(State(app): State<App>) -> Response {
     } else {
         // The process answers, and still nothing may be loaded any more.
         let path = app.handle.load_path();
-        path.stuck().map(|it| format!("the load path is stuck: {}", it.what))
+        path.stuck()
+            .map(|it| format!("the load path is stuck: {}", it.what))
     };
     let status = if reason.is_none() {
         StatusCode::OK

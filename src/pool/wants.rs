@@ -235,10 +235,8 @@ fn wants_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, Want)> {
         push(Class::Request, ask, None);
     }
     let cooling = model.cooling_until.is_some_and(|until| until > pool.now);
-    let may_start = !model.removed
-        && !cooling
-        && !pool.is_quarantined(model)
-        && model.planned.is_empty();
+    let may_start =
+        !model.removed && !cooling && !pool.is_quarantined(model) && model.planned.is_empty();
     if !may_start {
         return wants;
     }

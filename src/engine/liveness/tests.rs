@@ -34,7 +34,10 @@ fn an_idle_engine_is_dead_after_three_misses_and_not_after_two() {
     assert_eq!(judge.bad_health(Miss::Silent), None);
     assert_eq!(judge.bad_health(Miss::Silent), None);
     let verdict = judge.bad_health(Miss::Silent);
-    assert_eq!(verdict.as_deref(), Some("answered no health question for 15 s"));
+    assert_eq!(
+        verdict.as_deref(),
+        Some("answered no health question for 15 s")
+    );
 }
 
 #[test]
@@ -62,7 +65,10 @@ fn a_generation_that_is_stuck_is_found_by_the_age_of_its_token_though_health_is_
         judge.good_health();
         judge.passed(SECOND, seen(1, 2, false))
     });
-    assert_eq!(verdict.as_deref(), Some("no token for 60 s while 3 requests wait"));
+    assert_eq!(
+        verdict.as_deref(),
+        Some("no token for 60 s while 3 requests wait")
+    );
 }
 
 #[test]
@@ -150,7 +156,10 @@ fn a_failure_may_be_the_questions_own_fault_unless_it_was_answered_before() {
     assert_eq!(judge.probed(Probed::Works, true, SECOND), None);
     assert_eq!(judge.probed(broken, true, SECOND), None);
     let verdict = judge.probed(broken, true, SECOND).expect("dead");
-    assert!(verdict.contains("answers every request with 500"), "{verdict}");
+    assert!(
+        verdict.contains("answers every request with 500"),
+        "{verdict}"
+    );
 }
 
 #[test]

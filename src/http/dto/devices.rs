@@ -212,7 +212,9 @@ fn stage(snapshot: &Snapshot, model: ModelId) -> String {
         .processes
         .values()
         .filter(|process| process.model == model);
-    let said = processes.filter_map(|process| Some(process.stage.as_ref()?.stage.to_string())).next();
+    let said = processes
+        .filter_map(|process| Some(process.stage.as_ref()?.stage.to_string()))
+        .next();
     let view = snapshot.pool.models.iter().find(|view| view.model == model);
     said.unwrap_or_else(|| view.map_or("waiting", |view| view.state.name()).to_owned())
 }

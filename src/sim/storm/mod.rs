@@ -17,8 +17,7 @@ use super::referee::Referee;
 use super::world::World;
 use crate::pool::{
     Bytes, DeviceId, DeviceReading, Event, Exit, KeyId, Limits, ModelId, ModelSpec, OrderId, Pool,
-    Remedy,
-    ReplicaId, Span, Ticket, Tier, Time, check,
+    Remedy, ReplicaId, Span, Ticket, Tier, Time, check,
 };
 use calm::Calm;
 use engines::Process;

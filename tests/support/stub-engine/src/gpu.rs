@@ -81,8 +81,13 @@ impl Gpu {
         if self.leak_per_request == 0 {
             return Ok(());
         }
-        let before = self.leaked.fetch_add(self.leak_per_request, Ordering::SeqCst);
-        let state = self.state.clone().ok_or("--leak-per-request wants --fake-gpu-state")?;
+        let before = self
+            .leaked
+            .fetch_add(self.leak_per_request, Ordering::SeqCst);
+        let state = self
+            .state
+            .clone()
+            .ok_or("--leak-per-request wants --fake-gpu-state")?;
         for gpu in visible(&state)? {
             let wish = Wish {
                 gpu,

@@ -211,7 +211,8 @@ fn answer_raw(raw: Raw, mut socket: TcpStream) {
         );
         return;
     }
-    let stream = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n";
+    let stream =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n";
     match raw {
         Raw::BrokenChunks => {
             let event = "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hel\"}}]}\n\n";

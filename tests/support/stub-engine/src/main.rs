@@ -41,13 +41,11 @@ fn main() -> ExitCode {
         };
     }
     let runtime = Builder::new_current_thread().enable_all().build();
-    let ended = runtime
-        .map_err(text)
-        .and_then(|runtime| {
-            let flags = Flags::read(words.clone())?;
-            flags.hostile.begin(&words, flags.port)?;
-            runtime.block_on(run(flags))
-        });
+    let ended = runtime.map_err(text).and_then(|runtime| {
+        let flags = Flags::read(words.clone())?;
+        flags.hostile.begin(&words, flags.port)?;
+        runtime.block_on(run(flags))
+    });
     match ended {
         // At once, also when a thread still reads or a connection is open.
         Ok(code) => std::process::exit(code),
