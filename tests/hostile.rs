@@ -2,12 +2,6 @@
 //! program on a machine of pretended GPUs, real processes, and at the end no process and no memory
 //! left behind. How a scene is set stands in `hostile/scene.rs`.
 
-mod support {
-    pub mod machine;
-    pub mod stub;
-    pub mod whole;
-}
-
 #[path = "hostile/bad_input.rs"]
 mod bad_input;
 #[path = "hostile/cost.rs"]
@@ -18,7 +12,13 @@ mod dying;
 mod leaving;
 #[path = "hostile/loading.rs"]
 mod loading;
+#[path = "support/machine.rs"]
+mod machine;
 #[path = "hostile/scene.rs"]
 mod scene;
 #[path = "hostile/silent.rs"]
 mod silent;
+#[path = "support/stub.rs"]
+mod stub;
+#[path = "support/whole.rs"]
+mod whole;

@@ -370,7 +370,16 @@ impl Control {
             Message::Report { replica, report } => self.report(replica, report),
             Message::Readings(readings) => self.readings(readings),
             Message::DeviceTrouble(event) => self.device_trouble(event),
-            Message::LoadsFrom { replica, tier } => self.turn(Event::LoadsFrom { replica, tier }),
+            Message::LoadsFrom {
+                replica,
+                tier,
+                weights,
+            } => {
+                self.turn(Event::LoadsFrom { replica, tier });
+                if let Some(weights) = weights {
+                    self.weights_seen(replica, weights);
+                }
+            }
             Message::Parking {
                 replica,
                 asked,
@@ -378,6 +387,7 @@ impl Control {
             } => self.parked(replica, asked, outcome),
             change @ (Message::Register { .. }
             | Message::Remove { .. }
+            | Message::Figure { .. }
             | Message::Reload { .. }) => {
                 self.changes.push_back(change);
                 self.next_change();

@@ -74,6 +74,11 @@ pub(super) enum Message {
     LoadsFrom {
         replica: ReplicaId,
         tier: Tier,
+        weights: Option<u64>,
+    },
+    /// What a model needs is to be worked out anew, from its files.
+    Figure {
+        name: String,
     },
     /// An engine was told to sleep or to wake, and this came of it.
     Parking {

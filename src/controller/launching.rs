@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::control::Control;
 use super::gate::{Cut, Gate};
 use super::handle::Message;
-use super::snapshot::{LoadStage, ProcessFacts};
+use super::snapshot::{LoadStage, ModelFacts, ProcessFacts};
 use crate::catalog::{self, Entry, Recipe};
 use crate::config::Length;
 use crate::engine::{
@@ -60,7 +60,7 @@ impl Control {
             arguments: self
                 .facts
                 .get(&model)
-                .map_or_else(String::new, |facts| facts.entry.arguments()),
+                .map_or_else(String::new, ModelFacts::arguments),
             ready: false,
             pulse: Arc::clone(&launch.watch.pulse),
             dead: None,
@@ -95,9 +95,13 @@ impl Control {
         };
         let inbox = self.inbox.clone();
         self.tasks.spawn(async move {
-            let tier = tokio::task::spawn_blocking(move || engine::tier_of(&path)).await;
-            if let Ok(tier) = tier {
-                let _ = inbox.send(Message::LoadsFrom { replica, tier });
+            let look = move || (engine::tier_of(&path), engine::weights_mark(&path));
+            if let Ok((tier, weights)) = tokio::task::spawn_blocking(look).await {
+                let _ = inbox.send(Message::LoadsFrom {
+                    replica,
+                    tier,
+                    weights,
+                });
             }
         });
     }

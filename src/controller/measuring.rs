@@ -7,12 +7,15 @@
 //! a while is kept.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::control::Control;
+use super::handle::Message;
 use super::inventory_task::kind_name;
 use super::keeper::Job;
+use super::snapshot::measured_as;
 use crate::catalog::{Entry, Measured, Recipe};
-use crate::pool::{Bytes, Event, KindId, ModelId, ReplicaId, Span};
+use crate::pool::{Bytes, Event, KindId, ModelId, Record, RecordKind, ReplicaId, Span};
 use crate::store::{Circumstances, Measurement, Measurements};
 
 /// A life shorter than this has not shown what the engine takes.
@@ -32,8 +35,8 @@ pub(super) struct Known {
 impl Known {
     /// What was measured of an entry as it would be started now, over the devices it asks for: the
     /// most on any kind of device that is there.
-    pub fn of(&self, entry: &Entry) -> Option<Measured> {
-        let arguments = entry.arguments();
+    pub fn of(&self, entry: &Entry, weights: Option<u64>) -> Option<Measured> {
+        let arguments = measured_as(entry, weights);
         let fits = self.measurements.iter().filter(|(of, _)| {
             of.model == entry.name
                 && of.arguments == arguments
@@ -71,7 +74,7 @@ impl Control {
         if entry.memory.is_some() {
             return Vec::new();
         }
-        let arguments = entry.arguments();
+        let arguments = facts.arguments();
         let known = self
             .measurements
             .iter()
@@ -137,6 +140,39 @@ impl Control {
         for (replica, model) in grown {
             self.measure(replica, model, None);
         }
+    }
+
+    /// A load found other weights than the model's figures are of: what was measured was of the old
+    /// ones, and what is needed is worked out anew (M1).
+    pub(super) fn weights_seen(&mut self, replica: ReplicaId, seen: u64) {
+        let Some(process) = self.processes.get_mut(&replica) else {
+            return;
+        };
+        let (model, now) = (process.model, self.clock.now());
+        let facts = Arc::make_mut(&mut self.facts);
+        let Some(facts) = facts.get_mut(&model).filter(|it| it.weights != Some(seen)) else {
+            return;
+        };
+        facts.weights = Some(seen);
+        process.arguments = facts.arguments();
+        let name = facts.entry.name.clone();
+        let reason = "its weights are not those that were there when its memory was last worked out; it is worked out anew, and what was measured of the old ones no longer counts (M1)";
+        tracing::info!(%replica, model = name, "{reason}");
+        let _ = self.jobs.send(Job::Record(Record {
+            at: now,
+            kind: RecordKind::Set,
+            model: Some(name.clone()),
+            replica: Some(replica),
+            order: None,
+            reason: reason.to_owned(),
+            priority: None,
+            placement: Vec::new(),
+            candidates: Vec::new(),
+            memory: Vec::new(),
+            took: None,
+        }));
+        self.changes.push_back(Message::Figure { name });
+        self.next_change();
     }
 
     /// Keeps what the replica takes if that is more than was known, or its first load time.

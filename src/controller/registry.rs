@@ -17,6 +17,7 @@ use crate::catalog::{
     NeedSource, Source, Warning,
 };
 use crate::config::Config;
+use crate::engine::weights_mark;
 use crate::pool::{Bytes, DeviceId, Event, ModelId, ModelSpec};
 use crate::store::Store;
 
@@ -104,6 +105,8 @@ pub(super) struct Figures {
     pub source: NeedSource,
     /// On each device, without any measurement; 0: nothing tells.
     pub estimated: Bytes,
+    /// Which weights there are.
+    pub weights: Option<u64>,
 }
 
 /// What was computed of a model off the loop: headers read, figures chosen.
@@ -129,6 +132,8 @@ pub(super) enum Change {
         warnings: Vec<Warning>,
         reply: Reply<(Changes, Vec<Warning>)>,
     },
+    /// One model's figures alone; nobody waits for it.
+    Figure,
     /// Nothing changes; whoever asked knows why.
     Failed,
 }
@@ -158,7 +163,8 @@ pub(super) fn figure(catalog: &Catalog, names: &[String], config: &Config, known
         .iter()
         .filter_map(|name| Some((name.clone(), catalog.entries().get(name)?)))
         .map(|(name, entry)| {
-            let measured = known.of(entry);
+            let weights = entry.weights_path().and_then(|path| weights_mark(&path));
+            let measured = known.of(entry, weights);
             let total = known.largest_device;
             let spec = entry
                 .spec_on(config, measured, total)
@@ -174,6 +180,7 @@ pub(super) fn figure(catalog: &Catalog, names: &[String], config: &Config, known
                         spec,
                         source,
                         estimated: estimated.unwrap_or_default(),
+                        weights,
                     }
                 });
             (name, spec)
@@ -198,6 +205,7 @@ impl Control {
                     mut spec,
                     source,
                     estimated,
+                    weights,
                 }) => {
                     spec.allowed = self.allowed(&name, &catalog.entries()[&name].devices);
                     if let Some(warning) = source.warning() {
@@ -210,6 +218,7 @@ impl Control {
                             entry,
                             need_source: source.name(),
                             estimated,
+                            weights,
                         },
                     );
                     events.push(Event::ModelSet { model, spec });
@@ -313,7 +322,7 @@ impl Control {
                 warnings,
                 reply,
             } => drop(reply.send(Ok((changes, warnings)))),
-            Change::Failed => {}
+            Change::Figure | Change::Failed => {}
         }
         self.next_change();
     }
@@ -392,6 +401,18 @@ async fn prepare(
                     let _ = reply.send(Err(error));
                     failed(catalog)
                 }
+                Err(_) => failed(catalog),
+            }
+        }
+        Message::Figure { name } => {
+            let of = catalog.clone();
+            let figured = move || figure(&of, &[name], &config, &known);
+            match tokio::task::spawn_blocking(figured).await {
+                Ok(specs) => Figured {
+                    change: Change::Figure,
+                    catalog,
+                    specs,
+                },
                 Err(_) => failed(catalog),
             }
         }

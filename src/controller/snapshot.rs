@@ -31,6 +31,23 @@ pub struct ModelFacts {
     pub need_source: &'static str,
     /// What each device was estimated to need, without any measurement; 0: nothing tells.
     pub estimated: Bytes,
+    /// Which weights the estimate is of, where there are files.
+    pub weights: Option<u64>,
+}
+
+impl ModelFacts {
+    /// What measurements belong to: the way the engine is started, and the weights.
+    pub fn arguments(&self) -> String {
+        measured_as(&self.entry, self.weights)
+    }
+}
+
+/// The same for an entry with these weights.
+pub(super) fn measured_as(entry: &Entry, weights: Option<u64>) -> String {
+    match weights {
+        Some(weights) => format!("{} {weights:016x}", entry.arguments()),
+        None => entry.arguments(),
+    }
 }
 
 /// What is known of one engine process.

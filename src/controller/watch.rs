@@ -27,7 +27,15 @@ pub(super) struct Picture {
     pub unanswered: Option<Span>,
     pub replicas: Vec<ReplicaSeen>,
     /// Models somebody waits for, each with a ready replica that has a seat to give.
-    pub servable: Vec<(String, ReplicaId)>,
+    pub servable: Vec<Servable>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Servable {
+    pub model: String,
+    pub replica: ReplicaId,
+    /// Requests that ever got a seat: while that rises, the queue moves.
+    pub seated: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -85,7 +93,8 @@ impl LoadPath {
 /// Remembers what it must of earlier pictures.
 #[derive(Debug, Default)]
 pub(super) struct Watchdog {
-    servable_since: BTreeMap<String, Time>,
+    /// Since when, and how many had been seated.
+    servable_since: BTreeMap<String, (Time, u64)>,
 }
 
 impl Watchdog {
@@ -131,13 +140,16 @@ impl Watchdog {
                 }),
             }
         }
-        self.servable_since
-            .retain(|model, _| picture.servable.iter().any(|(it, _)| it == model));
-        for (model, replica) in &picture.servable {
-            let since = *self
-                .servable_since
-                .entry(model.clone())
-                .or_insert(picture.now);
+        let before = std::mem::take(&mut self.servable_since);
+        for Servable {
+            model,
+            replica,
+            seated,
+        } in &picture.servable
+        {
+            let known = before.get(model).filter(|(_, then)| then == seated);
+            let since = known.map_or(picture.now, |(since, _)| *since);
+            self.servable_since.insert(model.clone(), (since, *seated));
             let age = picture.now.since(since);
             stuck(age, SERVABLE_MAX, &|| {
                 format!(
@@ -243,8 +255,14 @@ mod tests {
     #[test]
     fn somebody_who_waits_beside_a_free_seat_is_stuck_after_five_seconds_of_it() {
         let mut watchdog = Watchdog::default();
-        let mut at = |second: u64, servable: bool| {
-            let servable = servable.then(|| ("m".to_owned(), ReplicaId(1)));
+        let mut seated = 0;
+        let mut at = |second: u64, servable: bool, new: u64| {
+            seated += new;
+            let servable = servable.then(|| Servable {
+                model: "m".to_owned(),
+                replica: ReplicaId(1),
+                seated,
+            });
             let picture = Picture {
                 now: Time(second * 1000),
                 servable: servable.into_iter().collect(),
@@ -252,10 +270,11 @@ mod tests {
             };
             watchdog.judge(&picture).stuck().is_some()
         };
-        assert!(!at(0, true) && !at(5, true));
-        assert!(!at(6, false), "served meanwhile");
-        assert!(!at(7, true) && !at(12, true));
-        assert!(at(13, true));
+        assert!(!at(0, true, 0) && !at(5, true, 0));
+        assert!(!at(6, false, 0), "served meanwhile");
+        assert!(!at(7, true, 0) && !at(12, true, 0));
+        assert!(!at(13, true, 1), "the queue moves");
+        assert!(!at(18, true, 0) && at(19, true, 0));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::clock::Clock;
 use super::handle::Message;
 use super::registry::Routes;
 use super::snapshot::Snapshot;
-use super::watch::{LoadPath, Picture, ReplicaSeen, State, Watchdog};
+use super::watch::{LoadPath, Picture, ReplicaSeen, Servable, State, Watchdog};
 use crate::pool::{ModelView, ReplicaView, Span, Time};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -89,7 +89,11 @@ fn picture(sights: &Sights, now: Time, unanswered: Option<Span>) -> Picture {
             .filter_map(|model| {
                 let gates = routes.of(model.model)?.gates.load();
                 let gate = gates.iter().find(|gate| gate.has_room())?;
-                Some((model.name.clone(), gate.replica))
+                Some(Servable {
+                    model: model.name.clone(),
+                    replica: gate.replica,
+                    seated: model.seated,
+                })
             })
             .collect(),
     }

@@ -133,6 +133,11 @@ impl ReplicaLog {
         let _ = self.followers.send(line);
     }
 
+    /// A text without the secrets that no line of this log shows.
+    pub fn masked(&self, text: &str) -> String {
+        self.masking.mask(text).unwrap_or_else(|| text.to_owned())
+    }
+
     /// The newest lines, at most `count`, oldest first.
     pub fn tail(&self, count: usize) -> Vec<LogLine> {
         self.lock().tail(count)

@@ -59,7 +59,7 @@ pub use parking::{SleepRoutes, fall_asleep, wake};
 pub use pulse::{Beat, Pulse};
 pub use run::run;
 pub use stage::Stage;
-pub use weights::tier_of;
+pub use weights::{tier_of, weights_mark};
 
 /// How one kind of engine is started, and how its health answers are read. Stateless.
 pub trait EngineDriver: Send + Sync {

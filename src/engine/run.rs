@@ -56,7 +56,7 @@ pub async fn run(
         Err(oneshot::error::TryRecvError::Empty) => match start(&launch, driver).await {
             Ok(engine) => engine.live(driver, &log, stop, &report).await,
             Err(fault) => {
-                let words = explain(&fault);
+                let words = log.masked(&explain(&fault));
                 log.push(LogStream::Stderr, &words);
                 not_started(false, words, failure::of_fault(&fault))
             }

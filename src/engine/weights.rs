@@ -1,8 +1,10 @@
-//! Where a model's weights would come from if they were read now: the host's memory, or a disk. Looks
+//! Where a model's weights would come from if they were read now, the host's memory or a disk, and
+//! whether they are still the same. Looks
 //! without reading from the disk; decides nothing.
 
 use std::fs::File;
 use std::io::IoSliceMut;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::{ReadWriteFlags, preadv2};
@@ -29,6 +31,30 @@ pub fn tier_of(path: &Path) -> Tier {
         Tier::Disk
     }
 }
+
+/// Which weights these are, by the names, sizes and times of change of their files; `None` when there
+/// are none. Blocking, for as long as the file system takes to name them.
+pub fn weights_mark(path: &Path) -> Option<u64> {
+    let mut files = weight_files(path);
+    files.sort();
+    let mut mark = FNV_OFFSET;
+    for file in &files {
+        let about = std::fs::metadata(file).ok()?;
+        let name = file.file_name().unwrap_or_default().as_encoded_bytes();
+        let changed = [about.mtime(), about.mtime_nsec()].map(i64::to_le_bytes);
+        let bytes = name.iter().copied();
+        let bytes = bytes.chain(about.len().to_le_bytes());
+        for byte in bytes.chain(changed.into_iter().flatten()) {
+            mark = (mark ^ u64::from(byte)).wrapping_mul(FNV_PRIME);
+        }
+    }
+    (!files.is_empty()).then_some(mark)
+}
+
+/// FNV-1a of 64 bits (Fowler, Noll, Vo): the same in every version of this program, which a hash of
+/// the standard library need not be.
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
 fn weight_files(path: &Path) -> Vec<PathBuf> {
     if path.is_file() {
@@ -69,6 +95,21 @@ fn sample(path: &Path) -> std::io::Result<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn weights_that_were_replaced_have_another_mark() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("model.gguf");
+        assert_eq!(weights_mark(folder.path()), None);
+        std::fs::write(&path, b"one").expect("written");
+        let first = weights_mark(folder.path());
+        assert_eq!(weights_mark(folder.path()), first);
+        assert!(first.is_some());
+        std::fs::write(&path, b"another").expect("written");
+        assert_ne!(weights_mark(folder.path()), first);
+        std::fs::write(folder.path().join("notes.txt"), b"x").expect("written");
+        assert_eq!(weights_mark(folder.path()), weights_mark(folder.path()));
+    }
 
     #[test]
     fn a_file_that_was_just_written_lies_in_memory_and_a_missing_one_does_not() {

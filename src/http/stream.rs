@@ -12,7 +12,6 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::aggregate::{data_of, next_event, usage_of};
 use super::error::Failure;
 use super::gateway::Served;
-use crate::controller::Cut;
 
 /// Frames that may wait for a slow reader before the engine is held back.
 const FRAMES_MAX: usize = 16;
@@ -144,9 +143,7 @@ pub(super) async fn why(served: &Served) -> Failure {
     let _ = tokio::time::timeout(WHY_WITHIN, cut.cancelled()).await;
     match served.lease.why() {
         Some(why) => Failure::cut(&served.model, why),
-        None => Failure::cut(
-            &served.model,
-            &Cut::Crashed("it closed the connection".to_owned()),
-        ),
+        // It lives; it only does not speak properly.
+        None => Failure::engine(&served.model, "it broke the connection off"),
     }
 }

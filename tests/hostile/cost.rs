@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::support::stub::stub_engine;
-use crate::support::whole::{Pool, wait_for};
+use crate::stub::stub_engine;
+use crate::whole::{Pool, wait_for};
 
 const ENGINES: usize = 50;
 
@@ -16,7 +16,10 @@ fn processor_time(pid: u32) -> Duration {
     let (_, fields) = stat.rsplit_once(')').expect("a name in brackets");
     let fields: Vec<&str> = fields.split_whitespace().collect();
     // proc(5): utime and stime are the 14th and 15th field, in ticks of 10 ms.
-    let ticks: u64 = fields[11..13].iter().filter_map(|it| it.parse::<u64>().ok()).sum();
+    let ticks: u64 = fields[11..13]
+        .iter()
+        .filter_map(|it| it.parse::<u64>().ok())
+        .sum();
     Duration::from_millis(ticks * 10)
 }
 

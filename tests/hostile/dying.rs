@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
+use crate::machine::GIB;
 use crate::scene::{HELD_GIB, Scene, is_cut};
-use crate::support::machine::GIB;
-use crate::support::whole::wait_for;
+use crate::whole::wait_for;
 
 #[test]
 fn an_engine_that_dies_in_the_middle_of_a_stream_leaves_an_error_and_no_false_end() {
@@ -52,12 +52,13 @@ fn a_leak_of_10_mb_with_each_request_is_seen_and_given_back_with_the_engine() {
     for _ in 0..20 {
         assert_eq!(scene.ask().status, 200);
     }
-    let all = |machine: &crate::support::machine::Machine| -> u64 {
-        (0..8).map(|gpu| machine.used(gpu)).sum()
-    };
+    let all =
+        |machine: &crate::machine::Machine| -> u64 { (0..8).map(|gpu| machine.used(gpu)).sum() };
     let of_three = 3 * HELD_GIB * GIB;
     assert_eq!(all(scene.machine()), of_three + 20 * (10 << 20));
     scene.unload();
-    wait_for("the memory", || all(scene.machine()) == of_three - HELD_GIB * GIB);
+    wait_for("the memory", || {
+        all(scene.machine()) == of_three - HELD_GIB * GIB
+    });
     scene.end();
 }

@@ -1,7 +1,7 @@
 //! Engines that do not go when they are told to, or leave somebody behind.
 
 use crate::scene::Scene;
-use crate::support::whole::wait_for;
+use crate::whole::wait_for;
 
 #[test]
 fn sigterm_is_ignored_and_the_engine_is_gone_after_its_grace() {
@@ -50,9 +50,13 @@ fn a_flood_of_output_is_kept_within_bounds_and_holds_nobody_up() {
         assert_eq!(scene.ask().status, 200);
         log.to_string().contains("printed it all")
     });
-    let files = std::fs::read_dir(scene.log_folder()).expect("logs").flatten();
+    let files = std::fs::read_dir(scene.log_folder())
+        .expect("logs")
+        .flatten();
     let of_bad = files.filter(|file| file.file_name().to_string_lossy().starts_with("bad-"));
-    let bytes: u64 = of_bad.filter_map(|file| Some(file.metadata().ok()?.len())).sum();
+    let bytes: u64 = of_bad
+        .filter_map(|file| Some(file.metadata().ok()?.len()))
+        .sum();
     assert!(bytes <= 33 << 20, "{bytes} bytes of log");
     scene.end();
 }

@@ -1,17 +1,27 @@
 //! Engines that do not become ready, or not when they should.
 
 use crate::scene::Scene;
-use crate::support::whole::wait_for;
+use crate::whole::wait_for;
 
 #[test]
 fn a_load_of_ten_minutes_ends_at_its_deadline_and_says_how_far_it_was() {
-    let scene = Scene::with(&["--ready-after-ms", "600000"], &[("load_deadline", "800ms")]);
-    let words = ["did not become ready within 800 ms (L3)", "never ready", "load_deadline"];
+    let scene = Scene::with(
+        &["--ready-after-ms", "600000"],
+        &[("load_deadline", "800ms")],
+    );
+    let words = [
+        "did not become ready within 800 ms (L3)",
+        "never ready",
+        "load_deadline",
+    ];
     scene.ask().is(503, "load_failed", &words);
     scene.told("load_failed", "never ready");
     scene.counted("never_ready");
     let metrics = scene.metrics();
-    assert!(metrics.contains("model_pool_load_path_stuck 0"), "{metrics}");
+    assert!(
+        metrics.contains("model_pool_load_path_stuck 0"),
+        "{metrics}"
+    );
     scene.end();
 }
 

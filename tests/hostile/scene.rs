@@ -15,9 +15,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::machine::{GIB, Machine};
-use crate::support::stub::stub_engine;
-use crate::support::whole::{Pool, Stream, wait_for};
+use crate::machine::{GIB, Machine};
+use crate::stub::stub_engine;
+use crate::whole::{Pool, Stream, wait_for};
 
 const GPUS: usize = 8;
 /// What an engine holds of its GPU.
@@ -92,7 +92,9 @@ impl Scene {
 
     /// A plain question to the bad model: status, error code, message or answer.
     pub fn ask(&self) -> Answer {
-        let (status, text) = self.pool.post("/v1/chat/completions", &question("bad", false));
+        let (status, text) = self
+            .pool
+            .post("/v1/chat/completions", &question("bad", false));
         let body: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
         let words = |name: &str| body["error"][name].as_str().unwrap_or_default().to_owned();
         Answer {
@@ -103,7 +105,8 @@ impl Scene {
     }
 
     pub fn stream(&self) -> Stream {
-        self.pool.stream("/v1/chat/completions", &question("bad", true))
+        self.pool
+            .stream("/v1/chat/completions", &question("bad", true))
     }
 
     pub fn admin(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
@@ -217,7 +220,11 @@ pub struct Answer {
 impl Answer {
     /// An error of this status and code whose message has all these words.
     pub fn is(&self, status: u16, code: &str, words: &[&str]) {
-        assert_eq!((self.status, self.code.as_str()), (status, code), "{self:?}");
+        assert_eq!(
+            (self.status, self.code.as_str()),
+            (status, code),
+            "{self:?}"
+        );
         for word in words {
             assert!(self.message.contains(word), "no {word:?} in {self:?}");
         }
@@ -303,14 +310,18 @@ impl Crowd {
             let failures = Arc::clone(&crowd.failures);
             crowd.people.push(thread::spawn(move || {
                 while !enough.load(Ordering::SeqCst) {
-                    let (status, text) = pool.post("/v1/chat/completions", &question(model, stream));
+                    let (status, text) =
+                        pool.post("/v1/chat/completions", &question(model, stream));
                     let whole = match stream {
                         true => text.contains("data: [DONE]") && !text.contains("\"error\""),
                         false => text.contains("goodbye"),
                     };
                     asked.fetch_add(1, Ordering::SeqCst);
                     if status != 200 || !whole {
-                        failures.lock().unwrap().push(format!("{model}: {status} {text}"));
+                        failures
+                            .lock()
+                            .unwrap()
+                            .push(format!("{model}: {status} {text}"));
                     }
                     let (ready, why, _) = pool.request("GET", "/llm/ready", "", None);
                     if ready != 200 {
