@@ -190,6 +190,9 @@ pub struct ParkingSection {
     pub reserve: MemoryPart,
     /// How long a sleeper that nobody wants stays.
     pub keep: Length,
+    /// Whether weights of models that are likely to be wanted are read into the page cache while
+    /// nothing is loaded.
+    pub read_ahead: bool,
 }
 
 impl Default for ParkingSection {
@@ -198,6 +201,7 @@ impl Default for ParkingSection {
             host_memory: MemoryPart::Share(5_000),
             reserve: MemoryPart::Share(1_000),
             keep: Length::from_secs(3600),
+            read_ahead: true,
         }
     }
 }

@@ -16,6 +16,7 @@ use super::gate::{Gate, Lease};
 use super::handle::{Handle, Message};
 use super::inventory_task;
 use super::keeper::{self, Job};
+use super::read_ahead::Reader;
 use super::registry::{Route, Routes};
 use super::restore::REMEMBER_EVERY;
 use super::snapshot::{DeviceSnapshot, ModelFacts, ProcessFacts, Snapshot};
@@ -109,6 +110,7 @@ pub(super) struct Control {
     /// The last logs of each model, kept after their engines are gone.
     pub logs: BTreeMap<ModelId, VecDeque<(ReplicaId, Arc<ReplicaLog>)>>,
     pub stops: BTreeMap<ReplicaId, oneshot::Sender<Duration>>,
+    pub reader: Reader,
     /// Engines that were ended because they did not wake.
     pub wake_failures: BTreeMap<ReplicaId, String>,
     pub changes: VecDeque<Message>,
@@ -225,6 +227,7 @@ impl Control {
             processes: BTreeMap::new(),
             logs: BTreeMap::new(),
             stops: BTreeMap::new(),
+            reader: Reader::default(),
             wake_failures: BTreeMap::new(),
             changes: VecDeque::new(),
             changing: false,
@@ -301,6 +304,7 @@ impl Control {
                 remembered_at = now;
                 self.remember();
                 self.keep_usage();
+                self.read_ahead();
             }
             self.publish_if_due();
         }
@@ -380,11 +384,8 @@ impl Control {
                     self.weights_seen(replica, weights);
                 }
             }
-            Message::Parking {
-                replica,
-                asked,
-                outcome,
-            } => self.parked(replica, asked, outcome),
+            Message::ReadAheadEnded { model, end } => self.read_ahead_ended(model, end),
+            Message::Parked(parked) => self.parked(parked),
             change @ (Message::Register { .. }
             | Message::Remove { .. }
             | Message::Figure { .. }

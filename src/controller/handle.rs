@@ -9,12 +9,12 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use super::clock::Clock;
 use super::gate::Lease;
 use super::inventory_task::Readings;
-use super::parking::Asked;
+use super::parking::Parked;
 use super::registry::{ChangeError, Route, Routes};
 use super::snapshot::Snapshot;
 use super::watch::LoadPath;
 use crate::catalog::{Changes, Entry, Warning};
-use crate::engine::Report;
+use crate::engine::{ReadEnd, Report};
 use crate::inventory::DeviceEvent;
 use crate::pool::{
     Command, KeyId, LoadOrder, ModelId, OrderId, Outcome, Plan, Refusal, ReplicaId, Ticket, Tier,
@@ -80,12 +80,12 @@ pub(super) enum Message {
     Figure {
         name: String,
     },
-    /// An engine was told to sleep or to wake, and this came of it.
-    Parking {
-        replica: ReplicaId,
-        asked: Asked,
-        outcome: Result<(), String>,
+    ReadAheadEnded {
+        model: ModelId,
+        end: ReadEnd,
     },
+    /// An engine was told to sleep or to wake, and this came of it.
+    Parked(Parked),
     /// Figures of a model were computed off the loop.
     Figured(Box<super::registry::Figured>),
 }

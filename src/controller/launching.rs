@@ -30,6 +30,7 @@ impl Control {
         model: ModelId,
         placement: &[Share],
     ) -> Option<Event> {
+        self.stop_reading_ahead();
         let launch = match self.launch_of(replica, model, placement) {
             Ok(launch) => launch,
             Err(message) => {

@@ -28,6 +28,7 @@ mod keeper;
 mod launching;
 mod measuring;
 mod parking;
+mod read_ahead;
 mod registry;
 mod restore;
 mod snapshot;

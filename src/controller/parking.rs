@@ -18,6 +18,14 @@ pub(super) enum Asked {
     Wake,
 }
 
+/// What came of it.
+#[derive(Debug)]
+pub(super) struct Parked {
+    pub replica: ReplicaId,
+    pub asked: Asked,
+    pub outcome: Result<(), String>,
+}
+
 impl Control {
     pub(super) fn park(&mut self, replica: ReplicaId) -> Option<Event> {
         let Some((endpoint, routes, _)) = self.sleeper(replica) else {
@@ -32,18 +40,22 @@ impl Control {
         self.tasks.spawn(async move {
             let outcome = engine::fall_asleep(&endpoint, &routes, SLEEP_PATIENCE).await;
             let asked = Asked::Sleep;
-            let _ = inbox.send(Message::Parking {
+            let _ = inbox.send(Message::Parked(Parked {
                 replica,
                 asked,
                 outcome,
-            });
+            }));
         });
         None
     }
 
     pub(super) fn wake_engine(&mut self, replica: ReplicaId, deadline: Span) -> Option<Event> {
         let Some((endpoint, routes, health)) = self.sleeper(replica) else {
-            self.parked(replica, Asked::Wake, Err("it is not there".to_owned()));
+            self.parked(Parked {
+                replica,
+                asked: Asked::Wake,
+                outcome: Err("it is not there".to_owned()),
+            });
             return None;
         };
         let stage = self.stage(Stage::Loading, None, Some("waking".to_owned()));
@@ -55,11 +67,11 @@ impl Control {
         self.tasks.spawn(async move {
             let outcome = engine::wake(&endpoint, &routes, &health, patience).await;
             let asked = Asked::Wake;
-            let _ = inbox.send(Message::Parking {
+            let _ = inbox.send(Message::Parked(Parked {
                 replica,
                 asked,
                 outcome,
-            });
+            }));
         });
         None
     }
@@ -78,8 +90,12 @@ impl Control {
         Some((gate.endpoint.clone(), routes, health))
     }
 
-    /// What came of it.
-    pub(super) fn parked(&mut self, replica: ReplicaId, asked: Asked, outcome: Result<(), String>) {
+    pub(super) fn parked(&mut self, parked: Parked) {
+        let Parked {
+            replica,
+            asked,
+            outcome,
+        } = parked;
         match (asked, outcome) {
             (Asked::Sleep, Ok(())) => {
                 self.turn(Event::ReplicaAsleep { replica });

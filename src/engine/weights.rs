@@ -1,6 +1,5 @@
 //! Where a model's weights would come from if they were read now, the host's memory or a disk, and
-//! whether they are still the same. Looks
-//! without reading from the disk; decides nothing.
+//! whether they are still the same. Looks without reading from the disk; decides nothing.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -56,7 +55,7 @@ pub fn weights_mark(path: &Path) -> Option<u64> {
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
-fn weight_files(path: &Path) -> Vec<PathBuf> {
+pub(super) fn weight_files(path: &Path) -> Vec<PathBuf> {
     if path.is_file() {
         return vec![path.to_owned()];
     }

@@ -36,6 +36,9 @@ const GAP_FADES_SHIFT: u32 = 7;
 /// unknown model fall as one by its idle time.
 const GAP_PRIOR: u64 = GAP_UNIT as u64 / 20;
 
+/// Fewer gaps tell nothing of the next one.
+const GAPS_LEAST: u64 = 3;
+
 /// Rates are in units of 2⁻⁶⁰ per millisecond.
 const RATE_BITS: u32 = 60;
 /// Losses are in units of 10⁻¹².
@@ -124,6 +127,29 @@ impl Demand {
             best = best.max(chance.unwrap_or(0));
         }
         u64::try_from(best).unwrap_or(u64::MAX).min(1 << RATE_BITS)
+    }
+
+    /// The chance, in thousandths, that the model is wanted within a time, given how long it has been
+    /// idle; `None` before it has been wanted a few times. Within an octave every moment is as likely.
+    pub(super) fn chance(&self, idle: Span, within: Span) -> Option<u32> {
+        let seen: u64 = self.gaps.iter().map(|&seen| u64::from(seen)).sum();
+        if seen < GAPS_LEAST * u64::from(GAP_UNIT) {
+            return None;
+        }
+        let (from, to) = (idle.0, idle.0.saturating_add(within.0));
+        let (mut soon, mut ahead) = (0_u128, 0_u128);
+        for (nth, seen) in self.gaps.iter().enumerate() {
+            let (lower, upper) = octave_ms(nth);
+            let weight = u128::from(u64::from(*seen) + GAP_PRIOR);
+            let part = |from: u64, to: u64| {
+                let length = to.min(upper).saturating_sub(from.max(lower));
+                weight * u128::from(length) / u128::from(upper - lower)
+            };
+            soon += part(from, to);
+            ahead += part(from, u64::MAX);
+        }
+        let chance = (soon * 1000).checked_div(ahead).unwrap_or(0);
+        Some(u32::try_from(chance).unwrap_or(1000))
     }
 
     /// Busy periods per time, at most two per idle time: what was popular yesterday and is silent now

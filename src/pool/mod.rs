@@ -32,6 +32,7 @@ mod group;
 mod host;
 mod ids;
 mod keep_hot;
+mod likely;
 mod load_times;
 mod loads;
 mod model;
@@ -69,6 +70,7 @@ pub use ids::{
     Bytes, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
     Ticket, Time,
 };
+pub use likely::Likely;
 pub use model::{
     Cordon, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override, Parking, Tier,
 };

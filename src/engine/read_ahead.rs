@@ -1,0 +1,231 @@
+//! Reading a model's weights into the page cache before anybody asks for them: on a thread of its own,
+//! at idle priority, stopped at any moment. It owns the pace and the stopping; whose weights are worth
+//! it is decided elsewhere.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use super::weights::{tier_of, weight_files};
+use crate::pool::{Bytes, Tier};
+
+const CHUNK_BYTES: usize = 4 << 20;
+/// How often it is looked whether the memory is still there for it.
+const LOOK_EVERY_BYTES: u64 = 256 << 20;
+/// Linux says in this file how long programs waited for disks, as a share of the last ten seconds.
+const PRESSURE_FILE: &str = "/proc/pressure/io";
+/// More means that somebody else uses the disks.
+const PRESSURE_MAX_PERCENT: f64 = 5.0;
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadEnd {
+    /// All of it lies in memory now; so much was read.
+    Done(Bytes),
+    /// It lay there already.
+    There,
+    /// Somebody else needs the disk, or ordered it to stop.
+    Stopped,
+    /// So much would be read, and only so much may be taken.
+    TooLarge {
+        size: Bytes,
+        room: Bytes,
+    },
+    Failed(String),
+}
+
+/// One reading that may be under way. Dropping it stops it.
+#[derive(Debug)]
+pub struct ReadAhead {
+    going: Arc<AtomicBool>,
+}
+
+impl ReadAhead {
+    /// Begins to read `path`, a file or a folder of weights. `room` says what may be taken of the
+    /// host's memory at the moment; `ended` is called once, on the reading thread. Errors when no
+    /// thread can be started.
+    pub fn start(
+        path: PathBuf,
+        room: impl Fn() -> Bytes + Send + 'static,
+        ended: impl FnOnce(ReadEnd) + Send + 'static,
+    ) -> io::Result<ReadAhead> {
+        let going = Arc::new(AtomicBool::new(true));
+        let mine = Arc::clone(&going);
+        thread::Builder::new()
+            .name("read-ahead".to_owned())
+            .spawn(move || {
+                lower_priority();
+                ended(read(&path, &room, &mine));
+            })?;
+        Ok(ReadAhead { going })
+    }
+}
+
+impl Drop for ReadAhead {
+    fn drop(&mut self) {
+        self.going.store(false, Ordering::Relaxed);
+    }
+}
+
+fn read(path: &Path, room: &dyn Fn() -> Bytes, going: &AtomicBool) -> ReadEnd {
+    if tier_of(path) == Tier::PageCache {
+        return ReadEnd::There;
+    }
+    if disks_are_busy() {
+        return ReadEnd::Stopped;
+    }
+    let files = weight_files(path);
+    let sizes = files
+        .iter()
+        .map(|file| std::fs::metadata(file).map(|it| it.len()));
+    let size = match sizes.sum::<io::Result<u64>>() {
+        Ok(size) => Bytes(size),
+        Err(error) => return ReadEnd::Failed(error.to_string()),
+    };
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let (mut done, mut looked_at) = (0, 0);
+    for file in &files {
+        let mut file = match File::open(file) {
+            Ok(file) => file,
+            Err(error) => return ReadEnd::Failed(format!("{}: {error}", file.display())),
+        };
+        loop {
+            if !going.load(Ordering::Relaxed) {
+                return ReadEnd::Stopped;
+            }
+            if done == 0 || done - looked_at >= LOOK_EVERY_BYTES {
+                looked_at = done;
+                let (left, room) = (Bytes(size.0.saturating_sub(done)), room());
+                if left > room {
+                    return ReadEnd::TooLarge { size: left, room };
+                }
+            }
+            match file.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(count) => done += count as u64,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return ReadEnd::Failed(error.to_string()),
+            }
+        }
+    }
+    ReadEnd::Done(Bytes(done))
+}
+
+/// `some avg10=0.00 …`; where the system does not say, they are taken to be idle.
+fn disks_are_busy() -> bool {
+    let text = std::fs::read_to_string(PRESSURE_FILE).unwrap_or_default();
+    pressure_in(&text).is_some_and(|percent| percent > PRESSURE_MAX_PERCENT)
+}
+
+fn pressure_in(text: &str) -> Option<f64> {
+    let line = text.lines().find(|line| line.starts_with("some "))?;
+    let word = line
+        .split_whitespace()
+        .find_map(|it| it.strip_prefix("avg10="))?;
+    word.parse().ok()
+}
+
+/// This thread's reads wait for everybody else's, where the disk's scheduler knows of priorities.
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "the priority of reads has no safe interface")]
+fn lower_priority() {
+    use nix::libc;
+    const WHO_PROCESS: libc::c_int = 1;
+    const CLASS_IDLE: libc::c_int = 3;
+    const CLASS_SHIFT: libc::c_int = 13;
+    // SAFETY: takes three numbers and touches no memory; 0 is the calling thread (ioprio_set(2)). A
+    // refusal leaves the priority as it is.
+    unsafe {
+        libc::syscall(
+            libc::SYS_ioprio_set,
+            WHO_PROCESS,
+            0,
+            CLASS_IDLE << CLASS_SHIFT,
+        )
+    };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn lower_priority() {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn the_pressure_on_disks_is_read_from_the_words_of_the_kernel() {
+        let text = "some avg10=12.50 avg60=3.00 avg300=0.10 total=5\nfull avg10=1.00 avg60=0 avg300=0 total=1\n";
+        assert_eq!(pressure_in(text), Some(12.5));
+        assert_eq!(pressure_in("rubbish"), None);
+    }
+
+    /// A folder whose weights lie on a disk; `None` where files always lie in memory, as on tmpfs.
+    fn cold_weights() -> Option<tempfile::TempDir> {
+        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target");
+        let folder = tempfile::tempdir_in(target).ok()?;
+        std::fs::write(folder.path().join("model.gguf"), vec![3; 8 << 20]).ok()?;
+        drop_from_memory(folder.path())?;
+        (tier_of(folder.path()) == Tier::Disk).then_some(folder)
+    }
+
+    /// Looking at a small file may have brought it in.
+    fn drop_from_memory(folder: &Path) -> Option<()> {
+        let file = File::open(folder.join("model.gguf")).ok()?;
+        file.sync_all().ok()?;
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).ok()
+    }
+
+    #[test]
+    fn weights_on_a_disk_lie_in_memory_after_they_were_read() {
+        let Some(folder) = cold_weights() else {
+            eprintln!("skipped: files do not leave the page cache here; run it on a disk");
+            return;
+        };
+        let going = AtomicBool::new(true);
+        drop_from_memory(folder.path()).expect("once more");
+        let no_room = read(folder.path(), &|| Bytes(1 << 20), &going);
+        let too_large = ReadEnd::TooLarge {
+            size: Bytes(8 << 20),
+            room: Bytes(1 << 20),
+        };
+        if no_room == ReadEnd::Stopped {
+            eprintln!("skipped: somebody else uses the disks");
+            return;
+        }
+        assert_eq!(no_room, too_large);
+        going.store(false, Ordering::Relaxed);
+        drop_from_memory(folder.path()).expect("once more");
+        let stopped = read(folder.path(), &|| Bytes(1 << 30), &going);
+        assert_eq!(stopped, ReadEnd::Stopped);
+        going.store(true, Ordering::Relaxed);
+        drop_from_memory(folder.path()).expect("once more");
+        let done = read(folder.path(), &|| Bytes(1 << 30), &going);
+        if done != ReadEnd::Stopped {
+            assert_eq!(done, ReadEnd::Done(Bytes(8 << 20)));
+            assert_eq!(tier_of(folder.path()), Tier::PageCache);
+        }
+    }
+
+    #[test]
+    fn what_lies_in_memory_is_not_read_and_nothing_is_no_failure() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("a.gguf"), vec![1; 1 << 20]).expect("written");
+        let going = AtomicBool::new(true);
+        let end = read(&folder.path().join("missing.gguf"), &|| Bytes(0), &going);
+        assert_eq!(end, ReadEnd::Done(Bytes(0)), "no weights are no failure");
+        let (sender, ends) = mpsc::channel();
+        let reading = ReadAhead::start(
+            folder.path().to_owned(),
+            || Bytes(0),
+            move |end| drop(sender.send(end)),
+        )
+        .expect("a thread");
+        // It was just written, so it lies in memory, whatever the room.
+        assert_eq!(ends.recv().expect("it ends"), ReadEnd::There);
+        drop(reading);
+    }
+}
