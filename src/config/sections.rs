@@ -133,8 +133,11 @@ pub struct PoolSection {
     pub queue_limit: u32,
     /// How long a request waits at most; more than 0s (Q1).
     pub queue_timeout: Length,
-    /// What happens at start to engines of an earlier process. This version knows `stop` alone.
+    /// What happens to engines when the service ends without having stopped them (D2): `adopt` keeps
+    /// those that are ready for the next one, `stop` ends them at once.
     pub on_restart: OnRestart,
+    /// How long engines wait for the next service before they are stopped, 1s to 1d (D2).
+    pub adopt_within: Length,
 }
 
 impl Default for PoolSection {
@@ -148,7 +151,8 @@ impl Default for PoolSection {
             preempt_drain: Length::from_secs(30),
             queue_limit: 512,
             queue_timeout: Length::from_secs(300),
-            on_restart: OnRestart::Stop,
+            on_restart: OnRestart::Adopt,
+            adopt_within: Length::from_secs(120),
         }
     }
 }

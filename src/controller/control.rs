@@ -21,7 +21,7 @@ use super::restore::REMEMBER_EVERY;
 use super::snapshot::{DeviceSnapshot, ModelFacts, ProcessFacts, Snapshot};
 use crate::catalog::Catalog;
 use crate::config::Config;
-use crate::engine::ReplicaLog;
+use crate::engine::{Guardians, ReplicaLog, Resolved, Use};
 use crate::inventory::Inventory;
 use crate::pool::{
     Cordon, DeviceId, Event, GateReading, KindId, ModelId, OrderId, Outcome, Pool, Refusal,
@@ -57,7 +57,17 @@ pub struct Parts {
     pub executable: PathBuf,
     pub runtime_dir: PathBuf,
     pub log_dir: PathBuf,
+    pub guardians: Arc<Guardians>,
+    /// What an earlier controller left behind.
+    pub found: Resolved,
+    pub heartbeat: Option<Heartbeat>,
     pub clock: Clock,
+}
+
+/// Told for as long as the loop turns, for whoever restarts a program that hangs.
+pub struct Heartbeat {
+    pub every: Span,
+    pub beat: Box<dyn Fn() + Send>,
 }
 
 /// What the loop begins with.
@@ -67,6 +77,18 @@ pub(super) struct Start {
     pub remembered: BTreeMap<String, Vec<u64>>,
     pub wishes: Vec<KeptWish>,
     pub catalog: Catalog,
+    pub found: Resolved,
+}
+
+/// Dropped first when the loop panics: its engines stay for the next controller then (D2).
+struct OnPanic(Arc<Guardians>);
+
+impl Drop for OnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.crashed();
+        }
+    }
 }
 
 pub(super) struct Replies {
@@ -75,6 +97,10 @@ pub(super) struct Replies {
 }
 
 pub(super) struct Control {
+    /// The first field, which is dropped before what it concerns.
+    _on_panic: OnPanic,
+    pub guardians: Arc<Guardians>,
+    heartbeat: Option<Heartbeat>,
     pub pool: Pool,
     pub clock: Clock,
     pub config: Arc<Config>,
@@ -186,6 +212,9 @@ impl Control {
             })
             .collect();
         let control = Control {
+            _on_panic: OnPanic(Arc::clone(&parts.guardians)),
+            guardians: parts.guardians,
+            heartbeat: parts.heartbeat,
             pool: Pool::new(
                 parts.config.limits(),
                 parts.night,
@@ -234,6 +263,7 @@ impl Control {
             remembered: parts.remembered,
             wishes: parts.wishes,
             catalog: parts.catalog,
+            found: parts.found,
         };
         (control, start)
     }
@@ -248,6 +278,7 @@ impl Control {
             Arc::clone(&self.look),
         ));
         let mut remembered_at = self.clock.now();
+        let mut beaten_at = Time(0);
         while !self.finished {
             let publish = self
                 .dirty
@@ -255,11 +286,13 @@ impl Control {
             let busy = self.told.values().any(|reading| reading.in_flight > 0);
             let read = busy.then(|| self.turned + READ_GATES_EVERY);
             let remember = Some(remembered_at + REMEMBER_EVERY);
+            let beat = self.heartbeat.as_ref().map(|it| beaten_at + it.every);
             let next = self
                 .wake
                 .into_iter()
                 .chain(publish)
                 .chain(read)
+                .chain(beat)
                 .chain(remember);
             let next = next.min();
             let sleep = tokio::time::sleep_until(self.clock.instant(next.unwrap_or_default()));
@@ -278,6 +311,12 @@ impl Control {
             }
             while self.tasks.try_join_next().is_some() {}
             let now = self.clock.now();
+            if let Some(heart) = &self.heartbeat
+                && now >= beaten_at + heart.every
+            {
+                beaten_at = now;
+                (heart.beat)();
+            }
             if now >= remembered_at + REMEMBER_EVERY {
                 remembered_at = now;
                 self.remember();
@@ -288,7 +327,8 @@ impl Control {
         self.publish();
         self.remember();
         self.keep_usage();
-        self.tasks.abort_all();
+        // Whatever still runs of engines then is left to somebody else.
+        self.tasks.shutdown().await;
     }
 
     fn hear(&mut self, message: Message) {
@@ -358,6 +398,10 @@ impl Control {
                 self.next_change();
             }
             Message::Figured(figured) => self.figured(*figured),
+            Message::HandOver { within } => {
+                self.guardians.leave_to_successor(within);
+                self.finished = true;
+            }
         }
     }
 
@@ -409,12 +453,18 @@ impl Control {
     }
 
     fn read_gates(&mut self) -> Vec<GateReading> {
-        let told = &mut self.told;
+        let (told, guardians) = (&mut self.told, &self.guardians);
         self.gates
             .iter()
             .filter_map(|(&replica, gate)| {
                 let reading = gate.reading();
-                (told.insert(replica, reading) != Some(reading)).then_some(reading)
+                if told.insert(replica, reading) == Some(reading) {
+                    return None;
+                }
+                let busy = reading.in_flight > 0;
+                let last_end_ms = reading.last_end.map(|at| at.0);
+                guardians.used(replica, Use { busy, last_end_ms });
+                Some(reading)
             })
             .collect()
     }

@@ -70,6 +70,10 @@ pub(super) enum Message {
     },
     /// Figures of a model were computed off the loop.
     Figured(Box<super::registry::Figured>),
+    /// End the loop and leave the engines to another controller, which comes within this time.
+    HandOver {
+        within: std::time::Duration,
+    },
 }
 
 /// The controller is shutting down or gone.
@@ -241,6 +245,13 @@ impl Handle {
             .send(Message::Reload { reply })
             .map_err(|_| ChangeError::Gone)?;
         answer.await.map_err(|_| ChangeError::Gone)?
+    }
+
+    /// Ends the loop; ready engines stay for the controller that comes within this time, and
+    /// requests that still wait are refused.
+    pub fn hand_over(&self, within: std::time::Duration) -> Result<(), Busy> {
+        let message = Message::HandOver { within };
+        self.inbox.send(message).map_err(|_| Busy)
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {

@@ -11,8 +11,8 @@ use super::handle::Message;
 use super::snapshot::ProcessFacts;
 use crate::catalog::{self, Recipe};
 use crate::engine::{
-    self, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, Launch, Listen,
-    Program, ReplicaLog, Report,
+    self, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, Endpoint, Launch,
+    Listen, Program, ReplicaLog, Report,
 };
 use crate::inventory;
 use crate::pool::{Event, Exit, ModelId, ReplicaId, Share, Span};
@@ -44,6 +44,29 @@ impl Control {
                 Arc::new(ReplicaLog::in_memory())
             }
         };
+        let kept = self.kept_of(model, placement);
+        self.know(replica, model, placement, &log);
+        let (stop, stopped) = oneshot::channel();
+        self.stops.insert(replica, stop);
+        let inbox = self.inbox.clone();
+        let report = move |report| {
+            let _ = inbox.send(Message::Report { replica, report });
+        };
+        let guardians = Arc::clone(&self.guardians);
+        self.tasks
+            .spawn(engine::run(guardians, launch, kept, log, stopped, report));
+        self.look_for_weights(replica, model);
+        None
+    }
+
+    /// The replica has a process, or will have one.
+    pub(super) fn know(
+        &mut self,
+        replica: ReplicaId,
+        model: ModelId,
+        placement: &[Share],
+        log: &Arc<ReplicaLog>,
+    ) {
         let facts = ProcessFacts {
             pid: None,
             stage: Some("starting".to_owned()),
@@ -57,24 +80,15 @@ impl Control {
                 .get(&model)
                 .map_or_else(String::new, |facts| facts.entry.arguments()),
             ready: false,
-            log: Arc::clone(&log),
+            log: Arc::clone(log),
             model,
         };
         self.processes.insert(replica, facts);
         let logs = self.logs.entry(model).or_default();
-        logs.push_back((replica, Arc::clone(&log)));
+        logs.push_back((replica, Arc::clone(log)));
         while logs.len() > LOGS_MAX {
             logs.pop_front();
         }
-        let (stop, stopped) = oneshot::channel();
-        self.stops.insert(replica, stop);
-        let inbox = self.inbox.clone();
-        let report = move |report| {
-            let _ = inbox.send(Message::Report { replica, report });
-        };
-        self.tasks.spawn(engine::run(launch, log, stopped, report));
-        self.look_for_weights(replica, model);
-        None
     }
 
     /// Whether the weights lie in the host's memory already: then the disk is free for others (M1).
@@ -175,21 +189,7 @@ impl Control {
             Report::Started { pid, endpoint } => {
                 facts.pid = Some(pid);
                 facts.stage = Some("loading".to_owned());
-                let Some(entry) = self.facts.get(&model).map(|facts| Arc::clone(&facts.entry))
-                else {
-                    return;
-                };
-                let served = entry.recipe.served_model_name().map(str::to_owned);
-                let (clock, inbox) = (self.clock, self.inbox.clone());
-                let gate = Gate::new(
-                    replica,
-                    endpoint,
-                    served,
-                    entry.seats_per_replica,
-                    clock,
-                    inbox,
-                );
-                self.gates.insert(replica, Arc::new(gate));
+                self.make_gate(replica, model, endpoint);
             }
             Report::Progress { stage, percent } => {
                 (facts.stage, facts.percent) = (Some(stage), percent);
@@ -236,8 +236,25 @@ impl Control {
         }
     }
 
+    pub(super) fn make_gate(&mut self, replica: ReplicaId, model: ModelId, endpoint: Endpoint) {
+        let Some(entry) = self.facts.get(&model).map(|facts| Arc::clone(&facts.entry)) else {
+            return;
+        };
+        let served = entry.recipe.served_model_name().map(str::to_owned);
+        let (clock, inbox) = (self.clock, self.inbox.clone());
+        let gate = Gate::new(
+            replica,
+            endpoint,
+            served,
+            entry.seats_per_replica,
+            clock,
+            inbox,
+        );
+        self.gates.insert(replica, Arc::new(gate));
+    }
+
     /// The replica's gate goes into the routing table; the pool opens it.
-    fn offer(&self, replica: ReplicaId, model: ModelId) {
+    pub(super) fn offer(&self, replica: ReplicaId, model: ModelId) {
         if let (Some(route), Some(gate)) = (self.route(model), self.gates.get(&replica)) {
             let mut gates = route.gates.load().as_ref().clone();
             gates.push(Arc::clone(gate));

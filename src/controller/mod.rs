@@ -17,6 +17,7 @@
 //! | inventory | with control     | with control                             |
 //! | engine    | one per replica  | with exactly one `Exited`                |
 
+mod adopting;
 mod clock;
 mod control;
 mod execute;
@@ -30,8 +31,9 @@ mod registry;
 mod restore;
 mod snapshot;
 
+pub use adopting::refusal;
 pub use clock::Clock;
-pub use control::{Parts, spawn};
+pub use control::{Heartbeat, Parts, spawn};
 pub use gate::{Cut, Lease};
 pub use handle::{Busy, Handle, Ordered, Seat, Waiting};
 pub use registry::{ChangeError, Route};

@@ -1,34 +1,39 @@
 //! Engines: one call of [`run`] runs one engine process from launch to reaped and reports what
 //! happens to it. This module owns how engine processes are started, watched, logged and stopped.
 //! It never chooses: which model, which devices, when to stop and whether to try again are decided
-//! elsewhere, and it knows nothing of other replicas.
+//! elsewhere, and it knows nothing of other replicas. Between us and each engine stands a guardian
+//! (see `crate::guardian`), so that an engine outlives us when it should and never when it should
+//! not; `adoption` finds those of an earlier run.
 //!
 //! ```text
 //!            ┌──────────┐ spawned  ┌─────────┐ 2xx of the health route  ┌───────┐
 //!  run() ───▶│ starting │─────────▶│ loading │─────────────────────────▶│ ready │
 //!            └────┬─────┘ Started  └────┬────┘ Ready                    └───┬───┘
 //!                 │ fault               │ stop: KILL                        │ stop: TERM, grace, KILL
-//!                 ▼                     ▼ died: sweep                       ▼ died: sweep
-//!              Exited ◀──────────── group killed, leader reaped ◀───────────┘
+//!                 ▼                     ▼ died                              ▼ died
+//!              Exited ◀──────── its guardian swept and reaped all of it ◀───┘
 //! ```
 //!
 //! How one *kind* of engine is started and read is an [`EngineDriver`]: adding a kind is one file
 //! with a driver, one variant of [`Program`], and one row in [`driver_of`].
 
+mod adoption;
 mod candle;
-mod capture;
 mod command;
 mod endpoint;
 mod environment;
 mod fault;
 mod group;
+mod guard;
+mod guardians;
 mod health;
+mod journal;
 mod lack;
 mod launch;
 mod log;
 mod memory;
-mod process;
 mod run;
+mod talk;
 mod weights;
 
 use std::collections::BTreeMap;
@@ -36,17 +41,20 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
+pub use adoption::{Adopted, Fate, Found, Resolved, resolve};
 pub use endpoint::{Endpoint, Stream, connect};
 pub use fault::EngineFault;
 pub use group::{Orphan, kill_orphans};
+pub use guardians::{GuardianSettings, Guardians, Use};
 pub use health::{Answer, probe};
+pub use journal::{Kept, Record};
 pub use lack::Lack;
 pub use launch::{
     CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, ExitReport, Launch,
     Listen, Program, Report,
 };
 pub use log::{LogLine, LogStream, ReplicaLog};
-pub use run::run;
+pub use run::{run, run_adopted};
 pub use weights::tier_of;
 
 /// How one kind of engine is started, and how its health answers are read. Stateless.

@@ -194,6 +194,7 @@ pub enum RecordKind {
     Cordon,
     Uncordon,
     DeviceFailed,
+    Adopt,
 }
 
 impl RecordKind {
@@ -215,6 +216,7 @@ impl RecordKind {
             RecordKind::Cordon => "cordon",
             RecordKind::Uncordon => "uncordon",
             RecordKind::DeviceFailed => "device_failed",
+            RecordKind::Adopt => "adopt",
         }
     }
 }

@@ -2,6 +2,7 @@
 //! choice could change (an unknown model, a full queue, a store that failed).
 
 use super::action::{Action, RecordKind};
+use super::adopt::Found;
 use super::decision::Prospect;
 use super::event::Event;
 use super::ids::{KeyId, ModelId, ReplicaId, Ticket, Time};
@@ -37,6 +38,22 @@ impl Pool {
             }
             Event::ReplicaReady { replica } => self.replica_ready(replica, actions),
             Event::ReplicaExited { replica, exit } => self.replica_exited(replica, exit, actions),
+            Event::ReplicaAdopted {
+                replica,
+                model,
+                placement,
+                ready_for,
+                last_end,
+            } => {
+                let found = Found {
+                    replica,
+                    model,
+                    placement,
+                    ready_for,
+                    last_end,
+                };
+                self.replica_adopted(found, actions);
+            }
             Event::DeviceRead { device, reading } => self.device_read(device, &reading),
             Event::ModelSet { model, spec } => self.model_set(model, spec),
             Event::LinksRead { links } => self.links_read(links),

@@ -18,6 +18,7 @@ pub(super) fn name_of_stop(reason: &StopReason) -> &'static str {
         StopReason::LoadTimedOut { .. } => "load-timed-out",
         StopReason::Cordoned { .. } => "cordoned",
         StopReason::DeviceFailed { .. } => "device-failed",
+        StopReason::NotAdopted { .. } => "not-adopted",
     }
 }
 

@@ -1,10 +1,13 @@
 //! The composition root: configuration → store → catalogue → inventory → controller → HTTP →
 //! schedule, and the way back down. It wires; it decides nothing.
 
+mod lock;
+
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tokio::signal::unix::{SignalKind, signal};
@@ -13,14 +16,16 @@ use tracing_subscriber::EnvFilter;
 
 use crate::catalog::{Catalog, Entry, Source};
 use crate::cli::ConfigArgs;
-use crate::config::{Config, EveningMode, LogFormat, Provider};
+use crate::config::{Config, EveningMode, LogFormat, OnRestart, Provider};
 use crate::controller::{self, Clock, Handle, Parts};
-use crate::engine;
+use crate::engine::{self, GuardianSettings, Guardians};
 use crate::http::{App, Keys, Metrics, Server};
 use crate::inventory::{self, Inventory, InventorySettings};
 use crate::pool::{CleanupScope, Command};
 use crate::schedule::{Evening, EveningEvent, Schedule};
 use crate::store::{KeptWish, Store};
+
+use lock::StateLock;
 
 /// Where the store remembers when the evening cleanup was last carried out.
 const LAST_CLEANUP: &str = "last_cleanup";
@@ -44,17 +49,10 @@ async fn serve(config: Config) -> Result<(), String> {
     }
     let config = Arc::new(config);
     let clock = Clock::start();
+    let lock = StateLock::take(&config.state.dir)?;
     let listener = Server::bind(config.server.listen.0).await.map_err(line)?;
     let url = format!("sqlite://{}", config.database_url().path().display());
     let store = Arc::new(Store::open(&url).await.map_err(line)?);
-    // Holding the store's lock we are alone: engines of an earlier controller are nobody's.
-    for orphan in engine::kill_orphans() {
-        tracing::warn!(
-            pid = orphan.pid,
-            replica = orphan.replica,
-            "an engine of an earlier run was ended"
-        );
-    }
     let keys = Keys::open(Arc::clone(&store), clock, &config.admin_key_file())
         .await
         .map_err(line)?;
@@ -73,9 +71,22 @@ async fn serve(config: Config) -> Result<(), String> {
         forget_loads_before(cleanup, &mut wishes);
     }
     let (last_replica, last_order) = store.last_numbers().await.map_err(line)?;
+    let executable = std::env::current_exe()
+        .map_err(|error| format!("our own binary cannot be found: {error}"))?;
+    // The same after a restart: it is where guardians are found.
     let runtime_dir = absolute(&config.state.dir)?.join("run");
-    // Sockets of a controller that was killed; whoever listened on them is gone.
-    let _ = std::fs::remove_dir_all(&runtime_dir);
+    let guardians = Arc::new(Guardians::new(GuardianSettings {
+        executable: executable.clone(),
+        runtime_dir: runtime_dir.clone(),
+        journal_dir: absolute(&config.state.dir)?.join("engines"),
+        keep: config.pool.on_restart == OnRestart::Adopt,
+        adopt_within: Duration::from_millis(config.pool.adopt_within.0.0),
+    }));
+    // Holding the lock we are alone: engines of an earlier controller are ours or nobody's, and
+    // nothing is loaded before it is known which.
+    let refuse = |record: &engine::Record| controller::refusal(record, &catalog, &inventory);
+    let found = engine::resolve(&guardians, refuse).await;
+    guardians.prepare().await;
     let parts = Parts {
         last_replica,
         last_order,
@@ -86,9 +97,11 @@ async fn serve(config: Config) -> Result<(), String> {
         cordons: store.cordons().await.map_err(line)?,
         inventory,
         night: state.closed,
-        executable: std::env::current_exe()
-            .map_err(|error| format!("our own binary cannot be found: {error}"))?,
+        executable,
         runtime_dir,
+        guardians: Arc::clone(&guardians),
+        found,
+        heartbeat: None,
         log_dir: absolute(&config.state.dir)?.join("logs"),
         clock,
         config: Arc::clone(&config),
@@ -129,6 +142,7 @@ async fn serve(config: Config) -> Result<(), String> {
     stop.cancel();
     let _ = server.await;
     store.close().await;
+    drop(lock);
     Ok(())
 }
 
