@@ -10,9 +10,9 @@ use super::control::Control;
 use super::handle::Message;
 use super::keeper::Job;
 use crate::catalog::Catalog;
-use crate::engine::{self, Adopted, Fate, Found, Kept, ReplicaLog, Resolved};
+use crate::engine::{self, Adopted, Fate, Found, Kept, ReplicaLog, Resolved, Use};
 use crate::inventory::{DeviceInfo, Inventory};
-use crate::pool::{Bytes, Event, ModelId, Record, RecordKind, Share, Time};
+use crate::pool::{Bytes, Event, GateReading, ModelId, Record, RecordKind, Share, Time};
 
 /// What the store and the journal know a device by: its UUID, which stays when indices change, or
 /// its name.
@@ -35,6 +35,14 @@ pub fn refusal(
     let known = |device: &str| inventory.devices().iter().any(|it| key_of(it) == device);
     let gone = record.placement.iter().find(|it| !known(&it.device));
     gone.map(|share| format!("its device {} is not there", share.device))
+}
+
+/// What a later controller has to know of a replica's use.
+pub(super) fn use_of(reading: &GateReading) -> Use {
+    Use {
+        busy: reading.in_flight > 0,
+        last_end_ms: reading.last_end.map(|at| at.0),
+    }
 }
 
 impl Control {

@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::adopting::use_of;
 use super::clock::Clock;
 use super::gate::{Gate, Lease};
 use super::handle::{Handle, Message};
@@ -19,9 +20,10 @@ use super::keeper::{self, Job};
 use super::registry::{Route, Routes};
 use super::restore::REMEMBER_EVERY;
 use super::snapshot::{DeviceSnapshot, ModelFacts, ProcessFacts, Snapshot};
+use super::vital::{Heartbeat, OnPanic};
 use crate::catalog::Catalog;
 use crate::config::Config;
-use crate::engine::{Guardians, ReplicaLog, Resolved, Use};
+use crate::engine::{Guardians, ReplicaLog, Resolved};
 use crate::inventory::Inventory;
 use crate::pool::{
     Cordon, DeviceId, Event, GateReading, KindId, ModelId, OrderId, Outcome, Pool, Refusal,
@@ -64,12 +66,6 @@ pub struct Parts {
     pub clock: Clock,
 }
 
-/// Told for as long as the loop turns, for whoever restarts a program that hangs.
-pub struct Heartbeat {
-    pub every: Span,
-    pub beat: Box<dyn Fn() + Send>,
-}
-
 /// What the loop begins with.
 pub(super) struct Start {
     pub inventory: Inventory,
@@ -78,17 +74,6 @@ pub(super) struct Start {
     pub wishes: Vec<KeptWish>,
     pub catalog: Catalog,
     pub found: Resolved,
-}
-
-/// Dropped first when the loop panics: its engines stay for the next controller then (D2).
-struct OnPanic(Arc<Guardians>);
-
-impl Drop for OnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.crashed();
-        }
-    }
 }
 
 pub(super) struct Replies {
@@ -212,7 +197,7 @@ impl Control {
             })
             .collect();
         let control = Control {
-            _on_panic: OnPanic(Arc::clone(&parts.guardians)),
+            _on_panic: OnPanic::new(&parts.guardians),
             guardians: parts.guardians,
             heartbeat: parts.heartbeat,
             pool: Pool::new(
@@ -278,7 +263,6 @@ impl Control {
             Arc::clone(&self.look),
         ));
         let mut remembered_at = self.clock.now();
-        let mut beaten_at = Time(0);
         while !self.finished {
             let publish = self
                 .dirty
@@ -286,7 +270,7 @@ impl Control {
             let busy = self.told.values().any(|reading| reading.in_flight > 0);
             let read = busy.then(|| self.turned + READ_GATES_EVERY);
             let remember = Some(remembered_at + REMEMBER_EVERY);
-            let beat = self.heartbeat.as_ref().map(|it| beaten_at + it.every);
+            let beat = self.heartbeat.as_ref().map(Heartbeat::next);
             let next = self
                 .wake
                 .into_iter()
@@ -311,11 +295,8 @@ impl Control {
             }
             while self.tasks.try_join_next().is_some() {}
             let now = self.clock.now();
-            if let Some(heart) = &self.heartbeat
-                && now >= beaten_at + heart.every
-            {
-                beaten_at = now;
-                (heart.beat)();
+            if let Some(heart) = &mut self.heartbeat {
+                heart.beat(now);
             }
             if now >= remembered_at + REMEMBER_EVERY {
                 remembered_at = now;
@@ -461,9 +442,7 @@ impl Control {
                 if told.insert(replica, reading) == Some(reading) {
                     return None;
                 }
-                let busy = reading.in_flight > 0;
-                let last_end_ms = reading.last_end.map(|at| at.0);
-                guardians.used(replica, Use { busy, last_end_ms });
+                guardians.used(replica, use_of(&reading));
                 Some(reading)
             })
             .collect()

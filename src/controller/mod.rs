@@ -30,14 +30,16 @@ mod measuring;
 mod registry;
 mod restore;
 mod snapshot;
+mod vital;
 
 pub use adopting::refusal;
 pub use clock::Clock;
-pub use control::{Heartbeat, Parts, spawn};
+pub use control::{Parts, spawn};
 pub use gate::{Cut, Lease};
 pub use handle::{Busy, Handle, Ordered, Seat, Waiting};
 pub use registry::{ChangeError, Route};
 pub use snapshot::{DeviceSnapshot, ModelFacts, ProcessFacts, Snapshot, Stale};
+pub use vital::Heartbeat;
 
 // What the surfaces above need of the drivers below, so that they know the controller alone.
 pub use crate::engine::{Endpoint, LogLine, LogStream, ReplicaLog, Stream, connect};

@@ -181,9 +181,7 @@ async fn fate_of(
         Greeting::Silent => {
             let pid = Pid::from_raw(guardian.pid.cast_signed());
             let _ = kill(pid, Signal::SIGKILL);
-            while guardian.lives() {
-                sleep(PAUSE).await;
-            }
+            until_gone(guardian).await;
             without_guardian(&record).await;
             let reason = format!("its guardian (process {}) did not answer", guardian.pid);
             return closed(Fate::Stopped, reason);
@@ -209,6 +207,8 @@ async fn fate_of(
     {
         // It hears that somebody knows, and leaves.
         let _ = mouth.say(&adopt).await;
+        drop((ear, mouth));
+        until_gone(guardian).await;
         let reason = format!("{last_words} ({status}), while no controller was there");
         return closed(Fate::Ended, reason.trim_start().to_owned());
     }
@@ -223,6 +223,8 @@ async fn fate_of(
     };
     if let Some(reason) = unwanted {
         stop(&mut ear, &mut mouth, guardian).await;
+        drop((ear, mouth));
+        until_gone(guardian).await;
         return closed(Fate::Stopped, reason);
     }
     let engine = hello.engine.or(record.engine);
@@ -284,21 +286,20 @@ enum Greeting {
 async fn greet(guardians: &Guardians, record: &Record) -> Greeting {
     let name = socket_name(record.replica());
     let folder = &guardians.settings.runtime_dir;
-    let mut waited = Duration::ZERO;
-    loop {
-        let greeting = greet_once(folder, &name).await;
-        let again = match greeting {
-            Greeting::Taken => waited < TAKEN_MAX,
-            // It listens before it starts its engine, and may end at any moment.
-            Greeting::Silent => waited < ANSWER_MAX && record.guardian.lives(),
-            Greeting::Hello(..) => false,
-        };
-        if !again {
-            return greeting;
+    let mut taken = Duration::ZERO;
+    let greeting = async {
+        loop {
+            match greet_once(folder, &name).await {
+                Greeting::Taken if taken < TAKEN_MAX => taken += PAUSE,
+                // It listens before it starts its engine, and may end at any moment.
+                Greeting::Silent if record.guardian.lives() => {}
+                greeting => return greeting,
+            }
+            sleep(PAUSE).await;
         }
-        sleep(PAUSE).await;
-        waited += PAUSE;
-    }
+    };
+    let greeting = timeout(ANSWER_MAX, greeting).await;
+    greeting.unwrap_or(Greeting::Silent)
 }
 
 async fn greet_once(folder: &Path, name: &str) -> Greeting {
@@ -355,20 +356,24 @@ async fn stop(ear: &mut Ear, mouth: &mut Mouth, guardian: ProcessId) {
     }
 }
 
+/// Bounded: one that hangs is no reason not to serve.
+async fn until_gone(guardian: ProcessId) {
+    let gone = async {
+        while guardian.lives() {
+            sleep(PAUSE / 10).await;
+        }
+    };
+    let _ = timeout(TAKEN_MAX, gone).await;
+}
+
 /// Guardians in our folder that no file speaks of, and sockets where nobody listens any more.
 async fn stop_unknown_guardians(guardians: &Guardians, resolved: &mut Resolved) {
     let folder = &guardians.settings.runtime_dir;
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
     };
-    let ours = |replica: ReplicaId| {
-        let adopted = resolved.adopted.iter();
-        let left = resolved.others.iter();
-        adopted.clone().any(|it| it.record.replica() == replica)
-            || left
-                .filter(|it| it.fate == Fate::LeftAlone)
-                .any(|it| it.replica == Some(replica))
-    };
+    // What is adopted or left alone has kept its file.
+    let ours = |replica: ReplicaId| guardians.journal.path_of(replica).exists();
     let mut unknown = Vec::new();
     for name in entries.flatten().map(|entry| entry.file_name()) {
         let Some(stem) = name.to_str().and_then(|name| name.strip_suffix(".sock")) else {
@@ -392,6 +397,8 @@ async fn stop_unknown_guardians(guardians: &Guardians, resolved: &mut Resolved) 
     for (name, replica) in unknown {
         if let Greeting::Hello(hello, mut ear, mut mouth) = greet_once(folder, &name).await {
             stop(&mut ear, &mut mouth, hello.guardian).await;
+            drop((ear, mouth));
+            until_gone(hello.guardian).await;
             resolved.others.push(Found {
                 model: None,
                 replica,

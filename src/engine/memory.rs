@@ -17,12 +17,10 @@ const QUIET: u64 = Bytes::MIB;
 const LOOK_MAX: Duration = Duration::from_millis(1_500);
 
 /// The processes of the system by their sessions: each engine leads one of its own.
-#[derive(Default)]
-struct Sessions {
-    seen: Option<(Instant, Arc<BTreeMap<u32, Vec<u32>>>)>,
-}
+type Sessions = BTreeMap<u32, Vec<u32>>;
 
-static SESSIONS: Mutex<Sessions> = Mutex::new(Sessions { seen: None });
+/// The last look, and when it was taken.
+static SEEN: Mutex<Option<(Instant, Arc<Sessions>)>> = Mutex::new(None);
 
 /// Follows one engine's memory.
 pub(super) struct Meter {
@@ -74,25 +72,24 @@ fn measure(leader: u32) -> Option<Bytes> {
     reason = "the age of what is shared by all engines"
 )]
 fn members(leader: u32) -> Vec<u32> {
-    let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
-    let fresh = sessions
-        .seen
+    let mut shared = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let fresh = shared
         .as_ref()
         .filter(|(at, seen)| at.elapsed() < LOOK_MAX && seen.contains_key(&leader));
     let seen = match fresh {
         Some((_, seen)) => Arc::clone(seen),
         None => {
             let seen = Arc::new(look());
-            sessions.seen = Some((Instant::now(), Arc::clone(&seen)));
+            *shared = Some((Instant::now(), Arc::clone(&seen)));
             seen
         }
     };
-    drop(sessions);
+    drop(shared);
     seen.get(&leader).cloned().unwrap_or_default()
 }
 
-fn look() -> BTreeMap<u32, Vec<u32>> {
-    let mut sessions: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+fn look() -> Sessions {
+    let mut sessions = Sessions::new();
     for process in proc::all() {
         if let Ok(session) = getsid(Some(Pid::from_raw(process.cast_signed()))) {
             let session = session.as_raw().cast_unsigned();

@@ -411,14 +411,14 @@ impl Life {
         match (self.alone, told) {
             // It crashed while nobody was here: that is worth a while, an ordered end is not.
             (Some((since, _)), Some(_)) => {
-                self.over = self.stopping || since + self.rules.within <= at;
+                self.over |= self.stopping || since + self.rules.within <= at;
             }
             (Some((since, _)), None) => {
                 if !self.stopping && since + self.rules.within <= at {
                     self.stop(self.rules.grace);
                 }
             }
-            (None, Some(told)) => self.over = told + FAREWELL_MAX <= at,
+            (None, Some(told)) => self.over |= told + FAREWELL_MAX <= at,
             (None, None) => {}
         }
     }

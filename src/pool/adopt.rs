@@ -268,7 +268,7 @@ mod tests {
         }];
         pool.step(START + Span(5), Event::GatesRead { readings });
         let due = last_end + Span::from_secs(600);
-        assert!(pool.step(due - Span(1), Event::Woke).actions.is_empty());
+        assert!(pool.step(Time(due.0 - 1), Event::Woke).actions.is_empty());
         let closes = Action::CloseGate {
             replica: ReplicaId(7),
             if_idle_at: Some(0),
