@@ -469,9 +469,8 @@ fn read_pipe(pipe: &mut Option<File>, stream: Stream, output: &mut Output, lines
 fn is_ours(socket: &UnixStream) -> bool {
     #[cfg(target_os = "linux")]
     {
-        use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-        let own = nix::unistd::geteuid().as_raw();
-        getsockopt(socket, PeerCredentials).is_ok_and(|peer| peer.uid() == own)
+        let own = rustix::process::geteuid();
+        rustix::net::sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid == own)
     }
     #[cfg(not(target_os = "linux"))]
     {

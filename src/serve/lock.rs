@@ -4,6 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -13,7 +14,24 @@ pub(super) struct StateLock {
     _file: Flock<File>,
 }
 
+/// How long a process that gave its place up may take to let go.
+const SOON: Duration = Duration::from_secs(5);
+
 impl StateLock {
+    /// The same, from one who is about to release it.
+    pub async fn take_soon(folder: &Path) -> Result<StateLock, String> {
+        const PAUSE: Duration = Duration::from_millis(20);
+        let mut waited = Duration::ZERO;
+        loop {
+            match StateLock::take(folder) {
+                Err(_) if waited < SOON => {}
+                done => return done,
+            }
+            tokio::time::sleep(PAUSE).await;
+            waited += PAUSE;
+        }
+    }
+
     /// Makes the folder if needed. An error is one line for a person.
     pub fn take(folder: &Path) -> Result<StateLock, String> {
         let path = folder.join("lock");

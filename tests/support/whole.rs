@@ -189,6 +189,23 @@ impl Pool {
         self.find();
     }
 
+    /// Another process takes this one's place; comes back when it serves, with the old one.
+    pub fn take_over(&mut self) -> Child {
+        fs::remove_file(self.folder.path().join("log")).unwrap();
+        let new = spawn_with(self.folder.path(), &self.env, &["serve", "--takeover"]);
+        let old = std::mem::replace(&mut self.child, new);
+        let address = self.address.clone();
+        self.find();
+        assert_eq!(self.address, address, "the same socket");
+        old
+    }
+
+    pub fn take_over_from_nobody(&mut self) {
+        fs::remove_file(self.folder.path().join("log")).unwrap();
+        self.child = spawn_with(self.folder.path(), &self.env, &["serve", "--takeover"]);
+        self.find();
+    }
+
     /// From the next start on.
     pub fn set_env(&mut self, name: &str, value: &str) {
         self.env.push((name.to_owned(), value.to_owned()));
@@ -348,9 +365,14 @@ impl Drop for Stream {
 }
 
 fn spawn(folder: &Path, env: &[(String, String)]) -> Child {
+    spawn_with(folder, env, &[])
+}
+
+fn spawn_with(folder: &Path, env: &[(String, String)], words: &[&str]) -> Child {
     let log = fs::File::create(folder.join("log")).unwrap();
     Command::new(env!("CARGO_BIN_EXE_model-pool"))
         .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(words)
         .args(["--config".as_ref(), folder.join("config.yaml").as_os_str()])
         .env("NO_COLOR", "1")
         // A test that is over leaves no engine behind, however it ended.
