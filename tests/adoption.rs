@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, Utc};
 use nix::sys::signal::Signal;
-use support::family::{Family, asks, chat, is_alive, kill, reasons, shown, stub};
+use support::family::{Family, asks, chat, is_alive, kill, reasons, shown, stub, told};
 use support::whole::{Pool, wait_for};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -51,7 +51,7 @@ fn after_kill_9_under_load_all_engines_are_hot_and_answer_within_a_second() {
     assert_eq!(pool.engine_pids(), family.engines, "nothing was started");
     let same = NAMES.map(|name| shown(&pool, name)["replicas"][0]["replica"].clone());
     assert_eq!(same, replicas);
-    let adopted = reasons(&pool, "adopt");
+    let adopted = told(&pool, "adopt", 3);
     assert_eq!(adopted.len(), 3, "{adopted:?}");
     assert!(adopted[0].contains("found ready for"), "{adopted:?}");
     // Their memory is reserved, and they are stopped as any other.
@@ -124,7 +124,7 @@ fn with_stop_the_next_service_starts_from_nothing() {
     pool.set_env("MODEL_POOL__POOL__ON_RESTART", "stop");
     pool.restart();
     assert!(family.alive().is_empty(), "before it serves");
-    let gone = reasons(&pool, "gone");
+    let gone = told(&pool, "gone", 1);
     assert!(gone[0].contains("pool.on_restart is stop"), "{gone:?}");
 }
 
@@ -146,7 +146,7 @@ fn a_changed_model_file_means_another_engine() {
     fs::write(pool.models().join(file), text).unwrap();
     pool.restart();
     assert_eq!(pool.engine_pids(), before.engines[..1]);
-    let reasons = reasons(&pool, "gone");
+    let reasons = told(&pool, "gone", 2);
     let told = |words: &str| reasons.iter().any(|reason| reason.contains(words));
     assert!(told("other arguments now"), "{reasons:?}");
     assert!(told("no longer in the catalogue"), "{reasons:?}");
@@ -169,7 +169,7 @@ fn what_has_no_room_any_more_is_stopped_and_the_memory_is_never_given_twice() {
     );
     pool.restart();
     wait_for("the third to be gone", || pool.engine_pids().len() == 2);
-    let adopted = reasons(&pool, "adopt");
+    let adopted = told(&pool, "adopt", 3);
     let misfits = adopted.iter().filter(|it| it.contains("(M3)")).count();
     assert_eq!((adopted.len(), misfits), (3, 1), "{adopted:?}");
 }
@@ -193,15 +193,14 @@ fn broken_engines_are_stopped_and_dead_ones_told() {
         began.elapsed().unwrap()
     );
     assert_eq!(pool.engine_pids(), family.engines[2..]);
-    let gone = reasons(&pool, "gone");
+    let gone = told(&pool, "gone", 1);
     assert!(
         gone[0].contains("health route /health failed for 5 s"),
         "{gone:?}"
     );
-    let crash = reasons(&pool, "crash");
+    let crash = told(&pool, "crash", 1);
     assert!(crash[0].contains("signal 9"), "{crash:?}");
-    let mut left = family.alive();
-    left.retain(|pid| !Family::of(&pool).alive().contains(pid));
+    let left = family.alive_without(&Family::of(&pool));
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -218,13 +217,12 @@ fn a_guardian_that_is_frozen_or_gone_takes_its_engine_with_it() {
     kill(family.guardians[1], Signal::SIGKILL);
     pool.restart();
     assert_eq!(pool.engine_pids(), family.engines[2..]);
-    let gone = reasons(&pool, "gone");
+    let gone = told(&pool, "gone", 1);
     assert!(
         gone.iter().any(|it| it.contains("did not answer")),
         "{gone:?}"
     );
-    let mut left = family.alive();
-    left.retain(|pid| !Family::of(&pool).alive().contains(pid));
+    let left = family.alive_without(&Family::of(&pool));
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -280,7 +278,7 @@ fn numbers_that_were_given_to_other_processes_fool_nobody() {
     assert!(is_alive(one) && is_alive(two), "left alone");
     // The real guardians are in our folder, and no file speaks of them any more.
     assert!(family.alive().is_empty());
-    let told = reasons(&pool, "adopt").join("\n");
+    let told = told(&pool, "adopt", 3).join("\n");
     assert!(
         told.contains("another one that was given the engine's number"),
         "{told}"

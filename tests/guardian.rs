@@ -100,6 +100,20 @@ fn engines_that_nobody_adopts_are_stopped_when_their_time_is_over() {
 }
 
 #[test]
+fn a_guardian_that_is_told_to_end_stops_its_engine_when_no_service_is_there() {
+    let model = stub("told", &["--spawn-grandchild"]);
+    let mut pool = Pool::that_adopts(&[model], "", "1h");
+    assert_eq!(asks(&pool, "told").0, 200);
+    let family = Family::of(&pool);
+    // The service decides as long as it is there.
+    kill(family.guardians[0], Signal::SIGTERM);
+    assert_eq!(asks(&pool, "told").0, 200);
+    pool.kill();
+    wait_for("the guardian to end", || family.alive().is_empty());
+    assert!(pool.journal().is_empty());
+}
+
+#[test]
 fn an_engine_that_was_still_loading_ends_with_its_service() {
     let model = stub("slow", &["--ready-after-ms", "600000"]);
     let mut pool = Pool::that_adopts(&[model], "", "1h");

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use support::family::{Family, asks, chat, reasons, stub};
+use support::family::{Family, asks, chat, stub, told};
 use support::whole::{Pool, wait_for};
 
 /// One request on a connection of its own; what went wrong, if anything did.
@@ -109,7 +109,7 @@ fn a_takeover_refuses_no_connection_cuts_no_stream_and_starts_no_engine() {
         println!("takeovers took {took:?}");
     });
     assert_eq!(pool.engine_pids(), family.engines);
-    assert_eq!(reasons(&pool, "adopt").len(), 4, "two engines, twice");
+    assert_eq!(told(&pool, "adopt", 4).len(), 4, "two engines, twice");
     pool.terminate();
     assert!(pool.wait(Duration::from_secs(20)));
     wait_for("everything to be gone", || family.alive().is_empty());

@@ -134,7 +134,14 @@ pub async fn resolve(
     }
     stop_unknown_guardians(guardians, &mut resolved).await;
     let orphans = tokio::task::spawn_blocking(kill_orphans).await;
-    for orphan in orphans.unwrap_or_default() {
+    let orphans = orphans.unwrap_or_default();
+    let dead = async {
+        while orphans.iter().any(|orphan| proc::is_alive(orphan.pid)) {
+            sleep(PAUSE / 10).await;
+        }
+    };
+    let _ = timeout(TAKEN_MAX, dead).await;
+    for orphan in orphans {
         resolved.others.push(Found {
             model: None,
             replica: orphan
@@ -255,6 +262,13 @@ async fn without_guardian(record: &Record) -> (Fate, String) {
     let Some(leader) = record.engine else {
         return (Fate::Ended, gone);
     };
+    // One that is dying shows no environment any more, and is none of anybody's in a moment.
+    let dying = async {
+        while leader.lives() && proc::is_between_programs(leader.pid) {
+            sleep(PAUSE / 10).await;
+        }
+    };
+    let _ = timeout(TAKEN_MAX, dying).await;
     let tagged = proc::variable(leader.pid, TAG).is_some_and(|tag| tag == record.tag);
     let is_engine = leader.lives() && tagged;
     if !is_engine && proc::is_alive(leader.pid) {

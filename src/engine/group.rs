@@ -77,7 +77,7 @@ impl Group {
         let is_member = leads && self.is_member(process);
         let is_ours = match is_member.then_some(true).or_else(has_tag) {
             Some(is_ours) => is_ours,
-            None if is_in_exec(process) => return Kinship::Unknown,
+            None if proc::is_between_programs(process) => return Kinship::Unknown,
             // It may have come out of exec a moment ago.
             None => has_tag().unwrap_or(false),
         };
@@ -159,17 +159,6 @@ pub fn kill_orphans() -> Vec<Orphan> {
 
 fn raw(process: u32) -> Pid {
     Pid::from_raw(process.cast_signed())
-}
-
-/// Whether a process is inside `exec`, between its old memory and its new one: it has neither
-/// words nor environment then. A thread of the kernel never has.
-fn is_in_exec(process: u32) -> bool {
-    const KERNEL_THREAD: u64 = 0x0020_0000;
-    let words = std::fs::read(format!("/proc/{process}/cmdline"));
-    let flags = proc::stat_field(process, 6).and_then(|flags| flags.parse::<u64>().ok());
-    words.is_ok_and(|words| words.is_empty())
-        && flags.is_some_and(|flags| flags & KERNEL_THREAD == 0)
-        && proc::is_alive(process)
 }
 
 /// Such as `4026531836`: what `pid:[4026531836]` says, without what would break a tag.

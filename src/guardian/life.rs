@@ -41,6 +41,7 @@ pub struct Life {
     output: Output,
     ready: bool,
     stopping: bool,
+    told_to_end: bool,
     kill_at: Option<Instant>,
     busy: bool,
     last_end_ms: Option<u64>,
@@ -96,6 +97,7 @@ impl Life {
             output: Output::default(),
             ready: false,
             stopping: false,
+            told_to_end: false,
             kill_at: None,
             busy: false,
             last_end_ms: None,
@@ -110,15 +112,17 @@ impl Life {
     pub fn run(mut self) {
         while !self.over {
             self.wait();
-            if self.signals.take() && self.alone.is_some() {
-                self.stop(self.rules.grace);
-            }
+            self.told_to_end |= self.signals.take();
             let orders = self.link.as_mut().map(Link::read).unwrap_or_default();
             for order in orders {
                 self.obey(order);
             }
             if self.link.as_ref().is_some_and(|link| link.ended) {
                 self.controller_left();
+            }
+            // A controller decides itself; without one this is for us.
+            if self.told_to_end && self.alone.is_some() && !self.stopping {
+                self.stop(self.rules.grace);
             }
             self.accept();
             self.read_pipes();
@@ -212,6 +216,7 @@ impl Life {
                 };
                 self.attached = true;
                 self.alone = None;
+                self.told_to_end = false;
                 // How it ended may have been told while nobody had it: it is heard anew.
                 if let Some((_, at)) = &mut self.end {
                     *at = now();

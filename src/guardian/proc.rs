@@ -69,6 +69,18 @@ pub fn variable_in(environment: &[u8], name: &str) -> Option<String> {
     String::from_utf8(value.to_owned()).ok()
 }
 
+/// Whether a process is inside `exec`, between its old memory and its new one, or has given up its
+/// memory because it dies: it has neither words nor environment then. A thread of the kernel never
+/// has.
+pub fn is_between_programs(pid: u32) -> bool {
+    const KERNEL_THREAD: u64 = 0x0020_0000;
+    let words = std::fs::read(format!("/proc/{pid}/cmdline"));
+    let flags = stat_field(pid, 6).and_then(|flags| flags.parse::<u64>().ok());
+    words.is_ok_and(|words| words.is_empty())
+        && flags.is_some_and(|flags| flags & KERNEL_THREAD == 0)
+        && is_alive(pid)
+}
+
 /// Which start of the system this is: process numbers of another one mean nothing.
 pub fn boot() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

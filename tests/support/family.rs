@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use super::stub::stub_engine;
-use super::whole::Pool;
+use super::whole::{Pool, wait_for};
 
 /// A model whose engine is the stub, with further flags, on half a GiB.
 pub fn stub(name: &str, flags: &[&str]) -> (String, String) {
@@ -65,6 +65,16 @@ pub fn reasons(pool: &Pool, kind: &str) -> Vec<String> {
         .collect()
 }
 
+/// The same once there are so many: they are written beside what they tell of.
+pub fn told(pool: &Pool, kind: &str, count: usize) -> Vec<String> {
+    let mut told = Vec::new();
+    wait_for("the history", || {
+        told = reasons(pool, kind);
+        told.len() >= count
+    });
+    told
+}
+
 /// The processes that a pool had at one moment, and every later one that carries their marks.
 pub struct Family {
     marks: BTreeSet<String>,
@@ -92,6 +102,20 @@ impl Family {
             family.guardians.push(pid("guardian"));
         }
         family
+    }
+
+    /// Those that run and are not the other's, with what they are.
+    pub fn alive_without(&self, other: &Family) -> Vec<String> {
+        let others = other.alive();
+        let mut left = self.alive();
+        left.retain(|pid| !others.contains(pid));
+        let describe = |pid: u32| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&words).replace('\0', " ");
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            format!("{pid}: {words}; {stat}")
+        };
+        left.into_iter().map(describe).collect()
     }
 
     /// Those that run, whoever their parent is.

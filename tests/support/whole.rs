@@ -326,6 +326,13 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // Engines that wait for another service need not wait any more.
+        for record in self.journal() {
+            let guardian = record["guardian"]["pid"].to_string();
+            for signal in ["-TERM", "-CONT"] {
+                let _ = Command::new("kill").args([signal, &guardian]).status();
+            }
+        }
         if thread::panicking() {
             eprintln!("--- the service's log ---\n{}", self.log());
         }
