@@ -95,6 +95,21 @@ fn the_log_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_load_that_an_administrator_wished_is_not_carried_out_a_second_time() {
+    let mut pool = Pool::that_adopts(&[stub("a", &[])], "", "1m");
+    let (key, body) = (pool.admin_key(), r#"{"model":"a","replicas":2}"#);
+    let (status, text, _) = pool.request("POST", "/llm/admin/load", body, Some(&key));
+    assert_eq!(status, 200, "{text}");
+    let engines = pool.engine_pids();
+    assert_eq!(engines.len(), 2);
+    pool.kill_and_restart();
+    assert_eq!(pool.engine_pids(), engines);
+    assert_eq!(told(&pool, "adopt", 2).len(), 2);
+    let loads = told(&pool, "load", 2);
+    assert_eq!(loads.len(), 2, "before the restart, and none after it");
+}
+
+#[test]
 fn a_crash_of_an_adopted_engine_is_noticed_and_told() {
     let mut pool = Pool::that_adopts(&[stub("a", &[])], "", "1m");
     assert_eq!(asks(&pool, "a").0, 200);

@@ -9,6 +9,7 @@ mod support {
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixDatagram;
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -141,6 +142,65 @@ fn engines_go_over_although_they_would_end_with_a_crash() {
     pool.set_env("MODEL_POOL__POOL__ON_RESTART", "adopt");
     ends(pool.take_over());
     assert_eq!(pool.engine_pids(), engines);
+}
+
+/// A service manager that writes down what it is told.
+struct Manager {
+    socket: UnixDatagram,
+    path: std::path::PathBuf,
+    told: String,
+    _home: tempfile::TempDir,
+}
+
+impl Manager {
+    fn start() -> Manager {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_millis(10)))
+            .unwrap();
+        Manager {
+            socket,
+            path,
+            told: String::new(),
+            _home: home,
+        }
+    }
+
+    fn hears(&mut self, words: &str) {
+        let from = self.told.len();
+        wait_for(words, || {
+            let mut bytes = [0; 256];
+            if let Ok(count) = self.socket.recv(&mut bytes) {
+                self.told += &String::from_utf8_lossy(&bytes[..count]);
+            }
+            self.told[from..].contains(words)
+        });
+    }
+}
+
+#[test]
+fn the_service_manager_hears_who_serves_and_that_the_loop_turns() {
+    let mut manager = Manager::start();
+    let mut pool = Pool::that_adopts(&[stub("a", &[])], "", "1m");
+    assert_eq!(asks(&pool, "a").0, 200);
+    pool.kill();
+    pool.set_env("NOTIFY_SOCKET", &manager.path.display().to_string());
+    pool.set_env("WATCHDOG_USEC", "300000");
+    pool.restart();
+    manager.hears(&format!("READY=1\nMAINPID={}\n", pool.pid()));
+    manager.hears("WATCHDOG=1");
+    manager.hears("WATCHDOG=1");
+    // The new one is nobody's child, and is told of the manager by the old one.
+    pool.forget_env();
+    ends(pool.take_over());
+    manager.hears(&format!("READY=1\nMAINPID={}\n", pool.pid()));
+    manager.hears("WATCHDOG=1");
+    assert!(!manager.told.contains("STOPPING"), "{}", manager.told);
+    pool.terminate();
+    manager.hears("STOPPING=1");
+    assert!(pool.wait(Duration::from_secs(20)));
 }
 
 #[test]

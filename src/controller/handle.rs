@@ -70,10 +70,8 @@ pub(super) enum Message {
     },
     /// Figures of a model were computed off the loop.
     Figured(Box<super::registry::Figured>),
-    /// End the loop and leave the engines to another controller, which comes within this time.
-    HandOver {
-        within: std::time::Duration,
-    },
+    /// End the loop; the engines are another controller's.
+    HandOver,
 }
 
 /// The controller is shutting down or gone.
@@ -247,11 +245,10 @@ impl Handle {
         answer.await.map_err(|_| ChangeError::Gone)?
     }
 
-    /// Ends the loop; ready engines stay for the controller that comes within this time, and
-    /// requests that still wait are refused.
-    pub fn hand_over(&self, within: std::time::Duration) -> Result<(), Busy> {
-        let message = Message::HandOver { within };
-        self.inbox.send(message).map_err(|_| Busy)
+    /// Ends the loop without a shutdown: the guardians have been told that another controller comes.
+    /// Requests that still wait are refused.
+    pub fn hand_over(&self) -> Result<(), Busy> {
+        self.inbox.send(Message::HandOver).map_err(|_| Busy)
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {

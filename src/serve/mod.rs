@@ -33,6 +33,8 @@ use takeover::{Door, Inherited};
 
 /// How long connections may finish after the pool has drained.
 const CONNECTIONS_WITHIN: Duration = Duration::from_secs(5);
+/// How long the loop may take to end, with all it has still to write.
+const LOOP_WITHIN: Duration = Duration::from_secs(20);
 /// How long requests that wait for a load may hold up a takeover.
 const WAITERS_WITHIN: Duration = Duration::from_secs(10);
 /// Where the store remembers when the evening cleanup was last carried out.
@@ -120,7 +122,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         night: state.closed,
         executable,
         runtime_dir: runtime_dir.clone(),
-        guardians,
+        guardians: Arc::clone(&guardians),
         found,
         heartbeat: notify::heartbeat(),
         log_dir: absolute(&config.state.dir)?.join("logs"),
@@ -162,8 +164,17 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
             tracing::warn!(%error, "the schedule did not stop cleanly");
         }
         let _ = tokio::time::timeout(WAITERS_WITHIN, nobody_waits(&handle)).await;
-        let _ = handle.hand_over(Duration::from_millis(config.pool.adopt_within.0.0));
-        let _ = controller.await;
+        guardians.leave_to_successor(Duration::from_millis(config.pool.adopt_within.0.0));
+        let _ = handle.hand_over();
+        if tokio::time::timeout(LOOP_WITHIN, &mut controller)
+            .await
+            .is_err()
+        {
+            // The locks end with us, and the new one goes on by itself.
+            return Err(
+                "the controller does not end; the new process goes on without it".to_owned(),
+            );
+        }
         store.close().await;
         drop((door, lock));
         successor.free();

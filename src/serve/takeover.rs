@@ -40,6 +40,12 @@ const WORD_MAX: Duration = Duration::from_secs(10);
 const FREE_MAX: Duration = Duration::from_secs(60);
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 
+/// Engines must not inherit it. Elsewhere what starts programs closes everything anyway.
+#[cfg(target_os = "linux")]
+const CLOSE_ON_EXEC: RecvFlags = RecvFlags::CMSG_CLOEXEC;
+#[cfg(not(target_os = "linux"))]
+const CLOSE_ON_EXEC: RecvFlags = RecvFlags::empty();
+
 /// What both say; unknown fields of another version are skipped.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -233,7 +239,7 @@ fn send_with(socket: &UnixStream, word: &Word, descriptor: &OwnedFd) -> io::Resu
         socket,
         &[IoSlice::new(&line)],
         &mut ancillary,
-        SendFlags::NOSIGNAL,
+        SendFlags::empty(),
     )?;
     // A line is far smaller than what a socket takes at once.
     match sent == line.len() {
@@ -250,7 +256,7 @@ fn receive_with(socket: &UnixStream) -> io::Result<(Word, TcpListener)> {
         socket,
         &mut [IoSliceMut::new(&mut bytes)],
         &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC,
+        CLOSE_ON_EXEC,
     )?;
     let word = serde_json::from_slice(&bytes[..received.bytes])?;
     let mut descriptors = ancillary.drain().filter_map(|message| match message {

@@ -200,6 +200,12 @@ impl Pool {
         old
     }
 
+    /// The variables that a manager of services sets.
+    pub fn forget_env(&mut self) {
+        let is_ours = |(name, _): &(String, String)| name.starts_with("MODEL_POOL");
+        self.env.retain(is_ours);
+    }
+
     pub fn take_over_from_nobody(&mut self) {
         fs::remove_file(self.folder.path().join("log")).unwrap();
         self.child = spawn_with(self.folder.path(), &self.env, &["serve", "--takeover"]);
