@@ -141,7 +141,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
             runtime_dir.display()
         )
     })?;
-    let listening = OwnedFd::from(listener.as_fd().try_clone_to_owned().map_err(line)?);
+    let listening: OwnedFd = listener.as_fd().try_clone_to_owned().map_err(line)?;
     let mut server = start(Server::new(listener, app).serve(stop.clone()));
     let schedule = start_schedule(evening, done, &handle, &config, &store).await?;
     let base = config.server.base_path.as_str();
