@@ -11,13 +11,13 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
     #[command(flatten)]
-    pub serve: ConfigArgs,
+    pub serve: ServeArgs,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve the pool (the default).
-    Serve(ConfigArgs),
+    Serve(ServeArgs),
     /// Check configuration, catalogue and model reference; print what would take effect.
     Check(ConfigArgs),
     /// Replay a workload, a story or seeded storms with the pool's core, without GPUs and waiting.
@@ -34,6 +34,16 @@ pub struct ConfigArgs {
     /// The configuration; config/model-pool.yaml if it exists, else the built-in defaults.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Take the place of the model-pool that uses the same data folder: its listening socket and its
+    /// engines, without a refused connection. Starts as usual when there is none.
+    #[arg(long)]
+    pub takeover: bool,
 }
 
 #[derive(Args, Debug)]

@@ -15,6 +15,8 @@ pub mod pool;
 pub mod catalog;
 pub mod config;
 
+pub mod guardian;
+
 pub mod engine;
 pub mod inventory;
 pub mod store;

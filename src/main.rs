@@ -1,13 +1,20 @@
 //! Parses the command line and hands over. What each command does stands in `serve`, `check` and
-//! `simulate`.
+//! `simulate`; the hidden word `guardian` is heard before anything else (see `guardian`).
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use model_pool::cli::{Cli, Command, EngineArgs, EngineDevice};
-use model_pool::{check, serve, simulate};
+use model_pool::{check, guardian, serve, simulate};
 
 fn main() -> ExitCode {
+    // Before anything else: a guardian is small and starts at once.
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == guardian::COMMAND)
+    {
+        return guardian::run();
+    }
     let cli = Cli::parse();
     let done = match cli.command {
         None => serve::run(&cli.serve),

@@ -285,7 +285,7 @@ fn a_key_given_twice_is_refused() {
 #[test]
 fn all_values_out_of_range_are_named_together_with_what_is_allowed() {
     let text = refusal(
-        "pool: {queue_limit: 0, queue_timeout: 0s}\nserver: {body_limit: 2GiB, keep_alive_comment: 1ms}\n",
+        "pool: {queue_limit: 0, queue_timeout: 0s, adopt_within: 999ms}\nserver: {body_limit: 2GiB, keep_alive_comment: 1ms}\n",
     );
     assert_has(
         &text,
@@ -293,6 +293,7 @@ fn all_values_out_of_range_are_named_together_with_what_is_allowed() {
             "pool.yaml",
             "pool.queue_limit is 0; allowed: 1 to 1000000",
             "pool.queue_timeout",
+            "pool.adopt_within is 999ms; allowed: 1s to 1d",
             "server.body_limit is 2GiB",
             "1KiB to 1GiB",
             "keep_alive_comment",
@@ -302,10 +303,6 @@ fn all_values_out_of_range_are_named_together_with_what_is_allowed() {
 
 #[test]
 fn what_this_version_does_not_do_is_refused_and_not_ignored() {
-    assert_has(
-        &refusal("pool: {on_restart: adopt}"),
-        &["pool.on_restart", "write stop"],
-    );
     assert_has(
         &refusal("autoscaler: {kind: ray}"),
         &["autoscaler.kind", "write none"],

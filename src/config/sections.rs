@@ -145,8 +145,11 @@ pub struct PoolSection {
     pub first_token_after: Length,
     /// A ready engine that has been idle for so long is asked for one token; `off`: never.
     pub idle_probe: IdleProbe,
-    /// What happens at start to engines of an earlier process. This version knows `stop` alone.
+    /// What happens to engines when the service ends without having stopped them (D2): `adopt` keeps
+    /// those that are ready for the next one, `stop` ends them at once.
     pub on_restart: OnRestart,
+    /// How long engines wait for the next service before they are stopped, 1s to 1d (D2).
+    pub adopt_within: Length,
 }
 
 impl Default for PoolSection {
@@ -166,7 +169,8 @@ impl Default for PoolSection {
             stall_after: Length::from_secs(60),
             first_token_after: Length::from_secs(300),
             idle_probe: IdleProbe::After(Length::from_secs(60)),
-            on_restart: OnRestart::Stop,
+            on_restart: OnRestart::Adopt,
+            adopt_within: Length::from_secs(120),
         }
     }
 }

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 
 use crate::pool::{Bytes, Span};
 
-use super::sections::{AutoscalerKind, AutoscalerSection, OnRestart, Provider};
+use super::sections::{AutoscalerKind, AutoscalerSection, Provider};
 use super::{Config, IdleProbe, InventorySection};
 
 /// Requests that may wait for one model.
 pub(crate) const QUEUE_LIMIT_MAX: u32 = 1_000_000;
 const BODY_LIMIT: (Bytes, Bytes) = (Bytes(1 << 10), Bytes(Bytes::GIB));
+const ADOPT_WITHIN: (Span, Span) = (Span::from_secs(1), Span::from_secs(86_400));
 const KEEP_ALIVE_COMMENT: (Span, Span) = (Span(100), Span::from_secs(600));
 /// More often would cost more than it tells.
 const HEARTBEAT_MIN: Span = Span(50);
@@ -91,9 +92,10 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
         !matches!(probe, IdleProbe::After(after) if after.0 < HEARTBEAT_MIN),
         format!("pool.idle_probe is {probe}; allowed: 50ms and more, or off"),
     );
+    let within = config.pool.adopt_within;
     unless(
-        config.pool.on_restart == OnRestart::Stop,
-        "pool.on_restart is adopt, which this version does not do; write stop: engines that an earlier process left behind are stopped at start".to_owned(),
+        (ADOPT_WITHIN.0..=ADOPT_WITHIN.1).contains(&within.0),
+        format!("pool.adopt_within is {within}; allowed: 1s to 1d"),
     );
     unless(
         config.autoscaler.kind == AutoscalerKind::None,

@@ -11,26 +11,27 @@ use arc_swap::ArcSwap;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::adopting::use_of;
 use super::clock::Clock;
 use super::gate::{Gate, Lease};
 use super::handle::{Handle, Message};
 use super::inventory_task;
 use super::keeper::{self, Job};
+use super::parts::{Parts, Start};
 use super::read_ahead::Reader;
 use super::registry::{Route, Routes};
 use super::restore::REMEMBER_EVERY;
 use super::snapshot::{DeviceSnapshot, ModelFacts, ProcessFacts, Snapshot};
+use super::vital::{Heartbeat, OnPanic};
 use super::watch::LoadPath;
 use super::watch_task::{self, Sights};
-use crate::catalog::Catalog;
 use crate::config::Config;
-use crate::engine::ReplicaLog;
-use crate::inventory::Inventory;
+use crate::engine::{Guardians, ReplicaLog};
 use crate::pool::{
-    Cordon, DeviceId, Event, GateReading, KindId, ModelId, OrderId, Outcome, Pool, Refusal,
-    ReplicaId, Span, Ticket, Time,
+    DeviceId, Event, GateReading, KindId, ModelId, OrderId, Outcome, Pool, Refusal, ReplicaId,
+    Span, Ticket, Time,
 };
-use crate::store::{KeptWish, Measurements, Store};
+use crate::store::{Measurements, Store};
 
 /// How long readers may see an older picture while much happens.
 const PUBLISH_EVERY: Duration = Duration::from_millis(20);
@@ -39,45 +40,16 @@ const READ_GATES_EVERY: Span = Span(250);
 /// Records that a slow follower of the events may lag behind.
 const EVENTS_MAX: usize = 4096;
 
-/// Everything the controller is made of.
-pub struct Parts {
-    pub config: Arc<Config>,
-    pub catalog: Catalog,
-    pub measurements: Measurements,
-    pub store: Arc<Store>,
-    pub wishes: Vec<KeptWish>,
-    /// By the device's UUID or name.
-    pub cordons: Vec<(String, Cordon)>,
-    /// What `Pool::remembered` gave, by the model's name.
-    pub remembered: BTreeMap<String, Vec<u64>>,
-    pub inventory: Inventory,
-    /// The largest replica and order numbers of earlier runs: numbers are never given again.
-    pub last_replica: u64,
-    pub last_order: u64,
-    /// Between the evening cleanup and the morning (E2).
-    pub night: bool,
-    /// Our own binary, which is the embedded engine too.
-    pub executable: PathBuf,
-    pub runtime_dir: PathBuf,
-    pub log_dir: PathBuf,
-    pub clock: Clock,
-}
-
-/// What the loop begins with.
-pub(super) struct Start {
-    pub inventory: Inventory,
-    pub cordons: Vec<(String, Cordon)>,
-    pub remembered: BTreeMap<String, Vec<u64>>,
-    pub wishes: Vec<KeptWish>,
-    pub catalog: Catalog,
-}
-
 pub(super) struct Replies {
     pub accepted: Option<oneshot::Sender<()>>,
     pub settled: oneshot::Sender<Outcome>,
 }
 
 pub(super) struct Control {
+    /// The first field, which is dropped before what it concerns.
+    _on_panic: OnPanic,
+    pub guardians: Arc<Guardians>,
+    heartbeat: Option<Heartbeat>,
     pub pool: Pool,
     pub clock: Clock,
     pub config: Arc<Config>,
@@ -196,6 +168,9 @@ impl Control {
             })
             .collect();
         let control = Control {
+            _on_panic: OnPanic::new(&parts.guardians),
+            guardians: parts.guardians,
+            heartbeat: parts.heartbeat,
             pool: Pool::new(
                 parts.config.limits(),
                 parts.night,
@@ -248,6 +223,7 @@ impl Control {
             remembered: parts.remembered,
             wishes: parts.wishes,
             catalog: parts.catalog,
+            found: parts.found,
         };
         (control, start)
     }
@@ -277,11 +253,13 @@ impl Control {
             let busy = self.told.values().any(|reading| reading.in_flight > 0);
             let read = busy.then(|| self.turned + READ_GATES_EVERY);
             let remember = Some(remembered_at + REMEMBER_EVERY);
+            let beat = self.heartbeat.as_ref().map(Heartbeat::next);
             let next = self
                 .wake
                 .into_iter()
                 .chain(publish)
                 .chain(read)
+                .chain(beat)
                 .chain(remember);
             let next = next.min();
             let sleep = tokio::time::sleep_until(self.clock.instant(next.unwrap_or_default()));
@@ -300,6 +278,9 @@ impl Control {
             }
             while self.tasks.try_join_next().is_some() {}
             let now = self.clock.now();
+            if let Some(heart) = &mut self.heartbeat {
+                heart.beat(now);
+            }
             if now >= remembered_at + REMEMBER_EVERY {
                 remembered_at = now;
                 self.remember();
@@ -311,7 +292,8 @@ impl Control {
         self.publish();
         self.remember();
         self.keep_usage();
-        self.tasks.abort_all();
+        // Whatever still runs of engines then is left to somebody else.
+        self.tasks.shutdown().await;
     }
 
     fn hear(&mut self, message: Message) {
@@ -394,6 +376,7 @@ impl Control {
                 self.next_change();
             }
             Message::Figured(figured) => self.figured(*figured),
+            Message::HandOver => self.finished = true,
         }
     }
 
@@ -445,12 +428,16 @@ impl Control {
     }
 
     fn read_gates(&mut self) -> Vec<GateReading> {
-        let told = &mut self.told;
+        let (told, guardians) = (&mut self.told, &self.guardians);
         self.gates
             .iter()
             .filter_map(|(&replica, gate)| {
                 let reading = gate.reading();
-                (told.insert(replica, reading) != Some(reading)).then_some(reading)
+                if told.insert(replica, reading) == Some(reading) {
+                    return None;
+                }
+                guardians.used(replica, use_of(&reading));
+                Some(reading)
             })
             .collect()
     }

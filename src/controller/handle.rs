@@ -88,6 +88,8 @@ pub(super) enum Message {
     Parked(Parked),
     /// Figures of a model were computed off the loop.
     Figured(Box<super::registry::Figured>),
+    /// End the loop; the engines are another controller's.
+    HandOver,
 }
 
 /// The controller is shutting down or gone.
@@ -260,6 +262,12 @@ impl Handle {
             .send(Message::Reload { reply })
             .map_err(|_| ChangeError::Gone)?;
         answer.await.map_err(|_| ChangeError::Gone)?
+    }
+
+    /// Ends the loop without a shutdown: the guardians have been told that another controller comes.
+    /// Requests that still wait are refused.
+    pub fn hand_over(&self) -> Result<(), Busy> {
+        self.inbox.send(Message::HandOver).map_err(|_| Busy)
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {

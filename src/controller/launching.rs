@@ -13,8 +13,9 @@ use super::snapshot::{LoadStage, ModelFacts, ProcessFacts};
 use crate::catalog::{self, Entry, Recipe};
 use crate::config::Length;
 use crate::engine::{
-    self, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, Failure, Launch,
-    Listen, LivenessLimits, Masking, Program, ReplicaLog, Report, Stage, Watch,
+    self, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, Endpoint,
+    Failure, Launch, Listen, LivenessLimits, Masking, Program, Pulse, ReplicaLog, Report, Stage,
+    Watch,
 };
 use crate::inventory;
 use crate::pool::{Event, Exit, ModelId, Remedy, ReplicaId, Share, Span};
@@ -51,6 +52,30 @@ impl Control {
             }
         };
         let log = Arc::new(log.masking(secrets_of(&launch.program)));
+        let kept = self.kept_of(model, placement);
+        self.know(replica, model, placement, &log, &launch.watch.pulse);
+        let (stop, stopped) = oneshot::channel();
+        self.stops.insert(replica, stop);
+        let inbox = self.inbox.clone();
+        let report = move |report| {
+            let _ = inbox.send(Message::Report { replica, report });
+        };
+        let guardians = Arc::clone(&self.guardians);
+        self.tasks
+            .spawn(engine::run(guardians, launch, kept, log, stopped, report));
+        self.look_for_weights(replica, model);
+        None
+    }
+
+    /// The replica has a process, or will have one.
+    pub(super) fn know(
+        &mut self,
+        replica: ReplicaId,
+        model: ModelId,
+        placement: &[Share],
+        log: &Arc<ReplicaLog>,
+        pulse: &Arc<Pulse>,
+    ) {
         let facts = ProcessFacts {
             pid: None,
             stage: Some(self.stage(Stage::Starting, None, None)),
@@ -63,26 +88,17 @@ impl Control {
                 .get(&model)
                 .map_or_else(String::new, ModelFacts::arguments),
             ready: false,
-            pulse: Arc::clone(&launch.watch.pulse),
+            pulse: Arc::clone(pulse),
             dead: None,
-            log: Arc::clone(&log),
+            log: Arc::clone(log),
             model,
         };
         self.processes.insert(replica, facts);
         let logs = self.logs.entry(model).or_default();
-        logs.push_back((replica, Arc::clone(&log)));
+        logs.push_back((replica, Arc::clone(log)));
         while logs.len() > LOGS_MAX {
             logs.pop_front();
         }
-        let (stop, stopped) = oneshot::channel();
-        self.stops.insert(replica, stop);
-        let inbox = self.inbox.clone();
-        let report = move |report| {
-            let _ = inbox.send(Message::Report { replica, report });
-        };
-        self.tasks.spawn(engine::run(launch, log, stopped, report));
-        self.look_for_weights(replica, model);
-        None
     }
 
     /// Whether the weights lie in the host's memory already: then the disk is free for others (M1).
@@ -146,7 +162,7 @@ impl Control {
     }
 
     /// The pool's limits, with what the model's own file says instead.
-    fn watch_of(&self, entry: &Entry) -> Watch {
+    pub(super) fn watch_of(&self, entry: &Entry) -> Watch {
         let pool = &self.config.pool;
         let own = |said: Option<Span>, general: Length| {
             said.map_or(general.duration(), |span| Duration::from_millis(span.0))
@@ -210,22 +226,7 @@ impl Control {
         match report {
             Report::Started { pid, endpoint } => {
                 facts.pid = Some(pid);
-                let Some(entry) = self.facts.get(&model).map(|facts| Arc::clone(&facts.entry))
-                else {
-                    return;
-                };
-                let served = entry.recipe.served_model_name().map(str::to_owned);
-                let (clock, inbox) = (self.clock, self.inbox.clone());
-                let gate = Gate::new(
-                    replica,
-                    endpoint,
-                    served,
-                    entry.seats_per_replica,
-                    clock,
-                    inbox,
-                    Arc::clone(&facts.pulse),
-                );
-                self.gates.insert(replica, Arc::new(gate));
+                self.make_gate(replica, model, endpoint);
             }
             Report::Progress { stage, percent } => {
                 let stage = self.stage(Stage::of(&stage), percent, Some(stage));
@@ -302,8 +303,29 @@ impl Control {
         }
     }
 
+    pub(super) fn make_gate(&mut self, replica: ReplicaId, model: ModelId, endpoint: Endpoint) {
+        let Some(entry) = self.facts.get(&model).map(|facts| Arc::clone(&facts.entry)) else {
+            return;
+        };
+        let Some(pulse) = self.processes.get(&replica).map(|it| Arc::clone(&it.pulse)) else {
+            return;
+        };
+        let served = entry.recipe.served_model_name().map(str::to_owned);
+        let (clock, inbox) = (self.clock, self.inbox.clone());
+        let gate = Gate::new(
+            replica,
+            endpoint,
+            served,
+            entry.seats_per_replica,
+            clock,
+            inbox,
+            pulse,
+        );
+        self.gates.insert(replica, Arc::new(gate));
+    }
+
     /// The replica's gate goes into the routing table; the pool opens it.
-    fn offer(&self, replica: ReplicaId, model: ModelId) {
+    pub(super) fn offer(&self, replica: ReplicaId, model: ModelId) {
         if let (Some(route), Some(gate)) = (self.route(model), self.gates.get(&replica)) {
             let mut gates = route.gates.load().as_ref().clone();
             gates.push(Arc::clone(gate));

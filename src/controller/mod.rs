@@ -18,6 +18,7 @@
 //! | watch     | with control     | with control                             |
 //! | engine    | one per replica  | with exactly one `Exited`                |
 
+mod adopting;
 mod clock;
 mod control;
 mod execute;
@@ -28,19 +29,24 @@ mod keeper;
 mod launching;
 mod measuring;
 mod parking;
+mod parts;
 mod read_ahead;
 mod registry;
 mod restore;
 mod snapshot;
+mod vital;
 mod watch;
 mod watch_task;
 
+pub use adopting::refusal;
 pub use clock::Clock;
-pub use control::{Parts, spawn};
+pub use control::spawn;
 pub use gate::{Cut, Lease};
 pub use handle::{Busy, Handle, Ordered, Seat, Waiting};
+pub use parts::Parts;
 pub use registry::{ChangeError, Route};
 pub use snapshot::{DeviceSnapshot, LoadStage, ModelFacts, ProcessFacts, Snapshot, Stale};
+pub use vital::Heartbeat;
 pub use watch::{Finding, LoadPath};
 
 // What the surfaces above need of the drivers below, so that they know the controller alone.

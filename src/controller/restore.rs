@@ -1,8 +1,9 @@
 //! What outlives a restart: given to the pool before its first decision, and kept again while it
 //! runs. The store keeps it; what it means, the pool knows.
 
-use super::control::{Control, Start};
+use super::control::Control;
 use super::keeper::Job;
+use super::parts::Start;
 use super::registry;
 use crate::inventory::Inventory;
 use crate::pool::{Cordon, DeviceId, Event, Span};
@@ -40,6 +41,8 @@ impl Control {
                 events.push(Event::WishesRestored { model, over, load });
             }
         }
+        // After everything that says whether they can stay, and before anything is decided.
+        events.extend(self.take_found(start.found));
         self.turn_all(events);
         self.publish();
         start.inventory

@@ -119,6 +119,8 @@ impl AsyncWrite for Stream {
 #[derive(Debug)]
 pub(super) struct Reserved {
     pub endpoint: Endpoint,
+    /// The engine lives on without us, and so does its socket.
+    left: bool,
 }
 
 /// Ports of engines that live or are being started. The system may offer the same free port twice
@@ -126,6 +128,25 @@ pub(super) struct Reserved {
 static PORTS: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 impl Reserved {
+    fn of(endpoint: Endpoint) -> Reserved {
+        let left = false;
+        Reserved { endpoint, left }
+    }
+
+    /// What an engine that runs already listens on.
+    pub fn adopted(endpoint: Endpoint) -> Reserved {
+        if let Endpoint::Tcp(address) = &endpoint {
+            let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+            ports.insert(address.port());
+        }
+        Reserved::of(endpoint)
+    }
+
+    /// The engine is somebody else's from now on: its socket stays.
+    pub fn leave(&mut self) {
+        self.left = true;
+    }
+
     /// A loopback port that was free a moment ago. Another program may still take it before the
     /// engine does; [`is_taken`](Reserved::is_taken) tells afterwards.
     pub fn port() -> Result<Reserved, EngineFault> {
@@ -140,8 +161,7 @@ impl Reserved {
                 .local_addr()
                 .map_err(|source| EngineFault::Port { source })?;
             if ports.insert(address.port()) {
-                let endpoint = Endpoint::Tcp(address);
-                return Ok(Reserved { endpoint });
+                return Ok(Reserved::of(Endpoint::Tcp(address)));
             }
             passed_over.push(listener);
         }
@@ -168,9 +188,7 @@ impl Reserved {
         }
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(fault(error)),
-            _ => Ok(Reserved {
-                endpoint: Endpoint::Unix(path),
-            }),
+            _ => Ok(Reserved::of(Endpoint::Unix(path))),
         }
     }
 
@@ -191,6 +209,7 @@ impl Drop for Reserved {
                 let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
                 ports.remove(&address.port());
             }
+            Endpoint::Unix(_) if self.left => {}
             Endpoint::Unix(path) => {
                 // Mostly gone already: a tidy engine removes its own socket.
                 let _ = std::fs::remove_file(path);
@@ -203,7 +222,7 @@ impl Drop for Reserved {
 const SOCKET_PATH_BYTES_MAX: usize = 103;
 
 /// Who can enter the directory can talk to every engine, past all keys.
-fn make_private(directory: &Path) -> Result<(), EngineFault> {
+pub(super) fn make_private(directory: &Path) -> Result<(), EngineFault> {
     use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
     let fault = |source| EngineFault::RuntimeDir {
         path: directory.to_owned(),

@@ -78,6 +78,21 @@ pub enum EngineFault {
         #[source]
         source: io::Error,
     },
+    #[error(
+        "cannot start a guardian from our own program; is the program still where it was, and are processes and open files left (`ulimit -u`, `ulimit -n`)?"
+    )]
+    Guardian {
+        #[source]
+        source: io::Error,
+    },
+    #[error("the guardian of the engine ended before the engine started; load the model again")]
+    GuardianGone,
+    #[error("cannot write the journal of engines {path:?}; make state.dir writable")]
+    Journal {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     #[error("cannot open the log file {path:?}")]
     LogFile {
         path: PathBuf,

@@ -1,30 +1,25 @@
-//! What one engine printed: a bounded ring in memory that can be read and followed, and a bounded
-//! file. It owns the bounds and the order of lines; it never blocks on a slow follower, and a disk
-//! that fails costs the file, not the engine.
+//! What one engine printed: a bounded ring in memory that can be read and followed. It owns the
+//! bounds and the order of lines, and never blocks on a slow follower. The file is written by the
+//! engine's guardian, which goes on when the controller is gone; only words of our own about an
+//! engine that has no guardian are added to it here.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use chrono::{DateTime, SecondsFormat, Utc};
 use tokio::sync::broadcast;
 
 use super::EngineFault;
-use super::masking::Masking;
+use crate::guardian::protocol::{Line, Stream};
+use crate::guardian::{LogFile, Masking};
 use crate::pool::ReplicaId;
 
 const LINES_MAX: usize = 1_000;
 const BYTES_MAX: usize = 1 << 20;
-const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Log files that one model keeps, the newest.
 const FILES_PER_MODEL_MAX: usize = 10;
-const LAST_WORDS_LINES: usize = 5;
-const LAST_WORDS_BYTES: usize = 2_048;
 /// A follower that falls further behind misses lines, and sees it in the sequence numbers.
 const FOLLOWER_LINES_MAX: usize = 1_024;
 
@@ -32,6 +27,15 @@ const FOLLOWER_LINES_MAX: usize = 1_024;
 pub enum LogStream {
     Stdout,
     Stderr,
+}
+
+impl From<Stream> for LogStream {
+    fn from(stream: Stream) -> LogStream {
+        match stream {
+            Stream::Stdout => LogStream::Stdout,
+            Stream::Stderr => LogStream::Stderr,
+        }
+    }
 }
 
 impl fmt::Display for LogStream {
@@ -46,7 +50,7 @@ impl fmt::Display for LogStream {
 /// One line, without its end, in valid text without control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// Counts from 0 in each replica, without gaps.
+    /// Counts from 0 in each replica. A gap: lines came too fast, and are in the file alone.
     pub sequence: u64,
     pub at: SystemTime,
     pub stream: LogStream,
@@ -57,6 +61,7 @@ pub struct LogLine {
 pub struct ReplicaLog {
     masking: Masking,
     inner: Mutex<Inner>,
+    file: Option<PathBuf>,
     followers: broadcast::Sender<LogLine>,
 }
 
@@ -64,10 +69,6 @@ struct Inner {
     next_sequence: u64,
     ring: VecDeque<LogLine>,
     ring_bytes: usize,
-    /// The last non-empty lines of each stream, which the other one cannot push out.
-    last_stdout: VecDeque<Arc<str>>,
-    last_stderr: VecDeque<Arc<str>>,
-    file: Option<LogFile>,
 }
 
 impl ReplicaLog {
@@ -86,8 +87,13 @@ impl ReplicaLog {
         };
         std::fs::create_dir_all(log_dir).map_err(fault)?;
         remove_old(log_dir, &stem);
-        let file = LogFile::open(path.clone()).map_err(fault)?;
-        Ok(ReplicaLog::with(Some(file)))
+        LogFile::open(path.clone()).map_err(fault)?;
+        Ok(ReplicaLog::with(Some(path)))
+    }
+
+    /// The log of an engine that runs already; its guardian knows the newest lines.
+    pub fn adopted(file: Option<PathBuf>) -> ReplicaLog {
+        ReplicaLog::with(file)
     }
 
     /// A log without a file.
@@ -95,17 +101,15 @@ impl ReplicaLog {
         ReplicaLog::with(None)
     }
 
-    fn with(file: Option<LogFile>) -> ReplicaLog {
+    fn with(file: Option<PathBuf>) -> ReplicaLog {
         ReplicaLog {
             masking: Masking::default(),
             inner: Mutex::new(Inner {
                 next_sequence: 0,
                 ring: VecDeque::new(),
                 ring_bytes: 0,
-                last_stdout: VecDeque::new(),
-                last_stderr: VecDeque::new(),
-                file,
             }),
+            file,
             followers: broadcast::Sender::new(FOLLOWER_LINES_MAX),
         }
     }
@@ -115,18 +119,52 @@ impl ReplicaLog {
         ReplicaLog { masking, ..self }
     }
 
-    /// Adds one line, with its secrets masked. `text` must not hold a line end.
+    /// Where the lines are written to.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Adds one line of our own, with its secrets masked, to the file too. `text` must not hold a line
+    /// end.
     pub fn push(&self, stream: LogStream, text: &str) {
         let masked = self.masking.mask(text);
         let text = masked.as_deref().unwrap_or(text);
+        let now = SystemTime::now();
+        if let Some(path) = &self.file {
+            let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+            let line = Line {
+                sequence: 0,
+                at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+                stream: match stream {
+                    LogStream::Stdout => Stream::Stdout,
+                    LogStream::Stderr => Stream::Stderr,
+                },
+                text: text.to_owned(),
+            };
+            let written = LogFile::open(path.clone()).and_then(|mut file| file.write(&line));
+            if let Err(error) = written {
+                tracing::warn!(?path, %error, "a line is missing in an engine's log file");
+            }
+        }
+        let next = self.lock().next_sequence;
+        self.add(next, now, stream, text);
+    }
+
+    /// Takes one line from the guardian, which has written it.
+    pub(super) fn take(&self, line: &Line) {
+        let at = UNIX_EPOCH + Duration::from_millis(line.at_ms);
+        self.add(line.sequence, at, line.stream.into(), &line.text);
+    }
+
+    fn add(&self, sequence: u64, at: SystemTime, stream: LogStream, text: &str) {
         let mut inner = self.lock();
         let line = LogLine {
-            sequence: inner.next_sequence,
-            at: SystemTime::now(),
+            sequence,
+            at,
             stream,
             text: text.into(),
         };
-        inner.next_sequence += 1;
+        inner.next_sequence = sequence + 1;
         inner.keep(&line);
         // Sent under the lock, so that `follow` neither misses nor repeats a line. No follower is
         // no error.
@@ -150,23 +188,6 @@ impl ReplicaLog {
         (inner.tail(count), self.followers.subscribe())
     }
 
-    /// The last non-empty lines of stderr, or of stdout when stderr is empty: at most 5 lines and
-    /// 2 KiB.
-    pub fn last_words(&self) -> String {
-        let inner = self.lock();
-        let lines = match inner.last_stderr.is_empty() {
-            true => &inner.last_stdout,
-            false => &inner.last_stderr,
-        };
-        let text = lines
-            .iter()
-            .map(|line| &**line)
-            .collect::<Vec<_>>()
-            .join("\n");
-        let surplus = text.len().saturating_sub(LAST_WORDS_BYTES);
-        text[text.ceil_char_boundary(surplus)..].to_owned()
-    }
-
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -184,16 +205,6 @@ impl fmt::Debug for ReplicaLog {
 
 impl Inner {
     fn keep(&mut self, line: &LogLine) {
-        if !line.text.trim().is_empty() {
-            let last = match line.stream {
-                LogStream::Stdout => &mut self.last_stdout,
-                LogStream::Stderr => &mut self.last_stderr,
-            };
-            last.push_back(Arc::clone(&line.text));
-            if last.len() > LAST_WORDS_LINES {
-                last.pop_front();
-            }
-        }
         self.ring_bytes += line.text.len();
         self.ring.push_back(line.clone());
         while self.ring.len() > LINES_MAX || self.ring_bytes > BYTES_MAX {
@@ -202,51 +213,11 @@ impl Inner {
             };
             self.ring_bytes -= oldest.text.len();
         }
-        if let Some(file) = &mut self.file
-            && let Err(error) = file.write(line)
-        {
-            tracing::warn!(path = ?file.path, %error, "engine log file given up; the log goes on in memory");
-            self.file = None;
-        }
     }
 
     fn tail(&self, count: usize) -> Vec<LogLine> {
         let skipped = self.ring.len().saturating_sub(count);
         self.ring.iter().skip(skipped).cloned().collect()
-    }
-}
-
-/// A file and its one predecessor, `….log.1`.
-struct LogFile {
-    path: PathBuf,
-    file: File,
-    bytes: u64,
-}
-
-impl LogFile {
-    fn open(path: PathBuf) -> io::Result<LogFile> {
-        // Engines may print prompts: the file is for its owner alone.
-        let file = File::options()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(&path)?;
-        let bytes = file.metadata()?.len();
-        Ok(LogFile { path, file, bytes })
-    }
-
-    fn write(&mut self, line: &LogLine) -> io::Result<()> {
-        let at = DateTime::<Utc>::from(line.at).to_rfc3339_opts(SecondsFormat::Millis, true);
-        let text = format!("{at} {} {}\n", line.stream, line.text);
-        if self.bytes > 0 && self.bytes + text.len() as u64 > FILE_BYTES_MAX {
-            let mut predecessor = self.path.clone().into_os_string();
-            predecessor.push(".1");
-            std::fs::rename(&self.path, predecessor)?;
-            *self = LogFile::open(self.path.clone())?;
-        }
-        self.file.write_all(text.as_bytes())?;
-        self.bytes += text.len() as u64;
-        Ok(())
     }
 }
 
@@ -315,24 +286,6 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_on_stdout_does_not_push_out_the_last_words() {
-        let log = ReplicaLog::in_memory();
-        for number in 0..8 {
-            log.push(LogStream::Stderr, &format!("error {number}"));
-        }
-        log.push(LogStream::Stderr, "  ");
-        for _ in 0..5_000 {
-            log.push(LogStream::Stdout, "noise");
-        }
-        assert_eq!(
-            log.last_words(),
-            "error 3\nerror 4\nerror 5\nerror 6\nerror 7"
-        );
-        log.push(LogStream::Stderr, &"ü".repeat(3_000));
-        assert_eq!(log.last_words(), "ü".repeat(1_024));
-    }
-
-    #[test]
     fn a_follower_gets_every_line_exactly_once() {
         let log = ReplicaLog::in_memory();
         log.push(LogStream::Stdout, "one");
@@ -344,26 +297,13 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_rotated_once_and_never_grows_beyond_its_bound() {
+    fn words_about_an_engine_that_was_never_started_are_in_its_file() {
         let home = tempfile::tempdir().unwrap();
         let log = ReplicaLog::open(home.path(), "org/../model", ReplicaId(4)).unwrap();
-        let long = "x".repeat(1 << 20);
-        for _ in 0..40 {
-            log.push(LogStream::Stdout, &long);
-        }
-        let mut files: Vec<(String, u64)> = std::fs::read_dir(home.path())
-            .unwrap()
-            .map(|entry| entry.unwrap())
-            .map(|entry| {
-                let name = entry.file_name().into_string().unwrap();
-                (name, entry.metadata().unwrap().len())
-            })
-            .collect();
-        files.sort();
-        assert_eq!(files[0].0, "org--..--model-r4.log");
-        assert_eq!(files[1].0, "org--..--model-r4.log.1");
-        assert_eq!(files.len(), 2);
-        assert!(files.iter().all(|(_, bytes)| *bytes <= FILE_BYTES_MAX));
+        log.push(LogStream::Stderr, "no such program");
+        let text = std::fs::read_to_string(home.path().join("org--..--model-r4.log")).unwrap();
+        assert!(text.ends_with(" stderr no such program\n"), "{text}");
+        assert_eq!(log.tail(9).len(), 1);
     }
 
     #[test]
@@ -374,21 +314,21 @@ mod tests {
         let log = ReplicaLog::open(home.path(), "m", ReplicaId(1)).unwrap();
         log.push(LogStream::Stderr, "one");
         log.push(LogStream::Stderr, "two");
-        assert_eq!(log.last_words(), "one\ntwo");
-        assert!(log.lock().file.is_none(), "it is not tried for each line");
+        let kept: Vec<_> = log.tail(9).into_iter().map(|line| line.text).collect();
+        assert_eq!(kept, ["one".into(), "two".into()] as [Arc<str>; 2]);
     }
 
     #[test]
-    fn a_secret_is_in_neither_the_lines_nor_the_file_nor_the_last_words() {
+    fn a_secret_is_in_neither_the_lines_nor_the_file() {
         let home = tempfile::tempdir().unwrap();
         let env = [("HF_TOKEN".to_owned(), "secret-of-mine".to_owned())];
         let log = ReplicaLog::open(home.path(), "m", ReplicaId(1)).unwrap();
         let log = log.masking(Masking::of(&env.into(), &[]));
         log.push(LogStream::Stderr, "login with secret-of-mine failed");
         let file = std::fs::read_to_string(home.path().join("m-r1.log")).unwrap();
-        let all = format!("{file}{}{}", log.last_words(), log.tail(1)[0].text);
+        let all = format!("{file}{}", log.tail(1)[0].text);
         assert!(!all.contains("secret-of-mine"), "{all}");
-        assert_eq!(all.matches("login with [masked] failed").count(), 3);
+        assert_eq!(all.matches("login with [masked] failed").count(), 2);
     }
 
     #[test]

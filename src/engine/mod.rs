@@ -1,41 +1,45 @@
 //! Engines: one call of [`run`] runs one engine process from launch to reaped and reports what
 //! happens to it. This module owns how engine processes are started, watched, logged and stopped.
 //! It never chooses: which model, which devices, when to stop and whether to try again are decided
-//! elsewhere, and it knows nothing of other replicas.
+//! elsewhere, and it knows nothing of other replicas. Between us and each engine stands a guardian
+//! (see `crate::guardian`), so that an engine outlives us when it should and never when it should
+//! not; `adoption` finds those of an earlier run.
 //!
 //! ```text
 //!            ┌──────────┐ spawned  ┌─────────┐ 2xx of the health route  ┌───────┐
 //!  run() ───▶│ starting │─────────▶│ loading │─────────────────────────▶│ ready │
 //!            └────┬─────┘ Started  └────┬────┘ Ready                    └───┬───┘
 //!                 │ fault               │ stop: KILL                        │ stop: TERM, grace, KILL
-//!                 ▼                     ▼ died: sweep                       ▼ died: sweep
-//!              Exited ◀──────────── group killed, leader reaped ◀───────────┘
+//!                 ▼                     ▼ died                              ▼ died
+//!              Exited ◀──────── its guardian swept and reaped all of it ◀───┘
 //! ```
 //!
 //! How one *kind* of engine is started and read is an [`EngineDriver`]: adding a kind is one file
 //! with a driver, one variant of [`Program`], and one row in [`driver_of`].
 
+mod adoption;
 mod candle;
-mod capture;
 mod command;
 mod endpoint;
 mod environment;
 mod failure;
 mod fault;
 mod group;
+mod guard;
+mod guardians;
 mod health;
+mod journal;
 mod lack;
 mod launch;
 mod liveness;
 mod log;
-mod masking;
 mod memory;
 mod parking;
-mod process;
 mod pulse;
 mod read_ahead;
 mod run;
 mod stage;
+mod talk;
 mod weights;
 
 use std::collections::BTreeMap;
@@ -43,11 +47,15 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
+pub use crate::guardian::Masking;
+pub use adoption::{Adopted, Fate, Found, Resolved, resolve};
 pub use endpoint::{Endpoint, Stream, connect};
 pub use failure::{Failure, Pattern};
 pub use fault::EngineFault;
 pub use group::{Orphan, kill_orphans};
+pub use guardians::{GuardianSettings, Guardians, Use};
 pub use health::{Answer, probe};
+pub use journal::{Kept, Record};
 pub use lack::Lack;
 pub use launch::{
     CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, ExitReport, Launch,
@@ -55,11 +63,10 @@ pub use launch::{
 };
 pub use liveness::{LivenessLimits, Watch};
 pub use log::{LogLine, LogStream, ReplicaLog};
-pub use masking::Masking;
 pub use parking::{SleepRoutes, fall_asleep, wake};
 pub use pulse::{Beat, Pulse};
 pub use read_ahead::{ReadAhead, ReadEnd};
-pub use run::run;
+pub use run::{run, run_adopted};
 pub use stage::Stage;
 pub use weights::{tier_of, weights_mark};
 

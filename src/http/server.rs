@@ -30,8 +30,6 @@ use super::{admin, gateway, hot_models, metrics, openapi};
 /// A client that takes longer for its head is no client.
 const HEAD_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// How long connections may finish after the pool has drained.
-const CONNECTIONS_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 
 #[derive(Debug, Error)]
 #[error(
@@ -63,7 +61,8 @@ impl Server {
         }
     }
 
-    /// Serves until `stop` fires, then lets open connections finish for a moment.
+    /// Serves until `stop` fires, then lets open connections finish what they have begun. How long
+    /// that may take is for the caller, who may drop this.
     pub async fn serve(self, stop: CancellationToken) {
         let mut connections = JoinSet::new();
         loop {
@@ -85,8 +84,7 @@ impl Server {
             let _ = socket.set_nodelay(true);
             connections.spawn(connection(socket, peer, self.router.clone(), stop.clone()));
         }
-        let finish = async { while connections.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(CONNECTIONS_WITHIN, finish).await;
+        while connections.join_next().await.is_some() {}
     }
 }
 

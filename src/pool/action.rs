@@ -205,6 +205,7 @@ pub enum RecordKind {
     Cordon,
     Uncordon,
     DeviceFailed,
+    Adopt,
 }
 
 impl RecordKind {
@@ -227,6 +228,7 @@ impl RecordKind {
             RecordKind::Cordon => "cordon",
             RecordKind::Uncordon => "uncordon",
             RecordKind::DeviceFailed => "device_failed",
+            RecordKind::Adopt => "adopt",
         }
     }
 }

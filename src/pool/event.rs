@@ -1,5 +1,6 @@
 //! Everything that can happen. A closed list: what is not here, the pool cannot react to.
 
+use super::action::Share;
 use super::ids::{
     Bytes, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket,
     Time,
@@ -62,6 +63,16 @@ pub enum Event {
     HostRead {
         node: NodeId,
         reading: HostReading,
+    },
+    /// A ready engine of an earlier controller was found again (D2).
+    ReplicaAdopted {
+        replica: ReplicaId,
+        model: ModelId,
+        placement: Vec<Share>,
+        /// How long it has been ready.
+        ready_for: Span,
+        /// When its last request ended.
+        last_end: Option<Time>,
     },
 
     /// A reading of the inventory. The first one of a device adds it.

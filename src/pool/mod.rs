@@ -16,6 +16,7 @@
 //! knows whether it is idle, so the gate answers (`GateClosed`, `GateBusy`).
 
 mod action;
+mod adopt;
 mod agenda;
 mod ask;
 mod beginning;

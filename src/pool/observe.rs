@@ -2,6 +2,7 @@
 //! choice could change (an unknown model, a full queue, a store that failed).
 
 use super::action::{Action, RecordKind};
+use super::adopt::Found;
 use super::decision::Prospect;
 use super::event::Event;
 use super::ids::{KeyId, ModelId, ReplicaId, Ticket, Time};
@@ -42,6 +43,22 @@ impl Pool {
                 self.sleep_failed(replica, &message, actions);
             }
             Event::HostRead { node, reading } => self.host_read(node, &reading),
+            Event::ReplicaAdopted {
+                replica,
+                model,
+                placement,
+                ready_for,
+                last_end,
+            } => {
+                let found = Found {
+                    replica,
+                    model,
+                    placement,
+                    ready_for,
+                    last_end,
+                };
+                self.replica_adopted(found, actions);
+            }
             Event::DeviceRead { device, reading } => self.device_read(device, &reading),
             Event::ModelSet { model, spec } => self.model_set(model, spec),
             Event::LinksRead { links } => self.links_read(links),

@@ -19,6 +19,8 @@ pub enum LoadReason {
     AlwaysHot {
         priority: Priority,
     },
+    /// It was there already when the controller started (D2).
+    Adopted,
 }
 
 /// Why a replica goes.
@@ -87,6 +89,10 @@ pub enum StopReason {
     DeviceFailed {
         device: String,
         trouble: String,
+    },
+    /// It was found after a restart and cannot stay (D2).
+    NotAdopted {
+        why: String,
     },
 }
 
@@ -230,6 +236,7 @@ impl fmt::Display for LoadReason {
             LoadReason::Order { order } => write!(f, "order {order}"),
             LoadReason::Wish => write!(f, "an administrator's load, remembered (D1)"),
             LoadReason::AlwaysHot { priority } => write!(f, "always-hot, priority {priority} (P4)"),
+            LoadReason::Adopted => write!(f, "found after a restart (D2)"),
         }
     }
 }
@@ -272,6 +279,9 @@ impl fmt::Display for StopReason {
             }
             StopReason::DeviceFailed { device, trouble } => {
                 write!(f, "{device} fails: {trouble} (M7)")
+            }
+            StopReason::NotAdopted { why } => {
+                write!(f, "found after a restart, and not kept: {why} (D2)")
             }
         }
     }

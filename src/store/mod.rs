@@ -22,6 +22,7 @@ mod wishes;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use nix::fcntl::Flock;
 use sqlx::sqlite::SqlitePool;
@@ -33,13 +34,14 @@ pub use measurements::{Circumstances, Measurement, Measurements};
 pub use usage::UsageMinute;
 pub use wishes::KeptWish;
 
-/// The open database. Closing the last use of it releases the lock file.
+/// The open database. Closing it, or the last use of it, releases the lock file.
 pub struct Store {
     path: PathBuf,
     /// One connection: SQLite knows one writer, and a queue here is fairer than its busy timeout.
     writer: SqlitePool,
     readers: SqlitePool,
-    _lock: Flock<File>,
+    /// Until it is closed.
+    lock: Mutex<Option<Flock<File>>>,
 }
 
 impl std::fmt::Debug for Store {
@@ -56,11 +58,15 @@ impl Store {
         &self.path
     }
 
-    /// Ends all connections, so that SQLite folds its log into the file. Not needed for safety:
-    /// whatever was answered is kept without it.
+    /// Ends all connections, so that SQLite folds its log into the file, and releases the lock. Not
+    /// needed for safety: whatever was answered is kept without it.
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
+        self.lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
     }
 
     fn failed(&self, doing: &'static str) -> impl FnOnce(sqlx::Error) -> StoreFault {

@@ -71,7 +71,7 @@ impl Store {
             path,
             writer,
             readers,
-            _lock: lock,
+            lock: std::sync::Mutex::new(Some(lock)),
         })
     }
 }

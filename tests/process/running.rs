@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use model_pool::engine::{
-    CommandProgram, DeviceAddress, DeviceKind, Endpoint, ExitReport, Launch, Listen, Program,
-    ReplicaLog, Report, Watch, run,
+    CommandProgram, DeviceAddress, DeviceKind, Endpoint, ExitReport, GuardianSettings, Guardians,
+    Kept, Launch, Listen, Program, ReplicaLog, Report, Watch, run,
 };
 use model_pool::pool::{Bytes, DeviceId, ReplicaId};
 use nix::sys::signal::Signal;
@@ -22,6 +22,7 @@ pub struct Running {
     pub home: TempDir,
     /// All reports so far.
     pub seen: Vec<Report>,
+    pub guardians: Arc<Guardians>,
     launch: Option<Launch>,
     reports: mpsc::UnboundedReceiver<(Report, Duration)>,
     sender: Option<mpsc::UnboundedSender<(Report, Duration)>>,
@@ -44,6 +45,7 @@ impl Running {
         let (sender, reports) = mpsc::unbounded_channel();
         let (stop, stopped) = oneshot::channel();
         Running {
+            guardians: guardians(&launch),
             log: Arc::new(log),
             home,
             seen: Vec::new(),
@@ -66,7 +68,10 @@ impl Running {
             let _ = sender.send((report, at));
         };
         let log = Arc::clone(&self.log);
-        self.tasks.spawn(run(launch, log, stopped, report));
+        let guardians = Arc::clone(&self.guardians);
+        let kept = Kept::default();
+        self.tasks
+            .spawn(run(guardians, launch, kept, log, stopped, report));
     }
 
     pub fn order_stop(&mut self, grace: Duration) {
@@ -170,6 +175,17 @@ impl Running {
             }
         }
     }
+}
+
+/// Guardians that end with us, engines included.
+fn guardians(launch: &Launch) -> Arc<Guardians> {
+    Arc::new(Guardians::new(GuardianSettings {
+        executable: env!("CARGO_BIN_EXE_model-pool").into(),
+        runtime_dir: launch.runtime_dir.clone(),
+        journal_dir: launch.log_dir.with_file_name("engines"),
+        keep: false,
+        adopt_within: Duration::from_secs(1),
+    }))
 }
 
 pub fn launch(program: Program, home: &Path) -> Launch {

@@ -7,7 +7,7 @@ use model_pool::engine::{
 };
 use model_pool::pool::ReplicaId;
 
-use crate::running::{Running, command, launch};
+use crate::running::{Running, command, launch, now};
 use crate::stub::stub_engine;
 use crate::{on_socket, shell, stub};
 
@@ -91,6 +91,23 @@ async fn readiness_is_noticed_after(tries: u32, program: impl Fn() -> Program) -
     }
     println!("readiness was noticed after {best:?}");
     best
+}
+
+#[tokio::test]
+async fn a_launch_costs_a_message_to_a_guardian_that_waits() {
+    let mut best = Duration::MAX;
+    for _ in 0..10 {
+        let home = tempfile::tempdir().unwrap();
+        let mut engine = Running::prepare(launch(shell("exec sleep 600"), home.path()), home);
+        engine.guardians.prepare().await;
+        let before = now();
+        engine.go();
+        engine.started().await;
+        best = best.min(before.elapsed());
+        engine.stop(Duration::ZERO).await;
+    }
+    println!("an engine was started after {best:?}");
+    assert!(best < Duration::from_millis(5), "{best:?}");
 }
 
 const SOON: Duration = Duration::from_millis(10);

@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -49,8 +49,21 @@ impl Pool {
         Pool::with_devices(files, &format!("{one}{config}"))
     }
 
+    /// The same, where engines wait for another controller, at most that long.
+    pub fn that_adopts(files: &[(String, String)], config: &str, within: &str) -> Pool {
+        let one = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 16GiB}]}\n";
+        let text = format!("{one}{config}");
+        let env = [("ON_RESTART", "adopt"), ("ADOPT_WITHIN", within)];
+        let env = env.map(|(key, value)| (format!("MODEL_POOL__POOL__{key}"), value.to_owned()));
+        Pool::from_files(files, &text, env.to_vec())
+    }
+
     /// The same on the devices that the configuration names.
     pub fn with_devices(files: &[(String, String)], config: &str) -> Pool {
+        Pool::from_files(files, config, Vec::new())
+    }
+
+    fn from_files(files: &[(String, String)], config: &str, env: Vec<(String, String)>) -> Pool {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("models")).unwrap();
         for (name, text) in files {
@@ -60,7 +73,7 @@ impl Pool {
             "catalog: {{models_dir: {:?}}}\nevening: {{cleanup: null, reopen: null}}\n",
             folder.path().join("models")
         );
-        Pool::in_folder(folder, &format!("{config}{more}"), Vec::new())
+        Pool::in_folder(folder, &format!("{config}{more}"), env)
     }
 
     /// Models from these files on the GPUs of NVML, which is this library.
@@ -164,11 +177,48 @@ impl Pool {
     }
 
     pub fn kill_and_restart(&mut self) {
+        self.kill();
+        self.restart();
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    pub fn restart(&mut self) {
         fs::remove_file(self.folder.path().join("log")).unwrap();
         self.child = spawn(self.folder.path(), &self.env);
         self.find();
+    }
+
+    /// Another process takes this one's place; comes back when it serves, with the old one.
+    pub fn take_over(&mut self) -> Child {
+        fs::remove_file(self.folder.path().join("log")).unwrap();
+        let new = spawn_with(self.folder.path(), &self.env, &["serve", "--takeover"]);
+        let old = std::mem::replace(&mut self.child, new);
+        let address = self.address.clone();
+        self.find();
+        assert_eq!(self.address, address, "the same socket");
+        old
+    }
+
+    /// The variables that a manager of services sets.
+    pub fn forget_env(&mut self) {
+        let is_ours = |(name, _): &(String, String)| name.starts_with("MODEL_POOL");
+        self.env.retain(is_ours);
+    }
+
+    pub fn take_over_from_nobody(&mut self) {
+        fs::remove_file(self.folder.path().join("log")).unwrap();
+        self.child = spawn_with(self.folder.path(), &self.env, &["serve", "--takeover"]);
+        self.find();
+    }
+
+    /// From the next start on.
+    pub fn set_env(&mut self, name: &str, value: &str) {
+        self.env.push((name.to_owned(), value.to_owned()));
     }
 
     pub fn terminate(&self) {
@@ -190,25 +240,41 @@ impl Pool {
         false
     }
 
-    /// Direct children of the service: its engines.
+    /// The engines' processes, as the journal of the service names them.
     pub fn engine_pids(&self) -> Vec<u32> {
-        let parent = self.child.id().to_string();
-        let mut found = Vec::new();
-        for process in fs::read_dir("/proc").unwrap().flatten() {
-            let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
-            let Some((_, rest)) = stat.rsplit_once(')') else {
-                continue;
-            };
-            if rest.split_whitespace().nth(1) == Some(parent.as_str()) {
-                found.extend(
-                    process
-                        .file_name()
-                        .to_str()
-                        .and_then(|pid| pid.parse::<u32>().ok()),
-                );
-            }
-        }
-        found
+        let records = self.journal().into_iter();
+        let pid = |record: serde_json::Value| record["engine"]["pid"].as_u64();
+        records
+            .filter_map(pid)
+            .filter_map(|pid| u32::try_from(pid).ok())
+            .collect()
+    }
+
+    /// What the service writes down of its engines.
+    pub fn journal(&self) -> Vec<serde_json::Value> {
+        let Ok(entries) = fs::read_dir(self.data().join("engines")) else {
+            return Vec::new();
+        };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.retain(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "json")
+        });
+        paths.sort();
+        let text = |path: &PathBuf| fs::read_to_string(path).ok();
+        let records = paths.iter().filter_map(text);
+        records
+            .filter_map(|text| serde_json::from_str(&text).ok())
+            .collect()
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// The folder of the models' files.
+    pub fn models(&self) -> PathBuf {
+        self.folder.path().join("models")
     }
 
     pub fn post(&self, path: &str, body: &str) -> (u16, String) {
@@ -270,6 +336,13 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // Engines that wait for another service need not wait any more.
+        for record in self.journal() {
+            let guardian = record["guardian"]["pid"].to_string();
+            for signal in ["-TERM", "-CONT"] {
+                let _ = Command::new("kill").args([signal, &guardian]).status();
+            }
+        }
         if thread::panicking() {
             eprintln!("--- the service's log ---\n{}", self.log());
         }
@@ -309,11 +382,18 @@ impl Drop for Stream {
 }
 
 fn spawn(folder: &Path, env: &[(String, String)]) -> Child {
+    spawn_with(folder, env, &[])
+}
+
+fn spawn_with(folder: &Path, env: &[(String, String)], words: &[&str]) -> Child {
     let log = fs::File::create(folder.join("log")).unwrap();
     Command::new(env!("CARGO_BIN_EXE_model-pool"))
         .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(words)
         .args(["--config".as_ref(), folder.join("config.yaml").as_os_str()])
         .env("NO_COLOR", "1")
+        // A test that is over leaves no engine behind, however it ended.
+        .env("MODEL_POOL__POOL__ON_RESTART", "stop")
         .envs(env.iter().cloned())
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -28,7 +28,7 @@ const LIMIT: u32 = 100;
 /// Records that a follower reads from the store at once.
 const PAGE: u32 = 200;
 
-const KINDS: [RecordKind; 13] = [
+const KINDS: [RecordKind; 17] = [
     RecordKind::Load,
     RecordKind::Ready,
     RecordKind::LoadFailed,
@@ -42,6 +42,10 @@ const KINDS: [RecordKind; 13] = [
     RecordKind::LeaseEnded,
     RecordKind::Cleanup,
     RecordKind::Reopen,
+    RecordKind::Cordon,
+    RecordKind::Uncordon,
+    RecordKind::DeviceFailed,
+    RecordKind::Adopt,
 ];
 
 #[derive(Debug, IntoParams)]

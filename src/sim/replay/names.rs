@@ -22,6 +22,7 @@ pub(super) fn name_of_stop(reason: &StopReason) -> &'static str {
         StopReason::SleeperDropped { .. } => "sleeper-dropped",
         StopReason::Cordoned { .. } => "cordoned",
         StopReason::DeviceFailed { .. } => "device-failed",
+        StopReason::NotAdopted { .. } => "not-adopted",
     }
 }
 

@@ -1,10 +1,16 @@
 //! The composition root: configuration → store → catalogue → inventory → controller → HTTP →
 //! schedule, and the way back down. It wires; it decides nothing.
 
+mod lock;
+mod notify;
+mod takeover;
+
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tokio::signal::unix::{SignalKind, signal};
@@ -12,49 +18,66 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use crate::catalog::{Catalog, Entry, Source};
-use crate::cli::ConfigArgs;
-use crate::config::{Config, EveningMode, LogFormat, Provider};
+use crate::cli::ServeArgs;
+use crate::config::{Config, EveningMode, LogFormat, OnRestart, Provider};
 use crate::controller::{self, Clock, Handle, Parts};
-use crate::engine;
+use crate::engine::{self, GuardianSettings, Guardians};
 use crate::http::{App, Keys, Metrics, Server};
 use crate::inventory::{self, Inventory, InventorySettings};
 use crate::pool::{CleanupScope, Command};
 use crate::schedule::{Evening, EveningEvent, Schedule};
 use crate::store::{KeptWish, Store};
 
+use lock::StateLock;
+use takeover::{Door, Inherited};
+
+/// How long connections may finish after the pool has drained.
+const CONNECTIONS_WITHIN: Duration = Duration::from_secs(5);
+/// How long the loop may take to end, with all it has still to write.
+const LOOP_WITHIN: Duration = Duration::from_secs(20);
+/// How long requests that wait for a load may hold up a takeover.
+const WAITERS_WITHIN: Duration = Duration::from_secs(10);
 /// Where the store remembers when the evening cleanup was last carried out.
 const LAST_CLEANUP: &str = "last_cleanup";
 
 /// Serves until told to stop. An error is one line for a person.
-pub fn run(args: &ConfigArgs) -> Result<(), String> {
+pub fn run(args: &ServeArgs) -> Result<(), String> {
     let environment: BTreeMap<String, String> = std::env::vars().collect();
-    let config =
-        Config::load(args.config.as_deref(), &environment).map_err(|error| error.to_string())?;
+    let file = args.config.config.as_deref();
+    let config = Config::load(file, &environment).map_err(|error| error.to_string())?;
     start_logging(&config);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("the runtime cannot start: {error}"))?;
-    runtime.block_on(serve(config))
+    let ended = runtime.block_on(serve(config, args.takeover));
+    // What hangs in a system call is no reason to stay.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended
 }
 
-async fn serve(config: Config) -> Result<(), String> {
+async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     for notice in config.notices() {
         tracing::warn!("{notice}");
     }
     let config = Arc::new(config);
     let clock = Clock::start();
-    let listener = Server::bind(config.server.listen.0).await.map_err(line)?;
+    // The same after a restart: it is where guardians are found.
+    let runtime_dir = absolute(&config.state.dir)?.join("run");
+    let inherited = match takeover {
+        true => take_over(&config, &runtime_dir).await?,
+        false => None,
+    };
+    let lock = match takeover {
+        true => StateLock::take_soon(&config.state.dir).await?,
+        false => StateLock::take(&config.state.dir)?,
+    };
+    let listener = match inherited.and_then(|it| it.listener(config.server.listen.0)) {
+        Some(listener) => adopt_listener(listener)?,
+        None => Server::bind(config.server.listen.0).await.map_err(line)?,
+    };
     let url = format!("sqlite://{}", config.database_url().path().display());
     let store = Arc::new(Store::open(&url).await.map_err(line)?);
-    // Holding the store's lock we are alone: engines of an earlier controller are nobody's.
-    for orphan in engine::kill_orphans() {
-        tracing::warn!(
-            pid = orphan.pid,
-            replica = orphan.replica,
-            "an engine of an earlier run was ended"
-        );
-    }
     let keys = Keys::open(Arc::clone(&store), clock, &config.admin_key_file())
         .await
         .map_err(line)?;
@@ -73,9 +96,20 @@ async fn serve(config: Config) -> Result<(), String> {
         forget_loads_before(cleanup, &mut wishes);
     }
     let (last_replica, last_order) = store.last_numbers().await.map_err(line)?;
-    let runtime_dir = absolute(&config.state.dir)?.join("run");
-    // Sockets of a controller that was killed; whoever listened on them is gone.
-    let _ = std::fs::remove_dir_all(&runtime_dir);
+    let executable = std::env::current_exe()
+        .map_err(|error| format!("our own binary cannot be found: {error}"))?;
+    let guardians = Arc::new(Guardians::new(GuardianSettings {
+        executable: executable.clone(),
+        runtime_dir: runtime_dir.clone(),
+        journal_dir: absolute(&config.state.dir)?.join("engines"),
+        keep: config.pool.on_restart == OnRestart::Adopt,
+        adopt_within: Duration::from_millis(config.pool.adopt_within.0.0),
+    }));
+    // Holding the lock we are alone: engines of an earlier controller are ours or nobody's, and
+    // nothing is loaded before it is known which.
+    let refuse = |record: &engine::Record| controller::refusal(record, &catalog, &inventory);
+    let found = engine::resolve(&guardians, refuse).await;
+    guardians.prepare().await;
     let parts = Parts {
         last_replica,
         last_order,
@@ -86,9 +120,11 @@ async fn serve(config: Config) -> Result<(), String> {
         cordons: store.cordons().await.map_err(line)?,
         inventory,
         night: state.closed,
-        executable: std::env::current_exe()
-            .map_err(|error| format!("our own binary cannot be found: {error}"))?,
-        runtime_dir,
+        executable,
+        runtime_dir: runtime_dir.clone(),
+        guardians: Arc::clone(&guardians),
+        found,
+        heartbeat: notify::heartbeat(),
         log_dir: absolute(&config.state.dir)?.join("logs"),
         clock,
         config: Arc::clone(&config),
@@ -99,15 +135,57 @@ async fn serve(config: Config) -> Result<(), String> {
     let app = App::new(handle.clone(), Arc::clone(&config), Arc::new(keys), metrics);
     let stop = CancellationToken::new();
     let address = listener.local_addr().map_err(|error| error.to_string())?;
-    let server = start(Server::new(listener, app).serve(stop.clone()));
+    let door = Door::open(&runtime_dir).map_err(|error| {
+        format!(
+            "cannot make the takeover socket in {}: {error}",
+            runtime_dir.display()
+        )
+    })?;
+    let listening: OwnedFd = listener.as_fd().try_clone_to_owned().map_err(line)?;
+    let mut server = start(Server::new(listener, app).serve(stop.clone()));
     let schedule = start_schedule(evening, done, &handle, &config, &store).await?;
     let base = config.server.base_path.as_str();
     tracing::info!("serving http://{address}/v1, Swagger UI at http://{address}{base}/docs");
+    notify::ready();
 
-    tokio::select! {
-        () = told_to_stop() => {}
+    let successor = tokio::select! {
+        () = told_to_stop() => None,
+        successor = door.successor(&listening) => Some(successor),
         ended = &mut controller => return Err(format!("the controller ended by itself: {ended:?}")),
+    };
+    drop(listening);
+    if let Some(successor) = successor {
+        tracing::info!(
+            "process {} takes over; streams that have begun go on here",
+            successor.pid
+        );
+        stop.cancel();
+        if let Err(error) = schedule.stop().await {
+            tracing::warn!(%error, "the schedule did not stop cleanly");
+        }
+        let _ = tokio::time::timeout(WAITERS_WITHIN, nobody_waits(&handle)).await;
+        guardians.leave_to_successor(Duration::from_millis(config.pool.adopt_within.0.0));
+        let _ = handle.hand_over();
+        if tokio::time::timeout(LOOP_WITHIN, &mut controller)
+            .await
+            .is_err()
+        {
+            // The locks end with us, and the new one goes on by itself.
+            return Err(
+                "the controller does not end; the new process goes on without it".to_owned(),
+            );
+        }
+        store.close().await;
+        drop((door, lock));
+        successor.free();
+        let finish = Duration::from_millis(config.unload_drain().0);
+        tokio::select! {
+            _ = tokio::time::timeout(finish, &mut server) => {}
+            () = told_to_stop() => tracing::warn!("ending at once"),
+        }
+        return Ok(());
     }
+    notify::stopping();
     tracing::info!(
         "stopping: no new requests, engines drain and stop; a second signal ends at once"
     );
@@ -127,9 +205,40 @@ async fn serve(config: Config) -> Result<(), String> {
         () = told_to_stop() => tracing::warn!("ending at once"),
     }
     stop.cancel();
-    let _ = server.await;
+    let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
     store.close().await;
+    drop((door, lock));
     Ok(())
+}
+
+/// Makes sure that we could serve, and asks the model-pool that does for its place.
+async fn take_over(config: &Config, runtime_dir: &Path) -> Result<Option<Inherited>, String> {
+    // A catalogue that cannot be read is found while the old one still serves.
+    Catalog::load(config).map_err(line)?;
+    let inherited = takeover::ask(runtime_dir).await?;
+    if inherited.is_none() {
+        tracing::info!("there is nobody to take over from");
+    }
+    Ok(inherited)
+}
+
+fn adopt_listener(listener: std::net::TcpListener) -> Result<tokio::net::TcpListener, String> {
+    listener.set_nonblocking(true).map_err(line)?;
+    tokio::net::TcpListener::from_std(listener).map_err(line)
+}
+
+/// Comes back when nobody waits for a load. Who came in just before may be on the way to the queue.
+async fn nobody_waits(handle: &Handle) {
+    const PAUSE: Duration = Duration::from_millis(25);
+    let mut quiet = 0;
+    while quiet < 3 {
+        tokio::time::sleep(PAUSE).await;
+        let waits = |model: &crate::pool::ModelView| model.waiting > 0;
+        quiet = match handle.snapshot().pool.models.iter().any(waits) {
+            true => 0,
+            false => quiet + 1,
+        };
+    }
 }
 
 /// Ends at SIGTERM or Ctrl-C (D2).

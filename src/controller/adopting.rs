@@ -1,0 +1,154 @@
+//! Engines that an earlier controller left behind, as replicas of this one (D2): what is kept of a
+//! launch so that it can be found again, why an engine is not wanted any more, and how what was
+//! found is told to the pool. Which of them fit, the pool decides.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::control::Control;
+use super::handle::Message;
+use super::keeper::Job;
+use crate::catalog::Catalog;
+use crate::engine::{self, Adopted, Fate, Found, Kept, ReplicaLog, Resolved, Use};
+use crate::inventory::{DeviceInfo, Inventory};
+use crate::pool::{Bytes, Event, GateReading, ModelId, Record, RecordKind, Share, Time};
+
+/// What the store and the journal know a device by: its UUID, which stays when indices change, or
+/// its name.
+fn key_of(info: &DeviceInfo) -> &str {
+    info.uuid.as_deref().unwrap_or(&info.name)
+}
+
+/// Why an engine of an earlier run cannot serve its model any more.
+pub fn refusal(
+    record: &engine::Record,
+    catalog: &Catalog,
+    inventory: &Inventory,
+) -> Option<String> {
+    let Some(entry) = catalog.entries().get(&record.model) else {
+        return Some("the model is no longer in the catalogue".to_owned());
+    };
+    if entry.arguments() != record.arguments {
+        return Some("its model file says another engine or other arguments now".to_owned());
+    }
+    let known = |device: &str| inventory.devices().iter().any(|it| key_of(it) == device);
+    let gone = record.placement.iter().find(|it| !known(&it.device));
+    gone.map(|share| format!("its device {} is not there", share.device))
+}
+
+/// What a later controller has to know of a replica's use.
+pub(super) fn use_of(reading: &GateReading) -> Use {
+    Use {
+        busy: reading.in_flight > 0,
+        last_end_ms: reading.last_end.map(|at| at.0),
+    }
+}
+
+impl Control {
+    /// What a later controller has to know of a launch.
+    pub(super) fn kept_of(&self, model: ModelId, placement: &[Share]) -> Kept {
+        let entry = self.facts.get(&model).map(|facts| &facts.entry);
+        let grace = entry.and_then(|entry| entry.stop_grace);
+        let grace = grace.unwrap_or_else(|| crate::pool::ModelSpec::default().stop_grace);
+        Kept {
+            placement: placement
+                .iter()
+                .map(|share| (self.device_key(share.device), share.bytes))
+                .collect(),
+            arguments: entry.map_or_else(String::new, |entry| entry.arguments()),
+            served_model_name: entry
+                .and_then(|entry| entry.recipe.served_model_name())
+                .map(str::to_owned),
+            stop_grace: std::time::Duration::from_millis(grace.0),
+        }
+    }
+
+    /// Engines that run become replicas; what became of the others goes into the history.
+    pub(super) fn take_found(&mut self, found: Resolved) -> Vec<Event> {
+        for other in found.others {
+            self.note(other);
+        }
+        let adopted = found.adopted.into_iter();
+        adopted.filter_map(|it| self.take_adopted(it)).collect()
+    }
+
+    fn take_adopted(&mut self, adopted: Adopted) -> Option<Event> {
+        let record = adopted.record.clone();
+        // Whoever judged it knew the same catalogue.
+        let model = *self.ids.get(&record.model)?;
+        let replica = record.replica();
+        let placement: Vec<Share> = record
+            .placement
+            .iter()
+            .filter_map(|share| {
+                let key = |info: &DeviceInfo| key_of(info) == share.device;
+                let device = self.devices.values().find(|it| key(&it.info))?.info.id;
+                let bytes = Bytes(share.bytes);
+                Some(Share { device, bytes })
+            })
+            .collect();
+        let log = Arc::new(ReplicaLog::adopted(record.log_file.clone()));
+        let watch = self.watch_of(&self.facts.get(&model)?.entry);
+        self.know(replica, model, &placement, &log, &watch.pulse);
+        if let Some(facts) = self.processes.get_mut(&replica) {
+            facts.pid = Some(adopted.pid());
+            facts.stage = None;
+            facts.ready = true;
+        }
+        self.make_gate(replica, model, adopted.endpoint());
+        self.offer(replica, model);
+        let (stop, stopped) = oneshot::channel();
+        self.stops.insert(replica, stop);
+        let inbox = self.inbox.clone();
+        let report = move |report| {
+            let _ = inbox.send(Message::Report { replica, report });
+        };
+        let now = self.clock.now();
+        let ready_at = record.ready_at_ms.map_or(now, Time);
+        let last_end = adopted.last_end_ms.map(|at| Time(at).min(now));
+        tracing::info!(
+            "adopted {} ({replica}), process {}, which went on without us (D2)",
+            record.model,
+            adopted.pid()
+        );
+        self.tasks
+            .spawn(engine::run_adopted(adopted, watch, log, stopped, report));
+        Some(Event::ReplicaAdopted {
+            replica,
+            model,
+            placement,
+            ready_for: now.since(ready_at),
+            last_end,
+        })
+    }
+
+    /// What was found and is no replica now.
+    fn note(&mut self, found: Found) {
+        let (kind, what) = match found.fate {
+            Fate::Stopped => (RecordKind::Gone, "stopped after a restart"),
+            Fate::Ended => (RecordKind::Crash, "found gone after a restart"),
+            Fate::LeftAlone => (RecordKind::Adopt, "left alone after a restart"),
+        };
+        let reason = format!("{what}: {} (D2)", found.reason);
+        let who = match (&found.model, found.replica) {
+            (Some(model), Some(replica)) => format!("{model} ({replica})"),
+            (_, Some(replica)) => format!("an engine ({replica})"),
+            (_, None) => "an engine".to_owned(),
+        };
+        tracing::warn!("{who} was {reason}");
+        let _ = self.jobs.send(Job::Record(Record {
+            at: self.clock.now(),
+            kind,
+            model: found.model,
+            replica: found.replica,
+            order: None,
+            reason,
+            priority: None,
+            placement: Vec::new(),
+            candidates: Vec::new(),
+            memory: Vec::new(),
+            took: None,
+        }));
+    }
+}

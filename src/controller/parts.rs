@@ -1,0 +1,52 @@
+//! What the controller is given to begin with. Plain data; who makes it, `serve` knows.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::clock::Clock;
+use super::vital::Heartbeat;
+use crate::catalog::Catalog;
+use crate::config::Config;
+use crate::engine::{Guardians, Resolved};
+use crate::inventory::Inventory;
+use crate::pool::Cordon;
+use crate::store::{KeptWish, Measurements, Store};
+
+/// Everything the controller is made of.
+pub struct Parts {
+    pub config: Arc<Config>,
+    pub catalog: Catalog,
+    pub measurements: Measurements,
+    pub store: Arc<Store>,
+    pub wishes: Vec<KeptWish>,
+    /// By the device's UUID or name.
+    pub cordons: Vec<(String, Cordon)>,
+    /// What `Pool::remembered` gave, by the model's name.
+    pub remembered: BTreeMap<String, Vec<u64>>,
+    pub inventory: Inventory,
+    /// The largest replica and order numbers of earlier runs: numbers are never given again.
+    pub last_replica: u64,
+    pub last_order: u64,
+    /// Between the evening cleanup and the morning (E2).
+    pub night: bool,
+    /// Our own binary, which is the embedded engine too.
+    pub executable: PathBuf,
+    pub runtime_dir: PathBuf,
+    pub log_dir: PathBuf,
+    pub guardians: Arc<Guardians>,
+    /// What an earlier controller left behind.
+    pub found: Resolved,
+    pub heartbeat: Option<Heartbeat>,
+    pub clock: Clock,
+}
+
+/// What the loop begins with.
+pub(super) struct Start {
+    pub inventory: Inventory,
+    pub cordons: Vec<(String, Cordon)>,
+    pub remembered: BTreeMap<String, Vec<u64>>,
+    pub wishes: Vec<KeptWish>,
+    pub catalog: Catalog,
+    pub found: Resolved,
+}

@@ -1,0 +1,428 @@
+//! Engines of an earlier controller: found by the journal and the guardians' sockets, recognised by
+//! number, start and token, asked how they are, and taken over, stopped or left alone. It owns that
+//! nothing is mistaken for ours; whether a model still wants its engine, its caller says.
+//!
+//! | the journal says             | and it is found that                       | what becomes of it    |
+//! |------------------------------|--------------------------------------------|-----------------------|
+//! | a file that cannot be read   |                                            | left alone, reported  |
+//! | another start of the system  |                                            | the file is removed   |
+//! | a guardian that is gone      | the engine lives, by start and tag         | swept, reported       |
+//! |                              | the number is another process's            | left alone, reported  |
+//! | a guardian that lives        | it does not answer within 5 s              | killed with its engine|
+//! |                              | another token or number answers            | left alone, reported  |
+//! |                              | the engine was not ready, or is unwanted   | stopped, reported     |
+//! |                              | the engine has ended                       | reported              |
+//! |                              | its health route fails for 5 s             | stopped, reported     |
+//! |                              | it is healthy                              | adopted               |
+//! | nothing                      | a guardian answers in our folder           | stopped, reported     |
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::time::{sleep, timeout};
+
+use super::Endpoint;
+use super::environment::TAG;
+use super::group::{Group, kill_orphans};
+use super::guard::Guard;
+use super::guardians::Guardians;
+use super::health::probe;
+use super::journal::Record;
+use super::talk::{Ear, Mouth, knock, socket_name, talk};
+use crate::guardian::proc;
+use crate::guardian::protocol::{End, Hello, MARK, News, Order, ProcessId, VERSION};
+use crate::pool::ReplicaId;
+
+/// How long a guardian may take to answer, and an engine to be healthy.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// How long the last controller's connection may take to end.
+const TAKEN_MAX: Duration = Duration::from_secs(2);
+/// How long the guardian of a stopped engine may take to remove all of it.
+const STOP_MAX: Duration = Duration::from_secs(15);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A ready engine that is ours again.
+pub struct Adopted {
+    pub(super) guard: Guard,
+    pub record: Record,
+    /// Whether it served somebody when the last controller left, and when, in Unix milliseconds.
+    pub last_end_ms: Option<u64>,
+}
+
+impl Adopted {
+    pub fn pid(&self) -> u32 {
+        self.guard.group.leader.pid
+    }
+
+    pub fn endpoint(&self) -> Endpoint {
+        self.guard.reserved.endpoint.clone()
+    }
+}
+
+impl std::fmt::Debug for Adopted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Adopted")
+            .field("record", &self.record)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What became of something that was not adopted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What the journal knows of it.
+    pub model: Option<String>,
+    pub replica: Option<ReplicaId>,
+    pub fate: Fate,
+    /// Why, in words.
+    pub reason: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Stopped,
+    /// It had ended by itself.
+    Ended,
+    LeftAlone,
+}
+
+/// Everything that an earlier controller left behind.
+#[derive(Debug, Default)]
+pub struct Resolved {
+    pub adopted: Vec<Adopted>,
+    pub others: Vec<Found>,
+}
+
+/// Comes back when nothing is left open. `refuse` says why an engine is not wanted any more; one
+/// that is refused is stopped.
+pub async fn resolve(
+    guardians: &Arc<Guardians>,
+    refuse: impl Fn(&Record) -> Option<String>,
+) -> Resolved {
+    let mut resolved = Resolved::default();
+    let boot = proc::boot();
+    let mut known = Vec::new();
+    for (path, record) in guardians.journal.read_all() {
+        match record {
+            Ok(record) if record.boot == boot => known.push(record),
+            // Its processes ended with the system.
+            Ok(_) => drop(std::fs::remove_file(path)),
+            Err(error) => resolved.others.push(Found {
+                model: None,
+                replica: None,
+                fate: Fate::LeftAlone,
+                reason: format!(
+                    "{} cannot be read ({error}); what it speaks of, if it runs, is left alone: look for it and remove the file",
+                    path.display()
+                ),
+            }),
+        }
+    }
+    let fates = join_all(known.into_iter().map(|record| {
+        let refusal = refuse(&record);
+        fate_of(guardians, record, refusal)
+    }));
+    for fate in fates.await {
+        match fate {
+            Ok(adopted) => resolved.adopted.push(*adopted),
+            Err(found) => resolved.others.push(found),
+        }
+    }
+    stop_unknown_guardians(guardians, &mut resolved).await;
+    let orphans = tokio::task::spawn_blocking(kill_orphans).await;
+    let orphans = orphans.unwrap_or_default();
+    let dead = async {
+        while orphans.iter().any(|orphan| proc::is_alive(orphan.pid)) {
+            sleep(PAUSE / 10).await;
+        }
+    };
+    let _ = timeout(TAKEN_MAX, dead).await;
+    for orphan in orphans {
+        resolved.others.push(Found {
+            model: None,
+            replica: orphan
+                .replica
+                .trim_start_matches('r')
+                .parse()
+                .ok()
+                .map(ReplicaId),
+            fate: Fate::Stopped,
+            reason: format!("process {} of an engine whose guardian is gone", orphan.pid),
+        });
+    }
+    resolved
+}
+
+/// The journal's file is gone afterwards, unless the engine is adopted or somebody else's.
+async fn fate_of(
+    guardians: &Arc<Guardians>,
+    record: Record,
+    refusal: Option<String>,
+) -> Result<Box<Adopted>, Found> {
+    let found = |fate, reason: String| Found {
+        model: Some(record.model.clone()),
+        replica: Some(record.replica()),
+        fate,
+        reason,
+    };
+    let closed = |fate, reason| {
+        guardians.journal.remove(record.replica());
+        Err(found(fate, reason))
+    };
+    let guardian = record.guardian;
+    let marked = proc::variable(guardian.pid, MARK).is_some_and(|mark| mark == record.token);
+    if !guardian.lives() || !marked {
+        let (fate, reason) = without_guardian(&record).await;
+        return closed(fate, reason);
+    }
+    let (hello, mut ear, mut mouth) = match greet(guardians, &record).await {
+        Greeting::Hello(hello, ear, mouth) => (hello, ear, mouth),
+        Greeting::Taken => {
+            let reason = format!("process {} has another controller", guardian.pid);
+            return Err(found(Fate::LeftAlone, reason));
+        }
+        Greeting::Silent => {
+            let pid = Pid::from_raw(guardian.pid.cast_signed());
+            let _ = kill(pid, Signal::SIGKILL);
+            until_gone(guardian).await;
+            without_guardian(&record).await;
+            let reason = format!("its guardian (process {}) did not answer", guardian.pid);
+            return closed(Fate::Stopped, reason);
+        }
+    };
+    if hello.token != record.token || hello.guardian != guardian {
+        let reason = format!(
+            "process {} answers for it and is not its guardian; it is left alone",
+            hello.guardian.pid
+        );
+        return Err(found(Fate::LeftAlone, reason));
+    }
+    let settings = &guardians.settings;
+    let adopt = Order::Adopt {
+        version: VERSION,
+        keep: settings.keep,
+        adopt_within_ms: u64::try_from(settings.adopt_within.as_millis()).unwrap_or(u64::MAX),
+        grace_ms: record.stop_grace_ms,
+    };
+    if let Some(End {
+        status, last_words, ..
+    }) = &hello.end
+    {
+        // It hears that somebody knows, and leaves.
+        let _ = mouth.say(&adopt).await;
+        drop((ear, mouth));
+        until_gone(guardian).await;
+        let reason = format!("{last_words} ({status}), while no controller was there");
+        return closed(Fate::Ended, reason.trim_start().to_owned());
+    }
+    let unwanted = if !settings.keep {
+        Some("pool.on_restart is stop".to_owned())
+    } else if !hello.ready || hello.stopping {
+        Some("it was not ready".to_owned())
+    } else if let Some(refusal) = refusal {
+        Some(refusal)
+    } else {
+        sick(&record).await
+    };
+    if let Some(reason) = unwanted {
+        stop(&mut ear, &mut mouth, guardian).await;
+        drop((ear, mouth));
+        until_gone(guardian).await;
+        return closed(Fate::Stopped, reason);
+    }
+    let engine = hello.engine.or(record.engine);
+    let (Some(leader), Ok(())) = (engine, mouth.say(&adopt).await) else {
+        return closed(
+            Fate::Ended,
+            "it ended while it was being adopted".to_owned(),
+        );
+    };
+    let group = Group {
+        leader,
+        tag: record.tag.clone(),
+    };
+    let last_end_ms = match hello.busy {
+        true => hello.alone_since_ms,
+        false => hello.last_end_ms,
+    };
+    Ok(Box::new(Adopted {
+        guard: Guard::adopted(guardians, record.clone(), group, (ear, mouth)),
+        record,
+        last_end_ms,
+    }))
+}
+
+/// What is left when the guardian is gone: the engine died with it, what escaped did not.
+async fn without_guardian(record: &Record) -> (Fate, String) {
+    let gone = "its guardian is gone".to_owned();
+    let Some(leader) = record.engine else {
+        return (Fate::Ended, gone);
+    };
+    // One that is dying shows no environment any more, and is none of anybody's in a moment.
+    let dying = async {
+        while leader.lives() && proc::is_between_programs(leader.pid) {
+            sleep(PAUSE / 10).await;
+        }
+    };
+    let _ = timeout(TAKEN_MAX, dying).await;
+    let tagged = proc::variable(leader.pid, TAG).is_some_and(|tag| tag == record.tag);
+    let is_engine = leader.lives() && tagged;
+    if !is_engine && proc::is_alive(leader.pid) {
+        let pid = leader.pid;
+        return (
+            Fate::LeftAlone,
+            format!("{gone}, and process {pid} is another one that was given the engine's number"),
+        );
+    }
+    let group = Group {
+        leader,
+        tag: record.tag.clone(),
+    };
+    group.sweep().await;
+    match is_engine {
+        true => (Fate::Stopped, gone),
+        false => (Fate::Ended, gone),
+    }
+}
+
+enum Greeting {
+    Hello(Box<Hello>, Ear, Mouth),
+    Taken,
+    Silent,
+}
+
+/// Connects to the guardian that the journal speaks of. The last controller's connection may end
+/// this very moment.
+async fn greet(guardians: &Guardians, record: &Record) -> Greeting {
+    let name = socket_name(record.replica());
+    let folder = &guardians.settings.runtime_dir;
+    let mut taken = Duration::ZERO;
+    let greeting = async {
+        loop {
+            match greet_once(folder, &name).await {
+                Greeting::Taken if taken < TAKEN_MAX => taken += PAUSE,
+                // It listens before it starts its engine, and may end at any moment.
+                Greeting::Silent if record.guardian.lives() => {}
+                greeting => return greeting,
+            }
+            sleep(PAUSE).await;
+        }
+    };
+    let greeting = timeout(ANSWER_MAX, greeting).await;
+    greeting.unwrap_or(Greeting::Silent)
+}
+
+async fn greet_once(folder: &Path, name: &str) -> Greeting {
+    let Ok(socket) = knock(folder, name).await else {
+        return Greeting::Silent;
+    };
+    let (mut ear, mouth) = talk(socket);
+    match ear.next_within(ANSWER_MAX).await {
+        Some(News::Hello(hello)) => Greeting::Hello(hello, ear, mouth),
+        Some(News::Taken) => Greeting::Taken,
+        _ => Greeting::Silent,
+    }
+}
+
+/// Why the engine cannot serve, after 5 s of asking.
+async fn sick(record: &Record) -> Option<String> {
+    let endpoint = Endpoint::from(&record.endpoint);
+    let mut said = String::new();
+    let asking = async {
+        loop {
+            match probe(&endpoint, &record.ready_path).await {
+                Ok(answer) if (200..300).contains(&answer.status) => return,
+                Ok(answer) => said = format!("answers {}", answer.status),
+                Err(error) => said = error.to_string(),
+            }
+            sleep(PAUSE).await;
+        }
+    };
+    let healthy = timeout(ANSWER_MAX, asking).await.is_ok();
+    (!healthy).then(|| {
+        let path = &record.ready_path;
+        let seconds = ANSWER_MAX.as_secs();
+        format!("its health route {path} failed for {seconds} s: {said}")
+            .trim_end_matches([':', ' '])
+            .to_owned()
+    })
+}
+
+/// At once: nobody is served by it any more. Comes back when all of it is gone.
+async fn stop(ear: &mut Ear, mouth: &mut Mouth, guardian: ProcessId) {
+    let _ = mouth.say(&Order::Stop { grace_ms: 0 }).await;
+    let ended = async {
+        while let Some(news) = ear.next().await {
+            if matches!(news, News::Exited(_)) {
+                break;
+            }
+        }
+    };
+    if timeout(STOP_MAX, ended).await.is_err() {
+        tracing::error!(
+            guardian = guardian.pid,
+            "an engine of an earlier controller does not die; the memory it holds is not free"
+        );
+    }
+}
+
+/// Bounded: one that hangs is no reason not to serve.
+async fn until_gone(guardian: ProcessId) {
+    let gone = async {
+        while guardian.lives() {
+            sleep(PAUSE / 10).await;
+        }
+    };
+    let _ = timeout(TAKEN_MAX, gone).await;
+}
+
+/// Guardians in our folder that no file speaks of, and sockets where nobody listens any more.
+async fn stop_unknown_guardians(guardians: &Guardians, resolved: &mut Resolved) {
+    let folder = &guardians.settings.runtime_dir;
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    // What is adopted or left alone has kept its file.
+    let ours = |replica: ReplicaId| guardians.journal.path_of(replica).exists();
+    let mut unknown = Vec::new();
+    for name in entries.flatten().map(|entry| entry.file_name()) {
+        let Some(stem) = name.to_str().and_then(|name| name.strip_suffix(".sock")) else {
+            continue;
+        };
+        let number = |text: &str| text.strip_prefix('r')?.parse().ok().map(ReplicaId);
+        match stem.strip_prefix("g-") {
+            Some(replica) => {
+                let replica = number(replica);
+                if !replica.is_some_and(ours) {
+                    unknown.push((format!("{stem}.sock"), replica));
+                }
+            }
+            // An engine's own: whoever listened there is stopped by now.
+            None if number(stem).is_some_and(|replica| !ours(replica)) => {
+                drop(std::fs::remove_file(folder.join(&name)));
+            }
+            None => {}
+        }
+    }
+    for (name, replica) in unknown {
+        if let Greeting::Hello(hello, mut ear, mut mouth) = greet_once(folder, &name).await {
+            stop(&mut ear, &mut mouth, hello.guardian).await;
+            drop((ear, mouth));
+            until_gone(hello.guardian).await;
+            resolved.others.push(Found {
+                model: None,
+                replica,
+                fate: Fate::Stopped,
+                reason: format!(
+                    "process {} guarded an engine that the journal knows nothing of",
+                    hello.guardian.pid
+                ),
+            });
+        }
+        let _ = std::fs::remove_file(folder.join(&name));
+    }
+}

@@ -1,0 +1,395 @@
+//! One engine as its controller has it: through its guardian. It owns the launch over the
+//! connection, the journal's file of this engine, and how the end is heard. When it is dropped the
+//! engine ends, unless the controller leaves it to another one.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::process::Child;
+use tokio::sync::Notify;
+
+use super::endpoint::Reserved;
+use super::group::Group;
+use super::guardians::{Fresh, Guardians, Leaving, Use};
+use super::journal::{Kept, Record};
+use super::log::ReplicaLog;
+use super::talk::{Ear, Mouth, socket_name, talk};
+use super::{EngineFault, Launch};
+use crate::guardian::proc;
+use crate::guardian::protocol::{self, End, Line, News, Order};
+
+/// A guardian that takes longer to start a process hangs.
+const START_MAX: Duration = Duration::from_secs(30);
+
+/// What is known before an engine is started.
+pub(super) struct Plan {
+    pub argv: Vec<std::ffi::OsString>,
+    pub working_dir: Option<PathBuf>,
+    pub lifeline: bool,
+    pub ready_path: String,
+}
+
+pub(super) struct Guard {
+    guardians: Arc<Guardians>,
+    pub record: Record,
+    pub group: Group,
+    pub reserved: Reserved,
+    mouth: Mouth,
+    /// Until it is listened to.
+    ear: Option<Ear>,
+    /// Lines that came before anybody listened.
+    early: Vec<Line>,
+    heard: Arc<Heard>,
+    /// Nothing is left to be ended.
+    over: bool,
+    /// Ours if it was not adopted.
+    _child: Option<Child>,
+}
+
+/// How the engine ended, once it has.
+#[derive(Default)]
+pub(super) struct Heard {
+    end: OnceLock<Ended>,
+    news: Notify,
+}
+
+#[derive(Clone)]
+pub(super) enum Ended {
+    /// As the guardian says.
+    Told(End),
+    /// The guardian itself is gone.
+    Lost,
+}
+
+/// A guardian that has its engine.
+struct Started {
+    record: Record,
+    group: Group,
+    ear: Ear,
+    mouth: Mouth,
+    early: Vec<Line>,
+    child: Child,
+}
+
+impl Started {
+    async fn begin(
+        guardians: &Arc<Guardians>,
+        launch: &Launch,
+        fresh: Fresh,
+        mut record: Record,
+        order: Result<Order, EngineFault>,
+    ) -> Result<Started, EngineFault> {
+        let order = order?;
+        let journal = &guardians.journal;
+        journal
+            .write(&record)
+            .map_err(|source| EngineFault::Journal {
+                path: journal.path_of(launch.replica),
+                source,
+            })?;
+        let (mut ear, mut mouth) = talk(fresh.socket);
+        let mut early = Vec::new();
+        let answer = async {
+            mouth.say(&order).await.ok()?;
+            loop {
+                match ear.next_within(START_MAX).await? {
+                    News::Line(line) => early.push(line),
+                    News::Started { engine } => return Some(Ok(engine)),
+                    News::NotStarted { code, message } => {
+                        return Some(Err(code.map_or_else(
+                            || io::Error::other(message),
+                            io::Error::from_raw_os_error,
+                        )));
+                    }
+                    _ => {}
+                }
+            }
+        };
+        let engine = match answer.await {
+            Some(Ok(engine)) => engine,
+            other => {
+                journal.remove(launch.replica);
+                return Err(match other {
+                    Some(Err(source)) => EngineFault::Start {
+                        model: launch.model_name.clone(),
+                        program: program_of(&order),
+                        source,
+                    },
+                    _ => EngineFault::GuardianGone,
+                });
+            }
+        };
+        record.engine = Some(engine);
+        if let Err(error) = journal.write(&record) {
+            tracing::warn!(%error, model = record.model, "the journal of an engine is incomplete");
+        }
+        let group = Group {
+            leader: engine,
+            tag: record.tag.clone(),
+        };
+        Ok(Started {
+            record,
+            group,
+            ear,
+            mouth,
+            early,
+            child: fresh.child,
+        })
+    }
+}
+
+impl Guard {
+    /// Writes the journal and has the engine started. `environment` makes the engine's whole
+    /// environment around its tag.
+    pub async fn launch(
+        guardians: &Arc<Guardians>,
+        launch: &Launch,
+        kept: Kept,
+        plan: &Plan,
+        reserved: Reserved,
+        log_file: Option<PathBuf>,
+        environment: impl Fn(&str) -> std::collections::BTreeMap<String, String>,
+    ) -> Result<Guard, EngineFault> {
+        // The one that ran ahead may have been killed; a second one has just been started.
+        let fresh = guardians.take().await?;
+        let attempt = |fresh: Fresh| {
+            let tag = super::group::new_tag(fresh.id, launch.replica);
+            let record = record_of(launch, &kept, plan, &reserved, &fresh, &tag, &log_file);
+            let order = order_of(guardians, launch, plan, &record, environment(&tag));
+            Started::begin(guardians, launch, fresh, record, order)
+        };
+        let started = match attempt(fresh).await {
+            Err(EngineFault::GuardianGone) => attempt(guardians.spawn().await?).await?,
+            done => done?,
+        };
+        Ok(Guard {
+            guardians: Arc::clone(guardians),
+            group: started.group,
+            record: started.record,
+            reserved,
+            mouth: started.mouth,
+            ear: Some(started.ear),
+            early: started.early,
+            heard: Arc::default(),
+            over: false,
+            _child: Some(started.child),
+        })
+    }
+
+    /// An engine that runs already, whose guardian has been told that it is ours.
+    pub fn adopted(
+        guardians: &Arc<Guardians>,
+        record: Record,
+        group: Group,
+        (ear, mouth): (Ear, Mouth),
+    ) -> Guard {
+        Guard {
+            guardians: Arc::clone(guardians),
+            reserved: Reserved::adopted((&record.endpoint).into()),
+            record,
+            group,
+            mouth,
+            ear: Some(ear),
+            early: Vec::new(),
+            heard: Arc::default(),
+            over: false,
+            _child: None,
+        }
+    }
+
+    /// Takes all that the guardian says, into the log, until the engine has ended. Polled beside
+    /// everything else that is done with the engine.
+    pub fn listen<'a>(&mut self, log: &'a ReplicaLog) -> impl Future<Output = ()> + use<'a> {
+        let ear = self.ear.take();
+        let early = std::mem::take(&mut self.early);
+        let heard = Arc::clone(&self.heard);
+        async move {
+            early.iter().for_each(|line| log.take(line));
+            let mut ended = Ended::Lost;
+            if let Some(mut ear) = ear {
+                while let Some(news) = ear.next().await {
+                    match news {
+                        News::Line(line) => log.take(&line),
+                        News::Exited(end) => {
+                            ended = Ended::Told(end);
+                            break;
+                        }
+                        _ => {}
+                    }
+                }
+                let _ = heard.end.set(ended);
+                heard.news.notify_waiters();
+                // The connection stays open: its end would tell the guardian that we died.
+                std::future::pending::<()>().await;
+                drop(ear);
+            }
+        }
+    }
+
+    /// Comes back when the engine has ended and all it left is gone, which may be already. May be
+    /// dropped and called again.
+    pub async fn ended(&self) -> Ended {
+        loop {
+            let mut news = std::pin::pin!(self.heard.news.notified());
+            news.as_mut().enable();
+            if let Some(ended) = self.heard.end.get() {
+                return ended.clone();
+            }
+            news.await;
+        }
+    }
+
+    /// It answered: from now on it can be adopted.
+    pub async fn ready(&mut self, ready_at_ms: u64) {
+        self.say(Order::Ready).await;
+        self.record.ready_at_ms = Some(ready_at_ms);
+        if let Err(error) = self.guardians.journal.write(&self.record) {
+            tracing::warn!(%error, model = self.record.model, "the journal of an engine is incomplete");
+        }
+    }
+
+    /// Tells the guardian how much the replica was used, if that changed.
+    pub async fn tell_use(&mut self) {
+        if let Some(Use { busy, last_end_ms }) = self.guardians.take_use(self.record.replica()) {
+            self.say(Order::Used { busy, last_end_ms }).await;
+        }
+    }
+
+    pub async fn stop(&mut self, grace: Duration) {
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.say(Order::Stop { grace_ms }).await;
+    }
+
+    /// Whether the controller leaves its engines to somebody else.
+    pub fn is_left(&self) -> bool {
+        self.guardians.leaving().is_some()
+    }
+
+    /// The engine has ended: kills what a lost guardian could not, and removes the journal's file.
+    pub async fn close(mut self, ended: &Ended) -> Vec<u32> {
+        let left = match ended {
+            Ended::Told(end) => end.left.clone(),
+            Ended::Lost => self.group.sweep().await,
+        };
+        self.over = true;
+        self.guardians.take_use(self.record.replica());
+        self.guardians.journal.remove(self.record.replica());
+        left
+    }
+
+    async fn say(&mut self, order: Order) {
+        if let Err(error) = self.mouth.say(&order).await {
+            // Its end is heard at once.
+            tracing::debug!(%error, "a guardian does not listen any more");
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        let guardian = self.record.guardian;
+        match self.guardians.leaving() {
+            Some(Leaving::Crashed) => self.reserved.leave(),
+            Some(Leaving::Successor { within }) => {
+                self.reserved.leave();
+                let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+                self.mouth.say_now(&Order::Successor { within_ms });
+            }
+            None => {
+                self.mouth.say_now(&Order::Stop { grace_ms: 0 });
+                // It removes the file itself when it is alone; when it is gone nobody does.
+                if !guardian.lives() {
+                    self.guardians.journal.remove(self.record.replica());
+                }
+            }
+        }
+    }
+}
+
+fn record_of(
+    launch: &Launch,
+    kept: &Kept,
+    plan: &Plan,
+    reserved: &Reserved,
+    fresh: &Fresh,
+    tag: &str,
+    log_file: &Option<PathBuf>,
+) -> Record {
+    Record {
+        version: Record::version(),
+        replica: launch.replica.0,
+        model: launch.model_name.clone(),
+        token: fresh.token.clone(),
+        tag: tag.to_owned(),
+        boot: proc::boot(),
+        guardian: fresh.id,
+        engine: None,
+        endpoint: (&reserved.endpoint).into(),
+        ready_path: plan.ready_path.clone(),
+        placement: kept
+            .placement
+            .iter()
+            .map(|(device, bytes)| super::journal::JournalShare {
+                device: device.clone(),
+                bytes: bytes.0,
+            })
+            .collect(),
+        arguments: kept.arguments.clone(),
+        served_model_name: kept.served_model_name.clone(),
+        stop_grace_ms: u64::try_from(kept.stop_grace.as_millis()).unwrap_or(u64::MAX),
+        ready_at_ms: None,
+        log_file: log_file.clone(),
+    }
+}
+
+fn order_of(
+    guardians: &Guardians,
+    launch: &Launch,
+    plan: &Plan,
+    record: &Record,
+    env: std::collections::BTreeMap<String, String>,
+) -> Result<Order, EngineFault> {
+    let own = |source| EngineFault::Guardian { source };
+    // The guardian lives in another directory.
+    let absolute = |path: PathBuf| std::path::absolute(path).map_err(own);
+    let working_dir = match &plan.working_dir {
+        Some(path) => absolute(path.clone())?,
+        None => std::env::current_dir().map_err(own)?,
+    };
+    let mut remove_at_end = vec![absolute(guardians.journal.path_of(launch.replica))?];
+    if let super::Endpoint::Unix(path) = &super::Endpoint::from(&record.endpoint) {
+        remove_at_end.push(path.clone());
+    }
+    let settings = &guardians.settings;
+    Ok(Order::Launch(Box::new(protocol::Launch {
+        replica: record.replica,
+        token: record.token.clone(),
+        argv: plan
+            .argv
+            .iter()
+            .map(|word| word.as_os_str().into())
+            .collect(),
+        env,
+        working_dir,
+        lifeline: plan.lifeline,
+        socket: socket_name(launch.replica).into(),
+        log_file: record.log_file.clone().map(absolute).transpose()?,
+        remove_at_end,
+        keep: settings.keep,
+        adopt_within_ms: u64::try_from(settings.adopt_within.as_millis()).unwrap_or(u64::MAX),
+        grace_ms: record.stop_grace_ms,
+    })))
+}
+
+fn program_of(order: &Order) -> String {
+    let Order::Launch(launch) = order else {
+        return String::new();
+    };
+    let word = launch.argv.first().cloned().map(std::ffi::OsString::from);
+    word.unwrap_or_default().to_string_lossy().into_owned()
+}

@@ -1,0 +1,199 @@
+//! Where guardians come from, and what is common to all of them: our own program, the folders, the
+//! rules for the time without a controller. One that nobody needs yet is always kept running, so
+//! that a launch costs a message and no start of a program. It starts no engine.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::unistd::setsid;
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+
+use super::EngineFault;
+use super::endpoint::make_private;
+use super::journal::Journal;
+use crate::guardian;
+use crate::guardian::protocol::{MARK, ProcessId};
+use crate::pool::ReplicaId;
+
+#[derive(Clone, Debug)]
+pub struct GuardianSettings {
+    /// Our own executable.
+    pub executable: PathBuf,
+    /// Where sockets go. Made with mode 0700; refused when others can enter it. It must be the same
+    /// after a restart.
+    pub runtime_dir: PathBuf,
+    /// Where the journal's files go.
+    pub journal_dir: PathBuf,
+    /// Whether ready engines outlive the controller.
+    pub keep: bool,
+    /// For how long they do.
+    pub adopt_within: Duration,
+}
+
+/// How much a replica was used, for a controller that comes later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    pub busy: bool,
+    /// Unix time.
+    pub last_end_ms: Option<u64>,
+}
+
+/// Why connections to guardians end although the engines go on.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Leaving {
+    /// The controller failed: the engines' own rules hold.
+    Crashed,
+    /// Another controller comes.
+    Successor { within: Duration },
+}
+
+pub struct Guardians {
+    pub(super) settings: GuardianSettings,
+    pub(super) journal: Journal,
+    spare: Mutex<Option<Fresh>>,
+    leaving: Mutex<Option<Leaving>>,
+    uses: Mutex<BTreeMap<ReplicaId, Use>>,
+}
+
+/// A guardian that waits for its engine.
+pub(super) struct Fresh {
+    pub socket: UnixStream,
+    pub id: ProcessId,
+    pub token: String,
+    /// Reaped by the runtime when it ends.
+    pub child: Child,
+}
+
+impl Guardians {
+    pub fn new(settings: GuardianSettings) -> Guardians {
+        let journal = Journal::new(settings.journal_dir.clone());
+        Guardians {
+            settings,
+            journal,
+            spare: Mutex::new(None),
+            leaving: Mutex::new(None),
+            uses: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// From now on, engines are not ended with us: the controller failed, and its successor should
+    /// find them.
+    pub fn crashed(&self) {
+        lock(&self.leaving).get_or_insert(Leaving::Crashed);
+    }
+
+    /// From now on, engines are left to a controller that comes within this time.
+    pub fn leave_to_successor(&self, within: Duration) {
+        *lock(&self.leaving) = Some(Leaving::Successor { within });
+        // Nobody will need it.
+        *lock(&self.spare) = None;
+    }
+
+    pub(super) fn leaving(&self) -> Option<Leaving> {
+        *lock(&self.leaving)
+    }
+
+    /// How much a replica is used; told to its guardian within seconds.
+    pub fn used(&self, replica: ReplicaId, it: Use) {
+        lock(&self.uses).insert(replica, it);
+    }
+
+    pub(super) fn take_use(&self, replica: ReplicaId) -> Option<Use> {
+        lock(&self.uses).remove(&replica)
+    }
+
+    /// Has one guardian run ahead. Errors show at the launch that needs it.
+    pub async fn prepare(self: &Arc<Guardians>) {
+        if lock(&self.spare).is_some() || self.leaving().is_some() {
+            return;
+        }
+        if let Ok(fresh) = self.spawn().await {
+            let mut spare = lock(&self.spare);
+            if self.leaving().is_none() {
+                *spare = Some(fresh);
+            }
+        }
+    }
+
+    /// The one that waits, or a new one.
+    pub(super) async fn take(self: &Arc<Guardians>) -> Result<Fresh, EngineFault> {
+        let spare = lock(&self.spare).take();
+        match spare.filter(|fresh| fresh.id.lives()) {
+            Some(fresh) => Ok(fresh),
+            None => self.spawn().await,
+        }
+    }
+
+    pub(super) async fn spawn(self: &Arc<Guardians>) -> Result<Fresh, EngineFault> {
+        let guardians = Arc::clone(self);
+        let spawned = tokio::task::spawn_blocking(move || {
+            make_private(&guardians.settings.runtime_dir)?;
+            guardians
+                .try_spawn()
+                .map_err(|source| EngineFault::Guardian { source })
+        });
+        spawned.await.unwrap_or_else(|error| {
+            let source = io::Error::other(error.to_string());
+            Err(EngineFault::Guardian { source })
+        })
+    }
+
+    #[expect(
+        unsafe_code,
+        reason = "what must happen in the child before exec has no safe interface"
+    )]
+    fn try_spawn(&self) -> io::Result<Fresh> {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        let token = format!("{:032x}", rand::random::<u128>());
+        let mut command = std::process::Command::new(&self.settings.executable);
+        command
+            .arg(guardian::COMMAND)
+            .env_clear()
+            .env(MARK, &token)
+            .current_dir(&self.settings.runtime_dir)
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        // Our own program may need it to start.
+        if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
+            command.env("LD_LIBRARY_PATH", path);
+        }
+        // SAFETY: `setsid` and what marks descriptors are plain system calls; nothing allocates,
+        // locks or panics.
+        unsafe {
+            command.pre_exec(|| {
+                // A terminal's Ctrl-C is for the controller alone.
+                setsid()?;
+                guardian::close_all_on_exec();
+                Ok(())
+            })
+        };
+        let child = Command::from(command).spawn()?;
+        ours.set_nonblocking(true)?;
+        Ok(Fresh {
+            socket: UnixStream::from_std(ours)?,
+            id: ProcessId::of(child.id().unwrap_or_default()),
+            token,
+            child,
+        })
+    }
+}
+
+impl std::fmt::Debug for Guardians {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guardians")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

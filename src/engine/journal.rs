@@ -1,0 +1,203 @@
+//! What must be known of an engine to find it again: one small file for each, written before the
+//! engine is started and removed when it is gone. It owns the files and their form, and judges
+//! nothing.
+//!
+//! A file is replaced whole, so that a controller that is killed leaves the old one or the new one.
+//! It is not forced to the disk: engines do not survive a crash of the machine, and files of an
+//! earlier start of the system are known by its `boot` and mean nothing.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Endpoint;
+use crate::guardian::protocol::ProcessId;
+use crate::pool::{Bytes, ReplicaId};
+
+const VERSION: u32 = 1;
+
+/// What the controller wants to find again of a launch, beside what the engine's driver knows.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    /// Devices by what the store knows them by, and the bytes on each.
+    pub placement: Vec<(String, Bytes)>,
+    /// What the engine is started with, in short: other words mean another engine.
+    pub arguments: String,
+    /// The name the engine itself knows the model by, where it is another one.
+    pub served_model_name: Option<String>,
+    /// Between SIGTERM and SIGKILL when no controller comes.
+    pub stop_grace: Duration,
+}
+
+/// One engine. Unknown fields of another version are skipped.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    pub version: u32,
+    pub replica: u64,
+    pub model: String,
+    /// The guardian's own, also in its environment.
+    pub token: String,
+    /// In the environment of the engine and all its descendants.
+    pub tag: String,
+    pub boot: String,
+    pub guardian: ProcessId,
+    /// Once it has been started.
+    pub engine: Option<ProcessId>,
+    pub endpoint: Place,
+    pub ready_path: String,
+    pub placement: Vec<JournalShare>,
+    pub arguments: String,
+    pub served_model_name: Option<String>,
+    pub stop_grace_ms: u64,
+    /// Unix time, once it is ready.
+    pub ready_at_ms: Option<u64>,
+    pub log_file: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalShare {
+    /// The device's UUID or name.
+    pub device: String,
+    pub bytes: u64,
+}
+
+impl From<&Endpoint> for Place {
+    fn from(endpoint: &Endpoint) -> Place {
+        match endpoint {
+            Endpoint::Unix(path) => Place::Unix(path.clone()),
+            Endpoint::Tcp(address) => Place::Tcp(*address),
+        }
+    }
+}
+
+impl From<&Place> for Endpoint {
+    fn from(place: &Place) -> Endpoint {
+        match place {
+            Place::Unix(path) => Endpoint::Unix(path.clone()),
+            Place::Tcp(address) => Endpoint::Tcp(*address),
+        }
+    }
+}
+
+impl Record {
+    pub fn version() -> u32 {
+        VERSION
+    }
+
+    pub fn replica(&self) -> ReplicaId {
+        ReplicaId(self.replica)
+    }
+}
+
+/// The folder of the journal.
+#[derive(Clone, Debug)]
+pub(super) struct Journal {
+    folder: PathBuf,
+}
+
+impl Journal {
+    pub fn new(folder: PathBuf) -> Journal {
+        Journal { folder }
+    }
+
+    pub fn path_of(&self, replica: ReplicaId) -> PathBuf {
+        self.folder.join(format!("{replica}.json"))
+    }
+
+    /// Makes the folder if needed. Blocks for some microseconds.
+    pub fn write(&self, record: &Record) -> io::Result<()> {
+        std::fs::create_dir_all(&self.folder)?;
+        let path = self.path_of(record.replica());
+        let half = path.with_extension("json.new");
+        std::fs::write(&half, serde_json::to_vec_pretty(record)?)?;
+        std::fs::rename(half, path)
+    }
+
+    pub fn remove(&self, replica: ReplicaId) {
+        // It is gone already when the guardian had to end alone.
+        let _ = std::fs::remove_file(self.path_of(replica));
+    }
+
+    /// Every file of the folder, read or with the reason why it cannot be. Halves of files that were
+    /// being written are removed.
+    pub fn read_all(&self) -> Vec<(PathBuf, Result<Record, String>)> {
+        let Ok(entries) = std::fs::read_dir(&self.folder) else {
+            return Vec::new();
+        };
+        let mut all = Vec::new();
+        for path in entries.flatten().map(|entry| entry.path()) {
+            match path.extension().and_then(|extension| extension.to_str()) {
+                Some("json") => all.push((path.clone(), read(&path))),
+                Some("new") => drop(std::fs::remove_file(&path)),
+                _ => {}
+            }
+        }
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        all
+    }
+}
+
+fn read(path: &Path) -> Result<Record, String> {
+    let text = std::fs::read(path).map_err(|error| error.to_string())?;
+    serde_json::from_slice(&text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        Record {
+            version: VERSION,
+            replica: 7,
+            model: "org/model".to_owned(),
+            token: "t".to_owned(),
+            tag: "g".to_owned(),
+            boot: "b".to_owned(),
+            guardian: ProcessId { pid: 1, started: 2 },
+            engine: None,
+            endpoint: Place::Tcp(([127, 0, 0, 1], 80).into()),
+            ready_path: "/health".to_owned(),
+            placement: vec![JournalShare {
+                device: "gpu0".to_owned(),
+                bytes: 5,
+            }],
+            arguments: "a".to_owned(),
+            served_model_name: None,
+            stop_grace_ms: 10_000,
+            ready_at_ms: None,
+            log_file: None,
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_again_also_with_fields_of_a_later_version() {
+        let home = tempfile::tempdir().expect("a folder");
+        let journal = Journal::new(home.path().join("engines"));
+        assert!(journal.read_all().is_empty(), "no folder, no engines");
+        journal.write(&record()).expect("written");
+        let path = journal.path_of(ReplicaId(7));
+        let mut value: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("JSON");
+        value["mood"] = "good".into();
+        std::fs::write(&path, value.to_string()).expect("written");
+        std::fs::write(path.with_extension("json.new"), "{\"ver").expect("written");
+        std::fs::write(path.with_file_name("r8.json"), "{").expect("written");
+        let all = journal.read_all();
+        assert_eq!(all.len(), 2);
+        assert_eq!(all[0].1.as_ref().expect("a record"), &record());
+        assert!(all[1].1.is_err());
+        journal.remove(ReplicaId(7));
+        assert_eq!(journal.read_all().len(), 1);
+    }
+}

@@ -1,0 +1,272 @@
+//! The engine as a child process: how it is started, how it is signalled, and that nothing of it
+//! is left. As its subreaper the guardian is the parent of every process that the engine's own
+//! processes leave behind, so whatever is left is a child of ours.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpid, getppid, setsid};
+
+use super::proc;
+use super::protocol::{Launch, ProcessId};
+
+/// The process that leads the engine's session and group, not reaped yet.
+pub struct Engine {
+    pub id: ProcessId,
+    child: Child,
+    /// Held for as long as the engine may live: its end tells the engine that we died.
+    _lifeline: Option<ChildStdin>,
+}
+
+/// The ends of its pipes.
+pub struct Pipes {
+    pub stdout: Option<File>,
+    pub stderr: Option<File>,
+}
+
+/// From now on, processes that lose their parent become our children. Nothing where the system
+/// cannot do that.
+pub fn become_subreaper() {
+    #[cfg(target_os = "linux")]
+    let _ = nix::sys::prctl::set_child_subreaper(true);
+}
+
+impl Engine {
+    /// Must be called from the main thread, at whose end the system would end the engine too.
+    /// Errors as the system gives them: `NotFound` when there is no such program.
+    pub fn spawn(launch: &Launch) -> io::Result<(Engine, Pipes)> {
+        let mut child = command(launch).spawn()?;
+        let id = ProcessId::of(child.id());
+        let file = |end: OwnedFd| {
+            let flags = nix::fcntl::OFlag::O_NONBLOCK;
+            nix::fcntl::fcntl(&end, nix::fcntl::FcntlArg::F_SETFL(flags))?;
+            io::Result::Ok(File::from(end))
+        };
+        let stdout = child.stdout.take().map(|end| file(end.into())).transpose();
+        let stderr = child.stderr.take().map(|end| file(end.into())).transpose();
+        let engine = Engine {
+            id,
+            _lifeline: child.stdin.take(),
+            child,
+        };
+        match (stdout, stderr) {
+            (Ok(stdout), Ok(stderr)) => Ok((engine, Pipes { stdout, stderr })),
+            (Err(error), _) | (_, Err(error)) => {
+                engine.signal(Signal::SIGKILL);
+                let _ = engine.reap();
+                Err(error)
+            }
+        }
+    }
+
+    /// To the whole process group. A group that is gone already is no error.
+    pub fn signal(&self, signal: Signal) {
+        let _ = killpg(raw(self.id.pid), signal);
+    }
+
+    /// SIGTERM, and SIGCONT so that a stopped process can obey it.
+    pub fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+        self.signal(Signal::SIGCONT);
+    }
+
+    /// Whether the leader has ended. It is not reaped: its number, and so that of its group, stays
+    /// its own.
+    #[cfg(target_os = "linux")]
+    pub fn has_ended(&self) -> bool {
+        use nix::sys::wait::{Id, waitid};
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        loop {
+            match waitid(Id::Pid(raw(self.id.pid)), flags) {
+                Ok(WaitStatus::StillAlive) => return false,
+                Err(Errno::EINTR) => {}
+                _ => return true,
+            }
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub fn has_ended(&self) -> bool {
+        kill(raw(self.id.pid), None).is_err()
+    }
+
+    /// The last trace of a leader that has ended: `exit status 1`, `signal 9`. Whatever else its
+    /// group holds is killed first, while the number is still its own.
+    pub fn reap(mut self) -> String {
+        self.signal(Signal::SIGKILL);
+        self.child.wait().map_or_else(
+            |error| format!("ended with unknown status: {error}"),
+            describe,
+        )
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+/// Removes dead children, the engine's leader aside: its number must stay its own.
+#[cfg(target_os = "linux")]
+pub fn reap_others(leader: Option<&Engine>) {
+    use nix::sys::wait::{Id, waitid};
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    loop {
+        let ended = match waitid(Id::All, flags) {
+            Ok(status) => status.pid(),
+            Err(Errno::EINTR) => continue,
+            Err(_) => return,
+        };
+        let is_leader = |pid: Pid| leader.is_some_and(|it| raw(it.id.pid) == pid);
+        match ended {
+            Some(pid) if !is_leader(pid) => drop(reap_one(Some(pid))),
+            _ => return,
+        }
+    }
+}
+
+/// Without a subreaper there are no others.
+#[cfg(not(target_os = "linux"))]
+pub fn reap_others(_leader: Option<&Engine>) {}
+
+enum Reaped {
+    One,
+    NoneYet,
+    NoChildren,
+}
+
+fn reap_one(which: Option<Pid>) -> Reaped {
+    loop {
+        return match waitpid(which, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => Reaped::NoneYet,
+            Ok(_) => Reaped::One,
+            Err(Errno::EINTR) => continue,
+            Err(_) => Reaped::NoChildren,
+        };
+    }
+}
+
+/// Kills every process that is left once the leader has been reaped. True when none is: the system
+/// itself says so, by having nothing to wait for.
+pub fn sweep() -> bool {
+    loop {
+        match reap_one(None) {
+            Reaped::One => {}
+            Reaped::NoChildren => return true,
+            Reaped::NoneYet => break,
+        }
+    }
+    // Our children that nobody has reaped: their numbers cannot be another's.
+    for pid in children() {
+        let _ = kill(raw(pid), Signal::SIGKILL);
+    }
+    false
+}
+
+/// Processes whose parent we are.
+pub fn children() -> Vec<u32> {
+    let own = std::process::id();
+    // Some kernels list them; on others every process must be asked for its parent.
+    let list = format!("/proc/{own}/task/{own}/children");
+    if let Ok(list) = std::fs::read_to_string(list) {
+        return list
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect();
+    }
+    let mut all = proc::all();
+    all.retain(|&pid| proc::parent_of(pid) == Some(own));
+    all
+}
+
+#[expect(
+    unsafe_code,
+    reason = "what must happen in the child before exec has no safe interface"
+)]
+fn command(launch: &Launch) -> Command {
+    let mut words = launch.argv.iter().cloned().map(std::ffi::OsString::from);
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command
+        .args(words)
+        .env_clear()
+        .envs(&launch.env)
+        .current_dir(&launch.working_dir)
+        .stdin(match launch.lifeline {
+            true => Stdio::piped(),
+            false => Stdio::null(),
+        })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let guardian = getpid();
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed. `setsid`, `prctl`,
+    // `getppid`, `close_range`, `fcntl` and `getrlimit` are plain system calls; nothing here
+    // allocates, locks or panics, and the errors are built from numbers.
+    unsafe {
+        command.pre_exec(move || {
+            setsid()?;
+            #[cfg(target_os = "linux")]
+            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+            // The guardian may have died before the line above took effect.
+            if getppid() != guardian {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            close_all_on_exec();
+            Ok(())
+        })
+    };
+    command
+}
+
+/// Marks everything but standard input, output and error to be closed by exec. What the standard
+/// library opens is marked already; what other libraries open, or what we inherited, may not be.
+/// May be called between fork and exec.
+#[expect(unsafe_code, reason = "no safe interface marks a range of descriptors")]
+pub fn close_all_on_exec() {
+    const FIRST: libc::c_uint = 3;
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: only sets a flag on descriptors; it closes nothing in this process, so that the
+        // pipe by which the standard library learns of a failed exec stays open until then.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_close_range,
+                FIRST,
+                libc::c_uint::MAX,
+                libc::CLOSE_RANGE_CLOEXEC,
+            )
+        };
+        if done == 0 {
+            return;
+        }
+    }
+    // A system without that call: one by one, as far as descriptors can be.
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: fills in the structure that it is given.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0;
+    let end = if known {
+        limit.rlim_cur.min(65_536)
+    } else {
+        1_024
+    };
+    for descriptor in FIRST as libc::c_int..end as libc::c_int {
+        // SAFETY: only sets a flag; a number that is no descriptor gives an error.
+        unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
+
+fn raw(pid: u32) -> Pid {
+    Pid::from_raw(pid.cast_signed())
+}

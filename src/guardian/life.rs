@@ -1,0 +1,488 @@
+//! The life of one guardian: one thread, one loop around `poll`, one engine. It owns when the
+//! engine is started, kept, stopped and swept, and never decides that an engine should be: that
+//! comes as an order, or from the rules it was given for the time without a controller.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+
+use super::child::{self, Engine, Pipes};
+use super::link::Link;
+use super::log_file::LogFile;
+use super::masking::Masking;
+use super::output::{Output, now_ms};
+use super::protocol::{End, Hello, Launch, Line, News, Order, ProcessId, Stream, VERSION, Word};
+use super::signals::Signals;
+
+/// How long killed processes may take to disappear after the leader has.
+const SWEEP_MAX: Duration = Duration::from_secs(2);
+/// How long the pipes may stay open after all processes we know of have ended.
+const PIPES_MAX: Duration = Duration::from_millis(200);
+/// How long the controller may take to hear how the engine ended.
+const FAREWELL_MAX: Duration = Duration::from_secs(10);
+const CHUNK_BYTES: usize = 64 << 10;
+
+pub struct Life {
+    signals: Signals,
+    link: Option<Link>,
+    /// The controller at the other end of the link has the engine; else it only asks.
+    attached: bool,
+    listener: Option<UnixListener>,
+    launch: Option<Launch>,
+    rules: Rules,
+    engine: Option<Engine>,
+    id: Option<ProcessId>,
+    pipes: Pipes,
+    output: Output,
+    ready: bool,
+    stopping: bool,
+    told_to_end: bool,
+    kill_at: Option<Instant>,
+    busy: bool,
+    last_end_ms: Option<u64>,
+    /// When the last controller left.
+    alone: Option<(Instant, u64)>,
+    ending: Option<Ending>,
+    end: Option<(End, Instant)>,
+    over: bool,
+}
+
+/// What holds when there is no controller.
+#[derive(Clone, Copy, Default)]
+struct Rules {
+    keep: bool,
+    within: Duration,
+    grace: Duration,
+}
+
+/// The leader is gone, and what it left behind is being removed.
+struct Ending {
+    status: String,
+    since: Instant,
+    /// When nothing was left, or was given up.
+    swept: Option<Instant>,
+    left: Vec<u32>,
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place of the guardian that reads the clock"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl Life {
+    /// `controller` is the end of the connection to the controller that started us.
+    pub fn new(controller: UnixStream) -> io::Result<Life> {
+        child::become_subreaper();
+        Ok(Life {
+            signals: Signals::install()?,
+            link: Some(Link::new(controller)?),
+            attached: true,
+            listener: None,
+            launch: None,
+            rules: Rules::default(),
+            engine: None,
+            id: None,
+            pipes: Pipes {
+                stdout: None,
+                stderr: None,
+            },
+            output: Output::default(),
+            ready: false,
+            stopping: false,
+            told_to_end: false,
+            kill_at: None,
+            busy: false,
+            last_end_ms: None,
+            alone: None,
+            ending: None,
+            end: None,
+            over: false,
+        })
+    }
+
+    /// Until the engine is gone and the controller knows, or nobody wants it any more.
+    pub fn run(mut self) {
+        while !self.over {
+            self.wait();
+            self.told_to_end |= self.signals.take();
+            let orders = self.link.as_mut().map(Link::read).unwrap_or_default();
+            for order in orders {
+                self.obey(order);
+            }
+            if self.link.as_ref().is_some_and(|link| link.ended) {
+                self.controller_left();
+            }
+            // A controller decides itself; without one this is for us.
+            if self.told_to_end && self.alone.is_some() && !self.stopping {
+                self.stop(self.rules.grace);
+            }
+            self.accept();
+            self.read_pipes();
+            self.look_after_engine();
+            self.look_at_clock();
+            if let Some(link) = &mut self.link {
+                link.write();
+            }
+        }
+        self.tidy();
+    }
+
+    fn wait(&mut self) {
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(5);
+        fds.push(PollFd::new(self.signals.fd(), PollFlags::POLLIN));
+        if let Some(link) = &self.link {
+            let flags = match link.wants_to_write() {
+                true => PollFlags::POLLIN | PollFlags::POLLOUT,
+                false => PollFlags::POLLIN,
+            };
+            fds.push(PollFd::new(link.fd(), flags));
+        }
+        if let Some(listener) = &self.listener {
+            fds.push(PollFd::new(listener.as_fd(), PollFlags::POLLIN));
+        }
+        for pipe in [&self.pipes.stdout, &self.pipes.stderr]
+            .into_iter()
+            .flatten()
+        {
+            fds.push(PollFd::new(pipe.as_fd(), PollFlags::POLLIN));
+        }
+        let timeout = match self.next_moment() {
+            None => PollTimeout::NONE,
+            Some(at) => {
+                let left = at
+                    .saturating_duration_since(now())
+                    .as_micros()
+                    .div_ceil(1_000);
+                PollTimeout::from(u16::try_from(left).unwrap_or(u16::MAX))
+            }
+        };
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            // Memory is short; again in a moment.
+            Err(_) => std::thread::park_timeout(Duration::from_millis(10)),
+        }
+    }
+
+    /// When there is something to do though nobody says anything.
+    fn next_moment(&self) -> Option<Instant> {
+        let alone = self.alone.map(|(since, _)| since + self.rules.within);
+        let ending = self.ending.as_ref().map(|ending| {
+            let age = now().saturating_duration_since(ending.since);
+            now() + (age / 8).clamp(Duration::from_millis(1), Duration::from_millis(50))
+        });
+        let farewell = self.end.as_ref().map(|(_, at)| *at + FAREWELL_MAX);
+        let farewell = farewell.filter(|_| self.alone.is_none());
+        let alone = alone.filter(|_| !self.stopping || self.end.is_some());
+        [alone, ending, farewell, self.kill_at]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Launch(launch) => {
+                if self.launch.is_none() {
+                    self.start(*launch);
+                }
+            }
+            Order::Ready => self.ready = true,
+            Order::Used { busy, last_end_ms } => {
+                (self.busy, self.last_end_ms) = (busy, last_end_ms);
+            }
+            Order::Stop { grace_ms } => self.stop(Duration::from_millis(grace_ms)),
+            Order::Successor { within_ms } => {
+                self.rules.keep = true;
+                self.rules.within = Duration::from_millis(within_ms);
+            }
+            Order::Adopt {
+                version: _,
+                keep,
+                adopt_within_ms,
+                grace_ms,
+            } => {
+                self.rules = Rules {
+                    keep,
+                    within: Duration::from_millis(adopt_within_ms),
+                    grace: Duration::from_millis(grace_ms),
+                };
+                self.attached = true;
+                self.alone = None;
+                self.told_to_end = false;
+                // How it ended may have been told while nobody had it: it is heard anew.
+                if let Some((_, at)) = &mut self.end {
+                    *at = now();
+                }
+            }
+            Order::Unknown => {}
+        }
+    }
+
+    fn start(&mut self, launch: Launch) {
+        self.rules = Rules {
+            keep: launch.keep,
+            within: Duration::from_millis(launch.adopt_within_ms),
+            grace: Duration::from_millis(launch.grace_ms),
+        };
+        let started = self.try_start(&launch);
+        self.launch = Some(launch);
+        match started {
+            Ok(engine) => self.send(News::Started { engine }),
+            Err((code, message)) => {
+                self.send(News::NotStarted { code, message });
+                self.end = Some((End::default(), now()));
+            }
+        }
+    }
+
+    fn try_start(&mut self, launch: &Launch) -> Result<ProcessId, (Option<i32>, String)> {
+        let failed = |what: String| {
+            move |error: io::Error| (error.raw_os_error(), format!("{what}: {error}"))
+        };
+        let _ = std::fs::remove_file(&launch.socket);
+        let listener = UnixListener::bind(&launch.socket)
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+            .map_err(failed("the guardian cannot listen".to_owned()))?;
+        self.listener = Some(listener);
+        let words = launch.argv.iter().filter_map(Word::text).map(str::to_owned);
+        self.output.masking = Masking::of(&launch.env, &words.collect::<Vec<_>>());
+        // Without the file the log goes on in memory.
+        self.output.file = launch
+            .log_file
+            .clone()
+            .and_then(|path| LogFile::open(path).ok());
+        let (engine, pipes) =
+            Engine::spawn(launch).map_err(|error| (error.raw_os_error(), error.to_string()))?;
+        let id = engine.id;
+        self.engine = Some(engine);
+        self.pipes = pipes;
+        self.id = Some(id);
+        Ok(id)
+    }
+
+    /// SIGTERM to the group, the grace, SIGKILL. No grace, no SIGTERM.
+    fn stop(&mut self, grace: Duration) {
+        self.stopping = true;
+        let Some(engine) = &self.engine else {
+            return;
+        };
+        if grace.is_zero() {
+            self.kill_at = None;
+            return engine.signal(Signal::SIGKILL);
+        }
+        engine.terminate();
+        let at = now() + grace;
+        self.kill_at = Some(self.kill_at.map_or(at, |known| known.min(at)));
+    }
+
+    fn controller_left(&mut self) {
+        self.link = None;
+        if !std::mem::replace(&mut self.attached, false) {
+            return;
+        }
+        if self.launch.is_none() || self.end.is_some() {
+            self.over = true;
+            return;
+        }
+        self.alone = Some((now(), now_ms()));
+        let kept = self.rules.keep && (self.ready || self.stopping);
+        if !kept {
+            self.rules.within = Duration::ZERO;
+            self.stop(Duration::ZERO);
+        }
+    }
+
+    /// A later controller, or somebody who asks whether one is here.
+    fn accept(&mut self) {
+        let Some(listener) = &self.listener else {
+            return;
+        };
+        let Ok((socket, _)) = listener.accept() else {
+            return;
+        };
+        if !is_ours(&socket) {
+            return;
+        }
+        let Ok(mut link) = Link::new(socket) else {
+            return;
+        };
+        if self.link.is_some() {
+            return link.send(News::Taken);
+        }
+        let Some(launch) = &self.launch else {
+            return;
+        };
+        link.send(News::Hello(Box::new(Hello {
+            version: VERSION,
+            guardian: ProcessId::of(std::process::id()),
+            token: launch.token.clone(),
+            replica: launch.replica,
+            engine: self.id,
+            ready: self.ready,
+            stopping: self.stopping,
+            alone_since_ms: self.alone.map(|(_, at)| at),
+            busy: self.busy,
+            last_end_ms: self.last_end_ms,
+            end: self.end.as_ref().map(|(end, _)| end.clone()),
+        })));
+        for line in self.output.recent() {
+            link.send(News::Line(line.clone()));
+        }
+        if let Some((end, _)) = &self.end {
+            link.send(News::Exited(end.clone()));
+        }
+        self.link = Some(link);
+    }
+
+    fn read_pipes(&mut self) {
+        let mut lines = Vec::new();
+        let pipes = [
+            (Stream::Stdout, &mut self.pipes.stdout),
+            (Stream::Stderr, &mut self.pipes.stderr),
+        ];
+        for (stream, pipe) in pipes {
+            read_pipe(pipe, stream, &mut self.output, &mut lines);
+        }
+        self.send_lines(lines);
+    }
+
+    fn look_after_engine(&mut self) {
+        if let Some(engine) = &self.engine
+            && !engine.has_ended()
+        {
+            return child::reap_others(self.engine.as_ref());
+        }
+        if let Some(engine) = self.engine.take() {
+            self.kill_at = None;
+            self.ending = Some(Ending {
+                status: engine.reap(),
+                since: now(),
+                swept: None,
+                left: Vec::new(),
+            });
+        }
+        let Some(ending) = &mut self.ending else {
+            return;
+        };
+        let at = now();
+        if ending.swept.is_none() {
+            if child::sweep() {
+                ending.swept = Some(at);
+            } else if at.saturating_duration_since(ending.since) >= SWEEP_MAX {
+                ending.left = child::children();
+                ending.swept = Some(at);
+            }
+        }
+        let Some(swept) = ending.swept else {
+            return;
+        };
+        let open = self.pipes.stdout.is_some() || self.pipes.stderr.is_some();
+        if open && at.saturating_duration_since(swept) < PIPES_MAX {
+            return;
+        }
+        let Some(ending) = self.ending.take() else {
+            return;
+        };
+        self.pipes = Pipes {
+            stdout: None,
+            stderr: None,
+        };
+        let rest = self.output.finish();
+        self.send_lines(rest);
+        let end = End {
+            status: ending.status,
+            last_words: self.output.last_words(),
+            left: ending.left,
+        };
+        self.send(News::Exited(end.clone()));
+        self.end = Some((end, at));
+    }
+
+    fn look_at_clock(&mut self) {
+        let at = now();
+        if self.kill_at.is_some_and(|kill_at| kill_at <= at) {
+            self.kill_at = None;
+            if let Some(engine) = &self.engine {
+                engine.signal(Signal::SIGKILL);
+            }
+        }
+        let told = self.end.as_ref().map(|(_, told)| *told);
+        match (self.alone, told) {
+            // It crashed while nobody was here: that is worth a while, an ordered end is not.
+            (Some((since, _)), Some(_)) => {
+                self.over |= self.stopping || since + self.rules.within <= at;
+            }
+            (Some((since, _)), None) => {
+                if !self.stopping && since + self.rules.within <= at {
+                    self.stop(self.rules.grace);
+                }
+            }
+            (None, Some(told)) => self.over |= told + FAREWELL_MAX <= at,
+            (None, None) => {}
+        }
+    }
+
+    fn send(&mut self, news: News) {
+        if let Some(link) = &mut self.link {
+            link.send(news);
+        }
+    }
+
+    fn send_lines(&mut self, lines: Vec<Line>) {
+        if let Some(link) = &mut self.link {
+            lines
+                .into_iter()
+                .for_each(|line| link.send(News::Line(line)));
+        }
+    }
+
+    /// Nobody is left to remove what names us.
+    fn tidy(&self) {
+        let Some(launch) = &self.launch else {
+            return;
+        };
+        let _ = std::fs::remove_file(&launch.socket);
+        if self.alone.is_some() {
+            for path in &launch.remove_at_end {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// One piece of what a pipe holds, so that a flood keeps nothing else waiting.
+fn read_pipe(pipe: &mut Option<File>, stream: Stream, output: &mut Output, lines: &mut Vec<Line>) {
+    let Some(file) = pipe else {
+        return;
+    };
+    let mut chunk = vec![0; CHUNK_BYTES];
+    match file.read(&mut chunk) {
+        Ok(0) => *pipe = None,
+        Ok(count) => lines.extend(output.take(stream, &chunk[..count])),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+        Err(_) => *pipe = None,
+    }
+}
+
+/// The folder is for our user alone; this is the second lock on the door.
+fn is_ours(socket: &UnixStream) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        let own = rustix::process::geteuid();
+        rustix::net::sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid == own)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = socket;
+        true
+    }
+}

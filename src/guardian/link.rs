@@ -1,0 +1,160 @@
+//! The connection to one controller: whole messages in, messages out, never waiting. A controller
+//! that reads too slowly loses the oldest lines of output, and nothing else.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use super::protocol::{MESSAGE_BYTES_MAX, News, Order};
+
+/// Output that may wait for the controller.
+const LINES_BYTES_MAX: usize = 1 << 20;
+
+pub struct Link {
+    socket: UnixStream,
+    incoming: Vec<u8>,
+    /// Being written.
+    outgoing: Vec<u8>,
+    written: usize,
+    queue: VecDeque<News>,
+    lines_bytes: usize,
+    /// The other side is gone.
+    pub ended: bool,
+}
+
+impl Link {
+    pub fn new(socket: UnixStream) -> io::Result<Link> {
+        socket.set_nonblocking(true)?;
+        Ok(Link {
+            socket,
+            incoming: Vec::new(),
+            outgoing: Vec::new(),
+            written: 0,
+            queue: VecDeque::new(),
+            lines_bytes: 0,
+            ended: false,
+        })
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub fn wants_to_write(&self) -> bool {
+        !self.ended && (!self.outgoing.is_empty() || !self.queue.is_empty())
+    }
+
+    /// What has come; a message that is none is skipped.
+    pub fn read(&mut self) -> Vec<Order> {
+        let mut chunk = [0; 16 << 10];
+        while !self.ended {
+            match self.socket.read(&mut chunk) {
+                Ok(0) => self.ended = true,
+                Ok(count) => self.incoming.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => self.ended = true,
+            }
+            self.ended |= self.incoming.len() > MESSAGE_BYTES_MAX;
+        }
+        let mut orders = Vec::new();
+        while let Some(end) = memchr::memchr(b'\n', &self.incoming) {
+            let line: Vec<u8> = self.incoming.drain(..=end).collect();
+            orders.extend(serde_json::from_slice(&line));
+        }
+        orders
+    }
+
+    pub fn send(&mut self, news: News) {
+        if let News::Line(line) = &news {
+            self.lines_bytes += line.text.len();
+        }
+        self.queue.push_back(news);
+        while self.lines_bytes > LINES_BYTES_MAX {
+            let is_line = |news: &News| matches!(news, News::Line(_));
+            let Some(oldest) = self.queue.iter().position(is_line) else {
+                break;
+            };
+            if let Some(News::Line(line)) = self.queue.remove(oldest) {
+                self.lines_bytes -= line.text.len();
+            }
+        }
+        self.write();
+    }
+
+    /// As much as the socket takes.
+    pub fn write(&mut self) {
+        while self.wants_to_write() {
+            if self.outgoing.is_empty() {
+                let Some(news) = self.queue.pop_front() else {
+                    return;
+                };
+                if let News::Line(line) = &news {
+                    self.lines_bytes -= line.text.len();
+                }
+                // Plain data with text keys: there is nothing in it that JSON cannot hold.
+                self.outgoing = serde_json::to_vec(&news).unwrap_or_default();
+                self.outgoing.push(b'\n');
+                self.written = 0;
+            }
+            match self.socket.write(&self.outgoing[self.written..]) {
+                Ok(count) => {
+                    self.written += count;
+                    if self.written == self.outgoing.len() {
+                        self.outgoing.clear();
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => self.ended = true,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::protocol::{End, Line, Stream};
+    use super::*;
+    use std::io::{BufRead, BufReader};
+
+    #[test]
+    fn a_slow_controller_loses_the_oldest_lines_and_sees_the_gap() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let mut link = Link::new(ours).expect("a link");
+        for sequence in 0..5_000 {
+            let text = "x".repeat(1 << 10);
+            link.send(News::Line(Line {
+                sequence,
+                at_ms: 0,
+                stream: Stream::Stdout,
+                text,
+            }));
+        }
+        link.send(News::Exited(End::default()));
+        assert!(link.lines_bytes <= LINES_BYTES_MAX);
+        let reader = std::thread::spawn(move || {
+            let lines = BufReader::new(theirs).lines().map_while(Result::ok);
+            let news = lines.map(|line| serde_json::from_str(&line).expect("news"));
+            news.collect::<Vec<News>>()
+        });
+        while link.wants_to_write() {
+            link.write();
+            std::thread::yield_now();
+        }
+        drop(link);
+        let news = reader.join().expect("read");
+        let sequences: Vec<u64> = news
+            .iter()
+            .filter_map(|news| match news {
+                News::Line(line) => Some(line.sequence),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(sequences[0], 0);
+        assert_eq!(sequences.last(), Some(&4_999), "the newest comes");
+        assert!(sequences.len() < 4_000, "{}", sequences.len());
+        assert!(matches!(news.last(), Some(News::Exited(_))));
+    }
+}

@@ -1,0 +1,253 @@
+//! From an engine's pipes to lines: what a line may be (at most 8 KiB, valid text, no control
+//! characters), the newest of them in memory, all of them in the file, and the last words. It never
+//! waits and never reads a pipe itself.
+
+use std::collections::VecDeque;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::log_file::LogFile;
+use super::masking::Masking;
+use super::protocol::{Line, Stream};
+
+const LINE_BYTES_MAX: usize = 8 << 10;
+/// Kept for a controller that comes later.
+const RECENT_LINES_MAX: usize = 1_000;
+const RECENT_BYTES_MAX: usize = 256 << 10;
+const LAST_WORDS_LINES: usize = 5;
+const LAST_WORDS_BYTES: usize = 2_048;
+
+/// Unix time in milliseconds.
+pub fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// All that one engine printed.
+#[derive(Default)]
+pub struct Output {
+    stdout: Unfinished,
+    stderr: Unfinished,
+    next_sequence: u64,
+    recent: VecDeque<Line>,
+    recent_bytes: usize,
+    /// The last non-empty lines of each stream, which the other one cannot push out.
+    last_stdout: VecDeque<String>,
+    last_stderr: VecDeque<String>,
+    pub file: Option<LogFile>,
+    /// What no line may show, neither in the file nor to a controller.
+    pub masking: Masking,
+}
+
+impl Output {
+    /// Takes what a pipe gave; the lines that are whole with it come out.
+    pub fn take(&mut self, stream: Stream, bytes: &[u8]) -> Vec<Line> {
+        let unfinished = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        let texts = unfinished.push(bytes);
+        texts
+            .into_iter()
+            .map(|text| self.keep(stream, text))
+            .collect()
+    }
+
+    /// The pipes gave their last: what has no line end is a line too.
+    pub fn finish(&mut self) -> Vec<Line> {
+        let rests = [
+            (Stream::Stdout, self.stdout.rest()),
+            (Stream::Stderr, self.stderr.rest()),
+        ];
+        let rests = rests.into_iter();
+        rests
+            .filter_map(|(stream, text)| Some(self.keep(stream, text?)))
+            .collect()
+    }
+
+    pub fn recent(&self) -> impl Iterator<Item = &Line> {
+        self.recent.iter()
+    }
+
+    /// The last non-empty lines of stderr, or of stdout when stderr is empty: at most 5 lines and
+    /// 2 KiB.
+    pub fn last_words(&self) -> String {
+        let lines = match self.last_stderr.is_empty() {
+            true => &self.last_stdout,
+            false => &self.last_stderr,
+        };
+        let text = lines.iter().map(String::as_str).collect::<Vec<_>>();
+        let text = text.join("\n");
+        let surplus = text.len().saturating_sub(LAST_WORDS_BYTES);
+        text[text.ceil_char_boundary(surplus)..].to_owned()
+    }
+
+    fn keep(&mut self, stream: Stream, text: String) -> Line {
+        let text = self.masking.mask(&text).unwrap_or(text);
+        if !text.trim().is_empty() {
+            let last = match stream {
+                Stream::Stdout => &mut self.last_stdout,
+                Stream::Stderr => &mut self.last_stderr,
+            };
+            last.push_back(text.clone());
+            if last.len() > LAST_WORDS_LINES {
+                last.pop_front();
+            }
+        }
+        let line = Line {
+            sequence: self.next_sequence,
+            at_ms: now_ms(),
+            stream,
+            text,
+        };
+        self.next_sequence += 1;
+        self.recent_bytes += line.text.len();
+        self.recent.push_back(line.clone());
+        while self.recent.len() > RECENT_LINES_MAX || self.recent_bytes > RECENT_BYTES_MAX {
+            let Some(oldest) = self.recent.pop_front() else {
+                break;
+            };
+            self.recent_bytes -= oldest.text.len();
+        }
+        // A full disk costs the file; the engine goes on.
+        if let Some(file) = &mut self.file
+            && file.write(&line).is_err()
+        {
+            self.file = None;
+        }
+        line
+    }
+}
+
+/// The line so far.
+#[derive(Default)]
+struct Unfinished {
+    /// At most [`LINE_BYTES_MAX`].
+    line: Vec<u8>,
+    /// Whether the line went on beyond that.
+    cut: bool,
+    /// Whether the last byte was a carriage return, which a line feed may follow.
+    returned: bool,
+}
+
+impl Unfinished {
+    /// A carriage return ends a line too: progress bars never send anything else.
+    fn push(&mut self, mut bytes: &[u8]) -> Vec<String> {
+        let mut lines = Vec::new();
+        while let Some(end) = memchr::memchr2(b'\n', b'\r', bytes) {
+            self.add(&bytes[..end]);
+            // The line feed after a carriage return ends nothing.
+            if !(bytes[end] == b'\n' && end == 0 && self.returned) {
+                lines.push(self.end());
+            }
+            self.returned = bytes[end] == b'\r';
+            bytes = &bytes[end + 1..];
+        }
+        self.add(bytes);
+        lines
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        let room = LINE_BYTES_MAX - self.line.len();
+        self.line.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        self.cut |= bytes.len() > room;
+        self.returned &= bytes.is_empty();
+    }
+
+    fn rest(&mut self) -> Option<String> {
+        (!self.line.is_empty()).then(|| self.end())
+    }
+
+    fn end(&mut self) -> String {
+        let mut text = escape(&String::from_utf8_lossy(&self.line));
+        if self.cut {
+            text.push_str(" … (cut)");
+        }
+        self.line.clear();
+        self.cut = false;
+        text
+    }
+}
+
+/// What a terminal would obey is shown instead: an engine's output is read with `tail` too.
+fn escape(text: &str) -> String {
+    let is_harmful = |character: char| {
+        let obeyed = character.is_control() && character != '\t';
+        let misleads = matches!(character, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        obeyed || misleads
+    };
+    if !text.contains(is_harmful) {
+        return text.to_owned();
+    }
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match is_harmful(character) {
+            true => escaped.extend(character.escape_default()),
+            false => escaped.push(character),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines_of(chunks: &[&[u8]]) -> Vec<String> {
+        let mut output = Output::default();
+        let mut lines = Vec::new();
+        for chunk in chunks {
+            lines.extend(output.take(Stream::Stderr, chunk));
+        }
+        lines.extend(output.finish());
+        lines.into_iter().map(|line| line.text).collect()
+    }
+
+    #[test]
+    fn lines_are_put_together_from_chunks_and_the_unfinished_last_one_is_kept() {
+        assert_eq!(
+            lines_of(&[b"one\r", b"\ntw", b"o\n\nthree"]),
+            ["one", "two", "", "three"]
+        );
+    }
+
+    #[test]
+    fn a_progress_bar_gives_a_line_for_each_step() {
+        assert_eq!(lines_of(&[b" 10%\r 20%\r 30%\n"]), [" 10%", " 20%", " 30%"]);
+    }
+
+    #[test]
+    fn control_characters_and_broken_text_are_made_harmless() {
+        assert_eq!(
+            lines_of(&[b"\x1b[2Jred\x07\tb\xffd\n"]),
+            ["\\u{1b}[2Jred\\u{7}\tb\u{fffd}d"]
+        );
+    }
+
+    #[test]
+    fn a_line_without_end_is_cut_at_its_bound() {
+        let flood = vec![b'x'; 100_000];
+        let lines = lines_of(&[&flood, &flood, b"\nnext\n"]);
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0], "x".repeat(LINE_BYTES_MAX) + " … (cut)");
+        assert_eq!(lines[1], "next");
+    }
+
+    #[test]
+    fn a_flood_on_stdout_does_not_push_out_the_last_words() {
+        let mut output = Output::default();
+        for number in 0..8 {
+            output.take(Stream::Stderr, format!("error {number}\n").as_bytes());
+        }
+        output.take(Stream::Stderr, b"  \n");
+        for _ in 0..5_000 {
+            output.take(Stream::Stdout, b"noise\n");
+        }
+        assert_eq!(
+            output.last_words(),
+            "error 3\nerror 4\nerror 5\nerror 6\nerror 7"
+        );
+        output.take(Stream::Stderr, ("ü".repeat(3_000) + "\n").as_bytes());
+        assert_eq!(output.last_words(), "ü".repeat(1_024));
+        assert!(output.recent().count() <= RECENT_LINES_MAX);
+    }
+}

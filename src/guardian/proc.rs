@@ -1,0 +1,112 @@
+//! What `/proc` says of processes: when they started, whose children they are, which session. It
+//! only reads; where there is no `/proc` it finds nothing.
+
+use std::io;
+
+use super::protocol::ProcessId;
+
+/// All process numbers.
+pub fn all() -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let name = |entry: io::Result<std::fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
+    entries
+        .filter_map(name)
+        .filter_map(|name| name.parse().ok())
+        .collect()
+}
+
+/// Not a zombie and not gone.
+pub fn is_alive(pid: u32) -> bool {
+    stat_field(pid, 0).is_some_and(|state| state != "Z" && state != "X")
+}
+
+/// When a process started, in clock ticks since the system did. With the number it names a process
+/// for ever.
+pub fn started_at(pid: u32) -> Option<u64> {
+    stat_field(pid, 19)?.parse().ok()
+}
+
+pub fn parent_of(pid: u32) -> Option<u32> {
+    stat_field(pid, 1)?.parse().ok()
+}
+
+impl ProcessId {
+    /// The process that has this number now; `started` is 0 where the system cannot tell.
+    pub fn of(pid: u32) -> ProcessId {
+        let started = started_at(pid).unwrap_or_default();
+        ProcessId { pid, started }
+    }
+
+    /// Whether that very process runs, not another that was given its number.
+    pub fn lives(&self) -> bool {
+        started_at(self.pid) == Some(self.started) && is_alive(self.pid)
+    }
+}
+
+/// A field of `/proc/PID/stat`, counted from the state, which follows the name in brackets. The
+/// name may hold brackets and spaces itself.
+pub fn stat_field(pid: u32, position: usize) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(position).map(str::to_owned)
+}
+
+/// A variable of the environment that a process was started with. `None` also for processes of
+/// other users.
+pub fn variable(pid: u32, name: &str) -> Option<String> {
+    variable_in(&std::fs::read(format!("/proc/{pid}/environ")).ok()?, name)
+}
+
+/// The same in an environment that was read already.
+pub fn variable_in(environment: &[u8], name: &str) -> Option<String> {
+    let mut variables = environment.split(|&byte| byte == 0);
+    let value = variables.find_map(|variable| {
+        let rest = variable.strip_prefix(name.as_bytes())?;
+        rest.strip_prefix(b"=")
+    })?;
+    String::from_utf8(value.to_owned()).ok()
+}
+
+/// Whether a process is inside `exec`, between its old memory and its new one, or has given up its
+/// memory because it dies: it has neither words nor environment then. A thread of the kernel never
+/// has.
+pub fn is_between_programs(pid: u32) -> bool {
+    const KERNEL_THREAD: u64 = 0x0020_0000;
+    let words = std::fs::read(format!("/proc/{pid}/cmdline"));
+    let flags = stat_field(pid, 6).and_then(|flags| flags.parse::<u64>().ok());
+    words.is_ok_and(|words| words.is_empty())
+        && flags.is_some_and(|flags| flags & KERNEL_THREAD == 0)
+        && is_alive(pid)
+}
+
+/// Which start of the system this is: process numbers of another one mean nothing.
+pub fn boot() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_its_start_too() {
+        let own = ProcessId::of(std::process::id());
+        assert!(own.lives());
+        let other = ProcessId {
+            started: own.started + 1,
+            ..own
+        };
+        assert!(!other.lives(), "the number alone names nobody");
+        assert_ne!(started_at(1), Some(own.started));
+    }
+
+    #[test]
+    fn a_variable_is_found_by_its_whole_name() {
+        let environment = b"AB=1\0A=2\0";
+        assert_eq!(variable_in(environment, "A").as_deref(), Some("2"));
+        assert_eq!(variable_in(environment, "B"), None);
+    }
+}

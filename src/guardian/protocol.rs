@@ -1,0 +1,206 @@
+//! What a controller and a guardian say to each other: one JSON object a line, over a Unix socket.
+//! Plain data. Fields that a side does not know are skipped and words that it does not know are
+//! heard as [`Order::Unknown`] and [`News::Unknown`], so that a controller of another version can
+//! still adopt an engine.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Grows when a side must know more of the other than can be skipped.
+pub const VERSION: u32 = 1;
+/// A longer line is no message.
+pub const MESSAGE_BYTES_MAX: usize = 8 << 20;
+/// Marks a guardian in its environment, with its token: a process number alone names nobody.
+pub const MARK: &str = "MODEL_POOL_GUARDIAN";
+
+/// A process for ever: the number with the moment of its start, in clock ticks since the system's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessId {
+    pub pid: u32,
+    pub started: u64,
+}
+
+/// A word of a command line, which need not be text.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Word {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl From<&OsStr> for Word {
+    fn from(word: &OsStr) -> Word {
+        match word.to_str() {
+            Some(text) => Word::Text(text.to_owned()),
+            None => Word::Bytes(word.as_bytes().to_owned()),
+        }
+    }
+}
+
+impl Word {
+    /// What is no text holds no secret that anybody could read.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Word::Text(text) => Some(text),
+            Word::Bytes(_) => None,
+        }
+    }
+}
+
+impl From<Word> for OsString {
+    fn from(word: Word) -> OsString {
+        match word {
+            Word::Text(text) => text.into(),
+            Word::Bytes(bytes) => OsString::from_vec(bytes),
+        }
+    }
+}
+
+/// Everything a guardian must know of its engine.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Launch {
+    pub replica: u64,
+    pub token: String,
+    /// At least the program.
+    pub argv: Vec<Word>,
+    /// The whole environment.
+    pub env: BTreeMap<String, String>,
+    pub working_dir: PathBuf,
+    /// Whether the engine's standard input is a pipe that the guardian holds; else it is empty.
+    pub lifeline: bool,
+    /// Where a later controller finds the guardian, relative to its working directory.
+    pub socket: PathBuf,
+    pub log_file: Option<PathBuf>,
+    /// The journal's file and the engine's own socket: removed when the guardian ends without a
+    /// controller.
+    pub remove_at_end: Vec<PathBuf>,
+    /// Whether a ready engine outlives its controller, and for how long.
+    pub keep: bool,
+    pub adopt_within_ms: u64,
+    /// Between SIGTERM and SIGKILL when nobody came.
+    pub grace_ms: u64,
+}
+
+/// From the controller.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+pub enum Order {
+    Launch(Box<Launch>),
+    /// The engine answered; from now on it may be adopted.
+    Ready,
+    /// Whether it serves somebody, and when the last request ended, in Unix milliseconds.
+    Used {
+        busy: bool,
+        last_end_ms: Option<u64>,
+    },
+    /// SIGTERM, the grace, SIGKILL; without a grace SIGKILL at once.
+    Stop {
+        grace_ms: u64,
+    },
+    /// This connection will end and another controller come: the engine stays, whatever was said at
+    /// its launch.
+    Successor {
+        within_ms: u64,
+    },
+    /// From the later controller: it takes the engine, under its own rules.
+    Adopt {
+        version: u32,
+        keep: bool,
+        adopt_within_ms: u64,
+        grace_ms: u64,
+    },
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// One line of the engine's output, without its end and without control characters.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Line {
+    /// Counts from 0. A gap: the controller was too slow, and the lines are in the file alone.
+    pub sequence: u64,
+    pub at_ms: u64,
+    pub stream: Stream,
+    pub text: String,
+}
+
+/// How an engine ended.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct End {
+    /// `exit status 1`, `signal 9`.
+    pub status: String,
+    pub last_words: String,
+    /// Processes that even SIGKILL did not end.
+    pub left: Vec<u32>,
+}
+
+/// What a guardian is and has, told to every controller that connects later.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Hello {
+    pub version: u32,
+    pub guardian: ProcessId,
+    pub token: String,
+    pub replica: u64,
+    pub engine: Option<ProcessId>,
+    pub ready: bool,
+    pub stopping: bool,
+    /// When the last controller left, in Unix milliseconds.
+    pub alone_since_ms: Option<u64>,
+    pub busy: bool,
+    pub last_end_ms: Option<u64>,
+    pub end: Option<End>,
+}
+
+/// From the guardian.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "news", rename_all = "snake_case")]
+pub enum News {
+    Hello(Box<Hello>),
+    /// Another controller has the engine.
+    Taken,
+    Started {
+        engine: ProcessId,
+    },
+    NotStarted {
+        /// The system's number of the error, where it has one.
+        code: Option<i32>,
+        message: String,
+    },
+    Line(Line),
+    Exited(End),
+    #[serde(other)]
+    Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_version_says_more_is_skipped() {
+        let order = serde_json::from_str(r#"{"order":"stop","grace_ms":5,"why":"later"}"#);
+        assert!(matches!(order, Ok(Order::Stop { grace_ms: 5 })));
+        let order = serde_json::from_str(r#"{"order":"freeze"}"#);
+        assert!(matches!(order, Ok(Order::Unknown)));
+        let news = serde_json::from_str(r#"{"news":"temperature","celsius":71}"#);
+        assert!(matches!(news, Ok(News::Unknown)));
+    }
+
+    #[test]
+    fn a_word_that_is_no_text_survives_the_journey() {
+        let word = OsStr::from_bytes(b"caf\xe9");
+        let text = serde_json::to_string(&Word::from(word)).expect("a word");
+        let back: Word = serde_json::from_str(&text).expect("the word");
+        assert_eq!(OsString::from(back), word);
+    }
+}

@@ -1,0 +1,159 @@
+//! Every process that belongs to a pool's engines: guardians, engines, and what they started, found
+//! by the marks in their environments and by the journal. It only looks.
+#![allow(dead_code, reason = "shared by targets that each use a part")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use super::stub::stub_engine;
+use super::whole::{Pool, wait_for};
+
+/// A model whose engine is the stub, with further flags, on half a GiB.
+pub fn stub(name: &str, flags: &[&str]) -> (String, String) {
+    let mut words = vec![stub_engine().display().to_string()];
+    words.extend(["--port", "{{ port }}"].map(str::to_owned));
+    words.extend(flags.iter().map(|flag| (*flag).to_owned()));
+    model(name, &words)
+}
+
+/// A model whose engine is the stub after a shell has done something else.
+pub fn after(name: &str, script: &str, flags: &str) -> (String, String) {
+    let stub = stub_engine();
+    let line = format!(
+        "{script} exec {} --port {{{{ port }}}} {flags}",
+        stub.display()
+    );
+    model(name, &["sh".to_owned(), "-c".to_owned(), line])
+}
+
+fn model(name: &str, words: &[String]) -> (String, String) {
+    let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+    let file = format!(
+        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{}]\npool_config: {{memory_gib: 0.5}}\n",
+        words.join(", ")
+    );
+    (format!("{name}.yaml"), file)
+}
+
+pub fn chat(model: &str, stream: bool) -> String {
+    format!(
+        r#"{{"model":"{model}","stream":{stream},"messages":[{{"role":"user","content":"What is a priority?"}}]}}"#
+    )
+}
+
+pub fn asks(pool: &Pool, model: &str) -> (u16, String) {
+    pool.post("/v1/chat/completions", &chat(model, false))
+}
+
+/// The admin API's view of a model.
+pub fn shown(pool: &Pool, model: &str) -> serde_json::Value {
+    let path = format!("/llm/admin/models?model={model}");
+    let (_, text, _) = pool.request("GET", &path, "", Some(&pool.admin_key()));
+    let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
+    shown["models"][0].clone()
+}
+
+/// The reasons of the records of a kind that the history has of a model.
+pub fn reasons(pool: &Pool, kind: &str) -> Vec<String> {
+    let path = format!("/llm/admin/events?kind={kind}&limit=1000");
+    let (_, text, _) = pool.request("GET", &path, "", Some(&pool.admin_key()));
+    let events: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let events = events["events"].as_array().unwrap().iter();
+    events
+        .map(|event| event["reason"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// The same once there are so many: they are written beside what they tell of.
+pub fn told(pool: &Pool, kind: &str, count: usize) -> Vec<String> {
+    let mut told = Vec::new();
+    wait_for("the history", || {
+        told = reasons(pool, kind);
+        told.len() >= count
+    });
+    told
+}
+
+/// The processes that a pool had at one moment, and every later one that carries their marks.
+pub struct Family {
+    marks: BTreeSet<String>,
+    pub engines: Vec<u32>,
+    pub guardians: Vec<u32>,
+}
+
+impl Family {
+    pub fn of(pool: &Pool) -> Family {
+        let mut family = Family {
+            marks: BTreeSet::new(),
+            engines: Vec::new(),
+            guardians: Vec::new(),
+        };
+        for record in pool.journal() {
+            let text = |key: &str| record[key].as_str().unwrap().to_owned();
+            let pid = |key: &str| u32::try_from(record[key]["pid"].as_u64().unwrap()).unwrap();
+            family
+                .marks
+                .insert(format!("MODEL_POOL_ENGINE={}", text("tag")));
+            family
+                .marks
+                .insert(format!("MODEL_POOL_GUARDIAN={}", text("token")));
+            family.engines.push(pid("engine"));
+            family.guardians.push(pid("guardian"));
+        }
+        family
+    }
+
+    /// Those that run and are not the other's, with what they are.
+    pub fn alive_without(&self, other: &Family) -> Vec<String> {
+        let others = other.alive();
+        let mut left = self.alive();
+        left.retain(|pid| !others.contains(pid));
+        let describe = |pid: u32| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&words).replace('\0', " ");
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            format!("{pid}: {words}; {stat}")
+        };
+        left.into_iter().map(describe).collect()
+    }
+
+    /// Those that run, whoever their parent is.
+    pub fn alive(&self) -> Vec<u32> {
+        let mut alive = Vec::new();
+        for process in fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = process
+                .file_name()
+                .to_str()
+                .and_then(|pid| pid.parse().ok())
+            else {
+                continue;
+            };
+            let environment = fs::read(process.path().join("environ")).unwrap_or_default();
+            let has_mark = environment
+                .split(|byte| *byte == 0)
+                .any(|variable| self.marks.contains(&*String::from_utf8_lossy(variable)));
+            let known = self.engines.contains(&pid) || self.guardians.contains(&pid);
+            if (has_mark || known) && is_alive(pid) {
+                alive.push(pid);
+            }
+        }
+        alive
+    }
+}
+
+/// Running or sleeping; a zombie is as good as gone.
+pub fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);
+    !matches!(state, None | Some(b'Z' | b'X'))
+}
+
+pub fn kill(pid: u32, signal: nix::sys::signal::Signal) {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.cast_signed()), signal).unwrap();
+}
+
+/// A number that some engine wrote into a file.
+pub fn pid_in(file: &Path) -> Option<u32> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
