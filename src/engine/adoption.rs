@@ -16,7 +16,7 @@
 //! |                              | it is healthy                              | adopted               |
 //! | nothing                      | a guardian answers in our folder           | stopped, reported     |
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ use super::guardians::Guardians;
 use super::health::probe;
 use super::journal::Record;
 use super::talk::{Ear, Mouth, knock, socket_name, talk};
-use crate::guardian::proc;
 use crate::guardian::protocol::{End, Hello, MARK, News, Order, ProcessId, VERSION};
+use crate::guardian::{cgroup, proc};
 use crate::pool::ReplicaId;
 
 /// How long a guardian may take to answer, and an engine to be healthy.
@@ -133,6 +133,9 @@ pub async fn resolve(
         }
     }
     stop_unknown_guardians(guardians, &mut resolved).await;
+    if let Some(own) = &guardians.cgroups {
+        cgroup::remove_empty(own);
+    }
     let orphans = tokio::task::spawn_blocking(kill_orphans).await;
     let orphans = orphans.unwrap_or_default();
     let dead = async {
@@ -244,6 +247,7 @@ async fn fate_of(
     let group = Group {
         leader,
         tag: record.tag.clone(),
+        cgroup: record.cgroup.clone(),
     };
     let last_end_ms = match hello.busy {
         true => hello.alone_since_ms,
@@ -259,6 +263,12 @@ async fn fate_of(
 /// What is left when the guardian is gone: the engine died with it, what escaped did not.
 async fn without_guardian(record: &Record) -> (Fate, String) {
     let gone = "its guardian is gone".to_owned();
+    // Its name holds the token, which nobody else's does.
+    let has_token = |folder: &&PathBuf| folder.to_string_lossy().contains(&record.token);
+    if let Some(folder) = record.cgroup.as_ref().filter(has_token) {
+        cgroup::kill(folder);
+        cgroup::remove(folder);
+    }
     let Some(leader) = record.engine else {
         return (Fate::Ended, gone);
     };
@@ -281,6 +291,7 @@ async fn without_guardian(record: &Record) -> (Fate, String) {
     let group = Group {
         leader,
         tag: record.tag.clone(),
+        cgroup: record.cgroup.clone(),
     };
     group.sweep().await;
     match is_engine {

@@ -2,6 +2,7 @@
 //! process group, and what carries its tag. It owns how they are found and killed, also those that
 //! an earlier run left behind. It never touches a process that does not carry an engine's mark.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid, getsid};
 
 use super::environment::TAG;
-use crate::guardian::proc;
 use crate::guardian::protocol::ProcessId;
+use crate::guardian::{cgroup, proc};
 
 /// How long killed processes may take to disappear.
 const SWEEP_MAX: Duration = Duration::from_secs(2);
@@ -21,12 +22,17 @@ const SWEEP_MAX: Duration = Duration::from_secs(2);
 pub(super) struct Group {
     pub leader: ProcessId,
     pub tag: String,
+    /// Where nobody escapes from, if there is one.
+    pub cgroup: Option<PathBuf>,
 }
 
 impl Group {
     /// Kills what is left of an engine that lost its guardian, and comes back when it is gone.
     /// Returns the processes that are still there after 2 s, which hang in the kernel.
     pub async fn sweep(&self) -> Vec<u32> {
+        if let Some(folder) = &self.cgroup {
+            cgroup::kill(folder);
+        }
         let mut waited = Duration::ZERO;
         let mut pause = Duration::from_millis(1);
         let mut found = self.find(None).await;
@@ -35,7 +41,8 @@ impl Group {
                 // Found a moment ago, too short for its number to be another's by now.
                 let _ = kill(raw(process), Signal::SIGKILL);
             }
-            let is_done = found.ours.is_empty() && found.unknown.is_empty();
+            let is_empty = self.cgroup.as_deref().is_none_or(cgroup::remove);
+            let is_done = found.ours.is_empty() && found.unknown.is_empty() && is_empty;
             if is_done || waited >= SWEEP_MAX {
                 return found.ours;
             }

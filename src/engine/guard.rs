@@ -17,8 +17,8 @@ use super::journal::{Kept, Record};
 use super::log::ReplicaLog;
 use super::talk::{Ear, Mouth, socket_name, talk};
 use super::{EngineFault, Launch};
-use crate::guardian::proc;
 use crate::guardian::protocol::{self, End, Line, News, Order};
+use crate::guardian::{cgroup, proc};
 
 /// A guardian that takes longer to start a process hangs.
 const START_MAX: Duration = Duration::from_secs(30);
@@ -128,6 +128,7 @@ impl Started {
         let group = Group {
             leader: engine,
             tag: record.tag.clone(),
+            cgroup: record.cgroup.clone(),
         };
         Ok(Started {
             record,
@@ -156,7 +157,9 @@ impl Guard {
         let fresh = guardians.take().await?;
         let attempt = |fresh: Fresh| {
             let tag = super::group::new_tag(fresh.id, launch.replica);
-            let record = record_of(launch, &kept, plan, &reserved, &fresh, &tag, &log_file);
+            let mut record = record_of(launch, &kept, plan, &reserved, &fresh, &tag, &log_file);
+            let folder = |own: &PathBuf| cgroup::folder_of(own, &fresh.token);
+            record.cgroup = guardians.cgroups.as_ref().map(folder);
             let order = order_of(guardians, launch, plan, &record, environment(&tag));
             Started::begin(guardians, launch, fresh, record, order)
         };
@@ -327,6 +330,7 @@ fn record_of(
         token: fresh.token.clone(),
         tag: tag.to_owned(),
         boot: proc::boot(),
+        cgroup: None,
         guardian: fresh.id,
         engine: None,
         endpoint: (&reserved.endpoint).into(),

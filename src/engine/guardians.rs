@@ -57,6 +57,8 @@ pub(super) enum Leaving {
 pub struct Guardians {
     pub(super) settings: GuardianSettings,
     pub(super) journal: Journal,
+    /// Where control groups of engines go, where there are any.
+    pub(super) cgroups: Option<PathBuf>,
     spare: Mutex<Option<Fresh>>,
     leaving: Mutex<Option<Leaving>>,
     uses: Mutex<BTreeMap<ReplicaId, Use>>,
@@ -77,6 +79,7 @@ impl Guardians {
         Guardians {
             settings,
             journal,
+            cgroups: guardian::cgroup::own(),
             spare: Mutex::new(None),
             leaving: Mutex::new(None),
             uses: Mutex::new(BTreeMap::new()),
@@ -161,6 +164,9 @@ impl Guardians {
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
+        if let Some(own) = &self.cgroups {
+            command.arg(guardian::cgroup::folder_of(own, &token));
+        }
         // Our own program may need it to start.
         if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
             command.env("LD_LIBRARY_PATH", path);

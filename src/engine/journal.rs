@@ -43,6 +43,9 @@ pub struct Record {
     /// In the environment of the engine and all its descendants.
     pub tag: String,
     pub boot: String,
+    /// The engine's control group, if one could be made.
+    #[serde(default)]
+    pub cgroup: Option<PathBuf>,
     pub guardian: ProcessId,
     /// Once it has been started.
     pub engine: Option<ProcessId>,
@@ -164,6 +167,7 @@ mod tests {
             token: "t".to_owned(),
             tag: "g".to_owned(),
             boot: "b".to_owned(),
+            cgroup: None,
             guardian: ProcessId { pid: 1, started: 2 },
             engine: None,
             endpoint: Place::Tcp(([127, 0, 0, 1], 80).into()),

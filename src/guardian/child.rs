@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
 use nix::errno::Errno;
@@ -14,6 +15,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, getppid, setsid};
 
+use super::cgroup;
 use super::proc;
 use super::protocol::{Launch, ProcessId};
 
@@ -157,12 +159,15 @@ fn reap_one(which: Option<Pid>) -> Reaped {
 }
 
 /// Kills every process that is left once the leader has been reaped. True when none is: the system
-/// itself says so, by having nothing to wait for.
-pub fn sweep() -> bool {
+/// itself says so, by having nothing to wait for, and nobody in the control group.
+pub fn sweep(group: Option<&Path>) -> bool {
+    if let Some(folder) = group {
+        cgroup::kill(folder);
+    }
     loop {
         match reap_one(None) {
             Reaped::One => {}
-            Reaped::NoChildren => return true,
+            Reaped::NoChildren => return group.is_none_or(cgroup::remove),
             Reaped::NoneYet => break,
         }
     }

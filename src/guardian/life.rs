@@ -6,12 +6,14 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
+use super::cgroup;
 use super::child::{self, Engine, Pipes};
 use super::link::Link;
 use super::log_file::LogFile;
@@ -35,6 +37,8 @@ pub struct Life {
     attached: bool,
     listener: Option<UnixListener>,
     launch: Option<Launch>,
+    /// The engine's control group, if there is one; we are in it until the engine is.
+    group: Option<PathBuf>,
     rules: Rules,
     engine: Option<Engine>,
     id: Option<ProcessId>,
@@ -79,8 +83,9 @@ fn now() -> Instant {
 }
 
 impl Life {
-    /// `controller` is the end of the connection to the controller that started us.
-    pub fn new(controller: UnixStream) -> io::Result<Life> {
+    /// `controller` is the end of the connection to the controller that started us, `group` where
+    /// the engine's control group should be.
+    pub fn new(controller: UnixStream, group: Option<PathBuf>) -> io::Result<Life> {
         child::become_subreaper();
         Ok(Life {
             signals: Signals::install()?,
@@ -88,6 +93,7 @@ impl Life {
             attached: true,
             listener: None,
             launch: None,
+            group: group.filter(|folder| cgroup::enter(folder)),
             rules: Rules::default(),
             engine: None,
             id: None,
@@ -242,6 +248,12 @@ impl Life {
                 self.end = Some((End::default(), now()));
             }
         }
+        self.leave_group();
+    }
+
+    /// The engine stays in it. Who cannot leave it must not have it killed.
+    fn leave_group(&mut self) {
+        self.group = self.group.take().filter(|folder| cgroup::leave(folder));
     }
 
     fn try_start(&mut self, launch: &Launch) -> Result<ProcessId, (Option<i32>, String)> {
@@ -375,7 +387,7 @@ impl Life {
         };
         let at = now();
         if ending.swept.is_none() {
-            if child::sweep() {
+            if child::sweep(self.group.as_deref()) {
                 ending.swept = Some(at);
             } else if at.saturating_duration_since(ending.since) >= SWEEP_MAX {
                 ending.left = child::children();
@@ -446,7 +458,13 @@ impl Life {
     }
 
     /// Nobody is left to remove what names us.
-    fn tidy(&self) {
+    fn tidy(&mut self) {
+        if self.launch.is_none() {
+            self.leave_group();
+        }
+        if let Some(folder) = &self.group {
+            cgroup::remove(folder);
+        }
         let Some(launch) = &self.launch else {
             return;
         };

@@ -16,6 +16,7 @@
 //! | the controller  | as above; the next one finds the guardian by the journal and its socket  |
 //! | the guardian    | the engine dies with it; the controller sweeps what escaped, by its mark |
 
+pub mod cgroup;
 mod child;
 mod life;
 mod link;
@@ -28,6 +29,7 @@ mod signals;
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub use child::close_all_on_exec;
@@ -37,7 +39,8 @@ pub use masking::Masking;
 /// The word that makes our own program a guardian.
 pub const COMMAND: &str = "guardian";
 
-/// The whole process. Standard input is the connection to the controller.
+/// The whole process. Standard input is the connection to the controller; the word after the
+/// command, if there is one, is the control group to make.
 pub fn run() -> ExitCode {
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
     let controller = socket.map(UnixStream::from);
@@ -45,7 +48,8 @@ pub fn run() -> ExitCode {
         eprintln!("model-pool: a guardian is started by `model-pool serve`, for one engine");
         return ExitCode::FAILURE;
     };
-    match life::Life::new(controller) {
+    let group = std::env::args_os().nth(2).map(PathBuf::from);
+    match life::Life::new(controller, group) {
         Ok(life) => {
             life.run();
             ExitCode::SUCCESS
