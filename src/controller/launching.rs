@@ -9,10 +9,10 @@ use super::control::Control;
 use super::gate::{Cut, Gate};
 use super::handle::Message;
 use super::snapshot::ProcessFacts;
-use crate::catalog::{self, Recipe};
+use crate::catalog::{self, Entry, Recipe};
 use crate::engine::{
     self, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, Launch, Listen,
-    Program, ReplicaLog, Report,
+    Program, ReplicaLog, Report, ServerProgram,
 };
 use crate::inventory;
 use crate::pool::{Event, Exit, ModelId, ReplicaId, Share, Span};
@@ -111,6 +111,7 @@ impl Control {
                 id: info.id,
                 index: info.index,
                 uuid: info.uuid.clone(),
+                total: info.installed,
                 kind: match info.kind {
                     inventory::DeviceKind::Host => DeviceKind::Host,
                     inventory::DeviceKind::Nvidia => DeviceKind::Nvidia,
@@ -120,7 +121,7 @@ impl Control {
         Ok(Launch {
             replica,
             model_name: facts.entry.name.clone(),
-            program: self.program(&facts.entry.recipe)?,
+            program: self.program(&facts.entry, placement.len())?,
             devices: placement.iter().map(address).collect(),
             bytes_per_device: placement
                 .iter()
@@ -132,9 +133,9 @@ impl Control {
         })
     }
 
-    fn program(&self, recipe: &Recipe) -> Result<Program, String> {
+    fn program(&self, entry: &Entry, devices: usize) -> Result<Program, String> {
         let wide = |number: u32| number as usize;
-        Ok(match recipe {
+        Ok(match &entry.recipe {
             Recipe::Candle(recipe) => Program::Candle(CandleProgram {
                 executable: self.executable.clone(),
                 model_dir: recipe.model_path.clone(),
@@ -161,6 +162,13 @@ impl Control {
                 served_model_name: recipe.served_model_name.clone(),
                 working_dir: recipe.working_dir.clone(),
                 context: recipe.context.map(wide),
+            }),
+            Recipe::Server(recipe) => Program::Server(ServerProgram {
+                recipe: recipe.clone(),
+                weights_per_device: u32::try_from(devices)
+                    .ok()
+                    .filter(|_| recipe.engine.asks_for_weights)
+                    .and_then(|devices| entry.weights_per_device(devices)),
             }),
         })
     }

@@ -29,12 +29,15 @@ mod log;
 mod memory;
 mod process;
 mod run;
+mod server;
 mod weights;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+
+use crate::catalog::FailureClass;
 
 pub use endpoint::{Endpoint, Stream, connect};
 pub use fault::EngineFault;
@@ -43,7 +46,7 @@ pub use health::{Answer, probe};
 pub use lack::Lack;
 pub use launch::{
     CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, ExitReport, Launch,
-    Listen, Program, Report,
+    Listen, Program, Report, ServerProgram,
 };
 pub use log::{LogLine, LogStream, ReplicaLog};
 pub use run::run;
@@ -58,6 +61,16 @@ pub trait EngineDriver: Send + Sync {
     /// What the body of a 503 health answer says about the load: a stage in a word or two, and
     /// per cent when the engine counts them. `None` when the body says nothing.
     fn progress(&self, body: &[u8]) -> Option<(String, Option<u8>)>;
+
+    /// What a line of its output says about the load of `launch`.
+    fn progress_of_line(&self, _launch: &Launch, _line: &str) -> Option<(String, Option<u8>)> {
+        None
+    }
+
+    /// What its last words mean, with a line of advice, where that is known.
+    fn advice(&self, _launch: &Launch, _words: &str) -> Option<(FailureClass, &'static str)> {
+        None
+    }
 }
 
 /// A command line that is ready to run. Its `Debug` shows no argument and no value, which may be
@@ -73,6 +86,10 @@ pub struct Prepared {
     pub ready_path: String,
     /// Whether the engine's standard input is a pipe whose end tells it that the controller died.
     pub lifeline: bool,
+    /// What removes the container that the engine runs in, once its process is gone.
+    pub cleanup: Option<Vec<OsString>>,
+    /// What to do when there is no such program.
+    pub install: Option<&'static str>,
 }
 
 impl fmt::Debug for Prepared {
@@ -84,7 +101,8 @@ impl fmt::Debug for Prepared {
             .field("working_dir", &self.working_dir)
             .field("ready_path", &self.ready_path)
             .field("lifeline", &self.lifeline)
-            .finish()
+            .field("cleanup", &self.cleanup.is_some())
+            .finish_non_exhaustive()
     }
 }
 
@@ -93,5 +111,6 @@ fn driver_of(program: &Program) -> &'static dyn EngineDriver {
     match program {
         Program::Candle(_) => &candle::CandleDriver,
         Program::Command(_) => &command::CommandDriver,
+        Program::Server(_) => &server::ServerDriver,
     }
 }

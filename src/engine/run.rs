@@ -2,11 +2,14 @@
 //! stop, sweep, reap, and one last report. It chooses nothing; what kind of engine it is, the
 //! driver knows.
 
+use std::ffi::OsString;
 use std::pin::pin;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::process::Command;
+use tokio::sync::{broadcast, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::capture::pump;
@@ -15,11 +18,11 @@ use super::fault::explain;
 use super::group::new_tag;
 use super::health::{Answer, until_ready};
 use super::lack::{Lack, kernel_kills, said};
-use super::log::{LogStream, ReplicaLog};
+use super::log::{LogLine, LogStream, ReplicaLog};
 use super::memory::Meter;
 use super::process::{Leader, Order};
 use super::{
-    EngineDriver, EngineFault, ExitReport, Launch, Listen, Program, Report, driver_of, environment,
+    EngineDriver, EngineFault, ExitReport, Launch, Listen, Report, driver_of, environment,
 };
 
 /// How often an engine's host memory is read.
@@ -28,6 +31,8 @@ const MEMORY_EVERY: Duration = Duration::from_secs(2);
 const PIPES_MAX: Duration = Duration::from_millis(200);
 /// A killed process that takes longer hangs in a driver; the administrator should know.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the removal of a container may take.
+const CLEAN_UP_MAX: Duration = Duration::from_secs(10);
 
 /// Runs one engine until it is gone, and returns after the last report. `stop` orders the end, with
 /// the grace period between SIGTERM and SIGKILL; an engine that is still loading is killed at once,
@@ -48,7 +53,7 @@ pub async fn run(
     let driver = driver_of(&launch.program);
     let exit = match stop.try_recv() {
         Err(oneshot::error::TryRecvError::Empty) => match start(&launch, driver).await {
-            Ok(engine) => engine.live(driver, &log, stop, &report).await,
+            Ok(engine) => engine.live(driver, &launch, &log, stop, &report).await,
             Err(fault) => {
                 let words = explain(&fault);
                 log.push(LogStream::Stderr, &words);
@@ -65,14 +70,12 @@ struct Engine {
     leader: Leader,
     reserved: Reserved,
     ready_path: String,
+    /// Removes its container.
+    cleanup: Option<Vec<OsString>>,
 }
 
 async fn start(launch: &Launch, driver: &dyn EngineDriver) -> Result<Engine, EngineFault> {
-    let listen = match &launch.program {
-        Program::Candle(_) => Listen::Socket,
-        Program::Command(program) => program.listen,
-    };
-    let reserved = match listen {
+    let reserved = match launch.program.listen() {
         Listen::Port => Reserved::port()?,
         Listen::Socket => Reserved::socket(&launch.runtime_dir, launch.replica)?,
     };
@@ -101,12 +104,14 @@ async fn start(launch: &Launch, driver: &dyn EngineDriver) -> Result<Engine, Eng
         .map_err(|source| EngineFault::Start {
             model: launch.model_name.clone(),
             program: program.to_string_lossy().into_owned(),
+            install: prepared.install,
             source,
         })?;
     Ok(Engine {
         leader,
         reserved,
         ready_path: prepared.ready_path,
+        cleanup: prepared.cleanup,
     })
 }
 
@@ -114,10 +119,12 @@ impl Engine {
     async fn live(
         mut self,
         driver: &dyn EngineDriver,
+        launch: &Launch,
         log: &ReplicaLog,
         stop: oneshot::Receiver<Duration>,
         report: &(impl Fn(Report) + Sync),
     ) -> ExitReport {
+        let (_, lines) = log.follow(0);
         let killed_before = kernel_kills();
         report(Report::Started {
             pid: self.leader.group.leader,
@@ -138,7 +145,7 @@ impl Engine {
         let mut pipes = pin!(async { tokio::join!(pump_stdout, pump_stderr) });
         let mut pipes_open = true;
         let end = {
-            let mut end = pin!(self.watch(driver, stop, report));
+            let mut end = pin!(self.watch(driver, launch, lines, stop, report));
             loop {
                 tokio::select! {
                     biased;
@@ -161,6 +168,13 @@ impl Engine {
             last_words = format!("{last_words}\n{taken}").trim_start().to_owned();
         }
         let status = self.leader.reap().await;
+        if let Some(command) = self.cleanup.take() {
+            clean_up(command, log).await;
+        }
+        if let Some((_, advice)) = driver.advice(launch, &last_words).filter(|_| !end.asked) {
+            log.push(LogStream::Stderr, advice);
+            last_words = format!("{last_words}\n{advice}");
+        }
         let mut lack = said(&last_words);
         // Somebody killed it, and the kernel has killed somebody for memory meanwhile.
         if !end.asked && status == "signal 9" && kernel_kills() > killed_before {
@@ -181,6 +195,8 @@ impl Engine {
     async fn watch(
         &mut self,
         driver: &dyn EngineDriver,
+        launch: &Launch,
+        mut lines: broadcast::Receiver<LogLine>,
         mut stop: oneshot::Receiver<Duration>,
         report: &impl Fn(Report),
     ) -> End {
@@ -209,6 +225,7 @@ impl Engine {
                 not_yet
             ));
             let mut is_ready = false;
+            let mut line_told = None;
             let mut memory_due = interval(MEMORY_EVERY);
             memory_due.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
@@ -225,6 +242,16 @@ impl Engine {
                         let took = started.elapsed();
                         let memory = meter.read().await;
                         report(Report::Ready { took, memory });
+                    }
+                    // Lines that were missed tell less than the next one.
+                    Ok(line) = lines.recv(), if !is_ready => {
+                        let progress = driver.progress_of_line(launch, &line.text);
+                        if progress != line_told
+                            && let Some((stage, percent)) = progress.clone()
+                        {
+                            line_told = progress;
+                            report(Report::Progress { stage, percent });
+                        }
                     }
                     _ = memory_due.tick() => {
                         if let Some(now) = meter.changed().await {
@@ -244,6 +271,29 @@ impl Engine {
         }
         End { asked, was_ready }
     }
+}
+
+/// Removes the engine's container by its name: it may outlive the process that started it.
+async fn clean_up(command: Vec<OsString>, log: &ReplicaLog) {
+    let [program, arguments @ ..] = command.as_slice() else {
+        return;
+    };
+    let ended = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .status();
+    let problem = match timeout(CLEAN_UP_MAX, ended).await {
+        // `rm -f` of a container that is gone already is no failure.
+        Ok(Ok(_)) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("it took more than {} s", CLEAN_UP_MAX.as_secs()),
+    };
+    let line = format!("the engine's container may still be there: {command:?}: {problem}");
+    tracing::error!("{line}");
+    log.push(LogStream::Stderr, &line);
 }
 
 struct End {
