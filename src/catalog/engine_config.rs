@@ -42,6 +42,10 @@ pub(super) fn recipe(
                 format!("`{name}` is no name of an environment variable"),
             ));
         }
+        let kind = engine.engine.as_deref().or(reference_engine);
+        if let Some(why) = engines::barred_variable(kind.and_then(engines::find), name) {
+            return Err(notes.refuse(&format!("engine_config.env.{name}"), why));
+        }
     }
     match engine.engine.as_deref().or(reference_engine) {
         Some(CANDLE) => candle(engine, around.devices, config, notes).map(Recipe::Candle),

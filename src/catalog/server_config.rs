@@ -43,13 +43,20 @@ pub(super) fn server(
         ("program", &engine.program),
         ("revision", &engine.revision),
         ("served_model_name", &engine.served_model_name),
+        ("hf_model_id", &engine.hf_model_id),
     ] {
-        if text
-            .as_deref()
-            .is_some_and(|text| text.trim().is_empty() || text.contains('\0'))
-        {
-            let field = format!("engine_config.{key}");
-            return Err(notes.refuse(&field, "is empty; name it or remove it"));
+        let field = format!("engine_config.{key}");
+        match text.as_deref() {
+            Some(text) if text.trim().is_empty() => {
+                return Err(notes.refuse(&field, "is empty; name it or remove it"));
+            }
+            // The engine would read it as a flag.
+            Some(text) if text.starts_with('-') || text.contains(char::is_control) => {
+                return Err(
+                    notes.refuse(&field, "may not begin with `-` or hold control characters")
+                );
+            }
+            _ => {}
         }
     }
     if around.devices > kind.devices_max {
@@ -124,7 +131,7 @@ pub(super) fn server(
         served_model_name: engine.served_model_name.clone(),
         working_dir,
     };
-    recipe.check_prefix().map_err(|problem| {
+    recipe.check_templates().map_err(|problem| {
         // The message names the key itself.
         let (field, problem) = problem
             .split_once(": ")

@@ -12,6 +12,8 @@ use tokio::process::Command;
 use tokio::sync::{broadcast, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use crate::catalog::FailureClass;
+
 use super::capture::pump;
 use super::endpoint::Reserved;
 use super::fault::explain;
@@ -171,11 +173,14 @@ impl Engine {
         if let Some(command) = self.cleanup.take() {
             clean_up(command, log).await;
         }
-        if let Some((_, advice)) = driver.advice(launch, &last_words).filter(|_| !end.asked) {
+        let mut lack = said(&last_words);
+        if let Some((class, advice)) = driver.advice(launch, &last_words).filter(|_| !end.asked) {
             log.push(LogStream::Stderr, advice);
             last_words = format!("{last_words}\n{advice}");
+            if class == FailureClass::OutOfMemory {
+                lack = lack.or(Some(Lack { needed: None }));
+            }
         }
-        let mut lack = said(&last_words);
         // Somebody killed it, and the kernel has killed somebody for memory meanwhile.
         if !end.asked && status == "signal 9" && kernel_kills() > killed_before {
             lack = Some(Lack { needed: None });

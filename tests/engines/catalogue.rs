@@ -151,6 +151,20 @@ fn keys_that_do_not_go_with_the_engine_are_refused() {
         json!({"pool_config": {"gpus_per_replica": 2}}),
     );
     assert_has(&text, &["gpus_per_replica", "1 GPUs at most"]);
+    let text = refusal(
+        "VLLMEngine",
+        json!({"hf_model_id": "--tool-server=demo"}),
+        none.clone(),
+    );
+    assert_has(&text, &["engine_config.hf_model_id", "begin with `-`"]);
+    let text = refusal("VLLMEngine", json!({"revision": ""}), none.clone());
+    assert_has(&text, &["engine_config.revision", "is empty"]);
+    let text = refusal(
+        "VLLMEngine",
+        json!({"env": {"A": "{{ colour }}"}}),
+        none.clone(),
+    );
+    assert_has(&text, &["engine_config.env.A", "a template may use"]);
     let text = refusal("RemoteEngine", none.clone(), none);
     assert_has(
         &text,
@@ -160,6 +174,22 @@ fn keys_that_do_not_go_with_the_engine_are_refused() {
             "not run by this version",
         ],
     );
+}
+
+#[test]
+fn variables_that_the_pool_sets_are_refused_when_the_file_is_read() {
+    for (engine, name, part) in [
+        ("VLLMEngine", "CUDA_VISIBLE_DEVICES", "pool_config.devices"),
+        ("VLLMEngine", "VLLM_SERVER_DEV_MODE", "pool_config.sleep"),
+        ("EmbeddingEngine", "PROMETHEUS_PORT", "chosen by the pool"),
+    ] {
+        let mut env = json!({});
+        env[name] = json!("0");
+        let text = refusal(engine, json!({"env": env}), json!({}));
+        assert_has(&text, &["engine_config.env", name, part]);
+    }
+    let env = json!({"env": {"PROMETHEUS_PORT": "1"}});
+    assert!(read(&document("VLLMEngine", env, json!({}))).is_ok());
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn a_model_is_loaded_with_a_part_of_the_gpu_that_is_what_was_reserved() {
             &machine,
             "first",
             "max_total_tokens: 4096",
-            "memory_gib: 40",
+            "memory_gib: 40, aliases: [prime]",
             "VLLM_DOUBLE_LOAD_MS: '50'",
         ),
         model(
@@ -69,6 +69,8 @@ fn a_model_is_loaded_with_a_part_of_the_gpu_that_is_what_was_reserved() {
     let (status, text) = ask(&pool, "first", json!({}));
     assert_eq!(status, 200, "{text}");
     assert_has(&text, &["Hello from vLLM and goodbye"]);
+    let (status, text) = ask(&pool, "prime", json!({}));
+    assert_eq!(status, 200, "by its alias: {text}");
     let held = machine.used(0) + machine.used(1);
     assert!(
         held > 39 * GIB && held <= 40 * GIB,

@@ -98,6 +98,8 @@ pub struct ServerCommand {
 
 /// Stands alone for a word `-e NAME` for each variable of the engine.
 const ENV_WORD: &str = "{{ env }}";
+/// Marks every process of an engine, as the engines' own module has it.
+const TAG: &str = "MODEL_POOL_ENGINE";
 /// Programs whose containers outlive the process that started them.
 const CONTAINER_PROGRAMS: [&str; 3] = ["docker", "podman", "nerdctl"];
 
@@ -148,8 +150,12 @@ impl ServerRecipe {
             .into_iter()
             .map(|(name, value)| (name.to_owned(), Secret(value)))
             .collect();
-        env.extend(self.env.clone());
-        let mut argv = self.prefix_words(place, &env)?;
+        let templates = Templates::new(self, place);
+        for (name, template) in &self.env {
+            let value = templates.fill(&template.0, || format!("env.{name}"))?;
+            env.insert(name.clone(), Secret(value));
+        }
+        let mut argv = self.prefix_words(&templates, &env)?;
         match &self.program {
             // The words after the engine's own program belong to it: `vllm serve`.
             Some(program) => {
@@ -160,11 +166,6 @@ impl ServerRecipe {
         }
         argv.extend((engine.arguments)(&given)?);
         argv.extend(self.words.all().cloned());
-        if argv.iter().any(|word| word.contains('\0')) {
-            return Err(
-                "a word of the command holds a NUL byte, which no program can be given".to_owned(),
-            );
-        }
         Ok(ServerCommand {
             argv,
             env,
@@ -179,53 +180,20 @@ impl ServerRecipe {
 
     fn prefix_words(
         &self,
-        place: &Place<'_>,
+        templates: &Templates,
         env: &BTreeMap<String, Secret>,
     ) -> Result<Vec<String>, String> {
-        let mut environment = Environment::new();
-        environment.set_undefined_behavior(UndefinedBehavior::Strict);
-        let names = self.names(place);
         let mut words = Vec::new();
         for (index, template) in self.prefix.iter().enumerate() {
             if template == ENV_WORD {
-                words.extend(env.keys().flat_map(|name| ["-e".to_owned(), name.clone()]));
+                // With the tag the processes in the container are known for ours.
+                let names = env.keys().map(String::as_str).chain([TAG]);
+                words.extend(names.flat_map(|name| ["-e".to_owned(), name.to_owned()]));
                 continue;
             }
-            let word = environment.render_str(template, &names).map_err(|error| {
-                let problem = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
-                format!(
-                    "engine_config.command_prefix[{index}]: {problem}; a template may use {TEMPLATE_NAMES}"
-                )
-            })?;
-            words.push(word);
+            words.push(templates.fill(template, || format!("command_prefix[{index}]"))?);
         }
         Ok(words)
-    }
-
-    fn names(&self, place: &Place<'_>) -> Value {
-        let gpus = || place.devices.iter().filter(|device| device.is_gpu);
-        let indices: Vec<String> = gpus().map(|device| device.index.to_string()).collect();
-        let uuids: Option<Vec<&str>> = gpus().map(|device| device.uuid.as_deref()).collect();
-        let mut names: BTreeMap<&str, Value> = BTreeMap::from([
-            ("container", place.container.into()),
-            ("model_name", place.model_name.into()),
-            ("model_path", self.model.as_str().into()),
-            ("devices", indices.join(",").into()),
-            // A driver takes either where it does not give UUIDs.
-            (
-                "device_uuids",
-                uuids
-                    .map_or_else(|| indices.join(","), |uuids| uuids.join(","))
-                    .into(),
-            ),
-            ("device_count", place.devices.len().into()),
-            ("memory_bytes", place.reserved.0.into()),
-        ]);
-        match place.at {
-            Where::Port(port) => names.insert("port", port.into()),
-            Where::Socket(path) => names.insert("socket", path.display().to_string().into()),
-        };
-        Value::from(names)
     }
 
     /// How many words of the prefix lead to a program that keeps containers.
@@ -245,7 +213,7 @@ impl ServerRecipe {
     }
 
     /// Proves what can be proved before a placement is known: templates, and a name for the container.
-    pub fn check_prefix(&self) -> Result<(), String> {
+    pub fn check_templates(&self) -> Result<(), String> {
         let device = PlacedDevice {
             index: 0,
             uuid: Some("GPU-0".to_owned()),
@@ -263,7 +231,11 @@ impl ServerRecipe {
             at,
             ..Place::example(Bytes(40 * Bytes::GIB))
         };
-        let words = self.prefix_words(&place, &BTreeMap::new())?;
+        let templates = Templates::new(self, &place);
+        for (name, template) in &self.env {
+            templates.fill(&template.0, || format!("env.{name}"))?;
+        }
+        let words = self.prefix_words(&templates, &BTreeMap::new())?;
         if self.container_words().is_some()
             && !words.iter().any(|word| word.contains(place.container))
         {
@@ -276,7 +248,71 @@ impl ServerRecipe {
     }
 }
 
-const TEMPLATE_NAMES: &str = "{{ container }}, {{ port }} or {{ socket }}, {{ model_path }}, {{ model_name }}, {{ devices }}, {{ device_uuids }}, {{ device_count }}, {{ memory_bytes }}, and the word {{ env }} alone";
+/// Fills in what a template may use.
+struct Templates {
+    environment: Environment<'static>,
+    names: Value,
+}
+
+impl Templates {
+    fn new(recipe: &ServerRecipe, place: &Place<'_>) -> Templates {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        let names = names(recipe, place);
+        Templates { environment, names }
+    }
+
+    /// Errors name the key within `engine_config`.
+    fn fill(&self, template: &str, key: impl Fn() -> String) -> Result<String, String> {
+        let text = self
+            .environment
+            .render_str(template, &self.names)
+            .map_err(|error| {
+                let problem = error
+                    .detail()
+                    .map_or_else(|| error.kind().to_string(), str::to_owned);
+                format!(
+                    "engine_config.{}: {problem}; a template may use {TEMPLATE_NAMES}",
+                    key()
+                )
+            })?;
+        match text.contains('\0') {
+            true => Err(format!(
+                "engine_config.{}: it holds a NUL byte, which no program can be given",
+                key()
+            )),
+            false => Ok(text),
+        }
+    }
+}
+
+fn names(recipe: &ServerRecipe, place: &Place<'_>) -> Value {
+    let gpus = || place.devices.iter().filter(|device| device.is_gpu);
+    let indices: Vec<String> = gpus().map(|device| device.index.to_string()).collect();
+    let uuids: Option<Vec<&str>> = gpus().map(|device| device.uuid.as_deref()).collect();
+    let mut names: BTreeMap<&str, Value> = BTreeMap::from([
+        ("container", place.container.into()),
+        ("model_name", place.model_name.into()),
+        ("model_path", recipe.model.as_str().into()),
+        ("devices", indices.join(",").into()),
+        // A driver takes either where it does not give UUIDs.
+        (
+            "device_uuids",
+            uuids
+                .map_or_else(|| indices.join(","), |uuids| uuids.join(","))
+                .into(),
+        ),
+        ("device_count", place.devices.len().into()),
+        ("memory_bytes", place.reserved.0.into()),
+    ]);
+    match place.at {
+        Where::Port(port) => names.insert("port", port.into()),
+        Where::Socket(path) => names.insert("socket", path.display().to_string().into()),
+    };
+    Value::from(names)
+}
+
+const TEMPLATE_NAMES: &str = "{{ container }}, {{ port }} or {{ socket }}, {{ model_path }}, {{ model_name }}, {{ devices }}, {{ device_uuids }}, {{ device_count }}, {{ memory_bytes }}, and in command_prefix the word {{ env }} alone";
 
 impl ServerCommand {
     /// The command line as a person may see it: values that sound like secrets are masked, words with
@@ -332,7 +368,7 @@ mod tests {
             "{{ port }}:80",
             "image",
         ]);
-        recipe.check_prefix().expect("a name");
+        recipe.check_templates().expect("a name");
         let command = recipe
             .command(&Place::example(Bytes(1)))
             .expect("a command");
@@ -358,14 +394,20 @@ mod tests {
     #[test]
     fn a_container_without_a_name_and_a_template_without_a_value_are_refused() {
         let problem = recipe(&["podman", "run", "image"])
-            .check_prefix()
+            .check_templates()
             .unwrap_err();
         assert!(problem.contains("{{ container }}"), "{problem}");
+        let mut with_env = recipe(&["nice"]);
+        with_env
+            .env
+            .insert("A".to_owned(), Secret("{{ colour }}".to_owned()));
+        let problem = with_env.check_templates().unwrap_err();
+        assert!(problem.contains("engine_config.env.A"), "{problem}");
         let problem = recipe(&["nice", "{{ colour }}"])
-            .check_prefix()
+            .check_templates()
             .unwrap_err();
         assert!(problem.contains("command_prefix[1]"), "{problem}");
-        assert!(recipe(&["nice"]).check_prefix().is_ok());
+        assert!(recipe(&["nice"]).check_templates().is_ok());
     }
 
     #[test]

@@ -10,7 +10,7 @@
 use super::super::engine_options::EngineKind;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, Stage, by_marks, failure, mark};
-use super::{Engine, Given, Where, pair};
+use super::{Engine, Given, Metrics, Where, pair};
 
 pub const LLAMA_CPP: Engine = Engine {
     names: &["LlamaCppEngine"],
@@ -41,7 +41,13 @@ pub const LLAMA_CPP: Engine = Engine {
     ready_path: "/health",
     health_path: "/health",
     generation_path: None,
-    metrics_path: Some("/metrics"),
+    barred_env: &[],
+    metrics: Some(Metrics {
+        path: "/metrics",
+        running: "llamacpp:requests_processing",
+        waiting: "llamacpp:requests_deferred",
+        cache_used: &["llamacpp:kv_cache_usage_ratio"],
+    }),
     parking: &[],
     stage,
     failures: FAILURES,

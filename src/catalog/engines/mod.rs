@@ -24,7 +24,7 @@ use crate::pool::Bytes;
 use super::engine_options::EngineKind;
 use super::model_file::Sleep;
 
-pub use flags::{Flags, Flaw, Words};
+pub use flags::{Flags, Flaw, Said, Words};
 pub use launch::{Place, PlacedDevice, ServerCommand, ServerRecipe, Where};
 pub use lines::{Failure, FailureClass, Stage};
 
@@ -78,14 +78,28 @@ pub struct Engine {
     pub health_path: &'static str,
     /// Computes a token: for engines whose health says nothing of it.
     pub generation_path: Option<&'static str>,
-    /// Prometheus' text form.
-    pub metrics_path: Option<&'static str>,
+    /// Variables of its environment that the pool sets, or that are refused for another reason.
+    pub barred_env: &'static [Said],
+    /// Its numbers in Prometheus' text form, if it has them.
+    pub metrics: Option<Metrics>,
     /// How it sleeps, a row for each depth that it knows.
     pub parking: &'static [Parking],
     /// What a line of its output tells of the load.
     pub stage: fn(&str) -> Option<Stage>,
     /// Failures that only it has; those that all share are known beside.
     pub failures: &'static [Failure],
+}
+
+/// Where an engine tells its numbers, and under which names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    pub path: &'static str,
+    /// Requests that it computes.
+    pub running: &'static str,
+    /// Requests that wait inside it.
+    pub waiting: &'static str,
+    /// The part of its cache that is in use, 0 to 1; other names where versions differ.
+    pub cache_used: &'static [&'static str],
 }
 
 /// A request to the engine's own API.
@@ -206,6 +220,24 @@ impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// Of every engine: what the placement decides.
+const PLACED_ENV: &[Said] = &[Said {
+    names: "CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER MODEL_POOL_ENGINE",
+    why: "is set by the pool from the placement; remove it (pool_config.devices says which GPUs the model may use)",
+}];
+
+/// Why a variable is not the user's to set.
+pub fn barred_variable(engine: Option<&Engine>, name: &str) -> Option<&'static str> {
+    let own = engine.map_or(&[] as &[Said], |engine| engine.barred_env);
+    let mut all = own.iter().chain(PLACED_ENV);
+    let found = all.find(|said| {
+        said.names
+            .split_ascii_whitespace()
+            .any(|known| known == name)
+    });
+    found.map(|said| said.why)
 }
 
 /// The engine of an `engine_config.type`.

@@ -11,7 +11,7 @@ use super::super::engine_options::EngineKind;
 use super::super::model_file::Sleep;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Call, Engine, Given, Parking, Where, pair};
+use super::{Call, Engine, Given, Metrics, Parking, Where, pair};
 
 pub const SGLANG: Engine = Engine {
     names: &["SGLangEngine"],
@@ -39,7 +39,16 @@ pub const SGLANG: Engine = Engine {
     ready_path: "/health",
     health_path: "/health",
     generation_path: Some("/health_generate"),
-    metrics_path: Some("/metrics"),
+    barred_env: &[said(
+        "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION",
+        "is set by the pool: heartbeats would compute tokens",
+    )],
+    metrics: Some(Metrics {
+        path: "/metrics",
+        running: "sglang:num_running_reqs",
+        waiting: "sglang:num_queue_reqs",
+        cache_used: &["sglang:token_usage"],
+    }),
     parking: PARKING,
     stage: |line| by_marks(line, MARKS),
     failures: FAILURES,

@@ -34,7 +34,14 @@ pub const TEI: Engine = Engine {
     ready_path: "/health",
     health_path: "/health",
     generation_path: None,
-    metrics_path: Some("/metrics"),
+    barred_env: &[
+        said("PROMETHEUS_PORT", "is chosen by the pool for each replica"),
+        said(
+            "SERVED_MODEL_NAME",
+            "is engine_config.served_model_name; the pool passes it on",
+        ),
+    ],
+    metrics: None,
     parking: &[],
     stage: |line| by_marks(line, MARKS),
     failures: FAILURES,

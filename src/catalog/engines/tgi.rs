@@ -10,7 +10,7 @@ use super::super::engine_options::EngineKind;
 use super::super::estimate::GPU_OVERHEAD;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Beside, Engine, Given, Where, pair, port_beside};
+use super::{Beside, Engine, Given, Metrics, Where, pair, port_beside};
 
 pub const TGI: Engine = Engine {
     names: &["TextGenerationInferenceEngine"],
@@ -38,7 +38,16 @@ pub const TGI: Engine = Engine {
     ready_path: "/health",
     health_path: "/health",
     generation_path: None,
-    metrics_path: Some("/metrics"),
+    barred_env: &[said(
+        "PROMETHEUS_PORT",
+        "is chosen by the pool for each replica",
+    )],
+    metrics: Some(Metrics {
+        path: "/metrics",
+        running: "tgi_batch_current_size",
+        waiting: "tgi_queue_size",
+        cache_used: &[],
+    }),
     parking: &[],
     stage: |line| by_marks(line, MARKS),
     failures: FAILURES,

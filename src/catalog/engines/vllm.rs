@@ -10,7 +10,7 @@ use super::super::engine_options::EngineKind;
 use super::super::model_file::Sleep;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Call, Engine, Given, Parking, Where, pair, post};
+use super::{Call, Engine, Given, Metrics, Parking, Where, pair, post};
 
 pub const VLLM: Engine = Engine {
     names: &["VLLMEngine"],
@@ -38,7 +38,16 @@ pub const VLLM: Engine = Engine {
     ready_path: "/health",
     health_path: "/health",
     generation_path: None,
-    metrics_path: Some("/metrics"),
+    barred_env: &[said(
+        "VLLM_SERVER_DEV_MODE",
+        "is set by pool_config.sleep: it opens routes that run code in the engine",
+    )],
+    metrics: Some(Metrics {
+        path: "/metrics",
+        running: "vllm:num_requests_running",
+        waiting: "vllm:num_requests_waiting",
+        cache_used: &["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"],
+    }),
     parking: PARKING,
     stage: |line| by_marks(line, MARKS),
     failures: FAILURES,
