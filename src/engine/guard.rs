@@ -353,6 +353,7 @@ fn record_of(
         arguments: kept.arguments.clone(),
         served_model_name: kept.served_model_name.clone(),
         stop_grace_ms: u64::try_from(kept.stop_grace.as_millis()).unwrap_or(u64::MAX),
+        asleep: false,
         ready_at_ms: None,
         log_file: log_file.clone(),
     }
