@@ -250,9 +250,13 @@ impl Guard {
         }
     }
 
-    /// It answered: from now on it can be adopted.
-    pub async fn ready(&mut self, ready_at_ms: u64) {
+    /// It answered: from now on it can be adopted, even if we die before anybody hears of it.
+    pub async fn ready(&mut self) {
         self.say(Order::Ready).await;
+    }
+
+    /// For the journal, which may wait.
+    pub fn ready_at(&mut self, ready_at_ms: u64) {
         self.record.ready_at_ms = Some(ready_at_ms);
         if let Err(error) = self.guardians.journal.write(&self.record) {
             tracing::warn!(%error, model = self.record.model, "the journal of an engine is incomplete");
