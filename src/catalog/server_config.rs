@@ -20,6 +20,8 @@ pub(super) struct Around {
     /// `deployment_config.max_ongoing_requests`.
     pub seats: Option<u32>,
     pub sleep: Sleep,
+    /// Whether models are placed in the host's memory.
+    pub in_host_memory: bool,
 }
 
 pub(super) fn server(
@@ -66,6 +68,18 @@ pub(super) fn server(
                 "{name} runs a replica on {} GPUs at most, and {} are asked for",
                 kind.devices_max, around.devices
             ),
+        ));
+    }
+    if around.in_host_memory && kind.needs_gpu {
+        return Err(notes.refuse(
+            "engine_config.type",
+            format!("{name} computes on GPUs, and inventory.provider is host; choose another type or provider"),
+        ));
+    }
+    if around.in_host_memory && around.sleep != Sleep::Off {
+        return Err(notes.refuse(
+            "pool_config.sleep",
+            format!("{name} sleeps on GPUs only, and inventory.provider is host; write off"),
         ));
     }
     let (model, is_local) = model(kind, engine, notes)?;

@@ -345,6 +345,7 @@ impl ServerCommand {
 #[cfg(test)]
 mod tests {
     use super::super::find;
+    use super::super::tests_support::{gpus, place};
     use super::*;
 
     fn recipe(prefix: &[&str]) -> ServerRecipe {
@@ -414,9 +415,8 @@ mod tests {
     fn another_program_keeps_the_words_that_belong_to_the_engine() {
         let mut recipe = ServerRecipe::of(find("VLLMEngine").expect("an engine"), "/models/m");
         recipe.program = Some("/opt/vllm/bin/vllm".to_owned());
-        let command = recipe
-            .command(&Place::example(Bytes(1)))
-            .expect("a command");
+        let devices = gpus(1, 80);
+        let command = recipe.command(&place(&devices, 40)).expect("a command");
         assert_eq!(
             command.argv[..3],
             ["/opt/vllm/bin/vllm", "serve", "/models/m"]

@@ -10,7 +10,7 @@ use super::super::engine_options::EngineKind;
 use super::super::estimate::GPU_OVERHEAD;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Beside, Engine, Given, Metrics, Where, pair, port_beside};
+use super::{Asks, Beside, Engine, Given, Metrics, Where, pair, port_beside};
 
 pub const TGI: Engine = Engine {
     names: &["TextGenerationInferenceEngine"],
@@ -25,13 +25,13 @@ pub const TGI: Engine = Engine {
         spelling: Spelling::HYPHENS,
     },
     sockets: false,
-    needs_gpu: false,
+    needs_gpu: true,
     devices_max: 16,
     seats: 20,
     sequences_key: Some("max_batch_size"),
     share_key: Some("cuda_memory_fraction"),
     fills: true,
-    asks_for_weights: false,
+    asks_for_weights: Asks::Never,
     reads_gguf: false,
     arguments,
     environment,
@@ -76,14 +76,12 @@ fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
     if let Some(port) = port_beside(given.place.at, Beside::Torch) {
         pair(&mut words, "--master-port", port);
     }
-    if given.has_gpus() {
-        pair(&mut words, "--num-shard", given.devices());
-        pair(
-            &mut words,
-            "--cuda-memory-fraction",
-            given.share(BESIDE_SHARE)?,
-        );
-    }
+    pair(&mut words, "--num-shard", given.devices());
+    pair(
+        &mut words,
+        "--cuda-memory-fraction",
+        given.share(BESIDE_SHARE)?,
+    );
     if let Some(tokens) = recipe.context {
         pair(&mut words, "--max-total-tokens", tokens);
     }
