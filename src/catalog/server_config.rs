@@ -86,8 +86,8 @@ pub(super) fn server(
     let mut kwargs = engine.engine_kwargs.clone();
     let share_per_mille = match kind.share_key {
         Some(key) => {
-            let value = kwargs.remove(key);
-            let value = value.or_else(|| kwargs.remove(&key.replace('_', "-")));
+            let value = kwargs.shift_remove(key);
+            let value = value.or_else(|| kwargs.shift_remove(&key.replace('_', "-")));
             share(key, value, notes)?
         }
         None => None,

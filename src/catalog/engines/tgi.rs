@@ -84,6 +84,14 @@ fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
     );
     if let Some(tokens) = recipe.context {
         pair(&mut words, "--max-total-tokens", tokens);
+        // By itself it goes by the model's own length, and must be less than the total.
+        if !recipe.words.has("max_input_tokens") {
+            pair(
+                &mut words,
+                "--max-input-tokens",
+                tokens.saturating_sub(1).max(1),
+            );
+        }
     }
     if !recipe.words.has("max_concurrent_requests") {
         pair(&mut words, "--max-concurrent-requests", recipe.seats);
@@ -230,7 +238,7 @@ mod tests {
         recipe.revision = Some("main".to_owned());
         let devices = gpus(2, 80);
         let command = recipe.command(&place(&devices, 40)).expect("a command");
-        let expected = "text-generation-launcher --model-id /models/m --hostname 127.0.0.1 --port 4321 --shard-uds-path /tmp/model-pool-1-7 --master-port 29321 --num-shard 2 --cuda-memory-fraction 0.4937 --max-total-tokens 4096 --max-concurrent-requests 20 --revision main --usage-stats off --quantize awq --cuda-graphs 1,2";
+        let expected = "text-generation-launcher --model-id /models/m --hostname 127.0.0.1 --port 4321 --shard-uds-path /tmp/model-pool-1-7 --master-port 29321 --num-shard 2 --cuda-memory-fraction 0.4937 --max-total-tokens 4096 --max-input-tokens 4095 --max-concurrent-requests 20 --revision main --usage-stats off --quantize awq --cuda-graphs 1,2";
         assert_eq!(command.argv.join(" "), expected);
         assert_eq!(command.env["PROMETHEUS_PORT"].0, "24321");
     }
