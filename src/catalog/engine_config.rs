@@ -3,13 +3,18 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+use serde_json::Value;
+
 use crate::config::{Config, Provider, reading};
 
 use super::CatalogError;
+use super::engines::{self, ENGINES};
 use super::entry::Notes;
 use super::limits::{self, CONTEXT_MAX};
-use super::model_file::{ComputeDevice, EngineConfig, EngineKwargs, Form};
+use super::model_file::{ComputeDevice, EngineConfig, Form};
 use super::recipe::{CandleRecipe, CommandRecipe, Recipe};
+use super::server_config::{self, Around};
 
 /// Sequences the embedded engine computes together, unless the file says otherwise.
 const CANDLE_CONCURRENCY: u32 = 4;
@@ -21,11 +26,12 @@ const READY_PATH: &str = "/health";
 
 const CANDLE: &str = "CandleEngine";
 const COMMAND: &str = "CommandEngine";
+const REMOTE: &str = "RemoteEngine";
 
 pub(super) fn recipe(
     engine: &EngineConfig,
     reference_engine: Option<&str>,
-    devices: u32,
+    around: &Around,
     config: &Config,
     notes: &mut Notes,
 ) -> Result<Recipe, CatalogError> {
@@ -36,11 +42,21 @@ pub(super) fn recipe(
                 format!("`{name}` is no name of an environment variable"),
             ));
         }
+        let kind = engine.engine.as_deref().or(reference_engine);
+        if let Some(why) = engines::barred_variable(kind.and_then(engines::find), name) {
+            return Err(notes.refuse(&format!("engine_config.env.{name}"), why));
+        }
     }
     match engine.engine.as_deref().or(reference_engine) {
-        Some(CANDLE) => candle(engine, devices, config, notes).map(Recipe::Candle),
+        Some(CANDLE) => candle(engine, around.devices, config, notes).map(Recipe::Candle),
         Some(COMMAND) => command(engine, notes).map(Recipe::Command),
-        Some(other) => Err(notes.refuse("engine_config.type", not_run(other))),
+        Some(other) => match engines::find(other) {
+            Some(kind) => {
+                let recipe = server_config::server(kind, engine, around, notes)?;
+                Ok(Recipe::Server(Box::new(recipe)))
+            }
+            None => Err(notes.refuse("engine_config.type", not_run(other))),
+        },
         None => Err(notes.refuse(
             "engine_config.type",
             format!("is missing; {}", what_is_run()),
@@ -49,13 +65,22 @@ pub(super) fn recipe(
 }
 
 fn what_is_run() -> String {
+    let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name()).collect();
     format!(
-        "this version runs {CANDLE} (embedded) and {COMMAND}, which starts any program that speaks the OpenAI API, vLLM or llama-server for example, by engine_config.command"
+        "this version runs {CANDLE} (embedded), {}, and {COMMAND}, which starts any program that speaks the OpenAI API by engine_config.command",
+        names.join(", ")
     )
 }
 
 fn not_run(engine: &str) -> String {
-    let hint = reading::nearest(engine, [CANDLE, COMMAND].into_iter())
+    if engine == REMOTE {
+        return format!(
+            "`{REMOTE}` is not run by this version: it would send requests to an endpoint that somebody else runs; {}",
+            what_is_run()
+        );
+    }
+    let known = ENGINES.iter().flat_map(|engine| engine.names).copied();
+    let hint = reading::nearest(engine, [CANDLE, COMMAND].into_iter().chain(known))
         .map(|near| format!("; did you mean `{near}`?"))
         .unwrap_or_default();
     format!("`{engine}` is not run; {}{hint}", what_is_run())
@@ -70,11 +95,16 @@ pub(super) fn foreign_form(form: &Form) -> Option<(&'static str, String)> {
     }
     match form.engine_config.engine.as_deref() {
         None | Some(CANDLE | COMMAND) => None,
+        Some(known) if engines::find(known).is_some() => None,
         Some(other) => Some(("engine_config.type", not_run(other))),
     }
 }
 
-fn context(engine: &EngineConfig, least: u32, notes: &Notes) -> Result<Option<u32>, CatalogError> {
+pub(super) fn context(
+    engine: &EngineConfig,
+    least: u32,
+    notes: &Notes,
+) -> Result<Option<u32>, CatalogError> {
     let bounded = |value| match limits::count(value, CONTEXT_MAX) {
         Ok(tokens) if tokens >= least => Ok(tokens),
         _ => Err(format!("allowed: {least} to {CONTEXT_MAX}")),
@@ -91,6 +121,7 @@ fn candle(
     config: &Config,
     notes: &mut Notes,
 ) -> Result<CandleRecipe, CatalogError> {
+    only_of_servers(engine, notes)?;
     let foreign = [
         ("command", engine.command.is_some()),
         ("listen", engine.listen.is_some()),
@@ -120,7 +151,7 @@ fn candle(
         concurrency,
         threads,
         device,
-    } = engine.engine_kwargs;
+    } = kwargs(engine, notes)?;
     let concurrency = concurrency
         .map(|value| {
             let bounded = |value| limits::count(value, CANDLE_CONCURRENCY_MAX);
@@ -143,6 +174,51 @@ fn candle(
         device,
         env: engine.env.clone(),
     })
+}
+
+/// The options of the embedded engine.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EngineKwargs {
+    /// Sequences that are computed together.
+    concurrency: Option<i64>,
+    /// Processor threads.
+    threads: Option<i64>,
+    device: Option<ComputeDevice>,
+}
+
+fn kwargs(engine: &EngineConfig, notes: &Notes) -> Result<EngineKwargs, CatalogError> {
+    let given = Value::Object(engine.engine_kwargs.clone());
+    reading::json_value(&given)
+        .map_err(|flaw| notes.refuse("engine_config.engine_kwargs", flaw.to_string()))
+}
+
+/// Keys that only the engines of the table read.
+fn only_of_servers(engine: &EngineConfig, notes: &Notes) -> Result<(), CatalogError> {
+    let given = [
+        (
+            "program",
+            engine.program.is_some(),
+            "write the program into engine_config.command",
+        ),
+        (
+            "command_prefix",
+            engine.command_prefix.is_some(),
+            "write it into engine_config.command",
+        ),
+        (
+            "revision",
+            engine.revision.is_some(),
+            "write it into engine_config.command",
+        ),
+    ];
+    match given.iter().find(|(_, given, _)| *given) {
+        Some((key, _, instead)) => Err(notes.refuse(
+            &format!("engine_config.{key}"),
+            format!("is not read with type: {CANDLE} or {COMMAND}; remove it, or with {COMMAND} {instead}"),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// A device that this binary, or this pool, cannot give is refused before anything is loaded.
@@ -187,10 +263,11 @@ fn check_device(
 }
 
 fn command(engine: &EngineConfig, notes: &mut Notes) -> Result<CommandRecipe, CatalogError> {
-    if engine.engine_kwargs != EngineKwargs::default() {
+    only_of_servers(engine, notes)?;
+    if !engine.engine_kwargs.is_empty() {
         return Err(notes.refuse(
             "engine_config.engine_kwargs",
-            format!("is read with type: {CANDLE} only; write the engine's arguments into engine_config.command"),
+            format!("is not read with type: {COMMAND} ({CANDLE} and the other types read it); write the engine's arguments into engine_config.command"),
         ));
     }
     let command = engine.command.clone().unwrap_or_default();
@@ -263,7 +340,7 @@ fn command_model(engine: &EngineConfig, notes: &mut Notes) -> Result<Option<Stri
     }
 }
 
-fn warn_of_paths(engine: &EngineConfig, path: &Path, notes: &mut Notes) {
+pub(super) fn warn_of_paths(engine: &EngineConfig, path: &Path, notes: &mut Notes) {
     if engine.model_path.is_some() && engine.hf_model_id.is_some() {
         notes.warn(
             "engine_config.hf_model_id",
@@ -286,7 +363,7 @@ fn warn_of_paths(engine: &EngineConfig, path: &Path, notes: &mut Notes) {
     }
 }
 
-fn absolute(field: &str, path: &str, notes: &Notes) -> Result<PathBuf, CatalogError> {
+pub(super) fn absolute(field: &str, path: &str, notes: &Notes) -> Result<PathBuf, CatalogError> {
     std::path::absolute(path)
         .map_err(|error| notes.refuse(field, format!("`{path}` is no usable path: {error}")))
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use crate::pool::Bytes;
 
 use super::architecture::{NumberWidth, Split};
+use super::engines::{Place, PlacedDevice, ServerRecipe};
 use super::gguf_types;
 use super::limits::DEVICES_MAX;
 use super::recipe::{CommandRecipe, LaunchValues, Listen, Recipe};
@@ -19,6 +20,9 @@ pub enum EngineKind {
     /// text-generation-inference.
     Tgi,
     LlamaCpp,
+    /// text-embeddings-inference.
+    Tei,
+    TrtLlm,
     Other,
 }
 
@@ -38,16 +42,23 @@ impl EngineKind {
     ///   80 GB card is 1.79 GiB outside of PyTorch and 1.26 GiB of activations, on two cards 3.58
     ///   and 1.26 GiB (vllm-project/vllm pull request 10511). SGLang and TGI, built on the same
     ///   libraries, are taken to need as much.
+    ///   So is TensorRT-LLM.
+    /// - Text Embeddings Inference: 1 GiB. The CUDA context, and the activations of a batch of 16384
+    ///   tokens: some 8 KiB each for a model of 1024 features.
     /// - llama.cpp: 1 GiB. The CUDA context, and a compute buffer whose larger part is the logits
     ///   of one batch: 512 tokens × 128256 words × 4 bytes are 251 MiB for Llama 3.
     /// - other programs: `GPU_OVERHEAD`, the CUDA context alone.
     pub fn overhead_per_device(self, devices: u32) -> Bytes {
         match self {
-            EngineKind::Vllm | EngineKind::Sglang | EngineKind::Tgi if devices > 1 => {
+            EngineKind::Vllm | EngineKind::Sglang | EngineKind::Tgi | EngineKind::TrtLlm
+                if devices > 1 =>
+            {
                 Bytes(4864 * Bytes::MIB)
             }
-            EngineKind::Vllm | EngineKind::Sglang | EngineKind::Tgi => Bytes(3 * Bytes::GIB),
-            EngineKind::LlamaCpp => Bytes(Bytes::GIB),
+            EngineKind::Vllm | EngineKind::Sglang | EngineKind::Tgi | EngineKind::TrtLlm => {
+                Bytes(3 * Bytes::GIB)
+            }
+            EngineKind::LlamaCpp | EngineKind::Tei => Bytes(Bytes::GIB),
             EngineKind::Other => super::estimate::GPU_OVERHEAD,
         }
     }
@@ -61,7 +72,7 @@ impl EngineKind {
             EngineKind::Vllm => Some(900),
             EngineKind::Sglang => Some(870),
             EngineKind::Tgi => Some(1000),
-            EngineKind::LlamaCpp | EngineKind::Other => None,
+            EngineKind::LlamaCpp | EngineKind::Tei | EngineKind::TrtLlm | EngineKind::Other => None,
         }
     }
 
@@ -69,7 +80,11 @@ impl EngineKind {
     pub(super) fn halves_wide_weights(self) -> bool {
         matches!(
             self,
-            EngineKind::Vllm | EngineKind::Sglang | EngineKind::Tgi
+            EngineKind::Vllm
+                | EngineKind::Sglang
+                | EngineKind::Tgi
+                | EngineKind::Tei
+                | EngineKind::TrtLlm
         )
     }
 }
@@ -118,7 +133,7 @@ impl CommandRecipe {
         match one.kind {
             EngineKind::Vllm | EngineKind::Sglang => one.devices != two.devices,
             EngineKind::Tgi => one.devices.is_none() || one.devices != two.devices,
-            EngineKind::LlamaCpp | EngineKind::Other => true,
+            EngineKind::LlamaCpp | EngineKind::Tei | EngineKind::TrtLlm | EngineKind::Other => true,
         }
     }
 
@@ -162,11 +177,49 @@ impl CommandRecipe {
     }
 }
 
+impl ServerRecipe {
+    /// The same figures as those of a command written by hand: they are read from the words that
+    /// the engine would be started with.
+    pub fn engine_options(&self, devices: u32) -> EngineOptions {
+        let total = Bytes(1024 * Bytes::GIB);
+        let devices: Vec<PlacedDevice> = (0..devices)
+            .map(|index| PlacedDevice {
+                index,
+                uuid: None,
+                is_gpu: true,
+                total,
+            })
+            .collect();
+        let place = Place {
+            devices: &devices,
+            weights: Some(Bytes(Bytes::GIB)),
+            ..Place::example(Bytes(total.0 / 2))
+        };
+        let words = match self.command(&place) {
+            Ok(command) => Words {
+                words: command.argv,
+                env: command
+                    .env
+                    .into_iter()
+                    .map(|(name, it)| (name, it.0))
+                    .collect(),
+            },
+            // Half of a large device is enough for any of them.
+            Err(_) => Words::default(),
+        };
+        let mut options = EngineOptions::of(self.engine.kind, &words);
+        // What it is told follows from what is reserved, unless its file asks for a part.
+        options.share_per_mille = self.share_per_mille;
+        options.model = Some(self.model.clone());
+        options
+    }
+}
+
 impl Recipe {
     /// The number of devices that a command spells out.
     pub(super) fn devices_in_command(&self) -> Option<u32> {
         match self {
-            Recipe::Candle(_) => None,
+            Recipe::Candle(_) | Recipe::Server(_) => None,
             Recipe::Command(command) => command.devices_in_options(),
         }
     }
@@ -276,7 +329,10 @@ fn count(text: &str) -> Option<u64> {
 
 impl EngineOptions {
     fn read(words: &Words) -> EngineOptions {
-        let kind = words.kind();
+        EngineOptions::of(words.kind(), words)
+    }
+
+    fn of(kind: EngineKind, words: &Words) -> EngineOptions {
         let mut options = EngineOptions {
             kind,
             share_per_mille: kind.share_per_mille(),
@@ -295,6 +351,9 @@ impl EngineOptions {
             EngineKind::Sglang => options.read_sglang(words),
             EngineKind::Tgi => options.read_tgi(words),
             EngineKind::LlamaCpp => options.read_llama(words),
+            EngineKind::TrtLlm => options.read_trtllm(words),
+            // It keeps none.
+            EngineKind::Tei => options.cache = Some(Bytes::ZERO),
             EngineKind::Other => {}
         }
         options
@@ -349,6 +408,13 @@ impl EngineOptions {
         self.keys = words.width(&["--kv-cache-dtype"]);
         self.values = self.keys;
         self.model = words.option(&["--model-id"], "MODEL_ID").map(str::to_owned);
+    }
+
+    fn read_trtllm(&mut self, words: &Words) {
+        let tensor_parallel = ["--tensor-parallel-size", "--tp-size"];
+        self.devices = words.number(&tensor_parallel, "");
+        self.context = words.number(&["--max-seq-len"], "");
+        self.sequences = words.number(&["--max-batch-size"], "");
     }
 
     fn read_llama(&mut self, words: &Words) {

@@ -13,10 +13,12 @@ use crate::config::{Config, IdleProbe, KeepHot, Length, MaxTurn, MinResident, re
 use crate::pool::{Bytes, Priority, Span};
 
 use super::constraint::DeviceConstraint;
+use super::engines::{ENGINES, Parking};
 use super::limits::{self, SEATS_MAX};
-use super::model_file::{ModelDocument, PoolConfig, ScalingConfig};
+use super::model_file::{ModelDocument, PoolConfig, ScalingConfig, Sleep};
 use super::recipe::Recipe;
 use super::reference::Reference;
+use super::server_config::Around;
 use super::{CatalogError, Warning, engine_config, not_a_document, without_effect};
 
 /// Requests a command's replica takes at once, unless its file says otherwise.
@@ -74,6 +76,8 @@ pub struct Entry {
     pub devices: DeviceConstraint,
     /// Requests that one replica takes at once; at least 1.
     pub seats_per_replica: u32,
+    /// How it sleeps, if its file says so.
+    pub parking: Option<&'static Parking>,
     /// An administrator's figure for one replica, on all its devices together.
     pub memory: Option<Bytes>,
     pub keep_hot: Option<KeepHot>,
@@ -144,16 +148,33 @@ impl Entry {
         };
         let devices_said =
             devices(pool, &document.scaling_config, &mut notes)?.or(known.gpus_per_replica);
+        let asked_seats = asked_seats(&document, &notes)?;
         let recipe = engine_config::recipe(
             &document.engine_config,
             known.engine.as_deref(),
-            devices_said.unwrap_or(1),
+            &Around {
+                devices: devices_said.unwrap_or(1),
+                seats: asked_seats,
+                sleep: pool.sleep,
+            },
             config,
             &mut notes,
         )?;
         let devices_said = devices_said.or_else(|| recipe.devices_in_command());
         let devices_per_replica = devices_said.unwrap_or(1);
-        let seats_per_replica = seats(&document, &recipe, &notes)?;
+        let seats_per_replica = asked_seats.unwrap_or(match &recipe {
+            Recipe::Candle(candle) => candle.concurrency,
+            Recipe::Command(_) => COMMAND_SEATS,
+            Recipe::Server(server) => server.seats,
+        });
+        let sleep = pool.sleep;
+        let parking = match &recipe {
+            Recipe::Server(server) => server.engine.parks(sleep),
+            Recipe::Candle(_) | Recipe::Command(_) => None,
+        };
+        if sleep != Sleep::Off && parking.is_none() {
+            return Err(notes.refuse("pool_config.sleep", no_sleep(sleep, &recipe)));
+        }
         let memory = pool
             .memory_gib
             .map(|value| notes.check("pool_config.memory_gib", value, limits::memory_gib))
@@ -194,6 +215,7 @@ impl Entry {
             devices_per_replica,
             devices_said,
             devices: pool.devices.clone().unwrap_or_default(),
+            parking,
             seats_per_replica,
             memory,
             queue_limit,
@@ -324,8 +346,8 @@ fn devices(
     Ok(own.or(rayllm))
 }
 
-/// Requests that one replica takes at once.
-fn seats(document: &ModelDocument, recipe: &Recipe, notes: &Notes) -> Result<u32, CatalogError> {
+/// Requests that one replica takes at once, if the document says.
+fn asked_seats(document: &ModelDocument, notes: &Notes) -> Result<Option<u32>, CatalogError> {
     let deployment = &document.deployment_config;
     let new = deployment.max_ongoing_requests;
     let old = deployment.max_concurrent_queries;
@@ -339,9 +361,26 @@ fn seats(document: &ModelDocument, recipe: &Recipe, notes: &Notes) -> Result<u32
         (None, Some(old)) => ("deployment_config.max_concurrent_queries", Some(old)),
         (new, None) => ("deployment_config.max_ongoing_requests", new),
     };
-    match (asked, recipe) {
-        (Some(value), _) => notes.check(field, value, |value| limits::count(value, SEATS_MAX)),
-        (None, Recipe::Candle(candle)) => Ok(candle.concurrency),
-        (None, Recipe::Command(_)) => Ok(COMMAND_SEATS),
-    }
+    asked
+        .map(|value| notes.check(field, value, |value| limits::count(value, SEATS_MAX)))
+        .transpose()
+}
+
+/// Which engines could, where this one cannot.
+fn no_sleep(sleep: Sleep, recipe: &Recipe) -> String {
+    let depths = |parking: &[Parking]| {
+        let words: Vec<&str> = parking.iter().map(|it| it.depth.as_str()).collect();
+        words.join(" and ")
+    };
+    let able: Vec<String> = ENGINES
+        .into_iter()
+        .filter(|engine| !engine.parking.is_empty())
+        .map(|engine| format!("{} ({})", engine.name(), depths(engine.parking)))
+        .collect();
+    format!(
+        "is {}, and the {} engine does not sleep so; these do: {}; write off",
+        sleep.as_str(),
+        recipe.engine(),
+        able.join(", ")
+    )
 }

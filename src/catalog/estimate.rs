@@ -135,7 +135,7 @@ fn is_gguf(path: &Path) -> bool {
 }
 
 /// The one GGUF model of a folder. Projectors of pictures (`mmproj`) are no models.
-fn gguf_of(folder: &Path) -> Result<Option<PathBuf>, EstimateError> {
+pub(super) fn gguf_of(folder: &Path) -> Result<Option<PathBuf>, EstimateError> {
     let listing = std::fs::read_dir(folder).map_err(|source| EstimateError::Read {
         path: folder.to_owned(),
         source,

@@ -104,12 +104,14 @@ impl Entry {
         if let Some(said) = self.devices_said {
             return vec![said];
         }
-        let command = match &self.recipe {
+        let most = match &self.recipe {
             // It computes on one device.
-            Recipe::Candle(_) => return vec![1],
-            Recipe::Command(command) => command,
+            Recipe::Candle(_) => 1,
+            Recipe::Command(command) if command.follows_device_count() => u32::MAX,
+            Recipe::Command(_) => 1,
+            Recipe::Server(server) => server.engine.devices_max,
         };
-        if !command.follows_device_count() {
+        if most == 1 {
             return vec![1];
         }
         let heads = match figures.files() {
@@ -118,6 +120,7 @@ impl Entry {
         };
         COUNTS
             .into_iter()
+            .filter(|count| *count <= most)
             .filter(|count| {
                 *count == 1 || heads.is_some_and(|heads| heads % u64::from(*count) == 0)
             })

@@ -8,6 +8,7 @@ mod config_json;
 mod constraint;
 mod engine_config;
 mod engine_options;
+mod engines;
 mod entry;
 mod estimate;
 mod gguf;
@@ -23,6 +24,7 @@ mod parameters;
 mod recipe;
 mod reference;
 mod safetensors;
+mod server_config;
 mod without_effect;
 
 use std::collections::BTreeMap;
@@ -37,6 +39,10 @@ use model_file::Form;
 pub use architecture::{Architecture, CacheLoad, LayerCache, LayerGroup, NumberWidth, Split};
 pub use constraint::{DeviceConstraint, DeviceFacts};
 pub use engine_options::{EngineKind, EngineOptions};
+pub use engines::{
+    Call, ENGINES, Engine, Failure, FailureClass, Flags, Flaw as FlagFlaw, Given, Metrics, Parking,
+    Place, PlacedDevice, ServerCommand, ServerRecipe, Stage, Where, Words, find as find_engine,
+};
 pub use entry::{Entry, PriorityFrom, Source};
 pub use estimate::{CANDLE_CPU_OVERHEAD, EstimateError, GPU_OVERHEAD, ModelFiles};
 pub use layouts::{Demand, DeviceShare, Layout};
@@ -48,7 +54,7 @@ pub use parameters::{
 };
 pub use recipe::{
     CandleRecipe, CommandRecipe, ComputeDevice, LaunchValues, Listen, Recipe, RenderedCommand,
-    Secret, TemplateError,
+    Secret, Sleep, TemplateError,
 };
 pub use reference::{Reference, ReferenceEntry};
 pub use safetensors::{Weights, weights_of};

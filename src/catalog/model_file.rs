@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::constraint::DeviceConstraint;
 use crate::config::{IdleProbe, KeepHot, Length, MaxTurn, MinResident};
@@ -75,10 +75,18 @@ pub struct EngineConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_total_tokens: Option<i64>,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub engine_kwargs: EngineKwargs,
+    /// The engine's own options; which ones there are depends on the engine.
+    pub engine_kwargs: Map<String, Value>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub env: BTreeMap<String, Secret>,
 
+    // Of the engines that are programs of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_prefix: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
     // Of CommandEngine alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
@@ -112,17 +120,6 @@ pub struct EngineConfig {
     pub generation: Option<Value>,
 }
 
-optional_keys! {
-    /// What the embedded engine is told.
-    EngineKwargs {
-        /// Sequences that are computed together.
-        concurrency: Option<i64>,
-        /// Processor threads.
-        threads: Option<i64>,
-        device: Option<ComputeDevice>,
-    }
-}
-
 /// What the embedded engine computes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -139,6 +136,30 @@ impl ComputeDevice {
             ComputeDevice::Cpu => "cpu",
             ComputeDevice::Cuda => "cuda",
             ComputeDevice::Metal => "metal",
+        }
+    }
+}
+
+/// How deeply an idle model sleeps instead of being unloaded, where its engine can.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Sleep {
+    #[default]
+    Off,
+    /// The weights wait in the host's memory.
+    Weights,
+    /// The weights are dropped and read again; the process and what it has compiled stay.
+    Discard,
+}
+
+impl Sleep {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Sleep::Off => "off",
+            Sleep::Weights => "weights",
+            Sleep::Discard => "discard",
         }
     }
 }
@@ -174,6 +195,7 @@ optional_keys! {
         stall_after: Option<Length>,
         first_token_after: Option<Length>,
         idle_probe: Option<IdleProbe>,
+        sleep: Sleep,
     }
 }
 

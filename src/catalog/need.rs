@@ -11,11 +11,19 @@ use std::path::PathBuf;
 use crate::config::{Config, KeepHot};
 use crate::pool::{Bytes, KeepHotBounds, Layout, Loader, LoaderId, ModelSpec, Span};
 
+use super::engine_options::EngineOptions;
 use super::entry::Entry;
 use super::estimate::{self, EstimateError, ModelFiles};
 use super::hub_cache;
 use super::layouts::{Demand, DeviceShare};
-use super::recipe::{CandleRecipe, CommandRecipe, Recipe};
+use super::recipe::{CandleRecipe, Recipe};
+
+/// From the host's memory to a GPU, over PCIe 4.0 x16 with room to spare.
+const HOST_BYTES_PER_MILLISECOND: u64 = 10_000_000;
+/// Every waking takes so long beside the copying.
+const WAKE_BASE: Span = Span(500);
+/// What the processes of an engine keep when its weights do not wait in the host's memory.
+const SLEEPING_PROCESS: Bytes = Bytes(2 * Bytes::GIB);
 
 /// A load may take this long, and `LOAD_DEADLINE_PER_GIB` more for each GiB (L3).
 const LOAD_DEADLINE_BASE: Span = Span::from_secs(300);
@@ -142,9 +150,27 @@ impl Entry {
             need_is_fixed: source == NeedSource::File,
             wider: self.wider(device_total),
             loader: self.loader(total),
+            parking: self.parking(total),
             ..ModelSpec::default()
         };
         Ok((spec, source))
+    }
+
+    /// What its engine takes of the host while it sleeps, where it can; `total` is what a replica needs.
+    fn parking(&self, total: Bytes) -> Option<crate::pool::Parking> {
+        let routes = self.recipe.parking()?;
+        let weights = self.weights_per_device(1).unwrap_or(total).min(total);
+        let (host, source) = if routes.weights_on_host {
+            (weights, HOST_BYTES_PER_MILLISECOND)
+        } else {
+            (SLEEPING_PROCESS, RELOAD_BYTES_PER_MILLISECOND)
+        };
+        let wakes_in = WAKE_BASE.0.saturating_add(weights.0 / source);
+        Some(crate::pool::Parking {
+            host,
+            resident_per_device: routes.resident_per_device,
+            wakes_in: Span(wakes_in),
+        })
     }
 
     /// The numbers of devices it may grow to where nobody said how many (M5).
@@ -172,6 +198,14 @@ impl Entry {
             loader: LoaderId((device ^ (device >> 32)) as u32),
             takes: Span(total.0 / RELOAD_BYTES_PER_MILLISECOND),
         })
+    }
+
+    /// The weights' part of each of so many devices, where their files can be read. Reads headers:
+    /// call it off the event loop.
+    pub fn weights_per_device(&self, devices: u32) -> Option<Bytes> {
+        let figures = Figures::of(self);
+        let weights = figures.files().ok()?.weights.stored_bytes;
+        Some(estimate::share(Bytes(weights), devices))
     }
 
     /// What one replica on `devices` devices asks of each, and where the figure comes from. Reads
@@ -211,27 +245,27 @@ impl<'a> Figures<'a> {
 
     /// Where the model lies on this machine.
     fn path(&self) -> Option<PathBuf> {
-        let command = match &self.entry.recipe {
+        let (named, working_dir, env) = match &self.entry.recipe {
             Recipe::Candle(candle) => return Some(candle.model_path.clone()),
-            Recipe::Command(command) => command,
-        };
-        let named = match &command.model_path {
-            Some(named) => named.clone(),
-            None => command.engine_options(1).model?,
+            Recipe::Command(command) => {
+                let named = match &command.model_path {
+                    Some(named) => named.clone(),
+                    None => command.engine_options(1).model?,
+                };
+                (named, &command.working_dir, &command.env)
+            }
+            Recipe::Server(server) => (server.model.clone(), &server.working_dir, &server.env),
         };
         let path = PathBuf::from(&named);
         if path.is_absolute() {
             return Some(path);
         }
-        let in_working_dir = command
-            .working_dir
-            .as_ref()
-            .map(|folder| folder.join(&path));
+        let in_working_dir = working_dir.as_ref().map(|folder| folder.join(&path));
         let local = in_working_dir.unwrap_or(path);
         if local.exists() {
             return Some(local);
         }
-        hub_cache::snapshot(&named, &command.env)
+        hub_cache::snapshot(&named, env)
     }
 
     pub(super) fn bytes(
@@ -263,7 +297,21 @@ impl<'a> Figures<'a> {
         match (&self.entry.recipe, measured) {
             // It takes its cache at the start and keeps it: what was seen is all there is.
             (Recipe::Command(_), Some(bytes)) => Ok((Demand::Bytes(bytes), NeedSource::Measured)),
-            (Recipe::Command(command), None) => self.of_command(command, devices),
+            (Recipe::Command(command), None) => {
+                self.of_options(&command.engine_options(devices), command.context, devices)
+            }
+            (Recipe::Server(server), Some(bytes)) if !server.engine.fills => {
+                Ok((Demand::Bytes(bytes), NeedSource::Measured))
+            }
+            // It fills what it is given: a measurement would repeat the last reservation. It stands in
+            // where nothing else is known.
+            (Recipe::Server(server), measured) => {
+                let options = server.engine_options(devices);
+                match (self.of_options(&options, server.context, devices), measured) {
+                    (Err(_), Some(bytes)) => Ok((Demand::Bytes(bytes), NeedSource::Measured)),
+                    (demand, _) => demand,
+                }
+            }
             // Its cache grows while it is used: a measurement may have seen only a part of it.
             (Recipe::Candle(candle), measured) => {
                 let (estimate, source) = self.of_candle(candle, devices);
@@ -296,12 +344,12 @@ impl<'a> Figures<'a> {
         (bytes, self.rough(&error, instead))
     }
 
-    fn of_command(
+    fn of_options(
         &self,
-        recipe: &CommandRecipe,
+        options: &EngineOptions,
+        context: Option<u32>,
         devices: u32,
     ) -> Result<(Demand, NeedSource), EstimateError> {
-        let options = recipe.engine_options(devices);
         let shared = |least, wanted| {
             options.share_per_mille.map(|per_mille| {
                 Demand::Share(DeviceShare {
@@ -315,7 +363,7 @@ impl<'a> Figures<'a> {
         let error = match self.files() {
             Ok(files) => {
                 let seats = self.entry.seats_per_replica;
-                match estimate::command(&options, files, recipe.context, seats, devices) {
+                match estimate::command(options, files, context, seats, devices) {
                     Ok(need) => {
                         let demand = shared(need.least, Some(need.wanted));
                         let demand = demand.unwrap_or(Demand::Bytes(need.wanted));

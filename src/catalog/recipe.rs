@@ -8,21 +8,25 @@ use minijinja::{Environment, UndefinedBehavior, Value};
 
 use crate::pool::Bytes;
 
-pub use super::model_file::{ComputeDevice, Listen, Secret};
+use super::engines::ServerRecipe;
+pub use super::model_file::{ComputeDevice, Listen, Secret, Sleep};
 
 /// How to run one replica.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Recipe {
     Candle(CandleRecipe),
     Command(CommandRecipe),
+    /// An engine of the table.
+    Server(Box<ServerRecipe>),
 }
 
 impl Recipe {
-    /// The engine's word in answers: `candle` or `command`.
+    /// The engine's word in answers: `candle`, `command`, `vllm`.
     pub fn engine(&self) -> &'static str {
         match self {
             Recipe::Candle(_) => "candle",
             Recipe::Command(_) => "command",
+            Recipe::Server(server) => server.engine.word,
         }
     }
 
@@ -31,16 +35,19 @@ impl Recipe {
         match self {
             Recipe::Candle(_) => None,
             Recipe::Command(command) => command.served_model_name.as_deref(),
+            // It is told the catalogue's name where there is no other.
+            Recipe::Server(server) => server.served_model_name.as_deref(),
         }
     }
-}
 
-/// The routes by which an engine is told to sleep and to wake.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SleepRoutes {
-    pub sleep: String,
-    pub wake: Vec<String>,
-    pub is_sleeping: Option<String>,
+    /// Whether the engine fills whatever it is given, so that a measurement of its memory tells what
+    /// was reserved and not what it needs.
+    pub fn fills_what_it_is_given(&self) -> bool {
+        match self {
+            Recipe::Candle(_) | Recipe::Command(_) => false,
+            Recipe::Server(server) => server.engine.fills,
+        }
+    }
 }
 
 impl Recipe {
@@ -49,12 +56,16 @@ impl Recipe {
         match self {
             Recipe::Candle(_) => "/health",
             Recipe::Command(command) => &command.ready_path,
+            Recipe::Server(server) => server.engine.ready_path,
         }
     }
 
-    /// `None`: the engine cannot sleep.
-    pub fn sleep_routes(&self) -> Option<&SleepRoutes> {
-        None
+    /// How its engine sleeps; `None`: it cannot, or is not to.
+    pub fn parking(&self) -> Option<&'static super::Parking> {
+        match self {
+            Recipe::Server(server) => server.engine.parks(server.sleep),
+            Recipe::Candle(_) | Recipe::Command(_) => None,
+        }
     }
 }
 

@@ -14,8 +14,8 @@ use crate::catalog::{self, Entry, Recipe};
 use crate::config::Length;
 use crate::engine::{
     self, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, Endpoint,
-    Failure, Launch, Listen, LivenessLimits, Masking, Program, Pulse, ReplicaLog, Report, Stage,
-    Watch,
+    Failure, Launch, Listen, LivenessLimits, Masking, Program, Pulse, ReplicaLog, Report,
+    ServerProgram, Stage, Watch,
 };
 use crate::inventory;
 use crate::pool::{Event, Exit, ModelId, Remedy, ReplicaId, Share, Span};
@@ -139,6 +139,7 @@ impl Control {
                 id: info.id,
                 index: info.index,
                 uuid: info.uuid.clone(),
+                total: info.installed,
                 kind: match info.kind {
                     inventory::DeviceKind::Host => DeviceKind::Host,
                     inventory::DeviceKind::Nvidia => DeviceKind::Nvidia,
@@ -148,7 +149,7 @@ impl Control {
         Ok(Launch {
             replica,
             model_name: facts.entry.name.clone(),
-            program: self.program(&facts.entry.recipe)?,
+            program: self.program(&facts.entry, placement.len())?,
             devices: placement.iter().map(address).collect(),
             bytes_per_device: placement
                 .iter()
@@ -184,9 +185,9 @@ impl Control {
         }
     }
 
-    fn program(&self, recipe: &Recipe) -> Result<Program, String> {
+    fn program(&self, entry: &Entry, devices: usize) -> Result<Program, String> {
         let wide = |number: u32| number as usize;
-        Ok(match recipe {
+        Ok(match &entry.recipe {
             Recipe::Candle(recipe) => Program::Candle(CandleProgram {
                 executable: self.executable.clone(),
                 model_dir: recipe.model_path.clone(),
@@ -213,6 +214,13 @@ impl Control {
                 served_model_name: recipe.served_model_name.clone(),
                 working_dir: recipe.working_dir.clone(),
                 context: recipe.context.map(wide),
+            }),
+            Recipe::Server(recipe) => Program::Server(ServerProgram {
+                recipe: recipe.clone(),
+                weights_per_device: u32::try_from(devices)
+                    .ok()
+                    .filter(|_| recipe.engine.asks_for_weights)
+                    .and_then(|devices| entry.weights_per_device(devices)),
             }),
         })
     }
@@ -347,6 +355,7 @@ fn secrets_of(program: &Program) -> Masking {
     match program {
         Program::Candle(program) => Masking::of(&program.env, &[]),
         Program::Command(program) => Masking::of(&program.env, &program.argv),
+        Program::Server(program) => Masking::of(&plain(&program.recipe.env), &[]),
     }
 }
 

@@ -71,7 +71,8 @@ impl Control {
             return Vec::new();
         };
         let (entry, least) = (&facts.entry, facts.estimated);
-        if entry.memory.is_some() {
+        // What fills its reservation was seen to take just that.
+        if entry.memory.is_some() || entry.recipe.fills_what_it_is_given() {
             return Vec::new();
         }
         let arguments = facts.arguments();

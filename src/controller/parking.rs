@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::control::Control;
 use super::gate::Cut;
 use super::handle::Message;
-use crate::engine::{self, SleepRoutes, Stage};
+use crate::catalog::Parking;
+use crate::engine::{self, Stage};
 use crate::pool::{Event, Exit, Remedy, ReplicaId, Span};
 
 /// The pool's own deadline for falling asleep is shorter; this one only ends a request that hangs.
@@ -38,7 +39,7 @@ impl Control {
         }
         let inbox = self.inbox.clone();
         self.tasks.spawn(async move {
-            let outcome = engine::fall_asleep(&endpoint, &routes, SLEEP_PATIENCE).await;
+            let outcome = engine::fall_asleep(&endpoint, routes, SLEEP_PATIENCE).await;
             let asked = Asked::Sleep;
             let _ = inbox.send(Message::Parked(Parked {
                 replica,
@@ -65,7 +66,7 @@ impl Control {
         let inbox = self.inbox.clone();
         let patience = Duration::from_millis(deadline.0);
         self.tasks.spawn(async move {
-            let outcome = engine::wake(&endpoint, &routes, &health, patience).await;
+            let outcome = engine::wake(&endpoint, routes, &health, patience).await;
             let asked = Asked::Wake;
             let _ = inbox.send(Message::Parked(Parked {
                 replica,
@@ -76,16 +77,11 @@ impl Control {
         None
     }
 
-    fn sleeper(&self, replica: ReplicaId) -> Option<(engine::Endpoint, SleepRoutes, String)> {
+    fn sleeper(&self, replica: ReplicaId) -> Option<(engine::Endpoint, &'static Parking, String)> {
         let facts = self.processes.get(&replica)?;
         let entry = &self.facts.get(&facts.model)?.entry;
         let gate = self.gates.get(&replica)?;
-        let routes = entry.recipe.sleep_routes()?;
-        let routes = SleepRoutes {
-            sleep: routes.sleep.clone(),
-            wake: routes.wake.clone(),
-            is_sleeping: routes.is_sleeping.clone(),
-        };
+        let routes = entry.recipe.parking()?;
         let health = entry.recipe.ready_path().to_owned();
         Some((gate.endpoint.clone(), routes, health))
     }

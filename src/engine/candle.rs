@@ -45,6 +45,8 @@ impl EngineDriver for CandleDriver {
             working_dir: None,
             ready_path: "/health".to_owned(),
             lifeline: true,
+            cleanup: None,
+            install: None,
         })
     }
 

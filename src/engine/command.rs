@@ -46,18 +46,25 @@ impl EngineDriver for CommandDriver {
             working_dir: program.working_dir.clone(),
             ready_path: program.ready_path.clone(),
             lifeline: false,
+            cleanup: None,
+            install: None,
         })
     }
 
     /// The embedded engine's form, or llama-server's `{"error":{"message":"Loading model"}}`; most
     /// others say nothing.
     fn progress(&self, body: &[u8]) -> Option<(String, Option<u8>)> {
-        health::stage_of(body).or_else(|| {
-            let body: serde_json::Value = serde_json::from_slice(body).ok()?;
-            let message = body.get("error")?.get("message")?.as_str()?;
-            Some((health::brief(message), None))
-        })
+        stage_or_message(body)
     }
+}
+
+/// The stage of a health body in either form.
+pub(super) fn stage_or_message(body: &[u8]) -> Option<(String, Option<u8>)> {
+    health::stage_of(body).or_else(|| {
+        let body: serde_json::Value = serde_json::from_slice(body).ok()?;
+        let message = body.get("error")?.get("message")?.as_str()?;
+        Some((health::brief(message), None))
+    })
 }
 
 /// It becomes part of a request line.
@@ -163,6 +170,7 @@ mod tests {
             index,
             uuid: None,
             kind: DeviceKind::Nvidia,
+            total: Bytes(80 * Bytes::GIB),
         };
         Launch {
             replica: ReplicaId(7),

@@ -98,7 +98,7 @@ fn visible_devices(devices: &[DeviceAddress]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::DeviceId;
+    use crate::pool::{Bytes, DeviceId};
 
     fn gpu(index: u32, uuid: Option<&str>) -> DeviceAddress {
         DeviceAddress {
@@ -106,6 +106,7 @@ mod tests {
             index,
             uuid: uuid.map(str::to_owned),
             kind: DeviceKind::Nvidia,
+            total: Bytes::ZERO,
         }
     }
 
@@ -171,6 +172,7 @@ mod tests {
     fn an_engine_in_host_memory_sees_no_gpu_also_when_the_controller_does() {
         let host = DeviceAddress {
             kind: DeviceKind::Host,
+            total: Bytes::ZERO,
             ..gpu(0, None)
         };
         let all = complete(

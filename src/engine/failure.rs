@@ -7,7 +7,7 @@
 //! are not supported for now`), transformers and huggingface_hub (`does not recognize this
 //! architecture`, `You are trying to access a gated repo`, `is not a local folder and is not a valid
 //! model identifier`), TGI (`Unsupported model type`). A kind of engine adds its own by
-//! [`EngineDriver::failures`](super::EngineDriver::failures).
+//! [`EngineDriver::advice`](super::EngineDriver::advice).
 
 use std::fmt;
 use std::io;
@@ -32,6 +32,14 @@ pub enum Failure {
     GatedModel,
     /// This version of the engine cannot run this kind of model.
     UnknownArchitecture,
+    /// A library or a package that it needs is not installed.
+    MissingLibrary,
+    /// It cannot run weights of this quantisation, or not on this GPU.
+    Quantisation,
+    /// The GPU's driver is older than the engine wants.
+    DriverTooOld,
+    /// There was no room for what it wrote.
+    DiskFull,
     /// Somebody else got the port between our choice and the engine's start.
     PortTaken,
     /// The system has no port left to give.
@@ -47,7 +55,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    pub const ALL: [Failure; 13] = [
+    pub const ALL: [Failure; 17] = [
         Failure::OutOfMemory,
         Failure::BinaryMissing,
         Failure::NotExecutable,
@@ -55,6 +63,10 @@ impl Failure {
         Failure::ModelMissing,
         Failure::GatedModel,
         Failure::UnknownArchitecture,
+        Failure::MissingLibrary,
+        Failure::Quantisation,
+        Failure::DriverTooOld,
+        Failure::DiskFull,
         Failure::PortTaken,
         Failure::NoPort,
         Failure::Unresponsive,
@@ -73,6 +85,10 @@ impl Failure {
             Failure::ModelMissing => "model_missing",
             Failure::GatedModel => "gated_model",
             Failure::UnknownArchitecture => "unknown_architecture",
+            Failure::MissingLibrary => "missing_library",
+            Failure::Quantisation => "quantisation",
+            Failure::DriverTooOld => "driver_too_old",
+            Failure::DiskFull => "disk_full",
             Failure::PortTaken => "port_taken",
             Failure::NoPort => "no_port",
             Failure::Unresponsive => "unresponsive",
@@ -100,6 +116,9 @@ impl Failure {
                 | Failure::WrongArguments
                 | Failure::GatedModel
                 | Failure::UnknownArchitecture
+                | Failure::MissingLibrary
+                | Failure::Quantisation
+                | Failure::DriverTooOld
         )
     }
 
@@ -139,6 +158,11 @@ impl Failure {
             Failure::NeverReady | Failure::TimedOut => {
                 "pool_config.load_deadline gives it more time, should it need more"
             }
+            // The kind of engine says what to do, beside its words.
+            Failure::MissingLibrary
+            | Failure::Quantisation
+            | Failure::DriverTooOld
+            | Failure::DiskFull => "",
             // The fault itself says what to do.
             Failure::BinaryMissing | Failure::NotExecutable | Failure::NoPort => "",
             // The pool answers these itself.
@@ -157,6 +181,10 @@ impl fmt::Display for Failure {
             Failure::ModelMissing => "model missing",
             Failure::GatedModel => "gated model",
             Failure::UnknownArchitecture => "unknown architecture",
+            Failure::MissingLibrary => "library missing",
+            Failure::Quantisation => "quantisation not supported",
+            Failure::DriverTooOld => "driver too old",
+            Failure::DiskFull => "disk full",
             Failure::PortTaken => "port taken",
             Failure::NoPort => "no port free",
             Failure::Unresponsive => "unresponsive",
@@ -169,10 +197,10 @@ impl fmt::Display for Failure {
 
 /// Words that tell a kind of failure.
 #[derive(Clone, Copy, Debug)]
-pub struct Pattern {
+struct Pattern {
     /// All of them stand in the last words; in lower case.
-    pub words: &'static [&'static str],
-    pub failure: Failure,
+    words: &'static [&'static str],
+    failure: Failure,
 }
 
 const fn row(failure: Failure, words: &'static [&'static str]) -> Pattern {
@@ -213,10 +241,10 @@ const PATTERNS: &[Pattern] = &[
 ];
 
 /// What the words of an engine that did not become ready tell; its own kind's patterns go first.
-pub(super) fn said(words: &str, own: &[Pattern]) -> Failure {
+pub(super) fn said(words: &str) -> Failure {
     let words = words.to_lowercase();
     let fits = |pattern: &&Pattern| pattern.words.iter().all(|word| words.contains(word));
-    let row = own.iter().chain(PATTERNS).find(fits);
+    let row = PATTERNS.iter().find(fits);
     row.map_or(Failure::Crashed, |row| row.failure)
 }
 
@@ -238,12 +266,19 @@ pub(super) fn of_fault(fault: &EngineFault) -> Failure {
 }
 
 /// What to do about a program that cannot be run.
-pub(super) fn cure_of_start(program: &str, source: &io::Error) -> String {
+pub(super) fn cure_of_start(
+    program: &str,
+    source: &io::Error,
+    install: Option<&'static str>,
+) -> String {
     let name = Path::new(program)
         .file_name()
         .map_or(program.into(), |name| name.to_string_lossy());
     let known = INSTALL.iter().find(|(known, _)| *known == name);
     match (of_start(source), known) {
+        (Failure::BinaryMissing, _) if install.is_some() => {
+            format!("it is not installed: {}", install.unwrap_or_default())
+        }
         (Failure::BinaryMissing, Some((_, how))) => {
             format!("it is not installed: {how}, or give its full path")
         }
@@ -330,14 +365,8 @@ mod tests {
             ("Segmentation fault", Failure::Crashed),
             ("", Failure::Crashed),
         ] {
-            assert_eq!(said(words, &[]), failure, "{words}");
+            assert_eq!(said(words), failure, "{words}");
         }
-    }
-
-    #[test]
-    fn an_engines_own_patterns_go_first() {
-        let own = [row(Failure::ModelMissing, &["address already"])];
-        assert_eq!(said("Address already in use", &own), Failure::ModelMissing);
     }
 
     #[test]
@@ -352,9 +381,9 @@ mod tests {
     #[test]
     fn a_missing_program_that_is_known_says_how_it_is_installed() {
         let missing = io::Error::from(io::ErrorKind::NotFound);
-        let cure = cure_of_start("/opt/bin/vllm", &missing);
+        let cure = cure_of_start("/opt/bin/vllm", &missing, None);
         assert!(cure.contains("pip install vllm"), "{cure}");
         let closed = io::Error::from(io::ErrorKind::PermissionDenied);
-        assert!(cure_of_start("x", &closed).contains("chmod +x"));
+        assert!(cure_of_start("x", &closed, Some("pip install x")).contains("chmod +x"));
     }
 }

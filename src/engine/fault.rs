@@ -39,6 +39,13 @@ pub enum EngineFault {
         "model {model}: the embedded engine runs on exactly 1 device and was placed on {count}; set gpus_per_replica to 1 or choose another engine"
     )]
     CandleDevices { model: String, count: usize },
+    #[error("model {model}: {engine} cannot be started as it is placed: {problem}")]
+    Placement {
+        model: String,
+        engine: &'static str,
+        /// With numbers, and what to do.
+        problem: String,
+    },
     #[error(
         "the socket path {path:?} has {length} bytes and the system takes at most {most}: choose a shorter runtime directory"
     )]
@@ -70,11 +77,13 @@ pub enum EngineFault {
     WorkingDir { model: String, path: PathBuf },
     #[error(
         "cannot start program {program:?} of model {model}; {}",
-        cure_of_start(program, source)
+        cure_of_start(program, source, *install)
     )]
     Start {
         model: String,
         program: String,
+        /// What to do, where the kind of engine is known.
+        install: Option<&'static str>,
         #[source]
         source: io::Error,
     },

@@ -29,6 +29,10 @@ pub(super) struct Plan {
     pub working_dir: Option<PathBuf>,
     pub lifeline: bool,
     pub ready_path: String,
+    /// Removes its container; empty: it has none.
+    pub cleanup: Vec<String>,
+    /// What to do when there is no such program.
+    pub install: Option<&'static str>,
 }
 
 pub(super) struct Guard {
@@ -80,6 +84,7 @@ impl Started {
         fresh: Fresh,
         mut record: Record,
         order: Result<Order, EngineFault>,
+        install: Option<&'static str>,
     ) -> Result<Started, EngineFault> {
         let order = order?;
         let journal = &guardians.journal;
@@ -115,6 +120,7 @@ impl Started {
                     Some(Err(source)) => EngineFault::Start {
                         model: launch.model_name.clone(),
                         program: program_of(&order),
+                        install,
                         source,
                     },
                     _ => EngineFault::GuardianGone,
@@ -161,7 +167,7 @@ impl Guard {
             let folder = |own: &PathBuf| cgroup::folder_of(own, &fresh.token);
             record.cgroup = guardians.cgroups.as_ref().map(folder);
             let order = order_of(guardians, launch, plan, &record, environment(&tag));
-            Started::begin(guardians, launch, fresh, record, order)
+            Started::begin(guardians, launch, fresh, record, order, plan.install)
         };
         let started = match attempt(fresh).await {
             Err(EngineFault::GuardianGone) => attempt(guardians.spawn().await?).await?,
@@ -335,6 +341,7 @@ fn record_of(
         engine: None,
         endpoint: (&reserved.endpoint).into(),
         ready_path: plan.ready_path.clone(),
+        cleanup: plan.cleanup.clone(),
         placement: kept
             .placement
             .iter()

@@ -51,6 +51,9 @@ pub struct Record {
     pub engine: Option<ProcessId>,
     pub endpoint: Place,
     pub ready_path: String,
+    /// Removes its container; empty: it has none.
+    #[serde(default)]
+    pub cleanup: Vec<String>,
     pub placement: Vec<JournalShare>,
     pub arguments: String,
     pub served_model_name: Option<String>,
@@ -171,6 +174,7 @@ mod tests {
             guardian: ProcessId { pid: 1, started: 2 },
             engine: None,
             endpoint: Place::Tcp(([127, 0, 0, 1], 80).into()),
+            cleanup: Vec::new(),
             ready_path: "/health".to_owned(),
             placement: vec![JournalShare {
                 device: "gpu0".to_owned(),

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Endpoint, Failure, Watch};
+use crate::catalog::{self, ServerRecipe};
 use crate::pool::{Bytes, DeviceId, ReplicaId};
 
 /// Everything one launch needs; no choice is left to the driver.
@@ -38,6 +39,8 @@ pub struct DeviceAddress {
     /// `GPU-…` or `MIG-…`, when the inventory knows it.
     pub uuid: Option<String>,
     pub kind: DeviceKind,
+    /// The whole memory of the device, whoever uses it.
+    pub total: Bytes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +56,30 @@ pub enum Program {
     Candle(CandleProgram),
     /// Any program that speaks OpenAI HTTP.
     Command(CommandProgram),
+    /// An engine of the catalogue's table.
+    Server(ServerProgram),
+}
+
+impl Program {
+    /// Where it is told to listen.
+    pub fn listen(&self) -> Listen {
+        match self {
+            Program::Candle(_) => Listen::Socket,
+            Program::Command(program) => program.listen,
+            Program::Server(program) => match program.recipe.listen {
+                catalog::Listen::Port => Listen::Port,
+                catalog::Listen::Socket => Listen::Socket,
+            },
+        }
+    }
+}
+
+/// An engine of the catalogue's table; the recipe knows its command line.
+#[derive(Clone, Debug)]
+pub struct ServerProgram {
+    pub recipe: Box<ServerRecipe>,
+    /// The weights' part of each device, where their files could be read.
+    pub weights_per_device: Option<Bytes>,
 }
 
 #[derive(Clone)]

@@ -19,6 +19,7 @@
 
 mod adoption;
 mod candle;
+mod clean_up;
 mod command;
 mod endpoint;
 mod environment;
@@ -38,6 +39,7 @@ mod parking;
 mod pulse;
 mod read_ahead;
 mod run;
+mod server;
 mod stage;
 mod talk;
 mod weights;
@@ -50,7 +52,7 @@ use std::path::PathBuf;
 pub use crate::guardian::Masking;
 pub use adoption::{Adopted, Fate, Found, Resolved, resolve};
 pub use endpoint::{Endpoint, Stream, connect};
-pub use failure::{Failure, Pattern};
+pub use failure::Failure;
 pub use fault::EngineFault;
 pub use group::{Orphan, kill_orphans};
 pub use guardians::{GuardianSettings, Guardians, Use};
@@ -59,11 +61,11 @@ pub use journal::{Kept, Record};
 pub use lack::Lack;
 pub use launch::{
     CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, ExitReport, Launch,
-    Listen, Program, Report,
+    Listen, Program, Report, ServerProgram,
 };
 pub use liveness::{LivenessLimits, Watch};
 pub use log::{LogLine, LogStream, ReplicaLog};
-pub use parking::{SleepRoutes, fall_asleep, wake};
+pub use parking::{fall_asleep, wake};
 pub use pulse::{Beat, Pulse};
 pub use read_ahead::{ReadAhead, ReadEnd};
 pub use run::{run, run_adopted};
@@ -80,9 +82,15 @@ pub trait EngineDriver: Send + Sync {
     /// per cent when the engine counts them. `None` when the body says nothing.
     fn progress(&self, body: &[u8]) -> Option<(String, Option<u8>)>;
 
-    /// Words of this kind of engine that tell why it failed, beside those that all engines share.
-    fn failures(&self) -> &'static [Pattern] {
-        &[]
+    /// What a line of its output says about the load of `launch`.
+    fn progress_of_line(&self, _launch: &Launch, _line: &str) -> Option<(String, Option<u8>)> {
+        None
+    }
+
+    /// What its last words mean, with a line of advice, where this kind of engine knows more than
+    /// all share.
+    fn advice(&self, _launch: &Launch, _words: &str) -> Option<(Failure, &'static str)> {
+        None
     }
 }
 
@@ -99,6 +107,10 @@ pub struct Prepared {
     pub ready_path: String,
     /// Whether the engine's standard input is a pipe whose end tells it that the controller died.
     pub lifeline: bool,
+    /// What removes the container that the engine runs in, once its process is gone.
+    pub cleanup: Option<Vec<OsString>>,
+    /// What to do when there is no such program.
+    pub install: Option<&'static str>,
 }
 
 impl fmt::Debug for Prepared {
@@ -110,7 +122,8 @@ impl fmt::Debug for Prepared {
             .field("working_dir", &self.working_dir)
             .field("ready_path", &self.ready_path)
             .field("lifeline", &self.lifeline)
-            .finish()
+            .field("cleanup", &self.cleanup.is_some())
+            .finish_non_exhaustive()
     }
 }
 
@@ -119,5 +132,6 @@ fn driver_of(program: &Program) -> &'static dyn EngineDriver {
     match program {
         Program::Candle(_) => &candle::CandleDriver,
         Program::Command(_) => &command::CommandDriver,
+        Program::Server(_) => &server::ServerDriver,
     }
 }

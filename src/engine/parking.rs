@@ -4,46 +4,36 @@
 
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::{Method, Request, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
 
 use super::{Endpoint, connect, probe};
+use crate::catalog::{Call, Parking};
 
 /// A route's answer is a word or two.
 const BODY_BYTES_MAX: usize = 64 << 10;
-
-/// How an engine is told to sleep and to wake.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SleepRoutes {
-    /// Posted to, such as `/sleep?level=1`.
-    pub sleep: String,
-    /// Posted to in this order: weights first, then what is computed from them.
-    pub wake: Vec<String>,
-    /// Answers `{"is_sleeping": true}`, where the engine has it.
-    pub is_sleeping: Option<String>,
-}
 
 /// Comes back when the engine says that it sleeps. Errors in words for the history: what it was asked
 /// and what it answered.
 pub async fn fall_asleep(
     endpoint: &Endpoint,
-    routes: &SleepRoutes,
+    routes: &Parking,
     patience: Duration,
 ) -> Result<(), String> {
-    post(endpoint, &routes.sleep, patience).await?;
+    call(endpoint, routes.sleep, patience).await?;
     says(endpoint, routes, true).await
 }
 
 /// Comes back when the engine says that it is awake and its health route answers.
 pub async fn wake(
     endpoint: &Endpoint,
-    routes: &SleepRoutes,
+    routes: &Parking,
     health: &str,
     patience: Duration,
 ) -> Result<(), String> {
-    for route in &routes.wake {
-        post(endpoint, route, patience).await?;
+    for step in routes.wake {
+        call(endpoint, *step, patience).await?;
     }
     says(endpoint, routes, false).await?;
     match probe(endpoint, health).await {
@@ -53,8 +43,8 @@ pub async fn wake(
     }
 }
 
-async fn says(endpoint: &Endpoint, routes: &SleepRoutes, asleep: bool) -> Result<(), String> {
-    let Some(route) = &routes.is_sleeping else {
+async fn says(endpoint: &Endpoint, routes: &Parking, asleep: bool) -> Result<(), String> {
+    let Some(route) = routes.is_sleeping else {
         return Ok(());
     };
     let answer = probe(endpoint, route)
@@ -71,11 +61,12 @@ async fn says(endpoint: &Endpoint, routes: &SleepRoutes, asleep: bool) -> Result
     }
 }
 
-async fn post(endpoint: &Endpoint, route: &str, patience: Duration) -> Result<(), String> {
-    let (status, body) = tokio::time::timeout(patience, ask(endpoint, route))
+async fn call(endpoint: &Endpoint, call: Call, patience: Duration) -> Result<(), String> {
+    let what = format!("{} {}", call.method, call.path);
+    let (status, body) = tokio::time::timeout(patience, ask(endpoint, call))
         .await
-        .map_err(|_| format!("POST {route}: no answer within {} s", patience.as_secs()))?
-        .map_err(|error| format!("POST {route}: {error}"))?;
+        .map_err(|_| format!("{what}: no answer within {} s", patience.as_secs()))?
+        .map_err(|error| format!("{what}: {error}"))?;
     if (200..300).contains(&status) {
         return Ok(());
     }
@@ -88,21 +79,23 @@ async fn post(endpoint: &Endpoint, route: &str, patience: Duration) -> Result<()
         404 | 405 => "; the engine was started without its sleep mode",
         _ => "",
     };
-    Err(format!("POST {route} answers {status}: {said}{hint}"))
+    Err(format!("{what} answers {status}: {said}{hint}"))
 }
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-async fn ask(endpoint: &Endpoint, route: &str) -> Result<(u16, String), Failure> {
+async fn ask(endpoint: &Endpoint, call: Call) -> Result<(u16, String), Failure> {
     let stream = TokioIo::new(connect(endpoint).await?);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
     let request = Request::builder()
-        .method(Method::POST)
-        .uri(route)
+        .method(call.method)
+        .uri(call.path)
         .header(header::HOST, "localhost")
         .header(header::CONNECTION, "close")
         .header(header::CONTENT_TYPE, "application/json")
-        .body(Empty::<bytes::Bytes>::new())?;
+        .body(Full::new(bytes::Bytes::from_static(
+            call.body.unwrap_or_default().as_bytes(),
+        )))?;
     let answer = async {
         let response = sender.send_request(request).await?;
         let status = response.status().as_u16();

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::oneshot;
+use tokio::sync::{broadcast, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::adoption::Adopted;
@@ -19,10 +19,10 @@ use super::health::{Answer, until_ready};
 use super::journal::Kept;
 use super::lack::{Lack, kernel_kills, said};
 use super::liveness::until_dead;
-use super::log::{LogStream, ReplicaLog};
+use super::log::{LogLine, LogStream, ReplicaLog};
 use super::memory::Meter;
 use super::{
-    EngineDriver, EngineFault, ExitReport, Launch, Listen, Program, Report, Watch, driver_of,
+    EngineDriver, EngineFault, ExitReport, Launch, Listen, Report, Watch, clean_up, driver_of,
     environment,
 };
 
@@ -69,7 +69,11 @@ pub async fn run(
                         answers: false,
                     };
                     // The next launch finds one too.
-                    let live = engine.live(Some(driver), &log, stop, &report);
+                    let kind = Kind {
+                        driver,
+                        launch: &launch,
+                    };
+                    let live = engine.live(Some(kind), &log, stop, &report);
                     tokio::join!(live, guardians.prepare()).0
                 }
                 Err(fault) => {
@@ -104,6 +108,13 @@ pub async fn run_adopted(
     report(Report::Exited(exit));
 }
 
+/// What kind of engine it is. An adopted one is ready: nothing of it has to be understood.
+#[derive(Clone, Copy)]
+struct Kind<'a> {
+    driver: &'a dyn EngineDriver,
+    launch: &'a Launch,
+}
+
 /// A process that runs, and what goes with it.
 struct Engine {
     guard: Guard,
@@ -120,11 +131,7 @@ async fn start(
     driver: &dyn EngineDriver,
     log: &ReplicaLog,
 ) -> Result<Guard, EngineFault> {
-    let listen = match &launch.program {
-        Program::Candle(_) => Listen::Socket,
-        Program::Command(program) => program.listen,
-    };
-    let reserved = match listen {
+    let reserved = match launch.program.listen() {
         Listen::Port => Reserved::port()?,
         Listen::Socket => Reserved::socket(&launch.runtime_dir, launch.replica)?,
     };
@@ -142,6 +149,13 @@ async fn start(
         working_dir: prepared.working_dir,
         lifeline: prepared.lifeline,
         ready_path: prepared.ready_path,
+        cleanup: prepared
+            .cleanup
+            .unwrap_or_default()
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect(),
+        install: prepared.install,
     };
     let environment = |tag: &str| {
         let own = std::env::vars_os().filter_map(|(name, value)| {
@@ -156,15 +170,16 @@ async fn start(
 impl Engine {
     async fn live(
         mut self,
-        driver: Option<&dyn EngineDriver>,
+        kind: Option<Kind<'_>>,
         log: &ReplicaLog,
         stop: oneshot::Receiver<Duration>,
         report: &(impl Fn(Report) + Sync),
     ) -> ExitReport {
+        let (_, lines) = log.follow(0);
         let killed_before = kernel_kills();
         let mut listening = pin!(self.guard.listen(log));
         let end = {
-            let mut end = pin!(self.watch(driver, stop, report));
+            let mut end = pin!(self.watch(kind, lines, stop, report));
             tokio::select! {
                 end = &mut end => end,
                 () = &mut listening => unreachable!("it listens for as long as it is polled"),
@@ -180,14 +195,20 @@ impl Engine {
                 (words, "lost with its guardian".to_owned())
             }
         };
-        let patterns = driver.map_or(&[][..], |driver| driver.failures());
         let mut failure = match (end.asked, end.was_ready, self.answers) {
             _ if end.dead.is_some() => Failure::Unresponsive,
             (_, true, _) => Failure::Crashed,
             (true, false, false) => Failure::TimedOut,
             (true, false, true) => Failure::NeverReady,
-            (false, false, _) => failure::said(&last_words, patterns),
+            (false, false, _) => failure::said(&last_words),
         };
+        let known = kind.filter(|_| !end.asked && !end.was_ready);
+        if let Some((of_kind, advice)) =
+            known.and_then(|it| it.driver.advice(it.launch, &last_words))
+        {
+            failure = of_kind;
+            last_words = format!("{last_words}\n{advice}");
+        }
         if !end.asked && !end.was_ready && self.guard.reserved.is_taken() {
             let taken = format!(
                 "{} was taken by another program while the engine started; load the model again",
@@ -205,6 +226,7 @@ impl Engine {
             };
         }
         let leader = self.guard.group.leader.pid;
+        let cleanup = std::mem::take(&mut self.guard.record.cleanup);
         let left = self.guard.close(&end.how).await;
         if !left.is_empty() {
             tracing::error!(
@@ -213,7 +235,11 @@ impl Engine {
                 "processes of an engine do not die; the memory they hold is not free"
             );
         }
+        clean_up::run(&cleanup, log).await;
         let mut lack = said(&last_words);
+        if failure == Failure::OutOfMemory {
+            lack = lack.or(Some(Lack { needed: None }));
+        }
         // Somebody killed it, and the kernel has killed somebody for memory meanwhile.
         if !end.asked && status == "signal 9" && kernel_kills() > killed_before {
             lack = Some(Lack { needed: None });
@@ -236,7 +262,8 @@ impl Engine {
     /// Comes back when the engine has ended and the rest of its processes is gone.
     async fn watch(
         &mut self,
-        driver: Option<&dyn EngineDriver>,
+        kind: Option<Kind<'_>>,
+        mut lines: broadcast::Receiver<LogLine>,
         mut stop: oneshot::Receiver<Duration>,
         report: &impl Fn(Report),
     ) -> End {
@@ -248,7 +275,7 @@ impl Engine {
         let answers = &mut self.answers;
         let not_yet = |answer| {
             *answers = true;
-            let progress = driver.and_then(|driver| progress_of(driver, &path, &answer));
+            let progress = kind.and_then(|it| progress_of(it.driver, &path, &answer));
             if progress != told
                 && let Some((stage, percent)) = progress.clone()
             {
@@ -264,6 +291,7 @@ impl Engine {
         let mut ready = pin!(until_ready(&endpoint, &path, started, not_yet));
         let mut living = pin!(until_dead(&endpoint, &path, &self.watch));
         let mut dead = None;
+        let mut line_told = None;
         let mut is_ready = self.is_ready;
         let mut memory_due = interval(MEMORY_EVERY);
         memory_due.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -286,6 +314,16 @@ impl Engine {
                     report(Report::Ready { took, memory });
                     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                     guard.ready(u64::try_from(at.as_millis()).unwrap_or(u64::MAX)).await;
+                }
+                // Lines that were missed tell less than the next one.
+                Ok(line) = lines.recv(), if !is_ready => {
+                    let progress = kind.and_then(|it| it.driver.progress_of_line(it.launch, &line.text));
+                    if progress != line_told
+                        && let Some((stage, percent)) = progress.clone()
+                    {
+                        line_told = progress;
+                        report(Report::Progress { stage, percent });
+                    }
                 }
                 reason = &mut living, if is_ready => {
                     let told = || report(Report::Dead { reason: reason.clone() });

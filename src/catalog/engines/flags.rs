@@ -1,0 +1,384 @@
+//! The flags of an engine as tables, and `engine_kwargs` checked against them: every key known, every
+//! value of the right kind, nothing that the pool sets itself. It knows no engine and starts nothing.
+
+use serde_json::{Map, Value};
+
+use crate::config::reading;
+
+/// What a flag takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// `--name`; false is written `--no-name`.
+    Switch,
+    /// `--name`; false leaves it out.
+    On,
+    /// A whole number, from and to.
+    Integer(i64, i64),
+    /// A whole number of at least so much, or one as engines write them: `32k`, `1M`.
+    Count(i64),
+    /// From and to.
+    Float(f64, f64),
+    Text,
+    /// A file or folder of this machine; relative ones are counted from the pool's own folder.
+    Path,
+    /// Several words after the flag.
+    List,
+    /// Several words with commas between, in one word.
+    Commas,
+    /// A value handed over as JSON text.
+    Json,
+    /// One of these words.
+    OneOf(&'static str),
+}
+
+/// Flags of one kind: their keys, with spaces between, as `engine_kwargs` has them (underscores).
+#[derive(Clone, Copy, Debug)]
+pub struct Group {
+    pub kind: Kind,
+    pub names: &'static str,
+}
+
+/// Flags that are not the user's to set, or that should not pass unsaid: why, as a sentence that
+/// follows the key.
+#[derive(Clone, Copy, Debug)]
+pub struct Said {
+    pub names: &'static str,
+    pub why: &'static str,
+}
+
+pub const fn group(kind: Kind, names: &'static str) -> Group {
+    Group { kind, names }
+}
+
+pub const fn said(names: &'static str, why: &'static str) -> Said {
+    Said { names, why }
+}
+
+/// How an engine wants its flags written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spelling {
+    /// Between the words of a flag: `-`, or `_` as TensorRT-LLM has it.
+    pub joint: char,
+    /// Whether `--name=value` is read; values that begin with `-` need it there.
+    pub equals: bool,
+}
+
+impl Spelling {
+    pub const HYPHENS: Spelling = Spelling {
+        joint: '-',
+        equals: true,
+    };
+
+    fn flag(self, key: &str) -> String {
+        format!("--{}", key.replace('_', &self.joint.to_string()))
+    }
+}
+
+/// The tables of one engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Flags {
+    pub groups: &'static [Group],
+    /// Set by the pool, or refused for another reason.
+    pub barred: &'static [Said],
+    /// Taken, with a warning when they are not false.
+    pub warned: &'static [Said],
+    pub spelling: Spelling,
+}
+
+/// A mistake in one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flaw {
+    pub key: String,
+    pub problem: String,
+}
+
+/// The checked words of `engine_kwargs`, by key in the user's order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Words {
+    pub of_key: Vec<(String, Vec<String>)>,
+    /// Key and warning.
+    pub warnings: Vec<(String, String)>,
+}
+
+impl Words {
+    /// The words as they stand on the command line.
+    pub fn all(&self) -> impl Iterator<Item = &String> {
+        self.of_key.iter().flat_map(|(_, words)| words)
+    }
+
+    pub fn has(&self, key: &str) -> bool {
+        self.of_key.iter().any(|(known, _)| known == key)
+    }
+}
+
+fn names(text: &'static str) -> impl Iterator<Item = &'static str> {
+    text.split_ascii_whitespace()
+}
+
+impl Flags {
+    /// Every key that is taken.
+    pub fn keys(&self) -> impl Iterator<Item = &'static str> {
+        self.groups.iter().flat_map(|group| names(group.names))
+    }
+
+    /// The flag of a key as it is written.
+    pub fn flag(&self, key: &str) -> String {
+        self.spelling.flag(key)
+    }
+
+    fn kind_of(&self, key: &str) -> Option<Kind> {
+        let mut groups = self.groups.iter();
+        let found = groups.find(|group| names(group.names).any(|name| name == key));
+        found.map(|group| group.kind)
+    }
+
+    /// Checks `engine_kwargs` and writes it as words.
+    pub fn check(&self, kwargs: &Map<String, Value>) -> Result<Words, Flaw> {
+        let mut all = Words::default();
+        for (written, value) in kwargs {
+            let flaw = |problem: String| Flaw {
+                key: written.clone(),
+                problem,
+            };
+            let key = written.trim_start_matches('-').replace('-', "_");
+            if all.has(&key) {
+                return Err(flaw("is given twice, with `-` and with `_`".to_owned()));
+            }
+            let why = |said: &[Said]| {
+                let mut said = said.iter();
+                let found = said.find(|said| names(said.names).any(|name| name == key));
+                found.map(|said| said.why)
+            };
+            if let Some(why) = why(self.barred) {
+                return Err(flaw(why.to_owned()));
+            }
+            let Some(kind) = self.kind_of(&key) else {
+                return Err(flaw(self.unknown(&key)));
+            };
+            if value.is_null() {
+                // As if it were not there: RayLLM's files write defaults out so.
+                continue;
+            }
+            let words = self.words(&key, kind, value).map_err(flaw)?;
+            if let Some(why) = why(self.warned).filter(|_| *value != Value::Bool(false)) {
+                all.warnings.push((key.clone(), why.to_owned()));
+            }
+            all.of_key.push((key, words));
+        }
+        Ok(all)
+    }
+
+    fn unknown(&self, key: &str) -> String {
+        let barred = self.barred.iter().flat_map(|said| names(said.names));
+        match reading::nearest(key, self.keys().chain(barred)) {
+            Some(near) => format!("is no option of this engine; did you mean `{near}`?"),
+            None => {
+                "is no option of this engine; a program that has it runs with type: CommandEngine"
+                    .to_owned()
+            }
+        }
+    }
+
+    fn words(&self, key: &str, kind: Kind, value: &Value) -> Result<Vec<String>, String> {
+        let flag = self.spelling.flag(key);
+        if matches!(kind, Kind::Switch | Kind::On) {
+            let no = format!("--no{}{}", self.spelling.joint, &flag[2..]);
+            return match (value, kind) {
+                (Value::Bool(true), _) => Ok(vec![flag]),
+                (Value::Bool(false), Kind::Switch) => Ok(vec![no]),
+                (Value::Bool(false), _) => Ok(Vec::new()),
+                _ => Err("is a switch; write true or false".to_owned()),
+            };
+        }
+        if kind == Kind::List {
+            let mut words = vec![flag];
+            words.extend(list(value)?);
+            return Ok(words);
+        }
+        let text = text(kind, value)?;
+        if text.contains('\0') {
+            return Err("holds a NUL byte, which no program can be given".to_owned());
+        }
+        Ok(if text.starts_with('-') && self.spelling.equals {
+            vec![format!("{flag}={text}")]
+        } else {
+            vec![flag, text]
+        })
+    }
+}
+
+/// The words of a list; a single one needs no brackets.
+fn list(value: &Value) -> Result<Vec<String>, String> {
+    let wanted = "is a list; write [one, two]";
+    let word = |value: &Value| match value {
+        Value::String(text) if text.contains('\0') || text.starts_with('-') => {
+            Err(format!("`{text}` cannot be an entry of this list"))
+        }
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::Object(_) => Ok(value.to_string()),
+        _ => Err(wanted.to_owned()),
+    };
+    match value {
+        Value::Array(entries) if entries.is_empty() => Err("is an empty list; leave it out".into()),
+        Value::Array(entries) => entries.iter().map(word).collect(),
+        single => Ok(vec![word(single)?]),
+    }
+}
+
+fn text(kind: Kind, value: &Value) -> Result<String, String> {
+    match (kind, value) {
+        (Kind::Integer(least, most), Value::Number(number)) => match number.as_i64() {
+            Some(whole) if (least..=most).contains(&whole) => Ok(whole.to_string()),
+            _ => Err(format!(
+                "{number} is not allowed; allowed: {least} to {most}"
+            )),
+        },
+        (Kind::Integer(least, most), _) => {
+            Err(format!("is no whole number; allowed: {least} to {most}"))
+        }
+        (Kind::Count(least), Value::Number(number)) => match number.as_i64() {
+            Some(whole) if whole >= least => Ok(whole.to_string()),
+            _ => Err(format!(
+                "{number} is not allowed; allowed: {least} and more"
+            )),
+        },
+        (Kind::Count(_), Value::String(text)) if is_count(text) => Ok(text.clone()),
+        (Kind::Count(_), _) => Err("is no number such as 8192, 8k or 8K".to_owned()),
+        (Kind::Float(least, most), Value::Number(number)) => match number.as_f64() {
+            Some(real) if (least..=most).contains(&real) => Ok(number.to_string()),
+            _ => Err(format!(
+                "{number} is not allowed; allowed: {least} to {most}"
+            )),
+        },
+        (Kind::Float(least, most), _) => Err(format!("is no number; allowed: {least} to {most}")),
+        (Kind::OneOf(words), value) => {
+            let text = scalar(value);
+            match text.filter(|text| names(words).any(|word| word == text)) {
+                Some(text) => Ok(text),
+                None => Err(one_of(words, value)),
+            }
+        }
+        (Kind::Path, Value::String(path)) if !path.is_empty() => std::path::absolute(path)
+            .map(|path| path.display().to_string())
+            .map_err(|error| format!("`{path}` is no usable path: {error}")),
+        (Kind::Path, _) => Err("is no path".to_owned()),
+        (Kind::Json, Value::String(text)) => match serde_json::from_str::<Value>(text) {
+            Ok(_) => Ok(text.clone()),
+            Err(error) => Err(format!(
+                "is no JSON: {error}; keys and values may be written as such"
+            )),
+        },
+        (Kind::Json, value) => Ok(value.to_string()),
+        (Kind::Commas, Value::Array(_)) => Ok(list(value)?.join(",")),
+        (_, value) => scalar(value)
+            .filter(|text| !text.is_empty())
+            .ok_or_else(|| "is no text".to_owned()),
+    }
+}
+
+fn one_of(words: &'static str, value: &Value) -> String {
+    let all: Vec<&str> = names(words).collect();
+    let given = scalar(value).unwrap_or_else(|| "this".to_owned());
+    let hint = reading::nearest(&given, names(words))
+        .map(|near| format!("; did you mean `{near}`?"))
+        .unwrap_or_default();
+    format!(
+        "`{given}` is not allowed{hint}; allowed: {}",
+        all.join(", ")
+    )
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// `8192`, `8k`, `8.5K`, `auto`.
+fn is_count(text: &str) -> bool {
+    let digits = text.trim_end_matches(['k', 'K', 'm', 'M', 'g', 'G']);
+    text == "auto"
+        || (text.len() - digits.len() <= 1 && digits.parse::<f64>().is_ok_and(|n| n > 0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const FLAGS: Flags = Flags {
+        groups: &[
+            group(Kind::Switch, "eager cached"),
+            group(Kind::On, "metrics"),
+            group(Kind::Integer(0, 10), "seed"),
+            group(Kind::Count(1), "batch_tokens"),
+            group(Kind::Float(0.0, 1.0), "ratio"),
+            group(Kind::Text, "parser"),
+            group(Kind::List, "sizes"),
+            group(Kind::Json, "config"),
+            group(Kind::OneOf("auto half"), "dtype"),
+        ],
+        barred: &[said("port", "is chosen by the pool")],
+        warned: &[said("eager", "is slow")],
+        spelling: Spelling::HYPHENS,
+    };
+
+    fn check(kwargs: Value) -> Result<Vec<String>, String> {
+        let words = FLAGS.check(kwargs.as_object().expect("an object"));
+        words
+            .map(|words| words.all().cloned().collect())
+            .map_err(|flaw| format!("{}: {}", flaw.key, flaw.problem))
+    }
+
+    #[test]
+    fn every_kind_is_written_as_the_engine_reads_it() {
+        let words = check(json!({
+            "eager": true, "cached": false, "metrics": false, "seed": 3, "batch-tokens": "8k",
+            "ratio": 0.5, "parser": "-x", "sizes": [1, 2], "config": {"a": 1}, "dtype": "half",
+        }));
+        let expected = "--eager --no-cached --seed 3 --batch-tokens 8k --ratio 0.5 --parser=-x --sizes 1 2 --config {\"a\":1} --dtype half";
+        assert_eq!(words.unwrap().join(" "), expected);
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_with_what_is_allowed() {
+        for (kwargs, expected) in [
+            (json!({"eager": "yes"}), "eager: is a switch"),
+            (
+                json!({"seed": 11}),
+                "seed: 11 is not allowed; allowed: 0 to 10",
+            ),
+            (json!({"seed": "1"}), "seed: is no whole number"),
+            (json!({"batch_tokens": "many"}), "8k or 8K"),
+            (json!({"ratio": 1.5}), "allowed: 0 to 1"),
+            (json!({"dtype": "haf"}), "did you mean `half`?"),
+            (json!({"sizes": []}), "empty list"),
+            (json!({"config": "{"}), "is no JSON"),
+            (json!({"port": 1}), "port: is chosen by the pool"),
+            (json!({"sede": 1}), "did you mean `seed`?"),
+            (json!({"zzzzzzzz": 1}), "CommandEngine"),
+            (json!({"batch_tokens": 1, "batch-tokens": 1}), "given twice"),
+        ] {
+            let problem = check(kwargs.clone()).expect_err(&kwargs.to_string());
+            assert!(
+                problem.contains(expected),
+                "{problem:?} has no {expected:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_dangerous_is_taken_with_a_warning_and_off_is_not_dangerous() {
+        let warnings = |value: Value| {
+            let words = FLAGS.check(value.as_object().expect("an object"));
+            words.expect("taken").warnings.len()
+        };
+        assert_eq!(warnings(json!({"eager": true})), 1);
+        assert_eq!(warnings(json!({"eager": false})), 0);
+        assert_eq!(warnings(json!({"eager": null})), 0);
+    }
+}

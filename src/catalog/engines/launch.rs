@@ -1,0 +1,425 @@
+//! From an engine's row, a model's entry and a placement to a command line with its environment. It owns
+//! the order of the words and the container around them; what the words are, the engine's file says.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use minijinja::{Environment, UndefinedBehavior, Value};
+
+use crate::pool::Bytes;
+
+use super::super::model_file::{Listen, Secret, Sleep};
+use super::{Engine, Given, Words};
+
+/// How to run one replica of an engine of the table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerRecipe {
+    pub engine: &'static Engine,
+    /// Instead of the engine's own program.
+    pub program: Option<String>,
+    /// Words before the program, each a template: `[docker, run, …]`.
+    pub prefix: Vec<String>,
+    /// An absolute path, or the model's name on Hugging Face.
+    pub model: String,
+    pub is_local: bool,
+    pub revision: Option<String>,
+    /// Tokens of one sequence; `None`: what the model says.
+    pub context: Option<u32>,
+    /// Requests that a replica takes at once.
+    pub seats: u32,
+    /// Thousandths of each device that it asks for; `None`: what the model needs.
+    pub share_per_mille: Option<u32>,
+    pub sleep: Sleep,
+    pub listen: Listen,
+    /// Checked `engine_kwargs`.
+    pub words: Words,
+    pub env: BTreeMap<String, Secret>,
+    pub served_model_name: Option<String>,
+    /// Absolute; `None`: the pool's own.
+    pub working_dir: Option<PathBuf>,
+}
+
+/// Where an engine listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Where<'a> {
+    /// On 127.0.0.1.
+    Port(u16),
+    Socket(&'a Path),
+}
+
+/// One device of a placement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedDevice {
+    /// As the driver counts.
+    pub index: u32,
+    pub uuid: Option<String>,
+    pub is_gpu: bool,
+    /// The whole memory of the device.
+    pub total: Bytes,
+}
+
+/// What is known only when an engine is started.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The catalogue's name.
+    pub model_name: &'a str,
+    pub at: Where<'a>,
+    pub devices: &'a [PlacedDevice],
+    /// On each of them.
+    pub reserved: Bytes,
+    /// The weights' part of each device, where their files could be read.
+    pub weights: Option<Bytes>,
+    /// A name that no other replica has.
+    pub container: &'a str,
+}
+
+impl Place<'_> {
+    /// A made-up place without devices, to show and check command lines with.
+    pub fn example(reserved: Bytes) -> Place<'static> {
+        Place {
+            model_name: "organisation/model",
+            at: Where::Port(8000),
+            devices: &[],
+            reserved,
+            weights: None,
+            container: "model-pool-1-1",
+        }
+    }
+}
+
+/// A command line with its environment. The values of `env` stay hidden in `Debug`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerCommand {
+    pub argv: Vec<String>,
+    pub env: BTreeMap<String, Secret>,
+    /// Removes the container when the process is gone.
+    pub cleanup: Option<Vec<String>>,
+}
+
+/// Stands alone for a word `-e NAME` for each variable of the engine.
+const ENV_WORD: &str = "{{ env }}";
+/// Marks every process of an engine, as the engines' own module has it.
+const TAG: &str = "MODEL_POOL_ENGINE";
+/// Programs whose containers outlive the process that started them.
+const CONTAINER_PROGRAMS: [&str; 3] = ["docker", "podman", "nerdctl"];
+
+impl ServerRecipe {
+    /// A recipe with nothing but a local model.
+    pub fn of(engine: &'static Engine, model: &str) -> ServerRecipe {
+        ServerRecipe {
+            engine,
+            program: None,
+            prefix: Vec::new(),
+            model: model.to_owned(),
+            is_local: true,
+            revision: None,
+            context: None,
+            seats: engine.seats,
+            share_per_mille: None,
+            sleep: Sleep::Off,
+            listen: Listen::Port,
+            words: Words::default(),
+            env: BTreeMap::new(),
+            served_model_name: None,
+            working_dir: None,
+        }
+    }
+
+    /// The name by which the engine is told to serve the model.
+    pub fn served_name<'a>(&'a self, place: &Place<'a>) -> &'a str {
+        self.served_model_name
+            .as_deref()
+            .unwrap_or(place.model_name)
+    }
+
+    /// The whole command line, or why there is none in this place, with numbers.
+    pub fn command(&self, place: &Place<'_>) -> Result<ServerCommand, String> {
+        let engine = self.engine;
+        let given = Given {
+            recipe: self,
+            place,
+        };
+        if engine.needs_gpu && !given.has_gpus() {
+            return Err(format!(
+                "{} computes on GPUs, and the model is placed in the host's memory; set inventory.provider to nvml, or choose another engine_config.type",
+                engine.name()
+            ));
+        }
+        let own = (engine.environment)(&given);
+        let mut env: BTreeMap<String, Secret> = own
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), Secret(value)))
+            .collect();
+        let templates = Templates::new(self, place);
+        for (name, template) in &self.env {
+            let value = templates.fill(&template.0, || format!("env.{name}"))?;
+            env.insert(name.clone(), Secret(value));
+        }
+        let mut argv = self.prefix_words(&templates, &env)?;
+        match &self.program {
+            // The words after the engine's own program belong to it: `vllm serve`.
+            Some(program) => {
+                argv.push(program.clone());
+                argv.extend(self.words_after_program());
+            }
+            None => argv.extend(engine.program.iter().map(|word| (*word).to_owned())),
+        }
+        argv.extend((engine.arguments)(&given)?);
+        argv.extend(self.words.all().cloned());
+        Ok(ServerCommand {
+            argv,
+            env,
+            cleanup: self.cleanup(place),
+        })
+    }
+
+    fn words_after_program(&self) -> impl Iterator<Item = String> {
+        let after = self.engine.program.iter().skip(1);
+        after.map(|word| (*word).to_owned())
+    }
+
+    fn prefix_words(
+        &self,
+        templates: &Templates,
+        env: &BTreeMap<String, Secret>,
+    ) -> Result<Vec<String>, String> {
+        let mut words = Vec::new();
+        for (index, template) in self.prefix.iter().enumerate() {
+            if template == ENV_WORD {
+                // With the tag the processes in the container are known for ours.
+                let names = env.keys().map(String::as_str).chain([TAG]);
+                words.extend(names.flat_map(|name| ["-e".to_owned(), name.to_owned()]));
+                continue;
+            }
+            words.push(templates.fill(template, || format!("command_prefix[{index}]"))?);
+        }
+        Ok(words)
+    }
+
+    /// How many words of the prefix lead to a program that keeps containers.
+    fn container_words(&self) -> Option<usize> {
+        let base = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
+        let position = self.prefix.iter().position(|word| {
+            let base = base(word);
+            CONTAINER_PROGRAMS.iter().any(|known| base == *known)
+        })?;
+        Some(position + 1)
+    }
+
+    fn cleanup(&self, place: &Place<'_>) -> Option<Vec<String>> {
+        let words = self.prefix.iter().take(self.container_words()?).cloned();
+        let remove = ["rm", "-f", place.container].map(str::to_owned);
+        Some(words.chain(remove).collect())
+    }
+
+    /// Proves what can be proved before a placement is known: templates, and a name for the container.
+    pub fn check_templates(&self) -> Result<(), String> {
+        let device = PlacedDevice {
+            index: 0,
+            uuid: Some("GPU-0".to_owned()),
+            is_gpu: true,
+            total: Bytes(80 * Bytes::GIB),
+        };
+        let devices = [device];
+        let socket = Path::new("/run/model-pool.sock");
+        let at = match self.listen {
+            Listen::Port => Where::Port(8000),
+            Listen::Socket => Where::Socket(socket),
+        };
+        let place = Place {
+            devices: &devices,
+            at,
+            ..Place::example(Bytes(40 * Bytes::GIB))
+        };
+        let templates = Templates::new(self, &place);
+        for (name, template) in &self.env {
+            templates.fill(&template.0, || format!("env.{name}"))?;
+        }
+        let words = self.prefix_words(&templates, &BTreeMap::new())?;
+        if self.container_words().is_some()
+            && !words.iter().any(|word| word.contains(place.container))
+        {
+            return Err(
+                "engine_config.command_prefix: the container has no name by which the pool could remove it; add `--name`, `\"{{ container }}\"`"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Fills in what a template may use.
+struct Templates {
+    environment: Environment<'static>,
+    names: Value,
+}
+
+impl Templates {
+    fn new(recipe: &ServerRecipe, place: &Place<'_>) -> Templates {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        let names = names(recipe, place);
+        Templates { environment, names }
+    }
+
+    /// Errors name the key within `engine_config`.
+    fn fill(&self, template: &str, key: impl Fn() -> String) -> Result<String, String> {
+        let text = self
+            .environment
+            .render_str(template, &self.names)
+            .map_err(|error| {
+                let problem = error
+                    .detail()
+                    .map_or_else(|| error.kind().to_string(), str::to_owned);
+                format!(
+                    "engine_config.{}: {problem}; a template may use {TEMPLATE_NAMES}",
+                    key()
+                )
+            })?;
+        match text.contains('\0') {
+            true => Err(format!(
+                "engine_config.{}: it holds a NUL byte, which no program can be given",
+                key()
+            )),
+            false => Ok(text),
+        }
+    }
+}
+
+fn names(recipe: &ServerRecipe, place: &Place<'_>) -> Value {
+    let gpus = || place.devices.iter().filter(|device| device.is_gpu);
+    let indices: Vec<String> = gpus().map(|device| device.index.to_string()).collect();
+    let uuids: Option<Vec<&str>> = gpus().map(|device| device.uuid.as_deref()).collect();
+    let mut names: BTreeMap<&str, Value> = BTreeMap::from([
+        ("container", place.container.into()),
+        ("model_name", place.model_name.into()),
+        ("model_path", recipe.model.as_str().into()),
+        ("devices", indices.join(",").into()),
+        // A driver takes either where it does not give UUIDs.
+        (
+            "device_uuids",
+            uuids
+                .map_or_else(|| indices.join(","), |uuids| uuids.join(","))
+                .into(),
+        ),
+        ("device_count", place.devices.len().into()),
+        ("memory_bytes", place.reserved.0.into()),
+    ]);
+    match place.at {
+        Where::Port(port) => names.insert("port", port.into()),
+        Where::Socket(path) => names.insert("socket", path.display().to_string().into()),
+    };
+    Value::from(names)
+}
+
+const TEMPLATE_NAMES: &str = "{{ container }}, {{ port }} or {{ socket }}, {{ model_path }}, {{ model_name }}, {{ devices }}, {{ device_uuids }}, {{ device_count }}, {{ memory_bytes }}, and in command_prefix the word {{ env }} alone";
+
+impl ServerCommand {
+    /// The command line as a person may see it: values that sound like secrets are masked, words with
+    /// spaces are quoted.
+    pub fn masked(&self) -> String {
+        let sounds_secret = |name: &str| {
+            let name = name.to_uppercase();
+            ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"]
+                .iter()
+                .any(|word| name.contains(word))
+        };
+        let masked = |word: &String| match word.split_once('=') {
+            Some((name, _)) if sounds_secret(name) => format!("{name}=…"),
+            _ if word.is_empty() || word.contains([' ', '"', '{', '$']) => format!("'{word}'"),
+            _ => word.clone(),
+        };
+        let env = self
+            .env
+            .iter()
+            .map(|(name, value)| match sounds_secret(name) {
+                true => format!("{name}=…"),
+                false => format!("{name}={}", value.0),
+            });
+        env.chain(self.argv.iter().map(masked))
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::find;
+    use super::*;
+
+    fn recipe(prefix: &[&str]) -> ServerRecipe {
+        ServerRecipe {
+            prefix: prefix.iter().map(|word| (*word).to_owned()).collect(),
+            env: BTreeMap::from([("HF_TOKEN".to_owned(), Secret("hf_secret".to_owned()))]),
+            ..ServerRecipe::of(find("EmbeddingEngine").expect("an engine"), "/models/e")
+        }
+    }
+
+    #[test]
+    fn a_container_gets_its_name_its_variables_by_name_and_is_removed_by_name() {
+        let recipe = recipe(&[
+            "sudo",
+            "docker",
+            "run",
+            "--name",
+            "{{ container }}",
+            "{{ env }}",
+            "-p",
+            "{{ port }}:80",
+            "image",
+        ]);
+        recipe.check_templates().expect("a name");
+        let command = recipe
+            .command(&Place::example(Bytes(1)))
+            .expect("a command");
+        let text = command.argv.join(" ");
+        assert!(
+            text.starts_with("sudo docker run --name model-pool-1-1 -e "),
+            "{text}"
+        );
+        assert!(
+            text.contains("-e HF_TOKEN ") && text.contains("-p 8000:80 image text-emb"),
+            "{text}"
+        );
+        assert!(!text.contains("hf_secret"), "{text}");
+        let cleanup = command.cleanup.clone().expect("a clean-up");
+        assert_eq!(cleanup.join(" "), "sudo docker rm -f model-pool-1-1");
+        assert!(
+            !command.masked().contains("hf_secret"),
+            "{}",
+            command.masked()
+        );
+    }
+
+    #[test]
+    fn a_container_without_a_name_and_a_template_without_a_value_are_refused() {
+        let problem = recipe(&["podman", "run", "image"])
+            .check_templates()
+            .unwrap_err();
+        assert!(problem.contains("{{ container }}"), "{problem}");
+        let mut with_env = recipe(&["nice"]);
+        with_env
+            .env
+            .insert("A".to_owned(), Secret("{{ colour }}".to_owned()));
+        let problem = with_env.check_templates().unwrap_err();
+        assert!(problem.contains("engine_config.env.A"), "{problem}");
+        let problem = recipe(&["nice", "{{ colour }}"])
+            .check_templates()
+            .unwrap_err();
+        assert!(problem.contains("command_prefix[1]"), "{problem}");
+        assert!(recipe(&["nice"]).check_templates().is_ok());
+    }
+
+    #[test]
+    fn another_program_keeps_the_words_that_belong_to_the_engine() {
+        let mut recipe = ServerRecipe::of(find("VLLMEngine").expect("an engine"), "/models/m");
+        recipe.program = Some("/opt/vllm/bin/vllm".to_owned());
+        let command = recipe
+            .command(&Place::example(Bytes(1)))
+            .expect("a command");
+        assert_eq!(
+            command.argv[..3],
+            ["/opt/vllm/bin/vllm", "serve", "/models/m"]
+        );
+    }
+}

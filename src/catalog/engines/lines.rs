@@ -1,0 +1,238 @@
+//! What engines print, and what it means: the stage of a load, and the class of a failure with a line
+//! of advice. Tables and their reading; the marks of one engine stand in its own file.
+
+use std::fmt;
+
+/// How far a load has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stage {
+    /// A word or two.
+    pub name: &'static str,
+    pub percent: Option<u8>,
+}
+
+/// A text that tells the stage; with a per cent after it where the engine counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    pub text: &'static str,
+    pub stage: &'static str,
+}
+
+pub const fn mark(text: &'static str, stage: &'static str) -> Mark {
+    Mark { text, stage }
+}
+
+/// The stage that a line tells, by the first mark that it holds.
+pub fn by_marks(line: &str, marks: &[Mark]) -> Option<Stage> {
+    marks.iter().find_map(|mark| {
+        let (_, rest) = line.split_once(mark.text)?;
+        Some(Stage {
+            name: mark.stage,
+            percent: percent(rest),
+        })
+    })
+}
+
+/// The first number that a `%` follows.
+fn percent(text: &str) -> Option<u8> {
+    let (before, _) = text.split_once('%')?;
+    let digits = before.len() - before.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    let number: u8 = before[before.len() - digits..].parse().ok()?;
+    (number <= 100).then_some(number)
+}
+
+/// What kept an engine from running, as far as its own words tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FailureClass {
+    /// Another plan with more memory may help.
+    OutOfMemory,
+    /// The model is gated, or there is no such model for this token.
+    NoAccess,
+    UnknownArchitecture,
+    PortInUse,
+    MissingLibrary,
+    Quantisation,
+    DiskFull,
+    DriverTooOld,
+    /// The engine does not know one of the flags.
+    WrongFlags,
+}
+
+impl FailureClass {
+    /// The word in answers and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            FailureClass::OutOfMemory => "out_of_memory",
+            FailureClass::NoAccess => "no_access",
+            FailureClass::UnknownArchitecture => "unknown_architecture",
+            FailureClass::PortInUse => "port_in_use",
+            FailureClass::MissingLibrary => "missing_library",
+            FailureClass::Quantisation => "quantisation",
+            FailureClass::DiskFull => "disk_full",
+            FailureClass::DriverTooOld => "driver_too_old",
+            FailureClass::WrongFlags => "wrong_flags",
+        }
+    }
+
+    /// Whether the same start may succeed the next time, with nothing changed by a person.
+    pub fn may_pass(self) -> bool {
+        matches!(self, FailureClass::OutOfMemory | FailureClass::PortInUse)
+    }
+}
+
+impl fmt::Display for FailureClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A known failure: texts of which one is in the engine's words (in capitals or not), and what to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Failure {
+    pub class: FailureClass,
+    pub texts: &'static [&'static str],
+    pub advice: &'static str,
+}
+
+pub const fn failure(
+    class: FailureClass,
+    texts: &'static [&'static str],
+    advice: &'static str,
+) -> Failure {
+    Failure {
+        class,
+        texts,
+        advice,
+    }
+}
+
+/// The failure that the words tell: the engine's own first, then those that all engines share.
+pub fn failure_in(words: &str, own: &'static [Failure]) -> Option<&'static Failure> {
+    let words = words.to_lowercase();
+    let is_told = |failure: &&Failure| failure.texts.iter().any(|text| words.contains(text));
+    own.iter().chain(SHARED).find(is_told)
+}
+
+/// In lower case.
+const SHARED: &[Failure] = &[
+    failure(
+        FailureClass::OutOfMemory,
+        &[
+            "out of memory. tried to allocate",
+            "cuda out of memory",
+            "hip out of memory",
+            "cuda_error_out_of_memory",
+            "cuda error: out of memory",
+            "cudamalloc failed: out of memory",
+        ],
+        "give the model more room: a smaller engine_config.max_total_tokens, fewer deployment_config.max_ongoing_requests, more GPUs (pool_config.gpus_per_replica), or a larger pool_config.memory_gib",
+    ),
+    failure(
+        FailureClass::NoAccess,
+        &[
+            "gatedrepoerror",
+            "you are trying to access a gated repo",
+            "401 client error",
+            "403 client error",
+            "repositorynotfounderror",
+            "is not a local folder and is not a valid model identifier",
+        ],
+        "accept the model's licence on Hugging Face and put a token that may read it into engine_config.env.HF_TOKEN, or name a local folder in engine_config.model_path",
+    ),
+    failure(
+        FailureClass::DriverTooOld,
+        &[
+            "nvidia driver on your system is too old",
+            "cuda driver version is insufficient",
+            "forward compatibility was attempted on non supported hw",
+        ],
+        "install a newer NVIDIA driver, or a build of the engine for the CUDA version that nvidia-smi shows",
+    ),
+    failure(
+        FailureClass::MissingLibrary,
+        &[
+            "error while loading shared libraries",
+            "cannot open shared object file",
+            "modulenotfounderror",
+            "no module named",
+        ],
+        "install what is missing into the engine's environment, or name another build in engine_config.program; a folder of libraries goes into engine_config.env.LD_LIBRARY_PATH",
+    ),
+    failure(
+        FailureClass::DiskFull,
+        &["no space left on device", "disk quota exceeded"],
+        "free space where the weights are kept (engine_config.env.HF_HOME says where), then load again",
+    ),
+    failure(
+        FailureClass::PortInUse,
+        &["address already in use", "address in use", "couldn't bind"],
+        "load the model again: another port is chosen; engine_config.listen: socket needs none where the engine can",
+    ),
+    failure(
+        FailureClass::WrongFlags,
+        &[
+            "unrecognized arguments",
+            "unexpected argument",
+            "error: invalid argument",
+            "no such option",
+        ],
+        "the installed version does not know this flag: install another version, or remove the key from engine_config.engine_kwargs",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_mark_of_a_line_tells_the_stage_and_the_number_before_the_sign_the_per_cent() {
+        let marks = [mark("shards:", "reading weights"), mark("ready", "ready")];
+        let stage = |line| by_marks(line, &marks).map(|stage| (stage.name, stage.percent));
+        let line = "Loading safetensors checkpoint shards:  25% Completed | 1/4 [00:01<00:03]";
+        assert_eq!(stage(line), Some(("reading weights", Some(25))));
+        assert_eq!(stage("shards: 250%"), Some(("reading weights", None)));
+        assert_eq!(stage("ready"), Some(("ready", None)));
+        assert_eq!(stage("loading"), None);
+    }
+
+    #[test]
+    fn known_failures_are_told_by_the_words_of_the_systems_they_come_from() {
+        for (words, class) in [
+            (
+                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+                FailureClass::OutOfMemory,
+            ),
+            (
+                "huggingface_hub.errors.GatedRepoError: 401 Client Error.",
+                FailureClass::NoAccess,
+            ),
+            (
+                "libcudart.so.12: cannot open shared object file: No such file or directory",
+                FailureClass::MissingLibrary,
+            ),
+            (
+                "OSError: [Errno 28] No space left on device",
+                FailureClass::DiskFull,
+            ),
+            (
+                "OSError: [Errno 98] Address already in use",
+                FailureClass::PortInUse,
+            ),
+            (
+                "RuntimeError: The NVIDIA driver on your system is too old (found version 11040).",
+                FailureClass::DriverTooOld,
+            ),
+            (
+                "vllm serve: error: unrecognized arguments: --x",
+                FailureClass::WrongFlags,
+            ),
+        ] {
+            assert_eq!(
+                failure_in(words, &[]).map(|failure| failure.class),
+                Some(class),
+                "{words}"
+            );
+        }
+        assert!(failure_in("KeyError: 'lm_head'", &[]).is_none());
+    }
+}

@@ -1,0 +1,378 @@
+//! llama.cpp: `llama-server`. Its flags are those of ggml-org/llama.cpp at 0c1e57098, which the package
+//! llama-cpp-python 0.3.36 carries; `tests/fixtures/llama_server_flags.txt` has them all.
+//!
+//! It takes what the model needs and no share of a device. `--ctx-size` is the context of all slots
+//! together, divided by `--parallel`: so that each request may have `max_total_tokens`, it is written as
+//! their product. `--n-gpu-layers` is written out, which also keeps llama-server from fitting the model
+//! into what is free by moving layers to the processor; `--tensor-split` is even, where its own choice
+//! goes by free memory and may overfill one device.
+
+use super::super::engine_options::EngineKind;
+use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
+use super::lines::{Failure, FailureClass, Mark, Stage, by_marks, failure, mark};
+use super::{Engine, Given, Metrics, Where, pair};
+
+pub const LLAMA_CPP: Engine = Engine {
+    names: &["LlamaCppEngine"],
+    word: "llama.cpp",
+    program: &["llama-server"],
+    install: "install llama.cpp with `brew install llama.cpp`, your distribution's package (apt install llama.cpp), or build it: cmake -B build -DGGML_CUDA=ON && cmake --build build --config Release -t llama-server; then name the program in engine_config.program (/opt/llama.cpp/build/bin/llama-server)",
+    kind: EngineKind::LlamaCpp,
+    flags: Flags {
+        groups: GROUPS,
+        barred: BARRED,
+        warned: WARNED,
+        spelling: Spelling {
+            joint: '-',
+            equals: false,
+        },
+    },
+    sockets: true,
+    needs_gpu: false,
+    devices_max: 16,
+    seats: 4,
+    sequences_key: None,
+    share_key: None,
+    fills: false,
+    asks_for_weights: false,
+    reads_gguf: true,
+    arguments,
+    environment: |_| Vec::new(),
+    ready_path: "/health",
+    health_path: "/health",
+    generation_path: None,
+    barred_env: &[],
+    metrics: Some(Metrics {
+        path: "/metrics",
+        running: "llamacpp:requests_processing",
+        waiting: "llamacpp:requests_deferred",
+        cache_used: &["llamacpp:kv_cache_usage_ratio"],
+    }),
+    parking: &[],
+    stage,
+    failures: FAILURES,
+};
+
+/// More layers than any model has: all of them. `all` is not known to older versions.
+const ALL_LAYERS: u32 = 999;
+
+fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
+    let recipe = given.recipe;
+    let mut words = Vec::new();
+    pair(
+        &mut words,
+        if recipe.is_local {
+            "--model"
+        } else {
+            "--hf-repo"
+        },
+        &recipe.model,
+    );
+    match given.place.at {
+        Where::Port(port) => {
+            pair(&mut words, "--host", "127.0.0.1");
+            pair(&mut words, "--port", port);
+        }
+        // It takes a host that ends so for a socket.
+        Where::Socket(path) => pair(&mut words, "--host", path.display()),
+    }
+    pair(&mut words, "--alias", recipe.served_name(given.place));
+    pair(&mut words, "--parallel", recipe.seats);
+    if let Some(tokens) = recipe.context {
+        pair(
+            &mut words,
+            "--ctx-size",
+            u64::from(tokens) * u64::from(recipe.seats),
+        );
+    }
+    if !recipe.words.has("n_gpu_layers") {
+        let layers = if given.has_gpus() { ALL_LAYERS } else { 0 };
+        pair(&mut words, "--n-gpu-layers", layers);
+    }
+    if given.has_gpus() && given.devices() > 1 && !recipe.words.has("tensor_split") {
+        pair(
+            &mut words,
+            "--tensor-split",
+            vec!["1"; given.devices()].join(","),
+        );
+    }
+    words.push("--metrics".to_owned());
+    words.push("--no-webui".to_owned());
+    Ok(words)
+}
+
+/// A hundred dots are a whole load; the line comes when it is done.
+fn stage(line: &str) -> Option<Stage> {
+    let line = line.trim();
+    if line.len() >= 20 && line.bytes().all(|byte| byte == b'.') {
+        return Some(Stage {
+            name: "reading weights",
+            percent: Some(line.len().min(100) as u8),
+        });
+    }
+    by_marks(line, MARKS)
+}
+
+const MARKS: &[Mark] = &[
+    mark("downloading", "fetching"),
+    mark("loading model", "reading weights"),
+    mark("load_tensors", "reading weights"),
+    mark("llama_kv_cache", "making the cache"),
+    mark("llama_context:", "making the cache"),
+    mark("warming up the model", "warming up"),
+];
+
+const FAILURES: &[Failure] = &[
+    failure(
+        FailureClass::OutOfMemory,
+        &[
+            "failed to allocate buffer",
+            "failed to allocate compute",
+            "unable to allocate cuda",
+            "failed to allocate cuda",
+            "failed to create context",
+        ],
+        "set a smaller engine_config.max_total_tokens or deployment_config.max_ongoing_requests (the cache is their product), engine_kwargs.cache_type_k: q8_0, or spread it over more GPUs (pool_config.gpus_per_replica)",
+    ),
+    failure(
+        FailureClass::UnknownArchitecture,
+        &[
+            "unknown model architecture",
+            "unknown pre-tokenizer type",
+            "key not found in model",
+        ],
+        "this build of llama.cpp is older than the model: build or install a newer one",
+    ),
+    failure(
+        FailureClass::Quantisation,
+        &[
+            "invalid ggml type",
+            "has invalid type",
+            "unsupported tensor type",
+        ],
+        "this build of llama.cpp does not know the file's quantisation: build a newer one, or take another GGUF file of the model",
+    ),
+    failure(
+        FailureClass::NoAccess,
+        &[
+            "failed to get repo",
+            "http status code: 401",
+            "http status code: 404",
+            "failed to open gguf file",
+        ],
+        "see that the file is there and readable; for a model of Hugging Face put a token into engine_config.env.HF_TOKEN",
+    ),
+];
+
+const BARRED: &[Said] = &[
+    said(
+        "host port reuse_port",
+        "is chosen by the pool for each replica; engine_config.listen says whether it is a port or a socket",
+    ),
+    said(
+        "api_key api_key_file ssl_key_file ssl_cert_file api_prefix path cors_origins cors_methods cors_headers \
+         cors_credentials",
+        "is the gateway's business: engines are reached from this machine alone, and keys are set with /llm/admin/keys and auth",
+    ),
+    said(
+        "model model_url hf_repo docker_repo",
+        "is engine_config.model_path (a GGUF file), or engine_config.hf_model_id",
+    ),
+    said(
+        "alias",
+        "is engine_config.served_model_name; the pool passes it on",
+    ),
+    said(
+        "ctx_size",
+        "is engine_config.max_total_tokens (of one request); the pool writes it times the number of slots",
+    ),
+    said("parallel", "is deployment_config.max_ongoing_requests"),
+    said(
+        "hf_token",
+        "would show in the list of processes; write it into engine_config.env.HF_TOKEN",
+    ),
+    said(
+        "device main_gpu rpc list_devices",
+        "is made from the placement; pool_config.devices says which GPUs the model may use",
+    ),
+    said(
+        "fit fit_target fit_ctx",
+        "is not used: the pool reserves memory before it starts the engine",
+    ),
+    said("metrics", "is always on; the pool reads them"),
+    said(
+        "ui webui ui_config ui_config_file ui_mcp_proxy",
+        "is not used: pages of the engine are not reached through the gateway",
+    ),
+    said(
+        "tools tools_runtime agent mcp_servers_config mcp_servers_json",
+        "is refused: it would run programs on this machine for whoever may ask the model",
+    ),
+    said(
+        "models_dir models_preset models_max models_autoload sleep_idle_seconds",
+        "is the pool's own work: one llama-server serves one model, and pool_config.keep_hot unloads it",
+    ),
+    said(
+        "spec_synth_len spec_synth_rates",
+        "makes answers up, for benchmarks of llama.cpp itself",
+    ),
+    said(
+        "draft draft_n draft_max draft_min draft_n_min spec_ngram_size_n spec_ngram_size_m spec_ngram_min_hits",
+        "is gone from llama.cpp; see spec_draft_n_max and its like",
+    ),
+];
+
+const WARNED: &[Said] = &[
+    said(
+        "media_path",
+        "lets every user of the model read the files below it",
+    ),
+    said(
+        "props slots slot_save_path",
+        "opens routes that the gateway does not pass on",
+    ),
+    said("log_prompts_dir", "writes what users say to disk"),
+    said(
+        "cpu_moe n_cpu_moe n_cpu_ffn kv_offload n_gpu_layers",
+        "keeps a part of the model in host memory, which the estimate does not know; set pool_config.memory_gib, or let it be measured",
+    ),
+];
+
+/// Every key of the common and server options, but for those above, those of a command line alone, and
+/// the default models it fetches by itself.
+const GROUPS: &[Group] = &[
+    group(
+        Kind::Switch,
+        "kv_unified cache_idle_slots context_shift perf escape warmup kv_offload repack cont_batching \
+         mmproj_auto mmproj_offload op_offload cache_prompt slots jinja reasoning_preserve \
+         skip_chat_parsing prefill_assistant log_jsonl log_prefix log_timestamps \
+         spec_draft_backend_sampling",
+    ),
+    group(
+        Kind::On,
+        "swa_full special spm_infill ignore_eos backend_sampling no_host cpu_moe check_tensors embedding \
+         embeddings rerank reranking props lora_init_without_apply log_disable verbose offline \
+         spec_draft_cpu_moe spec_default",
+    ),
+    group(
+        Kind::Integer(-1, 1 << 40),
+        "threads threads_batch prio poll prio_batch poll_batch cpu_strict cpu_strict_batch kv_unified_per_slot \
+         predict n_predict batch_size ubatch_size keep ctx_checkpoints checkpoint_min_step cache_ram top_k \
+         repeat_last_n dry_allowed_length dry_penalty_last_n mirostat yarn_orig_ctx image_min_tokens \
+         image_max_tokens mtmd_batch_max_tokens video_timestamp_interval n_cpu_moe n_cpu_ffn \
+         embd_normalize timeout sse_ping_interval threads_http cache_reuse reasoning_budget verbosity seed \
+         spec_draft_cpu_strict spec_draft_cpu_strict_batch spec_draft_prio_batch spec_draft_poll_batch \
+         spec_draft_threads spec_draft_threads_batch spec_draft_prio spec_draft_poll spec_draft_n_cpu_moe \
+         spec_draft_n_max spec_draft_n_min spec_ngram_mod_n_min spec_ngram_mod_n_max spec_ngram_mod_n_match \
+         spec_ngram_simple_size_n spec_ngram_simple_size_m spec_ngram_simple_min_hits \
+         spec_ngram_map_k_size_n spec_ngram_map_k_size_m spec_ngram_map_k_min_hits \
+         spec_ngram_map_k4v_size_n spec_ngram_map_k4v_size_m spec_ngram_map_k4v_min_hits",
+    ),
+    group(
+        Kind::Float(-1e9, 1e9),
+        "temp temperature top_p min_p top_nsigma xtc_probability xtc_threshold typical repeat_penalty \
+         presence_penalty frequency_penalty dry_multiplier dry_base adaptive_target adaptive_decay \
+         dynatemp_range dynatemp_exp mirostat_lr mirostat_ent rope_scale rope_freq_base rope_freq_scale \
+         yarn_ext_factor yarn_attn_factor yarn_beta_slow yarn_beta_fast defrag_thold video_fps \
+         slot_prompt_similarity spec_draft_p_split spec_draft_p_min",
+    ),
+    group(
+        Kind::Text,
+        "cpu_mask cpu_range cpu_mask_batch cpu_range_batch samplers sampler_seq dry_sequence_breaker \
+         logit_bias grammar hf_file tags override_tensor override_kv reverse_prompt n_gpu_layers gpu_layers \
+         reasoning_effort reasoning_budget_message chat_template mmproj_url reasoning_format \
+         spec_draft_hf spec_draft_cpu_mask spec_draft_cpu_mask_batch spec_draft_cpu_range spec_draft_override_tensor \
+         spec_draft_device spec_draft_ngl spec_type load_mode lazy_mode",
+    ),
+    group(
+        Kind::Commas,
+        "tensor_split lora_scaled control_vector_scaled",
+    ),
+    group(
+        Kind::Path,
+        "lookup_cache_static lookup_cache_dynamic grammar_file json_schema_file mmproj video_ffmpeg_dir \
+         lora control_vector slot_save_path media_path chat_template_file log_file log_prompts_dir \
+         spec_draft_model model_draft",
+    ),
+    group(Kind::List, "control_vector_layer_range"),
+    group(Kind::Json, "json_schema chat_template_kwargs"),
+    group(
+        Kind::OneOf("on off auto"),
+        "flash_attn reasoning log_colors",
+    ),
+    group(Kind::OneOf("none mean cls last rank"), "pooling"),
+    group(Kind::OneOf("none linear yarn"), "rope_scaling"),
+    group(Kind::OneOf("none layer row tensor"), "split_mode"),
+    group(Kind::OneOf("distribute isolate numactl"), "numa"),
+    group(
+        Kind::OneOf("f32 f16 bf16 q8_0 q4_0 q4_1 iq4_nl q5_0 q5_1"),
+        "cache_type_k cache_type_v spec_draft_type_k spec_draft_type_v",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests_support::{gpus, place, recipe, refusal};
+    use super::*;
+
+    #[test]
+    fn the_context_of_all_slots_is_that_of_one_times_their_number() {
+        let mut recipe = recipe(
+            &LLAMA_CPP,
+            r#"{"flash_attn": "on", "cache_type_k": "q8_0", "keep": -1}"#,
+        );
+        recipe.context = Some(8192);
+        let devices = gpus(2, 24);
+        let command = recipe.command(&place(&devices, 20)).expect("a command");
+        let expected = "llama-server --model /models/m --host 127.0.0.1 --port 4321 --alias org/model --parallel 4 --ctx-size 32768 --n-gpu-layers 999 --tensor-split 1,1 --metrics --no-webui --flash-attn on --cache-type-k q8_0 --keep -1";
+        assert_eq!(command.argv.join(" "), expected);
+    }
+
+    #[test]
+    fn in_host_memory_no_layer_goes_to_a_gpu_and_a_socket_is_its_host() {
+        let recipe = recipe(&LLAMA_CPP, "{}");
+        let mut place = place(&[], 4);
+        place.at = Where::Socket(std::path::Path::new("/run/m.sock"));
+        let line = recipe.command(&place).expect("a command").argv.join(" ");
+        assert!(
+            line.contains("--host /run/m.sock") && line.contains("--n-gpu-layers 0"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn what_the_pool_sets_and_what_is_dangerous_is_refused() {
+        assert!(refusal(&LLAMA_CPP, r#"{"ctx-size": 1}"#).contains("max_total_tokens"));
+        assert!(refusal(&LLAMA_CPP, r#"{"tools": "all"}"#).contains("run programs"));
+        assert!(refusal(&LLAMA_CPP, r#"{"flash_atn": "on"}"#).contains("flash_attn"));
+        assert!(refusal(&LLAMA_CPP, r#"{"cache_type_k": "q3"}"#).contains("allowed: f32"));
+    }
+
+    #[test]
+    fn its_log_tells_the_stages_of_a_load_and_its_failures() {
+        let stage = |line: &str| stage(line).map(|stage| (stage.name, stage.percent));
+        assert_eq!(
+            stage(&".".repeat(100)),
+            Some(("reading weights", Some(100)))
+        );
+        assert_eq!(
+            stage("srv    load_model: loading model '/m.gguf'"),
+            Some(("reading weights", None))
+        );
+        assert_eq!(
+            stage("common_init_from_params: warming up the model with an empty run"),
+            Some(("warming up", None))
+        );
+        assert_eq!(stage("..."), None);
+        let words = "llama_model_load: error loading model: unknown model architecture: 'x'";
+        assert_eq!(
+            LLAMA_CPP.failure(words).map(|it| it.class),
+            Some(FailureClass::UnknownArchitecture)
+        );
+        let words = "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4096.00 MiB on device 0: cudaMalloc failed: out of memory";
+        assert_eq!(
+            LLAMA_CPP.failure(words).map(|it| it.class),
+            Some(FailureClass::OutOfMemory)
+        );
+    }
+}

@@ -1,0 +1,180 @@
+//! Text Embeddings Inference: `text-embeddings-router`. `tests/fixtures/tei_flags.txt` has its flags.
+//!
+//! It computes embeddings, scores and ranks on one device, keeps no cache, and takes what the model
+//! needs. What newer versions alone know is told by their variables, which older ones do not read.
+
+use super::super::engine_options::EngineKind;
+use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
+use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
+use super::{Beside, Engine, Given, Where, pair, port_beside};
+
+pub const TEI: Engine = Engine {
+    names: &["EmbeddingEngine", "TextEmbeddingsInferenceEngine"],
+    word: "tei",
+    program: &["text-embeddings-router"],
+    install: "install it with `brew install text-embeddings-inference`, with `cargo install --path router -F candle-cuda` from its repository, or run the image ghcr.io/huggingface/text-embeddings-inference with engine_config.command_prefix; engine_config.program names another program",
+    kind: EngineKind::Tei,
+    flags: Flags {
+        groups: GROUPS,
+        barred: BARRED,
+        warned: &[],
+        spelling: Spelling::HYPHENS,
+    },
+    sockets: false,
+    needs_gpu: false,
+    devices_max: 1,
+    seats: 64,
+    sequences_key: None,
+    share_key: None,
+    fills: false,
+    asks_for_weights: false,
+    reads_gguf: false,
+    arguments,
+    environment,
+    ready_path: "/health",
+    health_path: "/health",
+    generation_path: None,
+    barred_env: &[
+        said("PROMETHEUS_PORT", "is chosen by the pool for each replica"),
+        said(
+            "SERVED_MODEL_NAME",
+            "is engine_config.served_model_name; the pool passes it on",
+        ),
+    ],
+    metrics: None,
+    parking: &[],
+    stage: |line| by_marks(line, MARKS),
+    failures: FAILURES,
+};
+
+fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
+    let recipe = given.recipe;
+    let mut words = Vec::new();
+    pair(&mut words, "--model-id", &recipe.model);
+    match given.place.at {
+        Where::Port(port) => {
+            pair(&mut words, "--hostname", "127.0.0.1");
+            pair(&mut words, "--port", port);
+        }
+        Where::Socket(_) => return Err("text-embeddings-router listens on a port only".to_owned()),
+    }
+    pair(
+        &mut words,
+        "--uds-path",
+        format!("/tmp/{}", given.place.container),
+    );
+    if !recipe.words.has("max_concurrent_requests") {
+        pair(&mut words, "--max-concurrent-requests", recipe.seats);
+    }
+    if let Some(revision) = &recipe.revision {
+        pair(&mut words, "--revision", revision);
+    }
+    Ok(words)
+}
+
+fn environment(given: &Given<'_>) -> Vec<(&'static str, String)> {
+    let served = given.recipe.served_name(given.place).to_owned();
+    let mut env = vec![("SERVED_MODEL_NAME", served)];
+    if let Some(port) = port_beside(given.place.at, Beside::Prometheus) {
+        env.push(("PROMETHEUS_PORT", port.to_string()));
+    }
+    if given.recipe.is_local {
+        env.push(("HF_HUB_OFFLINE", "1".to_owned()));
+    }
+    env
+}
+
+const MARKS: &[Mark] = &[
+    mark("Starting download", "fetching"),
+    mark("Downloading ", "fetching"),
+    mark("Model artifacts downloaded", "reading weights"),
+    mark("Starting model backend", "reading weights"),
+    mark("Warming up model", "warming up"),
+    mark("Starting HTTP server", "starting the server"),
+];
+
+const FAILURES: &[Failure] = &[
+    failure(
+        FailureClass::UnknownArchitecture,
+        &[
+            "model is not supported",
+            "unknown variant",
+            "model type is not supported",
+        ],
+        "this version of Text Embeddings Inference does not run the model's architecture: take a newer one, or run the model with type: VLLMEngine and engine_kwargs.runner: pooling",
+    ),
+    failure(
+        FailureClass::DriverTooOld,
+        &["cuda compute cap", "runtime compute cap"],
+        "this build is for GPUs of another generation: take the image whose tag fits the GPU (turing-, 86-, 89-, hopper-)",
+    ),
+];
+
+const BARRED: &[Said] = &[
+    said(
+        "hostname port uds_path prometheus_port",
+        "is chosen by the pool for each replica",
+    ),
+    said(
+        "api_key cors_allow_origin",
+        "is the gateway's business: engines are reached from this machine alone, and keys are set with /llm/admin/keys and auth",
+    ),
+    said(
+        "model_id",
+        "is engine_config.model_path, or engine_config.hf_model_id",
+    ),
+    said(
+        "served_model_name",
+        "is engine_config.served_model_name; the pool passes it on",
+    ),
+    said("revision", "is engine_config.revision"),
+    said(
+        "hf_token hf_api_token",
+        "would show in the list of processes; write it into engine_config.env.HF_TOKEN",
+    ),
+    said(
+        "device_id",
+        "is made from the placement; pool_config.devices says which GPUs the model may use",
+    ),
+];
+
+const GROUPS: &[Group] = &[
+    group(Kind::On, "auto_truncate json_output disable_spans"),
+    group(
+        Kind::Integer(1, 1 << 40),
+        "tokenization_workers max_concurrent_requests max_batch_tokens max_batch_requests \
+         max_client_batch_size payload_limit",
+    ),
+    group(Kind::OneOf("float16 float32 bfloat16"), "dtype"),
+    group(Kind::OneOf("cls mean splade last-token"), "pooling"),
+    group(
+        Kind::Text,
+        "default_prompt_name default_prompt dense_path otlp_endpoint otlp_service_name",
+    ),
+    group(Kind::Path, "huggingface_hub_cache"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests_support::{gpus, place, recipe, refusal};
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_made_from_the_placement() {
+        let mut recipe = recipe(&TEI, r#"{"pooling": "cls", "auto_truncate": true}"#);
+        recipe.served_model_name = Some("embed".to_owned());
+        let devices = gpus(1, 24);
+        let command = recipe.command(&place(&devices, 2)).expect("a command");
+        let expected = "text-embeddings-router --model-id /models/m --hostname 127.0.0.1 --port 4321 --uds-path /tmp/model-pool-1-7 --max-concurrent-requests 64 --pooling cls --auto-truncate";
+        assert_eq!(command.argv.join(" "), expected);
+        assert_eq!(command.env["SERVED_MODEL_NAME"].0, "embed");
+        assert_eq!(command.env["PROMETHEUS_PORT"].0, "24321");
+    }
+
+    #[test]
+    fn its_own_flags_are_refused_with_what_to_set_instead() {
+        assert!(refusal(&TEI, r#"{"device-id": 1}"#).contains("pool_config.devices"));
+        assert!(refusal(&TEI, r#"{"hf_token": "x"}"#).contains("env.HF_TOKEN"));
+        assert!(refusal(&TEI, r#"{"poolng": "cls"}"#).contains("pooling"));
+    }
+}

@@ -1,0 +1,45 @@
+//! What the tests of the engines' files share: recipes and placements. Nothing of it is in the binary.
+
+use serde_json::Value;
+
+use super::{Engine, Place, PlacedDevice, ServerRecipe, Where};
+use crate::pool::Bytes;
+
+pub fn gpus(count: u32, gib: u64) -> Vec<PlacedDevice> {
+    let gpu = |index| PlacedDevice {
+        index,
+        uuid: Some(format!("GPU-{index}")),
+        is_gpu: true,
+        total: Bytes(gib * Bytes::GIB),
+    };
+    (0..count).map(gpu).collect()
+}
+
+pub fn place(devices: &[PlacedDevice], reserved_gib: u64) -> Place<'_> {
+    Place {
+        model_name: "org/model",
+        at: Where::Port(4321),
+        devices,
+        reserved: Bytes(reserved_gib * Bytes::GIB),
+        weights: Some(Bytes(8 * Bytes::GIB)),
+        container: "model-pool-1-7",
+    }
+}
+
+/// A local model with these `engine_kwargs`.
+pub fn recipe(engine: &'static Engine, kwargs: &str) -> ServerRecipe {
+    let kwargs: Value = serde_json::from_str(kwargs).expect("JSON");
+    let words = engine.flags.check(kwargs.as_object().expect("an object"));
+    ServerRecipe {
+        words: words.expect("right kwargs"),
+        ..ServerRecipe::of(engine, "/models/m")
+    }
+}
+
+/// Why these `engine_kwargs` are refused.
+pub fn refusal(engine: &'static Engine, kwargs: &str) -> String {
+    let kwargs: Value = serde_json::from_str(kwargs).expect("JSON");
+    let flaw = engine.flags.check(kwargs.as_object().expect("an object"));
+    let flaw = flaw.expect_err("wrong kwargs");
+    format!("{} {}", flaw.key, flaw.problem)
+}

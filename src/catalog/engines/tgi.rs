@@ -1,0 +1,246 @@
+//! Text Generation Inference: `text-generation-launcher`. `tests/fixtures/tgi_flags.txt` has its flags.
+//!
+//! `--cuda-memory-fraction` is the part of each device that PyTorch may take; the CUDA context comes
+//! beside. What several launchers on one machine would share by default (the socket of the shards, the
+//! port of torch.distributed, the port of Prometheus) is set apart for each replica.
+
+use crate::pool::Bytes;
+
+use super::super::engine_options::EngineKind;
+use super::super::estimate::GPU_OVERHEAD;
+use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
+use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
+use super::{Beside, Engine, Given, Metrics, Where, pair, port_beside};
+
+pub const TGI: Engine = Engine {
+    names: &["TextGenerationInferenceEngine"],
+    word: "tgi",
+    program: &["text-generation-launcher"],
+    install: "run the image ghcr.io/huggingface/text-generation-inference with engine_config.command_prefix, or build the launcher from its repository and name it in engine_config.program",
+    kind: EngineKind::Tgi,
+    flags: Flags {
+        groups: GROUPS,
+        barred: BARRED,
+        warned: WARNED,
+        spelling: Spelling::HYPHENS,
+    },
+    sockets: false,
+    needs_gpu: false,
+    devices_max: 16,
+    seats: 20,
+    sequences_key: Some("max_batch_size"),
+    share_key: Some("cuda_memory_fraction"),
+    fills: true,
+    asks_for_weights: false,
+    reads_gguf: false,
+    arguments,
+    environment,
+    ready_path: "/health",
+    health_path: "/health",
+    generation_path: None,
+    barred_env: &[said(
+        "PROMETHEUS_PORT",
+        "is chosen by the pool for each replica",
+    )],
+    metrics: Some(Metrics {
+        path: "/metrics",
+        running: "tgi_batch_current_size",
+        waiting: "tgi_queue_size",
+        cache_used: &[],
+    }),
+    parking: &[],
+    stage: |line| by_marks(line, MARKS),
+    failures: FAILURES,
+};
+
+const BESIDE_SHARE: Bytes = GPU_OVERHEAD;
+
+fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
+    let recipe = given.recipe;
+    let mut words = Vec::new();
+    pair(&mut words, "--model-id", &recipe.model);
+    match given.place.at {
+        Where::Port(port) => {
+            pair(&mut words, "--hostname", "127.0.0.1");
+            pair(&mut words, "--port", port);
+        }
+        Where::Socket(_) => {
+            return Err("text-generation-launcher listens on a port only".to_owned());
+        }
+    }
+    pair(
+        &mut words,
+        "--shard-uds-path",
+        format!("/tmp/{}", given.place.container),
+    );
+    if let Some(port) = port_beside(given.place.at, Beside::Torch) {
+        pair(&mut words, "--master-port", port);
+    }
+    if given.has_gpus() {
+        pair(&mut words, "--num-shard", given.devices());
+        pair(
+            &mut words,
+            "--cuda-memory-fraction",
+            given.share(BESIDE_SHARE)?,
+        );
+    }
+    if let Some(tokens) = recipe.context {
+        pair(&mut words, "--max-total-tokens", tokens);
+    }
+    if !recipe.words.has("max_concurrent_requests") {
+        pair(&mut words, "--max-concurrent-requests", recipe.seats);
+    }
+    if let Some(revision) = &recipe.revision {
+        pair(&mut words, "--revision", revision);
+    }
+    pair(&mut words, "--usage-stats", "off");
+    Ok(words)
+}
+
+fn environment(given: &Given<'_>) -> Vec<(&'static str, String)> {
+    let mut env = Vec::new();
+    if let Some(port) = port_beside(given.place.at, Beside::Prometheus) {
+        // As a flag it would stop versions that have none.
+        env.push(("PROMETHEUS_PORT", port.to_string()));
+    }
+    if given.recipe.is_local {
+        env.push(("HF_HUB_OFFLINE", "1".to_owned()));
+    }
+    env
+}
+
+const MARKS: &[Mark] = &[
+    mark("Download file:", "fetching"),
+    mark("Downloaded ", "fetching"),
+    mark("Starting check and download process", "fetching"),
+    mark("Starting shard", "reading weights"),
+    mark("Waiting for shard", "reading weights"),
+    mark("Shard ready in", "starting the server"),
+    mark("Warming up model", "warming up"),
+    mark("Cuda Graphs are enabled", "capturing graphs"),
+    mark("Connected", "starting the server"),
+];
+
+const FAILURES: &[Failure] = &[
+    failure(
+        FailureClass::OutOfMemory,
+        &[
+            "not enough memory to handle",
+            "you need to decrease `--max-batch-prefill-tokens`",
+        ],
+        "set a smaller engine_config.max_total_tokens or engine_kwargs.max_batch_prefill_tokens, or a larger pool_config.memory_gib",
+    ),
+    failure(
+        FailureClass::UnknownArchitecture,
+        &[
+            "unsupported model type",
+            "does not recognize this architecture",
+        ],
+        "this version of Text Generation Inference does not run the model's architecture: take a newer image, or run the model with type: VLLMEngine",
+    ),
+    failure(
+        FailureClass::Quantisation,
+        &[
+            "quantization is not supported",
+            "cannot load `awq` weight",
+            "cannot load `gptq` weight",
+        ],
+        "the GPU or this version cannot compute with this quantisation: remove engine_kwargs.quantize, or take the model in another form",
+    ),
+];
+
+const BARRED: &[Said] = &[
+    said(
+        "hostname port shard_uds_path master_addr master_port prometheus_port",
+        "is chosen by the pool for each replica",
+    ),
+    said(
+        "api_key cors_allow_origin ngrok ngrok_authtoken ngrok_edge",
+        "is the gateway's business: engines are reached from this machine alone, and keys are set with /llm/admin/keys and auth",
+    ),
+    said(
+        "model_id",
+        "is engine_config.model_path, or engine_config.hf_model_id",
+    ),
+    said("revision", "is engine_config.revision"),
+    said(
+        "max_total_tokens",
+        "is engine_config.max_total_tokens; the memory estimate needs it there",
+    ),
+    said(
+        "max_input_length",
+        "is the old name of max_input_tokens; write that",
+    ),
+    said(
+        "num_shard sharded",
+        "is made from the placement; pool_config.gpus_per_replica says how many GPUs a replica takes",
+    ),
+    said("usage_stats", "is always off"),
+    said(
+        "env",
+        "prints the engine's environment and ends; variables are written into engine_config.env",
+    ),
+];
+
+const WARNED: &[Said] = &[said(
+    "trust_remote_code",
+    "is on: the model's own Python code runs with the rights of the pool's account; pin engine_config.revision and read that code",
+)];
+
+const GROUPS: &[Group] = &[
+    group(
+        Kind::On,
+        "trust_remote_code disable_custom_kernels json_output disable_grammar_support enable_prefill_logprobs",
+    ),
+    group(
+        Kind::Integer(1, 1 << 40),
+        "validation_workers max_concurrent_requests max_best_of max_stop_sequences max_input_tokens \
+         max_batch_prefill_tokens max_batch_total_tokens max_waiting_tokens max_batch_size \
+         max_client_batch_size payload_limit",
+    ),
+    group(Kind::Integer(0, 1 << 20), "speculate max_top_n_tokens"),
+    group(
+        Kind::Float(0.0, 1e9),
+        "waiting_served_ratio rope_factor watermark_gamma watermark_delta",
+    ),
+    group(
+        Kind::OneOf(
+            "awq compressed-tensors eetq exl2 gptq marlin bitsandbytes bitsandbytes-nf4 bitsandbytes-fp4 fp8",
+        ),
+        "quantize",
+    ),
+    group(Kind::OneOf("float16 bfloat16"), "dtype"),
+    group(Kind::OneOf("fp8_e4m3fn fp8_e5m2"), "kv_cache_dtype"),
+    group(Kind::OneOf("linear dynamic"), "rope_scaling"),
+    group(Kind::Text, "otlp_endpoint otlp_service_name"),
+    group(
+        Kind::Path,
+        "huggingface_hub_cache weights_cache_override tokenizer_config_path",
+    ),
+    group(Kind::Commas, "cuda_graphs lora_adapters"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests_support::{gpus, place, recipe, refusal};
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_made_from_the_placement() {
+        let mut recipe = recipe(&TGI, r#"{"quantize": "awq", "cuda_graphs": [1, 2]}"#);
+        recipe.context = Some(4096);
+        recipe.revision = Some("main".to_owned());
+        let devices = gpus(2, 80);
+        let command = recipe.command(&place(&devices, 40)).expect("a command");
+        let expected = "text-generation-launcher --model-id /models/m --hostname 127.0.0.1 --port 4321 --shard-uds-path /tmp/model-pool-1-7 --master-port 29321 --num-shard 2 --cuda-memory-fraction 0.4937 --max-total-tokens 4096 --max-concurrent-requests 20 --revision main --usage-stats off --quantize awq --cuda-graphs 1,2";
+        assert_eq!(command.argv.join(" "), expected);
+        assert_eq!(command.env["PROMETHEUS_PORT"].0, "24321");
+    }
+
+    #[test]
+    fn its_own_flags_are_refused_with_what_to_set_instead() {
+        assert!(refusal(&TGI, r#"{"num_shard": 2}"#).contains("gpus_per_replica"));
+        assert!(refusal(&TGI, r#"{"quantise": "awq"}"#).contains("quantize"));
+        assert!(refusal(&TGI, r#"{"dtype": "float32"}"#).contains("bfloat16"));
+    }
+}

@@ -1,0 +1,261 @@
+//! TensorRT-LLM: `trtllm-serve`. `tests/fixtures/trtllm_flags.txt` has its flags, which it writes with
+//! underscores.
+//!
+//! `--free_gpu_memory_fraction` is the part for the cache of what the weights leave free. So that it
+//! keeps within the reservation, the weights must be known: they are read from the files of a local
+//! model. With weights `w`, reserved `r` and a device of `t`, it is `(r − w − overhead) / (t − w)`,
+//! which on a device that others use too comes out smaller than reserved, never larger.
+
+use super::super::engine_options::EngineKind;
+use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
+use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
+use super::{Engine, Given, Where, pair};
+
+pub const TRTLLM: Engine = Engine {
+    names: &["TRTLLMEngine"],
+    word: "trtllm",
+    program: &["trtllm-serve"],
+    install: "install TensorRT-LLM with `pip install tensorrt-llm --extra-index-url https://pypi.nvidia.com` in an environment of its own and name its program in engine_config.program, or run the image nvcr.io/nvidia/tensorrt-llm/release with engine_config.command_prefix",
+    kind: EngineKind::TrtLlm,
+    flags: Flags {
+        groups: GROUPS,
+        barred: BARRED,
+        warned: WARNED,
+        spelling: Spelling {
+            joint: '_',
+            equals: true,
+        },
+    },
+    sockets: false,
+    needs_gpu: true,
+    devices_max: 64,
+    seats: 20,
+    sequences_key: Some("max_batch_size"),
+    share_key: None,
+    fills: true,
+    asks_for_weights: true,
+    reads_gguf: false,
+    arguments,
+    environment,
+    ready_path: "/health",
+    health_path: "/health",
+    generation_path: None,
+    barred_env: &[],
+    metrics: None,
+    parking: &[],
+    stage: |line| by_marks(line, MARKS),
+    failures: FAILURES,
+};
+
+fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
+    let recipe = given.recipe;
+    let mut words = vec![recipe.model.clone()];
+    match given.place.at {
+        Where::Port(port) => {
+            pair(&mut words, "--host", "127.0.0.1");
+            pair(&mut words, "--port", port);
+        }
+        Where::Socket(_) => return Err("trtllm-serve listens on a port only".to_owned()),
+    }
+    pair(&mut words, "--tensor_parallel_size", given.devices());
+    pair(&mut words, "--gpus_per_node", given.devices());
+    pair(
+        &mut words,
+        "--free_gpu_memory_fraction",
+        cache_fraction(given)?,
+    );
+    if let Some(tokens) = recipe.context {
+        pair(&mut words, "--max_seq_len", tokens);
+    }
+    if !recipe.words.has("max_batch_size") {
+        pair(&mut words, "--max_batch_size", recipe.seats);
+    }
+    if let Some(revision) = &recipe.revision {
+        pair(&mut words, "--revision", revision);
+    }
+    Ok(words)
+}
+
+fn cache_fraction(given: &Given<'_>) -> Result<String, String> {
+    let Some(weights) = given.place.weights else {
+        return Err(
+            "trtllm-serve is told a part of what the weights leave free, and their size is not known; name a local folder with the weights in engine_config.model_path"
+                .to_owned(),
+        );
+    };
+    let devices = u32::try_from(given.devices()).unwrap_or(u32::MAX);
+    let overhead = EngineKind::TrtLlm.overhead_per_device(devices);
+    let reserved = given.place.reserved;
+    let cache = reserved.saturating_sub(weights + overhead);
+    let largest = given.place.devices.iter().map(|device| device.total).max();
+    let left = largest.unwrap_or_default().saturating_sub(weights);
+    // Rounded down; no more than one, since the cache is a part of what is left.
+    let part = u128::from(cache.0) * 10_000 / u128::from(left.0.max(1));
+    if part == 0 || part > 10_000 {
+        return Err(format!(
+            "{reserved} are reserved on each device; weights of {weights} and {overhead} for the engine leave no room for a cache there; set pool_config.memory_gib to more"
+        ));
+    }
+    Ok(format!("{}.{:04}", part / 10_000, part % 10_000))
+}
+
+fn environment(given: &Given<'_>) -> Vec<(&'static str, String)> {
+    let on = || "1".to_owned();
+    let mut env = vec![("TRTLLM_NO_USAGE_STATS", on())];
+    if given.recipe.is_local {
+        env.extend([("HF_HUB_OFFLINE", on()), ("TRANSFORMERS_OFFLINE", on())]);
+    }
+    env
+}
+
+const MARKS: &[Mark] = &[
+    mark(
+        "Loading safetensors weights in parallel:",
+        "reading weights",
+    ),
+    mark("Loading weights:", "reading weights"),
+    mark("Prefetching", "reading weights"),
+    mark("Fetching ", "fetching"),
+    mark("Building TRT engine", "building the engine"),
+    mark("Run autotuning warmup", "warming up"),
+    mark("Creating CUDA graph instances", "capturing graphs"),
+    mark("Run generation only CUDA graph warmup", "capturing graphs"),
+    mark("Waiting for application startup", "starting the server"),
+];
+
+const FAILURES: &[Failure] = &[
+    failure(
+        FailureClass::OutOfMemory,
+        &[
+            "executor creation failed due to insufficient gpu memory",
+            "no free memory for kv cache",
+        ],
+        "set a smaller engine_config.max_total_tokens or engine_kwargs.max_num_tokens, or a larger pool_config.memory_gib",
+    ),
+    failure(
+        FailureClass::UnknownArchitecture,
+        &[
+            "unknown architecture for automodelforcausallm",
+            "unsupported architecture",
+        ],
+        "this version of TensorRT-LLM does not run the model's architecture: install a newer one, or run the model with type: VLLMEngine",
+    ),
+    failure(
+        FailureClass::MissingLibrary,
+        &["libmpi.so", "could not load library libmpi"],
+        "TensorRT-LLM needs MPI: apt install libopenmpi-dev",
+    ),
+];
+
+const BARRED: &[Said] = &[
+    said("host port", "is chosen by the pool for each replica"),
+    said("revision", "is engine_config.revision"),
+    said(
+        "max_seq_len",
+        "is engine_config.max_total_tokens; the memory estimate needs it there",
+    ),
+    said(
+        "tensor_parallel_size tp_size gpus_per_node",
+        "is made from the placement; pool_config.gpus_per_replica says how many GPUs a replica takes",
+    ),
+    said(
+        "free_gpu_memory_fraction kv_cache_free_gpu_memory_fraction",
+        "is made from what is reserved; pool_config.memory_gib says how much that is",
+    ),
+    said(
+        "pipeline_parallel_size pp_size context_parallel_size cp_size moe_cluster_parallel_size cluster_size \
+         server_role disagg_cluster_uri metadata_server_config_file",
+        "is not used: the pool places a replica on GPUs of one machine with tensor parallelism",
+    ),
+];
+
+const WARNED: &[Said] = &[
+    said(
+        "trust_remote_code",
+        "is on: the model's own Python code runs with the rights of the pool's account; pin engine_config.revision and read that code",
+    ),
+    said(
+        "custom_module_dirs",
+        "loads Python code into the engine; see that only administrators can write it",
+    ),
+    said(
+        "config extra_llm_api_options",
+        "may set anything, also what the pool sets: see that it holds no kv_cache_config and no sizes of parallelism",
+    ),
+];
+
+const GROUPS: &[Group] = &[
+    group(
+        Kind::On,
+        "trust_remote_code fail_fast_on_attention_window_too_large enable_chunked_prefill",
+    ),
+    group(
+        Kind::Integer(1, 1 << 40),
+        "max_beam_width max_batch_size max_num_tokens moe_expert_parallel_size",
+    ),
+    group(Kind::Integer(0, 1024), "num_postprocess_workers"),
+    group(
+        Kind::Text,
+        "tokenizer custom_tokenizer reasoning_parser tool_parser otlp_traces_endpoint chat_template",
+    ),
+    group(Kind::OneOf("pytorch tensorrt trt _autodeploy"), "backend"),
+    group(
+        Kind::OneOf("internal_error error warning info verbose debug trace"),
+        "log_level",
+    ),
+    group(
+        Kind::Path,
+        "custom_module_dirs config extra_llm_api_options",
+    ),
+    group(Kind::Json, "media_io_kwargs"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests_support::{gpus, place, recipe, refusal};
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_made_from_the_placement_and_the_weights() {
+        let mut recipe = recipe(
+            &TRTLLM,
+            r#"{"backend": "pytorch", "enable-chunked-prefill": true}"#,
+        );
+        recipe.context = Some(8192);
+        let devices = gpus(1, 80);
+        // (40 − 8 − 3) / (80 − 8)
+        let command = recipe.command(&place(&devices, 40)).expect("a command");
+        let expected = "trtllm-serve /models/m --host 127.0.0.1 --port 4321 --tensor_parallel_size 1 --gpus_per_node 1 --free_gpu_memory_fraction 0.4027 --max_seq_len 8192 --max_batch_size 20 --backend pytorch --enable_chunked_prefill";
+        assert_eq!(command.argv.join(" "), expected);
+    }
+
+    #[test]
+    fn without_weights_room_or_a_gpu_it_is_refused_with_the_way_out() {
+        let recipe = recipe(&TRTLLM, "{}");
+        let devices = gpus(1, 80);
+        let mut unknown = place(&devices, 40);
+        unknown.weights = None;
+        let problem = recipe.command(&unknown).unwrap_err();
+        assert!(problem.contains("model_path"), "{problem}");
+        let problem = recipe.command(&place(&devices, 9)).unwrap_err();
+        assert!(problem.contains("memory_gib"), "{problem}");
+        let problem = recipe.command(&place(&[], 9)).unwrap_err();
+        assert!(
+            problem.contains("TRTLLMEngine") && problem.contains("GPUs"),
+            "{problem}"
+        );
+        let two_sizes: Vec<_> = gpus(1, 80).into_iter().chain(gpus(1, 40)).collect();
+        let line = recipe
+            .command(&place(&two_sizes, 40))
+            .expect("a command")
+            .argv
+            .join(" ");
+        assert!(line.contains("--free_gpu_memory_fraction 0.37"), "{line}");
+    }
+
+    #[test]
+    fn its_own_flags_are_refused_with_what_to_set_instead() {
+        assert!(refusal(&TRTLLM, r#"{"tp_size": 2}"#).contains("gpus_per_replica"));
+        assert!(refusal(&TRTLLM, r#"{"max_batchsize": 2}"#).contains("max_batch_size"));
+    }
+}

@@ -1,0 +1,245 @@
+//! From `engine_config` to the recipe of an engine of the table: what is given in places of its own, what
+//! stands in `engine_kwargs`, and what of it contradicts the rest. Nothing is opened.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::CatalogError;
+use super::engine_config::{absolute, context, warn_of_paths};
+use super::engines::{Engine, ServerRecipe, Words};
+use super::entry::Notes;
+use super::estimate;
+use super::limits::{self, SEATS_MAX};
+use super::model_file::{EngineConfig, Listen, Sleep};
+
+/// What a model file says beside `engine_config`.
+pub(super) struct Around {
+    /// Devices of one replica.
+    pub devices: u32,
+    /// `deployment_config.max_ongoing_requests`.
+    pub seats: Option<u32>,
+    pub sleep: Sleep,
+}
+
+pub(super) fn server(
+    kind: &'static Engine,
+    engine: &EngineConfig,
+    around: &Around,
+    notes: &mut Notes,
+) -> Result<ServerRecipe, CatalogError> {
+    let name = kind.name();
+    let foreign = [
+        ("command", engine.command.is_some()),
+        ("ready_path", engine.ready_path.is_some()),
+    ];
+    if let Some((key, _)) = foreign.iter().find(|(_, given)| *given) {
+        return Err(notes.refuse(
+            &format!("engine_config.{key}"),
+            format!("is read with type: CommandEngine only; {name} knows its own. Options go into engine_config.engine_kwargs, another program into engine_config.program"),
+        ));
+    }
+    for (key, text) in [
+        ("program", &engine.program),
+        ("revision", &engine.revision),
+        ("served_model_name", &engine.served_model_name),
+        ("hf_model_id", &engine.hf_model_id),
+    ] {
+        let field = format!("engine_config.{key}");
+        match text.as_deref() {
+            Some(text) if text.trim().is_empty() => {
+                return Err(notes.refuse(&field, "is empty; name it or remove it"));
+            }
+            // The engine would read it as a flag.
+            Some(text) if text.starts_with('-') || text.contains(char::is_control) => {
+                return Err(
+                    notes.refuse(&field, "may not begin with `-` or hold control characters")
+                );
+            }
+            _ => {}
+        }
+    }
+    if around.devices > kind.devices_max {
+        return Err(notes.refuse(
+            "pool_config.gpus_per_replica",
+            format!(
+                "{name} runs a replica on {} GPUs at most, and {} are asked for",
+                kind.devices_max, around.devices
+            ),
+        ));
+    }
+    let (model, is_local) = model(kind, engine, notes)?;
+    let mut kwargs = engine.engine_kwargs.clone();
+    let share_per_mille = match kind.share_key {
+        Some(key) => {
+            let value = kwargs.remove(key);
+            let value = value.or_else(|| kwargs.remove(&key.replace('_', "-")));
+            share(key, value, notes)?
+        }
+        None => None,
+    };
+    let words = kind.flags.check(&kwargs).map_err(|flaw| {
+        notes.refuse(
+            &format!("engine_config.engine_kwargs.{}", flaw.key),
+            flaw.problem,
+        )
+    })?;
+    for (key, why) in &words.warnings {
+        notes.warn(&format!("engine_config.engine_kwargs.{key}"), why.clone());
+    }
+    if is_local && engine.revision.is_some() {
+        notes.warn("engine_config.revision", "has no effect on a local folder");
+    }
+    let listen = match engine.listen {
+        Some(Listen::Socket) if !kind.sockets => {
+            return Err(notes.refuse(
+                "engine_config.listen",
+                format!("{name} listens on a port only; write port, or remove it"),
+            ));
+        }
+        Some(listen) => listen,
+        // The routes for sleep are in a mode that lets whoever reaches them run code in the engine: a
+        // socket shuts other accounts of the machine out. A container has its own files.
+        None if around.sleep != Sleep::Off && kind.sockets && engine.command_prefix.is_none() => {
+            Listen::Socket
+        }
+        None => Listen::Port,
+    };
+    let working_dir = engine
+        .working_dir
+        .as_deref()
+        .map(|path| absolute("engine_config.working_dir", path, notes))
+        .transpose()?;
+    let prefix = engine.command_prefix.clone().unwrap_or_default();
+    if engine.command_prefix.as_ref().is_some_and(Vec::is_empty) {
+        return Err(notes.refuse("engine_config.command_prefix", "is empty; remove it"));
+    }
+    let recipe = ServerRecipe {
+        engine: kind,
+        program: engine.program.clone(),
+        prefix,
+        context: context_of(kind, engine, notes)?,
+        seats: seats(kind, &words, around.seats, notes)?,
+        model,
+        is_local,
+        revision: engine.revision.clone(),
+        share_per_mille,
+        sleep: around.sleep,
+        listen,
+        words,
+        env: engine.env.clone(),
+        served_model_name: engine.served_model_name.clone(),
+        working_dir,
+    };
+    recipe.check_templates().map_err(|problem| {
+        // The message names the key itself.
+        let (field, problem) = problem
+            .split_once(": ")
+            .unwrap_or(("engine_config.command_prefix", &problem));
+        notes.refuse(field, problem)
+    })?;
+    Ok(recipe)
+}
+
+/// An absolute path, or the name on Hugging Face, and whether it is a path.
+fn model(
+    kind: &Engine,
+    engine: &EngineConfig,
+    notes: &mut Notes,
+) -> Result<(String, bool), CatalogError> {
+    let is_folder = |id: &String| Path::new(id).is_absolute() || Path::new(id).exists();
+    let (field, path) = match (&engine.model_path, &engine.hf_model_id) {
+        (Some(path), _) => ("engine_config.model_path", path),
+        (None, Some(id)) if is_folder(id) => ("engine_config.hf_model_id", id),
+        (None, Some(id)) => return Ok((id.clone(), false)),
+        (None, None) => {
+            return Err(notes.refuse(
+                "engine_config.model_path",
+                format!("is missing; name the model's local {}, or its name on Hugging Face in engine_config.hf_model_id", match kind.reads_gguf {
+                    true => "GGUF file",
+                    false => "folder",
+                }),
+            ));
+        }
+    };
+    let path = absolute(field, path, notes)?;
+    warn_of_paths(engine, &path, notes);
+    let path = match kind.reads_gguf && path.is_dir() {
+        true => estimate::gguf_of(&path)
+            .map_err(|error| notes.refuse(field, error.to_string()))?
+            .ok_or_else(|| {
+                notes.refuse(
+                    field,
+                    format!(
+                        "there is no GGUF file in {}; {} reads one",
+                        path.display(),
+                        kind.name()
+                    ),
+                )
+            })?,
+        false => path,
+    };
+    match path.to_str() {
+        Some(text) if !text.starts_with('-') => Ok((text.to_owned(), true)),
+        _ => Err(notes.refuse(field, "is no path that can be written on a command line")),
+    }
+}
+
+fn context_of(
+    kind: &Engine,
+    engine: &EngineConfig,
+    notes: &mut Notes,
+) -> Result<Option<u32>, CatalogError> {
+    let tokens = context(engine, 1, notes)?;
+    if tokens.is_some() && kind.devices_max == 1 {
+        notes.warn(
+            "engine_config.max_total_tokens",
+            format!("has no effect: {} takes the model's own length; engine_kwargs.max_batch_tokens bounds a batch", kind.name()),
+        );
+    }
+    Ok(tokens)
+}
+
+/// The part of each device that the file asks for, in thousandths.
+fn share(key: &str, value: Option<Value>, notes: &Notes) -> Result<Option<u32>, CatalogError> {
+    let Some(value) = value.filter(|value| !value.is_null()) else {
+        return Ok(None);
+    };
+    let field = format!("engine_config.engine_kwargs.{key}");
+    let per_mille = value.as_f64().map(|share| (share * 1000.0).floor());
+    match per_mille {
+        // At most a thousand.
+        Some(share) if (1.0..=1000.0).contains(&share) => Ok(Some(share as u32)),
+        _ => Err(notes.refuse(
+            &field,
+            format!("{value} is not allowed; allowed: 0.001 to 1, the part of each GPU that a replica asks for; without it, it asks for what its weights and cache need"),
+        )),
+    }
+}
+
+/// The bound of the engine's own option where nothing else is said.
+fn seats(
+    kind: &Engine,
+    words: &Words,
+    asked: Option<u32>,
+    notes: &Notes,
+) -> Result<u32, CatalogError> {
+    let own = kind
+        .sequences_key
+        .and_then(|key| words.of_key.iter().find(|(known, _)| known == key))
+        .and_then(|(_, words)| words.last()?.parse::<u32>().ok());
+    match (asked, own) {
+        (Some(asked), _) => Ok(asked),
+        (None, Some(own)) if own > SEATS_MAX => Err(notes.refuse(
+            &format!(
+                "engine_config.engine_kwargs.{}",
+                kind.sequences_key.unwrap_or_default()
+            ),
+            limits::count(i64::from(own), SEATS_MAX)
+                .err()
+                .unwrap_or_default(),
+        )),
+        (None, Some(own)) => Ok(own),
+        (None, None) => Ok(kind.seats),
+    }
+}

@@ -1,0 +1,199 @@
+//! The driver of the engines of the catalogue's table: hands the placement to the recipe, which makes the
+//! command line, and reads the stages that the engine's row knows. It knows no engine by name.
+
+use super::command::stage_or_message;
+use super::{
+    DeviceKind, Endpoint, EngineDriver, EngineFault, Failure, Launch, Prepared, Program,
+    ServerProgram,
+};
+use crate::catalog::{FailureClass, Place, PlacedDevice, Where};
+
+pub(super) struct ServerDriver;
+
+impl EngineDriver for ServerDriver {
+    fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineFault> {
+        let Some(program) = program_of(launch) else {
+            // The table of drivers goes by the program.
+            return Err(EngineFault::WrongEndpoint {
+                model: launch.model_name.clone(),
+                endpoint: endpoint.clone(),
+            });
+        };
+        let recipe = &program.recipe;
+        let devices: Vec<PlacedDevice> = launch
+            .devices
+            .iter()
+            .map(|device| PlacedDevice {
+                index: device.index,
+                uuid: device.uuid.clone(),
+                is_gpu: device.kind == DeviceKind::Nvidia,
+                total: device.total,
+            })
+            .collect();
+        // The controller's process is in it because replicas are counted anew by each.
+        let container = format!("model-pool-{}-{}", std::process::id(), launch.replica.0);
+        let place = Place {
+            model_name: &launch.model_name,
+            at: match endpoint {
+                Endpoint::Tcp(address) => Where::Port(address.port()),
+                Endpoint::Unix(path) => Where::Socket(path),
+            },
+            devices: &devices,
+            reserved: launch.bytes_per_device,
+            weights: program.weights_per_device,
+            container: &container,
+        };
+        let command = recipe
+            .command(&place)
+            .map_err(|problem| EngineFault::Placement {
+                model: launch.model_name.clone(),
+                engine: recipe.engine.name(),
+                problem,
+            })?;
+        let words = |words: Vec<String>| words.into_iter().map(Into::into).collect();
+        Ok(Prepared {
+            argv: words(command.argv),
+            env: command
+                .env
+                .into_iter()
+                .map(|(name, value)| (name, value.0))
+                .collect(),
+            working_dir: recipe.working_dir.clone(),
+            ready_path: recipe.engine.ready_path.to_owned(),
+            lifeline: false,
+            cleanup: command.cleanup.map(words),
+            // With a prefix it is the prefix's program that is not there.
+            install: recipe.prefix.is_empty().then_some(recipe.engine.install),
+        })
+    }
+
+    fn progress(&self, body: &[u8]) -> Option<(String, Option<u8>)> {
+        stage_or_message(body)
+    }
+
+    fn progress_of_line(&self, launch: &Launch, line: &str) -> Option<(String, Option<u8>)> {
+        let stage = (program_of(launch)?.recipe.engine.stage)(line)?;
+        Some((stage.name.to_owned(), stage.percent))
+    }
+
+    fn advice(&self, launch: &Launch, words: &str) -> Option<(Failure, &'static str)> {
+        let known = program_of(launch)?.recipe.engine.failure(words)?;
+        Some((failure_of(known.class), known.advice))
+    }
+}
+
+fn failure_of(class: FailureClass) -> Failure {
+    match class {
+        FailureClass::OutOfMemory => Failure::OutOfMemory,
+        FailureClass::NoAccess => Failure::GatedModel,
+        FailureClass::UnknownArchitecture => Failure::UnknownArchitecture,
+        FailureClass::PortInUse => Failure::PortTaken,
+        FailureClass::MissingLibrary => Failure::MissingLibrary,
+        FailureClass::Quantisation => Failure::Quantisation,
+        FailureClass::DiskFull => Failure::DiskFull,
+        FailureClass::DriverTooOld => Failure::DriverTooOld,
+        FailureClass::WrongFlags => Failure::WrongArguments,
+    }
+}
+
+fn program_of(launch: &Launch) -> Option<&ServerProgram> {
+    match &launch.program {
+        Program::Server(program) => Some(program),
+        Program::Candle(_) | Program::Command(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{ServerRecipe, find_engine};
+    use crate::engine::fault::explain;
+    use crate::engine::{DeviceAddress, Watch};
+    use crate::pool::{Bytes, DeviceId, ReplicaId};
+
+    fn launch(prefix: &[&str]) -> Launch {
+        let engine = find_engine("VLLMEngine").expect("an engine");
+        let mut recipe = ServerRecipe::of(engine, "/models/m");
+        recipe.prefix = prefix.iter().map(|word| (*word).to_owned()).collect();
+        Launch {
+            replica: ReplicaId(7),
+            model_name: "org/model".to_owned(),
+            program: Program::Server(ServerProgram {
+                recipe: Box::new(recipe),
+                weights_per_device: None,
+            }),
+            devices: vec![DeviceAddress {
+                id: DeviceId(0),
+                index: 0,
+                uuid: Some("GPU-a".to_owned()),
+                kind: DeviceKind::Nvidia,
+                total: Bytes(80 * Bytes::GIB),
+            }],
+            bytes_per_device: Bytes(40 * Bytes::GIB),
+            runtime_dir: "run".into(),
+            log_dir: "log".into(),
+            watch: Watch::default(),
+        }
+    }
+
+    fn prepare(launch: &Launch) -> Result<Prepared, EngineFault> {
+        ServerDriver.prepare(launch, &Endpoint::Tcp(([127, 0, 0, 1], 4321).into()))
+    }
+
+    #[test]
+    fn the_command_line_has_the_placement_in_it_and_the_install_line_is_the_engines() {
+        let prepared = prepare(&launch(&[])).expect("prepared");
+        let words = |words: &[std::ffi::OsString]| {
+            let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+            words.join(" ")
+        };
+        let line = words(&prepared.argv);
+        assert!(
+            line.starts_with("vllm serve /models/m --host 127.0.0.1 --port 4321"),
+            "{line}"
+        );
+        assert!(
+            prepared
+                .install
+                .is_some_and(|line| line.contains("pip install vllm"))
+        );
+        assert!(prepared.cleanup.is_none());
+        let contained = prepare(&launch(&[
+            "docker",
+            "run",
+            "--name",
+            "{{ container }}",
+            "image",
+        ]));
+        let contained = contained.expect("prepared");
+        let cleanup = words(&contained.cleanup.expect("a clean-up"));
+        assert_eq!(
+            cleanup,
+            format!("docker rm -f model-pool-{}-7", std::process::id())
+        );
+        assert!(contained.install.is_none());
+    }
+
+    #[test]
+    fn a_placement_that_cannot_be_is_refused_with_its_numbers() {
+        let mut launch = launch(&[]);
+        launch.bytes_per_device = Bytes(Bytes::MIB);
+        let text = explain(&prepare(&launch).expect_err("too little"));
+        assert!(
+            text.contains("org/model") && text.contains("memory_gib"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn stages_and_advice_are_those_of_the_engine() {
+        let launch = launch(&[]);
+        let line = "Loading safetensors checkpoint shards:  50% Completed | 1/2";
+        let stage = ServerDriver.progress_of_line(&launch, line);
+        assert_eq!(stage, Some(("reading weights".to_owned(), Some(50))));
+        let words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.";
+        let (class, advice) = ServerDriver.advice(&launch, words).expect("known");
+        assert_eq!(class, Failure::OutOfMemory);
+        assert!(advice.contains("max_total_tokens"));
+    }
+}

@@ -1,0 +1,152 @@
+//! The files in `docs/examples`: each loads as it stands, each engine has one, and what it would run has
+//! no flag that the engine does not know.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use model_pool::catalog::{
+    Catalog, ENGINES, Entry, Place, PlacedDevice, Recipe, ServerRecipe, Where,
+};
+use model_pool::config::Config;
+use model_pool::pool::Bytes;
+
+use super::assert_has;
+use super::flags::known_flags;
+
+pub fn examples() -> Catalog {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut config = Config::default();
+    config.catalog.models_dir = root.join("docs/examples");
+    config.catalog.model_reference = root.join("model_reference.json");
+    Catalog::load(&config).expect("every example loads").0
+}
+
+/// The words from the engine's program on; those before it are the container's.
+fn engine_words<'a>(recipe: &ServerRecipe, words: &'a [String]) -> &'a [String] {
+    let program = recipe
+        .program
+        .as_deref()
+        .unwrap_or(recipe.engine.program[0]);
+    let start = words.iter().position(|word| word == program);
+    &words[start.expect("the program")..]
+}
+
+/// The command line of a replica on GPUs of 80 GiB.
+pub fn line(entry: &Entry) -> Vec<String> {
+    let Recipe::Server(recipe) = &entry.recipe else {
+        panic!("{} is no engine of the table", entry.name);
+    };
+    let (spec, _) = entry.spec(&Config::default(), None).expect("a figure");
+    let devices: Vec<PlacedDevice> = (0..spec.devices_per_replica)
+        .map(|index| PlacedDevice {
+            index,
+            uuid: Some(format!("GPU-{index}")),
+            is_gpu: true,
+            total: Bytes(80 * Bytes::GIB),
+        })
+        .collect();
+    let socket = PathBuf::from("/run/model-pool/1.sock");
+    let place = Place {
+        model_name: &entry.name,
+        at: match recipe.listen {
+            model_pool::catalog::Listen::Port => Where::Port(4321),
+            model_pool::catalog::Listen::Socket => Where::Socket(&socket),
+        },
+        devices: &devices,
+        weights: Some(Bytes(33 * Bytes::GIB)),
+        ..Place::example(spec.bytes_per_device)
+    };
+    recipe.command(&place).expect("a command").argv
+}
+
+#[test]
+fn every_engine_has_an_example_whose_flags_it_knows() {
+    let catalog = examples();
+    let mut seen = BTreeSet::new();
+    for entry in catalog.entries().values() {
+        let Recipe::Server(recipe) = &entry.recipe else {
+            panic!("{}", entry.name);
+        };
+        seen.insert(recipe.engine.name());
+        let known = known_flags(recipe.engine);
+        let words = line(entry);
+        let own = engine_words(recipe, &words);
+        for word in own {
+            let flag = word.split('=').next().unwrap_or(word);
+            let is_flag = flag.starts_with("--");
+            assert!(
+                !is_flag || known.contains(flag),
+                "{}: {flag} in {words:?}",
+                entry.name
+            );
+        }
+    }
+    let all: BTreeSet<&str> = ENGINES.iter().map(|engine| engine.name()).collect();
+    assert_eq!(seen, all);
+}
+
+#[test]
+fn the_examples_run_what_the_manual_says() {
+    let catalog = examples();
+    let text = |name: &str| line(catalog.get(name).expect(name)).join(" ");
+    assert_has(
+        &text("meta-llama/Llama-3.1-70B-Instruct"),
+        &[
+            "vllm serve meta-llama/Llama-3.1-70B-Instruct --host 127.0.0.1 --port 4321",
+            "--tensor-parallel-size 2 --gpu-memory-utilization 0.6812 --max-model-len 16384 --max-num-seqs 64",
+            "--quantization fp8",
+        ],
+    );
+    assert_has(
+        &text("qwen-coder"),
+        &[
+            "/opt/vllm/bin/vllm serve",
+            "--uds /run",
+            "--enable-sleep-mode",
+        ],
+    );
+    assert_has(
+        &text("mistral-small"),
+        &[
+            "docker run --rm --name model-pool-1-1",
+            "\"device=GPU-0\" -e DO_NOT_TRACK -e HF_HUB_OFFLINE",
+            "vllm/vllm-openai:v0.33.0 vllm serve /srv/models/Mistral",
+        ],
+    );
+    assert_has(
+        &text("gemma-3-12b-q4"),
+        &["--ctx-size 32768", "--parallel 4", "--cache-type-k q8_0"],
+    );
+}
+
+#[test]
+fn check_shows_what_would_be_run_with_secrets_masked() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config.yaml");
+    let text = format!(
+        "catalog: {{models_dir: {:?}, model_reference: {:?}}}\nstate: {{dir: {:?}}}\ninventory: {{provider: fixed, devices: [{{name: gpu0, memory: 80GiB}}]}}\n",
+        root.join("docs/examples"),
+        root.join("model_reference.json"),
+        folder.path().join("data"),
+    );
+    std::fs::write(&file, text).expect("written");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_model-pool"))
+        .args(["check", "--config"])
+        .arg(&file)
+        .output()
+        .expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let problem = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text} {problem}");
+    assert_has(
+        &text,
+        &[
+            "would run: ",
+            "vllm serve",
+            "HF_TOKEN=…",
+            "would run: nothing: trtllm-serve is told",
+        ],
+    );
+    assert!(!text.contains("hf_0123456789"), "{text}");
+}

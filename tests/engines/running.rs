@@ -1,0 +1,224 @@
+//! vLLM's double in the whole program, on GPUs that are not there: loads, answers, stages, failures, and
+//! an engine that is not installed.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::assert_has;
+use crate::double::vllm_double;
+use crate::machine::{GIB, Machine};
+use crate::whole::{Pool, wait_for};
+
+const H100: &str = "NVIDIA H100 80GB HBM3";
+
+/// A model of the double: keys of `engine_config` and of `pool_config`, as YAML in one line, and variables.
+fn model(machine: &Machine, name: &str, engine: &str, pool: &str, env: &str) -> (String, String) {
+    let state = machine.state_file().display().to_string();
+    let program = vllm_double().display().to_string();
+    let file = format!(
+        "engine_config:\n  model_id: {name}\n  type: VLLMEngine\n  hf_model_id: org/{name}\n  program: {program:?}\n  {engine}\n  env: {{MODEL_POOL_FAKE_NVML: {state:?}, {env}}}\npool_config: {{{pool}}}\n"
+    );
+    (format!("{name}.yaml"), file)
+}
+
+fn admin(pool: &Pool, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let body = if body.is_null() {
+        String::new()
+    } else {
+        body.to_string()
+    };
+    let (status, text, _) = pool.request(method, path, &body, Some(&pool.admin_key()));
+    (
+        status,
+        serde_json::from_str(&text).unwrap_or(Value::String(text)),
+    )
+}
+
+fn ask(pool: &Pool, model: &str, more: Value) -> (u16, String) {
+    let mut body = json!({"model": model, "messages": [{"role": "user", "content": "Hi"}]});
+    for (key, value) in more.as_object().expect("keys") {
+        body[key] = value.clone();
+    }
+    pool.post("/v1/chat/completions", &body.to_string())
+}
+
+#[test]
+fn a_model_is_loaded_with_a_part_of_the_gpu_that_is_what_was_reserved() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(2, H100, 80 * GIB);
+    let files = [
+        model(
+            &machine,
+            "first",
+            "max_total_tokens: 4096",
+            "memory_gib: 40, aliases: [prime]",
+            "VLLM_DOUBLE_LOAD_MS: '50'",
+        ),
+        model(
+            &machine,
+            "wide",
+            "listen: socket",
+            "memory_gib: 120, gpus_per_replica: 2, priority: 1",
+            "VLLM_DOUBLE_LOAD_MS: '50'",
+        ),
+    ];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    let (status, text) = ask(&pool, "first", json!({}));
+    assert_eq!(status, 200, "{text}");
+    assert_has(&text, &["Hello from vLLM and goodbye"]);
+    let (status, text) = ask(&pool, "prime", json!({}));
+    assert_eq!(status, 200, "by its alias: {text}");
+    let held = machine.used(0) + machine.used(1);
+    assert!(
+        held > 39 * GIB && held <= 40 * GIB,
+        "{held} of {}",
+        40 * GIB
+    );
+    // It needs both, and the first has the lower priority.
+    let (status, text) = ask(
+        &pool,
+        "wide",
+        json!({"stream": true, "stream_options": {"include_usage": true}}),
+    );
+    assert_eq!(status, 200, "{text}");
+    assert_has(&text, &["Hello", "goodbye", "[DONE]"]);
+    for gpu in 0..2 {
+        let held = machine.used(gpu);
+        assert!(held > 59 * GIB && held <= 60 * GIB, "{held} on GPU {gpu}");
+    }
+}
+
+#[test]
+fn the_stages_of_a_load_are_those_of_its_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
+    let files = [model(
+        &machine,
+        "slow",
+        "max_total_tokens: 4096",
+        "memory_gib: 40",
+        "VLLM_DOUBLE_LOAD_MS: '2000'",
+    )];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    let (status, answer) = admin(
+        &pool,
+        "POST",
+        "/llm/admin/load",
+        &json!({"model": "slow", "wait": false}),
+    );
+    assert!(status < 300, "{answer}");
+    let mut seen = Vec::new();
+    wait_for("the graphs to be captured", || {
+        let (_, answer) = admin(&pool, "GET", "/llm/admin/models?model=slow", &Value::Null);
+        seen.push(answer.to_string());
+        seen.iter().any(|text| text.contains("capturing graphs"))
+    });
+    assert!(
+        seen.iter().any(|text| text.contains("reading weights")),
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn a_load_that_fails_says_what_to_do() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
+    let fails = "VLLM_DOUBLE_LOAD_MS: '20', VLLM_DOUBLE_FAIL: \"huggingface_hub.errors.GatedRepoError: 401 Client Error.\"";
+    let files = [
+        model(
+            &machine,
+            "gated",
+            "max_total_tokens: 4096",
+            "memory_gib: 40",
+            fails,
+        ),
+        model(
+            &machine,
+            "tight",
+            "max_total_tokens: 4096",
+            "memory_gib: 9",
+            "VLLM_DOUBLE_LOAD_MS: '20'",
+        ),
+    ];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    let (status, text) = ask(&pool, "gated", json!({}));
+    assert!(status >= 500, "{status} {text}");
+    assert_has(&text, &["GatedRepoError", "HF_TOKEN"]);
+    let (status, text) = ask(&pool, "tight", json!({}));
+    assert!(status >= 500, "{status} {text}");
+    assert_has(
+        &text,
+        &[
+            "No available memory for the cache blocks",
+            "max_total_tokens",
+        ],
+    );
+    assert_eq!(machine.used(0), 0);
+}
+
+#[test]
+fn an_engine_that_is_not_installed_says_how_to_install_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
+    let file = "engine_config: {model_id: none, type: SGLangEngine, hf_model_id: org/none, program: /nowhere/python3}\npool_config: {memory_gib: 40}\n";
+    let files = [("none.yaml".to_owned(), file.to_owned())];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    let (status, text) = ask(&pool, "none", json!({}));
+    assert!(status >= 500, "{status} {text}");
+    assert_has(
+        &text,
+        &[
+            "/nowhere/python3",
+            "pip install sglang",
+            "engine_config.program",
+        ],
+    );
+}
+
+/// A program in place of docker: `run` runs what follows the image, `rm` notes the name.
+fn docker(folder: &Path) -> String {
+    let path = folder.join("docker");
+    let notes = folder.join("removed");
+    let script = format!(
+        "#!/bin/sh\nif [ \"$1\" = rm ]; then echo \"$3\" >> {}; exit 0; fi\nwhile [ \"$1\" != image ]; do shift; done\nshift\nexec \"$@\"\n",
+        notes.display()
+    );
+    fs::write(&path, script).expect("written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+    path.display().to_string()
+}
+
+#[test]
+fn a_container_is_removed_by_its_name_when_the_replica_ends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
+    let docker = docker(folder.path());
+    let prefix = format!(
+        "command_prefix: [{docker:?}, run, --name, \"{{{{ container }}}}\", \"{{{{ env }}}}\", image]"
+    );
+    let files = [model(
+        &machine,
+        "boxed",
+        &prefix,
+        "memory_gib: 40",
+        "VLLM_DOUBLE_LOAD_MS: '20'",
+    )];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    let (status, text) = ask(&pool, "boxed", json!({}));
+    assert_eq!(status, 200, "{text}");
+    let removed = folder.path().join("removed");
+    assert!(!removed.exists());
+    let (status, answer) = admin(
+        &pool,
+        "POST",
+        "/llm/admin/unload",
+        &json!({"model": "boxed"}),
+    );
+    assert_eq!(status, 200, "{answer}");
+    wait_for("the container to be removed", || {
+        fs::read_to_string(&removed).is_ok_and(|text| text.starts_with("model-pool-"))
+    });
+}

@@ -1,0 +1,210 @@
+//! The flags of `vllm serve`, made from the list that was read from vLLM's own parser: each one known,
+//! its value of its type, anything else an error with status 2.
+
+use std::path::PathBuf;
+
+use clap::builder::{NonEmptyStringValueParser, ValueParser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+const LIST: &str = include_str!("../../../fixtures/vllm_flags.txt");
+
+/// What the double itself looks at.
+#[derive(Clone, Debug)]
+pub struct Flags {
+    pub model: String,
+    pub served: Vec<String>,
+    pub port: u16,
+    pub uds: Option<PathBuf>,
+    pub tensor_parallel: usize,
+    pub utilisation: f64,
+    pub max_model_len: u64,
+    pub max_num_seqs: u64,
+    pub eager: bool,
+    pub sleep: bool,
+    pub api_key: Option<String>,
+}
+
+impl Flags {
+    pub fn read(words: impl Iterator<Item = String>) -> Result<Flags, clap::Error> {
+        // vLLM takes `_` for `-` in the names of flags.
+        let words = words.map(|word| match word.strip_prefix("--") {
+            Some(rest) => {
+                let (name, value) = match rest.split_once('=') {
+                    Some((name, value)) => (name, format!("={value}")),
+                    None => (rest, String::new()),
+                };
+                format!("--{}{value}", name.replace('_', "-"))
+            }
+            None => word,
+        });
+        let matches = command().try_get_matches_from(words)?;
+        let serve = matches
+            .subcommand_matches("serve")
+            .cloned()
+            .unwrap_or_default();
+        Ok(Flags::of(&serve))
+    }
+
+    fn of(all: &ArgMatches) -> Flags {
+        let text = |name: &str| all.get_one::<String>(name).cloned();
+        let whole = |name: &str| all.get_one::<i64>(name).copied();
+        let model = text("model_tag")
+            .or_else(|| text("model"))
+            .unwrap_or_default();
+        let served = all.get_many::<String>("served-model-name");
+        Flags {
+            served: match served {
+                Some(names) => names.cloned().collect(),
+                None => vec![model.clone()],
+            },
+            model,
+            port: whole("port")
+                .and_then(|port| u16::try_from(port).ok())
+                .unwrap_or(8000),
+            uds: text("uds").map(PathBuf::from),
+            tensor_parallel: whole("tensor-parallel-size")
+                .and_then(|count| usize::try_from(count).ok())
+                .unwrap_or(1),
+            utilisation: all
+                .get_one("gpu-memory-utilization")
+                .copied()
+                .unwrap_or(0.9),
+            max_model_len: text("max-model-len")
+                .as_deref()
+                .and_then(count)
+                .unwrap_or(4096),
+            max_num_seqs: whole("max-num-seqs")
+                .and_then(|count| u64::try_from(count).ok())
+                .unwrap_or(256),
+            eager: all.get_flag("enforce-eager"),
+            sleep: all.get_flag("enable-sleep-mode"),
+            api_key: text("api-key"),
+        }
+    }
+}
+
+fn command() -> Command {
+    let mut serve = Command::new("serve").arg(Arg::new("model_tag").value_parser(text()));
+    for line in LIST.lines().filter(|line| !line.starts_with('#')) {
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        let Some(kind) = words.pop() else { continue };
+        serve = serve.args(args(&words, kind));
+    }
+    Command::new("vllm")
+        .subcommand_required(true)
+        .subcommand(serve)
+}
+
+/// One flag, and `--no-…` as one of its own, of which the last one counts.
+fn args(spellings: &[&str], kind: &str) -> Vec<Arg> {
+    let long = |word: &&&str| word.starts_with("--");
+    let (negative, positive): (Vec<&str>, Vec<&str>) = spellings
+        .iter()
+        .filter(long)
+        .map(|word| word.trim_start_matches("--"))
+        .partition(|name| name.starts_with("no-"));
+    let Some((name, aliases)) = positive.split_first() else {
+        return Vec::new();
+    };
+    let name = (*name).to_owned();
+    let arg = Arg::new(name.clone()).long(name.clone()).aliases(
+        aliases
+            .iter()
+            .map(|alias| (*alias).to_owned())
+            .collect::<Vec<_>>(),
+    );
+    // Of a short flag of several letters clap knows nothing, and the pool writes none.
+    let arg = match kind {
+        "-" => arg.action(ArgAction::SetTrue),
+        "INT" => arg
+            .value_parser(value_parser!(i64))
+            .allow_negative_numbers(true),
+        "FLOAT" => arg
+            .value_parser(value_parser!(f64))
+            .allow_negative_numbers(true),
+        "COUNT" => arg.value_parser(human_count),
+        "JSON" => arg.value_parser(json),
+        "WORDS" => arg.num_args(1..).value_parser(text()),
+        _ => arg.value_parser(text()).allow_hyphen_values(true),
+    };
+    let no = negative.iter().map(|no| {
+        Arg::new((*no).to_owned())
+            .long((*no).to_owned())
+            .action(ArgAction::SetTrue)
+            .overrides_with(name.clone())
+    });
+    no.chain([arg]).collect()
+}
+
+fn text() -> ValueParser {
+    NonEmptyStringValueParser::new().into()
+}
+
+fn human_count(value: &str) -> Result<String, String> {
+    match value == "auto" || value == "-1" || count(value).is_some() {
+        true => Ok(value.to_owned()),
+        false => Err(format!("invalid int value: '{value}'")),
+    }
+}
+
+/// `8192`, `8k` (thousands), `8K` (1024).
+fn count(text: &str) -> Option<u64> {
+    let (digits, factor) = match text.chars().next_back()? {
+        'k' => (&text[..text.len() - 1], 1e3),
+        'K' => (&text[..text.len() - 1], 1024.0),
+        'm' => (&text[..text.len() - 1], 1e6),
+        'M' => (&text[..text.len() - 1], 1024.0 * 1024.0),
+        'g' => (&text[..text.len() - 1], 1e9),
+        'G' => (&text[..text.len() - 1], 1024.0 * 1024.0 * 1024.0),
+        _ => (text, 1.0),
+    };
+    let number: f64 = digits.parse().ok()?;
+    (number > 0.0).then_some((number * factor) as u64)
+}
+
+fn json(value: &str) -> Result<String, String> {
+    match serde_json::from_str::<serde_json::Value>(value) {
+        Ok(_) => Ok(value.to_owned()),
+        Err(error) => Err(format!(
+            "Value {value} cannot be converted to JSON: {error}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Flags, String> {
+        let words = format!("vllm serve {line}");
+        let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        Flags::read(words.into_iter()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn flags_are_known_in_both_spellings_and_their_values_have_types() {
+        let flags = read(
+            "/m --served-model-name a b --tensor_parallel_size=2 --max-model-len 8k --no-enable-prefix-caching --enforce-eager --port 1234",
+        );
+        let flags = flags.expect("flags");
+        assert_eq!(
+            (flags.model.as_str(), flags.tensor_parallel, flags.port),
+            ("/m", 2, 1234)
+        );
+        assert_eq!((flags.max_model_len, flags.eager), (8000, true));
+        assert_eq!(flags.served, ["a", "b"]);
+    }
+
+    #[test]
+    fn wrong_flags_are_refused() {
+        for line in [
+            "/m --tensor-parallel 2",
+            "/m --port x",
+            "/m --max-model-len many",
+            "/m --hf-overrides {",
+            "/m --gpu-memory-utilization",
+        ] {
+            assert!(read(line).is_err(), "{line}");
+        }
+    }
+}

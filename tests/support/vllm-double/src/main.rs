@@ -1,0 +1,92 @@
+//! Stands for `vllm serve` in tests: takes its flags (those of `tests/fixtures/vllm_flags.txt`, each of
+//! its type), prints its log, answers its routes, sleeps as it does, and takes memory of pretended GPUs.
+//! It computes nothing: the words of an answer are always the same. It knows nothing of the pool.
+//!
+//! What vLLM has no flag for is told by variables: `VLLM_DOUBLE_LOAD_MS` (how long a load takes, 200),
+//! `VLLM_DOUBLE_WEIGHTS_BYTES` (on all GPUs together, 8 GiB), `VLLM_DOUBLE_TOKENS` (of an answer, 5),
+//! `VLLM_DOUBLE_TOKEN_MS` (pause before each, 0), `VLLM_DOUBLE_FAIL` (last words of a load that fails).
+//! The file of the pretended GPUs is `MODEL_POOL_FAKE_NVML`.
+
+mod answer;
+mod flags;
+mod gpu;
+mod log;
+mod metrics;
+mod routes;
+mod sleep;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+
+use flags::Flags;
+use gpu::Gpu;
+use routes::Server;
+
+fn main() -> ExitCode {
+    let flags = match Flags::read(std::env::args()) {
+        Ok(flags) => flags,
+        // Wrong flags end with 2, as argparse does it; `--help` with 0.
+        Err(error) => error.exit(),
+    };
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let ended = runtime
+        .map_err(|error| error.to_string())
+        .and_then(|runtime| runtime.block_on(run(flags)));
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(words) => {
+            eprintln!("{words}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(flags: Flags) -> Result<(), String> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
+    let live = async {
+        let gpu = Arc::new(Gpu::visible(&flags)?);
+        log::load(&flags, &gpu).await?;
+        let server = Server::new(flags.clone(), gpu);
+        // vLLM listens once it has loaded, and not before.
+        let router = routes::router(server);
+        let served = if let Some(path) = &flags.uds {
+            let listener = UnixListener::bind(path)
+                .map_err(|error| format!("OSError: cannot bind {}: {error}", path.display()))?;
+            log::line("Starting vLLM server on unix domain socket");
+            axum::serve(listener, router).await
+        } else {
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, flags.port));
+            let listener = TcpListener::bind(address).await.map_err(|error| {
+                format!("OSError: [Errno 98] error while attempting to bind on address {address}: {error}")
+            })?;
+            log::line(&format!("Starting vLLM server on http://{address}"));
+            axum::serve(listener, router).await
+        };
+        served.map_err(|error| error.to_string())
+    };
+    tokio::select! {
+        ended = live => ended,
+        _ = terminate.recv() => {
+            log::line("[shutdown] APIServer: trigger received signal=SIGTERM");
+            Ok(())
+        }
+    }
+}
+
+/// A variable as a number, or what stands for it.
+pub fn number(name: &str, otherwise: u64) -> u64 {
+    let value = std::env::var(name).ok();
+    value
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(otherwise)
+}
+
+pub fn milliseconds(name: &str, otherwise: u64) -> Duration {
+    Duration::from_millis(number(name, otherwise))
+}

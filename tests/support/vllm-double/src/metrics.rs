@@ -1,0 +1,52 @@
+//! Its numbers in Prometheus' text form, under vLLM's names, the older one of the cache's use too.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Debug, Default)]
+pub struct Numbers {
+    pub running: AtomicU64,
+    pub requests: AtomicU64,
+    pub tokens: AtomicU64,
+    pub prompt_tokens: AtomicU64,
+}
+
+impl Numbers {
+    /// `seats`: sequences that are computed together; those above wait.
+    pub fn text(&self, model: &str, seats: u64, is_asleep: bool) -> String {
+        let all = self.running.load(Ordering::Relaxed);
+        let running = all.min(seats);
+        let label = format!("{{engine=\"0\",model_name=\"{model}\"}}");
+        let used = running as f64 / seats.max(1) as f64;
+        let rows: [(&str, &str, String); 8] = [
+            ("num_requests_running", "gauge", running.to_string()),
+            ("num_requests_waiting", "gauge", (all - running).to_string()),
+            ("kv_cache_usage_perc", "gauge", used.to_string()),
+            ("gpu_cache_usage_perc", "gauge", used.to_string()),
+            (
+                "engine_sleep_state",
+                "gauge",
+                u8::from(!is_asleep).to_string(),
+            ),
+            (
+                "prompt_tokens_total",
+                "counter",
+                self.prompt_tokens.load(Ordering::Relaxed).to_string(),
+            ),
+            (
+                "generation_tokens_total",
+                "counter",
+                self.tokens.load(Ordering::Relaxed).to_string(),
+            ),
+            (
+                "request_success_total",
+                "counter",
+                self.requests.load(Ordering::Relaxed).to_string(),
+            ),
+        ];
+        rows.iter()
+            .map(|(name, kind, value)| {
+                format!("# TYPE vllm:{name} {kind}\nvllm:{name}{label} {value}\n")
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,280 @@
+//! vLLM's routes: health, models, completions, metrics, and those of sleep where vLLM has them. It owns
+//! which status each has; what the answers hold is in `answer.rs`.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use futures_util::stream;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::answer::Answer;
+use crate::flags::Flags;
+use crate::gpu::Gpu;
+use crate::metrics::Numbers;
+use crate::sleep::Parked;
+use crate::{log, milliseconds, number};
+
+pub struct Server {
+    flags: Flags,
+    gpu: Arc<Gpu>,
+    numbers: Numbers,
+    parked: Parked,
+}
+
+type Shared = State<Arc<Server>>;
+
+impl Server {
+    pub fn new(flags: Flags, gpu: Arc<Gpu>) -> Arc<Server> {
+        Arc::new(Server {
+            flags,
+            gpu,
+            numbers: Numbers::default(),
+            parked: Parked::default(),
+        })
+    }
+}
+
+pub fn router(server: Arc<Server>) -> Router {
+    let is_development = number("VLLM_SERVER_DEV_MODE", 0) == 1;
+    let mut router = Router::new()
+        .route("/health", get(|| async { StatusCode::OK }))
+        .route("/ping", get(|| async { StatusCode::OK }))
+        .route(
+            "/version",
+            get(|| async { Json(json!({"version": "0.33.0"})) }),
+        )
+        .route("/metrics", get(metrics))
+        .route("/v1/models", get(models))
+        .route("/v1/chat/completions", post(chat))
+        .route("/v1/completions", post(text));
+    if is_development {
+        router = router
+            .route("/sleep", post(fall_asleep))
+            .route("/wake_up", post(wake_up))
+            .route("/is_sleeping", get(is_sleeping))
+            .route("/collective_rpc", post(collective_rpc));
+    }
+    router.with_state(server)
+}
+
+fn error(status: StatusCode, kind: &str, message: &str) -> Response {
+    let body = json!({"error": {"message": message, "type": kind, "param": null, "code": status.as_u16()}});
+    (status, Json(body)).into_response()
+}
+
+fn failed(message: &str) -> Response {
+    eprintln!("{message}");
+    error(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "InternalServerError",
+        message,
+    )
+}
+
+async fn models(State(server): Shared) -> Json<Value> {
+    let model = |name: &String| {
+        json!({
+            "id": name, "object": "model", "created": 1_700_000_000, "owned_by": "vllm",
+            "root": server.flags.model, "parent": null, "max_model_len": server.flags.max_model_len,
+        })
+    };
+    let all: Vec<Value> = server.flags.served.iter().map(model).collect();
+    Json(json!({"object": "list", "data": all}))
+}
+
+async fn metrics(State(server): Shared) -> Response {
+    let name = server.flags.served.first().cloned().unwrap_or_default();
+    let asleep = server.parked.is_asleep();
+    let text = server
+        .numbers
+        .text(&name, server.flags.max_num_seqs, asleep);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+}
+
+async fn chat(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
+    complete(server, true, &headers, &body).await
+}
+
+async fn text(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
+    complete(server, false, &headers, &body).await
+}
+
+async fn complete(
+    server: Arc<Server>,
+    is_chat: bool,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Response {
+    if let Some(key) = &server.flags.api_key {
+        let given = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|it| it.to_str().ok());
+        if given != Some(&format!("Bearer {key}")) {
+            return error(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized");
+        }
+    }
+    let request: Value = match serde_json::from_slice(body) {
+        Ok(request) => request,
+        Err(problem) => {
+            return error(
+                StatusCode::BAD_REQUEST,
+                "BadRequestError",
+                &problem.to_string(),
+            );
+        }
+    };
+    let model = request["model"].as_str().unwrap_or_default();
+    if !server.flags.served.iter().any(|name| name == model) {
+        let message = format!("The model `{model}` does not exist.");
+        return error(StatusCode::NOT_FOUND, "NotFoundError", &message);
+    }
+    if server.parked.is_asleep() || server.parked.lacks_weights() {
+        // vLLM would compute on memory that is not there.
+        return failed("EngineDeadError: a request came while the engine was asleep");
+    }
+    let most = number("VLLM_DOUBLE_TOKENS", 5);
+    let answer = match Answer::to(is_chat, &request, most) {
+        Ok(answer) => answer,
+        Err(problem) => return error(StatusCode::BAD_REQUEST, "BadRequestError", &problem),
+    };
+    let counted = Counted::begin(server, answer.prompt_tokens());
+    if answer.is_stream {
+        return stream_of(answer, counted);
+    }
+    for _ in 0..answer.tokens {
+        counted.token().await;
+    }
+    let whole = answer.whole();
+    counted.done();
+    Json(whole).into_response()
+}
+
+/// A request in the numbers for as long as it lives.
+struct Counted(Arc<Server>);
+
+impl Counted {
+    fn begin(server: Arc<Server>, prompt_tokens: u64) -> Counted {
+        server.numbers.running.fetch_add(1, Ordering::Relaxed);
+        server
+            .numbers
+            .prompt_tokens
+            .fetch_add(prompt_tokens, Ordering::Relaxed);
+        Counted(server)
+    }
+
+    async fn token(&self) {
+        let pause = milliseconds("VLLM_DOUBLE_TOKEN_MS", 0);
+        if !pause.is_zero() {
+            sleep(pause).await;
+        }
+        self.0.numbers.tokens.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn done(&self) {
+        self.0.numbers.requests.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.numbers.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The client that leaves drops the stream, and with it the work.
+fn stream_of(answer: Answer, counted: Counted) -> Response {
+    let steps = stream::unfold(
+        (answer, counted, 0_u64),
+        |(answer, counted, step)| async move {
+            let data = if step < answer.tokens {
+                counted.token().await;
+                answer.piece(step)
+            } else {
+                let left = usize::try_from(step - answer.tokens).unwrap_or(usize::MAX);
+                let Some(last) = answer.ending().into_iter().nth(left) else {
+                    counted.done();
+                    return None;
+                };
+                last
+            };
+            let event = Ok::<_, Infallible>(Bytes::from(format!("data: {data}\n\n")));
+            Some((event, (answer, counted, step + 1)))
+        },
+    );
+    let headers = [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")];
+    (headers, Body::from_stream(steps)).into_response()
+}
+
+fn values(query: Option<&str>, name: &str) -> Vec<String> {
+    let pairs = query
+        .unwrap_or_default()
+        .split('&')
+        .filter_map(|pair| pair.split_once('='));
+    pairs
+        .filter(|(key, _)| *key == name)
+        .map(|(_, value)| value.to_owned())
+        .collect()
+}
+
+async fn fall_asleep(State(server): Shared, RawQuery(query): RawQuery) -> Response {
+    if !server.flags.sleep {
+        return failed("AssertionError: sleep mode is not enabled; start with --enable-sleep-mode");
+    }
+    let level = values(query.as_deref(), "level")
+        .pop()
+        .unwrap_or_else(|| "1".to_owned());
+    let Some(level) = level.parse::<u8>().ok().filter(|level| *level <= 2) else {
+        return error(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "BadRequestError",
+            "level is 0, 1 or 2",
+        );
+    };
+    match server.parked.sleep(level, &server.gpu) {
+        Ok(()) => {
+            log::line("It took 0.100000 seconds to fall asleep.");
+            Json(json!({"status": "sleeping", "level": level})).into_response()
+        }
+        Err(problem) => failed(&problem),
+    }
+}
+
+async fn wake_up(State(server): Shared, RawQuery(query): RawQuery) -> Response {
+    let tags = values(query.as_deref(), "tags");
+    log::line(&format!("wake up the engine with tags: {tags:?}"));
+    match server.parked.wake(&tags, &server.gpu) {
+        Ok(awake) => {
+            let status = if awake { "awake" } else { "sleeping" };
+            Json(json!({"status": status, "tags": tags})).into_response()
+        }
+        Err(problem) => failed(&problem),
+    }
+}
+
+async fn is_sleeping(State(server): Shared) -> Json<Value> {
+    Json(json!({"is_sleeping": server.parked.is_asleep()}))
+}
+
+async fn collective_rpc(State(server): Shared, body: Bytes) -> Response {
+    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+    match request["method"].as_str() {
+        Some("reload_weights") => {
+            server.parked.reload();
+            Json(json!({"results": [null]})).into_response()
+        }
+        Some(other) => error(StatusCode::BAD_REQUEST, "BadRequestError", other),
+        None => error(
+            StatusCode::BAD_REQUEST,
+            "BadRequestError",
+            "Missing 'method' in request body",
+        ),
+    }
+}
