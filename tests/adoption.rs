@@ -90,8 +90,10 @@ fn the_log_goes_on_where_it_was() {
     assert_eq!(asks(&pool, "a").0, 200);
     pool.kill_and_restart();
     let key = pool.admin_key();
-    let (_, log, _) = pool.request("GET", "/llm/admin/logs?model=a", "", Some(&key));
-    assert!(log.contains("first words"), "{log}");
+    wait_for("the words from before", || {
+        let (_, log, _) = pool.request("GET", "/llm/admin/logs?model=a", "", Some(&key));
+        log.contains("first words")
+    });
 }
 
 #[test]
@@ -121,6 +123,22 @@ fn a_crash_of_an_adopted_engine_is_noticed_and_told() {
             .any(|it| it.contains("signal 9"))
     });
     assert!(pool.journal().is_empty());
+}
+
+#[test]
+fn an_adopted_engine_that_stands_still_is_found_as_any_other() {
+    let quick = "pool: {heartbeat: 300ms, heartbeat_timeout: 300ms, keep_hot: 10m}\n";
+    let mut pool = Pool::that_adopts(&[stub("a", &[])], quick, "1m");
+    assert_eq!(asks(&pool, "a").0, 200);
+    let family = Family::of(&pool);
+    pool.kill_and_restart();
+    told(&pool, "adopt", 1);
+    for &engine in &family.engines {
+        kill(engine, Signal::SIGSTOP);
+    }
+    let why = told(&pool, "crash", 1).concat();
+    assert!(why.contains("answered no health question for"), "{why}");
+    wait_for("its end", || family.alive().is_empty());
 }
 
 #[test]

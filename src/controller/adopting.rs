@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use super::control::Control;
 use super::handle::Message;
 use super::keeper::Job;
+use super::snapshot::ModelFacts;
 use crate::catalog::Catalog;
 use crate::engine::{self, Adopted, Fate, Found, Kept, ReplicaLog, Resolved, Use};
 use crate::inventory::{DeviceInfo, Inventory};
@@ -29,7 +30,9 @@ pub fn refusal(
     let Some(entry) = catalog.entries().get(&record.model) else {
         return Some("the model is no longer in the catalogue".to_owned());
     };
-    if entry.arguments() != record.arguments {
+    // Weights that were replaced meanwhile are no reason: what is loaded serves on.
+    let rest = record.arguments.strip_prefix(&entry.arguments());
+    if rest.is_none_or(|rest| !rest.is_empty() && !rest.starts_with(' ')) {
         return Some("its model file says another engine or other arguments now".to_owned());
     }
     let known = |device: &str| inventory.devices().iter().any(|it| key_of(it) == device);
@@ -56,7 +59,10 @@ impl Control {
                 .iter()
                 .map(|share| (self.device_key(share.device), share.bytes))
                 .collect(),
-            arguments: entry.map_or_else(String::new, |entry| entry.arguments()),
+            arguments: self
+                .facts
+                .get(&model)
+                .map_or_else(String::new, ModelFacts::arguments),
             served_model_name: entry
                 .and_then(|entry| entry.recipe.served_model_name())
                 .map(str::to_owned),
@@ -92,6 +98,8 @@ impl Control {
         let watch = self.watch_of(&self.facts.get(&model)?.entry);
         self.know(replica, model, &placement, &log, &watch.pulse);
         if let Some(facts) = self.processes.get_mut(&replica) {
+            // Of the weights that it has, which may not be those that are there now.
+            facts.arguments = record.arguments.clone();
             facts.pid = Some(adopted.pid());
             facts.stage = None;
             facts.ready = true;

@@ -27,6 +27,7 @@ use super::watch::LoadPath;
 use super::watch_task::{self, Sights};
 use crate::config::Config;
 use crate::engine::{Guardians, ReplicaLog};
+use crate::inventory::Inventory;
 use crate::pool::{
     DeviceId, Event, GateReading, KindId, ModelId, OrderId, Outcome, Pool, Refusal, ReplicaId,
     Span, Ticket, Time,
@@ -124,7 +125,9 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         names,
     ));
     let first_number = parts.last_order + 1;
-    let (control, inventory) = Control::new(parts, inbox, jobs);
+    let (mut control, start) = Control::new(parts, inbox, jobs);
+    // Nobody may ask before it is known what there is: it would be answered that there is nothing.
+    let inventory = control.begin(start);
     let handle = Handle {
         inbox: control.inbox.clone(),
         routes: Arc::clone(&control.routes),
@@ -228,8 +231,7 @@ impl Control {
         (control, start)
     }
 
-    async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>, start: Start) {
-        let inventory = self.begin(start);
+    async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>, inventory: Inventory) {
         self.tasks.spawn(inventory_task::run(
             inventory,
             Arc::clone(&self.snapshot),

@@ -247,6 +247,9 @@ impl Engine {
             log.push(LogStream::Stderr, killed);
             last_words = format!("{last_words}\n{killed}").trim_start().to_owned();
         }
+        if lack.is_some() && !end.asked {
+            failure = Failure::OutOfMemory;
+        }
         ExitReport {
             asked: end.asked,
             status,

@@ -16,10 +16,8 @@ use nix::sys::signal::Signal;
 use super::cgroup;
 use super::child::{self, Engine, Pipes};
 use super::link::{self, Link};
-use super::log_file::LogFile;
-use super::masking::Masking;
 use super::output::{Output, now_ms};
-use super::protocol::{End, Hello, Launch, Line, News, Order, ProcessId, Stream, VERSION, Word};
+use super::protocol::{End, Hello, Launch, Line, News, Order, ProcessId, Stream, VERSION};
 use super::signals::Signals;
 
 /// How long killed processes may take to disappear after the leader has.
@@ -265,13 +263,7 @@ impl Life {
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(failed("the guardian cannot listen".to_owned()))?;
         self.listener = Some(listener);
-        let words = launch.argv.iter().filter_map(Word::text).map(str::to_owned);
-        self.output.masking = Masking::of(&launch.env, &words.collect::<Vec<_>>());
-        // Without the file the log goes on in memory.
-        self.output.file = launch
-            .log_file
-            .clone()
-            .and_then(|path| LogFile::open(path).ok());
+        self.output.begin(launch);
         let (engine, pipes) =
             Engine::spawn(launch).map_err(|error| (error.raw_os_error(), error.to_string()))?;
         let id = engine.id;

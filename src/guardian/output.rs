@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::log_file::LogFile;
 use super::masking::Masking;
-use super::protocol::{Line, Stream};
+use super::protocol::{Launch, Line, Stream, Word};
 
 const LINE_BYTES_MAX: usize = 8 << 10;
 /// Kept for a controller that comes later.
@@ -39,6 +39,16 @@ pub struct Output {
 }
 
 impl Output {
+    /// Before the engine of this launch is started.
+    pub fn begin(&mut self, launch: &Launch) {
+        let words = launch.argv.iter().filter_map(Word::text);
+        let words: Vec<String> = words.map(str::to_owned).collect();
+        self.masking = Masking::of(&launch.env, &words);
+        // Without the file the log goes on in memory.
+        let path = launch.log_file.clone();
+        self.file = path.and_then(|path| LogFile::open(path).ok());
+    }
+
     /// Takes what a pipe gave; the lines that are whole with it come out.
     pub fn take(&mut self, stream: Stream, bytes: &[u8]) -> Vec<Line> {
         let unfinished = match stream {
@@ -191,6 +201,38 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_secret_is_in_neither_the_lines_nor_the_last_words_nor_the_file() {
+        let home = tempfile::tempdir().expect("a folder");
+        let env = [("HF_TOKEN".to_owned(), "secret-of-mine".to_owned())];
+        let path = home.path().join("m.log");
+        let mut output = Output {
+            file: Some(LogFile::open(path.clone()).expect("a file")),
+            masking: Masking::of(&env.into(), &[]),
+            ..Output::default()
+        };
+        let lines = output.take(Stream::Stderr, b"login with secret-of-mine failed\n");
+        let file = std::fs::read_to_string(path).expect("a file");
+        let all = format!("{file}{}{}", output.last_words(), lines[0].text);
+        assert!(!all.contains("secret-of-mine"), "{all}");
+        assert_eq!(all.matches("login with [masked] failed").count(), 3);
+    }
+
+    #[test]
+    fn a_full_disk_costs_the_file_and_not_the_lines() {
+        let full = LogFile::open("/dev/full".into()).expect("there");
+        let mut output = Output {
+            file: Some(full),
+            ..Output::default()
+        };
+        let lines = output.take(Stream::Stderr, b"one\ntwo\n");
+        assert_eq!(
+            (lines.len(), output.last_words()),
+            (2, "one\ntwo".to_owned())
+        );
+        assert!(output.file.is_none(), "it is not tried for each line");
+    }
 
     fn lines_of(chunks: &[&[u8]]) -> Vec<String> {
         let mut output = Output::default();
