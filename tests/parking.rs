@@ -6,6 +6,8 @@
 mod double;
 #[path = "support/machine.rs"]
 mod machine;
+#[path = "support/stub.rs"]
+mod stub;
 #[path = "support/whole.rs"]
 mod whole;
 
@@ -206,4 +208,37 @@ fn without_room_on_the_host_engines_are_ended_as_before() {
     wait_for("it to be unloaded", || status(&pool, "a") == "cold");
     assert_eq!(machine.used(0), 0);
     assert!(records(&pool, "sleep").is_empty());
+}
+
+#[test]
+fn programs_can_put_any_engine_to_sleep_and_wake_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mark = |name: &str| folder.path().join(name).display().to_string();
+    let (slept, woken) = (mark("slept"), mark("woken"));
+    let engine = stub::stub_engine().display().to_string();
+    let text = format!(
+        "engine_config:\n  model_id: any\n  type: CommandEngine\n  command: [{engine:?}, --port, \"{{{{ port }}}}\", --ready-after-ms, \"2000\"]\n  sleep_command: [sh, -c, \"echo {{{{ pid }}}} > {slept}\"]\n  wake_command: [sh, -c, \"echo {{{{ pid }}}} > {woken}\"]\npool_config: {{memory_gib: 1, keep_hot: 500ms}}\n"
+    );
+    let pool = Pool::with_models(&[("any.yaml".to_owned(), text)], "");
+    ask(&pool, "any");
+    wait_for("it to fall asleep", || status(&pool, "any") == "asleep");
+    let pid = std::fs::read_to_string(&slept).expect("the program ran");
+    assert!(
+        pool.engine_pids()
+            .iter()
+            .any(|it| it.to_string() == pid.trim()),
+        "{pid}"
+    );
+    assert_eq!(host(&pool)["held_bytes"], GIB);
+    ask(&pool, "any");
+    assert_eq!(
+        std::fs::read_to_string(&woken).expect("the program ran"),
+        pid
+    );
+    // A program that fails has the engine ended, and says why.
+    std::fs::remove_file(&slept).expect("there");
+    std::fs::create_dir(&slept).expect("in the way");
+    wait_for("it to be ended", || status(&pool, "any") == "cold");
+    let told = records(&pool, "sleep").join("\n");
+    assert!(told.contains("could not be put to sleep"), "{told}");
 }

@@ -13,7 +13,7 @@ use super::engines::{self, ENGINES};
 use super::entry::Notes;
 use super::limits::{self, CONTEXT_MAX};
 use super::model_file::{ComputeDevice, EngineConfig, Form};
-use super::recipe::{CandleRecipe, CommandRecipe, Recipe};
+use super::recipe::{CandleRecipe, CommandRecipe, Recipe, SleepCommands};
 use super::server_config::{self, Around};
 
 /// Sequences the embedded engine computes together, unless the file says otherwise.
@@ -128,6 +128,8 @@ fn candle(
         ("ready_path", engine.ready_path.is_some()),
         ("served_model_name", engine.served_model_name.is_some()),
         ("working_dir", engine.working_dir.is_some()),
+        ("sleep_command", engine.sleep_command.is_some()),
+        ("wake_command", engine.wake_command.is_some()),
     ];
     if let Some((key, _)) = foreign.iter().find(|(_, given)| *given) {
         return Err(notes.refuse(
@@ -316,11 +318,47 @@ fn command(engine: &EngineConfig, notes: &mut Notes) -> Result<CommandRecipe, Ca
         working_dir,
         model_path: command_model(engine, notes)?,
         context: context(engine, 1, notes)?,
+        sleep: sleep_commands(engine, notes)?,
     };
     recipe
         .check()
         .map_err(|error| notes.refuse(&error.key.clone(), error.explain()))?;
     Ok(recipe)
+}
+
+/// Both or none: what sleeps has to wake.
+fn sleep_commands(
+    engine: &EngineConfig,
+    notes: &Notes,
+) -> Result<Option<SleepCommands>, CatalogError> {
+    let (sleep, wake) = match (&engine.sleep_command, &engine.wake_command) {
+        (None, None) => return Ok(None),
+        (Some(sleep), Some(wake)) => (sleep, wake),
+        (Some(_), None) => {
+            let why = "is missing, and engine_config.sleep_command is there; write both or none";
+            return Err(notes.refuse("engine_config.wake_command", why));
+        }
+        (None, Some(_)) => {
+            let why = "is missing, and engine_config.wake_command is there; write both or none";
+            return Err(notes.refuse("engine_config.sleep_command", why));
+        }
+    };
+    for (key, words) in [("sleep_command", sleep), ("wake_command", wake)] {
+        let field = format!("engine_config.{key}");
+        if words
+            .first()
+            .is_none_or(|program| program.trim().is_empty())
+        {
+            let why = "has no program; write a list such as [cuda-checkpoint, --toggle, --pid, \"{{ pid }}\"]";
+            return Err(notes.refuse(&field, why));
+        }
+        SleepCommands::render(words, &field, 1)
+            .map_err(|error| notes.refuse(&error.key.clone(), error.problem.clone()))?;
+    }
+    Ok(Some(SleepCommands {
+        sleep: sleep.clone(),
+        wake: wake.clone(),
+    }))
 }
 
 /// A local path made absolute, so that it holds in any working directory, or a name on Hugging

@@ -55,7 +55,7 @@ pub use parameters::{
 };
 pub use recipe::{
     CandleRecipe, CommandRecipe, ComputeDevice, LaunchValues, Listen, Recipe, RenderedCommand,
-    Secret, Sleep, TemplateError,
+    Secret, Sleep, SleepCommands, TemplateError,
 };
 pub use reference::{Reference, ReferenceEntry};
 pub use safetensors::{Weights, weights_of};

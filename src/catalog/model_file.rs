@@ -98,6 +98,11 @@ pub struct EngineConfig {
     pub served_model_name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working_dir: Option<String>,
+    /// Puts the engine to sleep, and wakes it: programs such as cuda-checkpoint or criu.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sleep_command: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_command: Option<Vec<String>>,
 
     // RayLLM's, read so that its files load, without effect here.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -158,6 +158,18 @@ impl Entry {
 
     /// What its engine takes of the host while it sleeps, where it can; `total` is what a replica needs.
     fn parking(&self, total: Bytes) -> Option<crate::pool::Parking> {
+        if let Recipe::Command(super::CommandRecipe { sleep: Some(_), .. }) = &self.recipe {
+            // All that it holds is copied, weights or not.
+            return Some(crate::pool::Parking {
+                host: total,
+                resident_per_device: Bytes::ZERO,
+                wakes_in: Span(
+                    WAKE_BASE
+                        .0
+                        .saturating_add(total.0 / HOST_BYTES_PER_MILLISECOND),
+                ),
+            });
+        }
         let routes = self.recipe.parking()?;
         let weights = self.weights_per_device(1).unwrap_or(total).min(total);
         let (host, source) = if routes.weights_on_host {

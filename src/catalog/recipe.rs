@@ -100,6 +100,35 @@ pub struct CommandRecipe {
     /// An absolute path, or the model's name on Hugging Face for engines that fetch it.
     pub model_path: Option<String>,
     pub context: Option<u32>,
+    /// How it is put to sleep, where somebody says so.
+    pub sleep: Option<SleepCommands>,
+}
+
+/// Programs that move an engine off its devices and back. Each word may use `{{ pid }}`, the process
+/// that was started for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SleepCommands {
+    /// At least the program.
+    pub sleep: Vec<String>,
+    pub wake: Vec<String>,
+}
+
+impl SleepCommands {
+    /// The words with the process filled in; `key` names them in the error.
+    pub fn render(words: &[String], key: &str, pid: u32) -> Result<Vec<String>, TemplateError> {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        let context = Value::from_pairs([("pid", Value::from(pid))]);
+        let fill = |(nth, word): (usize, &String)| {
+            environment
+                .render_str(word, &context)
+                .map_err(|error| TemplateError {
+                    key: format!("{key}[{nth}]"),
+                    problem: format!("{}; here alone {{{{ pid }}}} has a value", error.kind()),
+                })
+        };
+        words.iter().enumerate().map(fill).collect()
+    }
 }
 
 /// What is known only when an engine is started.

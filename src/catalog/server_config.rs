@@ -34,6 +34,8 @@ pub(super) fn server(
     let foreign = [
         ("command", engine.command.is_some()),
         ("ready_path", engine.ready_path.is_some()),
+        ("sleep_command", engine.sleep_command.is_some()),
+        ("wake_command", engine.wake_command.is_some()),
     ];
     if let Some((key, _)) = foreign.iter().find(|(_, given)| *given) {
         return Err(notes.refuse(

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::control::Control;
 use super::gate::Cut;
 use super::handle::Message;
-use crate::catalog::Parking;
-use crate::engine::{self, Stage};
+use crate::catalog::{CommandRecipe, Recipe, SleepCommands};
+use crate::engine::{self, SleepBy, Stage};
 use crate::pool::{Event, Exit, Remedy, ReplicaId, Span};
 
 /// The pool's own deadline for falling asleep is shorter; this one only ends a request that hangs.
@@ -29,7 +29,7 @@ pub(super) struct Parked {
 
 impl Control {
     pub(super) fn park(&mut self, replica: ReplicaId) -> Option<Event> {
-        let Some((endpoint, routes, _)) = self.sleeper(replica) else {
+        let Some((endpoint, by, _)) = self.sleeper(replica) else {
             let message = "its engine has no sleep mode".to_owned();
             return Some(Event::SleepFailed { replica, message });
         };
@@ -40,7 +40,7 @@ impl Control {
         self.guardians.note_sleep(replica, true);
         let inbox = self.inbox.clone();
         self.tasks.spawn(async move {
-            let outcome = engine::fall_asleep(&endpoint, routes, SLEEP_PATIENCE).await;
+            let outcome = engine::fall_asleep(&endpoint, &by, SLEEP_PATIENCE).await;
             let asked = Asked::Sleep;
             let _ = inbox.send(Message::Parked(Parked {
                 replica,
@@ -52,7 +52,7 @@ impl Control {
     }
 
     pub(super) fn wake_engine(&mut self, replica: ReplicaId, deadline: Span) -> Option<Event> {
-        let Some((endpoint, routes, health)) = self.sleeper(replica) else {
+        let Some((endpoint, by, health)) = self.sleeper(replica) else {
             self.parked(Parked {
                 replica,
                 asked: Asked::Wake,
@@ -67,7 +67,7 @@ impl Control {
         let inbox = self.inbox.clone();
         let patience = Duration::from_millis(deadline.0);
         self.tasks.spawn(async move {
-            let outcome = engine::wake(&endpoint, routes, &health, patience).await;
+            let outcome = engine::wake(&endpoint, &by, &health, patience).await;
             let asked = Asked::Wake;
             let _ = inbox.send(Message::Parked(Parked {
                 replica,
@@ -78,13 +78,26 @@ impl Control {
         None
     }
 
-    fn sleeper(&self, replica: ReplicaId) -> Option<(engine::Endpoint, &'static Parking, String)> {
+    fn sleeper(&self, replica: ReplicaId) -> Option<(engine::Endpoint, SleepBy, String)> {
         let facts = self.processes.get(&replica)?;
         let entry = &self.facts.get(&facts.model)?.entry;
         let gate = self.gates.get(&replica)?;
-        let routes = entry.recipe.parking()?;
+        let by = match &entry.recipe {
+            Recipe::Command(CommandRecipe {
+                sleep: Some(commands),
+                ..
+            }) => {
+                let fill =
+                    |words: &[String]| SleepCommands::render(words, "command", facts.pid?).ok();
+                SleepBy::Commands {
+                    sleep: fill(&commands.sleep)?,
+                    wake: fill(&commands.wake)?,
+                }
+            }
+            recipe => SleepBy::Routes(recipe.parking()?),
+        };
         let health = entry.recipe.ready_path().to_owned();
-        Some((gate.endpoint.clone(), routes, health))
+        Some((gate.endpoint.clone(), by, health))
     }
 
     pub(super) fn parked(&mut self, parked: Parked) {

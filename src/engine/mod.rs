@@ -65,7 +65,7 @@ pub use launch::{
 };
 pub use liveness::{LivenessLimits, Watch};
 pub use log::{LogLine, LogStream, ReplicaLog};
-pub use parking::{fall_asleep, wake};
+pub use parking::{SleepBy, fall_asleep, wake};
 pub use pulse::{Beat, Pulse};
 pub use read_ahead::{ReadAhead, ReadEnd};
 pub use run::{run, run_adopted};

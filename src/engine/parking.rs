@@ -2,11 +2,13 @@
 //! that it did. It owns the order of these requests and the bound on each; when to sleep and for whom
 //! is decided elsewhere.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
+use tokio::process::Command;
 
 use super::{Endpoint, connect, probe};
 use crate::catalog::{Call, Parking};
@@ -14,13 +16,29 @@ use crate::catalog::{Call, Parking};
 /// A route's answer is a word or two.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
+/// By what an engine is put to sleep and woken.
+#[derive(Clone, Debug)]
+pub enum SleepBy {
+    /// Its own routes.
+    Routes(&'static Parking),
+    /// Programs, with nothing left to fill in.
+    Commands {
+        sleep: Vec<String>,
+        wake: Vec<String>,
+    },
+}
+
 /// Comes back when the engine says that it sleeps. Errors in words for the history: what it was asked
 /// and what it answered.
 pub async fn fall_asleep(
     endpoint: &Endpoint,
-    routes: &Parking,
+    by: &SleepBy,
     patience: Duration,
 ) -> Result<(), String> {
+    let routes = match by {
+        SleepBy::Routes(routes) => routes,
+        SleepBy::Commands { sleep, .. } => return run(sleep, patience).await,
+    };
     call(endpoint, routes.sleep, patience).await?;
     says(endpoint, routes, true).await
 }
@@ -28,19 +46,53 @@ pub async fn fall_asleep(
 /// Comes back when the engine says that it is awake and its health route answers.
 pub async fn wake(
     endpoint: &Endpoint,
-    routes: &Parking,
+    by: &SleepBy,
     health: &str,
     patience: Duration,
 ) -> Result<(), String> {
-    for step in routes.wake {
-        call(endpoint, *step, patience).await?;
+    match by {
+        SleepBy::Routes(routes) => {
+            for step in routes.wake {
+                call(endpoint, *step, patience).await?;
+            }
+            says(endpoint, routes, false).await?;
+        }
+        SleepBy::Commands { wake, .. } => run(wake, patience).await?,
     }
-    says(endpoint, routes, false).await?;
     match probe(endpoint, health).await {
         Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
         Ok(answer) => Err(format!("after waking {health} answers {}", answer.status)),
         Err(error) => Err(format!("after waking {health} does not answer: {error}")),
     }
+}
+
+/// Errors with the program's last words.
+async fn run(command: &[String], patience: Duration) -> Result<(), String> {
+    let [program, arguments @ ..] = command else {
+        return Err("the command is empty".to_owned());
+    };
+    let ended = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(patience, ended)
+        .await
+        .map_err(|_| format!("{program} did not end within {} s", patience.as_secs()))?
+        .map_err(|error| format!("{program}: {error}; is it installed, and in PATH?"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    let last = words.trim().lines().last().unwrap_or("it said nothing");
+    let said: String = last
+        .chars()
+        .filter(|it| !it.is_control())
+        .take(200)
+        .collect();
+    Err(format!("{program}: {said} ({})", output.status))
 }
 
 async fn says(endpoint: &Endpoint, routes: &Parking, asleep: bool) -> Result<(), String> {
