@@ -9,37 +9,54 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
+use crate::guardian::proc;
+
 /// Held for as long as this is kept.
 pub(super) struct StateLock {
     _file: Flock<File>,
 }
 
-/// How long a process that gave its place up may take to let go.
+/// How long a process that has gone, or gave its place up, may take to let go.
 const SOON: Duration = Duration::from_secs(5);
 
+/// Why it cannot be had.
+struct Held {
+    /// The process that says it has it.
+    holder: Option<u32>,
+    /// One line for a person.
+    why: String,
+}
+
 impl StateLock {
-    /// The same, from one who is about to release it.
-    pub async fn take_soon(folder: &Path) -> Result<StateLock, String> {
-        const PAUSE: Duration = Duration::from_millis(20);
+    /// Refuses at once when another process has it; one that is about to release it, or that was
+    /// killed a moment ago, is waited for: what it had just forked has it until it is another
+    /// program.
+    pub async fn take(folder: &Path, is_about_to_end: bool) -> Result<StateLock, String> {
+        const PAUSE: Duration = Duration::from_millis(10);
         let mut waited = Duration::ZERO;
         loop {
-            match StateLock::take(folder) {
-                Err(_) if waited < SOON => {}
-                done => return done,
+            let held = match StateLock::try_take(folder) {
+                Ok(lock) => return Ok(lock),
+                Err(held) => held,
+            };
+            let is_gone = held.holder.is_some_and(|pid| !proc::is_alive(pid));
+            if waited >= SOON || !(is_gone || is_about_to_end) {
+                return Err(held.why);
             }
             tokio::time::sleep(PAUSE).await;
             waited += PAUSE;
         }
     }
 
-    /// Makes the folder if needed. An error is one line for a person.
-    pub fn take(folder: &Path) -> Result<StateLock, String> {
+    /// Makes the folder if needed.
+    fn try_take(folder: &Path) -> Result<StateLock, Held> {
         let path = folder.join("lock");
-        let failed = |error: std::io::Error| {
-            format!(
+        let failed = |error: std::io::Error| Held {
+            holder: None,
+            why: format!(
                 "cannot use the data folder {}: {error}; make it writable or name another one in state.dir",
                 folder.display()
-            )
+            ),
         };
         std::fs::create_dir_all(folder).map_err(failed)?;
         let file = OpenOptions::new()
@@ -54,14 +71,14 @@ impl StateLock {
             Err((mut file, Errno::EWOULDBLOCK)) => {
                 let mut holder = String::new();
                 let _ = file.read_to_string(&mut holder);
-                let holder = match holder.trim().parse::<u32>() {
-                    Ok(pid) => format!("process {pid}"),
-                    Err(_) => "another process".to_owned(),
-                };
-                return Err(format!(
-                    "the data folder {} is in use by another model-pool ({holder}): stop that one, replace it with `model-pool serve --takeover`, or name another folder in state.dir",
+                let holder = holder.trim().parse::<u32>().ok();
+                let who =
+                    holder.map_or("another process".to_owned(), |pid| format!("process {pid}"));
+                let why = format!(
+                    "the data folder {} is in use by another model-pool ({who}): stop that one, replace it with `model-pool serve --takeover`, or name another folder in state.dir",
                     folder.display()
-                ));
+                );
+                return Err(Held { holder, why });
             }
             Err((_, errno)) => return Err(failed(errno.into())),
         };
@@ -78,15 +95,28 @@ impl StateLock {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_second_one_is_refused_with_the_process_that_holds_the_folder() {
+    #[tokio::test]
+    async fn a_second_one_is_refused_with_the_process_that_holds_the_folder() {
         let home = tempfile::tempdir().expect("a folder");
         let folder = home.path().join("data");
-        let held = StateLock::take(&folder).expect("free");
-        let refused = StateLock::take(&folder).err().expect("held");
+        let held = StateLock::take(&folder, false).await.expect("free");
+        let refused = StateLock::take(&folder, false).await.err().expect("held");
         let own = format!("(process {})", std::process::id());
         assert!(refused.contains(&own), "{refused}");
         drop(held);
-        StateLock::take(&folder).expect("free again");
+        StateLock::take(&folder, false).await.expect("free again");
+    }
+
+    #[tokio::test]
+    async fn what_a_dead_process_forked_is_waited_for() {
+        let home = tempfile::tempdir().expect("a folder");
+        let held = StateLock::take(home.path(), false).await.expect("free");
+        // No process has this number.
+        std::fs::write(home.path().join("lock"), "4194999\n").expect("written");
+        let (next, ()) = tokio::join!(StateLock::take(home.path(), false), async {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            drop(held);
+        });
+        next.expect("free in the end");
     }
 }

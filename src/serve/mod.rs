@@ -68,10 +68,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         true => take_over(&config, &runtime_dir).await?,
         false => None,
     };
-    let lock = match takeover {
-        true => StateLock::take_soon(&config.state.dir).await?,
-        false => StateLock::take(&config.state.dir)?,
-    };
+    let lock = StateLock::take(&config.state.dir, takeover).await?;
     let listener = match inherited.and_then(|it| it.listener(config.server.listen.0)) {
         Some(listener) => adopt_listener(listener)?,
         None => Server::bind(config.server.listen.0).await.map_err(line)?,
