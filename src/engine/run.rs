@@ -33,6 +33,8 @@ const MEMORY_EVERY: Duration = Duration::from_secs(2);
 const PIPES_MAX: Duration = Duration::from_millis(200);
 /// A killed process that takes longer hangs in a driver; the administrator should know.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
+/// Lines in which a known failure is looked for.
+const ADVICE_LINES: usize = 20;
 /// How long the removal of a container may take.
 const CLEAN_UP_MAX: Duration = Duration::from_secs(10);
 
@@ -174,7 +176,13 @@ impl Engine {
             clean_up(command, log).await;
         }
         let mut lack = said(&last_words);
-        if let Some((class, advice)) = driver.advice(launch, &last_words).filter(|_| !end.asked) {
+        // Some engines say more lines after the one that tells.
+        let advice = driver.advice(launch, &last_words).or_else(|| {
+            let lines = log.tail(ADVICE_LINES).into_iter();
+            let words: Vec<String> = lines.map(|line| line.text.to_string()).collect();
+            driver.advice(launch, &words.join("\n"))
+        });
+        if let Some((class, advice)) = advice.filter(|_| !end.asked && status != "exit status 0") {
             log.push(LogStream::Stderr, advice);
             last_words = format!("{last_words}\n{advice}");
             if class == FailureClass::OutOfMemory {
