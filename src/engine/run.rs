@@ -32,6 +32,8 @@ const MEMORY_EVERY: Duration = Duration::from_secs(2);
 const DEAD_PATIENCE: Duration = Duration::from_secs(2);
 /// A killed process that takes longer hangs in a driver; the administrator should know.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
+/// Lines in which a known failure is looked for.
+const ADVICE_LINES: usize = 20;
 
 /// Runs one engine until it is gone, and returns after the last report. `stop` orders the end, with
 /// the grace period between SIGTERM and SIGKILL; an engine that is still loading is killed at once,
@@ -203,9 +205,15 @@ impl Engine {
             (false, false, _) => failure::said(&last_words),
         };
         let known = kind.filter(|_| !end.asked && !end.was_ready);
-        if let Some((of_kind, advice)) =
-            known.and_then(|it| it.driver.advice(it.launch, &last_words))
-        {
+        let told = known.and_then(|it| {
+            // Some engines say more lines after the one that tells.
+            it.driver.advice(it.launch, &last_words).or_else(|| {
+                let lines = log.tail(ADVICE_LINES).into_iter();
+                let words: Vec<String> = lines.map(|line| line.text.to_string()).collect();
+                it.driver.advice(it.launch, &words.join("\n"))
+            })
+        });
+        if let Some((of_kind, advice)) = told {
             failure = of_kind;
             last_words = format!("{last_words}\n{advice}");
         }

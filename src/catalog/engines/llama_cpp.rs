@@ -3,8 +3,8 @@
 //!
 //! It takes what the model needs and no share of a device. `--ctx-size` is the context of all slots
 //! together, divided by `--parallel`: so that each request may have `max_total_tokens`, it is written as
-//! their product. `--n-gpu-layers` is written out, which also keeps llama-server from fitting the model
-//! into what is free by moving layers to the processor; `--tensor-split` is even, where its own choice
+//! their product. `--n-gpu-layers` is written out, and `LLAMA_ARG_FIT=off` keeps llama-server from fitting
+//! the model into what is free by moving layers to the processor; `--tensor-split` is even, where its own choice
 //! goes by free memory and may overfill one device.
 
 use super::super::engine_options::EngineKind;
@@ -37,11 +37,14 @@ pub const LLAMA_CPP: Engine = Engine {
     asks_for_weights: Asks::Never,
     reads_gguf: true,
     arguments,
-    environment: |_| Vec::new(),
+    environment,
     ready_path: "/health",
     health_path: "/health",
     generation_path: None,
-    barred_env: &[],
+    barred_env: &[said(
+        "LLAMA_ARG_FIT LLAMA_ARG_CORS_ORIGINS",
+        "is set by the pool, which reserves memory and is the only client",
+    )],
     metrics: Some(Metrics {
         path: "/metrics",
         running: "llamacpp:requests_processing",
@@ -99,6 +102,16 @@ fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
     words.push("--metrics".to_owned());
     words.push("--no-webui".to_owned());
     Ok(words)
+}
+
+/// What older builds have no flag for, and do not read.
+fn environment(_: &Given<'_>) -> Vec<(&'static str, String)> {
+    vec![
+        // It would look for what is free, which the pool has reserved, and read the model twice for it.
+        ("LLAMA_ARG_FIT", "off".to_owned()),
+        // It would answer pages of any origin.
+        ("LLAMA_ARG_CORS_ORIGINS", "localhost".to_owned()),
+    ]
 }
 
 /// A hundred dots are a whole load; the line comes when it is done.
@@ -159,6 +172,7 @@ const FAILURES: &[Failure] = &[
             "http status code: 401",
             "http status code: 404",
             "failed to open gguf file",
+            "failed to load model from",
         ],
         "see that the file is there and readable; for a model of Hugging Face put a token into engine_config.env.HF_TOKEN",
     ),
