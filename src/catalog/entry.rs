@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::config::validate::QUEUE_LIMIT_MAX;
-use crate::config::{Config, IdleProbe, KeepHot, Length, MaxTurn, MinResident, reading};
+use crate::config::{Config, IdleProbe, KeepHot, Length, MaxTurn, MinResident, Provider, reading};
 use crate::pool::{Bytes, Priority, Span};
 
 use super::constraint::DeviceConstraint;
@@ -156,6 +156,7 @@ impl Entry {
                 devices: devices_said.unwrap_or(1),
                 seats: asked_seats,
                 sleep: pool.sleep,
+                in_host_memory: config.inventory.provider == Provider::Host,
             },
             config,
             &mut notes,

@@ -20,6 +20,8 @@ pub(super) struct Around {
     /// `deployment_config.max_ongoing_requests`.
     pub seats: Option<u32>,
     pub sleep: Sleep,
+    /// Whether models are placed in the host's memory.
+    pub in_host_memory: bool,
 }
 
 pub(super) fn server(
@@ -68,12 +70,24 @@ pub(super) fn server(
             ),
         ));
     }
+    if around.in_host_memory && kind.needs_gpu {
+        return Err(notes.refuse(
+            "engine_config.type",
+            format!("{name} computes on GPUs, and inventory.provider is host; choose another type or provider"),
+        ));
+    }
+    if around.in_host_memory && around.sleep != Sleep::Off {
+        return Err(notes.refuse(
+            "pool_config.sleep",
+            format!("{name} sleeps on GPUs only, and inventory.provider is host; write off"),
+        ));
+    }
     let (model, is_local) = model(kind, engine, notes)?;
     let mut kwargs = engine.engine_kwargs.clone();
     let share_per_mille = match kind.share_key {
         Some(key) => {
-            let value = kwargs.remove(key);
-            let value = value.or_else(|| kwargs.remove(&key.replace('_', "-")));
+            let value = kwargs.shift_remove(key);
+            let value = value.or_else(|| kwargs.shift_remove(&key.replace('_', "-")));
             share(key, value, notes)?
         }
         None => None,

@@ -149,7 +149,7 @@ impl Control {
         Ok(Launch {
             replica,
             model_name: facts.entry.name.clone(),
-            program: self.program(&facts.entry, placement.len())?,
+            program: self.program(&facts.entry, placement)?,
             devices: placement.iter().map(address).collect(),
             bytes_per_device: placement
                 .iter()
@@ -185,8 +185,12 @@ impl Control {
         }
     }
 
-    fn program(&self, entry: &Entry, devices: usize) -> Result<Program, String> {
+    fn program(&self, entry: &Entry, placement: &[Share]) -> Result<Program, String> {
         let wide = |number: u32| number as usize;
+        let kind = |share: &Share| self.devices[&share.device].info.kind;
+        let in_host_memory = placement
+            .iter()
+            .any(|share| kind(share) == inventory::DeviceKind::Host);
         Ok(match &entry.recipe {
             Recipe::Candle(recipe) => Program::Candle(CandleProgram {
                 executable: self.executable.clone(),
@@ -217,9 +221,9 @@ impl Control {
             }),
             Recipe::Server(recipe) => Program::Server(ServerProgram {
                 recipe: recipe.clone(),
-                weights_per_device: u32::try_from(devices)
+                weights_per_device: u32::try_from(placement.len())
                     .ok()
-                    .filter(|_| recipe.engine.asks_for_weights)
+                    .filter(|_| recipe.engine.needs_weights(in_host_memory))
                     .and_then(|devices| entry.weights_per_device(devices)),
             }),
         })

@@ -37,6 +37,7 @@ impl Control {
         if let Some(facts) = self.processes.get(&replica) {
             facts.pulse.rest(true);
         }
+        self.guardians.note_sleep(replica, true);
         let inbox = self.inbox.clone();
         self.tasks.spawn(async move {
             let outcome = engine::fall_asleep(&endpoint, routes, SLEEP_PATIENCE).await;
@@ -102,6 +103,7 @@ impl Control {
                     facts.stage = None;
                     facts.pulse.rest(false);
                 }
+                self.guardians.note_sleep(replica, false);
                 self.turn(Event::ReplicaReady { replica });
             }
             // Half awake it is of no use: it is ended, and whoever waits has the model loaded.

@@ -10,7 +10,7 @@
 //! |                              | the number is another process's            | left alone, reported  |
 //! | a guardian that lives        | it does not answer within 5 s              | killed with its engine|
 //! |                              | another token or number answers            | left alone, reported  |
-//! |                              | the engine was not ready, or is unwanted   | stopped, reported     |
+//! |                              | the engine was not ready, asleep, unwanted | stopped, reported     |
 //! |                              | the engine has ended                       | reported              |
 //! |                              | its health route fails for 5 s             | stopped, reported     |
 //! |                              | it is healthy                              | adopted               |
@@ -226,6 +226,8 @@ async fn fate_of(
         Some("pool.on_restart is stop".to_owned())
     } else if !hello.ready || hello.stopping {
         Some("it was not ready".to_owned())
+    } else if record.asleep {
+        Some("it was asleep".to_owned())
     } else if let Some(refusal) = refusal {
         Some(refusal)
     } else {

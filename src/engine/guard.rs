@@ -250,9 +250,13 @@ impl Guard {
         }
     }
 
-    /// It answered: from now on it can be adopted.
-    pub async fn ready(&mut self, ready_at_ms: u64) {
+    /// It answered: from now on it can be adopted, even if we die before anybody hears of it.
+    pub async fn ready(&mut self) {
         self.say(Order::Ready).await;
+    }
+
+    /// For the journal, which may wait.
+    pub fn ready_at(&mut self, ready_at_ms: u64) {
         self.record.ready_at_ms = Some(ready_at_ms);
         if let Err(error) = self.guardians.journal.write(&self.record) {
             tracing::warn!(%error, model = self.record.model, "the journal of an engine is incomplete");
@@ -353,6 +357,7 @@ fn record_of(
         arguments: kept.arguments.clone(),
         served_model_name: kept.served_model_name.clone(),
         stop_grace_ms: u64::try_from(kept.stop_grace.as_millis()).unwrap_or(u64::MAX),
+        asleep: false,
         ready_at_ms: None,
         log_file: log_file.clone(),
     }

@@ -104,6 +104,14 @@ impl Guardians {
     }
 
     /// How much a replica is used; told to its guardian within seconds.
+    /// For a later controller: whether the engine sleeps, so that it does not take it for one that
+    /// serves.
+    pub fn note_sleep(&self, replica: ReplicaId, asleep: bool) {
+        if let Err(error) = self.journal.note_sleep(replica, asleep) {
+            tracing::warn!(%replica, asleep, %error, "the journal does not say that an engine sleeps");
+        }
+    }
+
     pub fn used(&self, replica: ReplicaId, it: Use) {
         lock(&self.uses).insert(replica, it);
     }

@@ -58,6 +58,9 @@ pub struct Record {
     pub arguments: String,
     pub served_model_name: Option<String>,
     pub stop_grace_ms: u64,
+    /// It was told to sleep and has not woken: it answers its health route and serves nobody.
+    #[serde(default)]
+    pub asleep: bool,
     /// Unix time, once it is ready.
     pub ready_at_ms: Option<u64>,
     pub log_file: Option<PathBuf>,
@@ -129,6 +132,12 @@ impl Journal {
         std::fs::rename(half, path)
     }
 
+    /// Notes that the engine sleeps, or that it is awake. Blocks for some microseconds.
+    pub fn note_sleep(&self, replica: ReplicaId, asleep: bool) -> io::Result<()> {
+        let record = read(&self.path_of(replica)).map_err(io::Error::other)?;
+        self.write(&Record { asleep, ..record })
+    }
+
     pub fn remove(&self, replica: ReplicaId) {
         // It is gone already when the guardian had to end alone.
         let _ = std::fs::remove_file(self.path_of(replica));
@@ -174,6 +183,7 @@ mod tests {
             guardian: ProcessId { pid: 1, started: 2 },
             engine: None,
             endpoint: Place::Tcp(([127, 0, 0, 1], 80).into()),
+            asleep: false,
             cleanup: Vec::new(),
             ready_path: "/health".to_owned(),
             placement: vec![JournalShare {

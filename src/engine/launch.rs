@@ -75,11 +75,23 @@ impl Program {
 }
 
 /// An engine of the catalogue's table; the recipe knows its command line.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ServerProgram {
     pub recipe: Box<ServerRecipe>,
     /// The weights' part of each device, where their files could be read.
     pub weights_per_device: Option<Bytes>,
+}
+
+/// Words of a prefix and values may be secrets.
+impl fmt::Debug for ServerProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerProgram")
+            .field("engine", &self.recipe.engine)
+            .field("model", &self.recipe.model)
+            .field("listen", &self.recipe.listen)
+            .field("weights_per_device", &self.weights_per_device)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone)]

@@ -311,10 +311,11 @@ impl Engine {
                 () = &mut ready, if !is_ready => {
                     is_ready = true;
                     let took = started.elapsed();
+                    guard.ready().await;
                     let memory = meter.read().await;
                     report(Report::Ready { took, memory });
                     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                    guard.ready(u64::try_from(at.as_millis()).unwrap_or(u64::MAX)).await;
+                    guard.ready_at(u64::try_from(at.as_millis()).unwrap_or(u64::MAX));
                 }
                 // Lines that were missed tell less than the next one.
                 Ok(line) = lines.recv(), if !is_ready => {

@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 
 use super::cgroup;
 use super::child::{self, Engine, Pipes};
-use super::link::Link;
+use super::link::{self, Link};
 use super::output::{Output, now_ms};
 use super::protocol::{End, Hello, Launch, Line, News, Order, ProcessId, Stream, VERSION};
 use super::signals::Signals;
@@ -313,7 +313,7 @@ impl Life {
         let Ok((socket, _)) = listener.accept() else {
             return;
         };
-        if !is_ours(&socket) {
+        if !link::is_ours(&socket) {
             return;
         }
         let Ok(mut link) = Link::new(socket) else {
@@ -480,19 +480,5 @@ fn read_pipe(pipe: &mut Option<File>, stream: Stream, output: &mut Output, lines
         Ok(count) => lines.extend(output.take(stream, &chunk[..count])),
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
         Err(_) => *pipe = None,
-    }
-}
-
-/// The folder is for our user alone; this is the second lock on the door.
-fn is_ours(socket: &UnixStream) -> bool {
-    #[cfg(target_os = "linux")]
-    {
-        let own = rustix::process::geteuid();
-        rustix::net::sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid == own)
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = socket;
-        true
     }
 }

@@ -19,8 +19,10 @@ pub struct Link {
     written: usize,
     queue: VecDeque<News>,
     lines_bytes: usize,
-    /// The other side is gone.
+    /// The other side is gone, and all that it said has been read.
     pub ended: bool,
+    /// It is gone; what it said before may still be unread.
+    deaf: bool,
 }
 
 impl Link {
@@ -34,6 +36,7 @@ impl Link {
             queue: VecDeque::new(),
             lines_bytes: 0,
             ended: false,
+            deaf: false,
         })
     }
 
@@ -42,7 +45,7 @@ impl Link {
     }
 
     pub fn wants_to_write(&self) -> bool {
-        !self.ended && (!self.outgoing.is_empty() || !self.queue.is_empty())
+        !self.ended && !self.deaf && (!self.outgoing.is_empty() || !self.queue.is_empty())
     }
 
     /// What has come; a message that is none is skipped.
@@ -107,9 +110,23 @@ impl Link {
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(_) => self.ended = true,
+                Err(_) => self.deaf = true,
             }
         }
+    }
+}
+
+/// The folder is for our user alone; this is the second lock on the door.
+pub fn is_ours(socket: &UnixStream) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        let own = rustix::process::geteuid();
+        rustix::net::sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid == own)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = socket;
+        true
     }
 }
 
@@ -118,6 +135,18 @@ mod tests {
     use super::super::protocol::{End, Line, Stream};
     use super::*;
     use std::io::{BufRead, BufReader};
+
+    #[test]
+    fn the_last_words_of_a_controller_are_heard_although_nothing_can_be_told_any_more() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        let mut link = Link::new(ours).expect("a link");
+        theirs.write_all(b"{\"order\":\"ready\"}\n").expect("said");
+        drop(theirs);
+        link.send(News::Exited(End::default()));
+        assert!(!link.ended && !link.wants_to_write());
+        assert!(matches!(link.read().as_slice(), [Order::Ready]));
+        assert!(link.ended);
+    }
 
     #[test]
     fn a_slow_controller_loses_the_oldest_lines_and_sees_the_gap() {

@@ -193,6 +193,40 @@ fn variables_that_the_pool_sets_are_refused_when_the_file_is_read() {
 }
 
 #[test]
+fn in_host_memory_only_what_can_keep_to_a_budget_there_is_run() {
+    let mut config = Config::default();
+    config.inventory.provider = model_pool::config::Provider::Host;
+    let read = |engine: &str, beside: Value| {
+        let document = document(engine, json!({}), beside);
+        Entry::from_document(
+            &document,
+            Source::Registered,
+            &config,
+            &Reference::default(),
+        )
+        .map(|_| ())
+        .map_err(|error| error.to_string())
+    };
+    for engine in [
+        "SGLangEngine",
+        "TextGenerationInferenceEngine",
+        "TRTLLMEngine",
+    ] {
+        let text = read(engine, json!({})).expect_err("it needs GPUs");
+        assert_has(
+            &text,
+            &["engine_config.type", engine, "inventory.provider is host"],
+        );
+    }
+    for engine in ["VLLMEngine", "LlamaCppEngine", "EmbeddingEngine"] {
+        assert_eq!(read(engine, json!({})), Ok(()));
+    }
+    let text =
+        read("VLLMEngine", json!({"pool_config": {"sleep": "weights"}})).expect_err("no sleep");
+    assert_has(&text, &["pool_config.sleep", "GPUs only"]);
+}
+
+#[test]
 fn sleep_is_for_engines_that_can_and_takes_a_socket_where_there_is_one() {
     let sleep = |depth: &str| json!({"pool_config": {"sleep": depth}});
     let text = refusal("LlamaCppEngine", json!({}), sleep("weights"));

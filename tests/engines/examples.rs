@@ -145,7 +145,7 @@ fn check_shows_what_would_be_run_with_secrets_masked() {
             "would run: ",
             "vllm serve",
             "HF_TOKEN=…",
-            "would run: nothing: trtllm-serve is told",
+            "would run: nothing: TRTLLMEngine is told",
         ],
     );
     assert!(!text.contains("hf_0123456789"), "{text}");

@@ -222,3 +222,27 @@ fn a_container_is_removed_by_its_name_when_the_replica_ends() {
         fs::read_to_string(&removed).is_ok_and(|text| text.starts_with("model-pool-"))
     });
 }
+
+#[test]
+fn a_model_that_may_sleep_is_served_over_a_socket() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
+    let files = [model(
+        &machine,
+        "sleeper",
+        "max_total_tokens: 4096",
+        "memory_gib: 40, sleep: weights",
+        "VLLM_DOUBLE_LOAD_MS: '20'",
+    )];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    let (status, text) = ask(&pool, "sleeper", json!({}));
+    assert_eq!(status, 200, "{text}");
+    let (status, text, _) = pool.request(
+        "GET",
+        "/llm/admin/logs?model=sleeper",
+        "",
+        Some(&pool.admin_key()),
+    );
+    assert_eq!(status, 200, "{text}");
+    assert_has(&text, &["Starting vLLM server on unix domain socket"]);
+}

@@ -2,6 +2,7 @@
 //! the order of the words and the container around them; what the words are, the engine's file says.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use minijinja::{Environment, UndefinedBehavior, Value};
@@ -87,8 +88,8 @@ impl Place<'_> {
     }
 }
 
-/// A command line with its environment. The values of `env` stay hidden in `Debug`.
-#[derive(Clone, Debug, PartialEq)]
+/// A command line with its environment. `Debug` shows it as `masked` does.
+#[derive(Clone, PartialEq)]
 pub struct ServerCommand {
     pub argv: Vec<String>,
     pub env: BTreeMap<String, Secret>,
@@ -314,20 +315,35 @@ fn names(recipe: &ServerRecipe, place: &Place<'_>) -> Value {
 
 const TEMPLATE_NAMES: &str = "{{ container }}, {{ port }} or {{ socket }}, {{ model_path }}, {{ model_name }}, {{ devices }}, {{ device_uuids }}, {{ device_count }}, {{ memory_bytes }}, and in command_prefix the word {{ env }} alone";
 
+impl fmt::Debug for ServerCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.masked())
+    }
+}
+
 impl ServerCommand {
     /// The command line as a person may see it: values that sound like secrets are masked, words with
     /// spaces are quoted.
     pub fn masked(&self) -> String {
         let sounds_secret = |name: &str| {
-            let name = name.to_uppercase();
+            // Those are counted, not kept.
+            let name = name
+                .to_uppercase()
+                .replace("TOKENS", "")
+                .replace("TOKENIZ", "");
             ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"]
                 .iter()
                 .any(|word| name.contains(word))
         };
-        let masked = |word: &String| match word.split_once('=') {
-            Some((name, _)) if sounds_secret(name) => format!("{name}=…"),
-            _ if word.is_empty() || word.contains([' ', '"', '{', '$']) => format!("'{word}'"),
-            _ => word.clone(),
+        let masked = |word: &String| {
+            let mut ends = word.match_indices('=').map(|(end, _)| end);
+            match ends.find(|end| sounds_secret(&word[..*end])) {
+                Some(end) => format!("{}=…", &word[..end]),
+                None if word.is_empty() || word.contains([' ', '"', '{', '$']) => {
+                    format!("'{word}'")
+                }
+                None => word.clone(),
+            }
         };
         let env = self
             .env
@@ -345,6 +361,7 @@ impl ServerCommand {
 #[cfg(test)]
 mod tests {
     use super::super::find;
+    use super::super::tests_support::{gpus, place};
     use super::*;
 
     fn recipe(prefix: &[&str]) -> ServerRecipe {
@@ -384,6 +401,10 @@ mod tests {
         assert!(!text.contains("hf_secret"), "{text}");
         let cleanup = command.cleanup.clone().expect("a clean-up");
         assert_eq!(cleanup.join(" "), "sudo docker rm -f model-pool-1-1");
+        let mut told = recipe.clone();
+        told.prefix.push("--env=HF_TOKEN=hf_secret".to_owned());
+        let told = told.command(&Place::example(Bytes(1))).expect("a command");
+        assert!(!format!("{told:?}").contains("hf_secret"), "{told:?}");
         assert!(
             !command.masked().contains("hf_secret"),
             "{}",
@@ -414,9 +435,8 @@ mod tests {
     fn another_program_keeps_the_words_that_belong_to_the_engine() {
         let mut recipe = ServerRecipe::of(find("VLLMEngine").expect("an engine"), "/models/m");
         recipe.program = Some("/opt/vllm/bin/vllm".to_owned());
-        let command = recipe
-            .command(&Place::example(Bytes(1)))
-            .expect("a command");
+        let devices = gpus(1, 80);
+        let command = recipe.command(&place(&devices, 40)).expect("a command");
         assert_eq!(
             command.argv[..3],
             ["/opt/vllm/bin/vllm", "serve", "/models/m"]

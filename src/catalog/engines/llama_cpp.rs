@@ -10,7 +10,7 @@
 use super::super::engine_options::EngineKind;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, Stage, by_marks, failure, mark};
-use super::{Engine, Given, Metrics, Where, pair};
+use super::{Asks, Engine, Given, Metrics, Where, pair};
 
 pub const LLAMA_CPP: Engine = Engine {
     names: &["LlamaCppEngine"],
@@ -34,7 +34,7 @@ pub const LLAMA_CPP: Engine = Engine {
     sequences_key: None,
     share_key: None,
     fills: false,
-    asks_for_weights: false,
+    asks_for_weights: Asks::Never,
     reads_gguf: true,
     arguments,
     environment: |_| Vec::new(),

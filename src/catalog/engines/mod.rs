@@ -65,8 +65,8 @@ pub struct Engine {
     pub share_key: Option<&'static str>,
     /// Whether it fills whatever it is given, so that a measurement says nothing of what it needs.
     pub fills: bool,
-    /// Whether its command line depends on the size of the weights.
-    pub asks_for_weights: bool,
+    /// When its command line depends on the size of the weights.
+    pub asks_for_weights: Asks,
     /// Whether it reads one GGUF file, not a folder.
     pub reads_gguf: bool,
     /// What follows the program: the flags that come from the placement and the recipe.
@@ -88,6 +88,14 @@ pub struct Engine {
     pub stage: fn(&str) -> Option<Stage>,
     /// Failures that only it has; those that all share are known beside.
     pub failures: &'static [Failure],
+}
+
+/// When a command line depends on something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    Never,
+    InHostMemory,
+    Always,
 }
 
 /// Where an engine tells its numbers, and under which names.
@@ -189,6 +197,28 @@ impl Given<'_> {
     }
 }
 
+impl Given<'_> {
+    /// What of the reservation is left for a cache beside the weights and the engine itself, for
+    /// engines that are told of the cache alone, and the weights.
+    pub fn cache_beside_weights(&self) -> Result<(Bytes, Bytes), String> {
+        let Some(weights) = self.place.weights else {
+            return Err(format!(
+                "{} is told how much memory its cache may take, and the size of the weights is not known; name a local folder with the weights in engine_config.model_path",
+                self.recipe.engine.name()
+            ));
+        };
+        let reserved = self.place.reserved;
+        let devices = u32::try_from(self.devices().max(1)).unwrap_or(u32::MAX);
+        let overhead = self.recipe.engine.kind.overhead_per_device(devices);
+        match reserved.saturating_sub(weights + overhead) {
+            Bytes::ZERO => Err(format!(
+                "{reserved} are reserved on each device; weights of {weights} and {overhead} for the engine leave no room for a cache there; set pool_config.memory_gib to more"
+            )),
+            cache => Ok((cache, weights)),
+        }
+    }
+}
+
 /// Four digits.
 const SHARE_STEPS: u64 = 10_000;
 
@@ -196,6 +226,15 @@ impl Engine {
     /// The name in model files.
     pub fn name(&self) -> &'static str {
         self.names[0]
+    }
+
+    /// Whether the size of the weights is needed to start it there.
+    pub fn needs_weights(&self, in_host_memory: bool) -> bool {
+        match self.asks_for_weights {
+            Asks::Never => false,
+            Asks::InHostMemory => in_host_memory,
+            Asks::Always => true,
+        }
     }
 
     /// How it sleeps so deeply, if it can.

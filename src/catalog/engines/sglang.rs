@@ -11,7 +11,7 @@ use super::super::engine_options::EngineKind;
 use super::super::model_file::Sleep;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Call, Engine, Given, Metrics, Parking, Where, pair};
+use super::{Asks, Call, Engine, Given, Metrics, Parking, Where, pair};
 
 pub const SGLANG: Engine = Engine {
     names: &["SGLangEngine"],
@@ -26,13 +26,13 @@ pub const SGLANG: Engine = Engine {
         spelling: Spelling::HYPHENS,
     },
     sockets: false,
-    needs_gpu: false,
+    needs_gpu: true,
     devices_max: 64,
     seats: 20,
     sequences_key: Some("max_running_requests"),
     share_key: Some("mem_fraction_static"),
     fills: true,
-    asks_for_weights: false,
+    asks_for_weights: Asks::Never,
     reads_gguf: false,
     arguments,
     environment,
@@ -73,16 +73,12 @@ fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
         "--served-model-name",
         recipe.served_name(given.place),
     );
-    if given.has_gpus() {
-        pair(&mut words, "--tp-size", given.devices());
-        pair(
-            &mut words,
-            "--mem-fraction-static",
-            given.share(BESIDE_SHARE)?,
-        );
-    } else {
-        pair(&mut words, "--device", "cpu");
-    }
+    pair(&mut words, "--tp-size", given.devices());
+    pair(
+        &mut words,
+        "--mem-fraction-static",
+        given.share(BESIDE_SHARE)?,
+    );
     if let Some(tokens) = recipe.context {
         pair(&mut words, "--context-length", tokens);
     }

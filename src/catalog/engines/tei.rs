@@ -6,7 +6,7 @@
 use super::super::engine_options::EngineKind;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Beside, Engine, Given, Where, pair, port_beside};
+use super::{Asks, Beside, Engine, Given, Where, pair, port_beside};
 
 pub const TEI: Engine = Engine {
     names: &["EmbeddingEngine", "TextEmbeddingsInferenceEngine"],
@@ -27,7 +27,7 @@ pub const TEI: Engine = Engine {
     sequences_key: None,
     share_key: None,
     fills: false,
-    asks_for_weights: false,
+    asks_for_weights: Asks::Never,
     reads_gguf: false,
     arguments,
     environment,

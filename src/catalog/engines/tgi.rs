@@ -10,7 +10,7 @@ use super::super::engine_options::EngineKind;
 use super::super::estimate::GPU_OVERHEAD;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Beside, Engine, Given, Metrics, Where, pair, port_beside};
+use super::{Asks, Beside, Engine, Given, Metrics, Where, pair, port_beside};
 
 pub const TGI: Engine = Engine {
     names: &["TextGenerationInferenceEngine"],
@@ -25,13 +25,13 @@ pub const TGI: Engine = Engine {
         spelling: Spelling::HYPHENS,
     },
     sockets: false,
-    needs_gpu: false,
+    needs_gpu: true,
     devices_max: 16,
     seats: 20,
     sequences_key: Some("max_batch_size"),
     share_key: Some("cuda_memory_fraction"),
     fills: true,
-    asks_for_weights: false,
+    asks_for_weights: Asks::Never,
     reads_gguf: false,
     arguments,
     environment,
@@ -76,16 +76,22 @@ fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
     if let Some(port) = port_beside(given.place.at, Beside::Torch) {
         pair(&mut words, "--master-port", port);
     }
-    if given.has_gpus() {
-        pair(&mut words, "--num-shard", given.devices());
-        pair(
-            &mut words,
-            "--cuda-memory-fraction",
-            given.share(BESIDE_SHARE)?,
-        );
-    }
+    pair(&mut words, "--num-shard", given.devices());
+    pair(
+        &mut words,
+        "--cuda-memory-fraction",
+        given.share(BESIDE_SHARE)?,
+    );
     if let Some(tokens) = recipe.context {
         pair(&mut words, "--max-total-tokens", tokens);
+        // By itself it goes by the model's own length, and must be less than the total.
+        if !recipe.words.has("max_input_tokens") {
+            pair(
+                &mut words,
+                "--max-input-tokens",
+                tokens.saturating_sub(1).max(1),
+            );
+        }
     }
     if !recipe.words.has("max_concurrent_requests") {
         pair(&mut words, "--max-concurrent-requests", recipe.seats);
@@ -232,7 +238,7 @@ mod tests {
         recipe.revision = Some("main".to_owned());
         let devices = gpus(2, 80);
         let command = recipe.command(&place(&devices, 40)).expect("a command");
-        let expected = "text-generation-launcher --model-id /models/m --hostname 127.0.0.1 --port 4321 --shard-uds-path /tmp/model-pool-1-7 --master-port 29321 --num-shard 2 --cuda-memory-fraction 0.4937 --max-total-tokens 4096 --max-concurrent-requests 20 --revision main --usage-stats off --quantize awq --cuda-graphs 1,2";
+        let expected = "text-generation-launcher --model-id /models/m --hostname 127.0.0.1 --port 4321 --shard-uds-path /tmp/model-pool-1-7 --master-port 29321 --num-shard 2 --cuda-memory-fraction 0.4937 --max-total-tokens 4096 --max-input-tokens 4095 --max-concurrent-requests 20 --revision main --usage-stats off --quantize awq --cuda-graphs 1,2";
         assert_eq!(command.argv.join(" "), expected);
         assert_eq!(command.env["PROMETHEUS_PORT"].0, "24321");
     }

@@ -9,7 +9,7 @@
 use super::super::engine_options::EngineKind;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Engine, Given, Where, pair};
+use super::{Asks, Engine, Given, Where, pair};
 
 pub const TRTLLM: Engine = Engine {
     names: &["TRTLLMEngine"],
@@ -33,7 +33,7 @@ pub const TRTLLM: Engine = Engine {
     sequences_key: Some("max_batch_size"),
     share_key: None,
     fills: true,
-    asks_for_weights: true,
+    asks_for_weights: Asks::Always,
     reads_gguf: false,
     arguments,
     environment,
@@ -77,23 +77,14 @@ fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
 }
 
 fn cache_fraction(given: &Given<'_>) -> Result<String, String> {
-    let Some(weights) = given.place.weights else {
-        return Err(
-            "trtllm-serve is told a part of what the weights leave free, and their size is not known; name a local folder with the weights in engine_config.model_path"
-                .to_owned(),
-        );
-    };
-    let devices = u32::try_from(given.devices()).unwrap_or(u32::MAX);
-    let overhead = EngineKind::TrtLlm.overhead_per_device(devices);
-    let reserved = given.place.reserved;
-    let cache = reserved.saturating_sub(weights + overhead);
+    let (cache, weights) = given.cache_beside_weights()?;
     let largest = given.place.devices.iter().map(|device| device.total).max();
     let left = largest.unwrap_or_default().saturating_sub(weights);
     // Rounded down; no more than one, since the cache is a part of what is left.
     let part = u128::from(cache.0) * 10_000 / u128::from(left.0.max(1));
     if part == 0 || part > 10_000 {
         return Err(format!(
-            "{reserved} are reserved on each device; weights of {weights} and {overhead} for the engine leave no room for a cache there; set pool_config.memory_gib to more"
+            "{cache} for a cache are no part of {left}, which the weights leave on a device; set pool_config.memory_gib to another figure"
         ));
     }
     Ok(format!("{}.{:04}", part / 10_000, part % 10_000))

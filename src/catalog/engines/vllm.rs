@@ -10,7 +10,7 @@ use super::super::engine_options::EngineKind;
 use super::super::model_file::Sleep;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Call, Engine, Given, Metrics, Parking, Where, pair, post};
+use super::{Asks, Call, Engine, Given, Metrics, Parking, Where, pair, post};
 
 pub const VLLM: Engine = Engine {
     names: &["VLLMEngine"],
@@ -31,7 +31,7 @@ pub const VLLM: Engine = Engine {
     sequences_key: Some("max_num_seqs"),
     share_key: Some("gpu_memory_utilization"),
     fills: true,
-    asks_for_weights: false,
+    asks_for_weights: Asks::InHostMemory,
     reads_gguf: false,
     arguments,
     environment,
@@ -76,6 +76,10 @@ fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
         let eager = recipe.words.all().any(|word| word == "--enforce-eager");
         let beside = if eager { Bytes::ZERO } else { BESIDE_SHARE };
         pair(&mut words, "--gpu-memory-utilization", given.share(beside)?);
+    } else if !recipe.words.has("kv_cache_memory_bytes") {
+        // On processors its share is one of the machine's whole memory, nine tenths by default.
+        let (cache, _) = given.cache_beside_weights()?;
+        pair(&mut words, "--kv-cache-memory-bytes", cache.0);
     }
     if let Some(tokens) = recipe.context {
         pair(&mut words, "--max-model-len", tokens);
@@ -417,6 +421,24 @@ mod tests {
             problem.contains("100") && problem.contains("512"),
             "{problem}"
         );
+    }
+
+    #[test]
+    fn in_host_memory_it_is_told_the_bytes_of_its_cache() {
+        let line = |place| {
+            let command = recipe(&VLLM, "{}").command(&place);
+            command.map(|command| command.argv.join(" "))
+        };
+        let bytes = (20 - 8 - 3) * Bytes::GIB;
+        let text = line(place(&[], 20)).expect("a command");
+        assert!(
+            text.contains(&format!("--kv-cache-memory-bytes {bytes} ")),
+            "{text}"
+        );
+        let mut unknown = place(&[], 20);
+        unknown.weights = None;
+        assert!(line(unknown).unwrap_err().contains("model_path"));
+        assert!(line(place(&[], 9)).unwrap_err().contains("memory_gib"));
     }
 
     #[test]
