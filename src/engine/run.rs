@@ -255,7 +255,8 @@ impl Engine {
             log.push(LogStream::Stderr, killed);
             last_words = format!("{last_words}\n{killed}").trim_start().to_owned();
         }
-        if lack.is_some() && !end.asked {
+        // What was found dead may have said so long ago, of another matter.
+        if lack.is_some() && !end.asked && failure != Failure::Unresponsive {
             failure = Failure::OutOfMemory;
         }
         ExitReport {
