@@ -10,6 +10,7 @@ use super::entry::Notes;
 use super::limits::{self, CONTEXT_MAX};
 use super::model_file::{ComputeDevice, EngineConfig, EngineKwargs, Form};
 use super::recipe::{CandleRecipe, CommandRecipe, Recipe};
+use super::remote::{self, REMOTE};
 
 /// Sequences the embedded engine computes together, unless the file says otherwise.
 const CANDLE_CONCURRENCY: u32 = 4;
@@ -37,7 +38,12 @@ pub(super) fn recipe(
             ));
         }
     }
-    match engine.engine.as_deref().or(reference_engine) {
+    let kind = engine.engine.as_deref().or(reference_engine);
+    if kind != Some(REMOTE) {
+        remote::refuse_elsewhere(engine, notes)?;
+    }
+    match kind {
+        Some(REMOTE) => remote::read(engine, notes).map(Recipe::Remote),
         Some(CANDLE) => candle(engine, devices, config, notes).map(Recipe::Candle),
         Some(COMMAND) => command(engine, notes).map(Recipe::Command),
         Some(other) => Err(notes.refuse("engine_config.type", not_run(other))),
@@ -50,12 +56,12 @@ pub(super) fn recipe(
 
 fn what_is_run() -> String {
     format!(
-        "this version runs {CANDLE} (embedded) and {COMMAND}, which starts any program that speaks the OpenAI API, vLLM or llama-server for example, by engine_config.command"
+        "this version runs {CANDLE} (embedded), {REMOTE}, an endpoint that somebody else runs, and {COMMAND}, which starts any program that speaks the OpenAI API, vLLM or llama-server for example, by engine_config.command"
     )
 }
 
 fn not_run(engine: &str) -> String {
-    let hint = reading::nearest(engine, [CANDLE, COMMAND].into_iter())
+    let hint = reading::nearest(engine, [CANDLE, COMMAND, REMOTE].into_iter())
         .map(|near| format!("; did you mean `{near}`?"))
         .unwrap_or_default();
     format!("`{engine}` is not run; {}{hint}", what_is_run())
@@ -69,7 +75,7 @@ pub(super) fn foreign_form(form: &Form) -> Option<(&'static str, String)> {
         return Some(("model_config", reason.to_owned()));
     }
     match form.engine_config.engine.as_deref() {
-        None | Some(CANDLE | COMMAND) => None,
+        None | Some(CANDLE | COMMAND | REMOTE) => None,
         Some(other) => Some(("engine_config.type", not_run(other))),
     }
 }

@@ -17,7 +17,7 @@ use super::limits::{self, SEATS_MAX};
 use super::model_file::{ModelDocument, PoolConfig, ScalingConfig};
 use super::recipe::Recipe;
 use super::reference::Reference;
-use super::{CatalogError, Warning, engine_config, not_a_document, without_effect};
+use super::{CatalogError, Warning, engine_config, not_a_document, remote, without_effect};
 
 /// Requests a command's replica takes at once, unless its file says otherwise.
 const COMMAND_SEATS: u32 = 20;
@@ -144,21 +144,28 @@ impl Entry {
         };
         let devices_said =
             devices(pool, &document.scaling_config, &mut notes)?.or(known.gpus_per_replica);
-        let recipe = engine_config::recipe(
+        let mut recipe = engine_config::recipe(
             &document.engine_config,
             known.engine.as_deref(),
             devices_said.unwrap_or(1),
             config,
             &mut notes,
         )?;
-        let devices_said = devices_said.or_else(|| recipe.devices_in_command());
+        if let Recipe::Remote(remote) = &mut recipe {
+            remote::check_document(remote, &document, &source, &notes)?;
+        }
+        // The reference may tell of a model of that name that is run here.
+        let here = !recipe.is_remote();
+        let devices_said = devices_said
+            .filter(|_| here)
+            .or_else(|| recipe.devices_in_command());
         let devices_per_replica = devices_said.unwrap_or(1);
         let seats_per_replica = seats(&document, &recipe, &notes)?;
         let memory = pool
             .memory_gib
             .map(|value| notes.check("pool_config.memory_gib", value, limits::memory_gib))
             .transpose()?
-            .or(known.memory);
+            .or(known.memory.filter(|_| here));
         let queue_limit = pool
             .queue_limit
             .map(|value| {
@@ -343,5 +350,6 @@ fn seats(document: &ModelDocument, recipe: &Recipe, notes: &Notes) -> Result<u32
         (Some(value), _) => notes.check(field, value, |value| limits::count(value, SEATS_MAX)),
         (None, Recipe::Candle(candle)) => Ok(candle.concurrency),
         (None, Recipe::Command(_)) => Ok(COMMAND_SEATS),
+        (None, Recipe::Remote(_)) => Ok(remote::REMOTE_SEATS),
     }
 }

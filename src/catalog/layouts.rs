@@ -105,8 +105,8 @@ impl Entry {
             return vec![said];
         }
         let command = match &self.recipe {
-            // It computes on one device.
-            Recipe::Candle(_) => return vec![1],
+            // It computes on one device, or elsewhere.
+            Recipe::Candle(_) | Recipe::Remote(_) => return vec![1],
             Recipe::Command(command) => command,
         };
         if !command.follows_device_count() {

@@ -22,6 +22,7 @@ mod need;
 mod parameters;
 mod recipe;
 mod reference;
+mod remote;
 mod safetensors;
 mod without_effect;
 
@@ -51,6 +52,7 @@ pub use recipe::{
     Secret, TemplateError,
 };
 pub use reference::{Reference, ReferenceEntry};
+pub use remote::{KeySource, RemoteRecipe, RemoteUrl};
 pub use safetensors::{Weights, weights_of};
 
 const MODEL_FILE_MAX: u64 = 1 << 20;

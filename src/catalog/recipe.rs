@@ -9,20 +9,23 @@ use minijinja::{Environment, UndefinedBehavior, Value};
 use crate::pool::Bytes;
 
 pub use super::model_file::{ComputeDevice, Listen, Secret};
+use super::remote::RemoteRecipe;
 
 /// How to run one replica.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Recipe {
     Candle(CandleRecipe),
     Command(CommandRecipe),
+    Remote(RemoteRecipe),
 }
 
 impl Recipe {
-    /// The engine's word in answers: `candle` or `command`.
+    /// The engine's word in answers: `candle`, `command` or `remote`.
     pub fn engine(&self) -> &'static str {
         match self {
             Recipe::Candle(_) => "candle",
             Recipe::Command(_) => "command",
+            Recipe::Remote(_) => "remote",
         }
     }
 
@@ -31,6 +34,7 @@ impl Recipe {
         match self {
             Recipe::Candle(_) => None,
             Recipe::Command(command) => command.served_model_name.as_deref(),
+            Recipe::Remote(remote) => remote.served_model_name.as_deref(),
         }
     }
 }
@@ -49,7 +53,13 @@ impl Recipe {
         match self {
             Recipe::Candle(_) => "/health",
             Recipe::Command(command) => &command.ready_path,
+            Recipe::Remote(remote) => &remote.health_path,
         }
+    }
+
+    /// Somebody else runs it: nothing is loaded here.
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Recipe::Remote(_))
     }
 
     /// `None`: the engine cannot sleep.

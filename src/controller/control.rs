@@ -12,6 +12,7 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::clock::Clock;
+use super::elsewhere::{self, ELSEWHERE, ELSEWHERE_NAME};
 use super::gate::{Gate, Lease};
 use super::handle::{Handle, Message};
 use super::inventory_task;
@@ -141,6 +142,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         .devices()
         .iter()
         .map(|it| (it.id, it.name.clone()))
+        .chain([(ELSEWHERE, ELSEWHERE_NAME.to_owned())])
         .collect();
     let keeper = tokio::spawn(keeper::run(
         Arc::clone(&parts.store),
@@ -346,7 +348,8 @@ impl Control {
             Message::Plan { load, reply } => {
                 self.turn(Event::Woke);
                 let plan = self.pool.preview(self.clock.now(), &load);
-                let answer = plan.map(|plan| {
+                let answer = plan.map(|mut plan| {
+                    elsewhere::hide(&mut plan.candidates);
                     let candidates = self.pool.candidates(&plan);
                     (plan, candidates)
                 });
@@ -464,7 +467,7 @@ impl Control {
     pub(super) fn publish(&mut self) {
         let now = self.clock.now();
         self.snapshot.store(Arc::new(Snapshot {
-            pool: self.pool.view(now),
+            pool: elsewhere::without_place(self.pool.view(now)),
             models: Arc::clone(&self.facts),
             processes: self.processes.clone(),
             logs: self

@@ -44,10 +44,14 @@ pub enum Failure {
     TimedOut,
     /// It listened, and was not ready within the deadline of its load.
     NeverReady,
+    /// An endpoint that somebody else runs does not take the pool's key, or there is none to give.
+    KeyRefused,
+    /// An endpoint that somebody else runs cannot be connected to.
+    Unreachable,
 }
 
 impl Failure {
-    pub const ALL: [Failure; 13] = [
+    pub const ALL: [Failure; 15] = [
         Failure::OutOfMemory,
         Failure::BinaryMissing,
         Failure::NotExecutable,
@@ -61,6 +65,8 @@ impl Failure {
         Failure::Crashed,
         Failure::TimedOut,
         Failure::NeverReady,
+        Failure::KeyRefused,
+        Failure::Unreachable,
     ];
 
     /// As metrics have it.
@@ -79,6 +85,8 @@ impl Failure {
             Failure::Crashed => "crashed",
             Failure::TimedOut => "timed_out",
             Failure::NeverReady => "never_ready",
+            Failure::KeyRefused => "key_refused",
+            Failure::Unreachable => "unreachable",
         }
     }
 
@@ -100,6 +108,7 @@ impl Failure {
                 | Failure::WrongArguments
                 | Failure::GatedModel
                 | Failure::UnknownArchitecture
+                | Failure::KeyRefused
         )
     }
 
@@ -140,7 +149,11 @@ impl Failure {
                 "pool_config.load_deadline gives it more time, should it need more"
             }
             // The fault itself says what to do.
-            Failure::BinaryMissing | Failure::NotExecutable | Failure::NoPort => "",
+            Failure::BinaryMissing
+            | Failure::NotExecutable
+            | Failure::NoPort
+            | Failure::KeyRefused
+            | Failure::Unreachable => "",
             // The pool answers these itself.
             Failure::OutOfMemory | Failure::Unresponsive | Failure::Crashed => "",
         }
@@ -163,6 +176,8 @@ impl fmt::Display for Failure {
             Failure::Crashed => "crashed",
             Failure::TimedOut => "timed out",
             Failure::NeverReady => "never ready",
+            Failure::KeyRefused => "key refused",
+            Failure::Unreachable => "unreachable",
         })
     }
 }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Endpoint, Failure, Watch};
+use crate::catalog::RemoteRecipe;
 use crate::pool::{Bytes, DeviceId, ReplicaId};
 
 /// Everything one launch needs; no choice is left to the driver.
@@ -53,6 +54,8 @@ pub enum Program {
     Candle(CandleProgram),
     /// Any program that speaks OpenAI HTTP.
     Command(CommandProgram),
+    /// Nothing is started: somebody else runs it.
+    Remote(RemoteRecipe),
 }
 
 #[derive(Clone)]
@@ -142,6 +145,8 @@ pub enum Listen {
 pub enum Report {
     /// The process runs; it has not answered yet.
     Started { pid: u32, endpoint: Endpoint },
+    /// There is no process: the endpoint is somebody else's, and has not answered yet.
+    Reached { endpoint: Endpoint },
     /// The load goes on; sent when the stage or the per cent changed.
     Progress { stage: String, percent: Option<u8> },
     /// The health route answered 2xx. `memory` is the process tree's own memory on the host, where

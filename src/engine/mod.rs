@@ -33,8 +33,10 @@ mod memory;
 mod parking;
 mod process;
 mod pulse;
+mod remote;
 mod run;
 mod stage;
+mod tls;
 mod weights;
 
 use std::collections::BTreeMap;
@@ -57,6 +59,7 @@ pub use log::{LogLine, LogStream, ReplicaLog};
 pub use masking::Masking;
 pub use parking::{SleepRoutes, fall_asleep, wake};
 pub use pulse::{Beat, Pulse};
+pub use remote::Remote;
 pub use run::run;
 pub use stage::Stage;
 pub use weights::{tier_of, weights_mark};
@@ -109,6 +112,7 @@ impl fmt::Debug for Prepared {
 fn driver_of(program: &Program) -> &'static dyn EngineDriver {
     match program {
         Program::Candle(_) => &candle::CandleDriver,
-        Program::Command(_) => &command::CommandDriver,
+        // `run` gives an endpoint that is not started here to `remote` before it asks for a driver.
+        Program::Command(_) | Program::Remote(_) => &command::CommandDriver,
     }
 }

@@ -22,7 +22,7 @@ use super::memory::Meter;
 use super::process::{Leader, Order};
 use super::{
     EngineDriver, EngineFault, ExitReport, Launch, Listen, Program, Report, Watch, driver_of,
-    environment,
+    environment, remote,
 };
 
 /// How often an engine's host memory is read.
@@ -44,6 +44,9 @@ pub async fn run(
     mut stop: oneshot::Receiver<Duration>,
     report: impl Fn(Report) + Send + Sync + 'static,
 ) {
+    if let Program::Remote(recipe) = launch.program.clone() {
+        return remote::run(launch, &recipe, log, stop, report).await;
+    }
     let not_started = |asked, last_words, failure| ExitReport {
         asked,
         status: "not started".to_owned(),
@@ -82,6 +85,7 @@ async fn start(launch: &Launch, driver: &dyn EngineDriver) -> Result<Engine, Eng
     let listen = match &launch.program {
         Program::Candle(_) => Listen::Socket,
         Program::Command(program) => program.listen,
+        Program::Remote(_) => Listen::Port,
     };
     let reserved = match listen {
         Listen::Port => Reserved::port()?,
