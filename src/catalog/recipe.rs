@@ -62,6 +62,14 @@ impl Recipe {
         matches!(self, Recipe::Remote(_))
     }
 
+    /// Where it runs, for people, if that is elsewhere.
+    pub fn remote_url(&self) -> Option<String> {
+        match self {
+            Recipe::Remote(remote) => Some(remote.url.to_string()),
+            Recipe::Candle(_) | Recipe::Command(_) => None,
+        }
+    }
+
     /// `None`: the engine cannot sleep.
     pub fn sleep_routes(&self) -> Option<&SleepRoutes> {
         None

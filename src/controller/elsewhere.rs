@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use crate::catalog::{Catalog, Entry};
 use crate::engine::LivenessLimits;
-use crate::pool::{
-    Candidate, DeviceId, DeviceReading, Event, KindId, NodeId, PoolView, Verdict,
-};
+use crate::pool::{Candidate, DeviceId, DeviceReading, Event, KindId, NodeId, PoolView, Verdict};
 
 /// No inventory counts so far.
 pub(super) const ELSEWHERE: DeviceId = DeviceId(u32::MAX);

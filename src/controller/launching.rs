@@ -14,8 +14,8 @@ use super::snapshot::{LoadStage, ModelFacts, ProcessFacts};
 use crate::catalog::{self, Entry, Recipe};
 use crate::config::Length;
 use crate::engine::{
-    self, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, Endpoint, Failure, Launch,
-    Listen, LivenessLimits, Masking, Program, ReplicaLog, Report, Stage, Watch,
+    self, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, Endpoint,
+    Failure, Launch, Listen, LivenessLimits, Masking, Program, ReplicaLog, Report, Stage, Watch,
 };
 use crate::inventory;
 use crate::pool::{Event, Exit, ModelId, Remedy, ReplicaId, Share, Span};
@@ -284,8 +284,7 @@ impl Control {
             return;
         };
         let pulse = Arc::clone(&facts.pulse);
-        let Some(entry) = self.facts.get(&model).map(|facts| Arc::clone(&facts.entry))
-        else {
+        let Some(entry) = self.facts.get(&model).map(|facts| Arc::clone(&facts.entry)) else {
             return;
         };
         let served = entry.recipe.served_model_name().map(str::to_owned);

@@ -44,7 +44,9 @@ pub use snapshot::{DeviceSnapshot, LoadStage, ModelFacts, ProcessFacts, Snapshot
 pub use watch::{Finding, LoadPath};
 
 // What the surfaces above need of the drivers below, so that they know the controller alone.
-pub use crate::engine::{Endpoint, Failure, LogLine, LogStream, Remote, ReplicaLog, Stream, connect};
+pub use crate::engine::{
+    Endpoint, Failure, LogLine, LogStream, Remote, ReplicaLog, Stream, connect,
+};
 pub use crate::store::{
     HistoryQuery, KeyRecord, NewKey, Role, Store, StoreFault, StoredRecord, find_key, generate_key,
     hash_key,

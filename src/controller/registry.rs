@@ -209,8 +209,8 @@ impl Control {
                     weights,
                 }) => {
                     let known = &catalog.entries()[&name];
-                    spec.allowed = elsewhere::allowed(known)
-                        .or_else(|| self.allowed(&name, &known.devices));
+                    spec.allowed =
+                        elsewhere::allowed(known).or_else(|| self.allowed(&name, &known.devices));
                     if let Some(warning) = source.warning() {
                         tracing::warn!(model = name, "{warning}");
                     }

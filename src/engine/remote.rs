@@ -354,7 +354,8 @@ fn verdict(status: u16, at: &str, key: Option<&KeySource>) -> Result<String, Tro
     match status {
         401 | 403 => {
             let what = match key {
-                None => "without a key; name one by engine_config.api_key_file or api_key_env".to_owned(),
+                None => "without a key; name one by engine_config.api_key_file or api_key_env"
+                    .to_owned(),
                 Some(key) => format!(
                     "with the key of {}; check that it is valid for this endpoint, then load the model again",
                     source_of(key)
@@ -371,7 +372,9 @@ fn verdict(status: u16, at: &str, key: Option<&KeySource>) -> Result<String, Tro
         ),
         404 | 405 | 410 => lasting(
             Failure::WrongArguments,
-            format!("{at} answers {status}: correct engine_config.url or engine_config.health_path"),
+            format!(
+                "{at} answers {status}: correct engine_config.url or engine_config.health_path"
+            ),
         ),
         status => Ok(format!("{at} answers {status}")),
     }
@@ -393,8 +396,9 @@ async fn read_key(source: Option<&KeySource>) -> Result<Option<String>, String> 
     };
     let at = source_of(source);
     let text = match source {
-        KeySource::Environment(name) => std::env::var(name)
-            .map_err(|_| format!("{at} is not set in the pool's environment; set it and restart"))?,
+        KeySource::Environment(name) => std::env::var(name).map_err(|_| {
+            format!("{at} is not set in the pool's environment; set it and restart")
+        })?,
         KeySource::File(path) => {
             let unreadable = |error: io::Error| format!("{at} cannot be read: {error}");
             let length = tokio::fs::metadata(path).await.map_err(unreadable)?.len();
@@ -472,8 +476,15 @@ mod tests {
     fn neither_debug_nor_display_nor_a_masked_text_shows_a_secret() {
         let remote = remote(false);
         let told = "no: sesame-open, our-team";
-        let shown = format!("{remote:?} {remote} {:?} {}", remote.headers(), remote.masked(told));
-        assert!(!shown.contains("sesame") && !shown.contains("our-team"), "{shown}");
+        let shown = format!(
+            "{remote:?} {remote} {:?} {}",
+            remote.headers(),
+            remote.masked(told)
+        );
+        assert!(
+            !shown.contains("sesame") && !shown.contains("our-team"),
+            "{shown}"
+        );
         let headers = remote.headers();
         assert_eq!(headers["authorization"], "Bearer sesame-open");
         assert_eq!(headers["host"], "api.example.org");

@@ -56,9 +56,7 @@ async fn read_authorities() -> io::Result<Arc<ClientConfig>> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?;
-    let mut config = builder
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
@@ -66,7 +64,8 @@ async fn read_authorities() -> io::Result<Arc<ClientConfig>> {
 /// The error with what to do about it; its kind stays, which liveness reads.
 fn in_words(error: &io::Error) -> io::Error {
     let text = error.to_string();
-    let advice = if text.contains("UnknownIssuer") {
+    // A wrong signature is that of another authority with the same name.
+    let advice = if text.contains("UnknownIssuer") || text.contains("BadSignature") {
         "; name the authority that signed its certificate by SSL_CERT_FILE in the pool's environment"
     } else if text.contains("NotValidForName") {
         "; its certificate is for another name than that of the url"

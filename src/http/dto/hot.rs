@@ -41,14 +41,22 @@ impl HotModels {
         models.sort_by(|left, right| left.name.cmp(&right.name));
         for model in models {
             match model.state {
-                ModelState::Ready => lists.hot_models.push(HotModel::of(snapshot, model, &["ready"])),
+                ModelState::Ready => {
+                    lists
+                        .hot_models
+                        .push(HotModel::of(snapshot, model, &["ready"]))
+                }
                 ModelState::Loading | ModelState::Waiting => {
                     let states = ["planned", "launching"];
                     lists
                         .loading_models
                         .push(HotModel::of(snapshot, model, &states));
                 }
-                ModelState::Asleep => lists.asleep_models.push(HotModel::of(snapshot, model, &["asleep"])),
+                ModelState::Asleep => {
+                    lists
+                        .asleep_models
+                        .push(HotModel::of(snapshot, model, &["asleep"]))
+                }
                 ModelState::Cold
                 | ModelState::Draining
                 | ModelState::Cooling
