@@ -1,21 +1,20 @@
 //! Endpoints that somebody else runs, as models of the pool: the real binary, the stub engine as the
 //! other side, plain and behind TLS, and small servers that answer one thing and remember the request.
 
-mod support {
-    pub mod stub;
-    pub mod whole;
-}
-
 #[path = "remote/refused.rs"]
 mod refused;
 #[path = "remote/served.rs"]
 mod served;
 #[path = "remote/servers.rs"]
 mod servers;
+#[path = "support/stub.rs"]
+mod stub;
+#[path = "support/whole.rs"]
+mod whole;
 
 use serde_json::{Value, json};
 
-use support::whole::Pool;
+use whole::Pool;
 
 /// Of the other side; nothing that the pool says or writes may hold it.
 pub const KEY: &str = "sesame-0a1b2c3d4e5f";
@@ -61,9 +60,19 @@ pub fn view(pool: &Pool) -> Value {
     models["models"][0].clone()
 }
 
+/// Readers may see an older picture for some milliseconds.
+pub fn until_state(pool: &Pool, state: &str) {
+    whole::wait_for(&format!("the model to be {state}"), || {
+        view(pool)["state"] == json!(state)
+    });
+}
+
 pub fn message(body: &str) -> String {
     let body: Value = serde_json::from_str(body).unwrap_or_default();
-    body["error"]["message"].as_str().unwrap_or_default().to_owned()
+    body["error"]["message"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Neither the key nor the header's value stands anywhere in what the pool says, logs or keeps.

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::clock::Clock;
-use super::elsewhere::{self, ELSEWHERE, ELSEWHERE_NAME};
+use super::elsewhere;
 use super::gate::{Gate, Lease};
 use super::handle::{Handle, Message};
 use super::inventory_task;
@@ -137,13 +137,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
     let (inbox, messages) = mpsc::unbounded_channel();
     let (jobs, todo) = mpsc::unbounded_channel();
     let (events, _) = broadcast::channel(EVENTS_MAX);
-    let names = parts
-        .inventory
-        .devices()
-        .iter()
-        .map(|it| (it.id, it.name.clone()))
-        .chain([(ELSEWHERE, ELSEWHERE_NAME.to_owned())])
-        .collect();
+    let names = elsewhere::names_with_it(parts.inventory.devices());
     let keeper = tokio::spawn(keeper::run(
         Arc::clone(&parts.store),
         todo,

@@ -2,11 +2,12 @@
 //! they may use and which needs nothing of them. So the pool queues, seats, cools down and unloads
 //! them by its ordinary rules, and never evicts anybody for them. Readers do not see the device.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::catalog::{Catalog, Entry};
 use crate::engine::LivenessLimits;
+use crate::inventory::DeviceInfo;
 use crate::pool::{Candidate, DeviceId, DeviceReading, Event, KindId, NodeId, PoolView, Verdict};
 
 /// No inventory counts so far.
@@ -41,6 +42,14 @@ pub(super) fn allowed(entry: &Entry) -> Option<BTreeSet<DeviceId>> {
         .recipe
         .is_remote()
         .then(|| BTreeSet::from([ELSEWHERE]))
+}
+
+/// What devices are called in the history.
+pub(super) fn names_with_it(devices: &[DeviceInfo]) -> BTreeMap<DeviceId, String> {
+    let named = devices.iter().map(|info| (info.id, info.name.clone()));
+    named
+        .chain([(ELSEWHERE, ELSEWHERE_NAME.to_owned())])
+        .collect()
 }
 
 pub(super) fn without_place(mut view: PoolView) -> PoolView {

@@ -339,9 +339,12 @@ impl Call {
         if let Some(usage) = whole.usage() {
             served.tokens(usage);
         }
-        let answer = whole
+        let mut answer = whole
             .finish()
             .ok_or_else(|| Failure::engine(&self.model, "an empty stream"))?;
+        if remote::of(&served.lease).is_some() {
+            answer["model"] = json!(self.model);
+        }
         served.answered(200);
         Ok(Json(answer).into_response())
     }

@@ -3,8 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::servers::{Stub, Written, http, tls_before};
-use crate::support::whole::{Pool, wait_for};
-use crate::{KEY, TEAM, admin, assert_secrets_are_kept, chat, far, keyed, message, pool_of, view};
+use crate::whole::{Pool, wait_for};
+use crate::{
+    KEY, TEAM, admin, assert_secrets_are_kept, chat, far, keyed, message, pool_of, until_state,
+    view,
+};
 
 #[test]
 fn a_remote_model_answers_plainly_and_as_a_stream_and_is_measured_but_takes_no_device() {
@@ -14,12 +17,25 @@ fn a_remote_model_answers_plainly_and_as_a_stream_and_is_measured_but_takes_no_d
     let (status, plain) = pool.post("/v1/chat/completions", &chat(false));
     assert_eq!(status, 200, "{plain}");
     assert!(plain.contains("Hello from their-name"), "{plain}");
+    assert!(plain.contains("\"model\":\"far\""), "{plain}");
     let stream = pool.stream("/v1/chat/completions", &chat(true)).whole();
-    assert!(stream.contains("their-name") && stream.contains("[DONE]"), "{stream}");
+    assert!(
+        stream.contains("their-name") && stream.contains("[DONE]"),
+        "{stream}"
+    );
+    assert!(!stream.contains("\"model\":\"their-name\""), "{stream}");
+    assert!(stream.contains("\"model\":\"far\""), "{stream}");
 
+    until_state(&pool, "ready");
     let view = view(&pool);
-    assert_eq!((&view["engine"], &view["state"]), (&json!("remote"), &json!("ready")));
-    assert_eq!(view["replicas"][0]["devices"], json!([{"device": "elsewhere", "bytes": 0}]));
+    assert_eq!(
+        (&view["engine"], &view["state"]),
+        (&json!("remote"), &json!("ready"))
+    );
+    assert_eq!(
+        view["replicas"][0]["devices"],
+        json!([{"device": "elsewhere", "bytes": 0}])
+    );
     assert_eq!(view["replicas"][0]["pid"], Value::Null);
     let (_, hot) = pool_get(&pool, "/llm/hot-models");
     assert_eq!(hot["hot_models"][0]["remote"], json!(true), "{hot}");
@@ -32,7 +48,10 @@ fn a_remote_model_answers_plainly_and_as_a_stream_and_is_measured_but_takes_no_d
     assert!(!metrics.contains("elsewhere"), "{metrics}");
     for counted in ["first_token", "tokens", "requests"] {
         let of_it = |line: &str| line.contains(counted) && line.contains("\"far\"");
-        assert!(metrics.lines().any(of_it), "{counted} is missing in {metrics}");
+        assert!(
+            metrics.lines().any(of_it),
+            "{counted} is missing in {metrics}"
+        );
     }
     assert!(pool.engine_pids().is_empty(), "nothing was started");
     assert_secrets_are_kept(&pool);
@@ -54,18 +73,37 @@ fn a_request_goes_below_the_prefix_with_the_pools_own_key_and_headers() {
         "  served_model_name: their-name\n  api_key_env: FAR_KEY\n  headers: {{X-Team: {TEAM}}}\n"
     );
     let pool = pool_of(far(&server.url("/openai/v2/"), &engine, ""));
-    let (status, body, _) =
-        pool.request("POST", "/v1/chat/completions", &chat(false), Some("of-the-client"));
+    let (status, body, _) = pool.request(
+        "POST",
+        "/v1/chat/completions",
+        &chat(false),
+        Some("of-the-client"),
+    );
     assert_eq!(status, 400, "{body}");
-    assert!(!body.contains(KEY) && !body.contains(TEAM), "masked: {body}");
+    assert!(
+        !body.contains(KEY) && !body.contains(TEAM),
+        "masked: {body}"
+    );
     let asked = server.asked();
-    assert!(asked[0].starts_with("GET /openai/v2/models HTTP/1.1\r\n"), "{asked:?}");
+    assert!(
+        asked[0].starts_with("GET /openai/v2/models HTTP/1.1\r\n"),
+        "{asked:?}"
+    );
     let request = asked.last().unwrap();
     let head = request.to_lowercase();
-    assert!(request.starts_with("POST /openai/v2/chat/completions HTTP/1.1\r\n"), "{request}");
-    assert!(head.contains(&format!("authorization: bearer {KEY}\r\n")), "{request}");
+    assert!(
+        request.starts_with("POST /openai/v2/chat/completions HTTP/1.1\r\n"),
+        "{request}"
+    );
+    assert!(
+        head.contains(&format!("authorization: bearer {KEY}\r\n")),
+        "{request}"
+    );
     assert!(head.contains(&format!("x-team: {TEAM}\r\n")), "{request}");
-    assert!(head.contains(&format!("host: {}\r\n", server.address)), "{request}");
+    assert!(
+        head.contains(&format!("host: {}\r\n", server.address)),
+        "{request}"
+    );
     assert!(!head.contains("of-the-client"), "{request}");
     assert!(request.contains("\"model\":\"their-name\""), "{request}");
     assert_secrets_are_kept(&pool);
@@ -100,7 +138,10 @@ fn tls_is_spoken_and_the_certificate_must_be_signed_by_a_known_authority() {
     let (status, answer) = trusting.post("/v1/chat/completions", &chat(false));
     assert_eq!(status, 200, "{answer}");
     let stream = trusting.stream("/v1/chat/completions", &chat(true)).whole();
-    assert!(stream.contains("Hello") && stream.contains("[DONE]"), "{stream}");
+    assert!(
+        stream.contains("Hello") && stream.contains("[DONE]"),
+        "{stream}"
+    );
     assert_secrets_are_kept(&trusting);
 
     let other = folder.path().join("other.pem");
@@ -119,13 +160,19 @@ fn beyond_its_seats_requests_queue_here_and_beyond_the_queue_they_are_refused() 
     let limits = "deployment_config: {max_ongoing_requests: 1}\npool_config: {queue_limit: 1}\n";
     let pool = pool_of(keyed(&stub.url(), limits));
     let first = pool.stream("/v1/chat/completions", &chat(true));
-    wait_for("the first answer to begin", || first.text().contains("Hello"));
+    wait_for("the first answer to begin", || {
+        first.text().contains("Hello")
+    });
     let second = pool.stream("/v1/chat/completions", &chat(true));
-    wait_for("the second request to wait", || view(&pool)["waiting"] == json!(1));
+    wait_for("the second request to wait", || {
+        view(&pool)["waiting"] == json!(1)
+    });
     let (status, refused) = pool.post("/v1/chat/completions", &chat(false));
     assert_eq!(status, 429, "{refused}");
     drop(first);
-    wait_for("the second answer to begin", || second.text().contains("Hello"));
+    wait_for("the second answer to begin", || {
+        second.text().contains("Hello")
+    });
 }
 
 #[test]
@@ -135,8 +182,8 @@ fn the_evening_cleanup_drops_the_route_and_a_request_brings_it_back() {
     assert_eq!(pool.post("/v1/chat/completions", &chat(false)).0, 200);
     let (status, answer) = admin(&pool, "POST", "/llm/admin/cleanup", &json!({}));
     assert_eq!(status, 200, "{answer}");
-    wait_for("the route to be dropped", || view(&pool)["state"] == json!("cold"));
+    until_state(&pool, "cold");
     let (status, answer) = pool.post("/v1/chat/completions", &chat(false));
     assert_eq!(status, 200, "{answer}");
-    wait_for("the route to be seen", || view(&pool)["state"] == json!("ready"));
+    until_state(&pool, "ready");
 }

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use crate::KEY;
-use crate::support::stub::stub_engine;
+use crate::stub::stub_engine;
 
 /// The stub engine as a server of its own.
 pub struct Stub {
@@ -33,7 +33,14 @@ impl Stub {
 
     pub fn on(port: &str, flags: &[&str]) -> Stub {
         let mut child = Command::new(stub_engine())
-            .args(["--port", port, "--model", "their-name", "--require-key", KEY])
+            .args([
+                "--port",
+                port,
+                "--model",
+                "their-name",
+                "--require-key",
+                KEY,
+            ])
             .args(flags)
             .stdout(Stdio::piped())
             .spawn()
