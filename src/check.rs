@@ -25,6 +25,14 @@ pub fn run(args: &ConfigArgs) -> Result<(), String> {
     }
     for (name, entry) in catalog.entries() {
         match entry.spec(&config, None) {
+            Ok((spec, _)) if entry.recipe.is_remote() => println!(
+                "model {name}: remote engine at {}, nothing is loaded here, priority {} ({}), {} seats, from {}",
+                entry.recipe.remote_url().unwrap_or_default(),
+                spec.priority,
+                entry.priority_from.name(),
+                spec.seats_per_replica,
+                entry.source,
+            ),
             Ok((spec, source)) => {
                 println!(
                     "model {name}: {} engine, {} device{} with {} each ({source}), priority {} ({}), {} seats, from {}",

@@ -7,6 +7,8 @@ mod catalog;
 mod documents;
 #[path = "config/need.rs"]
 mod need;
+#[path = "config/remote.rs"]
+mod remote;
 #[path = "config/templates.rs"]
 mod templates;
 

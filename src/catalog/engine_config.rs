@@ -14,6 +14,7 @@ use super::entry::Notes;
 use super::limits::{self, CONTEXT_MAX};
 use super::model_file::{ComputeDevice, EngineConfig, Form};
 use super::recipe::{CandleRecipe, CommandRecipe, Recipe, SleepCommands};
+use super::remote::{self, REMOTE};
 use super::server_config::{self, Around};
 
 /// Sequences the embedded engine computes together, unless the file says otherwise.
@@ -26,7 +27,6 @@ const READY_PATH: &str = "/health";
 
 const CANDLE: &str = "CandleEngine";
 const COMMAND: &str = "CommandEngine";
-const REMOTE: &str = "RemoteEngine";
 
 pub(super) fn recipe(
     engine: &EngineConfig,
@@ -47,7 +47,12 @@ pub(super) fn recipe(
             return Err(notes.refuse(&format!("engine_config.env.{name}"), why));
         }
     }
-    match engine.engine.as_deref().or(reference_engine) {
+    let kind = engine.engine.as_deref().or(reference_engine);
+    if kind != Some(REMOTE) {
+        remote::refuse_elsewhere(engine, notes)?;
+    }
+    match kind {
+        Some(REMOTE) => remote::read(engine, notes).map(Recipe::Remote),
         Some(CANDLE) => candle(engine, around.devices, config, notes).map(Recipe::Candle),
         Some(COMMAND) => command(engine, notes).map(Recipe::Command),
         Some(other) => match engines::find(other) {
@@ -67,20 +72,14 @@ pub(super) fn recipe(
 fn what_is_run() -> String {
     let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name()).collect();
     format!(
-        "this version runs {CANDLE} (embedded), {}, and {COMMAND}, which starts any program that speaks the OpenAI API by engine_config.command",
+        "this version runs {CANDLE} (embedded), {}, {REMOTE}, an endpoint that somebody else runs, and {COMMAND}, which starts any program that speaks the OpenAI API by engine_config.command",
         names.join(", ")
     )
 }
 
 fn not_run(engine: &str) -> String {
-    if engine == REMOTE {
-        return format!(
-            "`{REMOTE}` is not run by this version: it would send requests to an endpoint that somebody else runs; {}",
-            what_is_run()
-        );
-    }
     let known = ENGINES.iter().flat_map(|engine| engine.names).copied();
-    let hint = reading::nearest(engine, [CANDLE, COMMAND].into_iter().chain(known))
+    let hint = reading::nearest(engine, [CANDLE, COMMAND, REMOTE].into_iter().chain(known))
         .map(|near| format!("; did you mean `{near}`?"))
         .unwrap_or_default();
     format!("`{engine}` is not run; {}{hint}", what_is_run())
@@ -94,7 +93,7 @@ pub(super) fn foreign_form(form: &Form) -> Option<(&'static str, String)> {
         return Some(("model_config", reason.to_owned()));
     }
     match form.engine_config.engine.as_deref() {
-        None | Some(CANDLE | COMMAND) => None,
+        None | Some(CANDLE | COMMAND | REMOTE) => None,
         Some(known) if engines::find(known).is_some() => None,
         Some(other) => Some(("engine_config.type", not_run(other))),
     }

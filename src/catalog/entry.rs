@@ -19,7 +19,7 @@ use super::model_file::{ModelDocument, PoolConfig, ScalingConfig, Sleep};
 use super::recipe::Recipe;
 use super::reference::Reference;
 use super::server_config::Around;
-use super::{CatalogError, Warning, engine_config, not_a_document, without_effect};
+use super::{CatalogError, Warning, engine_config, not_a_document, remote, without_effect};
 
 /// Requests a command's replica takes at once, unless its file says otherwise.
 const COMMAND_SEATS: u32 = 20;
@@ -149,7 +149,7 @@ impl Entry {
         let devices_said =
             devices(pool, &document.scaling_config, &mut notes)?.or(known.gpus_per_replica);
         let asked_seats = asked_seats(&document, &notes)?;
-        let recipe = engine_config::recipe(
+        let mut recipe = engine_config::recipe(
             &document.engine_config,
             known.engine.as_deref(),
             &Around {
@@ -161,17 +161,25 @@ impl Entry {
             config,
             &mut notes,
         )?;
-        let devices_said = devices_said.or_else(|| recipe.devices_in_command());
+        if let Recipe::Remote(remote) = &mut recipe {
+            remote::check_document(remote, &document, &source, &notes)?;
+        }
+        // The reference may tell of a model of that name that is run here.
+        let here = !recipe.is_remote();
+        let devices_said = devices_said
+            .filter(|_| here)
+            .or_else(|| recipe.devices_in_command());
         let devices_per_replica = devices_said.unwrap_or(1);
         let seats_per_replica = asked_seats.unwrap_or(match &recipe {
             Recipe::Candle(candle) => candle.concurrency,
             Recipe::Command(_) => COMMAND_SEATS,
             Recipe::Server(server) => server.seats,
+            Recipe::Remote(_) => remote::REMOTE_SEATS,
         });
         let sleep = pool.sleep;
         let parking = match &recipe {
             Recipe::Server(server) => server.engine.parks(sleep),
-            Recipe::Candle(_) | Recipe::Command(_) => None,
+            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => None,
         };
         if sleep != Sleep::Off && parking.is_none() {
             return Err(notes.refuse("pool_config.sleep", no_sleep(sleep, &recipe)));
@@ -180,7 +188,7 @@ impl Entry {
             .memory_gib
             .map(|value| notes.check("pool_config.memory_gib", value, limits::memory_gib))
             .transpose()?
-            .or(known.memory);
+            .or(known.memory.filter(|_| here));
         let queue_limit = pool
             .queue_limit
             .map(|value| {

@@ -105,8 +105,8 @@ impl Entry {
             return vec![said];
         }
         let most = match &self.recipe {
-            // It computes on one device.
-            Recipe::Candle(_) => 1,
+            // It computes on one device, or elsewhere.
+            Recipe::Candle(_) | Recipe::Remote(_) => 1,
             Recipe::Command(command) if command.follows_device_count() => u32::MAX,
             Recipe::Command(_) => 1,
             Recipe::Server(server) => server.engine.devices_max,

@@ -23,6 +23,7 @@ mod need;
 mod parameters;
 mod recipe;
 mod reference;
+mod remote;
 mod safetensors;
 mod server_config;
 mod without_effect;
@@ -58,6 +59,7 @@ pub use recipe::{
     Secret, Sleep, SleepCommands, TemplateError,
 };
 pub use reference::{Reference, ReferenceEntry};
+pub use remote::{KeySource, RemoteRecipe, RemoteUrl};
 pub use safetensors::{Weights, weights_of};
 
 const MODEL_FILE_MAX: u64 = 1 << 20;

@@ -104,6 +104,18 @@ pub struct EngineConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_command: Option<Vec<String>>,
 
+    // Of RemoteEngine alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key_env: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key_file: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_path: Option<String>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub headers: BTreeMap<String, Secret>,
+
     // RayLLM's, read so that its files load, without effect here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_type: Option<Value>,

@@ -28,6 +28,8 @@ const SLEEPING_PROCESS: Bytes = Bytes(2 * Bytes::GIB);
 /// A load may take this long, and `LOAD_DEADLINE_PER_GIB` more for each GiB (L3).
 const LOAD_DEADLINE_BASE: Span = Span::from_secs(300);
 const LOAD_DEADLINE_PER_GIB: Span = Span::from_secs(20);
+/// Nothing is loaded: an endpoint that is not ready within this time is in trouble.
+const REMOTE_DEADLINE: Span = Span::from_secs(60);
 /// The guess of a load that nobody has measured: process start, and one gigabyte a second.
 const RELOAD_BASE: Span = Span::from_secs(2);
 const RELOAD_BYTES_PER_MILLISECOND: u64 = 1_000_000;
@@ -144,7 +146,10 @@ impl Entry {
             queue_limit: self.queue_limit.unwrap_or(pool.queue_limit),
             queue_timeout: self.queue_timeout.unwrap_or(pool.queue_timeout.0),
             seats_per_replica: self.seats_per_replica,
-            load_deadline: self.load_deadline.unwrap_or(deadline_for(total)),
+            load_deadline: self.load_deadline.unwrap_or(match self.recipe.is_remote() {
+                true => REMOTE_DEADLINE,
+                false => deadline_for(total),
+            }),
             reload,
             stop_grace: self.stop_grace.unwrap_or(STOP_GRACE),
             need_is_fixed: source == NeedSource::File,
@@ -267,6 +272,7 @@ impl<'a> Figures<'a> {
                 (named, &command.working_dir, &command.env)
             }
             Recipe::Server(server) => (server.model.clone(), &server.working_dir, &server.env),
+            Recipe::Remote(_) => return None,
         };
         let path = PathBuf::from(&named);
         if path.is_absolute() {
@@ -324,6 +330,7 @@ impl<'a> Figures<'a> {
                     (demand, _) => demand,
                 }
             }
+            (Recipe::Remote(_), _) => Ok((Demand::Bytes(Bytes::ZERO), NeedSource::File)),
             // Its cache grows while it is used: a measurement may have seen only a part of it.
             (Recipe::Candle(candle), measured) => {
                 let (estimate, source) = self.of_candle(candle, devices);

@@ -10,6 +10,7 @@ use crate::pool::Bytes;
 
 use super::engines::ServerRecipe;
 pub use super::model_file::{ComputeDevice, Listen, Secret, Sleep};
+use super::remote::RemoteRecipe;
 
 /// How to run one replica.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,15 +19,18 @@ pub enum Recipe {
     Command(CommandRecipe),
     /// An engine of the table.
     Server(Box<ServerRecipe>),
+    /// Somebody else runs it.
+    Remote(RemoteRecipe),
 }
 
 impl Recipe {
-    /// The engine's word in answers: `candle`, `command`, `vllm`.
+    /// The engine's word in answers: `candle`, `command`, `vllm`, `remote`.
     pub fn engine(&self) -> &'static str {
         match self {
             Recipe::Candle(_) => "candle",
             Recipe::Command(_) => "command",
             Recipe::Server(server) => server.engine.word,
+            Recipe::Remote(_) => "remote",
         }
     }
 
@@ -37,6 +41,7 @@ impl Recipe {
             Recipe::Command(command) => command.served_model_name.as_deref(),
             // It is told the catalogue's name where there is no other.
             Recipe::Server(server) => server.served_model_name.as_deref(),
+            Recipe::Remote(remote) => remote.served_model_name.as_deref(),
         }
     }
 
@@ -44,7 +49,7 @@ impl Recipe {
     /// was reserved and not what it needs.
     pub fn fills_what_it_is_given(&self) -> bool {
         match self {
-            Recipe::Candle(_) | Recipe::Command(_) => false,
+            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => false,
             Recipe::Server(server) => server.engine.fills,
         }
     }
@@ -57,6 +62,20 @@ impl Recipe {
             Recipe::Candle(_) => "/health",
             Recipe::Command(command) => &command.ready_path,
             Recipe::Server(server) => server.engine.ready_path,
+            Recipe::Remote(remote) => &remote.health_path,
+        }
+    }
+
+    /// Somebody else runs it: nothing is loaded here.
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Recipe::Remote(_))
+    }
+
+    /// Where it runs, for people, if that is elsewhere.
+    pub fn remote_url(&self) -> Option<String> {
+        match self {
+            Recipe::Remote(remote) => Some(remote.url.to_string()),
+            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Server(_) => None,
         }
     }
 
@@ -64,7 +83,7 @@ impl Recipe {
     pub fn parking(&self) -> Option<&'static super::Parking> {
         match self {
             Recipe::Server(server) => server.engine.parks(server.sleep),
-            Recipe::Candle(_) | Recipe::Command(_) => None,
+            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => None,
         }
     }
 }

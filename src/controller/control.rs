@@ -13,6 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::adopting::use_of;
 use super::clock::Clock;
+use super::elsewhere;
 use super::gate::{Gate, Lease};
 use super::handle::{Handle, Message};
 use super::inventory_task;
@@ -111,12 +112,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
     let (inbox, messages) = mpsc::unbounded_channel();
     let (jobs, todo) = mpsc::unbounded_channel();
     let (events, _) = broadcast::channel(EVENTS_MAX);
-    let names = parts
-        .inventory
-        .devices()
-        .iter()
-        .map(|it| (it.id, it.name.clone()))
-        .collect();
+    let names = elsewhere::names_with_it(parts.inventory.devices());
     let keeper = tokio::spawn(keeper::run(
         Arc::clone(&parts.store),
         todo,
@@ -334,7 +330,8 @@ impl Control {
             Message::Plan { load, reply } => {
                 self.turn(Event::Woke);
                 let plan = self.pool.preview(self.clock.now(), &load);
-                let answer = plan.map(|plan| {
+                let answer = plan.map(|mut plan| {
+                    elsewhere::hide(&mut plan.candidates);
                     let candidates = self.pool.candidates(&plan);
                     (plan, candidates)
                 });
@@ -454,7 +451,7 @@ impl Control {
     pub(super) fn publish(&mut self) {
         let now = self.clock.now();
         self.snapshot.store(Arc::new(Snapshot {
-            pool: self.pool.view(now),
+            pool: elsewhere::without_place(self.pool.view(now)),
             models: Arc::clone(&self.facts),
             processes: self.processes.clone(),
             logs: self

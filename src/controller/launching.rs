@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::control::Control;
+use super::elsewhere;
 use super::gate::{Cut, Gate};
 use super::handle::Message;
 use super::snapshot::{LoadStage, ModelFacts, ProcessFacts};
@@ -134,8 +135,8 @@ impl Control {
             .get(&model)
             .ok_or("the model left the catalogue")?;
         let address = |share: &Share| {
-            let info = &self.devices[&share.device].info;
-            DeviceAddress {
+            let info = &self.devices.get(&share.device)?.info;
+            Some(DeviceAddress {
                 id: info.id,
                 index: info.index,
                 uuid: info.uuid.clone(),
@@ -144,13 +145,13 @@ impl Control {
                     inventory::DeviceKind::Host => DeviceKind::Host,
                     inventory::DeviceKind::Nvidia => DeviceKind::Nvidia,
                 },
-            }
+            })
         };
         Ok(Launch {
             replica,
             model_name: facts.entry.name.clone(),
             program: self.program(&facts.entry, placement)?,
-            devices: placement.iter().map(address).collect(),
+            devices: placement.iter().filter_map(address).collect(),
             bytes_per_device: placement
                 .iter()
                 .map(|share| share.bytes)
@@ -170,16 +171,20 @@ impl Control {
         };
         let stall_after = own(entry.stall_after, pool.stall_after);
         let asked_as = entry.recipe.served_model_name().unwrap_or(&entry.name);
+        let limits = LivenessLimits {
+            heartbeat: pool.heartbeat.duration(),
+            heartbeat_timeout: pool.heartbeat_timeout.duration(),
+            heartbeat_misses: pool.heartbeat_misses,
+            stall_after,
+            first_token_after: own(entry.first_token_after, pool.first_token_after)
+                .max(stall_after),
+            idle_probe: entry.idle_probe.unwrap_or(pool.idle_probe).duration(),
+        };
         Watch {
             pulse: Arc::default(),
-            limits: LivenessLimits {
-                heartbeat: pool.heartbeat.duration(),
-                heartbeat_timeout: pool.heartbeat_timeout.duration(),
-                heartbeat_misses: pool.heartbeat_misses,
-                stall_after,
-                first_token_after: own(entry.first_token_after, pool.first_token_after)
-                    .max(stall_after),
-                idle_probe: entry.idle_probe.unwrap_or(pool.idle_probe).duration(),
+            limits: match entry.recipe.is_remote() {
+                true => elsewhere::gentle(limits),
+                false => limits,
             },
             asked_as: asked_as.to_owned(),
         }
@@ -226,6 +231,7 @@ impl Control {
                     .filter(|_| recipe.engine.needs_weights(in_host_memory))
                     .and_then(|devices| entry.weights_per_device(devices)),
             }),
+            Recipe::Remote(recipe) => Program::Remote(recipe.clone()),
         })
     }
 
@@ -238,8 +244,9 @@ impl Control {
         match report {
             Report::Started { pid, endpoint } => {
                 facts.pid = Some(pid);
-                self.make_gate(replica, model, endpoint);
+                self.begins(replica, model, endpoint);
             }
+            Report::Reached { endpoint } => self.begins(replica, model, endpoint),
             Report::Progress { stage, percent } => {
                 let stage = self.stage(Stage::of(&stage), percent, Some(stage));
                 if let Some(facts) = self.processes.get_mut(&replica) {
@@ -298,6 +305,29 @@ impl Control {
                 self.look.notify_one();
             }
         }
+    }
+
+    /// Its requests go to this endpoint, once the pool opens the gate.
+    fn begins(&mut self, replica: ReplicaId, model: ModelId, endpoint: Endpoint) {
+        let Some(facts) = self.processes.get(&replica) else {
+            return;
+        };
+        let pulse = Arc::clone(&facts.pulse);
+        let Some(entry) = self.facts.get(&model).map(|facts| Arc::clone(&facts.entry)) else {
+            return;
+        };
+        let served = entry.recipe.served_model_name().map(str::to_owned);
+        let (clock, inbox) = (self.clock, self.inbox.clone());
+        let gate = Gate::new(
+            replica,
+            endpoint,
+            served,
+            entry.seats_per_replica,
+            clock,
+            inbox,
+            pulse,
+        );
+        self.gates.insert(replica, Arc::new(gate));
     }
 
     pub(super) fn stage(
@@ -360,6 +390,8 @@ fn secrets_of(program: &Program) -> Masking {
         Program::Candle(program) => Masking::of(&program.env, &[]),
         Program::Command(program) => Masking::of(&program.env, &program.argv),
         Program::Server(program) => Masking::of(&plain(&program.recipe.env), &[]),
+        // Its output is the pool's own words, in which there is no secret.
+        Program::Remote(_) => Masking::default(),
     }
 }
 

@@ -21,6 +21,7 @@
 mod adopting;
 mod clock;
 mod control;
+mod elsewhere;
 mod execute;
 mod gate;
 mod handle;
@@ -50,7 +51,9 @@ pub use vital::Heartbeat;
 pub use watch::{Finding, LoadPath};
 
 // What the surfaces above need of the drivers below, so that they know the controller alone.
-pub use crate::engine::{Endpoint, Failure, LogLine, LogStream, ReplicaLog, Stream, connect};
+pub use crate::engine::{
+    Endpoint, Failure, LogLine, LogStream, Remote, ReplicaLog, Stream, connect,
+};
 pub use crate::store::{
     HistoryQuery, KeyRecord, NewKey, Role, Store, StoreFault, StoredRecord, find_key, generate_key,
     hash_key,

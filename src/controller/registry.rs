@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use thiserror::Error;
 
 use super::control::Control;
+use super::elsewhere;
 use super::gate::{Gate, Lease};
 use super::handle::Message;
 use super::measuring::Known;
@@ -192,7 +193,7 @@ impl Control {
     /// A catalogue takes the place of the old one. Gives what the core must hear: models that are
     /// new or changed, and models that are gone.
     pub(super) fn take_catalog(&mut self, catalog: Catalog, specs: Specs) -> Vec<Event> {
-        let mut events = Vec::new();
+        let mut events: Vec<Event> = elsewhere::place_for(&catalog).into_iter().collect();
         for name in catalog.entries().keys() {
             let fresh = ModelId(u32::try_from(self.ids.len()).unwrap_or(u32::MAX));
             self.ids.entry(name.clone()).or_insert(fresh);
@@ -207,7 +208,9 @@ impl Control {
                     estimated,
                     weights,
                 }) => {
-                    spec.allowed = self.allowed(&name, &catalog.entries()[&name].devices);
+                    let known = &catalog.entries()[&name];
+                    spec.allowed =
+                        elsewhere::allowed(known).or_else(|| self.allowed(&name, &known.devices));
                     if let Some(warning) = source.warning() {
                         tracing::warn!(model = name, "{warning}");
                     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::elsewhere::{ELSEWHERE, ELSEWHERE_NAME};
 use crate::catalog::Entry;
 use crate::engine::{Pulse, ReplicaLog, Stage};
 use crate::inventory::{DeviceInfo, DeviceUse};
@@ -128,8 +129,10 @@ impl Snapshot {
     }
 
     pub fn device_name(&self, device: DeviceId) -> String {
-        self.devices
-            .get(&device)
-            .map_or_else(|| device.to_string(), |it| it.info.name.clone())
+        match self.devices.get(&device) {
+            Some(known) => known.info.name.clone(),
+            None if device == ELSEWHERE => ELSEWHERE_NAME.to_owned(),
+            None => device.to_string(),
+        }
     }
 }

@@ -8,13 +8,15 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::EngineFault;
+use super::remote::Remote;
+use super::tls::{self, TlsStream};
 use crate::pool::ReplicaId;
 
 /// Where one engine answers.
@@ -22,6 +24,8 @@ use crate::pool::ReplicaId;
 pub enum Endpoint {
     Unix(PathBuf),
     Tcp(SocketAddr),
+    /// Somebody else runs it.
+    Remote(Arc<Remote>),
 }
 
 impl fmt::Display for Endpoint {
@@ -29,6 +33,7 @@ impl fmt::Display for Endpoint {
         match self {
             Endpoint::Unix(path) => write!(f, "unix:{}", path.display()),
             Endpoint::Tcp(address) => write!(f, "http://{address}"),
+            Endpoint::Remote(remote) => remote.fmt(f),
         }
     }
 }
@@ -38,6 +43,7 @@ impl fmt::Display for Endpoint {
 pub enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(Box<TlsStream>),
 }
 
 /// One new connection, with `TCP_NODELAY` set. Errors as the system gives them: `NotFound` or
@@ -56,6 +62,16 @@ pub async fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
             stream.set_nodelay(true)?;
             Ok(Stream::Tcp(stream))
         }
+        Endpoint::Remote(remote) => {
+            let stream = remote.connect().await?;
+            match remote.server_name()? {
+                None => Ok(Stream::Tcp(stream)),
+                Some(name) => {
+                    let stream = tls::handshake(stream, name).await?;
+                    Ok(Stream::Tls(Box::new(stream)))
+                }
+            }
+        }
     }
 }
 
@@ -68,6 +84,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Stream::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
             Stream::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
         }
     }
 }
@@ -81,6 +98,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
             Stream::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
@@ -88,6 +106,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Unix(stream) => Pin::new(stream).poll_flush(context),
             Stream::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
@@ -95,6 +114,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Unix(stream) => Pin::new(stream).poll_shutdown(context),
             Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 
@@ -106,6 +126,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
         }
     }
 
@@ -197,7 +218,7 @@ impl Reserved {
         match &self.endpoint {
             Endpoint::Tcp(address) => TcpListener::bind(address)
                 .is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse),
-            Endpoint::Unix(_) => false,
+            Endpoint::Unix(_) | Endpoint::Remote(_) => false,
         }
     }
 }
@@ -214,6 +235,7 @@ impl Drop for Reserved {
                 // Mostly gone already: a tidy engine removes its own socket.
                 let _ = std::fs::remove_file(path);
             }
+            Endpoint::Remote(_) => {}
         }
     }
 }

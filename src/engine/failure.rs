@@ -52,10 +52,14 @@ pub enum Failure {
     TimedOut,
     /// It listened, and was not ready within the deadline of its load.
     NeverReady,
+    /// An endpoint that somebody else runs does not take the pool's key, or there is none to give.
+    KeyRefused,
+    /// An endpoint that somebody else runs cannot be connected to.
+    Unreachable,
 }
 
 impl Failure {
-    pub const ALL: [Failure; 17] = [
+    pub const ALL: [Failure; 19] = [
         Failure::OutOfMemory,
         Failure::BinaryMissing,
         Failure::NotExecutable,
@@ -73,6 +77,8 @@ impl Failure {
         Failure::Crashed,
         Failure::TimedOut,
         Failure::NeverReady,
+        Failure::KeyRefused,
+        Failure::Unreachable,
     ];
 
     /// As metrics have it.
@@ -95,6 +101,8 @@ impl Failure {
             Failure::Crashed => "crashed",
             Failure::TimedOut => "timed_out",
             Failure::NeverReady => "never_ready",
+            Failure::KeyRefused => "key_refused",
+            Failure::Unreachable => "unreachable",
         }
     }
 
@@ -119,6 +127,7 @@ impl Failure {
                 | Failure::MissingLibrary
                 | Failure::Quantisation
                 | Failure::DriverTooOld
+                | Failure::KeyRefused
         )
     }
 
@@ -164,7 +173,11 @@ impl Failure {
             | Failure::DriverTooOld
             | Failure::DiskFull => "",
             // The fault itself says what to do.
-            Failure::BinaryMissing | Failure::NotExecutable | Failure::NoPort => "",
+            Failure::BinaryMissing
+            | Failure::NotExecutable
+            | Failure::NoPort
+            | Failure::KeyRefused
+            | Failure::Unreachable => "",
             // The pool answers these itself.
             Failure::OutOfMemory | Failure::Unresponsive | Failure::Crashed => "",
         }
@@ -191,6 +204,8 @@ impl fmt::Display for Failure {
             Failure::Crashed => "crashed",
             Failure::TimedOut => "timed out",
             Failure::NeverReady => "never ready",
+            Failure::KeyRefused => "key refused",
+            Failure::Unreachable => "unreachable",
         })
     }
 }

@@ -63,11 +63,16 @@ async fn ask(
     let host = match endpoint {
         Endpoint::Tcp(address) => address.to_string(),
         Endpoint::Unix(_) => "localhost".to_owned(),
+        Endpoint::Remote(_) => String::new(),
     };
-    let request = request
+    let mut request = request
         .header(header::HOST, host)
         .header(header::CONNECTION, "close")
         .body(Full::new(body))?;
+    if let Endpoint::Remote(remote) = endpoint {
+        *request.uri_mut() = remote.path(&request.uri().to_string()).parse()?;
+        request.headers_mut().extend(remote.headers());
+    }
     let question = async {
         let response = sender.send_request(request).await?;
         let status = response.status().as_u16();

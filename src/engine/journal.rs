@@ -85,6 +85,7 @@ impl From<&Endpoint> for Place {
         match endpoint {
             Endpoint::Unix(path) => Place::Unix(path.clone()),
             Endpoint::Tcp(address) => Place::Tcp(*address),
+            Endpoint::Remote(_) => unreachable!("nothing that is started listens elsewhere"),
         }
     }
 }

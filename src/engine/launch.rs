@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Endpoint, Failure, Watch};
-use crate::catalog::{self, ServerRecipe};
+use crate::catalog::{self, RemoteRecipe, ServerRecipe};
 use crate::pool::{Bytes, DeviceId, ReplicaId};
 
 /// Everything one launch needs; no choice is left to the driver.
@@ -58,6 +58,8 @@ pub enum Program {
     Command(CommandProgram),
     /// An engine of the catalogue's table.
     Server(ServerProgram),
+    /// Nothing is started: somebody else runs it.
+    Remote(RemoteRecipe),
 }
 
 impl Program {
@@ -66,6 +68,7 @@ impl Program {
         match self {
             Program::Candle(_) => Listen::Socket,
             Program::Command(program) => program.listen,
+            Program::Remote(_) => Listen::Port,
             Program::Server(program) => match program.recipe.listen {
                 catalog::Listen::Port => Listen::Port,
                 catalog::Listen::Socket => Listen::Socket,
@@ -181,6 +184,8 @@ pub enum Listen {
 pub enum Report {
     /// The process runs; it has not answered yet.
     Started { pid: u32, endpoint: Endpoint },
+    /// There is no process: the endpoint is somebody else's, and has not answered yet.
+    Reached { endpoint: Endpoint },
     /// The load goes on; sent when the stage or the per cent changed.
     Progress { stage: String, percent: Option<u8> },
     /// The health route answered 2xx. `memory` is the process tree's own memory on the host, where

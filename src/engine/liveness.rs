@@ -352,9 +352,12 @@ fn ask(
     within: Duration,
 ) -> Pin<Box<dyn Future<Output = Result<(), Miss>> + Send>> {
     let (endpoint, path) = (endpoint.clone(), path.to_owned());
+    let is_remote = matches!(endpoint, Endpoint::Remote(_));
     Box::pin(async move {
         match timeout(within, health::get(&endpoint, &path)).await {
             Ok(Ok(answer)) if is_success(answer.status) => Ok(()),
+            // Whoever limits how often it is asked is alive.
+            Ok(Ok(answer)) if answer.status == 429 && is_remote => Ok(()),
             Ok(Ok(answer)) => Err(Miss::Answered(answer.status)),
             Ok(Err(error)) if is_refusal(&*error) => Err(Miss::Refused),
             Ok(Err(_)) | Err(_) => Err(Miss::Silent),

@@ -38,10 +38,12 @@ mod memory;
 mod parking;
 mod pulse;
 mod read_ahead;
+mod remote;
 mod run;
 mod server;
 mod stage;
 mod talk;
+mod tls;
 mod weights;
 
 use std::collections::BTreeMap;
@@ -68,6 +70,7 @@ pub use log::{LogLine, LogStream, ReplicaLog};
 pub use parking::{SleepBy, fall_asleep, wake};
 pub use pulse::{Beat, Pulse};
 pub use read_ahead::{ReadAhead, ReadEnd};
+pub use remote::Remote;
 pub use run::{run, run_adopted};
 pub use stage::Stage;
 pub use weights::{tier_of, weights_mark};
@@ -131,7 +134,8 @@ impl fmt::Debug for Prepared {
 fn driver_of(program: &Program) -> &'static dyn EngineDriver {
     match program {
         Program::Candle(_) => &candle::CandleDriver,
-        Program::Command(_) => &command::CommandDriver,
+        // `run` gives an endpoint that is not started here to `remote` before it asks for a driver.
+        Program::Command(_) | Program::Remote(_) => &command::CommandDriver,
         Program::Server(_) => &server::ServerDriver,
     }
 }

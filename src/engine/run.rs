@@ -22,8 +22,8 @@ use super::liveness::until_dead;
 use super::log::{LogLine, LogStream, ReplicaLog};
 use super::memory::Meter;
 use super::{
-    EngineDriver, EngineFault, ExitReport, Launch, Listen, Report, Watch, clean_up, driver_of,
-    environment,
+    EngineDriver, EngineFault, ExitReport, Launch, Listen, Program, Report, Watch, clean_up,
+    driver_of, environment, remote,
 };
 
 /// How often an engine's host memory is read.
@@ -48,6 +48,12 @@ pub async fn run(
     mut stop: oneshot::Receiver<Duration>,
     report: impl Fn(Report) + Send + Sync + 'static,
 ) {
+    if let Program::Remote(recipe) = launch.program.clone() {
+        return remote::run(launch, &recipe, log, stop, report).await;
+    }
+    if let Program::Remote(recipe) = launch.program.clone() {
+        return remote::run(launch, &recipe, log, stop, report).await;
+    }
     let not_started = |asked, last_words, failure| ExitReport {
         asked,
         status: "not started".to_owned(),

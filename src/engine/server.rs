@@ -37,6 +37,12 @@ impl EngineDriver for ServerDriver {
             at: match endpoint {
                 Endpoint::Tcp(address) => Where::Port(address.port()),
                 Endpoint::Unix(path) => Where::Socket(path),
+                Endpoint::Remote(_) => {
+                    return Err(EngineFault::WrongEndpoint {
+                        model: launch.model_name.clone(),
+                        endpoint: endpoint.clone(),
+                    });
+                }
             },
             devices: &devices,
             reserved: launch.bytes_per_device,
@@ -99,7 +105,7 @@ fn failure_of(class: FailureClass) -> Failure {
 fn program_of(launch: &Launch) -> Option<&ServerProgram> {
     match &launch.program {
         Program::Server(program) => Some(program),
-        Program::Candle(_) | Program::Command(_) => None,
+        Program::Candle(_) | Program::Command(_) | Program::Remote(_) => None,
     }
 }
 

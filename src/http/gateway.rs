@@ -18,7 +18,7 @@ use super::body::Scanned;
 use super::error::{ErrorBody, Failure};
 use super::metrics::Metrics;
 use super::state::App;
-use super::{stream, wait};
+use super::{remote, stream, wait};
 use crate::controller::{Lease, Seat, Waiting};
 use crate::pool::Time;
 
@@ -168,7 +168,7 @@ async fn begin(
     let (served, answer) = call.send(lease).await.map_err(fail)?;
     if !answer.status().is_success() {
         served.answered(answer.status().as_u16());
-        return Ok(engine_error(answer).await);
+        return Ok(engine_error(answer, &served).await);
     }
     if call.scanned.stream {
         let (frames, body) = stream::fed();
@@ -213,13 +213,21 @@ impl Call {
             biased;
             sent = sent => match sent {
                 Ok(answer) => {
+                    let status = answer.status();
+                    if let Some(failure) = remote::misplaced(&served.lease, &self.model, status) {
+                        served.lease.worked(false);
+                        return Err(failure);
+                    }
                     served.lease.worked(!answer.status().is_server_error());
                     Ok((served, answer))
                 }
                 Err(error) => {
                     served.lease.worked(false);
                     tracing::warn!(model = self.model, %error, "the engine did not answer");
-                    Err(stream::why(&served).await)
+                    match remote::unreached(&served.lease, &self.model, &error) {
+                        Some(failure) => Err(failure),
+                        None => Err(stream::why(&served).await),
+                    }
                 }
             },
             () = cut.cancelled() => Err(stream::why(&served).await),
@@ -263,7 +271,7 @@ impl Call {
                 }
                 Ok((served, answer)) => {
                     served.answered(answer.status().as_u16());
-                    let body = limited(answer.into_body()).await;
+                    let body = remote::masked(&served.lease, limited(answer.into_body()).await);
                     let event = format!(
                         "data: {}\n\n",
                         String::from_utf8_lossy(&body).replace(['\n', '\r'], " ")
@@ -331,9 +339,12 @@ impl Call {
         if let Some(usage) = whole.usage() {
             served.tokens(usage);
         }
-        let answer = whole
+        let mut answer = whole
             .finish()
             .ok_or_else(|| Failure::engine(&self.model, "an empty stream"))?;
+        if remote::of(&served.lease).is_some() {
+            answer["model"] = json!(self.model);
+        }
         served.answered(200);
         Ok(Json(answer).into_response())
     }
@@ -413,9 +424,10 @@ async fn limited(body: Incoming) -> Bytes {
 }
 
 /// What the engine itself refuses goes to the client as it is.
-async fn engine_error(answer: hyper::Response<Incoming>) -> Response {
+async fn engine_error(answer: hyper::Response<Incoming>, served: &Served) -> Response {
     let (head, body) = answer.into_parts();
-    let mut response = Response::new(Body::from(limited(body).await));
+    let body = remote::masked(&served.lease, limited(body).await);
+    let mut response = Response::new(Body::from(body));
     *response.status_mut() = head.status;
     for name in [header::CONTENT_TYPE, header::RETRY_AFTER] {
         if let Some(value) = head.headers.get(&name) {

@@ -12,6 +12,7 @@ mod hot_models;
 mod metrics;
 mod openapi;
 mod proxy;
+mod remote;
 mod server;
 mod state;
 mod stream;

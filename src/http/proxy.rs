@@ -16,6 +16,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
+use super::remote;
 use crate::controller::Lease;
 use crate::controller::{Endpoint, Stream, connect};
 
@@ -69,16 +70,21 @@ impl Upstream {
                 endpoints.insert(host.clone(), lease.endpoint().clone());
             }
         }
+        let remote = remote::of(lease);
+        let there = remote.map(|remote| remote.path(path));
         let uri = Uri::builder()
             .scheme("http")
             .authority(host)
-            .path_and_query(path)
+            .path_and_query(there.as_deref().unwrap_or(path))
             .build();
         let mut request = Request::new(Full::new(body));
         *request.uri_mut() = uri.expect("a replica's name and a route make a URI");
         *request.method_mut() = method;
         let json = header::HeaderValue::from_static("application/json");
         request.headers_mut().insert(header::CONTENT_TYPE, json);
+        if let Some(remote) = remote {
+            request.headers_mut().extend(remote.headers());
+        }
         self.client.request(request).await
     }
 }

@@ -12,6 +12,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::aggregate::{data_of, next_event, usage_of};
 use super::error::Failure;
 use super::gateway::Served;
+use super::remote;
 
 /// Frames that may wait for a slow reader before the engine is held back.
 const FRAMES_MAX: usize = 16;
@@ -57,7 +58,7 @@ pub(super) async fn forward(
                 let mut ready = Vec::new();
                 while let Some(event) = next_event(&mut buffer) {
                     if keep(&event, wants_usage, &served, &mut done) {
-                        ready.extend_from_slice(&event);
+                        ready.extend(remote::renamed(&served.lease, &served.model, event));
                     }
                 }
                 if ready.is_empty() {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use super::ask::never_fits;
 use super::decision::{Decision, Prospect};
-use super::ids::{Bytes, LoaderId, Priority, Span, Time};
+use super::ids::{Bytes, DeviceId, LoaderId, Priority, Span, Time};
 use super::obstacles;
 use super::place;
 use super::rank::{Class, DemandRank};
@@ -74,7 +74,10 @@ struct Queues {
 
 impl Queues {
     fn of(pool: &Pool) -> Queues {
-        let nodes = pool.nodes.len().max(1);
+        // A node without memory has no disk that anything is read from.
+        let has_memory = |id: &DeviceId| pool.devices[id].total > Bytes::ZERO;
+        let with_memory = pool.nodes.values().filter(|ids| ids.iter().any(has_memory));
+        let nodes = with_memory.count().max(1);
         let mut in_use: BTreeMap<LoaderId, usize> = BTreeMap::new();
         for (_, loader, _) in &pool.reading {
             *in_use.entry(*loader).or_default() += 1;

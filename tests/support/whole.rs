@@ -76,6 +76,23 @@ impl Pool {
         Pool::in_folder(folder, &format!("{config}{more}"), env)
     }
 
+    /// The same as [`Pool::with_models`], with these variables in its environment.
+    pub fn with_env(files: &[(String, String)], config: &str, env: &[(&str, &str)]) -> Pool {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("models")).unwrap();
+        for (name, text) in files {
+            fs::write(folder.path().join("models").join(name), text).unwrap();
+        }
+        let more = format!(
+            "inventory: {{provider: fixed, devices: [{{name: gpu0, memory: 16GiB}}]}}\ncatalog: {{models_dir: {:?}}}\nevening: {{cleanup: null, reopen: null}}\n",
+            folder.path().join("models")
+        );
+        let env = env
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Pool::in_folder(folder, &format!("{config}{more}"), env.collect())
+    }
+
     /// Models from these files on the GPUs of NVML, which is this library.
     pub fn on_gpus(files: &[(String, String)], library: &Path, config: &str) -> Pool {
         let folder = tempfile::tempdir().unwrap();

@@ -63,7 +63,7 @@ const TABLE: &[Row] = &[
     row("config", "pool", "serde serde_json serde_saphyr schemars thiserror humantime bytesize strsim croner chrono chrono_tz"),
     row("catalog", "pool config", "serde serde_json serde_saphyr minijinja thiserror strsim bytesize humantime schemars sha2"),
     row("guardian", "", "nix rustix memchr serde serde_json chrono"),
-    row("engine", "pool config catalog guardian", "rand tokio nix hyper hyper_util http_body_util bytes minijinja serde serde_json thiserror tracing chrono futures_util humantime rustix"),
+    row("engine", "pool config catalog guardian", "rand tokio nix hyper hyper_util http_body_util bytes minijinja serde serde_json thiserror tracing chrono futures_util humantime rustix rustls_native_certs tokio_rustls"),
     row("inventory", "pool config catalog", "nvml_wrapper thiserror tracing nix"),
     row("store", "pool config catalog", "sqlx serde serde_json thiserror tracing sha2 subtle rand uuid chrono tokio nix base64"),
     row("controller", "pool config catalog engine inventory store", "tokio tokio_util tracing arc_swap serde_json thiserror futures_util chrono"),

@@ -79,8 +79,11 @@ fn replicas(view: &ModelView) -> String {
     }
 }
 
-/// What it holds; in brackets what it would need, where it holds nothing.
+/// What it holds, or that somebody else runs it; in brackets what it would need, where it holds nothing.
 fn memory(view: &ModelView) -> String {
+    if view.engine.as_deref() == Some("remote") {
+        return "remote".to_owned();
+    }
     let held: u64 = view
         .replicas
         .iter()

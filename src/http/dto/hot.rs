@@ -29,6 +29,9 @@ pub struct HotModel {
     pub num_replicas: usize,
     pub priority: u32,
     pub gpus_per_replica: u32,
+    /// Somebody else runs it: requests go there, and nothing is loaded here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub remote: bool,
 }
 
 impl HotModels {
@@ -38,13 +41,22 @@ impl HotModels {
         models.sort_by(|left, right| left.name.cmp(&right.name));
         for model in models {
             match model.state {
-                ModelState::Ready => lists.hot_models.push(HotModel::of(model, &["ready"])),
+                ModelState::Ready => {
+                    lists
+                        .hot_models
+                        .push(HotModel::of(snapshot, model, &["ready"]))
+                }
                 ModelState::Loading | ModelState::Waiting => {
+                    let states = ["planned", "launching"];
                     lists
                         .loading_models
-                        .push(HotModel::of(model, &["planned", "launching"]));
+                        .push(HotModel::of(snapshot, model, &states));
                 }
-                ModelState::Asleep => lists.asleep_models.push(HotModel::of(model, &["asleep"])),
+                ModelState::Asleep => {
+                    lists
+                        .asleep_models
+                        .push(HotModel::of(snapshot, model, &["asleep"]))
+                }
                 ModelState::Cold
                 | ModelState::Draining
                 | ModelState::Cooling
@@ -58,7 +70,9 @@ impl HotModels {
 }
 
 impl HotModel {
-    fn of(model: &ModelView, states: &[&str]) -> HotModel {
+    fn of(snapshot: &Snapshot, model: &ModelView, states: &[&str]) -> HotModel {
+        let facts = snapshot.models.get(&model.model);
+        let remote = facts.is_some_and(|facts| facts.entry.recipe.is_remote());
         HotModel {
             model_name: model.name.clone(),
             status: model.state.name(),
@@ -68,7 +82,8 @@ impl HotModel {
                 .filter(|replica| states.contains(&replica.state))
                 .count(),
             priority: model.priority.0,
-            gpus_per_replica: model.devices_per_replica,
+            gpus_per_replica: if remote { 0 } else { model.devices_per_replica },
+            remote,
         }
     }
 }

@@ -20,7 +20,7 @@ pub struct ModelView {
     #[schema(example = "tiny-chat")]
     pub model: String,
     pub aliases: Vec<String>,
-    /// `candle` or `command`; `unknown` for a model that has left the catalogue and still drains.
+    /// `candle`, `command` or `remote`, which somebody else runs; `unknown` for a model that has left the catalogue and still drains.
     #[schema(example = "candle")]
     pub engine: &'static str,
     /// The model's file, or `registered`, or `removed`.

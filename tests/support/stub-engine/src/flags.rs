@@ -43,6 +43,8 @@ pub struct Flags {
     pub fail_load: Option<String>,
     /// `--crash-mid-stream N`: dies by abort when an answer has N tokens and wants more or ends.
     pub crash_mid_stream: Option<usize>,
+    /// `--require-key KEY`: whoever does not bear it gets 401.
+    pub key: Option<String>,
     /// The worst manners; the flags are named there.
     pub hostile: Hostile,
     /// What it holds of pretended GPUs; its flags are named there.
@@ -77,6 +79,7 @@ impl Flags {
             token_pause: Duration::ZERO,
             fail_load: None,
             crash_mid_stream: None,
+            key: None,
             hostile: Hostile::default(),
             gpu: Gpu::default(),
             end_with_stdin: false,
@@ -122,6 +125,7 @@ impl Flags {
                 "--stderr" => self.stderr.push(value()?),
                 "--print-env" => self.print_env.push(value()?),
                 "--crash-mid-stream" => self.crash_mid_stream = Some(number(&name, value()?)?),
+                "--require-key" => self.key = Some(value()?),
                 "--hang-health" => self.hang_health = true,
                 "--allocate-mib" => self.allocate_mib = number(&name, value()?)?,
                 "--tokens" => self.tokens = number(&name, value()?)?,

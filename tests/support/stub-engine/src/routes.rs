@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -40,7 +41,19 @@ pub fn router(flags: Arc<Flags>) -> Router {
         .route("/v1/completions", post(text))
         .fallback(nowhere)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn_with_state(stub.clone(), check_key))
         .with_state(stub)
+}
+
+async fn check_key(State(stub): State<Stub>, request: Request, next: Next) -> Response {
+    let borne = request.headers().get(header::AUTHORIZATION);
+    let wanted = stub.flags.key.as_ref().map(|key| format!("Bearer {key}"));
+    match wanted {
+        Some(wanted) if borne.is_none_or(|borne| borne != wanted.as_str()) => {
+            refuse(StatusCode::UNAUTHORIZED, "the key is wrong")
+        }
+        _ => next.run(request).await,
+    }
 }
 
 async fn health(State(stub): State<Stub>) -> Response {

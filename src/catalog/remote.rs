@@ -1,0 +1,420 @@
+//! RemoteEngine: an OpenAI endpoint that somebody else runs. It reads the part of a model file that
+//! names the endpoint and refuses what has no meaning for it. It connects nowhere and reads no key.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::CatalogError;
+use super::entry::{Notes, Source};
+use super::limits::{self, CONTEXT_MAX};
+use super::model_file::{EngineConfig, ModelDocument, PoolConfig, ScalingConfig, Secret};
+
+pub(super) const REMOTE: &str = "RemoteEngine";
+/// Requests that the endpoint gets at once, unless the file says otherwise.
+pub(super) const REMOTE_SEATS: u32 = 20;
+const HEALTH_PATH: &str = "/models";
+/// Where nearly all servers have their OpenAI routes.
+const PREFIX: &str = "/v1";
+const URL_BYTES_MAX: usize = 2048;
+/// Set by the pool on every request, or of one connection only.
+const HEADERS_OF_THE_POOL: [&str; 13] = [
+    "authorization",
+    "connection",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// An endpoint, and what goes with every request to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RemoteRecipe {
+    pub url: RemoteUrl,
+    /// The name of the model there; `None`: the same as here.
+    pub served_model_name: Option<String>,
+    /// `None`: it asks for no key.
+    pub key: Option<KeySource>,
+    /// Below the prefix of the URL; its 2xx answer means ready.
+    pub health_path: String,
+    pub headers: BTreeMap<String, Secret>,
+    pub context: Option<u32>,
+    /// It was registered over the API, with a plain `http` URL: only this machine may be meant.
+    pub only_loopback: bool,
+}
+
+/// Where the bearer token is read when the model is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// A variable of the pool's own environment.
+    Environment(String),
+    File(PathBuf),
+}
+
+/// An address as `https://api.example.org:8443/v1`, in its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteUrl {
+    pub https: bool,
+    /// A name, or an address without brackets.
+    pub host: String,
+    pub port: u16,
+    /// Begins with `/` and does not end so; empty for none.
+    pub prefix: String,
+}
+
+impl RemoteUrl {
+    fn parse(text: &str) -> Result<RemoteUrl, String> {
+        let like = "write one like https://api.example.org/v1";
+        let wrong = |what: &str| Err(format!("{what}; {like}"));
+        if text.len() > URL_BYTES_MAX || text.contains(|letter: char| !letter.is_ascii_graphic()) {
+            return wrong(&format!(
+                "is longer than {URL_BYTES_MAX} bytes, or holds spaces or letters beyond ASCII"
+            ));
+        }
+        let lower = text.to_ascii_lowercase();
+        let https = lower.starts_with("https://");
+        if !https && !lower.starts_with("http://") {
+            return wrong("begins with neither https:// nor http://");
+        }
+        let rest = &text[if https { 8 } else { 7 }..];
+        let (authority, path) = match rest.find('/') {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        if authority.contains('@') {
+            return wrong(
+                "holds a user or password, which would be shown; name the key by engine_config.api_key_file or api_key_env",
+            );
+        }
+        if rest.contains(['?', '#', '\\', '"', '<', '>']) {
+            return wrong("holds a query, a fragment or a letter that no path has");
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(address) => {
+                let Some((address, port)) = address.split_once(']') else {
+                    return wrong("has a `[` without `]`");
+                };
+                if address.parse::<std::net::Ipv6Addr>().is_err() {
+                    return wrong(&format!("`[{address}]` is no IPv6 address"));
+                }
+                (address, port)
+            }
+            None => match authority.find(':') {
+                Some(at) => authority.split_at(at),
+                None => (authority, ""),
+            },
+        };
+        let name = |letter: char| letter.is_ascii_alphanumeric() || "-._:".contains(letter);
+        if host.is_empty() || !host.chars().all(name) {
+            return wrong("has no host, or one that is no name or address");
+        }
+        let port = match port.strip_prefix(':') {
+            None if port.is_empty() => Some(if https { 443 } else { 80 }),
+            None => None,
+            Some(number) => number.parse().ok().filter(|port| *port > 0),
+        };
+        let Some(port) = port else {
+            return wrong("has a port that is none; allowed: 1 to 65535");
+        };
+        let prefix = match path.trim_end_matches('/') {
+            "" => PREFIX,
+            prefix => prefix,
+        };
+        Ok(RemoteUrl {
+            https,
+            host: host.to_ascii_lowercase(),
+            port,
+            prefix: prefix.to_owned(),
+        })
+    }
+
+    /// It names this machine, whatever a name server says.
+    fn is_loopback(&self) -> bool {
+        match self.host.parse::<std::net::IpAddr>() {
+            Ok(address) => address.is_loopback(),
+            Err(_) => self.host == "localhost",
+        }
+    }
+}
+
+impl std::fmt::Display for RemoteUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.https { "https" } else { "http" };
+        write!(f, "{scheme}://")?;
+        match self.host.contains(':') {
+            true => write!(f, "[{}]", self.host)?,
+            false => f.write_str(&self.host)?,
+        }
+        if self.port != if self.https { 443 } else { 80 } {
+            write!(f, ":{}", self.port)?;
+        }
+        f.write_str(&self.prefix)
+    }
+}
+
+/// Keys of a remote endpoint in the file of a model that is run here.
+pub(super) fn refuse_elsewhere(engine: &EngineConfig, notes: &Notes) -> Result<(), CatalogError> {
+    let given = [
+        ("url", engine.url.is_some()),
+        ("api_key_env", engine.api_key_env.is_some()),
+        ("api_key_file", engine.api_key_file.is_some()),
+        ("health_path", engine.health_path.is_some()),
+        ("headers", !engine.headers.is_empty()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((key, _)) => Err(notes.refuse(
+            &format!("engine_config.{key}"),
+            format!("is read with type: {REMOTE} only; remove it, or change the type"),
+        )),
+    }
+}
+
+pub(super) fn read(engine: &EngineConfig, notes: &Notes) -> Result<RemoteRecipe, CatalogError> {
+    refuse_keys_of_engines(engine, notes)?;
+    let Some(url) = engine.url.as_deref() else {
+        return Err(notes.refuse(
+            "engine_config.url",
+            "is missing; name the endpoint, such as https://api.example.org/v1",
+        ));
+    };
+    let url = RemoteUrl::parse(url).map_err(|why| notes.refuse("engine_config.url", why))?;
+    let served = engine.served_model_name.as_deref();
+    if served.is_some_and(|name| name.trim().is_empty()) {
+        return Err(notes.refuse(
+            "engine_config.served_model_name",
+            "is empty; name the model as the endpoint does, or remove it",
+        ));
+    }
+    let health_path = engine.health_path.as_deref().unwrap_or(HEALTH_PATH);
+    if !health_path.starts_with('/')
+        || health_path.contains(|letter: char| !letter.is_ascii_graphic() || letter == '#')
+    {
+        return Err(notes.refuse(
+            "engine_config.health_path",
+            format!("`{health_path}` is no path; write one like {HEALTH_PATH}, which counts from the path of the url"),
+        ));
+    }
+    let bounded = |value| limits::count(value, CONTEXT_MAX);
+    let context = engine
+        .max_total_tokens
+        .map(|value| notes.check("engine_config.max_total_tokens", value, bounded))
+        .transpose()?;
+    Ok(RemoteRecipe {
+        url,
+        served_model_name: engine.served_model_name.clone(),
+        key: key(engine, notes)?,
+        health_path: health_path.to_owned(),
+        headers: headers(&engine.headers, notes)?,
+        context,
+        only_loopback: false,
+    })
+}
+
+fn key(engine: &EngineConfig, notes: &Notes) -> Result<Option<KeySource>, CatalogError> {
+    let refuse = |field: &str, problem: &str| {
+        let field = format!("engine_config.{field}");
+        Err(notes.refuse(&field, problem))
+    };
+    match (&engine.api_key_env, &engine.api_key_file) {
+        (Some(_), Some(_)) => refuse(
+            "api_key_env",
+            "is given, and api_key_file too; the key is read from one of them, remove the other",
+        ),
+        (Some(name), None) => match name.is_empty() || name.contains(['=', '\0']) {
+            // The value may be the key itself, so it is not repeated.
+            true => refuse(
+                "api_key_env",
+                "is no name of an environment variable; write the variable's name, not the key",
+            ),
+            false => Ok(Some(KeySource::Environment(name.clone()))),
+        },
+        (None, Some(path)) if path.is_empty() => {
+            refuse("api_key_file", "is empty; name the file that holds the key")
+        }
+        (None, Some(path)) => match std::path::absolute(path) {
+            Ok(path) => Ok(Some(KeySource::File(path))),
+            Err(_) => refuse("api_key_file", "is no usable path"),
+        },
+        (None, None) => Ok(None),
+    }
+}
+
+fn headers(
+    given: &BTreeMap<String, Secret>,
+    notes: &Notes,
+) -> Result<BTreeMap<String, Secret>, CatalogError> {
+    let mut headers = BTreeMap::new();
+    for (name, value) in given {
+        let field = format!("engine_config.headers.{name}");
+        let lower = name.to_ascii_lowercase();
+        let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        if lower.is_empty() || !lower.bytes().all(token) {
+            return Err(notes.refuse(&field, "is no name of an HTTP header"));
+        }
+        if HEADERS_OF_THE_POOL.contains(&lower.as_str()) {
+            return Err(notes.refuse(
+                &field,
+                "is set by the pool itself; the key is named by engine_config.api_key_file or api_key_env",
+            ));
+        }
+        if value.0.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
+            return Err(notes.refuse(&field, "has a value with control characters"));
+        }
+        if headers.insert(lower, value.clone()).is_some() {
+            return Err(notes.refuse(&field, "is given twice; names differ by more than capitals"));
+        }
+    }
+    Ok(headers)
+}
+
+/// Nothing is loaded here, so there is nothing that these could say.
+fn refuse_keys_of_engines(engine: &EngineConfig, notes: &Notes) -> Result<(), CatalogError> {
+    let given = [
+        ("hf_model_id", engine.hf_model_id.is_some()),
+        ("model_path", engine.model_path.is_some()),
+        ("engine_kwargs", !engine.engine_kwargs.is_empty()),
+        ("env", !engine.env.is_empty()),
+        ("command", engine.command.is_some()),
+        ("listen", engine.listen.is_some()),
+        ("program", engine.program.is_some()),
+        ("command_prefix", engine.command_prefix.is_some()),
+        ("revision", engine.revision.is_some()),
+        ("sleep_command", engine.sleep_command.is_some()),
+        ("wake_command", engine.wake_command.is_some()),
+        ("ready_path", engine.ready_path.is_some()),
+        ("working_dir", engine.working_dir.is_some()),
+    ];
+    let instead = |key| match key {
+        "hf_model_id" | "model_path" => "; engine_config.served_model_name names the model there",
+        "ready_path" => "; engine_config.health_path is asked instead",
+        _ => "",
+    };
+    match given.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((key, _)) => Err(refuse_not_here(
+            &format!("engine_config.{key}"),
+            instead(key),
+            notes,
+        )),
+    }
+}
+
+fn refuse_not_here(field: &str, instead: &str, notes: &Notes) -> CatalogError {
+    notes.refuse(
+        field,
+        format!(
+            "says nothing of a {REMOTE}, which runs elsewhere and takes no device and no memory here; remove it{instead}"
+        ),
+    )
+}
+
+/// What the rest of the document may not say of a remote model, and what only a file may say.
+pub(super) fn check_document(
+    recipe: &mut RemoteRecipe,
+    document: &ModelDocument,
+    source: &Source,
+    notes: &Notes,
+) -> Result<(), CatalogError> {
+    let PoolConfig {
+        gpus_per_replica,
+        memory_gib,
+        devices,
+        stop_grace,
+        idle_probe,
+        ..
+    } = &document.pool_config;
+    let given = [
+        ("pool_config.gpus_per_replica", gpus_per_replica.is_some()),
+        ("pool_config.memory_gib", memory_gib.is_some()),
+        ("pool_config.devices", devices.is_some()),
+        ("pool_config.stop_grace", stop_grace.is_some()),
+        (
+            "scaling_config",
+            document.scaling_config != ScalingConfig::default(),
+        ),
+    ];
+    if let Some((field, _)) = given.iter().find(|(_, given)| *given) {
+        return Err(refuse_not_here(field, "", notes));
+    }
+    if idle_probe.is_some() {
+        return Err(notes.refuse(
+            "pool_config.idle_probe",
+            format!(
+                "says nothing of a {REMOTE}: it is never asked for a token that nobody wanted, which may cost money; remove it"
+            ),
+        ));
+    }
+    if *source == Source::Registered && !recipe.url.https {
+        if !recipe.url.is_loopback() {
+            return Err(notes.refuse(
+                "engine_config.url",
+                "is http, and over the API only https is registered, or http to this machine itself; use https, or write a model file",
+            ));
+        }
+        recipe.only_loopback = true;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> String {
+        match RemoteUrl::parse(text) {
+            Ok(url) => url.to_string(),
+            Err(why) => why,
+        }
+    }
+
+    #[test]
+    fn an_address_is_read_with_its_port_and_prefix() {
+        for (text, read) in [
+            ("https://api.example.org/v1", "https://api.example.org/v1"),
+            ("HTTPS://API.example.org/v1/", "https://api.example.org/v1"),
+            ("https://api.example.org", "https://api.example.org/v1"),
+            ("http://10.0.0.7:8000/a/b", "http://10.0.0.7:8000/a/b"),
+            ("http://[::1]:81/v1", "http://[::1]:81/v1"),
+            ("https://x:443/openai/v1", "https://x/openai/v1"),
+        ] {
+            assert_eq!(url(text), read, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_with_the_reason() {
+        for (text, why) in [
+            ("ftp://x", "neither https://"),
+            ("api.example.org/v1", "neither https://"),
+            ("https://", "no host"),
+            ("https://user:sesame@x/v1", "user or password"),
+            ("https://x/v1?key=1", "query"),
+            ("https://x/v1#a", "query"),
+            ("https://x:0/v1", "port"),
+            ("https://x:99999", "port"),
+            ("https://[::1/v1", "without `]`"),
+            ("https://[x]/v1", "no IPv6"),
+            ("https://a b/v1", "spaces"),
+        ] {
+            assert!(url(text).contains(why), "{text}: {}", url(text));
+            assert!(!url(text).contains("sesame"), "a password is not repeated");
+        }
+    }
+
+    #[test]
+    fn loopback_is_told_by_the_host_alone() {
+        let is_loopback = |text| RemoteUrl::parse(text).is_ok_and(|url| url.is_loopback());
+        assert!(is_loopback("http://127.0.0.1:8000"));
+        assert!(is_loopback("http://[::1]:8000"));
+        assert!(is_loopback("http://localhost"));
+        assert!(!is_loopback("http://127.0.0.1.example.org"));
+        assert!(!is_loopback("http://10.0.0.1"));
+    }
+}

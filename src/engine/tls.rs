@@ -1,0 +1,80 @@
+//! TLS towards endpoints that somebody else runs: certificates are checked against the authorities
+//! that the system trusts, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`. It owns the handshake and
+//! its errors in words; it never accepts a certificate that does not prove the name.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+pub(super) type TlsStream = tokio_rustls::client::TlsStream<TcpStream>;
+
+/// A handshake takes two round trips.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// Read once: authorities change with updates of the system, and the pool is restarted then.
+static CONFIG: OnceCell<Arc<ClientConfig>> = OnceCell::const_new();
+
+pub(super) async fn handshake(
+    stream: TcpStream,
+    name: ServerName<'static>,
+) -> io::Result<TlsStream> {
+    let config = CONFIG.get_or_try_init(read_authorities).await?;
+    let connector = TlsConnector::from(Arc::clone(config));
+    match timeout(HANDSHAKE_MAX, connector.connect(name, stream)).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) => Err(in_words(&error)),
+        Err(_) => Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!(
+                "it accepts connections and has not answered TLS for {} s; is it plain http?",
+                HANDSHAKE_MAX.as_secs()
+            ),
+        )),
+    }
+}
+
+async fn read_authorities() -> io::Result<Arc<ClientConfig>> {
+    let read = tokio::task::spawn_blocking(rustls_native_certs::load_native_certs).await;
+    let found = read.map_err(io::Error::other)?;
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        let why = found.errors.first().map(|error| format!(": {error}"));
+        return Err(io::Error::other(format!(
+            "no certificate authority is known here{}; install ca-certificates, or name a file by SSL_CERT_FILE",
+            why.unwrap_or_default()
+        )));
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?;
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// The error with what to do about it; its kind stays, which liveness reads.
+fn in_words(error: &io::Error) -> io::Error {
+    let text = error.to_string();
+    // A wrong signature is that of another authority with the same name.
+    let advice = if text.contains("UnknownIssuer") || text.contains("BadSignature") {
+        "; name the authority that signed its certificate by SSL_CERT_FILE in the pool's environment"
+    } else if text.contains("NotValidForName") {
+        "; its certificate is for another name than that of the url"
+    } else if text.contains("Expired") {
+        "; its certificate has expired, or this machine's clock is wrong"
+    } else if text.contains("InvalidContentType") {
+        "; it does not speak TLS there, so the url may have to begin with http://"
+    } else {
+        ""
+    };
+    io::Error::new(error.kind(), format!("TLS fails: {text}{advice}"))
+}
