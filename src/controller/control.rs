@@ -330,8 +330,7 @@ impl Control {
             Message::Plan { load, reply } => {
                 self.turn(Event::Woke);
                 let plan = self.pool.preview(self.clock.now(), &load);
-                let answer = plan.map(|mut plan| {
-                    elsewhere::hide(&mut plan.candidates);
+                let answer = plan.map(|plan| {
                     let candidates = self.pool.candidates(&plan);
                     (plan, candidates)
                 });

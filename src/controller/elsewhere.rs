@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::catalog::{Catalog, Entry};
 use crate::engine::LivenessLimits;
 use crate::inventory::DeviceInfo;
-use crate::pool::{Candidate, DeviceId, DeviceReading, Event, KindId, NodeId, PoolView, Verdict};
+use crate::pool::{DeviceId, DeviceReading, Event, KindId, NodeId, PoolView};
 
 /// No inventory counts so far.
 pub(super) const ELSEWHERE: DeviceId = DeviceId(u32::MAX);
@@ -55,14 +55,6 @@ pub(super) fn names_with_it(devices: &[DeviceInfo]) -> BTreeMap<DeviceId, String
 pub(super) fn without_place(mut view: PoolView) -> PoolView {
     view.devices.retain(|device| device.device != ELSEWHERE);
     view
-}
-
-/// That a model of our own cannot be elsewhere tells nobody anything.
-pub(super) fn hide(candidates: &mut Vec<Candidate>) {
-    candidates.retain(|it| {
-        let unfit = matches!(it.verdict, Verdict::Unfit(_));
-        !(unfit && it.devices == [ELSEWHERE])
-    });
 }
 
 /// A heartbeat costs the other side too, and a token may cost money.

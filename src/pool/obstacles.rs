@@ -37,9 +37,13 @@ pub(super) fn of(pool: &Pool, ask: &Ask) -> Vec<Obstacle> {
 
 /// A verdict on each device that was not `seen` as a place.
 pub(super) fn verdicts(pool: &Pool, ask: &Ask, seen: &BTreeSet<DeviceId>) -> Vec<Candidate> {
+    // That memory cannot be had where there is none tells nobody anything.
+    let tells =
+        |device: &&DeviceId| ask.bytes == Bytes::ZERO || pool.devices[*device].total > Bytes::ZERO;
     pool.devices
         .keys()
         .filter(|device| !seen.contains(device))
+        .filter(tells)
         .map(|&device| {
             let verdict = match ask.needs_on(pool, device) {
                 Err(unfit) => Verdict::Unfit(unfit),

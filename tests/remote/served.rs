@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::servers::{Stub, Written, http, tls_before};
+use crate::stub::stub_engine;
 use crate::whole::{Pool, wait_for};
 use crate::{
     KEY, TEAM, admin, assert_secrets_are_kept, chat, far, keyed, message, pool_of, until_state,
@@ -186,4 +187,36 @@ fn the_evening_cleanup_drops_the_route_and_a_request_brings_it_back() {
     let (status, answer) = pool.post("/v1/chat/completions", &chat(false));
     assert_eq!(status, 200, "{answer}");
     until_state(&pool, "ready");
+}
+
+#[test]
+fn beside_models_that_run_here_it_evicts_nobody_and_its_place_is_never_offered_to_them() {
+    let stub = Stub::with(&[]);
+    let local = |name: &str, gib: u32| {
+        let engine = stub_engine().display().to_string();
+        let text = format!(
+            "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  command: [{engine:?}, --port, \"{{{{ port }}}}\"]\npool_config: {{memory_gib: {gib}}}\n"
+        );
+        (format!("{name}.yaml"), text)
+    };
+    let files = [keyed(&stub.url(), ""), local("near", 15), local("huge", 20)];
+    let pool = Pool::with_env(&files, "", &[("FAR_KEY", KEY)]);
+    let order = |what: &str, model: &str| {
+        let path = format!("/llm/admin/{what}");
+        admin(&pool, "POST", &path, &json!({"model": model}))
+    };
+    let (status, answer) = order("load", "near");
+    assert_eq!(status, 200, "{answer}");
+    let (_, plan) = order("plan", "far");
+    assert!(plan.to_string().contains("elsewhere"), "{plan}");
+    let (status, answer) = order("load", "far");
+    assert_eq!(status, 200, "{answer}");
+    let (_, hot, _) = pool.request("GET", "/llm/hot-models", "", None);
+    let hot: Value = serde_json::from_str(&hot).unwrap_or_default();
+    assert_eq!(hot["hot_models"].as_array().map(Vec::len), Some(2), "{hot}");
+    let (status, refused) = order("load", "huge");
+    assert_eq!(status, 409, "{refused}");
+    assert!(!refused.to_string().contains("elsewhere"), "{refused}");
+    let (_, plan) = order("plan", "near");
+    assert!(!plan.to_string().contains("elsewhere"), "{plan}");
 }
