@@ -192,10 +192,10 @@ impl Control {
 
     fn program(&self, entry: &Entry, placement: &[Share]) -> Result<Program, String> {
         let wide = |number: u32| number as usize;
-        let kind = |share: &Share| self.devices[&share.device].info.kind;
         let in_host_memory = placement
             .iter()
-            .any(|share| kind(share) == inventory::DeviceKind::Host);
+            .filter_map(|share| self.devices.get(&share.device))
+            .any(|device| device.info.kind == inventory::DeviceKind::Host);
         Ok(match &entry.recipe {
             Recipe::Candle(recipe) => Program::Candle(CandleProgram {
                 executable: self.executable.clone(),

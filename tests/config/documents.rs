@@ -262,7 +262,7 @@ fn a_name_that_cannot_be_a_model_is_refused() {
 
 #[test]
 fn an_engine_that_is_not_run_is_refused_with_those_that_are() {
-    for engine in ["RemoteEngine", "RayEngine", "CandelEngine"] {
+    for engine in ["AviaryEngine", "RayEngine", "CandelEngine"] {
         let text = refusal(&candle(&[("engine_config.type", json!(engine))]));
         assert_has(
             &text,
@@ -278,7 +278,7 @@ fn an_engine_that_is_not_run_is_refused_with_those_that_are() {
 #[test]
 fn a_document_of_another_engine_is_named_so_whatever_keys_it_has() {
     let vllm = candle(&[
-        ("engine_config.type", json!("RemoteEngine")),
+        ("engine_config.type", json!("AviaryEngine")),
         (
             "engine_config.engine_kwargs",
             json!({"quantization": "awq"}),
@@ -286,7 +286,7 @@ fn a_document_of_another_engine_is_named_so_whatever_keys_it_has() {
     ]);
     assert_has(
         &refusal(&vllm),
-        &["engine_config.type", "RemoteEngine", "CommandEngine"],
+        &["engine_config.type", "AviaryEngine", "CommandEngine"],
     );
     let old = json!({"model_config": {"model_id": "a"}});
     assert_has(

@@ -165,15 +165,8 @@ fn keys_that_do_not_go_with_the_engine_are_refused() {
         none.clone(),
     );
     assert_has(&text, &["engine_config.env.A", "a template may use"]);
-    let text = refusal("RemoteEngine", none.clone(), none);
-    assert_has(
-        &text,
-        &[
-            "engine_config.type",
-            "RemoteEngine",
-            "not run by this version",
-        ],
-    );
+    let text = refusal("AviaryEngine", none.clone(), none);
+    assert_has(&text, &["engine_config.type", "AviaryEngine", "is not run"]);
 }
 
 #[test]

@@ -65,7 +65,8 @@ fn every_engine_has_an_example_whose_flags_it_knows() {
     let mut seen = BTreeSet::new();
     for entry in catalog.entries().values() {
         let Recipe::Server(recipe) = &entry.recipe else {
-            panic!("{}", entry.name);
+            assert!(entry.recipe.is_remote(), "{}", entry.name);
+            continue;
         };
         seen.insert(recipe.engine.name());
         let known = known_flags(recipe.engine);
