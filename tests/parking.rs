@@ -148,12 +148,10 @@ fn two_models_that_exclude_each_other_take_turns_by_sleeping_and_waking() {
         pid.iter().all(|pid| same.contains(pid)),
         "its process went on: {pid:?} {same:?}"
     );
-    assert_eq!(records(&pool, "sleep").len(), 2);
-    let ready = records(&pool, "ready");
-    assert!(
-        ready.iter().any(|it| it.contains("awake after")),
-        "{ready:?}"
-    );
+    wait_for("the history to tell of it", || {
+        let ready = records(&pool, "ready").join("\n");
+        records(&pool, "sleep").len() == 2 && ready.contains("awake after")
+    });
     let metrics = get(&pool, "/metrics").as_str().expect("text").to_owned();
     for line in [
         "model_pool_recent_load_seconds{model=\"a\",source=\"asleep\"}",
@@ -171,8 +169,10 @@ fn an_idle_model_falls_asleep_and_a_cleanup_ends_what_sleeps() {
     ask(&pool, "a");
     wait_for("it to fall asleep", || status(&pool, "a") == "asleep");
     assert!(machine.used(0) <= RESIDENT_BYTES, "{}", machine.used(0));
-    let reasons = records(&pool, "sleep");
-    assert!(reasons[0].contains("keep-hot time (L2)"), "{reasons:?}");
+    wait_for("the history to tell why", || {
+        let reasons = records(&pool, "sleep").join("\n");
+        reasons.contains("keep-hot time (L2)")
+    });
     admin(&pool, "POST", "/llm/admin/cleanup", &json!({}));
     wait_for("its processes to be gone", || pool.engine_pids().is_empty());
     assert_eq!((status(&pool, "a"), machine.used(0)), ("cold".into(), 0));
@@ -190,8 +190,10 @@ fn a_sleeper_that_dies_is_loaded_anew_and_fails_nobody() {
     let engine = nix::unistd::Pid::from_raw(i32::try_from(engine).expect("a process"));
     nix::sys::signal::kill(engine, nix::sys::signal::Signal::SIGKILL).expect("killed");
     wait_for("its end to be known", || status(&pool, "a") == "cold");
-    let crashes = records(&pool, "crash");
-    assert!(crashes[0].contains("ended while asleep"), "{crashes:?}");
+    wait_for("the history to tell of it", || {
+        let crashes = records(&pool, "crash").join("\n");
+        crashes.contains("ended while asleep")
+    });
     ask(&pool, "a");
     let shown = get(&pool, "/llm/admin/models?model=a").to_string();
     assert!(shown.contains("\"failures\":0"), "{shown}");
@@ -239,6 +241,8 @@ fn programs_can_put_any_engine_to_sleep_and_wake_it() {
     std::fs::remove_file(&slept).expect("there");
     std::fs::create_dir(&slept).expect("in the way");
     wait_for("it to be ended", || status(&pool, "any") == "cold");
-    let told = records(&pool, "sleep").join("\n");
-    assert!(told.contains("could not be put to sleep"), "{told}");
+    wait_for("the history to tell why", || {
+        let told = records(&pool, "sleep").join("\n");
+        told.contains("could not be put to sleep")
+    });
 }
