@@ -226,6 +226,13 @@ fn killed_in_the_middle_of_an_answer_it_ends_the_stream_with_an_error() {
     // Nonsense is said fast: what was finished before the kill is a whole answer.
     let finished = text.contains("[DONE]");
     assert!(finished || text.contains("\"error\""), "{text}");
+    wait_for("its end to be known", || {
+        state(&pool, "nonsense") != "ready"
+    });
+    // It fell soon after it was ready, so it cools down (L3); an administrator need not wait.
+    let body = json!({"model": "nonsense"}).to_string();
+    let (status, text, _) = pool.request("POST", "/llm/admin/load", &body, Some(&pool.admin_key()));
+    assert_eq!(status, 200, "{text}");
     let answer = ask(&pool, "nonsense");
     assert!(answer["choices"][0]["message"].is_object(), "{answer}");
 }

@@ -49,6 +49,10 @@ impl Default for Upstream {
 
 impl Upstream {
     /// Sends one request to the lease's engine. Errors are those of connecting and of the head.
+    ///
+    /// A connection that ends without a word was an idle one that the engine closed while the request
+    /// was on its way (llama-server does so after each streamed answer, whatever its headers say):
+    /// the request goes out again on another. To compute an answer twice does no harm.
     pub async fn send(
         &self,
         lease: &Lease,
@@ -77,19 +81,52 @@ impl Upstream {
             .authority(host)
             .path_and_query(there.as_deref().unwrap_or(path))
             .build();
-        let mut request = Request::new(Full::new(body));
-        *request.uri_mut() = uri.expect("a replica's name and a route make a URI");
-        *request.method_mut() = method;
-        let json = header::HeaderValue::from_static("application/json");
-        request.headers_mut().insert(header::CONTENT_TYPE, json);
-        if let Some(remote) = remote {
-            request.headers_mut().extend(remote.headers());
+        let uri = uri.expect("a replica's name and a route make a URI");
+        let mut tries = 0;
+        loop {
+            let mut request = Request::new(Full::new(body.clone()));
+            request.uri_mut().clone_from(&uri);
+            request.method_mut().clone_from(&method);
+            let json = header::HeaderValue::from_static("application/json");
+            request.headers_mut().insert(header::CONTENT_TYPE, json);
+            if let Some(remote) = remote {
+                request.headers_mut().extend(remote.headers());
+            }
+            tries += 1;
+            match self.client.request(request).await {
+                Err(error) if tries < TRIES_MAX && ended_without_a_word(&error) => {}
+                answer => return answer,
+            }
         }
-        self.client.request(request).await
     }
 }
 
 const ENDPOINTS_MAX: usize = 4096;
+/// Two idle connections may have been closed in the same moment; three in a row are the engine's will.
+const TRIES_MAX: u32 = 3;
+
+fn ended_without_a_word(error: &hyper_util::client::legacy::Error) -> bool {
+    if error.is_connect() {
+        return false;
+    }
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let hyper = cause.downcast_ref::<hyper::Error>();
+        let closed = hyper.is_some_and(|it| it.is_incomplete_message() || it.is_closed());
+        let io = cause
+            .downcast_ref::<std::io::Error>()
+            .map(std::io::Error::kind);
+        let reset = matches!(
+            io,
+            Some(std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe)
+        );
+        if closed || reset {
+            return true;
+        }
+        source = cause.source();
+    }
+    false
+}
 
 #[derive(Clone, Debug)]
 struct Connector {

@@ -1,5 +1,5 @@
 //! A language model in a GGUF file that llama.cpp loads and computes with: the architecture of Llama, two
-//! layers, random weights from a seed, a vocabulary of single bytes. What it says is nonsense.
+//! layers, random weights from a seed, a vocabulary of single letters. What it says is nonsense.
 
 use std::path::Path;
 
@@ -7,8 +7,9 @@ const EMBEDDING: u64 = 64;
 const FEED_FORWARD: u64 = 128;
 const LAYERS: u32 = 2;
 const HEADS: u32 = 4;
-/// `<unk>`, `<s>`, `</s>` and the 256 bytes.
-const VOCABULARY: u64 = 3 + 256;
+/// `<unk>`, `<s>`, `</s>`, the bytes of ASCII, and the mark that stands for a space. Other bytes would put
+/// together what is no text, and end the engine's answer.
+const VOCABULARY: u64 = 3 + 128 + 1;
 const CONTEXT: u32 = 512;
 const ALIGNMENT: usize = 32;
 
@@ -88,8 +89,9 @@ impl File {
         self.pairs.extend(1e-5_f32.to_le_bytes());
         self.word("tokenizer.ggml.model", "llama");
         let special = ["<unk>", "<s>", "</s>"].map(str::to_owned);
-        let single = (0..=255_u8).map(|byte| format!("<0x{byte:02X}>"));
-        let tokens = special.into_iter().chain(single).map(|token| {
+        let single = (0..128_u8).map(|byte| format!("<0x{byte:02X}>"));
+        let tokens = special.into_iter().chain(single);
+        let tokens = tokens.chain(["\u{2581}".to_owned()]).map(|token| {
             let mut value = Vec::new();
             text(&mut value, &token);
             value
@@ -97,8 +99,8 @@ impl File {
         self.list("tokenizer.ggml.tokens", TEXT, tokens.collect());
         let scores = (0..VOCABULARY).map(|nth| (-(nth as f32)).to_le_bytes().to_vec());
         self.list("tokenizer.ggml.scores", F32, scores.collect());
-        // Unknown 2, control 3, byte 6.
-        let kinds = [2_i32, 3, 3].into_iter().chain([6; 256]);
+        // Normal 1, unknown 2, control 3, byte 6.
+        let kinds = [2_i32, 3, 3].into_iter().chain([6; 128]).chain([1]);
         let kinds = kinds.map(|kind| kind.to_le_bytes().to_vec());
         self.list("tokenizer.ggml.token_type", I32, kinds.collect());
         self.number("tokenizer.ggml.unknown_token_id", 0);
