@@ -4,7 +4,7 @@
 //! Others do not take from a budget, they take from the machine. So foreign is only what the budget
 //! lacks: `budget − (available to new programs + ours that would come back)`, if that is more than
 //! nothing. `MemAvailable` counts file pages as available already, weights that are mapped from
-//! files among them; therefore of ours only anonymous and shared memory comes back.
+//! files among them; therefore of ours only anonymous and shared memory counts and comes back.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -43,18 +43,16 @@ impl Host {
     pub(super) fn read(&self, device: &DeviceInfo, ours: &BTreeSet<u32>) -> DeviceUse {
         let mut processes = Vec::new();
         let mut own = Bytes::ZERO;
-        let mut comes_back = Bytes::ZERO;
         for &pid in ours {
             // A process that is gone holds nothing.
-            if let Some(held) = Held::of(pid) {
-                processes.push((pid, held.resident));
-                own = own + held.resident;
-                comes_back = comes_back + held.comes_back;
+            if let Some(held) = own_memory(pid) {
+                processes.push((pid, held));
+                own = own + held;
             }
         }
         // Where the machine does not say, the budget is believed.
         let foreign = field(Path::new("/proc/meminfo"), &["MemAvailable:"])
-            .map(|available| device.total.saturating_sub(available + comes_back))
+            .map(|available| device.total.saturating_sub(available + own))
             .unwrap_or(Bytes::ZERO);
         DeviceUse {
             id: device.id,
@@ -100,20 +98,13 @@ pub fn machine_memory() -> Option<MachineMemory> {
     })
 }
 
-struct Held {
-    resident: Bytes,
-    comes_back: Bytes,
-}
-
-impl Held {
-    fn of(pid: u32) -> Option<Held> {
-        let status = format!("/proc/{pid}/status");
-        let status = Path::new(&status);
-        Some(Held {
-            resident: field(status, &["VmRSS:"])?,
-            comes_back: field(status, &["RssAnon:", "RssShmem:"])?,
-        })
-    }
+/// What comes back when the process ends. Pages of files, its program and weights that it maps among
+/// them, are the machine's, and available to everybody as they are.
+fn own_memory(pid: u32) -> Option<Bytes> {
+    field(
+        Path::new(&format!("/proc/{pid}/status")),
+        &["RssAnon:", "RssShmem:"],
+    )
 }
 
 /// The sum of these fields of a file of `/proc`; `None` when there is no such file or none of them.
