@@ -88,13 +88,19 @@ impl Server {
     }
 }
 
+/// How long a new connection may take to send its first request once the server stops.
+const FIRST_REQUEST_WITHIN: std::time::Duration = std::time::Duration::from_millis(500);
+
 async fn connection(
     socket: tokio::net::TcpStream,
     peer: SocketAddr,
     router: Router,
     stop: CancellationToken,
 ) {
+    let begun = CancellationToken::new();
+    let begins = begun.clone();
     let service = tower::service_fn(move |mut request: Request<hyper::body::Incoming>| {
+        begins.cancel();
         request.extensions_mut().insert(ConnectInfo(peer));
         tower::ServiceExt::oneshot(router.clone(), request.map(Body::new))
     });
@@ -109,8 +115,16 @@ async fn connection(
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
         _ = serving.as_mut() => return,
-        () = stop.cancelled() => serving.as_mut().graceful_shutdown(),
+        () = stop.cancelled() => {}
     }
+    // Of a connection that was accepted a moment ago the first request is on its way: hyper would close
+    // it unread.
+    tokio::select! {
+        _ = serving.as_mut() => return,
+        () = begun.cancelled() => {}
+        () = tokio::time::sleep(FIRST_REQUEST_WITHIN) => {}
+    }
+    serving.as_mut().graceful_shutdown();
     let _ = serving.await;
 }
 
