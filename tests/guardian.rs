@@ -152,6 +152,21 @@ fn an_engine_whose_guardian_is_killed_ends_and_what_it_started_too() {
 }
 
 #[test]
+fn a_guardian_that_is_frozen_is_killed_with_its_engine_when_the_engine_has_to_leave() {
+    let pool = Pool::with_models(&[stub("held", &[])], "");
+    assert_eq!(asks(&pool, "held").0, 200);
+    let family = Family::of(&pool);
+    kill(family.guardians[0], Signal::SIGSTOP);
+    let body = r#"{"model":"held","now":true}"#;
+    let key = pool.admin_key();
+    let (status, text, _) = pool.request("POST", "/llm/admin/unload", body, Some(&key));
+    assert_eq!(status, 200, "{text}");
+    wait_for("both to be gone", || family.alive().is_empty());
+    assert!(pool.log().contains("a guardian does not obey"));
+    assert_eq!(asks(&pool, "held").0, 200, "it can be loaded again");
+}
+
+#[test]
 fn a_gigabyte_of_output_that_nobody_reads_costs_bounded_disk_and_no_stall() {
     let home = tempfile::tempdir().unwrap();
     let (go, done) = (home.path().join("go"), home.path().join("done"));

@@ -5,14 +5,23 @@ use sha2::{Digest, Sha256};
 
 use super::entry::Entry;
 
+const OF_REQUESTS: [&str; 3] = ["generation", "model_url", "model_description"];
+
 /// So many bytes of the digest tell documents apart.
 const BYTES: usize = 8;
 
 impl Entry {
-    /// The engine's kind and a digest of its section of the document.
+    /// The engine's kind and a digest of what its command line is made of. How many requests it takes and
+    /// whether it is to sleep are on it too.
     pub fn arguments(&self) -> String {
-        let document = self.to_document();
-        let digest = Sha256::digest(document["engine_config"].to_string().as_bytes());
+        let mut document = self.to_document();
+        let engine = &mut document["engine_config"];
+        if let Some(keys) = engine.as_object_mut() {
+            // They change what is said of the model, or to it, and not how it is started.
+            keys.retain(|key, _| !OF_REQUESTS.contains(&key.as_str()));
+        }
+        let beside = format!("{} {}", self.seats_per_replica, self.parking.is_some());
+        let digest = Sha256::digest(format!("{engine} {beside}").as_bytes());
         let hex: String = digest
             .iter()
             .take(BYTES)

@@ -15,8 +15,8 @@ use crate::catalog::{self, Entry, Recipe};
 use crate::config::Length;
 use crate::engine::{
     self, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, Endpoint,
-    Failure, Launch, Listen, LivenessLimits, Masking, Program, Pulse, ReplicaLog, Report,
-    ServerProgram, Stage, Watch,
+    EngineLoad, Failure, Launch, Listen, LivenessLimits, Masking, Program, Pulse, ReplicaLog,
+    Report, ServerProgram, Stage, Watch,
 };
 use crate::inventory;
 use crate::pool::{Event, Exit, ModelId, Remedy, ReplicaId, Share, Span};
@@ -84,6 +84,8 @@ impl Control {
             peak: None,
             device_peak: None,
             devices: placement.iter().map(|share| share.device).collect(),
+            load: EngineLoad::default(),
+            took: None,
             arguments: self
                 .facts
                 .get(&model)
@@ -187,6 +189,10 @@ impl Control {
                 false => limits,
             },
             asked_as: asked_as.to_owned(),
+            metrics: match &entry.recipe {
+                Recipe::Server(server) => server.engine.metrics,
+                Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => None,
+            },
         }
     }
 
@@ -244,9 +250,9 @@ impl Control {
         match report {
             Report::Started { pid, endpoint } => {
                 facts.pid = Some(pid);
-                self.begins(replica, model, endpoint);
+                self.make_gate(replica, model, endpoint);
             }
-            Report::Reached { endpoint } => self.begins(replica, model, endpoint),
+            Report::Reached { endpoint } => self.make_gate(replica, model, endpoint),
             Report::Progress { stage, percent } => {
                 let stage = self.stage(Stage::of(&stage), percent, Some(stage));
                 if let Some(facts) = self.processes.get_mut(&replica) {
@@ -254,20 +260,20 @@ impl Control {
                 }
                 self.turn(Event::Woke);
             }
-            Report::Ready { took, memory } => {
-                (facts.stage, facts.memory) = (None, memory);
-                facts.peak = facts.peak.max(memory);
+            Report::Ready { took } => {
+                facts.stage = None;
                 facts.ready = true;
-                let reload = Span(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
-                self.measure(replica, model, Some(reload));
+                facts.took = Some(Span(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)));
+                self.measure(replica, model);
                 self.offer(replica, model);
                 self.turn(Event::ReplicaReady { replica });
             }
             Report::Memory { now, peak } => {
                 facts.memory = Some(now);
                 facts.peak = facts.peak.max(Some(peak));
-                self.measure(replica, model, None);
+                self.measure(replica, model);
             }
+            Report::Load(load) => facts.load = load,
             Report::Dead { reason } => {
                 facts.dead = Some(self.clock.now());
                 if let Some(gate) = self.gates.get(&replica) {
@@ -290,6 +296,15 @@ impl Control {
                 let exit = match exit.lack {
                     _ if not_awake.is_some() => not_awake.unwrap_or(Exit::Asked),
                     _ if exit.asked && was_ready => Exit::Asked,
+                    // A larger reservation on a GPU makes no room in the host.
+                    Some(lack) if !exit.asked && lack.of_host && self.provider == "nvml" => {
+                        Exit::Failed {
+                            message: format!(
+                                "{message}; the kernel killed it because the host's memory was full, not a GPU's"
+                            ),
+                            remedy: Remedy::Time,
+                        }
+                    }
                     Some(lack) if !exit.asked => Exit::OutOfMemory {
                         message,
                         needed: lack.needed,
@@ -307,29 +322,6 @@ impl Control {
         }
     }
 
-    /// Its requests go to this endpoint, once the pool opens the gate.
-    fn begins(&mut self, replica: ReplicaId, model: ModelId, endpoint: Endpoint) {
-        let Some(facts) = self.processes.get(&replica) else {
-            return;
-        };
-        let pulse = Arc::clone(&facts.pulse);
-        let Some(entry) = self.facts.get(&model).map(|facts| Arc::clone(&facts.entry)) else {
-            return;
-        };
-        let served = entry.recipe.served_model_name().map(str::to_owned);
-        let (clock, inbox) = (self.clock, self.inbox.clone());
-        let gate = Gate::new(
-            replica,
-            endpoint,
-            served,
-            entry.seats_per_replica,
-            clock,
-            inbox,
-            pulse,
-        );
-        self.gates.insert(replica, Arc::new(gate));
-    }
-
     pub(super) fn stage(
         &self,
         stage: Stage,
@@ -345,6 +337,7 @@ impl Control {
         }
     }
 
+    /// Its requests go to this endpoint, once the pool opens the gate.
     pub(super) fn make_gate(&mut self, replica: ReplicaId, model: ModelId, endpoint: Endpoint) {
         let Some(entry) = self.facts.get(&model).map(|facts| Arc::clone(&facts.entry)) else {
             return;

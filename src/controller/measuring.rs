@@ -139,7 +139,7 @@ impl Control {
         }
         grown.dedup();
         for (replica, model) in grown {
-            self.measure(replica, model, None);
+            self.measure(replica, model);
         }
     }
 
@@ -176,14 +176,15 @@ impl Control {
         self.next_change();
     }
 
-    /// Keeps what the replica takes if that is more than was known, or its first load time.
-    pub(super) fn measure(&mut self, replica: ReplicaId, model: ModelId, reload: Option<Span>) {
+    /// Keeps what the replica takes if that is more than was known, and its load time.
+    pub(super) fn measure(&mut self, replica: ReplicaId, model: ModelId) {
         let Some((peak, of)) = self.circumstances(replica, model) else {
             return;
         };
         let known = self.measurements.get(&of).copied();
         let peak = peak.max(known.map_or(Bytes::ZERO, |it| it.peak_bytes_per_device));
-        let reload = reload.or(known.map(|it| it.reload)).unwrap_or_default();
+        let took = self.processes.get(&replica).and_then(|it| it.took);
+        let reload = took.or(known.map(|it| it.reload)).unwrap_or_default();
         self.keep_measurement(of, model, peak, reload);
     }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::elsewhere::{ELSEWHERE, ELSEWHERE_NAME};
 use crate::catalog::Entry;
-use crate::engine::{Pulse, ReplicaLog, Stage};
+use crate::engine::{EngineLoad, Pulse, ReplicaLog, Stage};
 use crate::inventory::{DeviceInfo, DeviceUse};
-use crate::pool::{Bytes, DeviceId, KindId, ModelId, ModelView, PoolView, ReplicaId, Time};
+use crate::pool::{Bytes, DeviceId, KindId, ModelId, ModelView, PoolView, ReplicaId, Span, Time};
 
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -63,6 +63,10 @@ pub struct ProcessFacts {
     /// The most it was measured to hold on one of its devices.
     pub device_peak: Option<Bytes>,
     pub devices: Vec<DeviceId>,
+    /// What it says of its own load.
+    pub load: EngineLoad,
+    /// How long it took to load.
+    pub took: Option<Span>,
     /// What it was started with, in short: measurements belong to that.
     pub arguments: String,
     pub ready: bool,

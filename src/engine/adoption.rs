@@ -26,6 +26,7 @@ use nix::unistd::Pid;
 use tokio::time::{sleep, timeout};
 
 use super::Endpoint;
+use super::clean_up;
 use super::environment::TAG;
 use super::group::{Group, kill_orphans};
 use super::guard::Guard;
@@ -172,7 +173,9 @@ async fn fate_of(
         fate,
         reason,
     };
-    let closed = |fate, reason| {
+    let closed = async |fate, reason| {
+        // Nobody else is left to remove its container.
+        clean_up::run_silently(&record.cleanup).await;
         guardians.journal.remove(record.replica());
         Err(found(fate, reason))
     };
@@ -180,7 +183,7 @@ async fn fate_of(
     let marked = proc::variable(guardian.pid, MARK).is_some_and(|mark| mark == record.token);
     if !guardian.lives() || !marked {
         let (fate, reason) = without_guardian(&record).await;
-        return closed(fate, reason);
+        return closed(fate, reason).await;
     }
     let (hello, mut ear, mut mouth) = match greet(guardians, &record).await {
         Greeting::Hello(hello, ear, mouth) => (hello, ear, mouth),
@@ -194,7 +197,7 @@ async fn fate_of(
             until_gone(guardian).await;
             without_guardian(&record).await;
             let reason = format!("its guardian (process {}) did not answer", guardian.pid);
-            return closed(Fate::Stopped, reason);
+            return closed(Fate::Stopped, reason).await;
         }
     };
     if hello.token != record.token || hello.guardian != guardian {
@@ -220,7 +223,7 @@ async fn fate_of(
         drop((ear, mouth));
         until_gone(guardian).await;
         let reason = format!("{last_words} ({status}), while no controller was there");
-        return closed(Fate::Ended, reason.trim_start().to_owned());
+        return closed(Fate::Ended, reason.trim_start().to_owned()).await;
     }
     let unwanted = if !settings.keep {
         Some("pool.on_restart is stop".to_owned())
@@ -237,14 +240,15 @@ async fn fate_of(
         stop(&mut ear, &mut mouth, guardian).await;
         drop((ear, mouth));
         until_gone(guardian).await;
-        return closed(Fate::Stopped, reason);
+        return closed(Fate::Stopped, reason).await;
     }
     let engine = hello.engine.or(record.engine);
     let (Some(leader), Ok(())) = (engine, mouth.say(&adopt).await) else {
         return closed(
             Fate::Ended,
             "it ended while it was being adopted".to_owned(),
-        );
+        )
+        .await;
     };
     let group = Group {
         leader,

@@ -251,16 +251,24 @@ const PATTERNS: &[Pattern] = &[
     row(Failure::WrongArguments, &["unrecognized option"]),
     row(Failure::WrongArguments, &["unknown option"]),
     row(Failure::WrongArguments, &["unknown flag"]),
-    // argparse, click and clap all end so, and print how they want to be used.
-    row(Failure::WrongArguments, &["usage:", "error:"]),
 ];
 
 /// What the words of an engine that did not become ready tell; its own kind's patterns go first.
 pub(super) fn said(words: &str) -> Failure {
     let words = words.to_lowercase();
     let fits = |pattern: &&Pattern| pattern.words.iter().all(|word| words.contains(word));
-    let row = PATTERNS.iter().find(fits);
-    row.map_or(Failure::Crashed, |row| row.failure)
+    match PATTERNS.iter().find(fits) {
+        Some(row) => row.failure,
+        None if shows_usage(&words) => Failure::WrongArguments,
+        None => Failure::Crashed,
+    }
+}
+
+/// argparse, click and clap all end so: how they want to be used, and what was wrong.
+fn shows_usage(words: &str) -> bool {
+    let has = |is: fn(&str) -> bool| words.lines().any(|line| is(line.trim_start()));
+    has(|line| line.starts_with("usage:"))
+        && has(|line| line.starts_with("error:") || line.contains(": error:"))
 }
 
 /// What kept an engine from being started.

@@ -275,6 +275,22 @@ impl Guard {
         self.say(Order::Stop { grace_ms }).await;
     }
 
+    /// Ends a guardian that was told to kill its engine and did not, because it is stopped or stuck itself:
+    /// the engine dies with it, and its end is heard as a lost one's.
+    pub fn end_if_frozen(&self) {
+        let (guardian, engine) = (self.record.guardian, self.group.leader);
+        if !guardian.lives() || !engine.lives() || proc::is_being_killed(engine.pid) {
+            return;
+        }
+        tracing::error!(
+            guardian = guardian.pid,
+            engine = engine.pid,
+            "a guardian does not obey; it is killed, and its engine with it"
+        );
+        let raw = nix::unistd::Pid::from_raw(guardian.pid.cast_signed());
+        let _ = nix::sys::signal::kill(raw, nix::sys::signal::Signal::SIGKILL);
+    }
+
     /// Whether the controller leaves its engines to somebody else.
     pub fn is_left(&self) -> bool {
         self.guardians.leaving().is_some()
@@ -396,6 +412,7 @@ fn order_of(
         socket: socket_name(launch.replica).into(),
         log_file: record.log_file.clone().map(absolute).transpose()?,
         remove_at_end,
+        clean_up: record.cleanup.clone(),
         keep: settings.keep,
         adopt_within_ms: u64::try_from(settings.adopt_within.as_millis()).unwrap_or(u64::MAX),
         grace_ms: record.stop_grace_ms,

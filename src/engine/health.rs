@@ -44,19 +44,30 @@ pub async fn probe(endpoint: &Endpoint, path: &str) -> Result<Answer, Failure> {
 
 /// The same without a bound in time.
 pub(super) async fn get(endpoint: &Endpoint, path: &str) -> Result<Answer, Failure> {
-    ask(endpoint, Request::get(path), Bytes::new()).await
+    ask(endpoint, Request::get(path), Bytes::new(), BODY_BYTES_MAX).await
+}
+
+/// One `GET` of something that may be longer than a health route's answer. Errors after 2 s.
+pub(super) async fn get_long(
+    endpoint: &Endpoint,
+    path: &str,
+    bytes_max: usize,
+) -> Result<Answer, Failure> {
+    let question = ask(endpoint, Request::get(path), Bytes::new(), bytes_max);
+    tokio::time::timeout(QUESTION_MAX, question).await?
 }
 
 /// One `POST` of JSON, without a bound in time.
 pub(super) async fn post(endpoint: &Endpoint, path: &str, body: String) -> Result<Answer, Failure> {
     let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
-    ask(endpoint, request, body.into()).await
+    ask(endpoint, request, body.into(), BODY_BYTES_MAX).await
 }
 
 async fn ask(
     endpoint: &Endpoint,
     request: hyper::http::request::Builder,
     body: Bytes,
+    bytes_max: usize,
 ) -> Result<Answer, Failure> {
     let stream = TokioIo::new(connect(endpoint).await?);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
@@ -76,7 +87,7 @@ async fn ask(
     let question = async {
         let response = sender.send_request(request).await?;
         let status = response.status().as_u16();
-        let body = Limited::new(response.into_body(), BODY_BYTES_MAX);
+        let body = Limited::new(response.into_body(), bytes_max);
         let body = body.collect().await?.to_bytes();
         Ok(Answer { status, body })
     };

@@ -16,6 +16,8 @@ use crate::pool::Bytes;
 pub struct Lack {
     /// What it needs on one device, where its words say so.
     pub needed: Option<Bytes>,
+    /// It was the host's memory that was full, and not its device's.
+    pub of_host: bool,
 }
 
 const WORDS: [&str; 8] = [
@@ -43,6 +45,7 @@ pub(super) fn said(words: &str) -> Option<Lack> {
     let is_lack = WORDS.iter().any(|known| words.contains(known)) || words.lines().any(buffer);
     is_lack.then(|| Lack {
         needed: needed(&words),
+        of_host: false,
     })
 }
 
@@ -131,7 +134,13 @@ mod tests {
         let needed = said(words).and_then(|lack| lack.needed);
         assert_eq!(needed, Some(Bytes(71 * Bytes::GIB + Bytes::GIB / 2)));
         let silent = said("CUDA out of memory. Tried to allocate 2.00 GiB.");
-        assert_eq!(silent, Some(Lack { needed: None }));
+        assert_eq!(
+            silent,
+            Some(Lack {
+                needed: None,
+                of_host: false
+            })
+        );
         assert_eq!(amount("nan GiB"), None);
         assert_eq!(amount("-1 GiB"), None);
     }

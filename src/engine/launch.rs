@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Endpoint, Failure, Watch};
+use super::{Endpoint, EngineLoad, Failure, Watch};
 use crate::catalog::{self, RemoteRecipe, ServerRecipe};
 use crate::pool::{Bytes, DeviceId, ReplicaId};
 
@@ -188,15 +188,13 @@ pub enum Report {
     Reached { endpoint: Endpoint },
     /// The load goes on; sent when the stage or the per cent changed.
     Progress { stage: String, percent: Option<u8> },
-    /// The health route answered 2xx. `memory` is the process tree's own memory on the host, where
-    /// the system can tell.
-    Ready {
-        took: Duration,
-        memory: Option<Bytes>,
-    },
-    /// The process tree's own memory on the host, when it changed by more than 1 MiB; `peak` is
-    /// the most that was seen.
+    /// The health route answered 2xx.
+    Ready { took: Duration },
+    /// The process tree's own memory on the host, once it is ready and when it changed by more than
+    /// 1 MiB; `peak` is the most that was seen.
     Memory { now: Bytes, peak: Bytes },
+    /// What it says of its own load, when that changed.
+    Load(EngineLoad),
     /// It was ready, was taken for dead and killed, and does not end: nobody shall wait for it. Most
     /// end at once and tell it by `Exited` alone.
     Dead { reason: String },

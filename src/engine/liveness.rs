@@ -17,6 +17,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::Endpoint;
 use super::health::{self, is_success};
 use super::pulse::{Pulse, Seen};
+use crate::catalog::Metrics;
 
 /// What an engine is watched by, and against which limits.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +27,8 @@ pub struct Watch {
     pub limits: LivenessLimits,
     /// The name that the engine knows its model by, for the tiny request.
     pub asked_as: String,
+    /// Where its own numbers are.
+    pub metrics: Option<Metrics>,
 }
 
 /// When silence is death.

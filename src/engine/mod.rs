@@ -40,6 +40,7 @@ mod pulse;
 mod read_ahead;
 mod remote;
 mod run;
+mod scrape;
 mod server;
 mod stage;
 mod talk;
@@ -72,6 +73,7 @@ pub use pulse::{Beat, Pulse};
 pub use read_ahead::{ReadAhead, ReadEnd};
 pub use remote::Remote;
 pub use run::{run, run_adopted};
+pub use scrape::EngineLoad;
 pub use stage::Stage;
 pub use weights::{tier_of, weights_mark};
 

@@ -340,7 +340,6 @@ async fn live(
     last.clear();
     report(Report::Ready {
         took: started.elapsed(),
-        memory: None,
     });
     let words = until_dead(&endpoint, &recipe.health_path, &launch.watch).await;
     let failure = Failure::Unresponsive;

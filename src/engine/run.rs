@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{Notify, broadcast, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::adoption::Adopted;
@@ -23,15 +23,19 @@ use super::log::{LogLine, LogStream, ReplicaLog};
 use super::memory::Meter;
 use super::{
     EngineDriver, EngineFault, ExitReport, Launch, Listen, Program, Report, Watch, clean_up,
-    driver_of, environment, remote,
+    driver_of, environment, remote, scrape,
 };
 
 /// How often an engine's host memory is read.
 const MEMORY_EVERY: Duration = Duration::from_secs(2);
 /// A dead engine that takes longer to end must not keep those who wait for it.
 const DEAD_PATIENCE: Duration = Duration::from_secs(2);
+/// A guardian that has not sent SIGKILL by then does nothing any more.
+const GUARDIAN_PATIENCE: Duration = Duration::from_secs(2);
 /// A killed process that takes longer hangs in a driver; the administrator should know.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
+/// From the end of a load to the start of the next guardian.
+const SPARE_AFTER: Duration = Duration::from_millis(20);
 /// Lines in which a known failure is looked for.
 const ADVICE_LINES: usize = 20;
 
@@ -48,9 +52,6 @@ pub async fn run(
     mut stop: oneshot::Receiver<Duration>,
     report: impl Fn(Report) + Send + Sync + 'static,
 ) {
-    if let Program::Remote(recipe) = launch.program.clone() {
-        return remote::run(launch, &recipe, log, stop, report).await;
-    }
     if let Program::Remote(recipe) = launch.program.clone() {
         return remote::run(launch, &recipe, log, stop, report).await;
     }
@@ -76,13 +77,28 @@ pub async fn run(
                         watch: launch.watch.clone(),
                         answers: false,
                     };
-                    // The next launch finds one too.
                     let kind = Kind {
                         driver,
                         launch: &launch,
                     };
-                    let live = engine.live(Some(kind), &log, stop, &report);
-                    tokio::join!(live, guardians.prepare()).0
+                    let ready = Notify::new();
+                    let report = |it: Report| {
+                        if matches!(it, Report::Ready { .. }) {
+                            ready.notify_one();
+                        }
+                        report(it);
+                    };
+                    let mut live = pin!(engine.live(Some(kind), &log, stop, &report));
+                    // The next launch finds a guardian too; to start it takes no time from a load, nor
+                    // from those who waited for it.
+                    let quiet = async {
+                        ready.notified().await;
+                        tokio::time::sleep(SPARE_AFTER).await;
+                    };
+                    tokio::select! {
+                        exit = &mut live => exit,
+                        () = quiet => tokio::join!(live, guardians.prepare()).0,
+                    }
                 }
                 Err(fault) => {
                     let words = log.masked(&explain(&fault));
@@ -252,11 +268,17 @@ impl Engine {
         clean_up::run(&cleanup, log).await;
         let mut lack = said(&last_words);
         if failure == Failure::OutOfMemory {
-            lack = lack.or(Some(Lack { needed: None }));
+            lack = lack.or(Some(Lack {
+                needed: None,
+                of_host: false,
+            }));
         }
         // Somebody killed it, and the kernel has killed somebody for memory meanwhile.
         if !end.asked && status == "signal 9" && kernel_kills() > killed_before {
-            lack = Some(Lack { needed: None });
+            lack = Some(Lack {
+                needed: None,
+                of_host: true,
+            });
             let killed = "the kernel killed it because the host's memory was full";
             log.push(LogStream::Stderr, killed);
             last_words = format!("{last_words}\n{killed}").trim_start().to_owned();
@@ -305,6 +327,11 @@ impl Engine {
         let started = tokio::time::Instant::now();
         let mut ready = pin!(until_ready(&endpoint, &path, started, not_yet));
         let mut living = pin!(until_dead(&endpoint, &path, &self.watch));
+        let mut scraping = pin!(scrape::follow(
+            &endpoint,
+            self.watch.metrics.as_ref(),
+            report
+        ));
         let mut dead = None;
         let mut line_told = None;
         let mut is_ready = self.is_ready;
@@ -326,8 +353,11 @@ impl Engine {
                     is_ready = true;
                     let took = started.elapsed();
                     guard.ready().await;
-                    let memory = meter.read().await;
-                    report(Report::Ready { took, memory });
+                    report(Report::Ready { took });
+                    // To look at all processes takes longer than anybody should wait for a seat.
+                    if let Some(now) = meter.read().await {
+                        report(Report::Memory { now, peak: meter.peak });
+                    }
                     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                     guard.ready_at(u64::try_from(at.as_millis()).unwrap_or(u64::MAX));
                 }
@@ -347,6 +377,7 @@ impl Engine {
                     dead = Some(reason);
                     break (false, how);
                 }
+                never = &mut scraping, if is_ready => match never {},
                 _ = memory_due.tick() => {
                     if let Some(now) = meter.changed().await {
                         report(Report::Memory { now, peak: meter.peak });
@@ -386,6 +417,10 @@ async fn end_engine(guard: &mut Guard, grace: Duration) -> Ended {
             "an engine did not end on SIGTERM and is killed"
         );
     }
+    if let Ok(how) = timeout(GUARDIAN_PATIENCE, guard.ended()).await {
+        return how;
+    }
+    guard.end_if_frozen();
     loop {
         if let Ok(how) = timeout(KILL_PATIENCE, guard.ended()).await {
             return how;

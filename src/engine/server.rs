@@ -92,6 +92,7 @@ fn failure_of(class: FailureClass) -> Failure {
     match class {
         FailureClass::OutOfMemory => Failure::OutOfMemory,
         FailureClass::NoAccess => Failure::GatedModel,
+        FailureClass::ModelMissing => Failure::ModelMissing,
         FailureClass::UnknownArchitecture => Failure::UnknownArchitecture,
         FailureClass::PortInUse => Failure::PortTaken,
         FailureClass::MissingLibrary => Failure::MissingLibrary,

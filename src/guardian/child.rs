@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -18,6 +19,8 @@ use nix::unistd::{Pid, getpid, getppid, setsid};
 use super::cgroup;
 use super::proc;
 use super::protocol::{Launch, ProcessId};
+
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The process that leads the engine's session and group, not reaped yet.
 pub struct Engine {
@@ -176,6 +179,30 @@ pub fn sweep(group: Option<&Path>) -> bool {
         let _ = kill(raw(pid), Signal::SIGKILL);
     }
     false
+}
+
+/// Runs a command that needs nobody's attention; an empty one is none. One that takes longer is killed.
+pub fn run_to_its_end(command: &[String], within: Duration) {
+    let [program, arguments @ ..] = command else {
+        return;
+    };
+    let started = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let Ok(mut child) = started else { return };
+    let mut waited = Duration::ZERO;
+    while matches!(child.try_wait(), Ok(None)) {
+        if waited >= within {
+            let _ = child.kill();
+            let _ = child.wait();
+            return;
+        }
+        std::thread::park_timeout(LOOK_EVERY);
+        waited += LOOK_EVERY;
+    }
 }
 
 /// Processes whose parent we are.

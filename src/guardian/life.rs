@@ -26,6 +26,8 @@ const SWEEP_MAX: Duration = Duration::from_secs(2);
 const PIPES_MAX: Duration = Duration::from_millis(200);
 /// How long the controller may take to hear how the engine ended.
 const FAREWELL_MAX: Duration = Duration::from_secs(10);
+/// How long the removal of a container may take.
+const CLEAN_UP_MAX: Duration = Duration::from_secs(10);
 const CHUNK_BYTES: usize = 64 << 10;
 
 pub struct Life {
@@ -462,6 +464,7 @@ impl Life {
         };
         let _ = std::fs::remove_file(&launch.socket);
         if self.alone.is_some() {
+            child::run_to_its_end(&launch.clean_up, CLEAN_UP_MAX);
             for path in &launch.remove_at_end {
                 let _ = std::fs::remove_file(path);
             }

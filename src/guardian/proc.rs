@@ -81,6 +81,26 @@ pub fn is_between_programs(pid: u32) -> bool {
         && is_alive(pid)
 }
 
+/// Whether a process has a SIGKILL that it has not followed yet: a driver holds it.
+pub fn is_being_killed(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    pending(&status) & (1 << (SIGKILL - 1)) != 0
+}
+
+const SIGKILL: u32 = 9;
+
+/// proc_pid_status(5): masks of pending signals, of the thread and of the process.
+fn pending(status: &str) -> u64 {
+    let masks = status
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("SigPnd:")
+                .or(line.strip_prefix("ShdPnd:"))
+        })
+        .filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    masks.fold(0, |all, mask| all | mask)
+}
+
 /// Which start of the system this is: process numbers of another one mean nothing.
 pub fn boot() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -101,6 +121,14 @@ mod tests {
         };
         assert!(!other.lives(), "the number alone names nobody");
         assert_ne!(started_at(1), Some(own.started));
+    }
+
+    #[test]
+    fn a_killed_process_that_still_runs_is_known_by_its_pending_signals() {
+        let status = "Name:\tx\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000004100\n";
+        assert_ne!(pending(status) & (1 << (SIGKILL - 1)), 0);
+        assert_eq!(pending("SigPnd:\t0000000000004000\n") & 0x100, 0);
+        assert!(!is_being_killed(std::process::id()));
     }
 
     #[test]

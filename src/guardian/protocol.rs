@@ -78,6 +78,9 @@ pub struct Launch {
     /// The journal's file and the engine's own socket: removed when the guardian ends without a
     /// controller.
     pub remove_at_end: Vec<PathBuf>,
+    /// Removes the engine's container, when the guardian ends without a controller; empty: there is none.
+    #[serde(default)]
+    pub clean_up: Vec<String>,
     /// Whether a ready engine outlives its controller, and for how long.
     pub keep: bool,
     pub adopt_within_ms: u64,

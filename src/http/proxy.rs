@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
@@ -13,7 +14,9 @@ use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::{Method, Request, Response, Uri, header};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::client::legacy::connect::{
+    CaptureConnection, Connected, Connection, capture_connection,
+};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use super::remote;
@@ -50,9 +53,10 @@ impl Default for Upstream {
 impl Upstream {
     /// Sends one request to the lease's engine. Errors are those of connecting and of the head.
     ///
-    /// A connection that ends without a word was an idle one that the engine closed while the request
-    /// was on its way (llama-server does so after each streamed answer, whatever its headers say):
-    /// the request goes out again on another. To compute an answer twice does no harm.
+    /// An idle connection that ends without a word was closed by the engine while the request was on its
+    /// way (llama-server does so after each streamed answer, whatever its headers say): the request goes
+    /// out again on another. One that ends on a new connection has reached the engine and is told as
+    /// failed; so is every one to an endpoint that somebody else runs, who may bill it.
     pub async fn send(
         &self,
         lease: &Lease,
@@ -93,8 +97,15 @@ impl Upstream {
                 request.headers_mut().extend(remote.headers());
             }
             tries += 1;
-            match self.client.request(request).await {
-                Err(error) if tries < TRIES_MAX && ended_without_a_word(&error) => {}
+            let connection = capture_connection(&mut request);
+            let answer = self.client.request(request).await;
+            let answered_before = note_use(&connection, answer.is_ok());
+            match answer {
+                Err(error)
+                    if tries < TRIES_MAX
+                        && remote.is_none()
+                        && answered_before
+                        && ended_without_a_word(&error) => {}
                 answer => return answer,
             }
         }
@@ -104,6 +115,22 @@ impl Upstream {
 const ENDPOINTS_MAX: usize = 4096;
 /// Two idle connections may have been closed in the same moment; three in a row are the engine's will.
 const TRIES_MAX: u32 = 3;
+
+/// Whether a connection has carried an answer.
+#[derive(Clone, Debug, Default)]
+struct Answered(Arc<AtomicBool>);
+
+/// Whether the connection had carried an answer before this one, which is noted.
+fn note_use(connection: &CaptureConnection, now: bool) -> bool {
+    let mut extras = hyper::http::Extensions::new();
+    if let Some(connected) = connection.connection_metadata().as_ref() {
+        connected.get_extras(&mut extras);
+    }
+    extras.get::<Answered>().is_some_and(|it| match now {
+        true => it.0.swap(true, Ordering::Relaxed),
+        false => it.0.load(Ordering::Relaxed),
+    })
+}
 
 fn ended_without_a_word(error: &hyper_util::client::legacy::Error) -> bool {
     if error.is_connect() {
@@ -152,17 +179,23 @@ impl tower::Service<Uri> for Connector {
             .cloned();
         Box::pin(async move {
             let endpoint = endpoint.ok_or_else(|| std::io::Error::other("no such replica"))?;
-            Ok(Wire(TokioIo::new(connect(&endpoint).await?)))
+            Ok(Wire {
+                stream: TokioIo::new(connect(&endpoint).await?),
+                answered: Answered::default(),
+            })
         })
     }
 }
 
 /// A connection to an engine, TCP without Nagle's delay or a Unix socket.
-struct Wire(TokioIo<Stream>);
+struct Wire {
+    stream: TokioIo<Stream>,
+    answered: Answered,
+}
 
 impl Connection for Wire {
     fn connected(&self) -> Connected {
-        Connected::new()
+        Connected::new().extra(self.answered.clone())
     }
 }
 
@@ -172,7 +205,7 @@ impl Read for Wire {
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
+        Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
@@ -182,19 +215,19 @@ impl Write for Wire {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
+        Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
+        self.stream.is_write_vectored()
     }
 
     fn poll_write_vectored(
@@ -202,6 +235,6 @@ impl Write for Wire {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, bufs)
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 }

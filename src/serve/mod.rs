@@ -64,12 +64,16 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     let clock = Clock::start();
     // The same after a restart: it is where guardians are found.
     let runtime_dir = absolute(&config.state.dir)?.join("run");
+    // What can fail by itself does so while an old one still serves.
+    let inventory = open_inventory(&config).await?;
+    let evening = evening(&config)?;
     let inherited = match takeover {
         true => take_over(&config, &runtime_dir).await?,
         false => None,
     };
     let lock = StateLock::take(&config.state.dir, takeover).await?;
-    let listener = match inherited.and_then(|it| it.listener(config.server.listen.0)) {
+    let same = inherited.as_ref();
+    let listener = match same.and_then(|it| it.listener(config.server.listen.0)) {
         Some(listener) => adopt_listener(listener)?,
         None => Server::bind(config.server.listen.0).await.map_err(line)?,
     };
@@ -79,10 +83,8 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         .await
         .map_err(line)?;
     let catalog = open_catalog(&config, &store).await?;
-    let inventory = open_inventory(&config).await?;
     describe(&catalog, &inventory);
 
-    let evening = evening(&config)?;
     let state = evening.state_at(Utc::now());
     let done = store.meta(LAST_CLEANUP).await.map_err(line)?;
     let done = done
@@ -144,6 +146,9 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     let base = config.server.base_path.as_str();
     tracing::info!("serving http://{address}/v1, Swagger UI at http://{address}{base}/docs");
     notify::ready();
+    if let Some(inherited) = inherited {
+        inherited.serving();
+    }
 
     let successor = tokio::select! {
         () = told_to_stop() => None,
@@ -174,10 +179,10 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         }
         store.close().await;
         drop((door, lock));
-        successor.free();
         let finish = Duration::from_millis(config.unload_drain().0);
+        let finished = tokio::time::timeout(finish, &mut server);
         tokio::select! {
-            _ = tokio::time::timeout(finish, &mut server) => {}
+            (served, _) = async { tokio::join!(successor.free(), finished) } => return served,
             () = told_to_stop() => tracing::warn!("ending at once"),
         }
         return Ok(());

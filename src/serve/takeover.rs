@@ -11,7 +11,9 @@
 //!   │                                     │ gives its locks back
 //!   │◀── free ────────────────────────────│ streams that have begun go on in it, straight from the
 //!   │ locks, opens the store, adopts,     │ engines, until they end or `evening.drain` is over
-//!   │ accepts on the same socket          ▼ ends
+//!   │ accepts on the same socket          │
+//!   │─── serving ────────────────────────▶│ ends well; without that word it ends as failed, so that
+//!   │                                     ▼ a service manager starts anew and finds the engines
 //! ```
 //!
 //! The state has one owner at every moment: it is free only when the old one cannot write any more.
@@ -38,6 +40,8 @@ const VERSION: u32 = 1;
 const WORD_MAX: Duration = Duration::from_secs(10);
 /// For all that the old one does before the state is free: who waits for a load is waited for.
 const FREE_MAX: Duration = Duration::from_secs(60);
+/// For the new one to adopt the engines and to serve.
+const SERVING_MAX: Duration = Duration::from_secs(60);
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 
 /// Engines must not inherit it. Elsewhere what starts programs closes everything anyway.
@@ -54,6 +58,7 @@ struct Word {
     pid: u32,
     received: bool,
     free: bool,
+    serving: bool,
     /// What the service manager told the old one, which it does not tell every new one.
     manager: Option<Manager>,
 }
@@ -76,7 +81,8 @@ impl Door {
         let path = runtime_dir.join(SOCKET);
         // We hold the lock: whoever made it is gone.
         let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path)?;
+        let short = Short::of(runtime_dir)?;
+        let listener = UnixListener::bind(short.path())?;
         listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(listener)?;
         Ok(Door { listener, path })
@@ -123,6 +129,39 @@ impl Door {
     }
 }
 
+/// The socket by a path that fits into a socket's address (some 100 bytes), however deep the folder lies.
+struct Short {
+    #[cfg(target_os = "linux")]
+    folder: std::fs::File,
+    #[cfg(not(target_os = "linux"))]
+    folder: PathBuf,
+}
+
+impl Short {
+    #[cfg(target_os = "linux")]
+    fn of(folder: &Path) -> io::Result<Short> {
+        let folder = std::fs::File::open(folder)?;
+        Ok(Short { folder })
+    }
+
+    #[cfg(target_os = "linux")]
+    fn path(&self) -> PathBuf {
+        use std::os::fd::AsRawFd;
+        format!("/proc/self/fd/{}/{SOCKET}", self.folder.as_raw_fd()).into()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn of(folder: &Path) -> io::Result<Short> {
+        let folder = folder.to_owned();
+        Ok(Short { folder })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn path(&self) -> PathBuf {
+        self.folder.join(SOCKET)
+    }
+}
+
 impl Drop for Door {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
@@ -130,8 +169,8 @@ impl Drop for Door {
 }
 
 impl Successor {
-    /// The state is closed and unlocked.
-    pub fn free(self) {
+    /// The state is closed and unlocked. Comes back when the new one serves, or with why it does not.
+    pub async fn free(self) -> Result<(), String> {
         let word = Word {
             free: true,
             ..own_word()
@@ -139,36 +178,60 @@ impl Successor {
         if let Err(error) = say(&self.socket, &word) {
             tracing::warn!(%error, "the new process does not listen; it sees by the lock that it may begin");
         }
+        let pid = self.pid;
+        let heard = tokio::task::spawn_blocking(move || {
+            self.socket.set_read_timeout(Some(SERVING_MAX))?;
+            hear(&mut BufReader::new(&self.socket))
+        });
+        match heard.await {
+            // One of an earlier version says nothing more, and ends the connection.
+            Ok(Ok(word)) if word.serving => Ok(()),
+            _ => Err(format!(
+                "process {pid}, which took over, did not come to serve; start model-pool again: the engines wait for it for pool.adopt_within"
+            )),
+        }
     }
 }
 
 /// What a new one takes from the old one.
 pub(super) struct Inherited {
     listener: TcpListener,
+    old: UnixStream,
 }
 
 impl Inherited {
     /// The socket, if it listens where the configuration says.
-    pub fn listener(self, wanted: SocketAddr) -> Option<TcpListener> {
+    pub fn listener(&self, wanted: SocketAddr) -> Option<TcpListener> {
         let has = self.listener.local_addr().ok()?;
         let same = has.ip() == wanted.ip() && (wanted.port() == 0 || has.port() == wanted.port());
-        same.then_some(self.listener)
+        self.listener.try_clone().ok().filter(|_| same)
+    }
+
+    /// Tells the old one that it is not needed any more.
+    pub fn serving(self) {
+        let word = Word {
+            serving: true,
+            ..own_word()
+        };
+        // One that has ended already needs no word.
+        let _ = say(&self.old, &word);
     }
 }
 
 /// Asks the model-pool that serves from this folder for its place, and comes back when it has given
 /// everything up. `None`: there is none.
 pub(super) async fn ask(runtime_dir: &Path) -> Result<Option<Inherited>, String> {
-    let path = runtime_dir.join(SOCKET);
-    let asked = tokio::task::spawn_blocking(move || try_ask(&path)).await;
+    let folder = runtime_dir.to_owned();
+    let asked = tokio::task::spawn_blocking(move || try_ask(&folder)).await;
     let asked = asked.unwrap_or_else(|error| Err(io::Error::other(error.to_string())));
     asked.map_err(|error| {
         format!("the takeover failed: {error}; look whether the old process still serves")
     })
 }
 
-fn try_ask(path: &Path) -> io::Result<Option<Inherited>> {
-    let socket = match UnixStream::connect(path) {
+fn try_ask(folder: &Path) -> io::Result<Option<Inherited>> {
+    let connected = Short::of(folder).and_then(|short| UnixStream::connect(short.path()));
+    let socket = match connected {
         Ok(socket) => socket,
         Err(error) => {
             return match error.kind() {
@@ -199,7 +262,10 @@ fn try_ask(path: &Path) -> io::Result<Option<Inherited>> {
     if !freed.is_ok_and(|word| word.free) {
         tracing::warn!("process {} ended without a word", old.pid);
     }
-    Ok(Some(Inherited { listener }))
+    Ok(Some(Inherited {
+        listener,
+        old: socket,
+    }))
 }
 
 fn own_word() -> Word {
@@ -283,18 +349,37 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let folder = home.path().to_owned();
-        let new = tokio::task::spawn_blocking(move || try_ask(&folder.join(SOCKET)));
+        let new = tokio::task::spawn_blocking(move || try_ask(&folder));
         let successor = door.successor(&OwnedFd::from(listener)).await;
         assert_eq!(successor.pid, std::process::id());
         let waits = std::net::TcpStream::connect(address).expect("nobody refuses");
-        successor.free();
-        let inherited = new.await.expect("no panic").expect("an exchange");
-        let inherited = inherited.expect("an old one");
-        let listener = inherited.listener(address).expect("the same address");
-        let (_, peer) = listener.accept().expect("the connection that waited");
-        assert_eq!(peer, waits.local_addr().expect("an address"));
+        let new = async {
+            let inherited = new.await.expect("no panic").expect("an exchange");
+            let inherited = inherited.expect("an old one");
+            let listener = inherited.listener(address).expect("the same address");
+            let (_, peer) = listener.accept().expect("the connection that waited");
+            assert_eq!(peer, waits.local_addr().expect("an address"));
+            inherited.serving();
+        };
+        let (freed, ()) = tokio::join!(successor.free(), new);
+        assert_eq!(freed, Ok(()));
         drop(door);
         let nobody = ask(home.path()).await.expect("no failure");
         assert!(nobody.is_none(), "the door is closed");
+    }
+
+    #[tokio::test]
+    async fn a_new_one_that_ends_before_it_serves_is_told_as_a_failure() {
+        let home = tempfile::tempdir().expect("a folder");
+        let deep = home.path().join("deep".repeat(40));
+        std::fs::create_dir(&deep).expect("a folder with a long name");
+        let door = Door::open(&deep).expect("a door");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let new = tokio::task::spawn_blocking(move || try_ask(&deep));
+        let successor = door.successor(&OwnedFd::from(listener)).await;
+        let new = async { drop(new.await.expect("no panic").expect("an exchange")) };
+        let (freed, ()) = tokio::join!(successor.free(), new);
+        let told = freed.expect_err("nobody serves");
+        assert!(told.contains("start model-pool again"), "{told}");
     }
 }

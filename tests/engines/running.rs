@@ -191,11 +191,10 @@ fn docker(folder: &Path) -> String {
     path.display().to_string()
 }
 
-#[test]
-fn a_container_is_removed_by_its_name_when_the_replica_ends() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
-    let docker = docker(folder.path());
+/// A model in a container, ready; and where the names of removed containers are noted.
+fn boxed(folder: &Path) -> (Pool, std::path::PathBuf) {
+    let machine = Machine::new(folder).gpus(1, H100, 80 * GIB);
+    let docker = docker(folder);
     let prefix = format!(
         "command_prefix: [{docker:?}, run, --name, \"{{{{ container }}}}\", \"{{{{ env }}}}\", image]"
     );
@@ -209,8 +208,25 @@ fn a_container_is_removed_by_its_name_when_the_replica_ends() {
     let pool = Pool::on_gpus(&files, &machine.library(), "");
     let (status, text) = ask(&pool, "boxed", json!({}));
     assert_eq!(status, 200, "{text}");
-    let removed = folder.path().join("removed");
+    let removed = folder.join("removed");
     assert!(!removed.exists());
+    (pool, removed)
+}
+
+#[test]
+fn a_container_is_removed_although_the_service_was_killed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut pool, removed) = boxed(folder.path());
+    pool.kill();
+    wait_for("the container to be removed", || {
+        fs::read_to_string(&removed).is_ok_and(|text| text.starts_with("model-pool-"))
+    });
+}
+
+#[test]
+fn a_container_is_removed_by_its_name_when_the_replica_ends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (pool, removed) = boxed(folder.path());
     let (status, answer) = admin(
         &pool,
         "POST",
@@ -221,6 +237,32 @@ fn a_container_is_removed_by_its_name_when_the_replica_ends() {
     wait_for("the container to be removed", || {
         fs::read_to_string(&removed).is_ok_and(|text| text.starts_with("model-pool-"))
     });
+}
+
+#[test]
+fn what_an_engine_says_of_its_own_load_is_shown_under_one_name_for_all_engines() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
+    let files = [model(
+        &machine,
+        "told",
+        "max_total_tokens: 4096",
+        "memory_gib: 40",
+        "VLLM_DOUBLE_LOAD_MS: '20'",
+    )];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    let (status, text) = ask(&pool, "told", json!({}));
+    assert_eq!(status, 200, "{text}");
+    wait_for("its numbers to be read", || {
+        let (_, text, _) = pool.request("GET", "/metrics", "", None);
+        text.contains(r#"model_pool_engine_requests{model="told",replica="r1",state="waiting"} 0"#)
+            && text.contains(r#"model_pool_engine_cache_used_ratio{model="told",replica="r1"} 0"#)
+    });
+    let (_, shown) = admin(&pool, "GET", "/llm/admin/models?model=told", &Value::Null);
+    assert_eq!(
+        shown["models"][0]["replicas"][0]["engine_waiting"], 0,
+        "{shown}"
+    );
 }
 
 #[test]

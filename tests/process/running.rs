@@ -110,9 +110,15 @@ impl Running {
         self.until(found).await.0
     }
 
-    pub async fn ready(&mut self) -> Option<Bytes> {
+    pub async fn ready(&mut self) {
+        let found = |report: &Report| matches!(report, Report::Ready { .. }).then_some(());
+        self.until(found).await;
+    }
+
+    /// The first that is told of its memory and is more than this.
+    pub async fn memory_above(&mut self, least: Bytes) -> Bytes {
         let found = |report: &Report| match report {
-            Report::Ready { memory, .. } => Some(*memory),
+            Report::Memory { now, .. } if *now > least => Some(*now),
             _ => None,
         };
         self.until(found).await.0

@@ -48,6 +48,8 @@ pub enum FailureClass {
     OutOfMemory,
     /// The model is gated, or there is no such model for this token.
     NoAccess,
+    /// Its files are not where they should be; a disk may come back.
+    ModelMissing,
     UnknownArchitecture,
     PortInUse,
     MissingLibrary,
@@ -64,6 +66,7 @@ impl FailureClass {
         match self {
             FailureClass::OutOfMemory => "out_of_memory",
             FailureClass::NoAccess => "no_access",
+            FailureClass::ModelMissing => "model_missing",
             FailureClass::UnknownArchitecture => "unknown_architecture",
             FailureClass::PortInUse => "port_in_use",
             FailureClass::MissingLibrary => "missing_library",
@@ -76,7 +79,10 @@ impl FailureClass {
 
     /// Whether the same start may succeed the next time, with nothing changed by a person.
     pub fn may_pass(self) -> bool {
-        matches!(self, FailureClass::OutOfMemory | FailureClass::PortInUse)
+        matches!(
+            self,
+            FailureClass::OutOfMemory | FailureClass::PortInUse | FailureClass::ModelMissing
+        )
     }
 }
 
@@ -134,10 +140,17 @@ const SHARED: &[Failure] = &[
             "you are trying to access a gated repo",
             "401 client error",
             "403 client error",
-            "repositorynotfounderror",
-            "is not a local folder and is not a valid model identifier",
         ],
         "accept the model's licence on Hugging Face and put a token that may read it into engine_config.env.HF_TOKEN, or name a local folder in engine_config.model_path",
+    ),
+    failure(
+        FailureClass::ModelMissing,
+        &[
+            "repositorynotfounderror",
+            "is not a local folder and is not a valid model identifier",
+            "does not appear to have a file named",
+        ],
+        "see that the folder in engine_config.model_path is there and mounted, or that engine_config.hf_model_id is the model's name on Hugging Face; a private one needs engine_config.env.HF_TOKEN",
     ),
     failure(
         FailureClass::DriverTooOld,

@@ -171,10 +171,13 @@ const FAILURES: &[Failure] = &[
             "failed to get repo",
             "http status code: 401",
             "http status code: 404",
-            "failed to open gguf file",
-            "failed to load model from",
         ],
-        "see that the file is there and readable; for a model of Hugging Face put a token into engine_config.env.HF_TOKEN",
+        "see that the name is right; for a gated model of Hugging Face put a token into engine_config.env.HF_TOKEN",
+    ),
+    failure(
+        FailureClass::ModelMissing,
+        &["failed to open gguf file", "failed to load model from"],
+        "see that the file in engine_config.model_path is there, readable and whole",
     ),
 ];
 

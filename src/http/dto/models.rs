@@ -122,6 +122,12 @@ pub struct ReplicaView {
     pub expires_at: Option<String>,
     /// What it really holds, on all its devices together.
     pub measured_bytes: Option<u64>,
+    /// Requests that the engine itself says it computes, and that wait inside it.
+    pub engine_running: Option<u32>,
+    pub engine_waiting: Option<u32>,
+    /// The part of the engine's cache that is in use, as it says itself.
+    #[schema(maximum = 1000)]
+    pub engine_cache_per_mille: Option<u32>,
     pub pid: Option<u32>,
     /// Why it was loaded, or why it leaves.
     #[schema(example = "1 waiting")]
@@ -245,6 +251,7 @@ impl ReplicaView {
         let process = snapshot.processes.get(&replica.replica);
         let stage = process.and_then(|process| process.stage.as_ref());
         let loading = replica.state == "launching";
+        let load = process.map(|process| process.load).unwrap_or_default();
         ReplicaView {
             replica: replica.replica.to_string(),
             state: replica.state,
@@ -259,6 +266,9 @@ impl ReplicaView {
             expires_at: replica.expires.map(at),
             measured_bytes: measured(replica.replica, &replica.shares, snapshot)
                 .map(|bytes| bytes.0),
+            engine_running: load.running,
+            engine_waiting: load.waiting,
+            engine_cache_per_mille: load.cache_per_mille,
             pid: process.and_then(|process| process.pid),
             reason: replica.reason.clone(),
         }

@@ -21,6 +21,7 @@ pub fn write(snapshot: &Snapshot, text: &mut Text) {
     devices(snapshot, text);
     hosts(snapshot, text);
     readiness(snapshot, text);
+    engines(snapshot, text);
     estimates(snapshot, text);
     load_times(snapshot, text);
     cooldowns(snapshot, text);
@@ -136,6 +137,40 @@ fn readiness(snapshot: &Snapshot, text: &mut Text) {
             .as_ref()
             .map_or(Span::ZERO, |stale| snapshot.pool.now.since(stale.since));
         text.sample(&[("device", &device.info.name)], seconds(age));
+    }
+}
+
+/// The numbers that engines give of themselves, under names that are the same for all of them.
+fn engines(snapshot: &Snapshot, text: &mut Text) {
+    let replicas = snapshot.pool.models.iter().flat_map(|model| {
+        let load = |it: &crate::pool::ReplicaView| {
+            let load = snapshot.processes.get(&it.replica)?.load;
+            Some((model.name.clone(), it.replica.to_string(), load))
+        };
+        model.replicas.iter().filter_map(load)
+    });
+    let loads: Vec<_> = replicas.collect();
+    let help = "Requests inside an engine, as it says itself: computed, or waiting there.";
+    text.family("engine_requests", Kind::Gauge, help);
+    for (model, replica, load) in &loads {
+        for (state, count) in [("running", load.running), ("waiting", load.waiting)] {
+            if let Some(count) = count {
+                let labels = [
+                    ("model", model.as_str()),
+                    ("replica", replica),
+                    ("state", state),
+                ];
+                text.sample(&labels, f64::from(count));
+            }
+        }
+    }
+    let help = "The part of an engine's cache that is in use, as it says itself.";
+    text.family("engine_cache_used_ratio", Kind::Gauge, help);
+    for (model, replica, load) in &loads {
+        if let Some(used) = load.cache_per_mille {
+            let labels = [("model", model.as_str()), ("replica", replica)];
+            text.sample(&labels, f64::from(used) / 1000.0);
+        }
     }
 }
 

@@ -1,0 +1,211 @@
+//! The keys of `generation.prompt_format`, read and checked. The algorithm that uses them is in `render`.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Prompt;
+use super::template::Template;
+use crate::catalog::CatalogError;
+use crate::catalog::entry::Notes;
+use crate::config::reading;
+
+/// Whose output is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize)]
+pub(in crate::catalog) enum PromptCompat {
+    /// With the faults mended.
+    #[default]
+    #[serde(rename = "none")]
+    None,
+    /// Exactly RayLLM 0.5's.
+    #[serde(rename = "rayllm-0.5")]
+    RayLlm05,
+}
+
+/// A checked prompt format.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptFormat {
+    pub(super) bos: String,
+    pub(super) system: Template,
+    pub(super) user: Template,
+    pub(super) assistant: Template,
+    pub(super) trailing_assistant: String,
+    pub(super) default_system_message: String,
+    /// Whether the system text stands inside a user's message, and of which.
+    pub(super) system_in: SystemIn,
+    pub(super) tags_for_empty_system: bool,
+    pub(super) strips: bool,
+    pub(super) is_compatible: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SystemIn {
+    OwnMessage,
+    FirstUser,
+    LastUser,
+}
+
+/// The keys as they are written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    system: Option<String>,
+    user: Option<String>,
+    assistant: Option<String>,
+    trailing_assistant: Option<String>,
+    default_system_message: Option<String>,
+    system_in_user: Option<bool>,
+    add_system_tags_even_if_message_is_empty: Option<bool>,
+    strip_whitespace: Option<bool>,
+    // Of the form that came after RayLLM 0.5.
+    bos: Option<String>,
+    system_in_last_user: Option<bool>,
+    tool: Option<Value>,
+    tool_calls: Option<Value>,
+    tools_list: Option<Value>,
+    tools_list_in_user: Option<Value>,
+    tools_list_in_last_user: Option<Value>,
+}
+
+/// The templates of a format that is one text: the user's alone has words around it.
+const BARE: &str = "{instruction}";
+
+/// Reads `generation.prompt_format` as it stands in the file.
+pub(in crate::catalog) fn read(
+    value: &Value,
+    field: &str,
+    compat: PromptCompat,
+    notes: &mut Notes,
+) -> Result<Prompt, CatalogError> {
+    let is_compatible = compat == PromptCompat::RayLlm05;
+    let format = match value {
+        Value::Null => return Ok(Prompt::Disabled),
+        Value::String(text) => one_text(text, field, is_compatible, notes)?,
+        value => {
+            let keys: Keys = reading::json_value(value)
+                .map_err(|flaw| notes.refuse(field, flaw.to_string()))?;
+            keys.check(field, is_compatible, notes)?
+        }
+    };
+    Ok(Prompt::Format(Box::new(format)))
+}
+
+/// RayLLM 0.0's form: one text with the prompt in it; an empty one is the prompt alone.
+fn one_text(
+    text: &str,
+    field: &str,
+    is_compatible: bool,
+    notes: &Notes,
+) -> Result<PromptFormat, CatalogError> {
+    let user = match text.is_empty() {
+        true => BARE,
+        false => text,
+    };
+    Ok(PromptFormat {
+        bos: String::new(),
+        system: Template::read("{instruction}\n"),
+        user: with_instruction(user, field, notes)?,
+        assistant: Template::read(BARE),
+        trailing_assistant: String::new(),
+        default_system_message: String::new(),
+        system_in: SystemIn::OwnMessage,
+        tags_for_empty_system: false,
+        strips: false,
+        is_compatible,
+    })
+}
+
+fn with_instruction(text: &str, field: &str, notes: &Notes) -> Result<Template, CatalogError> {
+    let template = Template::read(text);
+    if template.has_instruction() {
+        Ok(template)
+    } else {
+        Err(notes.refuse(
+            field,
+            "has no {instruction}, so the text of the message has no place in it; write {instruction} where it goes",
+        ))
+    }
+}
+
+impl Keys {
+    fn check(
+        self,
+        field: &str,
+        is_compatible: bool,
+        notes: &mut Notes,
+    ) -> Result<PromptFormat, CatalogError> {
+        let template = |key: &str, text: Option<&String>| match text {
+            Some(text) => with_instruction(text, &format!("{field}.{key}"), notes),
+            None => Err(notes.refuse(
+                &format!("{field}.{key}"),
+                "is missing; system, user, assistant and trailing_assistant are needed, or `prompt_format: null` for a model that only completes",
+            )),
+        };
+        let system = template("system", self.system.as_ref())?;
+        let user = template("user", self.user.as_ref())?;
+        let assistant = template("assistant", self.assistant.as_ref())?;
+        let Some(trailing_assistant) = self.trailing_assistant else {
+            return Err(notes.refuse(
+                &format!("{field}.trailing_assistant"),
+                "is missing; it ends every prompt, and may be \"\"",
+            ));
+        };
+        let in_user = self.system_in_user.unwrap_or(false);
+        let in_last = self.system_in_last_user.unwrap_or(false);
+        let system_in = match (in_user, in_last) {
+            (true, true) => {
+                return Err(notes.refuse(
+                    &format!("{field}.system_in_last_user"),
+                    "and system_in_user are both true; the system text goes into one of them",
+                ));
+            }
+            (true, false) => SystemIn::FirstUser,
+            (false, true) => SystemIn::LastUser,
+            (false, false) => SystemIn::OwnMessage,
+        };
+        match (system_in, user.has_system()) {
+            (SystemIn::OwnMessage, true) => notes.warn(
+                &format!("{field}.user"),
+                "holds {system}, which stays empty: system_in_user is false, and the system text comes by its own template",
+            ),
+            (SystemIn::FirstUser | SystemIn::LastUser, false) => {
+                return Err(notes.refuse(
+                    &format!("{field}.user"),
+                    "has no {system}, and the system text is to stand in it; write {system} where it goes, or set system_in_user to false",
+                ));
+            }
+            _ => {}
+        }
+        let tools = [
+            ("tool", &self.tool),
+            ("tool_calls", &self.tool_calls),
+            ("tools_list", &self.tools_list),
+            ("tools_list_in_user", &self.tools_list_in_user),
+            ("tools_list_in_last_user", &self.tools_list_in_last_user),
+        ];
+        for (key, value) in tools {
+            let is_given = value
+                .as_ref()
+                .is_some_and(|value| !value.is_null() && *value != Value::Bool(false));
+            if is_given {
+                notes.warn(
+                    &format!("{field}.{key}"),
+                    "has no effect: a conversation with tools goes by the chat template of the model's tokenizer; remove prompt_format to use it",
+                );
+            }
+        }
+        Ok(PromptFormat {
+            bos: self.bos.unwrap_or_default(),
+            system,
+            user,
+            assistant,
+            trailing_assistant,
+            default_system_message: self.default_system_message.unwrap_or_default(),
+            system_in,
+            tags_for_empty_system: self
+                .add_system_tags_even_if_message_is_empty
+                .unwrap_or(false),
+            strips: self.strip_whitespace.unwrap_or(true),
+            is_compatible,
+        })
+    }
+}

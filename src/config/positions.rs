@@ -1,0 +1,195 @@
+//! Where the keys of a YAML or JSON text stand, and which are given twice. It reads no values, and it says
+//! nothing of a text that cannot be read: whoever reads the values does.
+
+use std::collections::BTreeMap;
+
+use granit_parser::{Event, Parser};
+
+/// Lines of keys, by path such as `engine_config.generation.stopping_sequences[1]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Positions {
+    lines: BTreeMap<String, u64>,
+    pub twice: Vec<Twice>,
+}
+
+/// A key that its mapping has more than once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Twice {
+    pub path: String,
+    pub first_line: u64,
+    pub last_line: u64,
+}
+
+impl Positions {
+    /// Those of the text's first document, as far as it can be read.
+    pub fn of(text: &str) -> Positions {
+        let mut reading = Reading::default();
+        for event in Parser::new_from_str(text) {
+            let Ok((event, span)) = event else { break };
+            if matches!(event, Event::DocumentEnd) {
+                break;
+            }
+            reading.hear(&event, u64::try_from(span.start.line()).unwrap_or_default());
+        }
+        reading.positions
+    }
+
+    /// The line of this key, or of the nearest one around it.
+    pub fn line(&self, path: &str) -> Option<u64> {
+        let mut path = path;
+        loop {
+            if let Some(line) = self.lines.get(path) {
+                return Some(*line);
+            }
+            path = &path[..path.rfind(['.', '['])?];
+        }
+    }
+}
+
+/// What is open around the next event.
+enum Frame {
+    Mapping {
+        path: String,
+        /// The key whose value comes next.
+        key: Option<String>,
+        seen: BTreeMap<String, u64>,
+    },
+    Sequence {
+        path: String,
+        next: usize,
+    },
+}
+
+#[derive(Default)]
+struct Reading {
+    open: Vec<Frame>,
+    positions: Positions,
+}
+
+impl Reading {
+    fn hear(&mut self, event: &Event<'_>, line: u64) {
+        match event {
+            Event::Scalar(text, ..) => {
+                if !self.is_key(text, line) {
+                    let path = self.value(line);
+                    self.positions.lines.entry(path).or_insert(line);
+                }
+            }
+            Event::Alias(_) => {
+                self.value(line);
+            }
+            Event::MappingStart(..) => {
+                let path = self.value(line);
+                self.open.push(Frame::Mapping {
+                    path,
+                    key: None,
+                    seen: BTreeMap::new(),
+                });
+            }
+            Event::SequenceStart(..) => {
+                let path = self.value(line);
+                self.open.push(Frame::Sequence { path, next: 0 });
+            }
+            Event::MappingEnd | Event::SequenceEnd => {
+                self.open.pop();
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes the scalar for a key, if one is due.
+    fn is_key(&mut self, text: &str, line: u64) -> bool {
+        let Some(Frame::Mapping { path, key, seen }) = self.open.last_mut() else {
+            return false;
+        };
+        if key.is_some() {
+            return false;
+        }
+        let own = match path.is_empty() {
+            true => text.to_owned(),
+            false => format!("{path}.{text}"),
+        };
+        // Merges may be several.
+        if let Some(first_line) = seen.insert(text.to_owned(), line).filter(|_| text != "<<") {
+            self.positions.twice.push(Twice {
+                path: own.clone(),
+                first_line,
+                last_line: line,
+            });
+        }
+        // Of a key given twice, the last one counts.
+        self.positions.lines.insert(own.clone(), line);
+        *key = Some(own);
+        true
+    }
+
+    /// The path of the value that begins here.
+    fn value(&mut self, line: u64) -> String {
+        match self.open.last_mut() {
+            None => String::new(),
+            // A mapping as a key has no path of its own.
+            Some(Frame::Mapping { path, key, .. }) => key.take().unwrap_or_else(|| path.clone()),
+            Some(Frame::Sequence { path, next }) => {
+                let own = format!("{path}[{next}]");
+                *next += 1;
+                self.positions.lines.insert(own.clone(), line);
+                own
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "engine_config:\n  model_id: a/b\n  stops: [x,\n    {deep: 1}]\n  model_id: c\nother: &a\n  k: 1\nthird: *a\n";
+
+    #[test]
+    fn every_key_has_its_line() {
+        let positions = Positions::of(TEXT);
+        for (path, line) in [
+            ("engine_config", 1),
+            ("engine_config.stops", 3),
+            ("engine_config.stops[0]", 3),
+            ("engine_config.stops[1].deep", 4),
+            ("other.k", 7),
+            ("third", 8),
+        ] {
+            assert_eq!(positions.line(path), Some(line), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_not_there_stands_where_the_nearest_around_it_does() {
+        let positions = Positions::of(TEXT);
+        assert_eq!(positions.line("other.k.missing"), Some(7));
+        assert_eq!(positions.line("engine_config.absent"), Some(1));
+        assert_eq!(positions.line("absent"), None);
+    }
+
+    #[test]
+    fn a_key_given_twice_is_told_with_both_lines_and_the_last_counts() {
+        let positions = Positions::of(TEXT);
+        let twice = Twice {
+            path: "engine_config.model_id".to_owned(),
+            first_line: 2,
+            last_line: 5,
+        };
+        assert_eq!(positions.twice, [twice]);
+        assert_eq!(positions.line("engine_config.model_id"), Some(5));
+    }
+
+    #[test]
+    fn json_has_lines_too() {
+        let positions = Positions::of("{\n \"a\": {\"b\": 1,\n  \"b\": [2]}}");
+        assert_eq!(positions.line("a.b[0]"), Some(3));
+        assert_eq!(positions.twice.len(), 1);
+    }
+
+    #[test]
+    fn a_text_that_breaks_off_has_the_lines_before() {
+        let positions = Positions::of("a:\n  b: [1, 2\nc: }");
+        assert_eq!(positions.line("a.b"), Some(2));
+    }
+}
