@@ -2,6 +2,7 @@
 
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
+use crate::generate::Ending;
 use crate::sample::SamplingSettings;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -40,7 +41,7 @@ pub(crate) struct Settings {
     pub choices: usize,
     pub stream: bool,
     pub include_usage: bool,
-    pub stop: Vec<String>,
+    pub ending: Ending,
     pub sampling: SamplingSettings,
 }
 
@@ -200,7 +201,14 @@ fn parse_settings(
         choices: fields.take_integer("n", 1..=CHOICES_MAX)?.unwrap_or(1) as usize,
         stream,
         include_usage,
-        stop: parse_stop(fields.take("stop"))?,
+        ending: Ending {
+            stop: parse_stop(fields.take("stop"))?,
+            stop_tokens: parse_stop_tokens(fields.take("stop_token_ids"))?,
+            min_tokens: fields
+                .take_integer("min_tokens", 0..=TOKENS_MAX)?
+                .map_or(0, |count| count as usize),
+            ignores_end: fields.take_bool("ignore_eos")?.unwrap_or(false),
+        },
         sampling,
     })
 }
@@ -248,6 +256,23 @@ fn parse_stop(value: Option<Value>) -> Result<Vec<String>, ApiError> {
     stops
         .filter(|stops| stops.iter().all(|stop| !stop.is_empty()))
         .ok_or_else(|| expected("stop", wanted(), &value))
+}
+
+/// Token ids, or lists of them for several in a row.
+fn parse_stop_tokens(value: Option<Value>) -> Result<Vec<Vec<u32>>, ApiError> {
+    const WANTED: &str = "a list of token ids, or of lists of token ids";
+    let Some(value) = value else {
+        return Ok(Vec::new());
+    };
+    let id = |value: &Value| u32::try_from(value.as_u64()?).ok();
+    let row = |value: &Value| match value {
+        Value::Array(ids) if !ids.is_empty() => ids.iter().map(id).collect(),
+        single => id(single).map(|id| vec![id]),
+    };
+    let rows = value
+        .as_array()
+        .and_then(|rows| rows.iter().map(row).collect::<Option<_>>());
+    rows.ok_or_else(|| expected("stop_token_ids", WANTED, &value))
 }
 
 fn parse_logit_bias(value: Option<Value>) -> Result<BTreeMap<u32, f32>, ApiError> {

@@ -87,7 +87,7 @@ impl Answer {
                 requests.push(GenerationRequest {
                     prompt: prompt.clone(),
                     max_tokens,
-                    stop: settings.stop.clone(),
+                    ending: settings.ending.clone(),
                     sampling,
                 });
             }

@@ -21,8 +21,21 @@ pub(crate) struct GenerationRequest {
     pub prompt: Vec<u32>,
     /// Most tokens of the answer.
     pub max_tokens: usize,
-    pub stop: Vec<String>,
+    pub ending: Ending,
     pub sampling: SamplingSettings,
+}
+
+/// What ends an answer before its limit.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Ending {
+    /// Texts that end it and are left out of it.
+    pub stop: Vec<String>,
+    /// Tokens that end it, beside those of the model. Several in a row count as the text that they are.
+    pub stop_tokens: Vec<Vec<u32>>,
+    /// So many tokens are generated before a token may end it.
+    pub min_tokens: usize,
+    /// The model's own end tokens do not end it.
+    pub ignores_end: bool,
 }
 
 /// Why an answer ended.
@@ -131,7 +144,17 @@ impl Generator {
         let mut share = KvCacheShare::new(&self.kv_cache_use);
         let mut sampler = Sampler::new(request.sampling.clone(), &request.prompt);
         let mut detokenizer = Detokenizer::new();
-        let mut stops = StopMatcher::new(request.stop.iter().cloned());
+        let ending = &request.ending;
+        let (single, rows): (Vec<&Vec<u32>>, Vec<_>) =
+            ending.stop_tokens.iter().partition(|row| row.len() == 1);
+        let texts = rows
+            .into_iter()
+            .map(|row| text_of(row, tokenizer))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut stops = StopMatcher::new(ending.stop.iter().cloned().chain(texts));
+        let own = tokenizer.end_tokens.iter();
+        let own = own.filter(|_| !ending.ignores_end);
+        let ends: Vec<u32> = single.into_iter().flatten().chain(own).copied().collect();
         let mut position = 0;
         let mut logits = Vec::new();
         for chunk in request.prompt.chunks(PROMPT_CHUNK_TOKENS) {
@@ -150,9 +173,16 @@ impl Generator {
         while outcome.completion_tokens < request.max_tokens {
             // Rows of the embedding that no token names are padding.
             logits.truncate(tokenizer.vocabulary);
+            if outcome.completion_tokens < ending.min_tokens {
+                for token in &ends {
+                    if let Some(logit) = logits.get_mut(*token as usize) {
+                        *logit = f32::NEG_INFINITY;
+                    }
+                }
+            }
             let token = sampler.sample(&mut logits)?;
             outcome.completion_tokens += 1;
-            if tokenizer.end_tokens.contains(&token) {
+            if ends.contains(&token) {
                 outcome.reason = FinishReason::Stop;
                 break;
             }
@@ -210,6 +240,15 @@ impl Generator {
     }
 }
 
+fn text_of(tokens: &[u32], tokenizer: &ModelTokenizer) -> Result<String, ApiError> {
+    let mut detokenizer = Detokenizer::new();
+    let mut text = String::new();
+    for token in tokens {
+        text += &detokenizer.push(tokenizer, *token)?;
+    }
+    Ok(text + &detokenizer.finish(tokenizer)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,9 +282,59 @@ mod tests {
         GenerationRequest {
             prompt,
             max_tokens,
-            stop: Vec::new(),
+            ending: Ending::default(),
             sampling,
         }
+    }
+
+    #[test]
+    fn tokens_end_an_answer_but_not_before_its_least_length() {
+        let model = demo();
+        let greedy = |ending: Ending| {
+            let request = GenerationRequest {
+                ending,
+                sampling: SamplingSettings {
+                    temperature: 0.0,
+                    ..Default::default()
+                },
+                ..endless(vec![5, 9], 24)
+            };
+            let mut text = String::new();
+            let outcome = model
+                .generator
+                .generate(&request, &model.tokenizer, |piece| {
+                    text += &piece;
+                    true
+                });
+            (text, outcome.unwrap().unwrap())
+        };
+        let long = Ending {
+            ignores_end: true,
+            ..Ending::default()
+        };
+        let (whole, outcome) = greedy(long.clone());
+        assert_eq!(outcome.completion_tokens, 24);
+        // Each token of the answer, as an end, cuts it off where it first stands.
+        let tokens = model.tokenizer.encode(&whole, false).unwrap();
+        let end = Ending {
+            stop_tokens: vec![vec![tokens[2]]],
+            ..long.clone()
+        };
+        let (cut, outcome) = greedy(end.clone());
+        assert!(whole.starts_with(&cut) && cut.len() < whole.len());
+        assert_eq!(outcome.reason, FinishReason::Stop);
+        let (_, outcome) = greedy(Ending {
+            min_tokens: 20,
+            ..end
+        });
+        assert!(outcome.completion_tokens >= 20);
+        let row = Ending {
+            stop_tokens: vec![tokens[2..4].to_vec()],
+            ..long
+        };
+        let text = text_of(&tokens[2..4], &model.tokenizer).unwrap();
+        let (cut, _) = greedy(row);
+        assert_eq!(cut, whole.split(&text).next().unwrap());
     }
 
     #[test]

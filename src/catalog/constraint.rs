@@ -13,7 +13,7 @@ pub struct DeviceConstraint {
     /// In the driver's order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub indices: Vec<u32>,
-    /// Parts of product names, in capitals or not: `H100`.
+    /// Words of product names, in capitals or not: `H100`, `A100 40GB`. Ray's `A10` is an A10G too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<String>,
     /// Labels of `inventory.devices`.
@@ -40,7 +40,7 @@ impl DeviceConstraint {
         let product = device.product.unwrap_or_default().to_lowercase();
         let met = |given: bool, any: bool| !given || any;
         let named = |it: &String| it == device.name || Some(it.as_str()) == device.uuid;
-        let made = |it: &String| product.contains(&it.to_lowercase());
+        let made = |it: &String| is_of_kind(&product, it);
         met(!self.names.is_empty(), self.names.iter().any(named))
             && met(
                 !self.indices.is_empty(),
@@ -54,6 +54,27 @@ impl DeviceConstraint {
     }
 }
 
+/// Whether every word of the kind is one of the product's: `A10` is none of `NVIDIA A100-SXM4-40GB`.
+fn is_of_kind(product: &str, kind: &str) -> bool {
+    let words = |text: &str| -> Vec<String> {
+        let parts = text.split(|letter: char| !letter.is_alphanumeric());
+        parts
+            .filter(|it| !it.is_empty())
+            .map(str::to_lowercase)
+            .collect()
+    };
+    let made = words(product);
+    let is_word = |wanted: &String| {
+        let is_memory = wanted.ends_with('g') && wanted[..wanted.len() - 1].parse::<u32>().is_ok();
+        made.iter().any(|word| {
+            word == wanted
+                || (is_memory && word.strip_suffix('b') == Some(wanted))
+                || (wanted == "a10" && word == "a10g")
+        })
+    };
+    words(kind).iter().all(is_word)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +86,23 @@ mod tests {
         product: Some("NVIDIA H100 80GB HBM3"),
         labels: &[],
     };
+
+    #[test]
+    fn a_kind_is_known_by_whole_words() {
+        let a100 = "NVIDIA A100-SXM4-40GB";
+        for (product, kind, fits) in [
+            (a100, "A100", true),
+            (a100, "a100 40g", true),
+            (a100, "A100-40GB", true),
+            (a100, "A100-80G", false),
+            (a100, "A10", false),
+            ("NVIDIA A10G", "A10", true),
+            ("NVIDIA L40S", "L4", false),
+            ("NVIDIA GeForce RTX 4090", "rtx 4090", true),
+        ] {
+            assert_eq!(is_of_kind(product, kind), fits, "{kind} of {product}");
+        }
+    }
 
     #[test]
     fn every_list_must_be_met_and_within_it_one_entry_is_enough() {

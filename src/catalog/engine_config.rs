@@ -10,9 +10,9 @@ use crate::config::{Config, Provider, reading};
 
 use super::CatalogError;
 use super::engines::{self, ENGINES};
-use super::entry::Notes;
 use super::limits::{self, CONTEXT_MAX};
-use super::model_file::{ComputeDevice, EngineConfig, Form};
+use super::model_file::{ComputeDevice, EngineConfig, Secret};
+use super::notes::Notes;
 use super::recipe::{CandleRecipe, CommandRecipe, Recipe, SleepCommands};
 use super::remote::{self, REMOTE};
 use super::server_config::{self, Around};
@@ -35,6 +35,7 @@ pub(super) fn recipe(
     config: &Config,
     notes: &mut Notes,
 ) -> Result<Recipe, CatalogError> {
+    let engine = &with_environment(engine, notes);
     for name in engine.env.keys() {
         if name.is_empty() || name.contains(['=', '\0']) {
             return Err(notes.refuse(
@@ -69,6 +70,28 @@ pub(super) fn recipe(
     }
 }
 
+/// The variables of Ray's form among the engine's own, which win; and those of the pool's own environment
+/// that it names.
+fn with_environment(engine: &EngineConfig, notes: &mut Notes) -> EngineConfig {
+    let mut engine = engine.clone();
+    let own = std::mem::take(&mut engine.env);
+    for name in engine.env_vars_to_propogate.iter().flatten() {
+        match std::env::var(name) {
+            Ok(value) => {
+                engine.env.insert(name.clone(), Secret(value));
+            }
+            Err(_) => notes.warn(
+                "engine_config.env_vars_to_propogate",
+                format!("{name} is not set in the environment of model-pool, so the engine does not get it"),
+            ),
+        }
+    }
+    let of_ray = engine.runtime_env.iter().flat_map(|it| it.env_vars.clone());
+    engine.env.extend(of_ray.collect::<Vec<_>>());
+    engine.env.extend(own);
+    engine
+}
+
 fn what_is_run() -> String {
     let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name()).collect();
     format!(
@@ -83,20 +106,6 @@ fn not_run(engine: &str) -> String {
         .map(|near| format!("; did you mean `{near}`?"))
         .unwrap_or_default();
     format!("`{engine}` is not run; {}{hint}", what_is_run())
-}
-
-/// When a document's keys are not ours: whether that is because the whole document is for another
-/// engine or of an older form, as the key to blame and the reason.
-pub(super) fn foreign_form(form: &Form) -> Option<(&'static str, String)> {
-    if form.model_config.is_some() {
-        let reason = "this is the form of RayLLM 0.1 and older; write the model as engine_config, as docs/models.md shows";
-        return Some(("model_config", reason.to_owned()));
-    }
-    match form.engine_config.engine.as_deref() {
-        None | Some(CANDLE | COMMAND | REMOTE) => None,
-        Some(known) if engines::find(known).is_some() => None,
-        Some(other) => Some(("engine_config.type", not_run(other))),
-    }
 }
 
 pub(super) fn context(

@@ -27,6 +27,15 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
+    /// Which program a command line starts, as far as it is known.
+    pub(super) fn of_words(words: &[String]) -> EngineKind {
+        let words = Words {
+            words: words.to_vec(),
+            ..Words::default()
+        };
+        words.kind()
+    }
+
     /// How it spreads a model over several devices.
     pub fn split(self) -> Split {
         match self {

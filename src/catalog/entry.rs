@@ -14,12 +14,14 @@ use crate::pool::{Bytes, Priority, Span};
 
 use super::constraint::DeviceConstraint;
 use super::engines::{ENGINES, Parking};
+use super::generation::{self, Generation};
 use super::limits::{self, SEATS_MAX};
 use super::model_file::{ModelDocument, PoolConfig, ScalingConfig, Sleep};
+use super::notes::Notes;
 use super::recipe::Recipe;
 use super::reference::Reference;
 use super::server_config::Around;
-use super::{CatalogError, Warning, engine_config, not_a_document, remote, without_effect};
+use super::{CatalogError, Warning, engine_config, files, remote, without_effect};
 
 /// Requests a command's replica takes at once, unless its file says otherwise.
 const COMMAND_SEATS: u32 = 20;
@@ -91,6 +93,8 @@ pub struct Entry {
     pub first_token_after: Option<Span>,
     pub idle_probe: Option<IdleProbe>,
     pub labels: BTreeMap<String, String>,
+    /// What is added to its requests.
+    pub generation: Generation,
     document: ModelDocument,
 }
 
@@ -103,11 +107,19 @@ impl Entry {
         config: &Config,
         reference: &Reference,
     ) -> Result<(Entry, Vec<Warning>), CatalogError> {
-        let read = reading::json_value(document).map_err(|flaw| {
-            let form = reading::json_value(document).unwrap_or_default();
-            not_a_document(origin_of(&source), flaw, &form)
-        })?;
-        Entry::from_read(read, source, config, reference)
+        let mut notes = Notes::new(origin_of(&source));
+        let direct = || {
+            reading::json_value(document).map_err(|flaw| CatalogError::Parse {
+                origin: origin_of(&source),
+                flaw,
+            })
+        };
+        let read = files::typed(document.clone(), Some(&direct), &mut notes)?;
+        let Some(read) = read else {
+            return Err(notes.refuse("enabled", "is false; leave the model out instead"));
+        };
+        let entry = Entry::from_read(read, source, &mut notes, config, reference)?;
+        Ok((entry, notes.warnings))
     }
 
     /// The document that this entry was read from; reads back to an equal entry. It holds the
@@ -120,23 +132,17 @@ impl Entry {
     pub(super) fn from_read(
         document: ModelDocument,
         source: Source,
+        notes: &mut Notes,
         config: &Config,
         reference: &Reference,
-    ) -> Result<(Entry, Vec<Warning>), CatalogError> {
-        let mut notes = Notes {
-            origin: origin_of(&source),
-            warnings: Vec::new(),
-        };
+    ) -> Result<Entry, CatalogError> {
         let name = document.engine_config.model_id.clone();
         if let Some(problem) = limits::model_id_problem(&name) {
             return Err(notes.refuse("engine_config.model_id", format!("`{name}`: {problem}")));
         }
-        if document.enabled == Some(false) {
-            return Err(notes.refuse("enabled", "is false; leave the model out instead"));
-        }
         let known = reference.get(&name).cloned().unwrap_or_default();
         let pool = &document.pool_config;
-        check_aliases(&name, &pool.aliases, &notes)?;
+        check_aliases(&name, &pool.aliases, notes)?;
 
         let (priority, priority_from) = match (pool.priority, known.priority) {
             (Some(value), _) => (
@@ -147,8 +153,8 @@ impl Entry {
             (None, None) => (Priority::default(), PriorityFrom::Default),
         };
         let devices_said =
-            devices(pool, &document.scaling_config, &mut notes)?.or(known.gpus_per_replica);
-        let asked_seats = asked_seats(&document, &notes)?;
+            devices(pool, &document.scaling_config, notes)?.or(known.gpus_per_replica);
+        let asked_seats = asked_seats(&document, notes)?;
         let mut recipe = engine_config::recipe(
             &document.engine_config,
             known.engine.as_deref(),
@@ -159,10 +165,10 @@ impl Entry {
                 in_host_memory: config.inventory.provider == Provider::Host,
             },
             config,
-            &mut notes,
+            notes,
         )?;
         if let Recipe::Remote(remote) = &mut recipe {
-            remote::check_document(remote, &document, &source, &notes)?;
+            remote::check_document(remote, &document, &source, notes)?;
         }
         // The reference may tell of a model of that name that is run here.
         let here = !recipe.is_remote();
@@ -196,16 +202,18 @@ impl Entry {
                 notes.check("pool_config.queue_limit", value, bounded)
             })
             .transpose()?;
-        let queue_timeout = positive("pool_config.queue_timeout", pool.queue_timeout, &notes)?;
-        let load_deadline = positive("pool_config.load_deadline", pool.load_deadline, &notes)?;
-        let stall_after = positive("pool_config.stall_after", pool.stall_after, &notes)?;
+        let queue_timeout = positive("pool_config.queue_timeout", pool.queue_timeout, notes)?;
+        let load_deadline = positive("pool_config.load_deadline", pool.load_deadline, notes)?;
+        let stall_after = positive("pool_config.stall_after", pool.stall_after, notes)?;
         let first_token_after = positive(
             "pool_config.first_token_after",
             pool.first_token_after,
-            &notes,
+            notes,
         )?;
 
-        without_effect::warn(&document, &mut notes);
+        let section = document.engine_config.generation.as_ref();
+        let generation = generation::read(section, pool.prompt_compat, &recipe, notes)?;
+        without_effect::warn(&document, notes);
         let entry = Entry {
             aliases: pool.aliases.clone(),
             keep_hot: pool.keep_hot.or(known.keep_hot),
@@ -216,6 +224,7 @@ impl Entry {
             first_token_after,
             idle_probe: pool.idle_probe,
             labels: pool.labels.clone(),
+            generation,
             name,
             source,
             recipe,
@@ -232,7 +241,7 @@ impl Entry {
             load_deadline,
             document,
         };
-        Ok((entry, notes.warnings))
+        Ok(entry)
     }
 }
 
@@ -241,41 +250,6 @@ fn origin_of(source: &Source) -> String {
     match source {
         Source::File(path) => path.display().to_string(),
         Source::Registered => "the model document".to_owned(),
-    }
-}
-
-/// Collects warnings, and makes refusals, of one document.
-pub(super) struct Notes {
-    origin: String,
-    warnings: Vec<Warning>,
-}
-
-impl Notes {
-    pub(super) fn refuse(&self, field: &str, problem: impl Into<String>) -> CatalogError {
-        CatalogError::Field {
-            origin: self.origin.clone(),
-            field: field.to_owned(),
-            problem: problem.into(),
-        }
-    }
-
-    pub(super) fn warn(&mut self, key: &str, message: impl Into<String>) {
-        self.warnings.push(Warning {
-            origin: self.origin.clone(),
-            key: Some(key.to_owned()),
-            message: message.into(),
-        });
-    }
-
-    /// The checked value, or a refusal with the key, the value and what is allowed.
-    pub(super) fn check<T: Copy + fmt::Display, U>(
-        &self,
-        field: &str,
-        value: T,
-        check: impl FnOnce(T) -> Result<U, String>,
-    ) -> Result<U, CatalogError> {
-        check(value)
-            .map_err(|allowed| self.refuse(field, format!("{value} is not allowed; {allowed}")))
     }
 }
 

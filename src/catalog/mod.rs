@@ -11,6 +11,9 @@ mod engine_options;
 mod engines;
 mod entry;
 mod estimate;
+mod files;
+mod forms;
+mod generation;
 mod gguf;
 mod gguf_architecture;
 mod gguf_types;
@@ -20,7 +23,9 @@ mod layouts;
 mod limits;
 mod model_file;
 mod need;
+mod notes;
 mod parameters;
+mod prompt;
 mod recipe;
 mod reference;
 mod remote;
@@ -33,9 +38,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::config::{Config, Flaw, reading};
-
-use model_file::Form;
+use crate::config::{Config, Flaw};
 
 pub use architecture::{Architecture, CacheLoad, LayerCache, LayerGroup, NumberWidth, Split};
 pub use constraint::{DeviceConstraint, DeviceFacts};
@@ -47,6 +50,7 @@ pub use engines::{
 };
 pub use entry::{Entry, PriorityFrom, Source};
 pub use estimate::{CANDLE_CPU_OVERHEAD, EstimateError, GPU_OVERHEAD, ModelFiles};
+pub use generation::{Generation, STOPS_MAX};
 pub use layouts::{Demand, DeviceShare, Layout};
 pub use limits::{DEVICES_MAX, MODEL_ID_MAX};
 pub use model_file::ModelDocument;
@@ -54,6 +58,7 @@ pub use need::{Measured, NeedSource};
 pub use parameters::{
     CONFIG_TOLERANCE_PER_CENT, Parameters, parameters_by_config, weights_by_config,
 };
+pub use prompt::{Prompt, PromptCompat, PromptError, PromptFormat};
 pub use recipe::{
     CandleRecipe, CommandRecipe, ComputeDevice, LaunchValues, Listen, Recipe, RenderedCommand,
     Secret, Sleep, SleepCommands, TemplateError,
@@ -62,7 +67,6 @@ pub use reference::{Reference, ReferenceEntry};
 pub use remote::{KeySource, RemoteRecipe, RemoteUrl};
 pub use safetensors::{Weights, weights_of};
 
-const MODEL_FILE_MAX: u64 = 1 << 20;
 /// Names that `closest` answers at most.
 const CLOSEST_MAX: usize = 3;
 
@@ -71,6 +75,7 @@ const CLOSEST_MAX: usize = 3;
 pub struct Warning {
     /// The file, or what stands for it.
     pub origin: String,
+    pub line: Option<u64>,
     pub key: Option<String>,
     pub message: String,
 }
@@ -79,6 +84,7 @@ impl Warning {
     fn of_file(origin: impl fmt::Display, message: &str) -> Warning {
         Warning {
             origin: origin.to_string(),
+            line: None,
             key: None,
             message: message.to_owned(),
         }
@@ -87,11 +93,18 @@ impl Warning {
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.origin, at_line(self.line))?;
         match &self.key {
-            Some(key) => write!(f, "{}: {key}: {}", self.origin, self.message),
-            None => write!(f, "{}: {}", self.origin, self.message),
+            Some(key) => write!(f, "{key}: {}", self.message),
+            None => f.write_str(&self.message),
         }
     }
+}
+
+/// `line 3: `, if the line is known.
+fn at_line(line: Option<u64>) -> String {
+    line.map(|line| format!("line {line}: "))
+        .unwrap_or_default()
 }
 
 /// Why the catalogue, or one document, cannot be used.
@@ -106,9 +119,10 @@ pub enum CatalogError {
     #[error("{origin}: {flaw}")]
     Parse { origin: String, flaw: Flaw },
     /// A value that is not allowed.
-    #[error("{origin}: {field}: {problem}")]
+    #[error("{origin}: {}{field}: {problem}", at_line(*line))]
     Field {
         origin: String,
+        line: Option<u64>,
         field: String,
         problem: String,
     },
@@ -152,17 +166,8 @@ impl Catalog {
             ..Catalog::default()
         };
         let mut errors = Vec::new();
-        for path in model_files(&config.catalog.models_dir, &mut warnings)? {
-            let added = read_model_file(&path, config, &catalog.reference).and_then(|read| {
-                let Some((entry, more)) = read else {
-                    let message = "the model is left out: enabled is false";
-                    warnings.push(Warning::of_file(path.display(), message));
-                    return Ok(());
-                };
-                warnings.extend(more);
-                catalog.insert(entry)
-            });
-            errors.extend(added.err());
+        for path in files::find(&config.catalog.models_dir, &mut warnings)? {
+            errors.extend(catalog.add_file(&path, config, &mut warnings));
         }
         match errors.pop() {
             None => Ok((catalog, warnings)),
@@ -172,6 +177,29 @@ impl Catalog {
                 Err(CatalogError::Several { errors })
             }
         }
+    }
+
+    /// Adds the models of one file; what cannot be used of it is left out and told.
+    fn add_file(
+        &mut self,
+        path: &Path,
+        config: &Config,
+        warnings: &mut Vec<Warning>,
+    ) -> Vec<CatalogError> {
+        let read = match files::read(path, config, &self.reference) {
+            Ok(read) => read,
+            Err(error) => return vec![error],
+        };
+        let mut errors = Vec::new();
+        for (entry, more) in read {
+            warnings.extend(more);
+            let added = entry.and_then(|entry| match entry {
+                Some(entry) => self.insert(entry),
+                None => Ok(()),
+            });
+            errors.extend(added.err());
+        }
+        errors
     }
 
     pub fn entries(&self) -> &BTreeMap<String, Entry> {
@@ -283,88 +311,5 @@ fn describe(entry: &Entry) -> String {
     match &entry.source {
         Source::File(path) => path.display().to_string(),
         Source::Registered => format!("the registered model {}", entry.name),
-    }
-}
-
-/// The model files of a folder, by name. A missing folder is a warning: models can be registered.
-fn model_files(folder: &Path, warnings: &mut Vec<Warning>) -> Result<Vec<PathBuf>, CatalogError> {
-    let failed = |source| CatalogError::Read {
-        path: folder.to_owned(),
-        source,
-    };
-    let listing = match std::fs::read_dir(folder) {
-        Ok(listing) => listing,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let message = "there is no such folder, so no model comes from a file; set catalog.models_dir, or register models";
-            warnings.push(Warning::of_file(folder.display(), message));
-            return Ok(Vec::new());
-        }
-        Err(source) => return Err(failed(source)),
-    };
-    let mut files = Vec::new();
-    for item in listing {
-        let path = item.map_err(failed)?.path();
-        let is_model = path.extension().is_some_and(|extension| {
-            ["yaml", "yml", "json"]
-                .iter()
-                .any(|known| extension == *known)
-        });
-        if is_model && !path.is_dir() {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-/// `None` for a file that says `enabled: false`.
-fn read_model_file(
-    path: &Path,
-    config: &Config,
-    reference: &Reference,
-) -> Result<Option<(Entry, Vec<Warning>)>, CatalogError> {
-    let failed = |source| CatalogError::Read {
-        path: path.to_owned(),
-        source,
-    };
-    let origin = path.display().to_string();
-    let length = std::fs::metadata(path).map_err(failed)?.len();
-    if length > MODEL_FILE_MAX {
-        return Err(CatalogError::Field {
-            origin,
-            field: "the file".to_owned(),
-            problem: format!("is {length} bytes long; allowed: {MODEL_FILE_MAX}"),
-        });
-    }
-    let text = std::fs::read_to_string(path).map_err(failed)?;
-    let is_json = path
-        .extension()
-        .is_some_and(|extension| extension == "json");
-    let form: Form = if is_json {
-        reading::json(&text).unwrap_or_default()
-    } else {
-        reading::yaml_leniently(&text)
-    };
-    if form.enabled == Some(false) {
-        return Ok(None);
-    }
-    let read: Result<ModelDocument, Flaw> = if is_json {
-        reading::json(&text)
-    } else {
-        reading::yaml(&text)
-    };
-    let document = read.map_err(|flaw| not_a_document(origin, flaw, &form))?;
-    Entry::from_read(document, Source::File(path.to_owned()), config, reference).map(Some)
-}
-
-/// Blames the form as a whole where a single key would mislead.
-fn not_a_document(origin: String, flaw: Flaw, form: &Form) -> CatalogError {
-    match engine_config::foreign_form(form) {
-        Some((field, problem)) => CatalogError::Field {
-            origin,
-            field: field.to_owned(),
-            problem,
-        },
-        None => CatalogError::Parse { origin, flaw },
     }
 }

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::constraint::DeviceConstraint;
+use super::prompt::PromptCompat;
 use crate::config::{IdleProbe, KeepHot, Length, MaxTurn, MinResident};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -42,23 +42,6 @@ macro_rules! optional_keys {
             $($(#[$attribute])* #[serde(skip_serializing_if = "is_default")] pub $key: $type,)*
         }
     };
-}
-
-/// The little of a document that tells whose form it is, whatever else it holds.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Form {
-    pub engine_config: EngineForm,
-    /// RayLLM's section before version 0.2.
-    pub model_config: Option<IgnoredAny>,
-    pub enabled: Option<bool>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct EngineForm {
-    #[serde(rename = "type")]
-    pub engine: Option<String>,
 }
 
 /// Which program runs the model, and how.
@@ -126,15 +109,36 @@ pub struct EngineConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gcs_mirror_config: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub runtime_env: Option<Value>,
+    pub runtime_env: Option<RuntimeEnv>,
+    /// Variables of the pool's own environment that the engine gets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub env_vars_to_propogate: Option<Value>,
+    pub env_vars_to_propogate: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_url: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_description: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<Value>,
+}
+
+/// Ray's environment of a worker. Values may be tokens.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RuntimeEnv {
+    #[serde(skip_serializing_if = "is_default")]
+    pub env_vars: BTreeMap<String, Secret>,
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+impl fmt::Debug for RuntimeEnv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&String> = self.env_vars.keys().collect();
+        f.debug_struct("RuntimeEnv")
+            .field("env_vars", &names)
+            .field("rest", &self.rest.keys())
+            .finish()
+    }
 }
 
 /// What the embedded engine computes on.
@@ -212,6 +216,8 @@ optional_keys! {
         stall_after: Option<Length>,
         first_token_after: Option<Length>,
         idle_probe: Option<IdleProbe>,
+        /// Whose output a prompt format gives.
+        prompt_compat: PromptCompat,
         sleep: Sleep,
     }
 }
@@ -260,10 +266,48 @@ optional_keys! {
     }
 }
 
-/// A value of an engine's environment. It may be a token, so it is never printed.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// A value of an engine's environment. It may be a token, so it is never printed. Numbers and switches are
+/// texts here: `PORT: 8080`.
+#[derive(Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Secret(pub String);
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
+        struct Visitor;
+
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Secret;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Secret, E> {
+                Ok(Secret(text.to_owned()))
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Secret, E> {
+                Ok(Secret(value.to_string()))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Secret, E> {
+                Ok(Secret(value.to_string()))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Secret, E> {
+                Ok(Secret(value.to_string()))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<Secret, E> {
+                Ok(Secret(value.to_string()))
+            }
+        }
+
+        // The text itself where there is one: `010` is no 8 and `yes` no switch.
+        deserializer.deserialize_str(Visitor)
+    }
+}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

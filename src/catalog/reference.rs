@@ -63,6 +63,7 @@ impl Reference {
             if let Some(problem) = limits::model_id_problem(&name) {
                 return Err(CatalogError::Field {
                     origin: path.display().to_string(),
+                    line: None,
                     field: format!("\"{name}\""),
                     problem,
                 });

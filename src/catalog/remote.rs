@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::CatalogError;
-use super::entry::{Notes, Source};
+use super::entry::Source;
 use super::limits::{self, CONTEXT_MAX};
 use super::model_file::{EngineConfig, ModelDocument, PoolConfig, ScalingConfig, Secret};
+use super::notes::Notes;
 
 pub(super) const REMOTE: &str = "RemoteEngine";
 /// Requests that the endpoint gets at once, unless the file says otherwise.

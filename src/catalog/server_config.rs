@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::CatalogError;
 use super::engine_config::{absolute, context, warn_of_paths};
 use super::engines::{Engine, ServerRecipe, Words};
-use super::entry::Notes;
 use super::estimate;
 use super::limits::{self, SEATS_MAX};
 use super::model_file::{EngineConfig, Listen, Sleep};
+use super::notes::Notes;
 
 /// What a model file says beside `engine_config`.
 pub(super) struct Around {

@@ -1,8 +1,8 @@
 //! The keys of RayLLM's form that load and do nothing here. Each one that a document uses becomes
 //! a warning with what is used instead; none is dropped in silence.
 
-use super::entry::Notes;
 use super::model_file::{AutoscalingConfig, ModelDocument};
+use super::notes::Notes;
 
 pub(super) fn warn(document: &ModelDocument, notes: &mut Notes) {
     let engine = &document.engine_config;
@@ -10,7 +10,6 @@ pub(super) fn warn(document: &ModelDocument, notes: &mut Notes) {
     let deployment = &document.deployment_config;
     let cluster = "the pool places replicas by GPU memory alone";
     let fetch = "weights are not fetched; engine_config.model_path names a local folder";
-    let env = "write variables into engine_config.env";
     let table = [
         (
             "multiplex_config",
@@ -38,16 +37,6 @@ pub(super) fn warn(document: &ModelDocument, notes: &mut Notes) {
             fetch,
         ),
         (
-            "engine_config.runtime_env",
-            engine.runtime_env.is_some(),
-            env,
-        ),
-        (
-            "engine_config.env_vars_to_propogate",
-            engine.env_vars_to_propogate.is_some(),
-            env,
-        ),
-        (
             "engine_config.model_url",
             engine.model_url.is_some(),
             "it is shown nowhere",
@@ -56,11 +45,6 @@ pub(super) fn warn(document: &ModelDocument, notes: &mut Notes) {
             "engine_config.model_description",
             engine.model_description.is_some(),
             "it is shown nowhere",
-        ),
-        (
-            "engine_config.generation",
-            engine.generation.is_some(),
-            "the chat template of the model's tokenizer_config.json and the request's own parameters are used",
         ),
         (
             "scaling_config.num_cpus_per_worker",
@@ -93,6 +77,11 @@ pub(super) fn warn(document: &ModelDocument, notes: &mut Notes) {
             "they are kept, and shown nowhere",
         ),
     ];
+    let ray = engine.runtime_env.iter().flat_map(|it| it.rest.keys());
+    for key in ray {
+        let message = "has no effect outside of Ray: install what the engine needs into its own environment, and name its program in engine_config.program";
+        notes.warn(&format!("engine_config.runtime_env.{key}"), message);
+    }
     for (key, given, instead) in table {
         if given {
             notes.warn(key, format!("has no effect in this version: {instead}"));

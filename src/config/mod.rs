@@ -2,6 +2,7 @@
 //! whole. A value that is held here works, so nobody checks again. It opens no file but its own.
 
 mod environment;
+pub(crate) mod positions;
 pub(crate) mod reading;
 mod sections;
 mod units;

@@ -30,23 +30,38 @@ impl fmt::Display for Flaw {
 /// Reads one YAML document. Unknown keys, keys given twice and wrong values are flaws.
 pub(crate) fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, Flaw> {
     let options = serde_saphyr::options! { with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        let location = error.location().filter(|location| location.line() > 0);
-        Flaw {
-            line: location.map(|location| location.line()),
-            column: location.map(|location| location.column()),
-            message: explain(&error),
-        }
-    })
+    serde_saphyr::from_str_with_options(text, options).map_err(flaw_of)
 }
 
-/// Reads what can be read: of a key given twice the last value counts.
-pub(crate) fn yaml_leniently<T: DeserializeOwned + Default>(text: &str) -> T {
+/// The same, but of a key given twice the last value counts, as with PyYAML.
+pub(crate) fn yaml_last_wins<T: DeserializeOwned>(text: &str) -> Result<T, Flaw> {
     let options = serde_saphyr::options! {
         with_snippet: false,
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
     };
-    serde_saphyr::from_str_with_options(text, options).unwrap_or_default()
+    serde_saphyr::from_str_with_options(text, options).map_err(flaw_of)
+}
+
+/// Reads a value and says at which path it is wrong: `scaling_config.num_workers`.
+pub(crate) fn value_at<T: DeserializeOwned>(
+    value: serde_json::Value,
+) -> Result<T, (String, String)> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path().to_string();
+        (
+            path,
+            reworded(&without_place(&error.into_inner().to_string())),
+        )
+    })
+}
+
+fn flaw_of(error: YamlError) -> Flaw {
+    let location = error.location().filter(|location| location.line() > 0);
+    Flaw {
+        line: location.map(|location| location.line()),
+        column: location.map(|location| location.column()),
+        message: explain(&error),
+    }
 }
 
 fn explain(error: &YamlError) -> String {
@@ -78,7 +93,13 @@ fn explain(error: &YamlError) -> String {
             expected: "string scalar",
             ..
         } => "one plain value is expected here".to_owned(),
-        other => without_place(&other.to_string()),
+        other => match without_place(&other.to_string()) {
+            text if text.starts_with("budget breached") => {
+                "the text is too large once its aliases are written out; write it without them"
+                    .to_owned()
+            }
+            text => text,
+        },
     }
 }
 

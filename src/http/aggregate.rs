@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::as_chat::AsChat;
+
 /// What has come of an answer so far.
 #[derive(Debug, Default)]
 pub(super) struct Aggregate {
@@ -10,6 +12,8 @@ pub(super) struct Aggregate {
     head: Option<Map<String, Value>>,
     choices: Vec<Map<String, Value>>,
     usage: Option<Value>,
+    /// Texts are told as a chat's answer.
+    as_chat: Option<AsChat>,
     /// An error object that came in the stream.
     pub error: Option<Value>,
     pub done: bool,
@@ -55,11 +59,22 @@ pub(super) fn next_event(buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
 }
 
 impl Aggregate {
+    pub fn of(as_chat: Option<AsChat>) -> Aggregate {
+        Aggregate {
+            as_chat,
+            ..Aggregate::default()
+        }
+    }
+
     /// More bytes of the stream. Whether an event with data came with them.
     pub fn push(&mut self, bytes: &[u8]) -> bool {
         let mut spoke = false;
         self.buffer.extend_from_slice(bytes);
         while let Some(event) = next_event(&mut self.buffer) {
+            let event = match &mut self.as_chat {
+                Some(chat) => chat.event(event),
+                None => event,
+            };
             match data_of(&event) {
                 Some(b"[DONE]") => self.done = true,
                 Some(data) => {

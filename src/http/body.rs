@@ -89,31 +89,25 @@ impl Scanned {
             include_usage,
         })
     }
-
-    /// The body for the engine: the same, but with the name the engine knows and, so that a client
-    /// that leaves stops the work, always as a stream with its usage.
-    pub fn for_engine(&self, model: &str) -> Result<Bytes, Failure> {
-        let fields: Fields<'_> = serde_json::from_slice(&self.body).map_err(not_json)?;
-        let mut text = Vec::with_capacity(self.body.len() + 64);
-        text.push(b'{');
-        for (name, value) in &fields.0 {
-            if matches!(name.as_str(), "model" | "stream" | "stream_options") {
-                continue;
-            }
-            write_json(&mut text, name);
-            text.push(b':');
-            text.extend_from_slice(value.get().as_bytes());
-            text.push(b',');
-        }
-        text.extend_from_slice(b"\"model\":");
-        write_json(&mut text, model);
-        text.extend_from_slice(b",\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
-        Ok(text.into())
-    }
 }
 
 /// Top-level fields in their order; of a name that stands twice the last one counts.
-struct Fields<'a>(Vec<(String, &'a RawValue)>);
+pub(super) struct Fields<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'a> Fields<'a> {
+    pub fn read(body: &'a [u8]) -> Result<Fields<'a>, Failure> {
+        serde_json::from_slice(body).map_err(not_json)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+
+    pub fn get(&self, name: &str) -> Option<&'a RawValue> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| *value)
+    }
+}
 
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Fields<'a>, D::Error> {
@@ -141,7 +135,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     }
 }
 
-fn write_json(text: &mut Vec<u8>, string: &str) {
+pub(super) fn write_json(text: &mut Vec<u8>, string: &str) {
     // A string can always be written as JSON into memory.
     let _ = serde_json::to_writer(text, string);
 }
@@ -205,18 +199,19 @@ mod tests {
             read(r#"{"model":"a/b","messages":[{"content":"{\"x\": \u00e9}"}],"seed": 1e3}"#)
                 .unwrap();
         assert_eq!((scanned.model.as_str(), scanned.stream), ("a/b", false));
-        let sent = String::from_utf8(scanned.for_engine("served").unwrap().to_vec()).unwrap();
+        let fields = Fields::read(&scanned.body).unwrap();
         assert_eq!(
-            sent,
-            r#"{"messages":[{"content":"{\"x\": \u00e9}"}],"seed":1e3,"model":"served","stream":true,"stream_options":{"include_usage":true}}"#
+            fields.get("messages").unwrap().get(),
+            r#"[{"content":"{\"x\": \u00e9}"}]"#
         );
     }
 
     #[test]
     fn of_a_field_that_stands_twice_the_last_one_goes_to_the_engine() {
         let scanned = read(r#"{"model":"a","n":1,"n":2}"#).unwrap();
-        let sent = String::from_utf8(scanned.for_engine("a").unwrap().to_vec()).unwrap();
-        assert!(sent.starts_with(r#"{"n":2,"#), "{sent}");
+        let fields = Fields::read(&scanned.body).unwrap();
+        assert_eq!(fields.all().count(), 2);
+        assert_eq!(fields.get("n").unwrap().get(), "2");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The user's routes: find the model, take a seat, pass the request to the engine. It knows nothing
 //! of why a model is ready or not; the seat or the refusal comes from the controller.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -13,12 +14,15 @@ use hyper::body::Incoming;
 use serde_json::json;
 
 use super::aggregate::{Aggregate, Usage};
+use super::as_chat::AsChat;
 use super::auth::User;
 use super::body::Scanned;
 use super::error::{ErrorBody, Failure};
 use super::metrics::Metrics;
+use super::outgoing::{CHAT, COMPLETIONS, Outgoing, outgoing};
 use super::state::App;
 use super::{remote, stream, wait};
+use crate::catalog::Entry;
 use crate::controller::{Lease, Seat, Waiting};
 use crate::pool::Time;
 
@@ -74,7 +78,7 @@ pub(super) async fn chat_completions(
     user: User,
     request: Request<Body>,
 ) -> Response {
-    complete(app, user, request, "/v1/chat/completions").await
+    complete(app, user, request, CHAT).await
 }
 
 /// Complete a text.
@@ -97,7 +101,7 @@ pub(super) async fn completions(
     user: User,
     request: Request<Body>,
 ) -> Response {
-    complete(app, user, request, "/v1/completions").await
+    complete(app, user, request, COMPLETIONS).await
 }
 
 async fn complete(app: App, user: User, request: Request<Body>, path: &'static str) -> Response {
@@ -134,6 +138,10 @@ async fn begin(
     })?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
+    // What the model cannot be asked is refused before anything is loaded for it.
+    let served_name = route.entry.recipe.served_model_name().unwrap_or(&model);
+    let outgoing = outgoing_of(&scanned, path, served_name, &route.entry).map_err(fail)?;
+    let served_name = served_name.to_owned();
     let seat = app
         .handle
         .seat(&route, user.key)
@@ -144,6 +152,9 @@ async fn begin(
         model: model.clone(),
         path,
         asked,
+        entry: Arc::clone(&route.entry),
+        served_name,
+        outgoing,
     };
     let lease = match seat {
         Seat::Now(lease) => lease,
@@ -173,9 +184,10 @@ async fn begin(
     if call.scanned.stream {
         let (frames, body) = stream::fed();
         let wants_usage = call.scanned.include_usage;
-        spawn(
-            async move { stream::forward(answer.into_body(), served, wants_usage, &frames).await },
-        );
+        let as_chat = call.as_chat();
+        spawn(async move {
+            stream::forward(answer.into_body(), served, wants_usage, as_chat, &frames).await;
+        });
         return Ok(event_stream(body));
     }
     call.aggregate(served, answer.into_body())
@@ -190,13 +202,35 @@ struct Call {
     model: String,
     path: &'static str,
     asked: Time,
+    entry: Arc<Entry>,
+    /// The name that `outgoing` has.
+    served_name: String,
+    outgoing: Outgoing,
+}
+
+fn outgoing_of(
+    scanned: &Scanned,
+    path: &'static str,
+    served_name: &str,
+    entry: &Entry,
+) -> Result<Outgoing, Failure> {
+    let room = entry.room_for_answers();
+    outgoing(&scanned.body, path, served_name, &entry.generation, room)
 }
 
 impl Call {
+    fn as_chat(&self) -> Option<AsChat> {
+        self.outgoing.answers_chat.then(AsChat::default)
+    }
+
     /// Sends the request to the lease's engine.
     async fn send(&self, lease: Lease) -> Result<(Served, hyper::Response<Incoming>), Failure> {
-        let name = lease.served_name().unwrap_or(&self.model).to_owned();
-        let body = self.scanned.for_engine(&name)?;
+        let name = lease.served_name().unwrap_or(&self.model);
+        // An engine that was adopted may know it by another one.
+        let body = match name == self.served_name {
+            true => self.outgoing.body.clone(),
+            false => outgoing_of(&self.scanned, self.path, name, &self.entry)?.body,
+        };
         let served = Served {
             lease,
             model: self.model.clone(),
@@ -208,7 +242,7 @@ impl Call {
         let sent = self
             .app
             .upstream
-            .send(&served.lease, Method::POST, self.path, body);
+            .send(&served.lease, Method::POST, self.outgoing.path, body);
         tokio::select! {
             biased;
             sent = sent => match sent {
@@ -265,6 +299,7 @@ impl Call {
                         answer.into_body(),
                         served,
                         self.scanned.include_usage,
+                        self.as_chat(),
                         &frames,
                     )
                     .await;
@@ -292,7 +327,7 @@ impl Call {
     /// The whole answer for a client that did not ask for a stream.
     async fn aggregate(&self, served: Served, mut upstream: Incoming) -> Result<Response, Failure> {
         let cut = served.lease.cut();
-        let mut whole = Aggregate::default();
+        let mut whole = Aggregate::of(self.as_chat());
         let mut size = 0;
         loop {
             let frame = tokio::select! {

@@ -3,6 +3,7 @@
 
 mod admin;
 mod aggregate;
+mod as_chat;
 mod auth;
 mod body;
 mod dto;
@@ -11,6 +12,7 @@ mod gateway;
 mod hot_models;
 mod metrics;
 mod openapi;
+mod outgoing;
 mod proxy;
 mod remote;
 mod server;

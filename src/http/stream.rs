@@ -10,6 +10,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::aggregate::{data_of, next_event, usage_of};
+use super::as_chat::AsChat;
 use super::error::Failure;
 use super::gateway::Served;
 use super::remote;
@@ -36,6 +37,7 @@ pub(super) async fn forward(
     mut upstream: Incoming,
     served: Served,
     wants_usage: bool,
+    mut as_chat: Option<AsChat>,
     frames: &Frames,
 ) {
     let cut = served.lease.cut();
@@ -58,6 +60,10 @@ pub(super) async fn forward(
                 let mut ready = Vec::new();
                 while let Some(event) = next_event(&mut buffer) {
                     if keep(&event, wants_usage, &served, &mut done) {
+                        let event = match &mut as_chat {
+                            Some(chat) => chat.event(event),
+                            None => event,
+                        };
                         ready.extend(remote::renamed(&served.lease, &served.model, event));
                     }
                 }

@@ -154,10 +154,10 @@ fn a_number_out_of_range_is_refused_with_its_key_and_what_is_allowed() {
         ("pool_config.queue_limit", json!(0), "1 to 1000000"),
         ("pool_config.queue_timeout", json!("0s"), "1ms and more"),
         ("pool_config.load_deadline", json!("0s"), "1ms and more"),
-        ("scaling_config.num_workers", json!(0), "1 to 64"),
+        ("scaling_config.num_workers", json!(-1), "1 to 64"),
         (
             "scaling_config.num_gpus_per_worker",
-            json!(0.5),
+            json!(1.5),
             "whole GPUs",
         ),
         (
@@ -289,10 +289,7 @@ fn a_document_of_another_engine_is_named_so_whatever_keys_it_has() {
         &["engine_config.type", "AviaryEngine", "CommandEngine"],
     );
     let old = json!({"model_config": {"model_id": "a"}});
-    assert_has(
-        &refusal(&old),
-        &["model_config", "RayLLM 0.1", "engine_config"],
-    );
+    assert_has(&refusal(&old), &["model_config.initialization", "LlamaCpp"]);
     assert_has(
         &refusal(&candle(&[("enabled", json!(false))])),
         &["enabled", "leave the model out"],
@@ -352,11 +349,9 @@ fn what_loads_without_effect_is_warned_of_with_what_is_used_instead() {
     let text = warnings(&document);
     for key in [
         "engine_config.s3_mirror_config",
-        "engine_config.generation",
+        "engine_config.generation.stopping_sequences",
         "engine_config.model_description",
-        "engine_config.runtime_env",
         "scaling_config.placement_strategy",
-        "scaling_config.resources_per_worker",
         "deployment_config.ray_actor_options",
         "autoscaling_config.min_replicas",
         "priority 2 or more",
@@ -414,7 +409,9 @@ fn two_keys_that_say_one_thing_differently_are_not_passed_over() {
         ("deployment_config.max_concurrent_queries", json!(4)),
     ];
     assert_has(
-        &refusal(&command(&both)),
+        &warnings(&command(&both)),
         &["max_concurrent_queries", "old name"],
     );
+    let (entry, _) = read(&command(&both)).unwrap();
+    assert_eq!(entry.seats_per_replica, 2, "the new name counts");
 }

@@ -6,12 +6,12 @@ use serde_json::Value;
 use super::Prompt;
 use super::template::Template;
 use crate::catalog::CatalogError;
-use crate::catalog::entry::Notes;
+use crate::catalog::notes::Notes;
 use crate::config::reading;
 
 /// Whose output is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize)]
-pub(in crate::catalog) enum PromptCompat {
+pub enum PromptCompat {
     /// With the faults mended.
     #[default]
     #[serde(rename = "none")]
@@ -81,8 +81,8 @@ pub(in crate::catalog) fn read(
         Value::Null => return Ok(Prompt::Disabled),
         Value::String(text) => one_text(text, field, is_compatible, notes)?,
         value => {
-            let keys: Keys = reading::json_value(value)
-                .map_err(|flaw| notes.refuse(field, flaw.to_string()))?;
+            let keys: Keys =
+                reading::json_value(value).map_err(|flaw| notes.refuse(field, flaw.to_string()))?;
             keys.check(field, is_compatible, notes)?
         }
     };
@@ -133,12 +133,14 @@ impl Keys {
         is_compatible: bool,
         notes: &mut Notes,
     ) -> Result<PromptFormat, CatalogError> {
-        let template = |key: &str, text: Option<&String>| match text {
+        let template = |key: &str, text: Option<&String>| {
+            match text {
             Some(text) => with_instruction(text, &format!("{field}.{key}"), notes),
             None => Err(notes.refuse(
                 &format!("{field}.{key}"),
                 "is missing; system, user, assistant and trailing_assistant are needed, or `prompt_format: null` for a model that only completes",
             )),
+        }
         };
         let system = template("system", self.system.as_ref())?;
         let user = template("user", self.user.as_ref())?;

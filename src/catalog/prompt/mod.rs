@@ -8,8 +8,8 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-pub use format::PromptFormat;
-pub(super) use format::{PromptCompat, read};
+pub(super) use format::read;
+pub use format::{PromptCompat, PromptFormat};
 pub use render::PromptError;
 
 /// How a model takes conversations.

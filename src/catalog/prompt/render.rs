@@ -150,10 +150,21 @@ fn message((nth, value): (usize, &Value)) -> Result<Message<'_>, PromptError> {
                     )),
                 }
             };
-            Cow::Owned(parts.iter().enumerate().map(text).collect::<Result<_, _>>()?)
+            Cow::Owned(
+                parts
+                    .iter()
+                    .enumerate()
+                    .map(text)
+                    .collect::<Result<_, _>>()?,
+            )
         }
         None | Some(Value::Null) if role == Role::Assistant => Cow::Borrowed(""),
-        _ => return Err(wrong(".content", "must be a string or a list of text parts")),
+        _ => {
+            return Err(wrong(
+                ".content",
+                "must be a string or a list of text parts",
+            ));
+        }
     };
     let calls = value.get("tool_calls").and_then(Value::as_array);
     let calls = calls.filter(|calls| role == Role::Assistant && !calls.is_empty());

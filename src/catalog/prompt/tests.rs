@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Prompt, PromptCompat, PromptError, PromptFormat};
-use crate::catalog::entry::Notes;
+use crate::catalog::notes::Notes;
 
 fn vectors() -> Vec<Value> {
     let path = concat!(
@@ -78,7 +78,8 @@ fn else_only_the_mends_differ_from_the_vectors() {
 
 #[test]
 fn an_empty_system_message_leaves_no_tags_unless_they_are_wanted() {
-    let conversation = json!([{"role": "system", "content": " "}, {"role": "user", "content": "h"}]);
+    let conversation =
+        json!([{"role": "system", "content": " "}, {"role": "user", "content": "h"}]);
     assert_eq!(
         render(&llama(json!({})), conversation.clone()).unwrap(),
         "[INST] h [/INST]"
@@ -168,6 +169,8 @@ fn a_format_that_cannot_hold_a_message_is_refused_with_its_key() {
     keys["system_in_user"] = json!(false);
     keys["trailing_asistant"] = json!("");
     assert!(refusal(&keys).contains("did you mean `trailing_assistant`?"));
-    assert!(refusal(&json!({"system": "{instruction}"})).contains("prompt_format.user: is missing"));
+    assert!(
+        refusal(&json!({"system": "{instruction}"})).contains("prompt_format.user: is missing")
+    );
     assert!(refusal(&json!(3)).contains("prompt_format"));
 }

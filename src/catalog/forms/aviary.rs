@@ -1,0 +1,255 @@
+//! Aviary's forms: `model_config` of 0.0 and 0.1, with its initialisers, and `scheduler.policy` of 0.2.
+
+use serde_json::{Value, json};
+
+use super::paths::Draft;
+use crate::catalog::CatalogError;
+use crate::catalog::notes::Notes;
+
+const INITIALIZER: &str = "model_config.initialization.initializer";
+const KWARGS: &str = "engine_config.engine_kwargs";
+
+pub(super) fn model_config(value: &mut Value, notes: &mut Notes) -> Result<(), CatalogError> {
+    let mut draft = Draft { value, notes };
+    if draft.get("engine_config").is_some() {
+        return Err(draft.notes.refuse(
+            "model_config",
+            "is the older form of engine_config, which is given too; remove one of them",
+        ));
+    }
+    for key in ["model_id", "model_url", "model_description"] {
+        draft.rename(
+            &format!("model_config.{key}"),
+            &format!("engine_config.{key}"),
+        );
+    }
+    for key in [
+        "hf_model_id",
+        "s3_mirror_config",
+        "gcs_mirror_config",
+        "runtime_env",
+    ] {
+        draft.rename(
+            &format!("model_config.initialization.{key}"),
+            &format!("engine_config.{key}"),
+        );
+    }
+    engine(&mut draft)?;
+    for key in ["prompt_format", "generate_kwargs", "stopping_sequences"] {
+        draft.rename(
+            &format!("model_config.generation.{key}"),
+            &format!("engine_config.generation.{key}"),
+        );
+    }
+    let is_tgi = draft.text("engine_config.type") == Some("TextGenerationInferenceEngine");
+    if is_tgi {
+        policy(&mut draft, "model_config.generation")?;
+    }
+    let words = "prompts are bounded by tokens: engine_config.max_total_tokens";
+    draft.drop_key("model_config.max_input_words", words);
+    draft.drop_key("model_config.generation.max_input_words", words);
+    let batch = "the engine batches by itself, as requests come; deployment_config.max_ongoing_requests bounds how many it takes at once";
+    for key in [
+        "batching",
+        "generation.max_batch_size",
+        "generation.batch_wait_timeout_s",
+    ] {
+        draft.drop_key(&format!("model_config.{key}"), batch);
+    }
+    let pipeline = "the engine has its own way of generating";
+    for key in ["pipeline", "full_warmup"] {
+        draft.drop_key(&format!("model_config.initialization.{key}"), pipeline);
+    }
+    for section in ["initialization.initializer", "initialization", "generation"] {
+        draft.finish(&format!("model_config.{section}"));
+    }
+    draft.finish("model_config");
+    Ok(())
+}
+
+/// Which engine an initialiser becomes, with its options.
+fn engine(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
+    let kind = draft.take(&format!("{INITIALIZER}.type"));
+    let kind = kind.as_ref().and_then(Value::as_str).unwrap_or_default();
+    let (engine, why) = match kind {
+        "TextGenerationInference" => ("TextGenerationInferenceEngine", None),
+        "LlamaCpp" => ("LlamaCppEngine", None),
+        "DeepSpeed" | "DeviceMap" | "SingleDevice" => (
+            "VLLMEngine",
+            Some(
+                "the transformers pipeline of this initialiser is not run; VLLMEngine takes the model",
+            ),
+        ),
+        "" => {
+            return Err(draft.notes.refuse(
+                INITIALIZER,
+                "names no type; write DeepSpeed, DeviceMap, SingleDevice, LlamaCpp or TextGenerationInference",
+            ));
+        }
+        other => {
+            let problem = format!(
+                "`{other}` is not known; known are DeepSpeed, DeviceMap, SingleDevice, LlamaCpp and TextGenerationInference"
+            );
+            return Err(draft.notes.refuse(&format!("{INITIALIZER}.type"), problem));
+        }
+    };
+    draft.put("engine_config.type", json!(engine));
+    draft
+        .notes
+        .moved("engine_config.type", &format!("{INITIALIZER}.type"));
+    if let Some(why) = why {
+        draft.notes.warn(&format!("{INITIALIZER}.type"), why);
+    }
+    match engine {
+        "LlamaCppEngine" => llama_cpp(draft),
+        "VLLMEngine" => transformers(draft),
+        _ => {
+            draft.rename(&format!("{INITIALIZER}.model_init_kwargs"), KWARGS);
+        }
+    }
+    Ok(())
+}
+
+fn llama_cpp(draft: &mut Draft<'_>) {
+    let file = format!("{INITIALIZER}.model_filename");
+    match draft.text(&file) {
+        Some(name) if !name.ends_with(".gguf") => draft.drop_key(
+            &file,
+            "llama.cpp reads GGUF files alone; convert the file, or name one of the same model in engine_config.model_path",
+        ),
+        _ => draft.rename(&file, &format!("{KWARGS}.hf_file")),
+    }
+    let kwargs = format!("{INITIALIZER}.model_init_kwargs");
+    draft.rename(&format!("{kwargs}.n_ctx"), "engine_config.max_total_tokens");
+    for (old, new) in [
+        ("n_threads", "threads"),
+        ("n_batch", "batch_size"),
+        ("use_mlock", "mlock"),
+    ] {
+        draft.rename(&format!("{kwargs}.{old}"), &format!("{KWARGS}.{new}"));
+    }
+    draft.finish(&kwargs);
+}
+
+fn transformers(draft: &mut Draft<'_>) {
+    let trust = "from_pretrained_kwargs.trust_remote_code";
+    draft.rename(
+        &format!("{INITIALIZER}.{trust}"),
+        &format!("{KWARGS}.trust_remote_code"),
+    );
+    draft.rename(&format!("{INITIALIZER}.dtype"), &format!("{KWARGS}.dtype"));
+    // DeepSpeed's room for prompt and answer together.
+    draft.rename(
+        &format!("{INITIALIZER}.max_tokens"),
+        "engine_config.max_total_tokens",
+    );
+    let own = "the engine has its own kernels and places weights itself";
+    for key in [
+        "from_pretrained_kwargs",
+        "use_bettertransformer",
+        "torch_compile",
+        "use_kernel",
+        "use_meta_tensor",
+        "ds_inference_kwargs",
+        "device_map",
+    ] {
+        let path = format!("{INITIALIZER}.{key}");
+        match draft.get(&path) {
+            // What had one key that has moved.
+            Some(Value::Object(rest)) if rest.is_empty() => {
+                draft.take(&path);
+            }
+            Some(Value::Bool(false)) => {
+                draft.take(&path);
+            }
+            _ => draft.drop_key(&path, own),
+        }
+    }
+}
+
+/// The keys of 0.2: `engine_config.scheduler.policy` and `engine_config.model_init_kwargs`.
+pub(super) fn scheduler(value: &mut Value, notes: &mut Notes) -> Result<(), CatalogError> {
+    let mut draft = Draft { value, notes };
+    if let Some(Value::Object(kwargs)) = draft.get("engine_config.model_init_kwargs").cloned() {
+        for key in kwargs.keys() {
+            draft.rename(
+                &format!("engine_config.model_init_kwargs.{key}"),
+                &format!("{KWARGS}.{key}"),
+            );
+        }
+        draft.finish("engine_config.model_init_kwargs");
+    }
+    if draft.get("engine_config.scheduler").is_some() {
+        draft.drop_key(
+            "engine_config.scheduler.policy.type",
+            "the engine has one policy of its own, which takes the same bounds",
+        );
+        policy(&mut draft, "engine_config.scheduler.policy")?;
+        draft.finish("engine_config.scheduler.policy");
+        draft.finish("engine_config.scheduler");
+    }
+    Ok(())
+}
+
+/// The budgets of continuous batching, and the order that must hold between them.
+fn policy(draft: &mut Draft<'_>, at: &str) -> Result<(), CatalogError> {
+    let number =
+        |draft: &Draft<'_>, key: &str| draft.get(&format!("{at}.{key}")).and_then(Value::as_u64);
+    let input = number(draft, "max_input_length");
+    let prefill = number(draft, "max_batch_prefill_tokens");
+    let total = number(draft, "max_batch_total_tokens");
+    let sequence = number(draft, "max_total_tokens");
+    let rules = [
+        (
+            "max_input_length",
+            input,
+            "max_batch_prefill_tokens",
+            prefill,
+        ),
+        (
+            "max_batch_prefill_tokens",
+            prefill,
+            "max_batch_total_tokens",
+            total,
+        ),
+        (
+            "max_total_tokens",
+            sequence,
+            "max_batch_total_tokens",
+            total,
+        ),
+    ];
+    for (less, small, more, large) in rules {
+        if let (Some(small), Some(large)) = (small, large)
+            && small > large
+        {
+            return Err(draft.notes.refuse(
+                &format!("{at}.{less}"),
+                format!("is {small}, and may not be more than {more}, which is {large}"),
+            ));
+        }
+    }
+    if let (Some(input), Some(sequence)) = (input, sequence)
+        && input >= sequence
+    {
+        return Err(draft.notes.refuse(
+            &format!("{at}.max_input_length"),
+            format!("is {input}, and must be less than max_total_tokens, which is {sequence}, so that an answer has room"),
+        ));
+    }
+    draft.rename(
+        &format!("{at}.max_total_tokens"),
+        "engine_config.max_total_tokens",
+    );
+    for (old, new) in [
+        ("max_input_length", "max_input_tokens"),
+        ("max_batch_prefill_tokens", "max_batch_prefill_tokens"),
+        ("max_batch_total_tokens", "max_batch_total_tokens"),
+        ("max_iterations_curr_batch", "max_waiting_tokens"),
+        ("max_waiting_tokens", "max_waiting_tokens"),
+        ("waiting_served_ratio", "waiting_served_ratio"),
+    ] {
+        draft.rename(&format!("{at}.{old}"), &format!("{KWARGS}.{new}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Model files of the systems before this one, made into today's form: Aviary 0.0 and 0.1 (`model_config`),
+//! 0.2 (`scheduler.policy`), RayLLM 0.5 and what its users added, the form after it, and Ray Serve LLM's
+//! `llm_configs`. A key that moves keeps its name in what is said of it; one that has no effect is a warning.
+//! Whether a value is allowed is decided where today's form is read.
+
+mod aviary;
+mod paths;
+mod ray_serve;
+mod rayllm;
+
+use serde_json::Value;
+
+use super::CatalogError;
+use super::notes::Notes;
+
+/// Lists of models in a file of Ray Serve.
+const LISTS: [&str; 8] = [
+    "llm_configs",
+    "models",
+    "embedding_models",
+    "trtllm_models",
+    "multiplex_models",
+    "vllm_base_models",
+    "function_calling_models",
+    "multiplex_lora_adapters",
+];
+
+/// The models of a file that holds several, each with where it stands: those of `llm_configs`, or of the
+/// `args` of Ray Serve's `applications`. `None`: the file is one model.
+pub(super) fn parts(value: &Value) -> Option<Vec<(String, Value)>> {
+    let list_at = |above: &str, value: &Value| -> Vec<(String, Value)> {
+        let lists = LISTS
+            .iter()
+            .filter_map(|name| Some((name, value.get(name)?)));
+        lists
+            .flat_map(|(name, list)| {
+                let items = list.as_array().map(Vec::as_slice).unwrap_or_default();
+                let place = move |nth: usize| format!("{above}{name}[{nth}]");
+                items
+                    .iter()
+                    .enumerate()
+                    .map(move |(nth, item)| (place(nth), item.clone()))
+                    .collect::<Vec<_>>()
+            })
+            .collect()
+    };
+    if let Some(applications) = value.get("applications").and_then(Value::as_array) {
+        let of_application = |(nth, it): (usize, &Value)| {
+            let args = it.get("args").unwrap_or(&Value::Null);
+            list_at(&format!("applications[{nth}].args."), args)
+        };
+        return Some(
+            applications
+                .iter()
+                .enumerate()
+                .flat_map(of_application)
+                .collect(),
+        );
+    }
+    let is_list = value.get("llm_configs").is_some_and(Value::is_array);
+    is_list.then(|| list_at("", value))
+}
+
+/// Makes a document of an older form, or of another system's, one of today's. Whether anything changed.
+pub(super) fn translate(value: &mut Value, notes: &mut Notes) -> Result<bool, CatalogError> {
+    if !value.is_object() {
+        return Ok(false);
+    }
+    if value.get("base_model_id").is_some() {
+        return Err(notes.refuse(
+            "base_model_id",
+            "this describes an adapter of another model; give it to that model's engine in engine_config.engine_kwargs, as docs/engines.md shows",
+        ));
+    }
+    let before = value.clone();
+    if value.get("model_config").is_some() {
+        aviary::model_config(value, notes)?;
+    }
+    if value.get("model_loading_config").is_some() {
+        ray_serve::llm_config(value, notes)?;
+    }
+    aviary::scheduler(value, notes)?;
+    rayllm::tidy(value, notes)?;
+    Ok(*value != before)
+}

@@ -1,0 +1,97 @@
+//! Keys of a document by path, such as `engine_config.generation`: taken out, put in, moved.
+
+use serde_json::{Map, Value};
+
+use crate::catalog::notes::Notes;
+
+/// A document that is being translated, and what is said of it.
+pub(super) struct Draft<'a> {
+    pub value: &'a mut Value,
+    pub notes: &'a mut Notes,
+}
+
+impl Draft<'_> {
+    pub fn get(&self, path: &str) -> Option<&Value> {
+        path.split('.')
+            .try_fold(&*self.value, |value, key| value.get(key))
+    }
+
+    pub fn text(&self, path: &str) -> Option<&str> {
+        self.get(path).and_then(Value::as_str)
+    }
+
+    /// Takes a key out. One that is null is as if it were not there.
+    pub fn take(&mut self, path: &str) -> Option<Value> {
+        let (above, key) = path.rsplit_once('.').unwrap_or(("", path));
+        let above = self.object(above, false)?;
+        above.shift_remove(key).filter(|value| !value.is_null())
+    }
+
+    /// Puts a value where none is; false: there is one, which stays.
+    pub fn put(&mut self, path: &str, value: Value) -> bool {
+        let (above, key) = path.rsplit_once('.').unwrap_or(("", path));
+        match self.object(above, true) {
+            Some(above) if !above.contains_key(key) => {
+                above.insert(key.to_owned(), value);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Moves a key. One whose new place is taken has no effect, and that is said.
+    pub fn rename(&mut self, old: &str, new: &str) {
+        // Null says something of a prompt format.
+        let (above, key) = old.rsplit_once('.').unwrap_or(("", old));
+        let Some(value) = self
+            .object(above, false)
+            .and_then(|above| above.shift_remove(key))
+        else {
+            return;
+        };
+        if self.put(new, value) {
+            self.notes.moved(new, old);
+        } else {
+            self.notes.warn(
+                old,
+                format!("has no effect: {new} is given too, and counts"),
+            );
+        }
+    }
+
+    /// Takes a key that does nothing here, and says what is used instead.
+    pub fn drop_key(&mut self, path: &str, instead: &str) {
+        if self.take(path).is_some() {
+            self.notes.warn(path, format!("has no effect: {instead}"));
+        }
+    }
+
+    /// What is left of a section, which is removed with it: keys that nobody knows.
+    pub fn finish(&mut self, path: &str) {
+        let Some(rest) = self.take(path) else { return };
+        match rest {
+            Value::Object(rest) => {
+                for key in rest.keys() {
+                    self.notes.warn(
+                        &format!("{path}.{key}"),
+                        "has no effect: no release that wrote this form knows the key",
+                    );
+                }
+            }
+            _ => self
+                .notes
+                .warn(path, "has no effect: keys with values are expected here"),
+        }
+    }
+
+    fn object(&mut self, path: &str, make: bool) -> Option<&mut Map<String, Value>> {
+        let mut at = self.value.as_object_mut()?;
+        for key in path.split('.').filter(|key| !key.is_empty()) {
+            if make && at.get(key).is_none_or(Value::is_null) {
+                at.insert(key.to_owned(), Value::Object(Map::new()));
+            }
+            at = at.get_mut(key)?.as_object_mut()?;
+        }
+        Some(at)
+    }
+}

@@ -1,0 +1,158 @@
+//! The form after RayLLM: `model_loading_config`, `llm_engine`, `accelerator_type`, as Anyscale's templates
+//! and Ray Serve LLM's `LLMConfig` have it.
+
+use serde_json::{Value, json};
+
+use super::paths::Draft;
+use super::rayllm::kind_of;
+use crate::catalog::CatalogError;
+use crate::catalog::notes::Notes;
+
+pub(super) fn llm_config(value: &mut Value, notes: &mut Notes) -> Result<(), CatalogError> {
+    let mut draft = Draft { value, notes };
+    if draft.get("engine_config").is_some() {
+        return Err(draft.notes.refuse(
+            "model_loading_config",
+            "is of another form than engine_config, which is given too; remove one of them",
+        ));
+    }
+    engine(&mut draft)?;
+    draft.rename("model_loading_config.model_id", "engine_config.model_id");
+    source(&mut draft);
+    draft.rename(
+        "model_loading_config.tokenizer_source",
+        "engine_config.tokenizer_id",
+    );
+    draft.finish("model_loading_config");
+    for (old, new) in [
+        ("engine_kwargs", "engine_config.engine_kwargs"),
+        ("runtime_env", "engine_config.runtime_env"),
+        ("generation", "engine_config.generation"),
+        ("generation_config", "engine_config.generation"),
+        (
+            "max_request_context_length",
+            "engine_config.max_total_tokens",
+        ),
+    ] {
+        draft.rename(old, new);
+    }
+    parallelism(&mut draft)?;
+    if let Some(Value::String(kind)) = draft.take("accelerator_type") {
+        let kind = kind_of(&format!("accelerator_type:{kind}"));
+        if let Some(kind) = kind
+            && draft.put("pool_config.devices.kinds", json!([kind]))
+        {
+            draft
+                .notes
+                .moved("pool_config.devices.kinds", "accelerator_type");
+        }
+    }
+    for (keys, instead) in [
+        ("input_modality", "the engine reads it from the model"),
+        (
+            "json_mode",
+            "the engine answers in JSON when a request asks for it",
+        ),
+        (
+            "lora_config",
+            "adapters are given to the engine in engine_kwargs, as docs/engines.md shows",
+        ),
+        (
+            "accelerator_config placement_group_config resources_per_bundle server_cls experimental_configs callback_config",
+            "it is Ray Serve's own",
+        ),
+        (
+            "log_engine_metrics",
+            "the engine's own numbers are always read",
+        ),
+    ] {
+        for key in keys.split(' ') {
+            draft.drop_key(key, instead);
+        }
+    }
+    Ok(())
+}
+
+fn engine(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
+    let name = draft.take("llm_engine");
+    let name = name.as_ref().and_then(Value::as_str).unwrap_or("vLLM");
+    let kind = match name.to_lowercase().trim_end_matches("engine") {
+        "vllm" => "VLLMEngine",
+        "sglang" => "SGLangEngine",
+        "trtllm" => "TRTLLMEngine",
+        "embedding" => "EmbeddingEngine",
+        _ => {
+            let problem =
+                format!("`{name}` is not known; known are vLLM, SGLang, TRTLLM and Embedding");
+            return Err(draft.notes.refuse("llm_engine", problem));
+        }
+    };
+    draft.put("engine_config.type", json!(kind));
+    draft.notes.moved("engine_config.type", "llm_engine");
+    Ok(())
+}
+
+/// A name on the hub, a path, or a bucket.
+fn source(draft: &mut Draft<'_>) {
+    const SOURCE: &str = "model_loading_config.model_source";
+    match draft.get(SOURCE) {
+        Some(Value::Object(mirror)) => {
+            let uri = mirror.get("bucket_uri").and_then(Value::as_str);
+            let is_google = uri.is_some_and(|uri| uri.starts_with("gs://"));
+            draft.rename(
+                SOURCE,
+                match is_google {
+                    true => "engine_config.gcs_mirror_config",
+                    false => "engine_config.s3_mirror_config",
+                },
+            );
+        }
+        Some(Value::String(text)) if text.starts_with("s3://") || text.starts_with("gs://") => {
+            let (uri, section) = (
+                text.clone(),
+                match text.starts_with("gs://") {
+                    true => "engine_config.gcs_mirror_config",
+                    false => "engine_config.s3_mirror_config",
+                },
+            );
+            draft.take(SOURCE);
+            draft.put(&format!("{section}.bucket_uri"), json!(uri));
+            draft.notes.moved(&format!("{section}.bucket_uri"), SOURCE);
+        }
+        _ => draft.rename(SOURCE, "engine_config.hf_model_id"),
+    }
+}
+
+/// A replica takes as many GPUs as both degrees ask for together.
+fn parallelism(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
+    let mut gpus = 1;
+    let mut said = None;
+    for path in ["tensor_parallelism.degree", "pipeline_parallelism.degree"] {
+        let Some(value) = draft.take(path) else {
+            continue;
+        };
+        match value.as_u64().filter(|degree| *degree >= 1) {
+            Some(degree) => gpus *= degree,
+            None => {
+                let problem = format!("{value} is not allowed; allowed: 1 and more");
+                return Err(draft.notes.refuse(path, problem));
+            }
+        }
+        said.get_or_insert(path);
+        if path.starts_with("pipeline") && gpus > 1 {
+            draft.notes.warn(
+                path,
+                "pipelines are not used: the replica's GPUs share each layer",
+            );
+        }
+    }
+    for section in ["tensor_parallelism", "pipeline_parallelism"] {
+        draft.finish(section);
+    }
+    if let Some(path) = said
+        && draft.put("pool_config.gpus_per_replica", json!(gpus))
+    {
+        draft.notes.moved("pool_config.gpus_per_replica", path);
+    }
+    Ok(())
+}

@@ -1,0 +1,322 @@
+//! RayLLM 0.5's form where it is not today's, and what files of its users hold beside it: newer and older
+//! names, keys of Ray Serve, options of engines that are gone, accelerator types.
+
+use serde_json::{Map, Value, json};
+
+use super::paths::Draft;
+use crate::catalog::CatalogError;
+use crate::catalog::notes::Notes;
+
+const KWARGS: &str = "engine_config.engine_kwargs";
+
+pub(super) fn tidy(value: &mut Value, notes: &mut Notes) -> Result<(), CatalogError> {
+    let mut draft = Draft { value, notes };
+    for key in ["standalone_function_calling_model", "depends_on_model"] {
+        draft.drop_key(key, "each model stands for itself");
+    }
+    deployment(&mut draft);
+    scaling(&mut draft);
+    engine(&mut draft)
+}
+
+fn deployment(draft: &mut Draft<'_>) {
+    let at = "deployment_config";
+    for key in ["max_concurrent_queries", "max_ongoing_requests"] {
+        whole(draft, &format!("{at}.{key}"));
+    }
+    if draft
+        .get("deployment_config.max_ongoing_requests")
+        .is_some()
+    {
+        draft.drop_key(
+            "deployment_config.max_concurrent_queries",
+            "it is the old name of max_ongoing_requests, which is given too, and counts",
+        );
+    }
+    let scaling = "deployment_config.autoscaling_config";
+    for key in ["min_replicas", "initial_replicas", "max_replicas"] {
+        whole(draft, &format!("{scaling}.{key}"));
+    }
+    if draft
+        .get(&format!("{scaling}.target_ongoing_requests"))
+        .is_some()
+    {
+        draft.drop_key(
+            &format!("{scaling}.target_num_ongoing_requests_per_replica"),
+            "it is the old name of target_ongoing_requests, which is given too, and counts",
+        );
+    }
+    // Variables of the actor were those of the engine in it.
+    draft.rename(
+        "deployment_config.ray_actor_options.runtime_env",
+        "engine_config.runtime_env",
+    );
+    if draft
+        .get("deployment_config.ray_actor_options")
+        .is_some_and(is_empty)
+    {
+        draft.take("deployment_config.ray_actor_options");
+    }
+    match draft
+        .get("deployment_config.max_queued_requests")
+        .and_then(Value::as_i64)
+    {
+        // Ray's word for no bound.
+        Some(-1) => draft.drop_key(
+            "deployment_config.max_queued_requests",
+            "every queue has a bound: pool.queue_limit",
+        ),
+        _ => draft.rename(
+            "deployment_config.max_queued_requests",
+            "pool_config.queue_limit",
+        ),
+    }
+    for (keys, instead) in [
+        (
+            "name user_config logging_config request_router_config num_ingress_replicas",
+            "it is Ray Serve's own",
+        ),
+        (
+            "num_replicas",
+            "replicas are loaded on demand; an administrator's load asks for several",
+        ),
+        (
+            "health_check_period_s health_check_timeout_s",
+            "pool.heartbeat and pool.heartbeat_timeout say when an engine is asked",
+        ),
+        (
+            "graceful_shutdown_wait_loop_s graceful_shutdown_timeout_s",
+            "pool.preempt_drain and pool_config.stop_grace bound how long a replica drains and stops",
+        ),
+        (
+            "placement_group_bundles placement_group_strategy",
+            "pool_config.gpus_per_replica says how many GPUs a replica takes, all of one machine",
+        ),
+    ] {
+        for key in keys.split(' ') {
+            draft.drop_key(&format!("{at}.{key}"), instead);
+        }
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    value.as_object().is_some_and(Map::is_empty)
+}
+
+/// A whole number that is written as `48.0`.
+fn whole(draft: &mut Draft<'_>, path: &str) {
+    let float = draft.get(path).filter(|value| value.is_f64());
+    let Some(number) = float.and_then(Value::as_f64) else {
+        return;
+    };
+    if number.fract() == 0.0 && number.abs() < 1e15 {
+        draft.take(path);
+        draft.put(path, json!(number as i64));
+    }
+}
+
+fn scaling(draft: &mut Draft<'_>) {
+    let zero =
+        "each replica gets one device at least; where there are no GPUs that is the host's memory";
+    whole(draft, "scaling_config.num_workers");
+    for key in [
+        "scaling_config.num_workers",
+        "scaling_config.num_gpus_per_worker",
+    ] {
+        if draft.get(key).and_then(Value::as_f64) == Some(0.0) {
+            draft.drop_key(key, zero);
+        }
+    }
+    let part = "scaling_config.num_gpus_per_worker";
+    if draft
+        .get(part)
+        .and_then(Value::as_f64)
+        .is_some_and(|gpus| gpus > 0.0 && gpus < 1.0)
+    {
+        draft.drop_key(
+            part,
+            "models share a GPU by the memory they need, which pool_config.memory_gib may say",
+        );
+    }
+    accelerators(draft, "scaling_config.resources_per_worker");
+}
+
+/// Ray's resources that name a kind of GPU become the devices that the model may use; the rest says nothing
+/// here.
+pub(super) fn accelerators(draft: &mut Draft<'_>, path: &str) {
+    let Some(Value::Object(resources)) = draft.get(path).cloned() else {
+        return;
+    };
+    let kinds: Vec<Value> = resources
+        .keys()
+        .filter_map(|name| kind_of(name))
+        .map(Value::from)
+        .collect();
+    if kinds.is_empty() && !resources.is_empty() {
+        return;
+    }
+    draft.take(path);
+    if !kinds.is_empty() && draft.put("pool_config.devices.kinds", Value::Array(kinds)) {
+        draft.notes.moved("pool_config.devices.kinds", path);
+    }
+}
+
+/// `accelerator_type_a100_40g`, `accelerator_type:NVIDIA_L4`: `A100 40G`, `L4`. `None`: no kind of GPU.
+pub(super) fn kind_of(resource: &str) -> Option<String> {
+    let name = resource
+        .strip_prefix("accelerator_type:")
+        .or_else(|| resource.strip_prefix("accelerator_type_"))?;
+    let words: Vec<String> = name
+        .split(['-', '_', ' '])
+        .map(str::to_uppercase)
+        .filter(|word| !word.is_empty() && word != "NVIDIA" && word != "TESLA")
+        .collect();
+    match words.first()?.as_str() {
+        "CPU" => None,
+        _ => Some(words.join(" ")),
+    }
+}
+
+/// Variables are texts, whatever YAML takes them for.
+fn texts(draft: &mut Draft<'_>, path: &str) {
+    let Some(Value::Object(variables)) = draft.get(path).cloned() else {
+        return;
+    };
+    let is_plain = |value: &Value| value.is_number() || value.is_boolean();
+    if variables.values().any(is_plain) {
+        let as_text = |(name, value): (String, Value)| match is_plain(&value) {
+            true => (name, Value::String(value.to_string())),
+            false => (name, value),
+        };
+        draft.take(path);
+        draft.put(
+            path,
+            Value::Object(variables.into_iter().map(as_text).collect()),
+        );
+    }
+}
+
+fn engine(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
+    for path in ["engine_config.env", "engine_config.runtime_env.env_vars"] {
+        texts(draft, path);
+    }
+    let kind = draft
+        .text("engine_config.type")
+        .unwrap_or_default()
+        .to_owned();
+    let has_both = draft.get("engine_config.s3_mirror_config").is_some()
+        && draft.get("engine_config.gcs_mirror_config").is_some();
+    if has_both {
+        return Err(draft.notes.refuse(
+            "engine_config.gcs_mirror_config",
+            "and s3_mirror_config are both given; weights come from one of them",
+        ));
+    }
+    match kind.as_str() {
+        "VLLMEngine" => vllm(draft),
+        "TRTLLMEngine" => trtllm(draft),
+        "EmbeddingEngine" => embedding(draft),
+        _ => {}
+    }
+    // Who names no other place means the model itself.
+    let runs_here = !matches!(
+        kind.as_str(),
+        "CandleEngine" | "CommandEngine" | "RemoteEngine" | ""
+    );
+    let id = draft.text("engine_config.model_id").map(str::to_owned);
+    if let Some(id) = id.filter(|id| runs_here && id.contains('/'))
+        && draft.get("engine_config.model_path").is_none()
+    {
+        draft.put("engine_config.hf_model_id", json!(id));
+        draft
+            .notes
+            .moved("engine_config.hf_model_id", "engine_config.model_id");
+    }
+    Ok(())
+}
+
+/// Options that vLLM had once, or that Ray took.
+fn vllm(draft: &mut Draft<'_>) {
+    draft.rename("engine_config.tokenizer_id", &format!("{KWARGS}.tokenizer"));
+    draft.rename(
+        &format!("{KWARGS}.max_model_len"),
+        "engine_config.max_total_tokens",
+    );
+    draft.rename(
+        &format!("{KWARGS}.tensor_parallel_size"),
+        "pool_config.gpus_per_replica",
+    );
+    let eager = format!("{KWARGS}.enable_cuda_graph");
+    if draft.get(&eager) == Some(&Value::Bool(false)) {
+        draft.take(&eager);
+        if draft.put(&format!("{KWARGS}.enforce_eager"), Value::Bool(true)) {
+            draft
+                .notes
+                .moved(&format!("{KWARGS}.enforce_eager"), &eager);
+        }
+    }
+    for (keys, instead) in [
+        (
+            "enable_cuda_graph",
+            "CUDA graphs are on unless enforce_eager is true",
+        ),
+        (
+            "num_tokenizer_actors tokenizer_pool_size tokenizer_pool_type tokenizer_pool_extra_config worker_use_ray use_v2_block_manager \
+             enable_json_logits_processors engine_use_ray max_paddings max_context_len_to_capture disable_log_requests max_log_len",
+            "vLLM does not have it any more",
+        ),
+        (
+            "speculative_model num_speculative_tokens ngram_prompt_lookup_max ngram_prompt_lookup_min speculative_disable_by_batch_size \
+             speculative_draft_tensor_parallel_size speculative_max_model_len use_speculative",
+            "vLLM takes speculative_config instead, an object",
+        ),
+        ("device", "the pool gives the engine its devices"),
+        (
+            "load_s3_path",
+            "s3_mirror_config says where weights come from",
+        ),
+    ] {
+        for key in keys.split_ascii_whitespace() {
+            draft.drop_key(&format!("{KWARGS}.{key}"), instead);
+        }
+    }
+}
+
+fn trtllm(draft: &mut Draft<'_>) {
+    draft.rename("engine_config.model_local_path", "engine_config.model_path");
+    draft.rename(
+        "engine_config.max_num_sequences",
+        &format!("{KWARGS}.max_batch_size"),
+    );
+    draft.rename(
+        "engine_config.kv_cache_free_gpu_mem_fraction",
+        &format!("{KWARGS}.kv_cache_free_gpu_memory_fraction"),
+    );
+    for key in [
+        "scheduler_policy",
+        "logger_level",
+        "max_tokens_in_paged_kv_cache",
+        "enable_trt_overlap",
+    ] {
+        draft.drop_key(
+            &format!("engine_config.{key}"),
+            "trtllm-serve has its own way, which engine_kwargs may change",
+        );
+    }
+}
+
+fn embedding(draft: &mut Draft<'_>) {
+    whole(draft, "engine_config.max_batch_size");
+    draft.rename(
+        "engine_config.max_batch_size",
+        &format!("{KWARGS}.max_batch_requests"),
+    );
+    draft.drop_key(
+        "engine_config.batch_wait_timeout_s",
+        "the engine batches what waits, and waits for nothing",
+    );
+    draft.drop_key(
+        "engine_config.optimize",
+        "the engine chooses its own back end",
+    );
+}
