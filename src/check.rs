@@ -3,60 +3,106 @@
 
 use std::collections::BTreeMap;
 
-use crate::catalog::{Catalog, Entry, Listen, Place, PlacedDevice, Recipe, Where};
-use crate::cli::ConfigArgs;
+use crate::catalog::{Catalog, Entry, Listen, Place, PlacedDevice, Prompt, Recipe, Where};
+use crate::cli::CheckArgs;
 use crate::config::{Config, Provider};
 use crate::pool::{Bytes, ModelSpec};
 
-/// Fails with the first thing that would keep the service from starting.
-pub fn run(args: &ConfigArgs) -> Result<(), String> {
+/// Fails with what would keep the service from starting, or with the files that cannot be used.
+pub fn run(args: &CheckArgs) -> Result<(), String> {
     let environment: BTreeMap<String, String> = std::env::vars().collect();
-    let config =
-        Config::load(args.config.as_deref(), &environment).map_err(|error| error.to_string())?;
-    let effective = serde_json::to_string_pretty(&config.effective_json())
-        .map_err(|error| error.to_string())?;
-    println!("configuration: {effective}");
-    for notice in config.notices() {
-        println!("notice: {notice}");
-    }
-    let (catalog, warnings) = Catalog::load(&config).map_err(|error| error.to_string())?;
+    let file = args.config.config.as_deref();
+    let config = Config::load(file, &environment).map_err(|error| error.to_string())?;
+    let (catalog, warnings, errors) = if args.models.is_empty() {
+        let effective = serde_json::to_string_pretty(&config.effective_json())
+            .map_err(|error| error.to_string())?;
+        println!("configuration: {effective}");
+        for notice in config.notices() {
+            println!("notice: {notice}");
+        }
+        let (catalog, warnings) = Catalog::load(&config).map_err(|error| error.to_string())?;
+        (catalog, warnings, Vec::new())
+    } else {
+        if let Some(path) = args.models.iter().find(|path| !path.exists()) {
+            return Err(format!("there is no {}", path.display()));
+        }
+        Catalog::load_from(&args.models, &config).map_err(|error| error.to_string())?
+    };
     for warning in warnings {
         println!("warning: {warning}");
     }
     for (name, entry) in catalog.entries() {
-        match entry.spec(&config, None) {
-            Ok((spec, _)) if entry.recipe.is_remote() => println!(
-                "model {name}: remote engine at {}, nothing is loaded here, priority {} ({}), {} seats, from {}",
-                entry.recipe.remote_url().unwrap_or_default(),
-                spec.priority,
-                entry.priority_from.name(),
-                spec.seats_per_replica,
-                entry.source,
-            ),
-            Ok((spec, source)) => {
-                println!(
-                    "model {name}: {} engine, {} device{} with {} each ({source}), priority {} ({}), {} seats, from {}",
-                    entry.recipe.engine(),
-                    spec.devices_per_replica,
-                    if spec.devices_per_replica == 1 {
-                        ""
-                    } else {
-                        "s"
-                    },
-                    spec.bytes_per_device,
-                    spec.priority,
-                    entry.priority_from.name(),
-                    spec.seats_per_replica,
-                    entry.source,
-                );
-                if let Some(line) = command_line(entry, &spec, config.inventory.provider) {
-                    println!("model {name}: would run: {line}");
-                }
-            }
-            Err(error) => return Err(format!("model {name}: {error}")),
-        }
+        describe(name, entry, &config);
     }
-    Ok(())
+    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    match lines.is_empty() {
+        true => Ok(()),
+        false => Err(lines.join("\n")),
+    }
+}
+
+/// What a model's file became, in one line or three.
+fn describe(name: &str, entry: &Entry, config: &Config) {
+    let from = format!(
+        "priority {} ({}), {} requests at once, {}, from {}",
+        entry.priority,
+        entry.priority_from.name(),
+        entry.seats_per_replica,
+        prompt(entry),
+        entry.source,
+    );
+    if let Some(url) = entry.recipe.remote_url() {
+        return println!("model {name}: remote engine at {url}, nothing is loaded here, {from}");
+    }
+    let engine = entry.recipe.engine();
+    let devices = |count: u32| match count {
+        1 => "1 device".to_owned(),
+        count => format!("{count} devices"),
+    };
+    let spec = match entry.spec(config, None) {
+        Ok((spec, source)) => {
+            println!(
+                "model {name}: {engine} engine, {} with {} each ({source}), {from}",
+                devices(spec.devices_per_replica),
+                spec.bytes_per_device,
+            );
+            spec
+        }
+        // The service starts all the same; the weights may come later.
+        Err(error) => {
+            println!(
+                "model {name}: {engine} engine, {}, memory not known yet, {from}",
+                devices(entry.devices_per_replica)
+            );
+            return println!("model {name}: cannot be loaded yet: {error}");
+        }
+    };
+    if let Some(line) = command_line(entry, &spec, config.inventory.provider) {
+        println!("model {name}: would run: {line}");
+    }
+}
+
+/// How it takes conversations, and what is added to requests.
+fn prompt(entry: &Entry) -> String {
+    let generation = &entry.generation;
+    let mut words = match generation.prompt {
+        Prompt::ChatTemplate => "prompts by its chat template".to_owned(),
+        Prompt::Disabled => "completions only".to_owned(),
+        Prompt::Format(_) => "prompts by its prompt format".to_owned(),
+    };
+    if !generation.defaults.is_empty() {
+        let names: Vec<String> = generation
+            .defaults
+            .iter()
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
+        words += &format!(", unless a request says otherwise {}", names.join(", "));
+    }
+    match generation.stops.len() + generation.stop_tokens.len() {
+        0 => words,
+        1 => words + ", 1 stop",
+        count => format!("{words}, {count} stops"),
+    }
 }
 
 /// A device of so much memory at least stands for those that `check` does not look at.

@@ -18,8 +18,9 @@ pub struct Cli {
 pub enum Command {
     /// Serve the pool (the default).
     Serve(ServeArgs),
-    /// Check configuration, catalogue and model reference; print what would take effect.
-    Check(ConfigArgs),
+    /// Check configuration, catalogue and model reference, or these model files alone; print what would
+    /// take effect.
+    Check(CheckArgs),
     /// Replay a workload, a story or seeded storms with the pool's core, without GPUs and waiting.
     Simulate(Box<SimulateArgs>),
     /// Print the version.
@@ -34,6 +35,15 @@ pub struct ConfigArgs {
     /// The configuration; config/model-pool.yaml if it exists, else the built-in defaults.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Model files, or folders of them, instead of those that the configuration names.
+    #[arg(value_name = "FILE|DIR")]
+    pub models: Vec<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug)]

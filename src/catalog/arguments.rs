@@ -29,4 +29,14 @@ impl Entry {
             .collect();
         format!("{} {hex}", self.recipe.engine())
     }
+
+    /// The same as a number, with what else a running replica cannot change: how many devices it has, and
+    /// which it may have.
+    pub fn started_with(&self) -> u64 {
+        let devices = format!("{} {:?}", self.devices_per_replica, self.devices);
+        let whole = format!("{} {devices}", self.arguments());
+        let digest = Sha256::digest(whole.as_bytes());
+        let first = digest.iter().take(BYTES);
+        first.fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
 }

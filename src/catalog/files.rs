@@ -151,6 +151,11 @@ pub(super) fn read(
             ),
         );
     }
+    if forms::is_something_else(&value) {
+        let message =
+            "the file is left out: it has no key of a model's file, such as engine_config";
+        return Ok(vec![(Ok(None), vec![Warning::of_file(origin, message)])]);
+    }
     let source = || Source::File(path.to_owned());
     if let Some(parts) = forms::parts(&value) {
         let read = |value, notes: &mut Notes| match typed(value, None, notes)? {

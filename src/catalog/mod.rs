@@ -160,15 +160,8 @@ impl Catalog {
     /// Reads `catalog.model_reference` and every model file of `catalog.models_dir`. Blocking.
     /// All files that cannot be used are named in one error.
     pub fn load(config: &Config) -> Result<(Catalog, Vec<Warning>), CatalogError> {
-        let (reference, mut warnings) = Reference::load(&config.catalog.model_reference)?;
-        let mut catalog = Catalog {
-            reference,
-            ..Catalog::default()
-        };
-        let mut errors = Vec::new();
-        for path in files::find(&config.catalog.models_dir, &mut warnings)? {
-            errors.extend(catalog.add_file(&path, config, &mut warnings));
-        }
+        let folder = std::slice::from_ref(&config.catalog.models_dir);
+        let (catalog, warnings, mut errors) = Catalog::load_from(folder, config)?;
         match errors.pop() {
             None => Ok((catalog, warnings)),
             Some(only) if errors.is_empty() => Err(only),
@@ -177,6 +170,30 @@ impl Catalog {
                 Err(CatalogError::Several { errors })
             }
         }
+    }
+
+    /// The same from these files, and from folders of them, instead of those of the configuration. What
+    /// cannot be used is left out and told.
+    pub fn load_from(
+        paths: &[PathBuf],
+        config: &Config,
+    ) -> Result<(Catalog, Vec<Warning>, Vec<CatalogError>), CatalogError> {
+        let (reference, mut warnings) = Reference::load(&config.catalog.model_reference)?;
+        let mut catalog = Catalog {
+            reference,
+            ..Catalog::default()
+        };
+        let mut errors = Vec::new();
+        for path in paths {
+            let files = match path.is_file() {
+                true => vec![path.clone()],
+                false => files::find(path, &mut warnings)?,
+            };
+            for file in files {
+                errors.extend(catalog.add_file(&file, config, &mut warnings));
+            }
+        }
+        Ok((catalog, warnings, errors))
     }
 
     /// Adds the models of one file; what cannot be used of it is left out and told.

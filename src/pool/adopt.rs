@@ -49,6 +49,7 @@ impl Pool {
             return self.stop_unheld(&found, misfit, actions);
         }
         model.replicas.insert(id);
+        let started_with = model.spec.started_with;
         model.last_used = model.last_used.max(found.last_end);
         let live = misfit.is_none();
         let wished = model.wish.as_ref().map_or(0, |wish| wish.replicas as usize);
@@ -81,6 +82,8 @@ impl Pool {
             shares,
             phase,
             why: LoadReason::Adopted,
+            // One that was started with anything else is not adopted.
+            started_with,
             launched: since,
             in_flight: 0,
             entered: 0,

@@ -175,6 +175,7 @@ impl Pool {
                 deadline: now + deadline,
             },
             why: planned.why,
+            started_with: model.spec.started_with,
             launched: now,
             in_flight: 0,
             entered: 0,

@@ -46,6 +46,9 @@ pub struct ModelSpec {
     pub loader: Option<Loader>,
     /// Between SIGTERM and SIGKILL (L5).
     pub stop_grace: Span,
+    /// Stands for what its engine is started with: a replica that was started with something else is
+    /// drained, and whoever wants the model gets a new one.
+    pub started_with: u64,
     /// Its engine can sleep, with its weights in the host's memory, instead of being ended (L1).
     pub parking: Option<Parking>,
 }
@@ -129,6 +132,7 @@ impl Default for ModelSpec {
             reload: Span::from_secs(10),
             loader: None,
             stop_grace: Span::from_secs(10),
+            started_with: 0,
             parking: None,
         }
     }

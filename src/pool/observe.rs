@@ -200,6 +200,8 @@ impl Pool {
                 model.learned.clear();
                 model.removed = false;
                 model.forget_failures();
+                // Some of them may have been started with something else.
+                self.agenda.replicas.extend(&model.replicas);
             }
             None => {
                 self.models.insert(id, Model::new(spec, now));

@@ -317,12 +317,15 @@ impl Pool {
         let displaced = matches!(
             phase,
             Phase::Stopping {
-                reason: StopReason::Cordoned { .. } | StopReason::DeviceFailed { .. },
+                reason: StopReason::Cordoned { .. }
+                    | StopReason::DeviceFailed { .. }
+                    | StopReason::Changed,
                 ..
             }
         );
         if wished && displaced {
-            // Its device is not there for it any more; its wish is (D1, M7).
+            // Its device is not there for it any more, or its engine is started in another way; its wish
+            // is as it was (D1, M7).
             model.restoring = true;
             self.restoring.insert(id);
             self.touch_model(id);

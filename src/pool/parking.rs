@@ -49,6 +49,7 @@ pub(super) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<De
     let barred = !reason.lets_sleep()
         || replica.in_flight > 0
         || model.removed
+        || pool.is_outdated(id)
         || pool.closing.is_some()
         || pool.orders.values().any(|it| it.targets.contains(&id))
         || replica.shares.iter().any(cordoned)

@@ -137,6 +137,9 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
             if model.removed || model.spec.parking.is_none() {
                 return stop(StopReason::Removed);
             }
+            if pool.is_outdated(id) {
+                return stop(StopReason::Changed);
+            }
             let wanted = pool.planned.contains_key(&id);
             let long = slept >= pool.limits.keep_asleep && !wanted;
             long.then_some(Decision::Stop {
@@ -153,6 +156,7 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
         (Phase::Launching { .. }, None) if pool.models[&replica.model].removed => {
             stop(StopReason::Removed)
         }
+        (Phase::Launching { .. }, None) if pool.is_outdated(id) => stop(StopReason::Changed),
         (Phase::Launching { .. }, None) => None,
         (Phase::Ready { .. }, Some((reason, false))) => Some(Decision::Drain(Drain {
             replica: id,
@@ -210,9 +214,12 @@ fn on_failed_device(pool: &Pool, id: ReplicaId) -> Option<(StopReason, bool)> {
 fn leaves_by_itself(pool: &Pool, id: ReplicaId) -> Option<Decision> {
     let replica = &pool.replicas[&id];
     let model = &pool.models[&replica.model];
-    if model.removed {
+    if model.removed || pool.is_outdated(id) {
         let deadline = Some(pool.now + pool.limits.unload_drain);
-        let reason = StopReason::Removed;
+        let reason = match model.removed {
+            true => StopReason::Removed,
+            false => StopReason::Changed,
+        };
         return Some(Decision::Drain(Drain {
             replica: id,
             deadline,

@@ -57,6 +57,8 @@ pub enum StopReason {
     Shutdown,
     /// The model was removed from the catalogue.
     Removed,
+    /// The catalogue says something else now of how its engine is started.
+    Changed,
     /// More replicas than anybody asked for.
     Surplus,
     /// Nobody wants the load any more (Q3).
@@ -257,6 +259,12 @@ impl fmt::Display for StopReason {
             StopReason::Reset { order } => write!(f, "reset, order {order}"),
             StopReason::Shutdown => write!(f, "the pool shuts down (D2)"),
             StopReason::Removed => write!(f, "the model was removed from the catalogue"),
+            StopReason::Changed => {
+                write!(
+                    f,
+                    "its model is started in another way now: its file was changed"
+                )
+            }
             StopReason::Surplus => write!(f, "more replicas than asked for"),
             StopReason::Unwanted => write!(f, "nobody wants it any more (Q3)"),
             StopReason::LoadTimedOut { deadline } => {

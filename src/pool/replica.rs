@@ -62,6 +62,8 @@ pub struct Replica {
     pub(super) shares: Vec<Share>,
     pub(super) phase: Phase,
     pub(super) why: LoadReason,
+    /// The model's `started_with` when it was launched.
+    pub(super) started_with: u64,
     pub(super) launched: Time,
     /// Requests that have a seat, as its gate last said.
     pub(super) in_flight: u32,

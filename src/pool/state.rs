@@ -203,6 +203,12 @@ impl Pool {
         model.hopeless || model.failures >= self.limits.failures_max
     }
 
+    /// Whether the replica was started with something else than its model is started with now.
+    pub(super) fn is_outdated(&self, id: ReplicaId) -> bool {
+        let replica = &self.replicas[&id];
+        replica.started_with != self.models[&replica.model].spec.started_with
+    }
+
     /// Keeps the indices that follow from a model's priority and lease.
     pub(super) fn reindex(&mut self, id: ModelId) {
         self.leases.retain(|(_, model)| *model != id);

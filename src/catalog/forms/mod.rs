@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::CatalogError;
 use super::notes::Notes;
+use crate::config::reading;
 
 /// Lists of models in a file of Ray Serve.
 const LISTS: [&str; 8] = [
@@ -59,6 +60,29 @@ pub(super) fn parts(value: &Value) -> Option<Vec<(String, Value)>> {
     }
     let is_list = value.get("llm_configs").is_some_and(Value::is_array);
     is_list.then(|| list_at("", value))
+}
+
+/// Keys that tell a model's file of some form.
+const TELLING: [&str; 9] = [
+    "engine_config",
+    "model_config",
+    "model_loading_config",
+    "pool_config",
+    "scaling_config",
+    "deployment_config",
+    "base_model_id",
+    "llm_configs",
+    "applications",
+];
+
+/// Whether the document is about something else altogether: it has keys, and none is one of a model's, or
+/// one of those misspelt.
+pub(super) fn is_something_else(value: &Value) -> bool {
+    let near = |key: &String| reading::nearest(key, TELLING.into_iter()).is_some();
+    match value {
+        Value::Object(keys) => !keys.is_empty() && !keys.keys().any(near),
+        _ => false,
+    }
 }
 
 /// Makes a document of an older form, or of another system's, one of today's. Whether anything changed.

@@ -224,7 +224,10 @@ fn engine(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
         "CandleEngine" | "CommandEngine" | "RemoteEngine" | ""
     );
     let id = draft.text("engine_config.model_id").map(str::to_owned);
-    if let Some(id) = id.filter(|id| runs_here && id.contains('/'))
+    let is_mirrored = ["s3_mirror_config", "gcs_mirror_config"]
+        .iter()
+        .any(|key| draft.get(&format!("engine_config.{key}")).is_some());
+    if let Some(id) = id.filter(|id| runs_here && (id.contains('/') || is_mirrored))
         && draft.get("engine_config.model_path").is_none()
     {
         draft.put("engine_config.hf_model_id", json!(id));

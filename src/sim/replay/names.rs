@@ -13,6 +13,7 @@ pub(super) fn name_of_stop(reason: &StopReason) -> &'static str {
         StopReason::Reset { .. } => "reset",
         StopReason::Shutdown => "shutdown",
         StopReason::Removed => "removed",
+        StopReason::Changed => "changed",
         StopReason::Surplus => "surplus",
         StopReason::Unwanted => "unwanted",
         StopReason::LoadTimedOut { .. } => "load-timed-out",
