@@ -68,7 +68,10 @@ pub(super) async fn run(
             .load()
             .processes
             .iter()
-            .filter_map(|(&replica, it)| Some((it.pid?, replica)))
+            .flat_map(|(&replica, it)| {
+                let leaders = [it.pid, it.contained].into_iter().flatten();
+                leaders.map(move |pid| (pid, replica))
+            })
             .collect();
         let began = clock.now();
         let reader = Arc::clone(&inventory);

@@ -79,6 +79,7 @@ impl Control {
     ) {
         let facts = ProcessFacts {
             pid: None,
+            contained: None,
             stage: Some(self.stage(Stage::Starting, None, None)),
             memory: None,
             peak: None,
@@ -272,6 +273,11 @@ impl Control {
                 facts.memory = Some(now);
                 facts.peak = facts.peak.max(Some(peak));
                 self.measure(replica, model);
+            }
+            Report::Contained { pid } => {
+                facts.contained = Some(pid);
+                // What it holds has been somebody else's until now.
+                self.look.notify_one();
             }
             Report::Load(load) => facts.load = load,
             Report::Dead { reason } => {

@@ -55,6 +55,8 @@ pub(super) fn measured_as(entry: &Entry, weights: Option<u64>) -> String {
 #[derive(Clone, Debug)]
 pub struct ProcessFacts {
     pub pid: Option<u32>,
+    /// The process that leads its container, where it runs in one.
+    pub contained: Option<u32>,
     /// While it loads.
     pub stage: Option<LoadStage>,
     /// The process tree's own host memory.

@@ -1,5 +1,6 @@
-//! Removes what an engine may have left outside of its processes: a container that outlives the program
-//! which started it. It owns the bound on that; which command it is, the recipe said.
+//! The container of an engine: its processes are nobody's children here, and outlive the program that started
+//! them. It asks which they are and has them removed, both within a bound; which commands these are follows
+//! from the recipe.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -39,4 +40,31 @@ pub(super) async fn run_silently(command: &[String]) -> Option<String> {
     let line = format!("the engine's container may still be there: {command:?}: {problem}");
     tracing::error!("{line}");
     Some(line)
+}
+
+/// From one question to the next while the container is not there yet.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+
+/// The number, on this host, of the process that leads the container which `clean_up` removes. Comes back
+/// once it runs; never where there is no container.
+pub(super) async fn main_process(clean_up: &[String]) -> u32 {
+    let [program, words @ .., _remove, _force, name] = clean_up else {
+        return std::future::pending().await;
+    };
+    loop {
+        let asked = Command::new(program)
+            .args(words)
+            .args(["inspect", "-f", "{{.State.Pid}}", name])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        if let Ok(Ok(answer)) = timeout(CLEAN_UP_MAX, asked).await
+            && let Ok(pid) = String::from_utf8_lossy(&answer.stdout).trim().parse()
+            && pid != 0
+        {
+            return pid;
+        }
+        tokio::time::sleep(ASK_EVERY).await;
+    }
 }

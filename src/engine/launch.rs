@@ -186,6 +186,8 @@ pub enum Report {
     Started { pid: u32, endpoint: Endpoint },
     /// There is no process: the endpoint is somebody else's, and has not answered yet.
     Reached { endpoint: Endpoint },
+    /// It runs in a container, which this process of the host leads.
+    Contained { pid: u32 },
     /// The load goes on; sent when the stage or the per cent changed.
     Progress { stage: String, percent: Option<u8> },
     /// The health route answered 2xx.

@@ -332,6 +332,9 @@ impl Engine {
             self.watch.metrics.as_ref(),
             report
         ));
+        let cleanup = guard.record.cleanup.clone();
+        let mut contained = pin!(clean_up::main_process(&cleanup));
+        let mut is_found = false;
         let mut dead = None;
         let mut line_told = None;
         let mut is_ready = self.is_ready;
@@ -378,6 +381,10 @@ impl Engine {
                     break (false, how);
                 }
                 never = &mut scraping, if is_ready => match never {},
+                pid = &mut contained, if !is_found => {
+                    is_found = true;
+                    report(Report::Contained { pid });
+                }
                 _ = memory_due.tick() => {
                     if let Some(now) = meter.changed().await {
                         report(Report::Memory { now, peak: meter.peak });

@@ -178,13 +178,15 @@ fn an_engine_that_is_not_installed_says_how_to_install_it() {
     );
 }
 
-/// A program in place of docker: `run` runs what follows the image, `rm` notes the name.
+/// A program in place of docker: `run` runs what follows the image, as somebody else's child; `inspect` tells
+/// its process; `rm` ends it and notes the name.
 fn docker(folder: &Path) -> String {
     let path = folder.join("docker");
     let notes = folder.join("removed");
     let script = format!(
-        "#!/bin/sh\nif [ \"$1\" = rm ]; then echo \"$3\" >> {}; exit 0; fi\nwhile [ \"$1\" != image ]; do shift; done\nshift\nexec \"$@\"\n",
-        notes.display()
+        "#!/bin/sh\ncd {home}\ncase \"$1\" in\nrm) kill -9 $(cat pid); echo \"$3\" >> {notes}; exit 0;;\ninspect) cat pid; exit;;\nesac\nwhile [ \"$1\" != image ]; do shift; done\nshift\nsetsid sh -c 'echo $$ > pid; exec \"$@\"' box \"$@\" &\nwait\n",
+        home = folder.display(),
+        notes = notes.display()
     );
     fs::write(&path, script).expect("written");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
@@ -211,6 +213,18 @@ fn boxed(folder: &Path) -> (Pool, std::path::PathBuf) {
     let removed = folder.join("removed");
     assert!(!removed.exists());
     (pool, removed)
+}
+
+#[test]
+fn the_memory_of_a_container_is_its_replicas_and_nobody_elses() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (pool, _) = boxed(folder.path());
+    wait_for("its memory to be known for its own", || {
+        let (_, answer) = admin(&pool, "GET", "/llm/admin/devices", &Value::Null);
+        let device = &answer["devices"][0];
+        let used = device["used_bytes"].as_u64().unwrap_or_default();
+        used > 30 * GIB && device["foreign_bytes"] == 0
+    });
 }
 
 #[test]

@@ -36,6 +36,13 @@ pub(super) fn llm_config(value: &mut Value, notes: &mut Notes) -> Result<(), Cat
     ] {
         draft.rename(old, new);
     }
+    // There they are the engine's own; here the pool says both.
+    for (old, new) in [
+        ("max_model_len", "engine_config.max_total_tokens"),
+        ("tensor_parallel_size", "pool_config.gpus_per_replica"),
+    ] {
+        draft.rename(&format!("engine_config.engine_kwargs.{old}"), new);
+    }
     parallelism(&mut draft)?;
     if let Some(Value::String(kind)) = draft.take("accelerator_type") {
         let kind = kind_of(&format!("accelerator_type:{kind}"));

@@ -229,8 +229,8 @@ fn engine(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
         .any(|key| draft.get(&format!("engine_config.{key}")).is_some());
     if let Some(id) = id.filter(|id| runs_here && (id.contains('/') || is_mirrored))
         && draft.get("engine_config.model_path").is_none()
+        && draft.put("engine_config.hf_model_id", json!(id))
     {
-        draft.put("engine_config.hf_model_id", json!(id));
         draft
             .notes
             .moved("engine_config.hf_model_id", "engine_config.model_id");
@@ -241,14 +241,6 @@ fn engine(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
 /// Options that vLLM had once, or that Ray took.
 fn vllm(draft: &mut Draft<'_>) {
     draft.rename("engine_config.tokenizer_id", &format!("{KWARGS}.tokenizer"));
-    draft.rename(
-        &format!("{KWARGS}.max_model_len"),
-        "engine_config.max_total_tokens",
-    );
-    draft.rename(
-        &format!("{KWARGS}.tensor_parallel_size"),
-        "pool_config.gpus_per_replica",
-    );
     let eager = format!("{KWARGS}.enable_cuda_graph");
     if draft.get(&eager) == Some(&Value::Bool(false)) {
         draft.take(&eager);
