@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::config::validate::QUEUE_LIMIT_MAX;
 use crate::config::{Config, IdleProbe, KeepHot, Length, MaxTurn, MinResident, Provider, reading};
-use crate::pool::{Bytes, Priority, Span};
+use crate::pool::{Bytes, Priority, Scaling, Span};
 
 use super::constraint::DeviceConstraint;
 use super::engines::{ENGINES, Parking};
@@ -21,7 +21,7 @@ use super::notes::Notes;
 use super::recipe::Recipe;
 use super::reference::Reference;
 use super::server_config::Around;
-use super::{CatalogError, Warning, engine_config, files, remote, without_effect};
+use super::{CatalogError, Warning, engine_config, files, remote, scaling, without_effect};
 
 /// Requests a command's replica takes at once, unless its file says otherwise.
 const COMMAND_SEATS: u32 = 20;
@@ -93,6 +93,8 @@ pub struct Entry {
     pub first_token_after: Option<Span>,
     pub idle_probe: Option<IdleProbe>,
     pub labels: BTreeMap<String, String>,
+    /// How it grows with its requests.
+    pub scaling: Option<Scaling>,
     /// What is added to its requests.
     pub generation: Generation,
     document: ModelDocument,
@@ -211,12 +213,16 @@ impl Entry {
             notes,
         )?;
 
+        let section = document.deployment_config.autoscaling_config.as_ref();
+        let scaling = scaling::read(section, notes)?.filter(|_| here);
+        let to_zero = section.and_then(|it| it.downscale_to_zero_delay_s);
+        let to_zero = to_zero.map(|seconds| KeepHot::For(Length(Span((seconds * 1000.0) as u64))));
         let section = document.engine_config.generation.as_ref();
         let generation = generation::read(section, pool.prompt_compat, &recipe, notes)?;
         without_effect::warn(&document, notes);
         let entry = Entry {
             aliases: pool.aliases.clone(),
-            keep_hot: pool.keep_hot.or(known.keep_hot),
+            keep_hot: pool.keep_hot.or(known.keep_hot).or(to_zero),
             min_resident: pool.min_resident,
             max_turn: pool.max_turn,
             stop_grace: pool.stop_grace.map(|length| length.0),
@@ -224,6 +230,7 @@ impl Entry {
             first_token_after,
             idle_probe: pool.idle_probe,
             labels: pool.labels.clone(),
+            scaling,
             generation,
             name,
             source,

@@ -30,6 +30,7 @@ mod recipe;
 mod reference;
 mod remote;
 mod safetensors;
+mod scaling;
 mod server_config;
 mod without_effect;
 

@@ -156,6 +156,7 @@ impl Entry {
             wider: self.wider(device_total),
             loader: self.loader(total),
             parking: self.parking(total),
+            scaling: self.scaling.clone(),
             started_with: self.started_with(),
             ..ModelSpec::default()
         };

@@ -1,7 +1,7 @@
 //! The keys of RayLLM's form that load and do nothing here. Each one that a document uses becomes
 //! a warning with what is used instead; none is dropped in silence.
 
-use super::model_file::{AutoscalingConfig, ModelDocument};
+use super::model_file::ModelDocument;
 use super::notes::Notes;
 
 pub(super) fn warn(document: &ModelDocument, notes: &mut Notes) {
@@ -93,26 +93,14 @@ pub(super) fn warn(document: &ModelDocument, notes: &mut Notes) {
             "has no effect in this version: a model with pool_config.priority 2 or more is loaded at start and stays",
         );
     }
-    if let Some(autoscaling) = &deployment.autoscaling_config {
-        warn_of_autoscaling(autoscaling, notes);
-    }
-}
-
-fn warn_of_autoscaling(autoscaling: &AutoscalingConfig, notes: &mut Notes) {
-    if autoscaling.min_replicas.is_some_and(|count| count >= 1) {
+    let least = deployment
+        .autoscaling_config
+        .as_ref()
+        .and_then(|it| it.min_replicas);
+    if least.is_some_and(|count| count >= 1) && document.pool_config.priority.unwrap_or(0) < 2 {
         notes.warn(
             "deployment_config.autoscaling_config.min_replicas",
-            "has no effect in this version: a model with pool_config.priority 2 or more is loaded at start and stays",
-        );
-    }
-    let rest = AutoscalingConfig {
-        min_replicas: None,
-        ..autoscaling.clone()
-    };
-    if rest != AutoscalingConfig::default() {
-        notes.warn(
-            "deployment_config.autoscaling_config",
-            "has no effect in this version: a model has one replica, or as many as an administrator's load asks for",
+            "counts while the model is loaded, which it is when somebody asks; with pool_config.priority 2 or more it is loaded at start and stays",
         );
     }
 }

@@ -96,6 +96,9 @@ impl Pool {
             parked: None,
         };
         self.replicas.insert(id, replica);
+        if live {
+            self.begin_scaling(found.model);
+        }
         self.touch_model(found.model);
         self.touch(id);
         self.grows_at(id);

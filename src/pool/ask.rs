@@ -21,6 +21,8 @@ pub struct Ask {
     pub by_kind: Vec<(KindId, Bytes)>,
     /// The order that forces it past equals and always-hot models (P4).
     pub forced_by: Option<OrderId>,
+    /// It takes room from nobody of equal priority (S1).
+    pub is_gentle: bool,
     /// Since when somebody waits: who came earlier is not evicted for it (P5).
     pub since: Time,
 }
@@ -53,6 +55,7 @@ impl Ask {
             bytes: layout.bytes_per_device,
             by_kind,
             forced_by: None,
+            is_gentle: false,
             since,
         }
     }
@@ -76,6 +79,7 @@ impl Ask {
         Ask {
             priority: self.priority,
             forced_by: self.forced_by,
+            is_gentle: self.is_gentle,
             ..Ask::over(pool, it, self.model, layout, self.since)
         }
     }

@@ -150,6 +150,10 @@ impl Pool {
             self.touch(id);
             return;
         }
+        let by_itself = matches!(
+            reason,
+            StopReason::KeepHot { .. } | StopReason::Unload { .. } | StopReason::Cleanup { .. }
+        );
         let since = replica.ready_since().expect("only a ready replica drains");
         replica.gate = None;
         replica.phase = Phase::Draining {
@@ -166,6 +170,9 @@ impl Pool {
                 .get_mut(&share.device)
                 .expect("held")
                 .starts_leaving(share.bytes);
+        }
+        if by_itself {
+            self.scaled_down(model);
         }
         self.touch_model(model);
         self.grows_at(id);

@@ -95,7 +95,8 @@ impl Pool {
         // A sleeper that is lost leaves everybody where they were: the next one is loaded.
         let woken = replica.parked.is_some();
         let again = match exit {
-            _ if woken => false,
+            // The last words of one that was ended anyway tell nothing of the next load.
+            _ if woken || kind != RecordKind::LoadFailed => false,
             Exit::OutOfMemory { .. } => self.plans_again(replica.model),
             _ => remedy == Remedy::AnotherTry && self.tries_again(replica.model),
         };

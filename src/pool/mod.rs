@@ -51,6 +51,7 @@ mod record;
 mod remembered;
 mod replica;
 mod room;
+mod scaling;
 mod sleep;
 mod state;
 mod victims;
@@ -78,6 +79,7 @@ pub use model::{
 pub use orders::REPLICAS_MAX;
 pub use rank::Cost;
 pub use reason::{Blocker, LoadReason, Obstacle, Protection, Refusal, StopReason, Unfit};
+pub use scaling::Scaling;
 pub use state::Pool;
 pub use view::{
     DeviceView, HostView, ModelState, ModelView, OrderView, PoolView, ReplicaView, WaitingView,

@@ -46,6 +46,8 @@ pub struct ModelSpec {
     pub loader: Option<Loader>,
     /// Between SIGTERM and SIGKILL (L5).
     pub stop_grace: Span,
+    /// It grows and shrinks with its requests; `None`: it has one replica, or as many as an administrator says.
+    pub scaling: Option<super::scaling::Scaling>,
     /// Stands for what its engine is started with: a replica that was started with something else is
     /// drained, and whoever wants the model gets a new one.
     pub started_with: u64,
@@ -132,6 +134,7 @@ impl Default for ModelSpec {
             reload: Span::from_secs(10),
             loader: None,
             stop_grace: Span::from_secs(10),
+            scaling: None,
             started_with: 0,
             parking: None,
         }

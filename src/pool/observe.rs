@@ -165,6 +165,8 @@ impl Pool {
         replica.phase = Phase::Ready { since: now };
         let (model, took) = (replica.model, now.since(since));
         let parked = replica.parked.take();
+        self.begin_scaling(model);
+        let replica = &self.replicas[&id];
         let tier = replica.tier.unwrap_or(Tier::Disk);
         let it = self
             .models

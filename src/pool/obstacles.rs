@@ -169,7 +169,24 @@ fn reach(pool: &Pool, ask: &Ask, device: DeviceId, retry: &mut Option<Time>) -> 
             let later = until.is_some_and(|until| until > pool.now);
             return Reach { soon: false, later };
         }
-        Err(_) => return Reach::default(),
+        Err(_) => {
+            // A new replica never fits here; one that sleeps here and was smaller may wake.
+            let sleeps_here = |id: &ReplicaId| {
+                pool.replicas
+                    .get(id)
+                    .is_some_and(|it| it.model == ask.model && pool.asleep.contains(id))
+            };
+            if ledger.holders.iter().any(sleeps_here) {
+                for &holder in &ledger.holders {
+                    if let Err(Protection::Turn { left } | Protection::Young { left }) =
+                        victims::evictable(pool, ask, holder)
+                    {
+                        look_at(pool.now + left);
+                    }
+                }
+            }
+            return Reach::default();
+        }
     };
     let mut soon = ledger.free_later();
     let mut later = soon;
@@ -194,7 +211,8 @@ fn reach(pool: &Pool, ask: &Ask, device: DeviceId, retry: &mut Option<Time>) -> 
                 }
                 later = later + held;
             }
-            Protection::AlwaysHot | Protection::Same | Protection::Leaving => {}
+            Protection::AlwaysHot | Protection::Same | Protection::Leaving | Protection::Growth => {
+            }
         }
     }
     Reach {

@@ -228,6 +228,15 @@ fn leaves_by_itself(pool: &Pool, id: ReplicaId) -> Option<Decision> {
             for_load: None,
         }));
     }
+    if pool.surplus_of(replica.model) == Some(id) {
+        return Some(Decision::Drain(Drain {
+            replica: id,
+            deadline: Some(pool.now + pool.limits.unload_drain),
+            reason: StopReason::Surplus,
+            only_if_idle: false,
+            for_load: None,
+        }));
+    }
     if let Some((reason, _)) = &replica.leave_when_served
         && (model.queue.is_empty() || !replica.is_unserved())
     {
@@ -334,8 +343,11 @@ fn wanted(pool: &Pool, load: ReplicaId) -> bool {
         .is_some_and(|order| pool.orders.contains_key(&order));
     // Requests and protection want one replica, not each of several that an order once planned.
     let only = pool.live(model) == 0 && model.planned.first() == Some(&load);
+    let before = model.planned.iter().take_while(|it| **it != load).count();
+    let live = pool.live(model);
+    let grows = live > 0 && live + before < pool.scaled_to(planned.model);
     let standing = pool.is_protected(planned.model) && !model.kept_away();
-    by_order || model.restoring || (only && (standing || !model.queue.is_empty()))
+    by_order || grows || model.restoring || (only && (standing || !model.queue.is_empty()))
 }
 
 fn finish(pool: &Pool) -> Option<Decision> {
@@ -358,6 +370,7 @@ pub(super) fn wake(pool: &Pool) -> Option<Time> {
         .chain(settling)
         .chain(pool.agenda.wake())
         .chain(pool.wants.next_retry())
+        .chain(pool.next_scaling())
         .chain(orders::deadlines(pool))
         // A deadline that passed in this very step has been dealt with, or waits for an answer.
         .filter(later)

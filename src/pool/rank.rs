@@ -29,6 +29,8 @@ pub enum Class {
     Order,
     Standing,
     Request,
+    /// One more of a model that has some already.
+    Growth,
 }
 
 /// Which victim is taken first among those of one class of priority (P5).

@@ -19,6 +19,10 @@ pub enum LoadReason {
     AlwaysHot {
         priority: Priority,
     },
+    /// Its replicas have more to do than they should (S1).
+    Growth {
+        wanted: u32,
+    },
     /// It was there already when the controller started (D2).
     Adopted,
 }
@@ -229,6 +233,8 @@ pub enum Protection {
     Leaving,
     /// It serves the model that asks.
     Same,
+    /// S1: a further replica of one model takes no room from an equal one.
+    Growth,
 }
 
 impl fmt::Display for LoadReason {
@@ -238,6 +244,9 @@ impl fmt::Display for LoadReason {
             LoadReason::Order { order } => write!(f, "order {order}"),
             LoadReason::Wish => write!(f, "an administrator's load, remembered (D1)"),
             LoadReason::AlwaysHot { priority } => write!(f, "always-hot, priority {priority} (P4)"),
+            LoadReason::Growth { wanted } => {
+                write!(f, "its requests call for {wanted} replicas (S1)")
+            }
             LoadReason::Adopted => write!(f, "found after a restart (D2)"),
         }
     }
@@ -431,6 +440,10 @@ impl fmt::Display for Protection {
             Protection::Unserved => write!(f, "its waiters have not been served (P5)"),
             Protection::Leaving => write!(f, "leaving already"),
             Protection::Same => write!(f, "the same model"),
+            Protection::Growth => write!(
+                f,
+                "of equal priority, and one more replica takes no room from equals (S1)"
+            ),
         }
     }
 }

@@ -123,7 +123,9 @@ fn decide(pool: &Pool, rank: &DemandRank, want: &Want) -> Decision {
     };
     let waits = match rank.class {
         Class::Order => plan.prospect <= Prospect::Soon,
-        Class::Request | Class::Standing => plan.prospect <= Prospect::WhenOthersLeave,
+        Class::Request | Class::Standing | Class::Growth => {
+            plan.prospect <= Prospect::WhenOthersLeave
+        }
     };
     let model = rank.model;
     if !waits {
@@ -139,7 +141,7 @@ fn decide(pool: &Pool, rank: &DemandRank, want: &Want) -> Decision {
             Class::Standing if pool.models[&model].restoring => {
                 return Decision::GiveUpWish { model, refusal };
             }
-            Class::Standing => {}
+            Class::Standing | Class::Growth => {}
         }
     }
     Decision::Block {

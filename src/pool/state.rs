@@ -20,6 +20,7 @@ use super::orders::Order;
 use super::plan;
 use super::queue::Queue;
 use super::replica::{Phase, Planned, Replica};
+use super::scaling::Scaler;
 use super::wants::Wants;
 
 /// The least minimum residence that is not set by hand (P3).
@@ -84,6 +85,8 @@ pub struct Pool {
     pub(super) hot: BTreeSet<ModelId>,
     /// Models with wishes from before a restart.
     pub(super) restoring: BTreeSet<ModelId>,
+    /// Loaded models that may have several replicas.
+    pub(super) scalers: BTreeMap<ModelId, Scaler>,
     /// Devices that wait for memory of ended processes (M4).
     pub(super) settling: BTreeSet<DeviceId>,
     pub(super) agenda: Agenda,
@@ -122,6 +125,7 @@ impl Pool {
             waited_for: BTreeSet::new(),
             hot: BTreeSet::new(),
             restoring: BTreeSet::new(),
+            scalers: BTreeMap::new(),
             leases: BTreeSet::new(),
             settling: BTreeSet::new(),
             agenda: Agenda::default(),
@@ -151,6 +155,7 @@ impl Pool {
         for event in events {
             self.observe(event, &mut actions);
         }
+        self.scale();
         self.retry_wants();
         self.refresh_wants();
         // Every decision uses something up: a ticket, a phase, an order's part, a planned load, a want.

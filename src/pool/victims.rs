@@ -119,6 +119,9 @@ fn protection(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
     if own < ask.priority {
         return None;
     }
+    if ask.is_gentle {
+        return Some(Protection::Growth);
+    }
     let waits_longer = |ticket| pool.tickets[&ticket].since < ask.since;
     if model.queue.oldest().is_some_and(waits_longer) {
         return Some(Protection::Wanted);

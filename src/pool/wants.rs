@@ -201,7 +201,7 @@ fn wants_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, Want)> {
     let mut push = |class: Class, ask: Ask, order: Option<OrderId>| {
         let (in_time, pull) = match class {
             Class::Request => pool.pull(id, ask.since),
-            Class::Order | Class::Standing => (false, 0),
+            Class::Order | Class::Standing | Class::Growth => (false, 0),
         };
         let rank = DemandRank {
             unforced: ask.forced_by.is_none(),
@@ -256,6 +256,11 @@ fn wants_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, Want)> {
     } else if pool.is_protected(id) && pool.live(model) == 0 && !model.kept_away() {
         push(Class::Standing, Ask::of(pool, id, model.since), None);
     }
+    if pool.live(model) > 0 && coming < pool.scaled_to(id) {
+        let mut ask = Ask::of(pool, id, model.since);
+        ask.is_gentle = true;
+        push(Class::Growth, ask, None);
+    }
     wants
 }
 
@@ -267,6 +272,9 @@ pub(super) fn reason(pool: &Pool, rank: &DemandRank, want: &Want) -> LoadReason 
         (Class::Standing, _) if model.restoring => LoadReason::Wish,
         (Class::Standing, _) => LoadReason::AlwaysHot {
             priority: model.priority(),
+        },
+        (Class::Growth, _) => LoadReason::Growth {
+            wanted: u32::try_from(pool.scaled_to(rank.model)).unwrap_or(u32::MAX),
         },
         _ => LoadReason::Requests {
             waiting: u32::try_from(model.queue.len()).unwrap_or(u32::MAX),

@@ -5,7 +5,7 @@ use super::story::Teller;
 use super::words::{Options, bytes, number, span};
 use crate::pool::{
     Bytes, DeviceId, DeviceReading, Event, HostReading, KindId, Layout, Link, Loader, LoaderId,
-    ModelId, ModelSpec, NodeId, Parking, Priority, ReplicaId, Span, Time,
+    ModelId, ModelSpec, NodeId, Parking, Priority, ReplicaId, Scaling, Span, Time,
 };
 
 impl Teller {
@@ -66,6 +66,17 @@ impl Teller {
             }),
             None => None,
         };
+        let scaling = match options.number("most")? {
+            Some(most) => Some(Scaling {
+                most: most as u32,
+                target_milli: options.number("target")?.unwrap_or(2) * 1000,
+                look_back: or("over", Span::from_secs(30))?,
+                up_delay: or("up", Span::from_secs(30))?,
+                down_delay: or("down", Span::from_secs(600))?,
+                ..Scaling::default()
+            }),
+            None => None,
+        };
         let allowed = options.get("on").map(|names| {
             let devices = names.split(',').map(|name| self.device_named(Some(&name)));
             devices.collect::<Result<_, _>>()
@@ -92,6 +103,7 @@ impl Teller {
             reload,
             loader,
             parking,
+            scaling,
             ..ModelSpec::default()
         };
         let fresh = ModelId(self.models.len() as u32);

@@ -355,7 +355,7 @@ fn what_loads_without_effect_is_warned_of_with_what_is_used_instead() {
         "deployment_config.ray_actor_options",
         "autoscaling_config.min_replicas",
         "priority 2 or more",
-        "deployment_config.autoscaling_config: has no effect",
+        "autoscaling_config.metrics_interval_s: has no effect",
     ] {
         assert_has(&text, &[key]);
     }

@@ -337,8 +337,17 @@ impl Pool {
         let (into, mut from) = (Arc::clone(&bytes), socket.try_clone().unwrap());
         let reader = thread::spawn(move || {
             let mut chunk = [0; 4096];
-            while let Ok(count @ 1..) = from.read(&mut chunk) {
-                into.lock().unwrap().extend_from_slice(&chunk[..count]);
+            loop {
+                match from.read(&mut chunk) {
+                    Ok(0) => break,
+                    Ok(count) => into.lock().unwrap().extend_from_slice(&chunk[..count]),
+                    // With a timeout set, a read ends so when the process was stopped and goes on.
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(error) => {
+                        eprintln!("the stream broke off: {error}");
+                        break;
+                    }
+                }
             }
         });
         Stream {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::random::Random;
 use crate::pool::{
     Bytes, DeviceId, DeviceReading, KindId, Layout, Link, Loader, LoaderId, ModelId, ModelSpec,
-    NodeId, Parking, Priority, Span,
+    NodeId, Parking, Priority, Scaling, Span,
 };
 
 /// What is switched on in this world.
@@ -198,7 +198,25 @@ fn model(random: &mut Random, nth: u64, devices: u64) -> ModelSpec {
         load_deadline: Span::from_secs(random.between(60, 400)),
         reload: Span::from_secs(random.between(1, 60)),
         stop_grace: Span::from_secs(random.between(1, 10)),
+        scaling: random.chance(120).then(|| scaling(random)),
         ..ModelSpec::default()
+    }
+}
+
+/// Models that grow, in haste and at leisure.
+fn scaling(random: &mut Random) -> Scaling {
+    let least = random.between(1, 2) as u32;
+    let most = least + random.between(0, 2) as u32;
+    Scaling {
+        least,
+        initial: random.between(u64::from(least), u64::from(most)) as u32,
+        most,
+        target_milli: random.between(200, 5_000),
+        look_back: Span::from_secs(random.between(1, 60)),
+        up_delay: Span::from_secs(random.below(60)),
+        down_delay: Span::from_secs(random.below(200)),
+        up_factor_milli: random.between(100, 2_000),
+        down_factor_milli: random.between(100, 2_000),
     }
 }
 
