@@ -74,8 +74,8 @@ pub enum Command {
     Show { model: String },
     /// Change a model's priority, keep-hot time or lease
     Set(SetArgs),
-    /// Register a model from a YAML or JSON file; - reads the standard input
-    Register { file: PathBuf },
+    /// Register a model from a YAML or JSON file, or one of Hugging Face by its name and engine
+    Register(RegisterArgs),
     /// Remove a registered model from the catalogue
     Remove { model: String },
     /// Show each device's memory by owner
@@ -163,6 +163,31 @@ pub struct LoadArgs {
     /// Only show the plan, as `plan` does
     #[arg(long)]
     pub dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RegisterArgs {
+    /// A file, - for the standard input, or with --engine a name such as org/model
+    #[arg(value_name = "FILE|MODEL")]
+    pub what: String,
+    /// What runs it: vllm, sglang, tgi, llama-cpp, tei, trtllm, candle, or a type as model files have it
+    #[arg(long)]
+    pub engine: Option<String>,
+    /// GPUs for each replica
+    #[arg(long, value_name = "N", requires = "engine")]
+    pub gpus: Option<u32>,
+    /// 0 is lowest; 2 and above is always-hot
+    #[arg(long, value_name = "N", requires = "engine")]
+    pub priority: Option<u32>,
+    /// Tokens of prompt and answer together
+    #[arg(long, value_name = "TOKENS", requires = "engine")]
+    pub context: Option<u32>,
+    /// What one replica needs on all its GPUs together; else it is worked out from the weights
+    #[arg(long, value_name = "GIB", requires = "engine")]
+    pub memory_gib: Option<f64>,
+    /// Where the weights are on the server, if not on Hugging Face
+    #[arg(long, value_name = "PATH", requires = "engine")]
+    pub path: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -161,6 +161,27 @@ fn a_proxy_is_not_asked_for_a_server_on_this_machine() {
 }
 
 #[test]
+fn a_model_is_registered_by_its_name_and_engine_without_a_file() {
+    let line = "PUT /llm/admin/models";
+    let server = one(
+        line,
+        200,
+        json!({"model": "org/m", "state": "cold", "source": "registered"}),
+    );
+    let dir = tempfile::tempdir().expect("a directory");
+    let words = "register org/m --engine vllm --gpus 2 --priority 1 --context 8192";
+    let run = run(&server.address, words, dir.path(), &[]);
+    assert_eq!(run.status, 0, "{run:?}");
+    assert_eq!(
+        server.request(line).json(),
+        json!({
+            "engine_config": {"model_id": "org/m", "type": "VLLMEngine", "hf_model_id": "org/m", "max_total_tokens": 8192},
+            "pool_config": {"gpus_per_replica": 2, "priority": 1},
+        })
+    );
+}
+
+#[test]
 fn a_model_file_in_yaml_is_sent_as_json() {
     let line = "PUT /llm/admin/models";
     let server = one(

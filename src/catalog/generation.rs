@@ -315,7 +315,7 @@ fn default(
         return Ok(());
     }
     if let Some((_, idle, instead)) = IDLE.iter().find(|(name, ..)| *name == key) {
-        if value.to_string() != *idle {
+        if *value != idle_value(idle) {
             notes.warn(&field, format!("has no effect: {instead}"));
         }
         return Ok(());
@@ -357,6 +357,14 @@ fn default(
         None => notes.warn(&field, "has no effect: this engine does not take it"),
     }
     Ok(())
+}
+
+fn idle_value(text: &str) -> Value {
+    match text {
+        "true" => Value::Bool(true),
+        "false" => Value::Bool(false),
+        number => Value::from(number.parse::<u64>().unwrap_or_default()),
+    }
 }
 
 /// The number as engines want it: `512.0` is a whole one.

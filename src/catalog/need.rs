@@ -156,7 +156,7 @@ impl Entry {
             wider: self.wider(device_total),
             loader: self.loader(total),
             parking: self.parking(total),
-            scaling: self.scaling.clone(),
+            scaling: self.scaling.clone().map(Box::new),
             started_with: self.started_with(),
             ..ModelSpec::default()
         };

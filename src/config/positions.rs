@@ -69,11 +69,10 @@ struct Reading {
 impl Reading {
     fn hear(&mut self, event: &Event<'_>, line: u64) {
         match event {
-            Event::Scalar(text, ..) => {
-                if !self.is_key(text, line) {
-                    let path = self.value(line);
-                    self.positions.lines.entry(path).or_insert(line);
-                }
+            Event::Scalar(text, ..) if self.is_key(text, line) => {}
+            Event::Scalar(..) => {
+                let path = self.value(line);
+                self.positions.lines.entry(path).or_insert(line);
             }
             Event::Alias(_) => {
                 self.value(line);

@@ -84,7 +84,8 @@ pub(super) fn outgoing(
     let limits = ["max_tokens", "max_completion_tokens"];
     let is_limited = limits.into_iter().any(is_given);
     for (name, value) in &generation.defaults {
-        if !is_given(name) && !(name == "max_tokens" && is_limited) {
+        let is_said = is_given(name) || (name == "max_tokens" && is_limited);
+        if !is_said {
             written.value(name, value);
         }
     }

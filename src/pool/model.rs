@@ -47,7 +47,7 @@ pub struct ModelSpec {
     /// Between SIGTERM and SIGKILL (L5).
     pub stop_grace: Span,
     /// It grows and shrinks with its requests; `None`: it has one replica, or as many as an administrator says.
-    pub scaling: Option<super::scaling::Scaling>,
+    pub scaling: Option<Box<super::scaling::Scaling>>,
     /// Stands for what its engine is started with: a replica that was started with something else is
     /// drained, and whoever wants the model gets a new one.
     pub started_with: u64,

@@ -111,7 +111,7 @@ impl Pool {
 
     fn scaling_of(&self, id: ModelId) -> Option<&Scaling> {
         let model = self.models.get(&id).filter(|it| !it.removed)?;
-        model.spec.scaling.as_ref().filter(|it| it.most > 1)
+        model.spec.scaling.as_deref().filter(|it| it.most > 1)
     }
 
     /// Counts requests where that is due, and draws the conclusions.

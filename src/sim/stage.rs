@@ -103,7 +103,7 @@ impl Teller {
             reload,
             loader,
             parking,
-            scaling,
+            scaling: scaling.map(Box::new),
             ..ModelSpec::default()
         };
         let fresh = ModelId(self.models.len() as u32);

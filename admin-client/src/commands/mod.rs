@@ -58,7 +58,7 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Models => models::list(session).await,
         Command::Show { model } => models::show(session, &model).await,
         Command::Set(args) => models::set(session, &args).await,
-        Command::Register { file } => models::register(session, &file).await,
+        Command::Register(args) => models::register(session, &args).await,
         Command::Remove { model } => models::remove(session, &model).await,
         Command::Devices => state::devices(session).await,
         Command::Cordon(args) => cordon::cordon(session, &args).await,

@@ -5,10 +5,10 @@ use std::io::Read;
 use std::path::Path;
 
 use reqwest::Method;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::answers::{ModelList, ModelView};
-use crate::cli::{Change, SetArgs};
+use crate::cli::{Change, RegisterArgs, SetArgs};
 use crate::client::{Answer, Patience};
 use crate::commands::Session;
 use crate::failure::Failure;
@@ -62,8 +62,11 @@ pub async fn set(session: &Session, args: &SetArgs) -> Result<(), Failure> {
     one(session, &answer)
 }
 
-pub async fn register(session: &Session, file: &Path) -> Result<(), Failure> {
-    let document = read_document(file)?;
+pub async fn register(session: &Session, args: &RegisterArgs) -> Result<(), Failure> {
+    let document = match &args.engine {
+        None => read_document(Path::new(&args.what))?,
+        Some(engine) => document_of(args, engine),
+    };
     let answer = session
         .client
         .call(
@@ -75,6 +78,40 @@ pub async fn register(session: &Session, file: &Path) -> Result<(), Failure> {
         )
         .await?;
     one(session, &answer)
+}
+
+/// The shortest document that says all of it; the server checks it.
+fn document_of(args: &RegisterArgs, engine: &str) -> Value {
+    let kind = match engine.to_lowercase().as_str() {
+        "vllm" => "VLLMEngine",
+        "sglang" => "SGLangEngine",
+        "tgi" => "TextGenerationInferenceEngine",
+        "llama-cpp" | "llama.cpp" | "llamacpp" => "LlamaCppEngine",
+        "tei" | "embedding" => "EmbeddingEngine",
+        "trtllm" => "TRTLLMEngine",
+        "candle" => "CandleEngine",
+        _ => engine,
+    };
+    let mut document = json!({"engine_config": {"model_id": args.what, "type": kind}});
+    let config = &mut document["engine_config"];
+    match &args.path {
+        Some(path) => config["model_path"] = json!(path),
+        None => config["hf_model_id"] = json!(args.what),
+    }
+    if let Some(context) = args.context {
+        config["max_total_tokens"] = json!(context);
+    }
+    let pool = [
+        ("gpus_per_replica", args.gpus.map(Value::from)),
+        ("priority", args.priority.map(Value::from)),
+        ("memory_gib", args.memory_gib.map(Value::from)),
+    ];
+    for (key, value) in pool {
+        if let Some(value) = value {
+            document["pool_config"][key] = value;
+        }
+    }
+    document
 }
 
 pub async fn remove(session: &Session, model: &str) -> Result<(), Failure> {

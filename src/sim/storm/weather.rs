@@ -198,7 +198,7 @@ fn model(random: &mut Random, nth: u64, devices: u64) -> ModelSpec {
         load_deadline: Span::from_secs(random.between(60, 400)),
         reload: Span::from_secs(random.between(1, 60)),
         stop_grace: Span::from_secs(random.between(1, 10)),
-        scaling: random.chance(120).then(|| scaling(random)),
+        scaling: random.chance(120).then(|| Box::new(scaling(random))),
         ..ModelSpec::default()
     }
 }
