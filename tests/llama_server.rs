@@ -236,3 +236,53 @@ fn killed_in_the_middle_of_an_answer_it_ends_the_stream_with_an_error() {
     let answer = ask(&pool, "nonsense");
     assert!(answer["choices"][0]["message"].is_object(), "{answer}");
 }
+
+#[test]
+fn a_prompt_format_and_embeddings_work_on_it_too() {
+    let Some(program) = llama_server() else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let weights = folder.path().join("tiny.gguf");
+    tiny_gguf::write(&weights, 1);
+    let of = |name: &str, more: &str| {
+        let (file, text) = llama(&program, name, &weights, "memory_gib: 0.04");
+        (
+            file,
+            text.replace("pool_config", &format!("{more}\npool_config")),
+        )
+    };
+    let format = "  generation: {prompt_format: {system: \"{instruction}\", user: \"Q: {instruction} A:\", assistant: \"{instruction}\", trailing_assistant: \"\"}, generate_kwargs: {do_sample: false, ignore_eos: true}, stopping_sequences: [\"never said\"]}";
+    let files = [
+        of("formatted", format),
+        of(
+            "embedder",
+            "  engine_kwargs: {embedding: true, pooling: mean}",
+        ),
+    ];
+    let pool = pool(&files, 100);
+    let answer = ask(&pool, "formatted");
+    let body = json!({"model": "formatted", "prompt": "Q: What is keep-hot? A:", "max_tokens": 16});
+    let (status, text) = pool.post("/v1/completions", &body.to_string());
+    assert_eq!(status, 200, "{text}");
+    let text: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(answer["object"], "chat.completion");
+    assert_eq!(
+        answer["choices"][0]["message"]["content"],
+        text["choices"][0]["text"]
+    );
+    assert_eq!(answer["usage"]["completion_tokens"], 16);
+    let body = json!({"model": "embedder", "input": ["one", "two words"]});
+    let (status, text) = pool.post("/v1/embeddings", &body.to_string());
+    assert_eq!(status, 200, "{text}");
+    let answer: Value = serde_json::from_str(&text).expect("JSON");
+    let vectors = answer["data"].as_array().expect("a list");
+    assert_eq!(vectors.len(), 2);
+    assert!(
+        vectors
+            .iter()
+            .all(|it| it["embedding"].as_array().is_some_and(|it| it.len() > 8)),
+        "{text}"
+    );
+    assert_eq!(answer["model"], "embedder");
+}

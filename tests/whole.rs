@@ -181,8 +181,9 @@ fn bad_requests_are_told_what_is_wrong() {
             "/v1/embeddings",
             r#"{"model":"tiny-chat","input":"x"}"#,
             501,
-            "not served",
+            "embedded engine",
         ),
+        ("POST", "/v1/audio/speech", "{}", 501, "not served"),
         (
             "POST",
             "/llm/admin/load",
@@ -288,6 +289,20 @@ fn a_loaded_model_is_loaded_again_after_kill_9_and_the_history_is_kept() {
         numbers.len() >= 2,
         "a replica's number is never given again: {numbers:?}"
     );
+}
+
+#[test]
+fn a_second_sigterm_ends_at_once_and_tells_those_who_are_being_answered() {
+    let talk = ["--tokens", "500", "--token-ms", "40"];
+    let mut pool = Pool::with_models(&[stub("talker", 0, &talk)], "");
+    let stream = pool.stream("/v1/chat/completions", &chat("talker", true));
+    wait_for("the first chunk", || stream.text().contains("data: "));
+    pool.terminate();
+    wait_for("the drain to begin", || pool.log().contains("stopping"));
+    pool.terminate();
+    let text = stream.whole();
+    assert!(text.contains("\"code\":\"shutting_down\""), "{text}");
+    assert!(pool.wait(Duration::from_secs(10)), "it ends");
 }
 
 #[test]

@@ -45,14 +45,9 @@ impl Control {
                 });
             }
         };
-        let log = match ReplicaLog::open(&launch.log_dir, &launch.model_name, replica) {
-            Ok(log) => log,
-            Err(error) => {
-                tracing::warn!(%error, model = launch.model_name, "the engine's log is kept in memory only");
-                ReplicaLog::in_memory()
-            }
-        };
-        let log = Arc::new(log.masking(secrets_of(&launch.program)));
+        // Its file is opened where it may take its time.
+        let log = ReplicaLog::in_memory().masking(secrets_of(&launch.program));
+        let log = Arc::new(log);
         let kept = self.kept_of(model, placement);
         self.know(replica, model, placement, &log, &launch.watch.pulse);
         let (stop, stopped) = oneshot::channel();

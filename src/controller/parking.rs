@@ -1,6 +1,7 @@
 //! Engines that sleep and wake: the requests are made off the loop, and what comes of them goes to the
 //! pool as an event. Which engine sleeps, and when, the pool has decided.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::control::Control;
@@ -37,9 +38,10 @@ impl Control {
         if let Some(facts) = self.processes.get(&replica) {
             facts.pulse.rest(true);
         }
-        self.guardians.note_sleep(replica, true);
-        let inbox = self.inbox.clone();
+        let (inbox, guardians) = (self.inbox.clone(), Arc::clone(&self.guardians));
         self.tasks.spawn(async move {
+            // First: who comes after us must not take a sleeper for one that serves.
+            guardians.note_sleep(replica, true).await;
             let outcome = engine::fall_asleep(&endpoint, &by, SLEEP_PATIENCE).await;
             let asked = Asked::Sleep;
             let _ = inbox.send(Message::Parked(Parked {
@@ -64,10 +66,13 @@ impl Control {
         if let Some(facts) = self.processes.get_mut(&replica) {
             facts.stage = Some(stage);
         }
-        let inbox = self.inbox.clone();
+        let (inbox, guardians) = (self.inbox.clone(), Arc::clone(&self.guardians));
         let patience = Duration::from_millis(deadline.0);
         self.tasks.spawn(async move {
             let outcome = engine::wake(&endpoint, &by, &health, patience).await;
+            if outcome.is_ok() {
+                guardians.note_sleep(replica, false).await;
+            }
             let asked = Asked::Wake;
             let _ = inbox.send(Message::Parked(Parked {
                 replica,
@@ -116,7 +121,6 @@ impl Control {
                     facts.stage = None;
                     facts.pulse.rest(false);
                 }
-                self.guardians.note_sleep(replica, false);
                 self.turn(Event::ReplicaReady { replica });
             }
             // Half awake it is of no use: it is ended, and whoever waits has the model loaded.

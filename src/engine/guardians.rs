@@ -103,15 +103,18 @@ impl Guardians {
         *lock(&self.leaving)
     }
 
-    /// How much a replica is used; told to its guardian within seconds.
     /// For a later controller: whether the engine sleeps, so that it does not take it for one that
     /// serves.
-    pub fn note_sleep(&self, replica: ReplicaId, asleep: bool) {
-        if let Err(error) = self.journal.note_sleep(replica, asleep) {
+    pub async fn note_sleep(self: &Arc<Guardians>, replica: ReplicaId, asleep: bool) {
+        let guardians = Arc::clone(self);
+        let noted =
+            tokio::task::spawn_blocking(move || guardians.journal.note_sleep(replica, asleep));
+        if let Ok(Err(error)) = noted.await {
             tracing::warn!(%replica, asleep, %error, "the journal does not say that an engine sleeps");
         }
     }
 
+    /// How much a replica is used; told to its guardian within seconds.
     pub fn used(&self, replica: ReplicaId, it: Use) {
         lock(&self.uses).insert(replica, it);
     }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::broadcast;
@@ -61,7 +61,7 @@ pub struct LogLine {
 pub struct ReplicaLog {
     masking: Masking,
     inner: Mutex<Inner>,
-    file: Option<PathBuf>,
+    file: OnceLock<PathBuf>,
     followers: broadcast::Sender<LogLine>,
 }
 
@@ -79,6 +79,21 @@ impl ReplicaLog {
         model_name: &str,
         replica: ReplicaId,
     ) -> Result<ReplicaLog, EngineFault> {
+        let log = ReplicaLog::in_memory();
+        log.open_file(log_dir, model_name, replica)?;
+        Ok(log)
+    }
+
+    /// From now on the log has that file too; nothing if it has one. Blocking.
+    pub(super) fn open_file(
+        &self,
+        log_dir: &Path,
+        model_name: &str,
+        replica: ReplicaId,
+    ) -> Result<(), EngineFault> {
+        if self.file.get().is_some() {
+            return Ok(());
+        }
         let stem = file_stem(model_name);
         let path = log_dir.join(format!("{stem}-{replica}.log"));
         let fault = |source| EngineFault::LogFile {
@@ -88,7 +103,8 @@ impl ReplicaLog {
         std::fs::create_dir_all(log_dir).map_err(fault)?;
         remove_old(log_dir, &stem);
         LogFile::open(path.clone()).map_err(fault)?;
-        Ok(ReplicaLog::with(Some(path)))
+        let _ = self.file.set(path);
+        Ok(())
     }
 
     /// The log of an engine that runs already; its guardian knows the newest lines.
@@ -109,7 +125,7 @@ impl ReplicaLog {
                 ring: VecDeque::new(),
                 ring_bytes: 0,
             }),
-            file,
+            file: file.map(OnceLock::from).unwrap_or_default(),
             followers: broadcast::Sender::new(FOLLOWER_LINES_MAX),
         }
     }
@@ -121,7 +137,7 @@ impl ReplicaLog {
 
     /// Where the lines are written to.
     pub fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
+        self.file.get().map(PathBuf::as_path)
     }
 
     /// Adds one line of our own, with its secrets masked, to the file too. `text` must not hold a line
@@ -130,7 +146,7 @@ impl ReplicaLog {
         let masked = self.masking.mask(text);
         let text = masked.as_deref().unwrap_or(text);
         let now = SystemTime::now();
-        if let Some(path) = &self.file {
+        if let Some(path) = self.file.get() {
             let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
             let line = Line {
                 sequence: 0,

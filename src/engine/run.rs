@@ -52,6 +52,7 @@ pub async fn run(
     mut stop: oneshot::Receiver<Duration>,
     report: impl Fn(Report) + Send + Sync + 'static,
 ) {
+    open_log(&launch, &log).await;
     if let Program::Remote(recipe) = launch.program.clone() {
         return remote::run(launch, &recipe, log, stop, report).await;
     }
@@ -112,6 +113,17 @@ pub async fn run(
         }
     };
     report(Report::Exited(exit));
+}
+
+/// Without its file the log is kept in memory alone.
+async fn open_log(launch: &Launch, log: &Arc<ReplicaLog>) {
+    let (log, folder) = (Arc::clone(log), launch.log_dir.clone());
+    let (model, replica) = (launch.model_name.clone(), launch.replica);
+    let opened = tokio::task::spawn_blocking(move || log.open_file(&folder, &model, replica));
+    if let Ok(Err(error)) = opened.await {
+        let model = &launch.model_name;
+        tracing::warn!(%error, model, "the engine's log is kept in memory only");
+    }
 }
 
 /// The same for an engine of an earlier controller, which is ready.

@@ -233,6 +233,16 @@ impl Failure {
         )
     }
 
+    /// The process ends before the answer does.
+    pub fn ending(model: &str) -> Failure {
+        Failure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_error",
+            "shutting_down",
+            format!("this model-pool ended while {model} answered; ask again"),
+        )
+    }
+
     /// The error as one event of a stream that has begun.
     pub fn sse(&self) -> String {
         format!("data: {}\n\n", self.json())

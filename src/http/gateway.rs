@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use super::aggregate::{Aggregate, Usage};
 use super::as_chat::AsChat;
@@ -29,7 +30,7 @@ use crate::pool::Time;
 /// An engine's own error is passed on up to this size.
 const ENGINE_ERROR_MAX: usize = 1 << 20;
 /// An answer that is aggregated for a client without `stream` may be this large.
-const ANSWER_MAX: usize = 64 << 20;
+pub(super) const ANSWER_MAX: usize = 64 << 20;
 
 /// A seat that is being used, and what is counted about it.
 pub(super) struct Served {
@@ -38,9 +39,22 @@ pub(super) struct Served {
     metrics: Metrics,
     clock: crate::controller::Clock,
     asked: Time,
+    /// The process ends now.
+    pub ending: CancellationToken,
 }
 
 impl Served {
+    pub fn new(app: &App, model: &str, lease: Lease, asked: Time) -> Served {
+        Served {
+            lease,
+            model: model.to_owned(),
+            metrics: app.metrics.clone(),
+            clock: app.handle.clock(),
+            asked,
+            ending: app.ending(),
+        }
+    }
+
     pub fn first_token(&self) {
         let took = self.clock.now().since(self.asked);
         self.metrics
@@ -117,7 +131,7 @@ async fn complete(app: App, user: User, request: Request<Body>, path: &'static s
 }
 
 /// The catalogue's name of the model, once it is known, goes with a failure into the metrics.
-type Failed = (Option<String>, Failure);
+pub(super) type Failed = (Option<String>, Failure);
 
 async fn begin(
     app: &App,
@@ -231,41 +245,8 @@ impl Call {
             true => self.outgoing.body.clone(),
             false => outgoing_of(&self.scanned, self.path, name, &self.entry)?.body,
         };
-        let served = Served {
-            lease,
-            model: self.model.clone(),
-            metrics: self.app.metrics.clone(),
-            clock: self.app.handle.clock(),
-            asked: self.asked,
-        };
-        let cut = served.lease.cut();
-        let sent = self
-            .app
-            .upstream
-            .send(&served.lease, Method::POST, self.outgoing.path, body);
-        tokio::select! {
-            biased;
-            sent = sent => match sent {
-                Ok(answer) => {
-                    let status = answer.status();
-                    if let Some(failure) = remote::misplaced(&served.lease, &self.model, status) {
-                        served.lease.worked(false);
-                        return Err(failure);
-                    }
-                    served.lease.worked(!answer.status().is_server_error());
-                    Ok((served, answer))
-                }
-                Err(error) => {
-                    served.lease.worked(false);
-                    tracing::warn!(model = self.model, %error, "the engine did not answer");
-                    match remote::unreached(&served.lease, &self.model, &error) {
-                        Some(failure) => Err(failure),
-                        None => Err(stream::why(&served).await),
-                    }
-                }
-            },
-            () = cut.cancelled() => Err(stream::why(&served).await),
-        }
+        let served = Served::new(&self.app, &self.model, lease, self.asked);
+        reach(&self.app, served, self.outgoing.path, body).await
     }
 
     /// The stream begins before there is a seat: comments until there is one, then the engine's
@@ -333,6 +314,7 @@ impl Call {
             let frame = tokio::select! {
                 biased;
                 () = cut.cancelled() => return Err(stream::why(&served).await),
+                () = served.ending.cancelled() => return Err(Failure::ending(&self.model)),
                 frame = upstream.frame() => frame,
             };
             match frame {
@@ -385,55 +367,38 @@ impl Call {
     }
 }
 
-/// Which models there are. Listing them loads nothing.
-#[utoipa::path(get, path = "/v1/models", tag = "inference",
-    responses((status = 200, description = "OpenAI's list of models", example = json!({
-        "object": "list", "data": [{"id": "tiny-guide", "object": "model", "created": 1764000000, "owned_by": "model-pool"}]
-    })), (status = 401, description = "An API key is needed", body = ErrorBody)))]
-pub(super) async fn models(State(app): State<App>, _user: User) -> Response {
-    let data: Vec<_> = app
-        .handle
-        .entries()
-        .iter()
-        .map(|entry| model_object(&app, &entry.name))
-        .collect();
-    Json(json!({ "object": "list", "data": data })).into_response()
-}
-
-/// One model; ids may have slashes.
-#[utoipa::path(get, path = "/v1/models/{model}", tag = "inference",
-    params(("model" = String, Path, description = "The model's id or an alias", example = "tiny-guide")),
-    responses((status = 200, description = "OpenAI's model object"), (status = 404, description = "No such model", body = ErrorBody)))]
-pub(super) async fn model(
-    State(app): State<App>,
-    _user: User,
-    Path(name): Path<String>,
-) -> Result<Response, Failure> {
-    let route = app
-        .handle
-        .route(&name)
-        .ok_or_else(|| Failure::unknown_model(&name, &app.handle.closest(&name)))?;
-    Ok(Json(model_object(&app, &route.entry.name)).into_response())
-}
-
-/// The catalogue does not know when weights were made; the start of the service is what it can say.
-fn model_object(app: &App, name: &str) -> serde_json::Value {
-    json!({ "id": name, "object": "model", "created": app.started_unix_seconds, "owned_by": "model-pool" })
-}
-
-/// Engines of this version neither embed nor speak; said in words, not by a bare 404.
-pub(super) async fn not_served(request: Request<Body>) -> Failure {
-    let message = format!(
-        "{} {} is not served by this version; it serves /v1/chat/completions, /v1/completions and /v1/models",
-        request.method(),
-        request.uri().path()
-    );
-    Failure::new(
-        StatusCode::NOT_IMPLEMENTED,
-        "invalid_request_error",
-        "not_implemented",
-        message,
-    )
+/// The head of the engine's answer; or why there is none.
+pub(super) async fn reach(
+    app: &App,
+    served: Served,
+    path: &str,
+    body: Bytes,
+) -> Result<(Served, hyper::Response<Incoming>), Failure> {
+    let cut = served.lease.cut();
+    let sent = app.upstream.send(&served.lease, Method::POST, path, body);
+    tokio::select! {
+        biased;
+        sent = sent => match sent {
+            Ok(answer) => {
+                let status = answer.status();
+                if let Some(failure) = remote::misplaced(&served.lease, &served.model, status) {
+                    served.lease.worked(false);
+                    return Err(failure);
+                }
+                served.lease.worked(!answer.status().is_server_error());
+                Ok((served, answer))
+            }
+            Err(error) => {
+                served.lease.worked(false);
+                tracing::warn!(model = served.model, %error, "the engine did not answer");
+                match remote::unreached(&served.lease, &served.model, &error) {
+                    Some(failure) => Err(failure),
+                    None => Err(stream::why(&served).await),
+                }
+            }
+        },
+        () = cut.cancelled() => Err(stream::why(&served).await),
+    }
 }
 
 pub(super) async fn read_body(body: Body, limit: u64) -> Result<Bytes, Failure> {
@@ -459,7 +424,7 @@ async fn limited(body: Incoming) -> Bytes {
 }
 
 /// What the engine itself refuses goes to the client as it is.
-async fn engine_error(answer: hyper::Response<Incoming>, served: &Served) -> Response {
+pub(super) async fn engine_error(answer: hyper::Response<Incoming>, served: &Served) -> Response {
     let (head, body) = answer.into_parts();
     let body = remote::masked(&served.lease, limited(body).await);
     let mut response = Response::new(Body::from(body));

@@ -106,6 +106,19 @@ pub(super) fn outgoing(
     })
 }
 
+/// A body with the name that the engine knows, and nothing else of it changed.
+pub(super) fn renamed(body: &[u8], served_name: &str) -> Result<Bytes, Failure> {
+    let fields = Fields::read(body)?;
+    let mut written = Written::new(body.len());
+    for (name, value) in fields.all().filter(|(name, _)| *name != "model") {
+        written.raw(name, value);
+    }
+    written.name("model");
+    write_json(&mut written.0, served_name);
+    written.0.push(b'}');
+    Ok(written.0.into())
+}
+
 fn prompt(format: &PromptFormat, fields: &Fields<'_>) -> Result<String, Failure> {
     let wrong = |message: &str| Failure::invalid("messages".to_owned(), message);
     let messages = fields.get("messages").map(RawValue::get);

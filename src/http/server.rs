@@ -25,7 +25,7 @@ use utoipa_axum::routes;
 
 use super::error::Failure;
 use super::state::App;
-use super::{admin, gateway, hot_models, metrics, openapi};
+use super::{admin, gateway, hot_models, listing, metrics, openapi, passing};
 
 /// A client that takes longer for its head is no client.
 const HEAD_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
@@ -134,10 +134,13 @@ fn router(app: App) -> Router {
         OpenApiRouter::new()
             .routes(routes!(gateway::chat_completions))
             .routes(routes!(gateway::completions))
-            .routes(routes!(gateway::models))
+            .routes(routes!(passing::embeddings))
+            .routes(routes!(passing::rerank))
+            .routes(routes!(passing::score))
+            .routes(routes!(listing::models))
             // `{*model}` takes ids with slashes; in the document it is the plain `{model}`.
-            .route("/v1/models/{*model}", get(gateway::model))
-            .route("/v1/{*rest}", any(gateway::not_served))
+            .route("/v1/models/{*model}", get(listing::model))
+            .route("/v1/{*rest}", any(listing::not_served))
     };
     let (based, api) = OpenApiRouter::new()
         .merge(inference())
@@ -165,7 +168,7 @@ fn router(app: App) -> Router {
 
 /// The route with a wildcard, which the router cannot describe by itself.
 #[derive(utoipa::OpenApi)]
-#[openapi(paths(gateway::model))]
+#[openapi(paths(listing::model))]
 struct OneModel;
 
 /// Liveness: the process answers.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
+
 use super::auth::Keys;
 use super::metrics::Metrics;
 use super::proxy::Upstream;
@@ -19,6 +21,8 @@ pub struct App {
     pub(super) upstream: Arc<Upstream>,
     pub(super) request_ids: SharedIds,
     pub(super) started_unix_seconds: u64,
+    /// The process ends now: what is still answered is told so.
+    pub(super) ending: CancellationToken,
 }
 
 impl App {
@@ -32,6 +36,12 @@ impl App {
             upstream: Arc::default(),
             request_ids: Arc::default(),
             started_unix_seconds,
+            ending: CancellationToken::new(),
         }
+    }
+
+    /// To be fired when answers that have begun cannot be finished.
+    pub fn ending(&self) -> CancellationToken {
+        self.ending.clone()
     }
 }

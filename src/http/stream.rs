@@ -48,6 +48,7 @@ pub(super) async fn forward(
         let frame = tokio::select! {
             biased;
             () = cut.cancelled() => break Some(why(&served).await),
+            () = served.ending.cancelled() => break Some(Failure::ending(&served.model)),
             () = frames.closed() => return,
             frame = upstream.frame() => frame,
         };

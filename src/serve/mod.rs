@@ -141,6 +141,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         )
     })?;
     let listening: OwnedFd = listener.as_fd().try_clone_to_owned().map_err(line)?;
+    let ending = app.ending();
     let mut server = start(Server::new(listener, app).serve(stop.clone()));
     let schedule = start_schedule(evening, done, &handle, &config, &store).await?;
     let base = config.server.base_path.as_str();
@@ -180,11 +181,19 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         store.close().await;
         drop((door, lock));
         let finish = Duration::from_millis(config.unload_drain().0);
-        let finished = tokio::time::timeout(finish, &mut server);
+        let finished = async {
+            let finished = tokio::time::timeout(finish, &mut server).await;
+            if finished.is_err() {
+                ending.cancel();
+                let _ = tokio::time::timeout(CONNECTIONS_WITHIN, &mut server).await;
+            }
+        };
         tokio::select! {
-            (served, _) = async { tokio::join!(successor.free(), finished) } => return served,
+            (served, ()) = async { tokio::join!(successor.free(), finished) } => return served,
             () = told_to_stop() => tracing::warn!("ending at once"),
         }
+        ending.cancel();
+        let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
         return Ok(());
     }
     notify::stopping();
@@ -204,7 +213,10 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     };
     tokio::select! {
         () = drained => {}
-        () = told_to_stop() => tracing::warn!("ending at once"),
+        () = told_to_stop() => {
+            tracing::warn!("ending at once");
+            ending.cancel();
+        }
     }
     stop.cancel();
     let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;

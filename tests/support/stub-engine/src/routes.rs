@@ -39,6 +39,8 @@ pub fn router(flags: Arc<Flags>) -> Router {
         .route("/v1/models", get(list))
         .route("/v1/chat/completions", post(chat))
         .route("/v1/completions", post(text))
+        .route("/v1/embeddings", post(embeddings))
+        .route("/v1/rerank", post(rerank))
         .fallback(nowhere)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(from_fn_with_state(stub.clone(), check_key))
@@ -92,6 +94,40 @@ async fn chat(State(stub): State<Stub>, body: Bytes) -> Response {
 
 async fn text(State(stub): State<Stub>, body: Bytes) -> Response {
     complete(stub, Form::Text, &body).await
+}
+
+/// Of each text its length and the number of its words.
+async fn embeddings(State(stub): State<Stub>, Json(body): Json<Value>) -> Response {
+    if body["model"] != stub.flags.model.as_str() {
+        return refuse(StatusCode::NOT_FOUND, "no such model");
+    }
+    let texts = match &body["input"] {
+        Value::Array(texts) => texts.clone(),
+        one => vec![one.clone()],
+    };
+    let data = texts.iter().enumerate().map(|(index, text)| {
+        let text = text.as_str().unwrap_or_default();
+        let vector = [text.len(), text.split_whitespace().count()];
+        json!({"object": "embedding", "index": index, "embedding": vector})
+    });
+    let data: Vec<Value> = data.collect();
+    let tokens = data.len() * 3;
+    let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
+    Json(json!({"object": "list", "data": data, "model": stub.flags.model, "usage": usage}))
+        .into_response()
+}
+
+/// The longer a document is, the better it fits.
+async fn rerank(Json(body): Json<Value>) -> Response {
+    let documents = body["documents"].as_array().cloned().unwrap_or_default();
+    if documents.is_empty() {
+        return refuse(StatusCode::BAD_REQUEST, "no documents");
+    }
+    let results = documents.iter().enumerate().map(|(index, text)| {
+        let score = text.as_str().unwrap_or_default().len();
+        json!({"index": index, "relevance_score": score})
+    });
+    Json(json!({"results": results.collect::<Vec<_>>()})).into_response()
 }
 
 async fn nowhere(uri: Uri) -> Response {

@@ -1,0 +1,64 @@
+//! Which models there are, as OpenAI's clients ask; and what is said of routes that are not served. Listing
+//! loads nothing.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use super::auth::User;
+use super::error::{ErrorBody, Failure};
+use super::state::App;
+
+/// Which models there are. Listing them loads nothing.
+#[utoipa::path(get, path = "/v1/models", tag = "inference",
+    responses((status = 200, description = "OpenAI's list of models", example = json!({
+        "object": "list", "data": [{"id": "tiny-guide", "object": "model", "created": 1764000000, "owned_by": "model-pool"}]
+    })), (status = 401, description = "An API key is needed", body = ErrorBody)))]
+pub(super) async fn models(State(app): State<App>, _user: User) -> Response {
+    let data: Vec<_> = app
+        .handle
+        .entries()
+        .iter()
+        .map(|entry| model_object(&app, &entry.name))
+        .collect();
+    Json(json!({ "object": "list", "data": data })).into_response()
+}
+
+/// One model; ids may have slashes.
+#[utoipa::path(get, path = "/v1/models/{model}", tag = "inference",
+    params(("model" = String, Path, description = "The model's id or an alias", example = "tiny-guide")),
+    responses((status = 200, description = "OpenAI's model object"), (status = 404, description = "No such model", body = ErrorBody)))]
+pub(super) async fn model(
+    State(app): State<App>,
+    _user: User,
+    Path(name): Path<String>,
+) -> Result<Response, Failure> {
+    let route = app
+        .handle
+        .route(&name)
+        .ok_or_else(|| Failure::unknown_model(&name, &app.handle.closest(&name)))?;
+    Ok(Json(model_object(&app, &route.entry.name)).into_response())
+}
+
+/// The catalogue does not know when weights were made; the start of the service is what it can say.
+fn model_object(app: &App, name: &str) -> serde_json::Value {
+    json!({ "id": name, "object": "model", "created": app.started_unix_seconds, "owned_by": "model-pool" })
+}
+
+/// Said in words, not by a bare 404.
+pub(super) async fn not_served(request: Request<Body>) -> Failure {
+    let message = format!(
+        "{} {} is not served by this version; it serves /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, /v1/score and /v1/models",
+        request.method(),
+        request.uri().path()
+    );
+    Failure::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "invalid_request_error",
+        "not_implemented",
+        message,
+    )
+}
