@@ -22,6 +22,7 @@ mod layer_kinds;
 mod layouts;
 mod limits;
 mod model_file;
+mod name_size;
 mod need;
 mod notes;
 mod parameters;

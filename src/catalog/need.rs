@@ -16,6 +16,7 @@ use super::entry::Entry;
 use super::estimate::{self, EstimateError, ModelFiles};
 use super::hub_cache;
 use super::layouts::{Demand, DeviceShare};
+use super::name_size;
 use super::recipe::{CandleRecipe, Recipe};
 
 /// From the host's memory to a GPU, over PCIe 4.0 x16 with room to spare.
@@ -400,6 +401,11 @@ impl<'a> Figures<'a> {
             .path()
             .and_then(|path| estimate::by_file_sizes(&path, overhead))
             .map(|total| estimate::share(total, devices));
+        if let (None, Some((total, reason))) = (sizes, self.by_name(overhead)) {
+            let bytes = estimate::share(total, devices);
+            let demand = shared(bytes, Some(bytes)).unwrap_or(Demand::Bytes(bytes));
+            return Ok((demand, self.rough(&error, &reason)));
+        }
         match (shared(sizes.unwrap_or(Bytes::ZERO), sizes), sizes) {
             (Some(demand), Some(_)) => Ok((demand, self.rough(&error, BY_SIZES))),
             (Some(demand), None) => Ok((
@@ -412,6 +418,27 @@ impl<'a> Figures<'a> {
             (None, Some(bytes)) => Ok((Demand::Bytes(bytes), self.rough(&error, BY_SIZES))),
             (None, None) => Err(self.no_figure(&error)),
         }
+    }
+
+    /// The whole of a model whose weights its engine will fetch, by its name: weights, a fifth of them for the
+    /// cache, and the engine's own.
+    fn by_name(&self, overhead: Bytes) -> Option<(Bytes, String)> {
+        let Recipe::Server(server) = &self.entry.recipe else {
+            return None;
+        };
+        let size = name_size::of_name(&server.model).filter(|_| !server.is_local)?;
+        let weights = size.bytes();
+        let reason = format!(
+            "its name tells of {} thousand million parameters of {} bits, {weights}",
+            size.parameters, size.bits
+        );
+        let total = Bytes(
+            weights
+                .0
+                .saturating_add(weights.0 / 5)
+                .saturating_add(overhead.0),
+        );
+        Some((total, reason))
     }
 
     /// The source of a figure from the model's files, with what had to be guessed.
