@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::catalog::{Catalog, Entry, Listen, Place, PlacedDevice, Prompt, Recipe, Where};
+use crate::catalog::{Catalog, Entry, Listen, Place, PlacedDevice, Prompt, Recipe, Warning, Where};
 use crate::cli::CheckArgs;
 use crate::config::{Config, Provider};
 use crate::pool::{Bytes, ModelSpec};
@@ -28,16 +28,40 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
         }
         Catalog::load_from(&args.models, &config).map_err(|error| error.to_string())?
     };
-    for warning in warnings {
-        println!("warning: {warning}");
-    }
+    print_warnings(&warnings);
     for (name, entry) in catalog.entries() {
         describe(name, entry, &config);
     }
-    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    match lines.is_empty() {
-        true => Ok(()),
-        false => Err(lines.join("\n")),
+    for error in &errors {
+        eprintln!("error: {error}");
+    }
+    match errors.len() {
+        0 => Ok(()),
+        1 => Err("1 model cannot be used".to_owned()),
+        count => Err(format!("{count} models cannot be used")),
+    }
+}
+
+/// From so many files on, what is said of all of them is said once.
+const ALIKE_MIN: usize = 4;
+
+/// By file and line; what many files have in common in one line.
+fn print_warnings(warnings: &[Warning]) {
+    let mut alike: BTreeMap<(&Option<String>, &str), Vec<&Warning>> = BTreeMap::new();
+    for warning in warnings {
+        let same = alike.entry((&warning.key, &warning.message)).or_default();
+        same.push(warning);
+    }
+    let (many, few): (Vec<_>, Vec<_>) = alike
+        .into_values()
+        .partition(|same| same.len() >= ALIKE_MIN);
+    let mut few: Vec<&Warning> = few.into_iter().flatten().collect();
+    few.sort_by_key(|warning| (&warning.origin, warning.line));
+    for warning in few {
+        println!("warning: {warning}");
+    }
+    for same in many {
+        println!("warning: {} times, as in {}", same.len(), same[0]);
     }
 }
 
@@ -59,12 +83,14 @@ fn describe(name: &str, entry: &Entry, config: &Config) {
         1 => "1 device".to_owned(),
         count => format!("{count} devices"),
     };
+    let each = |count: u32| if count == 1 { "" } else { " each" };
     let spec = match entry.spec(config, None) {
         Ok((spec, source)) => {
             println!(
-                "model {name}: {engine} engine, {} with {} each ({source}), {from}",
+                "model {name}: {engine} engine, {} with {}{} ({source}), {from}",
                 devices(spec.devices_per_replica),
                 spec.bytes_per_device,
+                each(spec.devices_per_replica),
             );
             spec
         }

@@ -188,7 +188,7 @@ fn a_mistake_names_file_line_and_key_as_they_are_written() {
             "engine_config:\n  model_id: a/b\n  type: VLLMEngine\n  generation:\n    generate_kwargs:\n      top_p: 3\n",
             [
                 "line 6: engine_config.generation.generate_kwargs.top_p",
-                "from 0 to 1",
+                "to 1",
             ],
         ),
         (
@@ -297,4 +297,63 @@ fn what_would_exhaust_a_reader_is_refused_in_words() {
         let text = format!("engine_config: {{model_id: \"{name}\", type: VLLMEngine}}\n");
         assert_has(&refusal(&text), &["engine_config.model_id"]);
     }
+}
+
+#[test]
+fn odd_values_are_refused_or_told_and_never_end_the_program() {
+    let private = |more: &str| {
+        format!("model_loading_config: {{model_id: m, model_source: org/m-7b}}\n{more}")
+    };
+    let huge = private(
+        "tensor_parallelism: {degree: 9999999999999}\npipeline_parallelism: {degree: 9999999999}\n",
+    );
+    assert_has(
+        &refusal(&huge),
+        &["line 2: tensor_parallelism.degree", "1 to 4096"],
+    );
+    assert_has(
+        &refusal(&private("accelerator_type: 7\n")),
+        &["line 2: accelerator_type"],
+    );
+    assert_has(
+        &refusal(&private("llm_engine: 5\n")),
+        &["line 2: llm_engine"],
+    );
+    let (_, said) = only(&private("accelerator_type: CPU\n"));
+    assert_has(&said, &["accelerator_type: has no effect"]);
+    let (entry, _) = only(
+        "engine_config: {type: VLLMEngine, model_id: org/m-7b, hf_model_id: null, model_path: null}\ndeployment_config:\nstandalone_function_calling_model: true\n",
+    );
+    assert_eq!(
+        entry.to_document()["engine_config"]["hf_model_id"],
+        "org/m-7b"
+    );
+    let (_, said) = only(
+        "engine_config: {type: VLLMEngine, model_id: org/m-7b}\nscaling_config: {resources_per_worker: {accelerator_type_a10: 0.01, mine: 3}}\n",
+    );
+    assert_has(
+        &said,
+        &["scaling_config.resources_per_worker.mine: has no effect"],
+    );
+    let (catalog, warnings, errors) = load_text("applications: [{args: {models: ./models}}]\n");
+    assert!(catalog.entries().is_empty() && errors.is_empty());
+    assert_has(&format!("{warnings:?}"), &["names another file"]);
+    let many = format!("llm_configs: [{}]", "1, ".repeat(20_000));
+    assert_has(&refusal(&many), &["20000 models"]);
+}
+
+#[test]
+fn a_key_given_twice_in_json_counts_the_last_time_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("m.json");
+    let text =
+        r#"{"engine_config": {"type": "VLLMEngine", "model_id": "org/a", "model_id": "org/b"}}"#;
+    std::fs::write(&file, text).unwrap();
+    let (catalog, warnings, errors) = load(&[file]);
+    assert!(errors.is_empty(), "{errors:?}");
+    assert!(catalog.get("org/b").is_some());
+    assert_has(
+        &warnings[0].to_string(),
+        &["engine_config.model_id: is given twice"],
+    );
 }

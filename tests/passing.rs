@@ -91,3 +91,28 @@ fn wrong_requests_are_refused_and_load_nothing() {
     assert_eq!(status, 501);
     assert!(pool.engine_pids().is_empty());
 }
+
+#[test]
+fn an_engine_that_never_says_a_token_is_not_taken_for_dead() {
+    let (name, text) = model("embedder", "embedder");
+    let text = text.replace(
+        "memory_gib: 1",
+        "memory_gib: 1, first_token_after: 1s, stall_after: 1s",
+    );
+    let pool = Pool::with_models(
+        &[(name, text)],
+        "pool: {heartbeat: 100ms, heartbeat_timeout: 90ms}\n",
+    );
+    let began = std::time::SystemTime::now();
+    let mut asked = 0;
+    while began.elapsed().unwrap() < std::time::Duration::from_secs(4) {
+        let (status, answer) = ask(
+            &pool,
+            "/v1/embeddings",
+            &json!({"model": "embedder", "input": "x"}),
+        );
+        assert_eq!(status, 200, "after {asked}: {answer}");
+        asked += 1;
+    }
+    assert!(!pool.log().contains("unresponsive"), "{}", pool.log());
+}

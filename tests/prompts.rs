@@ -196,3 +196,67 @@ fn stops_of_the_file_end_answers_and_one_users_stops_never_reach_another() {
             .contains("9 stops")
     );
 }
+
+#[test]
+fn what_a_request_says_twice_or_not_at_all_is_read_once() {
+    let generation = format!("{{prompt_format: {FORMAT}, generate_kwargs: {{ignore_eos: true}}}}");
+    let pool = Pool::with_models(&[model("formatted", &generation)], "");
+    let tokens = |more: Value| {
+        let (status, answer) = chat(&pool, "formatted", more);
+        assert_eq!(status, 200, "{answer}");
+        answer["usage"]["completion_tokens"].clone()
+    };
+    assert_eq!(
+        tokens(json!({"max_completion_tokens": 5, "max_tokens": null})),
+        5
+    );
+    assert_eq!(
+        tokens(json!({"max_completion_tokens": 5, "max_tokens": 9})),
+        5
+    );
+    let (_, plain) = chat(&pool, "formatted", json!({"max_tokens": 6}));
+    let (_, evil) = chat(
+        &pool,
+        "formatted",
+        json!({"max_tokens": 6, "prompt": "something else"}),
+    );
+    assert_eq!(
+        plain["choices"], evil["choices"],
+        "the pool writes the prompt"
+    );
+    let (_, empty) = chat(
+        &pool,
+        "formatted",
+        json!({"max_tokens": 6, "stop": [plain["choices"][0]["message"]["content"].as_str().unwrap().chars().next().unwrap().to_string()]}),
+    );
+    assert_eq!(
+        empty["choices"][0]["message"]["content"], "",
+        "and not null"
+    );
+    let (status, answer) = chat(&pool, "formatted", json!({"stop": ""}));
+    assert_eq!((status, &answer["error"]["param"]), (400, &json!("stop")));
+}
+
+#[test]
+fn a_prompt_that_cannot_fit_is_refused_before_it_is_taken_apart() {
+    let pool = Pool::with_models(&[model("plain", "{}")], "");
+    let long = "word ".repeat(600_000);
+    let body = json!({"model": "plain", "messages": [{"role": "user", "content": long}]});
+    let (status, answer) = ask(&pool, "/v1/chat/completions", &body);
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (400, &json!("context_length_exceeded"))
+    );
+    let pid = pool.engine_pids()[0];
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib: u64 = peak
+        .unwrap()
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    // The program itself, and the text a few times; taken apart it was 70 times its size.
+    assert!(kib < 120 << 10, "{kib} KiB");
+}

@@ -29,9 +29,9 @@ pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
         .template
         .as_ref()
         .ok_or_else(|| ApiError::invalid("this model has no chat template; use /v1/completions"))?;
-    let prompt = model
-        .tokenizer
-        .encode(&template.render(&request.messages)?, false)?;
+    let text = template.render(&request.messages)?;
+    check_length(model, &text, Route::Chat)?;
+    let prompt = model.tokenizer.encode(&text, false)?;
     Answer::start(ready, Route::Chat, vec![prompt], &request.settings)
 }
 
@@ -41,7 +41,10 @@ pub(crate) fn complete(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
     let prompts = request
         .prompts
         .iter()
-        .map(|prompt| ready.model.tokenizer.encode(prompt, true))
+        .map(|prompt| {
+            check_length(&ready.model, prompt, Route::Completion)?;
+            ready.model.tokenizer.encode(prompt, true)
+        })
         .collect::<Result<Vec<_>, _>>()?;
     Answer::start(ready, Route::Completion, prompts, &request.settings)
 }
@@ -141,6 +144,37 @@ impl Answer {
 }
 
 /// Most tokens that the answer to `prompt` may have.
+/// What cannot fit is refused before it is taken apart, which would take many times its memory.
+fn check_length(model: &LoadedModel, text: &str, route: Route) -> Result<(), ApiError> {
+    let context = model.generator.context_tokens;
+    let least = model.tokenizer.tokens_at_least(text.len());
+    if least < context {
+        return Ok(());
+    }
+    Err(too_long(
+        context,
+        &format!("more than {least}"),
+        param_of(route),
+    ))
+}
+
+fn param_of(route: Route) -> &'static str {
+    match route {
+        Route::Chat => "messages",
+        Route::Completion => "prompt",
+    }
+}
+
+fn too_long(context: usize, used: &str, param: &str) -> ApiError {
+    let message = format!(
+        "the prompt has {used} tokens; this model's context is {context} tokens for prompt and answer together"
+    );
+    ApiError {
+        code: Some("context_length_exceeded"),
+        ..ApiError::field(param, message)
+    }
+}
+
 fn room(
     model: &LoadedModel,
     prompt: &[u32],
@@ -148,11 +182,7 @@ fn room(
     settings: &Settings,
 ) -> Result<usize, ApiError> {
     let (context, used) = (model.generator.context_tokens, prompt.len());
-    let param = if route == Route::Chat {
-        "messages"
-    } else {
-        "prompt"
-    };
+    let param = param_of(route);
     if used == 0 {
         return Err(ApiError::field(
             param,
@@ -160,13 +190,7 @@ fn room(
         ));
     }
     if used >= context {
-        let message = format!(
-            "the prompt has {used} tokens; this model's context is {context} tokens for prompt and answer together"
-        );
-        return Err(ApiError {
-            code: Some("context_length_exceeded"),
-            ..ApiError::field(param, message)
-        });
+        return Err(too_long(context, &used.to_string(), param));
     }
     Ok(settings
         .max_tokens

@@ -12,6 +12,8 @@ use tokenizers::Tokenizer;
 /// Text to tokens and back, and the tokens that end an answer.
 pub(crate) struct ModelTokenizer {
     tokenizer: Tokenizer,
+    /// No token stands for more bytes of text.
+    longest_token_bytes: usize,
     /// Tokens that end an answer; their text is never given out.
     pub end_tokens: BTreeSet<u32>,
     /// Ids below this exist; the model's embedding may have more rows, which mean nothing.
@@ -43,11 +45,9 @@ impl ModelTokenizer {
                 "download it again",
             )
         })?;
-        let vocabulary = tokenizer
-            .get_vocab(true)
-            .into_values()
-            .max()
-            .map_or(0, |id| id as usize + 1);
+        let words = tokenizer.get_vocab(true);
+        let longest_token_bytes = words.keys().map(String::len).max().unwrap_or(1).max(1);
+        let vocabulary = words.into_values().max().map_or(0, |id| id as usize + 1);
         let rows = config.llama.vocab_size;
         if vocabulary > rows {
             return Err(EngineError::model(
@@ -85,11 +85,18 @@ impl ModelTokenizer {
         }
         Ok(Self {
             tokenizer,
+            longest_token_bytes,
             end_tokens,
             vocabulary,
             bos_token,
             eos_token,
         })
+    }
+
+    /// So many tokens at least has a text of so many bytes. A tokenizer may drop white space first, for which a
+    /// generous part is left out.
+    pub fn tokens_at_least(&self, bytes: usize) -> usize {
+        bytes / self.longest_token_bytes / 4
     }
 
     /// The tokens of `text`; a rendered chat template already contains its special tokens, a plain prompt gets them added.
@@ -158,6 +165,7 @@ mod tests {
             Tokenizer::from_bytes(json.to_string()).expect("the tokenizer is well formed");
         ModelTokenizer {
             tokenizer,
+            longest_token_bytes: 16,
             end_tokens: BTreeSet::new(),
             vocabulary: 258,
             bos_token: None,

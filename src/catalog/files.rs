@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -18,6 +19,8 @@ use super::{CatalogError, Warning, forms};
 /// A model's description is some kilobytes.
 const BYTES_MAX: u64 = 1 << 20;
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
+/// More in one file are a mistake.
+const MODELS_MAX: usize = 1000;
 /// Deeper folders are a mistake, or a circle.
 const DEPTH_MAX: usize = 8;
 
@@ -140,8 +143,8 @@ pub(super) fn read(
         false => reading::yaml_last_wins(&text),
     }
     .map_err(parse)?;
-    let positions = Positions::of(&text);
-    let mut notes = Notes::of_text(&origin, positions.clone());
+    let positions = Arc::new(Positions::of(&text));
+    let mut notes = Notes::of_text(&origin, Arc::clone(&positions));
     for twice in &positions.twice {
         notes.warn(
             &twice.path,
@@ -162,15 +165,30 @@ pub(super) fn read(
             Some(document) => {
                 Entry::from_read(document, source(), notes, config, reference).map(Some)
             }
-            None => Ok(None),
+            None => {
+                notes.warn("enabled", "is false, so the model is left out");
+                Ok(None)
+            }
         };
+        if parts.is_empty() {
+            let message = "the file holds no model: there is nothing in llm_configs, or in the args of an application";
+            notes.warnings.push(Warning::of_file(&origin, message));
+        }
+        if parts.len() > MODELS_MAX {
+            let problem = format!("holds {} models; allowed: {MODELS_MAX}", parts.len());
+            return Err(of_file(path, problem));
+        }
         return Ok(several(parts, &origin, &positions, notes, read));
     }
     let direct = || match is_json {
         true => reading::json(&text),
         false => reading::yaml_last_wins(&text),
     };
-    let document = typed(value, Some(&|| direct().map_err(parse)), &mut notes);
+    let direct = || direct().map_err(parse);
+    // Readers of JSON refuse a key given twice; the value that was read has the last one.
+    let as_text: &dyn Fn() -> Result<ModelDocument, CatalogError> = &direct;
+    let as_text = Some(as_text).filter(|_| !is_json || positions.twice.is_empty());
+    let document = typed(value, as_text, &mut notes);
     let entry = document.and_then(|document| match document {
         Some(document) => {
             Entry::from_read(document, source(), &mut notes, config, reference).map(Some)
@@ -187,13 +205,13 @@ pub(super) fn read(
 fn several(
     parts: Vec<(String, Value)>,
     origin: &str,
-    positions: &Positions,
+    positions: &Arc<Positions>,
     whole: Notes,
     mut read: impl FnMut(Value, &mut Notes) -> Result<Option<Entry>, CatalogError>,
 ) -> Vec<Read> {
     let mut all = vec![(Ok(None), whole.warnings)];
     for (path, value) in parts {
-        let mut notes = Notes::of_text(origin, positions.clone());
+        let mut notes = Notes::of_text(origin, Arc::clone(positions));
         let entry = if value.is_string() {
             let message = "names another file; it is read when it lies in catalog.models_dir";
             notes.warn(&path, message);

@@ -61,8 +61,8 @@ use Family::{Candle, LlamaCpp, Plain, Vllm};
 const ALL: &[Family] = &[Candle, Vllm, LlamaCpp, Plain];
 
 const PARAMETERS: &[Parameter] = &[
-    number("temperature", (0.0, 100.0), &[(ALL, "temperature")]),
-    number("top_p", (0.0, 1.0), &[(ALL, "top_p")]),
+    number("temperature", (0.0, 2.0), &[(ALL, "temperature")]),
+    number("top_p", (1e-6, 1.0), &[(ALL, "top_p")]),
     number(
         "presence_penalty",
         (-2.0, 2.0),
@@ -98,11 +98,6 @@ const PARAMETERS: &[Parameter] = &[
             (&[Candle, Vllm], "repetition_penalty"),
             (&[LlamaCpp], "repeat_penalty"),
         ],
-    ),
-    number(
-        "length_penalty",
-        (-100.0, 100.0),
-        &[(&[Vllm], "length_penalty")],
     ),
 ];
 
@@ -246,16 +241,26 @@ pub(super) fn read(
 }
 
 impl Entry {
-    /// What an answer to a conversation may take where nobody says it and the engine's route for texts would
-    /// stop after a few tokens. The engine bounds it by what the prompt leaves of its context.
-    pub fn room_for_answers(&self) -> Option<u32> {
-        match &self.recipe {
-            Recipe::Candle(_) => Some(ROOM_MAX),
-            Recipe::Server(server) => match family_of(&self.recipe) {
-                Vllm => Some(server.context.unwrap_or(ROOM_MAX)),
-                Candle | LlamaCpp | Plain => None,
-            },
-            Recipe::Command(_) | Recipe::Remote(_) => None,
+    /// `max_tokens` for a conversation of which nobody says how long its answer may be, where the engine's route
+    /// for texts would stop after a few tokens. The embedded engine bounds it by what the prompt leaves; to
+    /// vLLM null says so; others refuse a sum above their context and get a quarter of it. llama-server
+    /// has no bound by itself.
+    pub fn room_for_answers(&self) -> Option<Value> {
+        let kind = match &self.recipe {
+            Recipe::Candle(_) => return Some(Value::from(ROOM_MAX)),
+            Recipe::Server(server) => server.engine.kind,
+            Recipe::Command(command) => EngineKind::of_words(&command.command),
+            Recipe::Remote(_) => EngineKind::Other,
+        };
+        let context = match &self.recipe {
+            Recipe::Server(server) => server.context,
+            Recipe::Command(command) => command.context,
+            Recipe::Candle(_) | Recipe::Remote(_) => None,
+        };
+        match kind {
+            EngineKind::Vllm => Some(Value::Null),
+            EngineKind::LlamaCpp => None,
+            _ => context.map(|tokens| Value::from((tokens / 4).max(1))),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::config::positions::Positions;
 
@@ -12,7 +13,7 @@ use super::{CatalogError, Warning};
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     origin: String,
-    positions: Positions,
+    positions: Arc<Positions>,
     /// From a key of today's form to the one that it was read from.
     moved: BTreeMap<String, String>,
     /// Where in the file the document stands, if it is not the whole.
@@ -29,7 +30,7 @@ impl Notes {
     }
 
     /// Of a text whose keys have lines.
-    pub fn of_text(origin: impl Into<String>, positions: Positions) -> Notes {
+    pub fn of_text(origin: impl Into<String>, positions: Arc<Positions>) -> Notes {
         Notes {
             positions,
             ..Notes::new(origin)
@@ -104,7 +105,7 @@ mod tests {
     #[test]
     fn a_key_that_moved_is_spoken_of_as_the_file_has_it_with_its_line() {
         let positions = Positions::of("model_config:\n  generation:\n    stops: [a, 3]\n");
-        let mut notes = Notes::of_text("m.yaml", positions);
+        let mut notes = Notes::of_text("m.yaml", Arc::new(positions));
         notes.moved("engine_config.generation", "model_config.generation");
         notes.warn("engine_config.generation.stops[1]", "no");
         assert_eq!(

@@ -46,7 +46,8 @@ impl AsChat {
             self.begun.push(index);
             delta.insert("role".to_owned(), json!("assistant"));
         }
-        if let Some(text) = text.filter(|text| *text != "") {
+        // The first says that there is a text, even an empty one.
+        if let Some(text) = text.filter(|text| *text != "" || !delta.is_empty()) {
             delta.insert("content".to_owned(), text);
         }
         choice.insert("delta".to_owned(), Value::Object(delta));
@@ -84,7 +85,10 @@ mod tests {
             told[0]["choices"][0]["delta"],
             json!({"role": "assistant", "content": "Hel"})
         );
-        assert_eq!(told[1]["choices"][0]["delta"], json!({"role": "assistant"}));
+        assert_eq!(
+            told[1]["choices"][0]["delta"],
+            json!({"role": "assistant", "content": ""})
+        );
         assert_eq!(told[2]["choices"][0]["delta"], json!({"content": "lo"}));
         assert_eq!(told[2]["choices"][0]["finish_reason"], "stop");
         assert_eq!(told[2]["choices"][0].get("text"), None);

@@ -40,6 +40,10 @@ enum StreamOptions {
 impl Scanned {
     pub fn read(body: Bytes) -> Result<Scanned, Failure> {
         bounded(&body)?;
+        if body.trim_ascii_start().starts_with(b"[") {
+            let message = "the body is a list, and not the JSON object it should be";
+            return Err(Failure::invalid(None, message));
+        }
         let routing: Routing = serde_json::from_slice(&body).map_err(not_json)?;
         let model = match routing.model {
             Some(serde_json::Value::String(model)) if model.is_empty() => {

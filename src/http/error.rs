@@ -269,6 +269,11 @@ impl IntoResponse for Failure {
                 HeaderValue::from(retry.secs_up().max(1)),
             );
         }
+        if status == StatusCode::NOT_IMPLEMENTED {
+            // OpenAI's clients would ask again.
+            let no = HeaderValue::from_static("false");
+            response.headers_mut().insert("x-should-retry", no);
+        }
         if status == StatusCode::UNAUTHORIZED {
             response
                 .headers_mut()

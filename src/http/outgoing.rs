@@ -42,7 +42,7 @@ pub(super) fn outgoing(
     path: &'static str,
     served_name: &str,
     generation: &Generation,
-    room: Option<u32>,
+    room: Option<Value>,
 ) -> Result<Outgoing, Failure> {
     let fields = Fields::read(body)?;
     let format = match &generation.prompt {
@@ -67,11 +67,15 @@ pub(super) fn outgoing(
             // As if it were not there; engines take null for all kinds of things.
             _ if is_null && generation.defaults.contains_key(name) => {}
             "messages" if format.is_some() => {}
+            // Texts have the older name alone; of both the newer one counts.
             "max_completion_tokens" if format.is_some() => {
-                if !is_null && !is_given("max_tokens") {
+                if !is_null {
                     written.raw("max_tokens", value);
                 }
             }
+            "max_tokens" if format.is_some() && (is_null || is_given("max_completion_tokens")) => {}
+            // The pool writes it.
+            "prompt" | "suffix" | "echo" if format.is_some() => {}
             _ if format.is_some() && CHAT_ALONE.contains(&name) => refuse_unless_idle(name, value)?,
             "tool_choice" | "parallel_tool_calls" if format.is_some() => {}
             _ => written.raw(name, value),
@@ -91,10 +95,16 @@ pub(super) fn outgoing(
     }
     let has_limit = is_limited || generation.defaults.contains_key("max_tokens");
     if let Some(room) = room.filter(|_| format.is_some() && !has_limit) {
-        written.value("max_tokens", &json!(room));
+        written.value("max_tokens", &room);
     }
-    if has_stops {
-        stops(&mut written, generation, &fields)?;
+    let own_stops = ["stop", "stop_token_ids"].into_iter().any(is_given);
+    if has_stops || own_stops {
+        let joined = stops(generation, &fields)?;
+        if has_stops {
+            for (name, list) in joined.into_iter().filter(|(_, list)| !list.is_empty()) {
+                written.value(name, &Value::Array(list));
+            }
+        }
     }
     Ok(Outgoing {
         path: match format {
@@ -133,9 +143,18 @@ fn prompt(format: &PromptFormat, fields: &Fields<'_>) -> Result<String, Failure>
 }
 
 fn refuse_unless_idle(name: &str, value: &RawValue) -> Result<(), Failure> {
-    match value.get() {
-        "null" | "false" | "0" | "[]" | "\"none\"" | "[\"text\"]" => Ok(()),
-        _ => Err(Failure::invalid(
+    let value: Value = serde_json::from_str(value.get()).unwrap_or_default();
+    let idle = [
+        json!(null),
+        json!(false),
+        json!(0),
+        json!([]),
+        json!("none"),
+        json!(["text"]),
+    ];
+    match idle.contains(&value) {
+        true => Ok(()),
+        false => Err(Failure::invalid(
             name.to_owned(),
             format!(
                 "`{name}` is not supported by this model: its prompts are written by a prompt format"
@@ -146,10 +165,9 @@ fn refuse_unless_idle(name: &str, value: &RawValue) -> Result<(), Failure> {
 
 /// The request's own stops and the model's, each once.
 fn stops(
-    written: &mut Written,
     generation: &Generation,
     fields: &Fields<'_>,
-) -> Result<(), Failure> {
+) -> Result<[(&'static str, Vec<Value>); 2], Failure> {
     let own = |name: &str| -> Result<Vec<Value>, Failure> {
         let value = fields.get(name).map(RawValue::get).unwrap_or("null");
         match serde_json::from_str(value) {
@@ -164,6 +182,13 @@ fn stops(
     };
     let mut texts = own("stop")?;
     let mut tokens = own("stop_token_ids")?;
+    let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+    if !texts.iter().all(is_text) {
+        return Err(Failure::invalid(
+            "stop".to_owned(),
+            "`stop` must be a string or a list of strings, none of them empty",
+        ));
+    }
     let add = |list: &mut Vec<Value>, value: Value| {
         if !list.contains(&value) {
             list.push(value);
@@ -185,12 +210,7 @@ fn stops(
             ),
         ));
     }
-    for (name, list) in [("stop", texts), ("stop_token_ids", tokens)] {
-        if !list.is_empty() {
-            written.value(name, &Value::Array(list));
-        }
-    }
-    Ok(())
+    Ok([("stop", texts), ("stop_token_ids", tokens)])
 }
 
 /// A JSON object that is being written.
@@ -239,7 +259,7 @@ mod tests {
         body: &str,
     ) -> Result<(Value, Outgoing), Failure> {
         let body = Bytes::copy_from_slice(body.as_bytes());
-        let outgoing = outgoing(&body, path, "served", generation, Some(512))?;
+        let outgoing = outgoing(&body, path, "served", generation, Some(json!(512)))?;
         Ok((serde_json::from_slice(&outgoing.body).unwrap(), outgoing))
     }
 

@@ -162,11 +162,14 @@ async fn try_pass(
         served.answered(answer.status().as_u16());
         return Ok(engine_error(answer, &served).await);
     }
+    // It speaks, though no tokens.
+    served.lease.token();
     let cut = served.lease.cut();
     let whole = Limited::new(answer.into_body(), ANSWER_MAX).collect();
     let bytes = tokio::select! {
         biased;
         () = cut.cancelled() => return Err(fail(stream::why(&served).await)),
+        () = served.ending.cancelled() => return Err(fail(Failure::ending(&model))),
         whole = whole => match whole {
             Ok(whole) => whole.to_bytes(),
             Err(_) => {
@@ -175,27 +178,29 @@ async fn try_pass(
             }
         },
     };
-    let response = finish(&served, bytes, ranks_for_tei).map_err(fail)?;
+    served.lease.token();
+    let most = ranks_for_tei.then(|| top_n(&scanned.body));
+    let response = finish(&served, bytes, most).map_err(fail)?;
     served.answered(200);
     Ok(response)
 }
 
 /// The answer with the model called as the pool calls it; its usage is counted.
-fn finish(served: &Served, bytes: Bytes, is_of_tei: bool) -> Result<Response, Failure> {
+fn finish(served: &Served, bytes: Bytes, tei_most: Option<usize>) -> Result<Response, Failure> {
     let Ok(mut answer) = serde_json::from_slice::<Value>(&bytes) else {
         return Err(Failure::engine(&served.model, "an answer that is no JSON"));
     };
     if let Some(usage) = usage_of(&answer) {
         served.tokens(usage);
     }
-    if is_of_tei {
-        answer = from_tei(&served.model, answer);
+    if let Some(most) = tei_most {
+        answer = from_tei(&served.model, answer, most);
     }
     // A list of vectors is long: it goes on as it came, unless a name in it is another's.
     let is_named = answer
         .get("model")
         .is_some_and(|name| *name != served.model);
-    if !is_of_tei && !is_named {
+    if tei_most.is_none() && !is_named {
         let mut response = Response::new(Body::from(bytes));
         let json = HeaderValue::from_static("application/json");
         response.headers_mut().insert(header::CONTENT_TYPE, json);
@@ -235,10 +240,20 @@ fn to_tei(body: &Bytes) -> Result<Bytes, Failure> {
     Ok(body.to_string().into())
 }
 
-fn from_tei(model: &str, answer: Value) -> Value {
+/// How many documents are wanted, the best ones; without `top_n` all.
+fn top_n(body: &[u8]) -> usize {
+    let asked: Value = serde_json::from_slice(body).unwrap_or_default();
+    let most = asked.get("top_n").and_then(Value::as_u64);
+    most.and_then(|most| usize::try_from(most).ok())
+        .unwrap_or(usize::MAX)
+}
+
+/// It answers the best first.
+fn from_tei(model: &str, answer: Value, most: usize) -> Value {
     let ranks = answer.as_array().cloned().unwrap_or_default();
     let results: Vec<Value> = ranks
         .iter()
+        .take(most)
         .map(|rank| json!({"index": rank["index"], "relevance_score": rank["score"]}))
         .collect();
     json!({"model": model, "results": results})
@@ -257,10 +272,11 @@ mod tests {
             (&sent["query"], &sent["texts"]),
             (&json!("q"), &json!(["a", "b"]))
         );
-        let answer = from_tei(
-            "m",
-            json!([{"index": 1, "score": 0.9}, {"index": 0, "score": 0.1}]),
-        );
+        let ranks = json!([{"index": 1, "score": 0.9}, {"index": 0, "score": 0.1}]);
+        assert_eq!(top_n(br#"{"top_n": 1}"#), 1);
+        let one = from_tei("m", ranks.clone(), 1);
+        assert_eq!(one["results"].as_array().unwrap().len(), 1);
+        let answer = from_tei("m", ranks, top_n(b"{}"));
         assert_eq!(
             answer["results"][0],
             json!({"index": 1, "relevance_score": 0.9})

@@ -78,7 +78,7 @@ pub(super) async fn forward(
                     return;
                 }
             }
-            None if done => break None,
+            None | Some(Err(_)) if done => break None,
             // An end without `[DONE]` is no end, however politely the connection was closed.
             None | Some(Err(_)) => {
                 served.lease.worked(false);

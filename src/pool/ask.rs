@@ -1,6 +1,8 @@
 //! What one more replica of a model asks for: how many devices, how many bytes on each kind of them
 //! (M1, M5), with what standing. Reads facts, chooses only the number of devices.
 
+use std::collections::BTreeSet;
+
 use super::action::Share;
 use super::device::Device;
 use super::ids::{Bytes, DeviceId, KindId, ModelId, OrderId, Priority, Time};
@@ -155,9 +157,23 @@ pub(super) fn never_fits(pool: &Pool, ask: &Ask) -> Option<Refusal> {
         .max()
         .unwrap_or_default();
     Some(Refusal::NeverFits {
-        needs: ask.bytes,
+        // On the kind of device that it needs least of.
+        needs: allowed_kinds(pool, allowed)
+            .map(|kind| ask.bytes_on(kind))
+            .min()
+            .unwrap_or(ask.bytes),
         devices: ask.devices,
         largest,
         devices_that_fit: u32::try_from(most).unwrap_or(u32::MAX),
     })
+}
+
+fn allowed_kinds<'a>(
+    pool: &'a Pool,
+    allowed: Option<&'a BTreeSet<DeviceId>>,
+) -> impl Iterator<Item = KindId> + 'a {
+    let devices = pool.devices.iter();
+    devices
+        .filter(move |(id, _)| allowed.is_none_or(|allowed| allowed.contains(id)))
+        .map(|(_, device)| device.kind)
 }

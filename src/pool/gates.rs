@@ -46,7 +46,9 @@ impl Pool {
             self.gap_ended(id_of_model, gap);
         }
         self.touch(id);
-        if !self.models[&id_of_model].queue.is_empty() {
+        // Those beside it are kept by its use.
+        let has_others = self.scalers.contains_key(&id_of_model);
+        if has_others || !self.models[&id_of_model].queue.is_empty() {
             self.touch_model(id_of_model);
         }
         // Somebody busy is less of a victim, not more; but who has served its first may have to go.

@@ -271,6 +271,11 @@ pub(super) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
     let replica = &pool.replicas[&id];
     let idle_since = replica.idle_since()?;
     let model = &pool.models[&replica.model];
+    // Of several that the requests called for none goes while another is in use (S1).
+    let idle_since = match pool.scaled_to(replica.model) > 1 {
+        true => pool.all_idle_since(replica.model)?,
+        false => idle_since,
+    };
     let leased = model.over.expires.is_some_and(|expires| expires > pool.now);
     if pool.is_protected(replica.model) || !model.queue.is_empty() || leased {
         return None;

@@ -179,6 +179,17 @@ impl Pool {
             .copied()
     }
 
+    /// Since when none of the model's ready replicas has anything to do.
+    pub(super) fn all_idle_since(&self, id: ModelId) -> Option<Time> {
+        let replicas = self.models[&id]
+            .replicas
+            .iter()
+            .map(|it| &self.replicas[it]);
+        let ready = replicas.filter(|it| matches!(it.phase, Phase::Ready { .. }));
+        let idle: Option<Vec<Time>> = ready.map(|it| it.idle_since()).collect();
+        idle?.into_iter().max()
+    }
+
     /// One left for a reason that is not to be made good: nobody used it, or somebody wanted it gone.
     pub(super) fn scaled_down(&mut self, id: ModelId) {
         let live = self.models.get(&id).map_or(0, |it| self.live(it));

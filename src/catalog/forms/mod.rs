@@ -29,18 +29,22 @@ const LISTS: [&str; 8] = [
 /// The models of a file that holds several, each with where it stands: those of `llm_configs`, or of the
 /// `args` of Ray Serve's `applications`. `None`: the file is one model.
 pub(super) fn parts(value: &Value) -> Option<Vec<(String, Value)>> {
+    // One that is no list stands for itself, and is refused as a model if it is none.
+    let items_of = |list: &Value| match list {
+        Value::Array(items) => items.clone(),
+        Value::Null => Vec::new(),
+        single => vec![single.clone()],
+    };
     let list_at = |above: &str, value: &Value| -> Vec<(String, Value)> {
         let lists = LISTS
             .iter()
             .filter_map(|name| Some((name, value.get(name)?)));
         lists
             .flat_map(|(name, list)| {
-                let items = list.as_array().map(Vec::as_slice).unwrap_or_default();
                 let place = move |nth: usize| format!("{above}{name}[{nth}]");
+                let items = items_of(list).into_iter().enumerate();
                 items
-                    .iter()
-                    .enumerate()
-                    .map(move |(nth, item)| (place(nth), item.clone()))
+                    .map(move |(nth, item)| (place(nth), item))
                     .collect::<Vec<_>>()
             })
             .collect()
@@ -58,8 +62,8 @@ pub(super) fn parts(value: &Value) -> Option<Vec<(String, Value)>> {
                 .collect(),
         );
     }
-    let is_list = value.get("llm_configs").is_some_and(Value::is_array);
-    is_list.then(|| list_at("", value))
+    let is_several = value.get("llm_configs").is_some();
+    is_several.then(|| list_at("", value))
 }
 
 /// Keys that tell a model's file of some form.
@@ -105,5 +109,12 @@ pub(super) fn translate(value: &mut Value, notes: &mut Notes) -> Result<bool, Ca
     }
     aviary::scheduler(value, notes)?;
     rayllm::tidy(value, notes)?;
-    Ok(*value != before)
+    let is_translated = *value != before;
+    // What is null is as if it were not there.
+    if let Some(sections) = value.as_object_mut().filter(|_| is_translated) {
+        sections.retain(|_, section| !section.is_null());
+        let keys = sections.values_mut().filter_map(Value::as_object_mut);
+        keys.for_each(|keys| keys.retain(|_, value| !value.is_null()));
+    }
+    Ok(is_translated)
 }

@@ -14,6 +14,7 @@ impl Draft<'_> {
     pub fn get(&self, path: &str) -> Option<&Value> {
         path.split('.')
             .try_fold(&*self.value, |value, key| value.get(key))
+            .filter(|value| !value.is_null())
     }
 
     pub fn text(&self, path: &str) -> Option<&str> {
@@ -31,7 +32,7 @@ impl Draft<'_> {
     pub fn put(&mut self, path: &str, value: Value) -> bool {
         let (above, key) = path.rsplit_once('.').unwrap_or(("", path));
         match self.object(above, true) {
-            Some(above) if !above.contains_key(key) => {
+            Some(above) if above.get(key).is_none_or(Value::is_null) => {
                 above.insert(key.to_owned(), value);
                 true
             }

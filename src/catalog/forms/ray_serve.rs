@@ -44,16 +44,7 @@ pub(super) fn llm_config(value: &mut Value, notes: &mut Notes) -> Result<(), Cat
         draft.rename(&format!("engine_config.engine_kwargs.{old}"), new);
     }
     parallelism(&mut draft)?;
-    if let Some(Value::String(kind)) = draft.take("accelerator_type") {
-        let kind = kind_of(&format!("accelerator_type:{kind}"));
-        if let Some(kind) = kind
-            && draft.put("pool_config.devices.kinds", json!([kind]))
-        {
-            draft
-                .notes
-                .moved("pool_config.devices.kinds", "accelerator_type");
-        }
-    }
+    accelerator(&mut draft)?;
     for (keys, instead) in [
         ("input_modality", "the engine reads it from the model"),
         (
@@ -80,9 +71,36 @@ pub(super) fn llm_config(value: &mut Value, notes: &mut Notes) -> Result<(), Cat
     Ok(())
 }
 
+fn accelerator(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
+    const FIELD: &str = "accelerator_type";
+    let Some(value) = draft.take(FIELD) else {
+        return Ok(());
+    };
+    let Some(name) = value.as_str() else {
+        let problem = format!("{value} is no name of a kind of GPU, such as A10G");
+        return Err(draft.notes.refuse(FIELD, problem));
+    };
+    match kind_of(&format!("accelerator_type:{name}")) {
+        None => draft
+            .notes
+            .warn(FIELD, "has no effect: it names no kind of GPU"),
+        Some(kind) if draft.put("pool_config.devices.kinds", json!([kind])) => {
+            draft.notes.moved("pool_config.devices.kinds", FIELD);
+        }
+        Some(_) => draft.notes.warn(
+            FIELD,
+            "has no effect: pool_config.devices.kinds is given too, and counts",
+        ),
+    }
+    Ok(())
+}
+
 fn engine(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
-    let name = draft.take("llm_engine");
-    let name = name.as_ref().and_then(Value::as_str).unwrap_or("vLLM");
+    let name = draft.take("llm_engine").unwrap_or_else(|| json!("vLLM"));
+    let Some(name) = name.as_str() else {
+        let problem = format!("{name} is not known; known are vLLM, SGLang, TRTLLM and Embedding");
+        return Err(draft.notes.refuse("llm_engine", problem));
+    };
     let kind = match name.to_lowercase().trim_end_matches("engine") {
         "vllm" => "VLLMEngine",
         "sglang" => "SGLangEngine",
@@ -138,10 +156,10 @@ fn parallelism(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
         let Some(value) = draft.take(path) else {
             continue;
         };
-        match value.as_u64().filter(|degree| *degree >= 1) {
+        match value.as_u64().filter(|degree| (1..=4096).contains(degree)) {
             Some(degree) => gpus *= degree,
             None => {
-                let problem = format!("{value} is not allowed; allowed: 1 and more");
+                let problem = format!("{value} is not allowed; allowed: 1 to 4096");
                 return Err(draft.notes.refuse(path, problem));
             }
         }
@@ -156,10 +174,15 @@ fn parallelism(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
     for section in ["tensor_parallelism", "pipeline_parallelism"] {
         draft.finish(section);
     }
-    if let Some(path) = said
-        && draft.put("pool_config.gpus_per_replica", json!(gpus))
-    {
-        draft.notes.moved("pool_config.gpus_per_replica", path);
+    if let Some(path) = said {
+        if draft.put("pool_config.gpus_per_replica", json!(gpus)) {
+            draft.notes.moved("pool_config.gpus_per_replica", path);
+        } else {
+            draft.notes.warn(
+                path,
+                "has no effect: the number of GPUs is given elsewhere too, and that counts",
+            );
+        }
     }
     Ok(())
 }

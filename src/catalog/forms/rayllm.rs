@@ -156,8 +156,22 @@ pub(super) fn accelerators(draft: &mut Draft<'_>, path: &str) {
         return;
     }
     draft.take(path);
-    if !kinds.is_empty() && draft.put("pool_config.devices.kinds", Value::Array(kinds)) {
+    for name in resources.keys().filter(|name| kind_of(name).is_none()) {
+        draft.notes.warn(
+            &format!("{path}.{name}"),
+            "has no effect: it is a resource of Ray's alone",
+        );
+    }
+    if kinds.is_empty() {
+        return;
+    }
+    if draft.put("pool_config.devices.kinds", Value::Array(kinds)) {
         draft.notes.moved("pool_config.devices.kinds", path);
+    } else {
+        draft.notes.warn(
+            path,
+            "has no effect: pool_config.devices.kinds is given too, and counts",
+        );
     }
 }
 
@@ -183,6 +197,12 @@ fn texts(draft: &mut Draft<'_>, path: &str) {
         return;
     };
     let is_plain = |value: &Value| value.is_number() || value.is_boolean();
+    for (name, _) in variables.iter().filter(|(_, value)| value.is_f64()) {
+        draft.notes.warn(
+            &format!("{path}.{name}"),
+            "is written as a number, which may have lost digits; put it into quotes",
+        );
+    }
     if variables.values().any(is_plain) {
         let as_text = |(name, value): (String, Value)| match is_plain(&value) {
             true => (name, Value::String(value.to_string())),

@@ -81,8 +81,16 @@ pub(in crate::catalog) fn read(
         Value::Null => return Ok(Prompt::Disabled),
         Value::String(text) => one_text(text, field, is_compatible, notes)?,
         value => {
-            let keys: Keys =
-                reading::json_value(value).map_err(|flaw| notes.refuse(field, flaw.to_string()))?;
+            let keys: Keys = reading::value_at(value.clone()).map_err(|(path, problem)| {
+                let unknown = problem.strip_prefix("unknown key `");
+                let key = unknown.and_then(|rest| Some(rest.split_once('`')?.0.to_owned()));
+                let at = match (key, path.as_str()) {
+                    (Some(key), _) => format!("{field}.{key}"),
+                    (None, ".") => field.to_owned(),
+                    (None, path) => format!("{field}.{path}"),
+                };
+                notes.refuse(&at, problem)
+            })?;
             keys.check(field, is_compatible, notes)?
         }
     };

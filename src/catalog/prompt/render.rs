@@ -67,7 +67,12 @@ impl PromptFormat {
 
     fn write(&self, system: Option<&str>, messages: &[Message<'_>]) -> String {
         let mut prompt = self.bos.clone();
-        let is_wanted = |text: &str| !text.is_empty() || self.tags_for_empty_system;
+        // RayLLM looked before it stripped.
+        let is_empty = |text: &str| match self.is_compatible {
+            true => text.is_empty(),
+            false => self.strip(text).is_empty(),
+        };
+        let is_wanted = |text: &str| !is_empty(text) || self.tags_for_empty_system;
         let mut inside = String::new();
         let mut holder = None;
         match (self.system_in, system) {
