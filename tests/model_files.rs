@@ -205,6 +205,32 @@ fn a_mistake_names_file_line_and_key_as_they_are_written() {
 }
 
 #[test]
+fn of_two_words_for_one_value_the_one_that_counts_is_told() {
+    let with = |kwargs: &str| {
+        only(&format!(
+            "engine_config:\n  model_id: a/b\n  type: VLLMEngine\n  generation:\n    generate_kwargs:\n{kwargs}"
+        ))
+    };
+    for cold in [
+        "      do_sample: false\n      temperature: 0.7\n",
+        "      temperature: 0.7\n      do_sample: false\n",
+    ] {
+        let (entry, warnings) = with(cold);
+        assert_eq!(entry.generation.defaults["temperature"], json!(0));
+        let key = "engine_config.generation.generate_kwargs.temperature: has no effect";
+        assert_has(&warnings, &[key]);
+    }
+    let (entry, warnings) = with("      max_new_tokens: 5\n      max_tokens: 9\n");
+    assert_eq!(entry.generation.defaults["max_tokens"], json!(9));
+    assert_has(
+        &warnings,
+        &["line 7: engine_config.generation.generate_kwargs.max_tokens: counts, and not the 5"],
+    );
+    let (_, agreed) = with("      do_sample: false\n      temperature: 0\n");
+    assert!(!agreed.contains("temperature"), "{agreed}");
+}
+
+#[test]
 fn ray_serves_configurations_hold_several_models() {
     let text = "applications:\n- args:\n    llm_configs:\n      - model_loading_config: {model_id: qwen, model_source: Qwen/Qwen2.5-7B-Instruct}\n        accelerator_type: A10G\n        engine_kwargs: {tensor_parallel_size: 2, max_model_len: 8192}\n        deployment_config:\n          autoscaling_config: {min_replicas: 1, max_replicas: 2}\n        runtime_env: {env_vars: {HF_TOKEN: hf_secret}}\n      - model_loading_config:\n          model_id: llama\n          model_source: {bucket_uri: \"s3://lab/llama\"}\n        log_engine_metrics: true\n      - ./other.yaml\n";
     let (catalog, warnings, errors) = load_text(text);

@@ -215,13 +215,23 @@ fn what_a_request_says_twice_or_not_at_all_is_read_once() {
         5
     );
     let (_, plain) = chat(&pool, "formatted", json!({"max_tokens": 6}));
-    let (_, evil) = chat(
-        &pool,
-        "formatted",
-        json!({"max_tokens": 6, "prompt": "something else"}),
-    );
+    for (name, value) in [
+        ("prompt", json!("something else")),
+        ("suffix", json!("an end")),
+        ("echo", json!(true)),
+        ("tool_choice", json!("required")),
+    ] {
+        let (status, answer) = chat(&pool, "formatted", json!({"max_tokens": 6, name: value}));
+        assert_eq!(
+            (status, &answer["error"]["param"]),
+            (400, &json!(name)),
+            "{answer}"
+        );
+    }
+    let idle = json!({"max_tokens": 6, "prompt": null, "echo": false, "tool_choice": "auto"});
+    let (_, same) = chat(&pool, "formatted", idle);
     assert_eq!(
-        plain["choices"], evil["choices"],
+        plain["choices"], same["choices"],
         "the pool writes the prompt"
     );
     let (_, empty) = chat(

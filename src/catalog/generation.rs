@@ -18,6 +18,9 @@ pub const STOPS_MAX: usize = 8;
 /// As good as no bound, and no engine's arithmetic overflows.
 const ROOM_MAX: u32 = 1_000_000;
 
+/// Why a temperature beside `do_sample: false` is not used.
+const COLD: &str = "has no effect: `do_sample: false` takes the likeliest token";
+
 /// What is added to the requests for a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Generation {
@@ -27,12 +30,6 @@ pub struct Generation {
     pub stops: Vec<String>,
     /// Ids that end an answer, or lists of them in a row; only for engines that take `stop_token_ids`.
     pub stop_tokens: Vec<Value>,
-}
-
-impl Generation {
-    pub fn is_empty(&self) -> bool {
-        *self == Generation::default()
-    }
 }
 
 /// A group of parameters of Hugging Face's `generate`, and which engines take it under which name.
@@ -312,7 +309,10 @@ fn default(
         match value {
             // The likeliest token, whatever the temperature is said to be.
             Value::Bool(false) => {
-                defaults.insert("temperature".to_owned(), Value::from(0));
+                let before = defaults.insert("temperature".to_owned(), Value::from(0));
+                if before.is_some_and(|value| value.as_f64() != Some(0.0)) {
+                    notes.warn(&format!("{FIELD}.generate_kwargs.temperature"), COLD);
+                }
             }
             Value::Bool(true) => {}
             _ => return Err(notes.refuse(&field, "is a switch; write true or false")),
@@ -353,11 +353,18 @@ fn default(
         || parameter.is("min_tokens") && value == 0;
     match parameter.field(family) {
         _ if is_idle => {}
-        Some(name) if name == "temperature" => {
-            defaults.entry(name).or_insert(value);
+        // Nothing but `do_sample: false` can have said it before.
+        Some(name) if name == "temperature" && defaults.contains_key(name) => {
+            if value.as_f64() != Some(0.0) {
+                notes.warn(&field, COLD);
+            }
         }
         Some(name) => {
-            defaults.insert(name.to_owned(), value);
+            let before = defaults.insert(name.to_owned(), value.clone());
+            if let Some(before) = before.filter(|before| *before != value) {
+                let other = format!("counts, and not the {before} of another name for the same");
+                notes.warn(&field, other);
+            }
         }
         None => notes.warn(&field, "has no effect: this engine does not take it"),
     }

@@ -24,7 +24,7 @@ use super::outgoing::{CHAT, COMPLETIONS, Outgoing, outgoing};
 use super::state::App;
 use super::{remote, stream, wait};
 use crate::catalog::Entry;
-use crate::controller::{Lease, Seat, Waiting};
+use crate::controller::{Lease, Route, Seat, Waiting};
 use crate::pool::Time;
 
 /// An engine's own error is passed on up to this size.
@@ -121,17 +121,32 @@ pub(super) async fn completions(
 async fn complete(app: App, user: User, request: Request<Body>, path: &'static str) -> Response {
     match begin(&app, user, request, path).await {
         Ok(response) => response,
-        Err((model, failure)) => {
-            if let Some(model) = model {
-                app.metrics.request(&model, failure.status.as_u16());
-            }
-            failure.into_response()
-        }
+        Err(failed) => told(&app, failed),
     }
 }
 
 /// The catalogue's name of the model, once it is known, goes with a failure into the metrics.
 pub(super) type Failed = (Option<String>, Failure);
+
+pub(super) fn told(app: &App, (model, failure): Failed) -> Response {
+    if let Some(model) = model {
+        app.metrics.request(&model, failure.status.as_u16());
+    }
+    failure.into_response()
+}
+
+/// The request's body, read, and the model that it names.
+pub(super) async fn find(app: &App, body: Body) -> Result<(Scanned, Arc<Route>), Failed> {
+    let early = |failure: Failure| (None, failure);
+    let limit = app.config.server.body_limit.0.0;
+    let body = read_body(body, limit).await.map_err(early)?;
+    let scanned = Scanned::read(body).map_err(early)?;
+    let route = app.handle.route(&scanned.model).ok_or_else(|| {
+        let closest = app.handle.closest(&scanned.model);
+        early(Failure::unknown_model(&scanned.model, &closest))
+    })?;
+    Ok((scanned, route))
+}
 
 async fn begin(
     app: &App,
@@ -141,15 +156,7 @@ async fn begin(
 ) -> Result<Response, Failed> {
     let clock = app.handle.clock();
     let asked = clock.now();
-    let limit = app.config.server.body_limit.0.0;
-    let body = read_body(request.into_body(), limit)
-        .await
-        .map_err(|failure| (None, failure))?;
-    let scanned = Scanned::read(body).map_err(|failure| (None, failure))?;
-    let route = app.handle.route(&scanned.model).ok_or_else(|| {
-        let closest = app.handle.closest(&scanned.model);
-        (None, Failure::unknown_model(&scanned.model, &closest))
-    })?;
+    let (scanned, route) = find(app, request.into_body()).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     // What the model cannot be asked is refused before anything is loaded for it.
@@ -401,7 +408,7 @@ pub(super) async fn reach(
     }
 }
 
-pub(super) async fn read_body(body: Body, limit: u64) -> Result<Bytes, Failure> {
+async fn read_body(body: Body, limit: u64) -> Result<Bytes, Failure> {
     let limit_bytes = usize::try_from(limit).unwrap_or(usize::MAX);
     match Limited::new(body, limit_bytes).collect().await {
         Ok(body) => Ok(body.to_bytes()),

@@ -23,8 +23,9 @@ pub(super) struct Outgoing {
 }
 
 /// Fields of a chat that a completed text has no place for.
-const CHAT_ALONE: [&str; 8] = [
+const CHAT_ALONE: [&str; 9] = [
     "tools",
+    "tool_choice",
     "functions",
     "function_call",
     "audio",
@@ -33,6 +34,9 @@ const CHAT_ALONE: [&str; 8] = [
     "logprobs",
     "top_logprobs",
 ];
+
+/// Fields of a completion that would change a text which the pool writes.
+const TEXT_ALONE: [&str; 3] = ["prompt", "suffix", "echo"];
 
 /// The body for the engine. Always as a stream with its usage, so that a client that leaves stops the work.
 ///
@@ -74,10 +78,11 @@ pub(super) fn outgoing(
                 }
             }
             "max_tokens" if format.is_some() && (is_null || is_given("max_completion_tokens")) => {}
-            // The pool writes it.
-            "prompt" | "suffix" | "echo" if format.is_some() => {}
-            _ if format.is_some() && CHAT_ALONE.contains(&name) => refuse_unless_idle(name, value)?,
-            "tool_choice" | "parallel_tool_calls" if format.is_some() => {}
+            _ if format.is_some() && (CHAT_ALONE.contains(&name) || TEXT_ALONE.contains(&name)) => {
+                refuse_unless_idle(name, value)?
+            }
+            // Says something of tools alone, and there are none.
+            "parallel_tool_calls" if format.is_some() => {}
             _ => written.raw(name, value),
         }
     }
@@ -150,6 +155,7 @@ fn refuse_unless_idle(name: &str, value: &RawValue) -> Result<(), Failure> {
         json!(0),
         json!([]),
         json!("none"),
+        json!("auto"),
         json!(["text"]),
     ];
     match idle.contains(&value) {

@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use super::aggregate::usage_of;
 use super::auth::User;
-use super::body::Scanned;
 use super::error::{ErrorBody, Failure};
-use super::gateway::{ANSWER_MAX, Failed, Served, engine_error, reach, read_body};
+use super::gateway::{ANSWER_MAX, Failed, Served, engine_error, find, reach, told};
 use super::outgoing::renamed;
 use super::state::App;
 use super::{remote, stream};
@@ -94,12 +93,7 @@ pub(super) async fn score(State(app): State<App>, user: User, request: Request<B
 async fn pass(app: App, user: User, request: Request<Body>, path: &'static str) -> Response {
     match try_pass(&app, user, request, path).await {
         Ok(response) => response,
-        Err((model, failure)) => {
-            if let Some(model) = model {
-                app.metrics.request(&model, failure.status.as_u16());
-            }
-            failure.into_response()
-        }
+        Err(failed) => told(&app, failed),
     }
 }
 
@@ -111,14 +105,7 @@ async fn try_pass(
 ) -> Result<Response, Failed> {
     let clock = app.handle.clock();
     let asked = clock.now();
-    let limit = app.config.server.body_limit.0.0;
-    let early = |failure: Failure| (None, failure);
-    let body = read_body(request.into_body(), limit).await.map_err(early)?;
-    let scanned = Scanned::read(body).map_err(early)?;
-    let route = app.handle.route(&scanned.model).ok_or_else(|| {
-        let closest = app.handle.closest(&scanned.model);
-        early(Failure::unknown_model(&scanned.model, &closest))
-    })?;
+    let (scanned, route) = find(app, request.into_body()).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     if matches!(route.entry.recipe, Recipe::Candle(_)) {

@@ -78,7 +78,12 @@ async fn a_grandchild_that_left_the_session_does_not_survive_either() {
         let pid = nix::unistd::Pid::from_raw(grandchild.cast_signed());
         nix::unistd::getsid(Some(pid)) == Ok(pid)
     };
+    let begin = now();
     while !own_session() {
+        assert!(
+            begin.elapsed() < LONG,
+            "process {grandchild} stays in the session"
+        );
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     engine.stop(LONG).await;
