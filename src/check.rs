@@ -103,6 +103,21 @@ fn describe(name: &str, entry: &Entry, config: &Config) {
             return println!("model {name}: cannot be loaded yet: {error}");
         }
     };
+    if let Some(fetch) = &entry.fetch {
+        let place = fetch.folder();
+        match fetch.is_here() {
+            true => println!(
+                "model {name}: weights from {}, here in {}",
+                fetch.describe(),
+                place.display()
+            ),
+            false => println!(
+                "model {name}: weights from {}, fetched into {} when it is first wanted",
+                fetch.describe(),
+                fetch.cache.display()
+            ),
+        }
+    }
     if let Some(line) = command_line(entry, &spec, config.inventory.provider) {
         println!("model {name}: would run: {line}");
     }

@@ -82,6 +82,7 @@ fn add(all: &mut StormReport, one: &StormReport) {
     all.crashes += one.crashes;
     all.slept += one.slept;
     all.woken += one.woken;
+    all.fetches += one.fetches;
     all.lacked += one.lacked;
     all.evictions += one.evictions;
     all.settled += one.settled;
@@ -112,7 +113,7 @@ fn every_request_is_answered_exactly_once_and_no_rule_is_broken() {
         lively.iter().all(|count| *count > seeds),
         "too quiet: {all:?}"
     );
-    let rarer = [all.cordons, all.lacked];
+    let rarer = [all.cordons, all.lacked, all.fetches];
     assert!(
         rarer.iter().all(|count| *count > seeds / 4),
         "too quiet: {all:?}"
@@ -187,4 +188,9 @@ fn two_loads_at_once_from_one_disk_are_caught() {
 #[test]
 fn a_victim_that_was_not_needed_is_caught() {
     assert!(caught(Fault::UnneededVictim, "P5"));
+}
+
+#[test]
+fn a_launch_without_weights_is_caught() {
+    assert!(caught(Fault::DeletionUnseen, "weights"));
 }

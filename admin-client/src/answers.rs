@@ -118,6 +118,7 @@ pub struct ModelView {
     pub changed: Option<OverrideView>,
     pub wished_replicas: Option<u32>,
     pub replicas: Vec<ReplicaView>,
+    pub weights: Option<WeightsView>,
     pub waiting: u64,
     pub needs: Option<Needs>,
     pub estimated_bytes_per_device: Option<u64>,
@@ -129,6 +130,25 @@ pub struct ModelView {
     pub load_ms_expected: Option<u64>,
     pub requests_total: Option<u64>,
     pub last_used_at: Option<String>,
+}
+
+/// Of a model whose weights the pool fetches.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WeightsView {
+    pub from: String,
+    pub here: bool,
+    pub fetch: Option<FetchView>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct FetchView {
+    pub bytes_done: u64,
+    pub bytes_total: u64,
+    pub percent: Option<f64>,
+    pub words: String,
+    pub left_ms: Option<u64>,
 }
 
 /// What replicas take on one kind of device.

@@ -16,6 +16,8 @@ use super::notes::Notes;
 use super::recipe::{CandleRecipe, CommandRecipe, Recipe, SleepCommands};
 use super::remote::{self, REMOTE};
 use super::server_config::{self, Around};
+use super::weights::Fetch;
+use super::weights_config::{self, Able};
 
 /// Sequences the embedded engine computes together, unless the file says otherwise.
 const CANDLE_CONCURRENCY: u32 = 4;
@@ -34,8 +36,8 @@ pub(super) fn recipe(
     around: &Around,
     config: &Config,
     notes: &mut Notes,
-) -> Result<Recipe, CatalogError> {
-    let engine = &with_environment(engine, notes);
+) -> Result<(Recipe, Option<Fetch>), CatalogError> {
+    let mut engine = with_environment(engine, notes);
     for name in engine.env.keys() {
         if name.is_empty() || name.contains(['=', '\0']) {
             return Err(notes.refuse(
@@ -50,24 +52,64 @@ pub(super) fn recipe(
     }
     let kind = engine.engine.as_deref().or(reference_engine);
     if kind != Some(REMOTE) {
-        remote::refuse_elsewhere(engine, notes)?;
+        remote::refuse_elsewhere(&engine, notes)?;
     }
-    match kind {
-        Some(REMOTE) => remote::read(engine, notes).map(Recipe::Remote),
-        Some(CANDLE) => candle(engine, around.devices, config, notes).map(Recipe::Candle),
-        Some(COMMAND) => command(engine, notes).map(Recipe::Command),
+    let kind = kind.map(str::to_owned);
+    let fetch = match fetching(&engine, kind.as_deref()) {
+        Some(how) => weights_config::read(&engine, &how, config, notes)?,
+        None => None,
+    };
+    if let Some(fetch) = &fetch {
+        // To its engine it is a folder of this machine.
+        engine.model_path = Some(fetch.folder().display().to_string());
+        engine.hf_model_id = None;
+        engine.revision = None;
+        engine.is_fetched = true;
+    }
+    let engine = &engine;
+    let recipe = match kind.as_deref() {
+        Some(REMOTE) => remote::read(engine, notes).map(Recipe::Remote)?,
+        Some(CANDLE) => candle(engine, around.devices, config, notes).map(Recipe::Candle)?,
+        Some(COMMAND) => command(engine, notes).map(Recipe::Command)?,
         Some(other) => match engines::find(other) {
             Some(kind) => {
                 let recipe = server_config::server(kind, engine, around, notes)?;
-                Ok(Recipe::Server(Box::new(recipe)))
+                Recipe::Server(Box::new(recipe))
             }
-            None => Err(notes.refuse("engine_config.type", not_run(other))),
+            None => return Err(notes.refuse("engine_config.type", not_run(other))),
         },
-        None => Err(notes.refuse(
-            "engine_config.type",
-            format!("is missing; {}", what_is_run()),
-        )),
-    }
+        None => {
+            return Err(notes.refuse(
+                "engine_config.type",
+                format!("is missing; {}", what_is_run()),
+            ));
+        }
+    };
+    Ok((recipe, fetch))
+}
+
+/// How an engine gets weights that are not a folder of this machine; `None`: it gets none from here.
+fn fetching(engine: &EngineConfig, kind: Option<&str>) -> Option<weights_config::Engine> {
+    let how = |name, able, pickles| weights_config::Engine {
+        name,
+        able,
+        pickles,
+    };
+    Some(match kind? {
+        REMOTE => return None,
+        CANDLE => how(CANDLE, Able::PoolOnly, false),
+        COMMAND => how(COMMAND, Able::EngineFirst, true),
+        other => {
+            let kind = engines::find(other)?;
+            let able = match kind.reads_gguf {
+                true => Able::EngineOnly,
+                // In a container the pool's cache has another path, or none.
+                false if engine.command_prefix.is_some() => Able::EngineFirst,
+                false => Able::PoolFirst,
+            };
+            how(kind.name(), able, true)
+        }
+    })
 }
 
 /// The variables of Ray's form among the engine's own, which win; and those of the pool's own environment
@@ -393,7 +435,7 @@ pub(super) fn warn_of_paths(engine: &EngineConfig, path: &Path, notes: &mut Note
             "has no effect: engine_config.model_path is used",
         );
     }
-    if !path.exists() {
+    if !path.exists() && !engine.is_fetched {
         let key = if engine.model_path.is_some() {
             "model_path"
         } else {

@@ -21,6 +21,7 @@ use super::notes::Notes;
 use super::recipe::Recipe;
 use super::reference::Reference;
 use super::server_config::Around;
+use super::weights::Fetch;
 use super::{CatalogError, Warning, engine_config, files, remote, scaling, without_effect};
 
 /// Requests a command's replica takes at once, unless its file says otherwise.
@@ -68,6 +69,8 @@ pub struct Entry {
     pub aliases: Vec<String>,
     pub source: Source,
     pub recipe: Recipe,
+    /// What the pool fetches for it.
+    pub fetch: Option<Fetch>,
     pub priority: Priority,
     pub priority_from: PriorityFrom,
     /// At least 1: what is said, or else 1.
@@ -157,7 +160,7 @@ impl Entry {
         let devices_said =
             devices(pool, &document.scaling_config, notes)?.or(known.gpus_per_replica);
         let asked_seats = asked_seats(&document, notes)?;
-        let mut recipe = engine_config::recipe(
+        let (mut recipe, fetch) = engine_config::recipe(
             &document.engine_config,
             known.engine.as_deref(),
             &Around {
@@ -235,6 +238,7 @@ impl Entry {
             name,
             source,
             recipe,
+            fetch,
             priority,
             priority_from,
             devices_per_replica,

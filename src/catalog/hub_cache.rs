@@ -1,14 +1,33 @@
-//! Where a model of Hugging Face lies on this machine when an engine has fetched it before: the
-//! folder of its current snapshot. It fetches nothing.
+//! Where models of Hugging Face lie on this machine: the cache of `huggingface_hub`, and in it the folder of
+//! a model at a revision. It fetches nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::model_file::Secret;
 
-/// The folder of `organisation/name`, if it is there. The engine's own variables go before those
-/// of this process, in the order of huggingface_hub: `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME`,
-/// `HOME`.
+type Variable<'a> = &'a dyn Fn(&str) -> Option<PathBuf>;
+
+/// The root of the cache, in the order of huggingface_hub: `HF_HUB_CACHE`, `HUGGINGFACE_HUB_CACHE`,
+/// `HF_HOME`, `XDG_CACHE_HOME`, `HOME`. The engine's own variables go before those of this process.
+pub(super) fn root(env: &BTreeMap<String, Secret>) -> Option<PathBuf> {
+    let variable = |name: &str| match env.get(name) {
+        Some(value) => Some(PathBuf::from(&value.0)),
+        None => std::env::var_os(name).map(PathBuf::from),
+    };
+    variable("HF_HUB_CACHE")
+        .or_else(|| variable("HUGGINGFACE_HUB_CACHE"))
+        .or_else(|| Some(home(&variable)?.join("hub")))
+}
+
+/// The folder of the hub's programs.
+pub(super) fn home(variable: Variable<'_>) -> Option<PathBuf> {
+    variable("HF_HOME")
+        .or_else(|| Some(variable("XDG_CACHE_HOME")?.join("huggingface")))
+        .or_else(|| Some(variable("HOME")?.join(".cache/huggingface")))
+}
+
+/// The folder of `organisation/name`, if it is there.
 pub(super) fn snapshot(model: &str, env: &BTreeMap<String, Secret>) -> Option<PathBuf> {
     let (organisation, name) = model.split_once('/')?;
     if [organisation, name]
@@ -17,26 +36,28 @@ pub(super) fn snapshot(model: &str, env: &BTreeMap<String, Secret>) -> Option<Pa
     {
         return None;
     }
-    let variable = |name: &str| match env.get(name) {
-        Some(value) => Some(PathBuf::from(&value.0)),
-        None => std::env::var_os(name).map(PathBuf::from),
-    };
-    let hub = variable("HF_HUB_CACHE")
-        .or_else(|| Some(variable("HF_HOME")?.join("hub")))
-        .or_else(|| Some(variable("XDG_CACHE_HOME")?.join("huggingface/hub")))
-        .or_else(|| Some(variable("HOME")?.join(".cache/huggingface/hub")))?;
-    current(&hub.join(format!("models--{organisation}--{name}")))
+    at_revision(
+        &root(env)?.join(format!("models--{organisation}--{name}")),
+        "main",
+    )
 }
 
-/// The snapshot that `refs/main` names, or the only one.
-fn current(model: &Path) -> Option<PathBuf> {
+/// The snapshot that a branch, tag or commit names; for `main` without a name, the only one.
+pub(super) fn at_revision(model: &Path, revision: &str) -> Option<PathBuf> {
     let snapshots = model.join("snapshots");
-    if let Ok(revision) = std::fs::read_to_string(model.join("refs/main")) {
-        let revision = revision.trim();
-        let is_plain =
-            !revision.is_empty() && revision.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let folder = snapshots.join(revision);
-        return (is_plain && folder.is_dir()).then_some(folder);
+    let is_plain = |text: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        !text.is_empty() && !text.starts_with('.') && text.bytes().all(plain)
+    };
+    let named = |commit: &str| {
+        let folder = snapshots.join(commit);
+        (is_plain(commit) && folder.is_dir()).then_some(folder)
+    };
+    if let Ok(commit) = std::fs::read_to_string(model.join("refs").join(revision)) {
+        return named(commit.trim());
+    }
+    if revision != "main" {
+        return named(revision);
     }
     let mut folders = std::fs::read_dir(snapshots).ok()?.filter_map(Result::ok);
     let only = folders.next()?;

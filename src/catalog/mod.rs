@@ -33,6 +33,8 @@ mod remote;
 mod safetensors;
 mod scaling;
 mod server_config;
+mod weights;
+mod weights_config;
 mod without_effect;
 
 use std::collections::BTreeMap;
@@ -68,6 +70,9 @@ pub use recipe::{
 pub use reference::{Reference, ReferenceEntry};
 pub use remote::{KeySource, RemoteRecipe, RemoteUrl};
 pub use safetensors::{Weights, weights_of};
+pub use weights::{
+    Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, Manifest, ManifestFile, Origin, Scheme,
+};
 
 /// Names that `closest` answers at most.
 const CLOSEST_MAX: usize = 3;

@@ -70,6 +70,12 @@ pub struct EngineConfig {
     pub command_prefix: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
+    /// Who brings weights that are not a folder of this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fetch: Option<Fetcher>,
+    /// `model_path` is where the pool fetches to.
+    #[serde(skip)]
+    pub is_fetched: bool,
     // Of CommandEngine alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
@@ -159,6 +165,16 @@ impl ComputeDevice {
             ComputeDevice::Metal => "metal",
         }
     }
+}
+
+/// Who fetches a model's weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fetcher {
+    /// The pool, before any GPU memory is taken.
+    Pool,
+    /// The engine itself, while it starts.
+    Engine,
 }
 
 /// How deeply an idle model sleeps instead of being unloaded, where its engine can.

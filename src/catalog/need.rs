@@ -107,8 +107,19 @@ impl Entry {
         measured: Option<Measured>,
         device_total: Option<Bytes>,
     ) -> Result<(ModelSpec, NeedSource), EstimateError> {
-        let (bytes_per_device, source) =
-            Figures::of(self).bytes(self.devices_per_replica, measured, device_total)?;
+        let absent = self.fetch.as_ref().is_some_and(|fetch| !fetch.is_here());
+        let figure = Figures::of(self).bytes(self.devices_per_replica, measured, device_total);
+        let (bytes_per_device, source) = match figure {
+            // Nothing is placed before its weights are here, and then its size is known.
+            Err(_) if absent => {
+                let reason = format!(
+                    "the memory of {} is known once its weights are fetched",
+                    self.name
+                );
+                (Bytes(Bytes::GIB), NeedSource::Rough { reason })
+            }
+            figure => figure?,
+        };
         let total = Bytes(
             bytes_per_device
                 .0
@@ -159,6 +170,7 @@ impl Entry {
             parking: self.parking(total),
             scaling: self.scaling.clone().map(Box::new),
             started_with: self.started_with(),
+            absent,
             ..ModelSpec::default()
         };
         Ok((spec, source))
@@ -265,6 +277,9 @@ impl<'a> Figures<'a> {
 
     /// Where the model lies on this machine.
     fn path(&self) -> Option<PathBuf> {
+        if let Some(fetch) = &self.entry.fetch {
+            return fetch.found();
+        }
         let (named, working_dir, env) = match &self.entry.recipe {
             Recipe::Candle(candle) => return Some(candle.model_path.clone()),
             Recipe::Command(command) => {
@@ -426,7 +441,9 @@ impl<'a> Figures<'a> {
         let Recipe::Server(server) = &self.entry.recipe else {
             return None;
         };
-        let size = name_size::of_name(&server.model).filter(|_| !server.is_local)?;
+        let fetched = self.entry.fetch.as_ref().map(|fetch| &fetch.id);
+        let named = fetched.or(Some(&server.model).filter(|_| !server.is_local))?;
+        let size = name_size::of_name(named)?;
         let weights = size.bytes();
         let reason = format!(
             "its name tells of {} thousand million parameters of {} bits, {weights}",

@@ -9,7 +9,6 @@ pub(super) fn warn(document: &ModelDocument, notes: &mut Notes) {
     let scaling = &document.scaling_config;
     let deployment = &document.deployment_config;
     let cluster = "the pool places replicas by GPU memory alone";
-    let fetch = "weights are not fetched; engine_config.model_path names a local folder";
     let table = [
         (
             "multiplex_config",
@@ -25,16 +24,6 @@ pub(super) fn warn(document: &ModelDocument, notes: &mut Notes) {
             "engine_config.tokenizer_id",
             engine.tokenizer_id.is_some(),
             "the tokenizer in the model's folder is used",
-        ),
-        (
-            "engine_config.s3_mirror_config",
-            engine.s3_mirror_config.is_some(),
-            fetch,
-        ),
-        (
-            "engine_config.gcs_mirror_config",
-            engine.gcs_mirror_config.is_some(),
-            fetch,
         ),
         (
             "engine_config.model_url",

@@ -24,7 +24,7 @@ pub use reading::Flaw;
 pub use sections::{
     AuthSection, AutoscalerKind, AutoscalerSection, CatalogSection, EveningMode, EveningSection,
     FixedDevice, InferenceAuth, InventorySection, LogFormat, LogLevel, LogSection, OnRestart,
-    OnUnknown, ParkingSection, PoolSection, Provider, ServerSection, StateSection,
+    OnUnknown, ParkingSection, PoolSection, Provider, ServerSection, SourcesSection, StateSection,
 };
 pub use units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size, Unreadable};
 pub use values::{BasePath, CronExpression, DatabaseUrl, ListenAddress, TimeZone};
@@ -46,6 +46,7 @@ pub struct Config {
     pub parking: ParkingSection,
     pub evening: EveningSection,
     pub catalog: CatalogSection,
+    pub sources: SourcesSection,
     pub auth: AuthSection,
     pub autoscaler: AutoscalerSection,
     pub log: LogSection,

@@ -273,6 +273,41 @@ pub enum OnUnknown {
     Admin,
 }
 
+/// Where weights are fetched from, and to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SourcesSection {
+    /// The folder that weights are fetched into, in the layout of the Hugging Face cache; null: where the
+    /// hub's own programs put them (`HF_HUB_CACHE`, `HF_HOME`, `~/.cache/huggingface/hub`).
+    pub cache_dir: Option<PathBuf>,
+    /// The hub's address; the variable `HF_ENDPOINT` goes before it.
+    pub hub: String,
+    /// Nothing is asked over the network; what the cache holds is used. `HF_HUB_OFFLINE=1` says the same.
+    pub offline: bool,
+    /// Files of one model that are fetched at once, 1 to 64.
+    pub files_at_once: u32,
+    /// Models that are fetched at once, 1 to 64.
+    pub models_at_once: u32,
+    /// So much stays free on the disk: a fetch that would leave less is refused before it begins.
+    pub keep_free: Size,
+    /// Further folders that `extra_files` of a mirror may be put into.
+    pub extra_roots: Vec<PathBuf>,
+}
+
+impl Default for SourcesSection {
+    fn default() -> SourcesSection {
+        SourcesSection {
+            cache_dir: None,
+            hub: "https://huggingface.co".to_owned(),
+            offline: false,
+            files_at_once: 4,
+            models_at_once: 2,
+            keep_free: Size(Bytes(5 * Bytes::GIB)),
+            extra_roots: Vec::new(),
+        }
+    }
+}
+
 /// Who may do what.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -20,6 +20,9 @@ pub(crate) const STALL_MIN: Span = Span(100);
 /// Less than this holds no model at all.
 const DEVICE_MEMORY_MIN: Bytes = Bytes(Bytes::MIB);
 
+/// More at once is a mistake.
+const FETCHES_MAX: u32 = 64;
+
 /// All that stands against running with this configuration; empty if nothing does.
 pub(super) fn problems(config: &Config) -> Vec<String> {
     let mut problems = Vec::new();
@@ -42,6 +45,26 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
     unless(
         !config.state.dir.as_os_str().is_empty(),
         "state.dir is empty; name a folder, or `.` for the current one".to_owned(),
+    );
+    let sources = &config.sources;
+    for (key, count) in [
+        ("files_at_once", sources.files_at_once),
+        ("models_at_once", sources.models_at_once),
+    ] {
+        unless(
+            (1..=FETCHES_MAX).contains(&count),
+            format!("sources.{key} is {count}; allowed: 1 to {FETCHES_MAX}"),
+        );
+    }
+    let is_address = ["http://", "https://"]
+        .iter()
+        .any(|scheme| sources.hub.starts_with(scheme) && sources.hub.len() > scheme.len());
+    unless(
+        is_address && !sources.hub.contains(char::is_whitespace),
+        format!(
+            "sources.hub is `{}`; write an address such as https://huggingface.co",
+            sources.hub
+        ),
     );
     let limit = config.pool.queue_limit;
     unless(

@@ -14,6 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::adopting::use_of;
 use super::clock::Clock;
 use super::elsewhere;
+use super::fetching::Running;
 use super::gate::{Gate, Lease};
 use super::handle::{Handle, Message};
 use super::inventory_task;
@@ -33,6 +34,7 @@ use crate::pool::{
     DeviceId, Event, GateReading, KindId, ModelId, OrderId, Outcome, Pool, Refusal, ReplicaId,
     Span, Ticket, Time,
 };
+use crate::source::Sources;
 use crate::store::{Measurements, Store};
 
 /// How long readers may see an older picture while much happens.
@@ -85,6 +87,9 @@ pub(super) struct Control {
     pub logs: BTreeMap<ModelId, VecDeque<(ReplicaId, Arc<ReplicaLog>)>>,
     pub stops: BTreeMap<ReplicaId, oneshot::Sender<Duration>>,
     pub reader: Reader,
+    pub sources: Arc<Sources>,
+    pub fetches: BTreeMap<ModelId, Running>,
+    pub fetch_number: u64,
     /// Engines that were ended because they did not wake.
     pub wake_failures: BTreeMap<ReplicaId, String>,
     pub changes: VecDeque<Message>,
@@ -202,6 +207,9 @@ impl Control {
             logs: BTreeMap::new(),
             stops: BTreeMap::new(),
             reader: Reader::default(),
+            sources: parts.sources,
+            fetches: BTreeMap::new(),
+            fetch_number: 0,
             wake_failures: BTreeMap::new(),
             changes: VecDeque::new(),
             changing: false,
@@ -364,6 +372,12 @@ impl Control {
                     self.weights_seen(replica, weights);
                 }
             }
+            Message::FetchGoesOn { model } => self.fetch_goes_on(model),
+            Message::FetchEnded {
+                model,
+                nth,
+                outcome,
+            } => self.fetch_ended(model, nth, outcome),
             Message::ReadAheadEnded { model, end } => self.read_ahead_ended(model, end),
             Message::Parked(parked) => self.parked(parked),
             change @ (Message::Register { .. }
@@ -453,6 +467,7 @@ impl Control {
             pool: elsewhere::without_place(self.pool.view(now)),
             models: Arc::clone(&self.facts),
             processes: self.processes.clone(),
+            fetches: self.fetch_facts(),
             logs: self
                 .logs
                 .iter()

@@ -30,6 +30,8 @@ impl Control {
                 placement,
                 ..
             } => return self.launch(replica, model, &placement),
+            Action::Fetch { model } => return self.fetch(model),
+            Action::EndFetch { model } => self.end_fetch(model),
             Action::Park { replica } => return self.park(replica),
             Action::Wake { replica, deadline } => return self.wake_engine(replica, deadline),
             Action::SetGate { replica, gate } => {

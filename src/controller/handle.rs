@@ -17,8 +17,8 @@ use crate::catalog::{Changes, Entry, Warning};
 use crate::engine::{ReadEnd, Report};
 use crate::inventory::DeviceEvent;
 use crate::pool::{
-    Command, KeyId, LoadOrder, ModelId, OrderId, Outcome, Plan, Refusal, ReplicaId, Ticket, Tier,
-    Time,
+    Command, FetchEnd, KeyId, LoadOrder, ModelId, OrderId, Outcome, Plan, Refusal, ReplicaId,
+    Ticket, Tier, Time,
 };
 use crate::store::{Store, StoredRecord};
 
@@ -79,6 +79,16 @@ pub(super) enum Message {
     /// What a model needs is to be worked out anew, from its files.
     Figure {
         name: String,
+        then: super::registry::Change,
+    },
+    /// It is time to tell how long a fetch still takes.
+    FetchGoesOn {
+        model: ModelId,
+    },
+    FetchEnded {
+        model: ModelId,
+        nth: u64,
+        outcome: FetchEnd,
     },
     ReadAheadEnded {
         model: ModelId,

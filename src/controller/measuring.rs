@@ -13,6 +13,7 @@ use super::control::Control;
 use super::handle::Message;
 use super::inventory_task::kind_name;
 use super::keeper::Job;
+use super::registry::Change;
 use super::snapshot::measured_as;
 use crate::catalog::{Entry, Measured, Recipe};
 use crate::pool::{Bytes, Event, KindId, ModelId, Record, RecordKind, ReplicaId, Span};
@@ -172,7 +173,10 @@ impl Control {
             memory: Vec::new(),
             took: None,
         }));
-        self.changes.push_back(Message::Figure { name });
+        self.changes.push_back(Message::Figure {
+            name,
+            then: Change::Figure,
+        });
         self.next_change();
     }
 

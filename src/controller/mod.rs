@@ -23,6 +23,7 @@ mod clock;
 mod control;
 mod elsewhere;
 mod execute;
+mod fetching;
 mod gate;
 mod handle;
 mod inventory_task;
@@ -42,6 +43,7 @@ mod watch_task;
 pub use adopting::refusal;
 pub use clock::Clock;
 pub use control::spawn;
+pub use fetching::FetchFacts;
 pub use gate::{Cut, Lease};
 pub use handle::{Busy, Handle, Ordered, Seat, Waiting};
 pub use parts::Parts;
@@ -54,6 +56,7 @@ pub use watch::{Finding, LoadPath};
 pub use crate::engine::{
     Endpoint, Failure, LogLine, LogStream, Remote, ReplicaLog, Stream, connect,
 };
+pub use crate::source::{Settings as SourceSettings, Sources};
 pub use crate::store::{
     HistoryQuery, KeyRecord, NewKey, Role, Store, StoreFault, StoredRecord, find_key, generate_key,
     hash_key,

@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::engine::{Guardians, Resolved};
 use crate::inventory::Inventory;
 use crate::pool::Cordon;
+use crate::source::Sources;
 use crate::store::{KeptWish, Measurements, Store};
 
 /// Everything the controller is made of.
@@ -34,6 +35,7 @@ pub struct Parts {
     pub executable: PathBuf,
     pub runtime_dir: PathBuf,
     pub log_dir: PathBuf,
+    pub sources: Arc<Sources>,
     pub guardians: Arc<Guardians>,
     /// What an earlier controller left behind.
     pub found: Resolved,

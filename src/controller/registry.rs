@@ -19,7 +19,7 @@ use crate::catalog::{
 };
 use crate::config::Config;
 use crate::engine::weights_mark;
-use crate::pool::{Bytes, DeviceId, Event, ModelId, ModelSpec};
+use crate::pool::{Bytes, DeviceId, Event, FetchEnd, ModelId, ModelSpec};
 use crate::store::Store;
 
 /// Where requests for one model go.
@@ -135,6 +135,10 @@ pub(super) enum Change {
     },
     /// One model's figures alone; nobody waits for it.
     Figure,
+    /// The same, for weights that have come.
+    Fetched {
+        model: ModelId,
+    },
     /// Nothing changes; whoever asked knows why.
     Failed,
 }
@@ -314,7 +318,11 @@ impl Control {
         if let Change::Failed = change {
             return self.next_change();
         }
-        let events = self.take_catalog(catalog, specs);
+        let mut events = self.take_catalog(catalog, specs);
+        if let Change::Fetched { model } = change {
+            let end = FetchEnd::Here;
+            events.push(Event::FetchEnded { model, end });
+        }
         self.turn_all(events);
         self.publish();
         match change {
@@ -325,7 +333,7 @@ impl Control {
                 warnings,
                 reply,
             } => drop(reply.send(Ok((changes, warnings)))),
-            Change::Figure | Change::Failed => {}
+            Change::Figure | Change::Fetched { .. } | Change::Failed => {}
         }
         self.next_change();
     }
@@ -407,12 +415,12 @@ async fn prepare(
                 Err(_) => failed(catalog),
             }
         }
-        Message::Figure { name } => {
+        Message::Figure { name, then } => {
             let of = catalog.clone();
             let figured = move || figure(&of, &[name], &config, &known);
             match tokio::task::spawn_blocking(figured).await {
                 Ok(specs) => Figured {
-                    change: Change::Figure,
+                    change: then,
                     catalog,
                     specs,
                 },

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::elsewhere::{ELSEWHERE, ELSEWHERE_NAME};
+use super::fetching::FetchFacts;
 use crate::catalog::Entry;
 use crate::engine::{EngineLoad, Pulse, ReplicaLog, Stage};
 use crate::inventory::{DeviceInfo, DeviceUse};
@@ -16,6 +17,7 @@ pub struct Snapshot {
     pub pool: PoolView,
     pub models: Arc<BTreeMap<ModelId, ModelFacts>>,
     pub processes: BTreeMap<ReplicaId, ProcessFacts>,
+    pub fetches: BTreeMap<ModelId, FetchFacts>,
     /// The last logs of each model, oldest first; engines that are gone included.
     pub logs: BTreeMap<ModelId, Vec<(ReplicaId, Arc<ReplicaLog>)>>,
     pub devices: Arc<BTreeMap<DeviceId, DeviceSnapshot>>,

@@ -22,6 +22,9 @@ pub(super) fn stage(snapshot: &Snapshot, model: ModelId) -> (String, Option<u8>)
     let Some(view) = view else {
         return ("queued".to_owned(), None);
     };
+    if let Some(fetch) = snapshot.fetches.get(&model) {
+        return ("fetching".to_owned(), fetch.progress.percent());
+    }
     for replica in &view.replicas {
         match replica.state {
             "planned" => return ("making-room".to_owned(), None),

@@ -16,6 +16,14 @@ pub enum Action {
         ticket: Ticket,
         refusal: Refusal,
     },
+    /// Bring the model's weights to this machine; answered by `FetchEnded`.
+    Fetch {
+        model: ModelId,
+    },
+    /// End the fetch; answered by `FetchEnded` too. What has come is kept for the next one.
+    EndFetch {
+        model: ModelId,
+    },
     /// Start an engine with this memory on these devices.
     Launch {
         replica: ReplicaId,
@@ -197,6 +205,10 @@ pub enum RecordKind {
     Unload,
     Sleep,
     Gone,
+    Fetch,
+    Fetched,
+    FetchEnded,
+    FetchFailed,
     Refuse,
     Set,
     LeaseEnded,
@@ -220,6 +232,10 @@ impl RecordKind {
             RecordKind::Unload => "unload",
             RecordKind::Sleep => "sleep",
             RecordKind::Gone => "gone",
+            RecordKind::Fetch => "fetch",
+            RecordKind::Fetched => "fetched",
+            RecordKind::FetchEnded => "fetch_ended",
+            RecordKind::FetchFailed => "fetch_failed",
             RecordKind::Refuse => "refuse",
             RecordKind::Set => "set",
             RecordKind::LeaseEnded => "lease_ended",

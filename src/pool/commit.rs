@@ -81,6 +81,8 @@ impl Pool {
             Decision::Launch { load } => self.launch(load, actions),
             Decision::Park { replica, drops } => self.fall_asleep(replica, drops, actions),
             Decision::Abandon { load } => self.abandon(load),
+            Decision::Fetch { model, why } => self.fetch(model, &why, actions),
+            Decision::EndFetch { model, .. } => self.end_fetch(model, actions),
             Decision::Block { rank, retry } => self.wants.block(rank, retry),
             Decision::Defer { rank } => self.wants.defer(rank),
             Decision::GiveUpSettling { device } => self.give_up_settling(device),

@@ -30,6 +30,8 @@ pub struct Plan {
     pub prospect: Prospect,
     /// How long the load is expected to take, or the waking.
     pub takes: Span,
+    /// Its weights are fetched before it is placed, for about so long; the figures are guesses until then.
+    pub fetches_for: Option<Span>,
     /// When time alone may change a refusal.
     pub retry: Option<Time>,
 }
@@ -127,6 +129,14 @@ pub(super) enum Decision {
     Abandon {
         load: ReplicaId,
     },
+    Fetch {
+        model: ModelId,
+        why: LoadReason,
+    },
+    EndFetch {
+        model: ModelId,
+        reason: StopReason,
+    },
     Block {
         rank: DemandRank,
         retry: Option<Time>,
@@ -181,6 +191,10 @@ impl Plan {
             chosen: 0,
             wakes: None,
             takes: pool.models[&ask.model].reload(),
+            fetches_for: pool.models[&ask.model]
+                .spec
+                .absent
+                .then(|| pool.fetched_in(ask.model)),
             refusal: None,
             prospect: Prospect::Now,
             retry: None,

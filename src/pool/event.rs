@@ -38,6 +38,16 @@ pub enum Event {
         replica: ReplicaId,
     },
 
+    /// A fetch needs about so long still.
+    FetchGoesOn {
+        model: ModelId,
+        left: Span,
+    },
+    /// A fetch has ended; what it brought was told by `ModelSet` before.
+    FetchEnded {
+        model: ModelId,
+        end: FetchEnd,
+    },
     /// Where the weights of a load that has begun come from.
     LoadsFrom {
         replica: ReplicaId,
@@ -203,6 +213,19 @@ pub enum Exit {
     OutOfMemory {
         message: String,
         needed: Option<Bytes>,
+    },
+}
+
+/// How a fetch of weights ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FetchEnd {
+    /// All of it is on this machine.
+    Here,
+    /// It was told to end.
+    Ended,
+    Failed {
+        message: String,
+        remedy: Remedy,
     },
 }
 

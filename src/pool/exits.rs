@@ -186,7 +186,7 @@ impl Pool {
     }
 
     /// A failed load answers every waiter with the engine's own last words (L3).
-    fn load_failed(
+    pub(super) fn load_failed(
         &mut self,
         id: ModelId,
         message: String,

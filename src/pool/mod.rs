@@ -28,6 +28,7 @@ mod device;
 mod devices;
 mod event;
 mod exits;
+mod fetching;
 mod gates;
 mod group;
 mod host;
@@ -65,8 +66,8 @@ pub use action::{
 pub use check::{Violation, check};
 pub use decision::{Candidate, Plan, Prospect, Verdict, Victim};
 pub use event::{
-    CleanupScope, Command, DeviceReading, Event, Exit, GateReading, HostReading, Link, LoadOrder,
-    Remedy,
+    CleanupScope, Command, DeviceReading, Event, Exit, FetchEnd, GateReading, HostReading, Link,
+    LoadOrder, Remedy,
 };
 pub use ids::{
     Bytes, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,

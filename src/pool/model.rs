@@ -53,6 +53,8 @@ pub struct ModelSpec {
     pub started_with: u64,
     /// Its engine can sleep, with its weights in the host's memory, instead of being ended (L1).
     pub parking: Option<Parking>,
+    /// Its weights are not on this machine: they are fetched before it is placed.
+    pub absent: bool,
 }
 
 /// What a sleeping engine takes, and how soon it is awake.
@@ -137,6 +139,7 @@ impl Default for ModelSpec {
             scaling: None,
             started_with: 0,
             parking: None,
+            absent: false,
         }
     }
 }

@@ -7,7 +7,7 @@ use super::decision::Prospect;
 use super::event::Event;
 use super::ids::{KeyId, ModelId, ReplicaId, Ticket, Time};
 use super::model::{LoadWish, ModelSpec, Override, Tier};
-use super::reason::Refusal;
+use super::reason::{Refusal, StopReason};
 use super::replica::{Phase, Replica};
 use super::state::{Model, Pool, Waiting};
 
@@ -80,6 +80,8 @@ impl Pool {
                 bytes_per_device,
             } => self.model_measured(model, devices, kind, bytes_per_device),
             Event::Remembered { model, numbers } => self.remember(model, &numbers),
+            Event::FetchGoesOn { model, left } => self.fetch_goes_on(model, left),
+            Event::FetchEnded { model, end } => self.fetch_ended(model, end, actions),
             Event::LoadsFrom { replica, tier } => {
                 let woken = |it: &&mut Replica| it.parked.is_none();
                 if let Some(it) = self.replicas.get_mut(&replica).filter(woken) {
@@ -198,6 +200,10 @@ impl Pool {
         let now = self.now;
         match self.models.get_mut(&id) {
             Some(model) => {
+                let changed = model.spec.started_with != spec.started_with;
+                if let Some(fetch) = model.fetch.as_mut().filter(|_| changed) {
+                    fetch.ends.get_or_insert(StopReason::Changed);
+                }
                 model.spec = spec;
                 model.learned.clear();
                 model.removed = false;

@@ -129,7 +129,9 @@ impl Pool {
             } if !it.replicas.contains(replica) => {
                 Some((Refusal::NoSuchReplica { replica: *replica }, None))
             }
-            Command::Unload { .. } if it.replicas.is_empty() && it.planned.is_empty() => {
+            Command::Unload { .. }
+                if it.replicas.is_empty() && it.planned.is_empty() && it.fetch.is_none() =>
+            {
                 Some((Refusal::NotLoaded, None))
             }
             _ => None,
@@ -186,6 +188,7 @@ impl Pool {
                     };
                     it.wish = self.hot.contains(&model).then_some(away);
                     self.restoring.remove(&model);
+                    self.fetch_is_to_end(model, StopReason::Unload { order: id });
                 }
                 let targets = self.models[&model].replicas.iter().copied();
                 let targets = targets
@@ -242,6 +245,9 @@ impl Pool {
                 self.touch_everything();
                 self.supersede_loads(None, id, actions);
                 self.forget_wishes();
+                for model in self.fetching.clone() {
+                    self.fetch_is_to_end(model, StopReason::Reset { order: id });
+                }
                 for model in self.models.values_mut() {
                     model.forget_failures();
                 }

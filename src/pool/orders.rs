@@ -267,8 +267,13 @@ fn order_deadline(pool: &Pool, order: &Order) -> Time {
     let Command::Load(load) = &order.command else {
         return Time(u64::MAX);
     };
-    let spec = &pool.models[&load.model].spec;
-    order.since + spec.queue_timeout + spec.load_deadline
+    let model = &pool.models[&load.model];
+    // A fetch takes as long as it takes; the load itself has a deadline.
+    if model.fetch.is_some() {
+        return Time(u64::MAX);
+    }
+    let since = order.since.max(model.here_since.unwrap_or_default());
+    since + model.spec.queue_timeout + model.spec.load_deadline
 }
 
 pub(super) fn deadlines(pool: &Pool) -> impl Iterator<Item = Time> + '_ {
@@ -276,4 +281,5 @@ pub(super) fn deadlines(pool: &Pool) -> impl Iterator<Item = Time> + '_ {
         .values()
         .filter(|order| order.load().is_some())
         .map(|order| order_deadline(pool, order))
+        .filter(|at| *at < Time(u64::MAX))
 }

@@ -3,6 +3,7 @@
 
 use super::action::{GateMode, Share};
 use super::decision::{Decision, Drain};
+use super::fetching;
 use super::ids::{Priority, ReplicaId, Time};
 use super::orders;
 use super::parking;
@@ -20,6 +21,7 @@ pub(super) fn next(pool: &Pool) -> Option<Decision> {
         .or_else(|| parking::under_pressure(pool))
         .or_else(|| promises(pool))
         .or_else(|| orders::next(pool))
+        .or_else(|| fetching::next(pool))
         .or_else(|| room::make_room(pool))
         .or_else(|| finish(pool))
 }
@@ -341,6 +343,10 @@ fn wanted(pool: &Pool, load: ReplicaId) -> bool {
     let planned = &pool.planned[&load];
     let model = &pool.models[&planned.model];
     if model.removed || pool.closing.is_some() {
+        return false;
+    }
+    // Somebody deleted its weights meanwhile.
+    if model.spec.absent && !planned.wakes {
         return false;
     }
     let by_order = planned

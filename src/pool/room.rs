@@ -114,6 +114,18 @@ impl Queues {
 
 fn decide(pool: &Pool, rank: &DemandRank, want: &Want) -> Decision {
     let plan = place::place(pool, &want.ask);
+    // Devices may have come or grown since it would not have fitted on any.
+    if plan.fetches_for.is_some() && plan.prospect != Prospect::Never {
+        let model = rank.model;
+        let why = wants::reason(pool, rank, want);
+        return match pool.models[&model].fetch {
+            None => Decision::Fetch { model, why },
+            Some(_) => Decision::Block {
+                rank: *rank,
+                retry: None,
+            },
+        };
+    }
     let Some(refusal) = plan.refusal.clone() else {
         return Decision::Promise {
             plan: Box::new(plan),
@@ -173,7 +185,8 @@ impl Least {
         // What only some devices can serve, or needs more on some, cannot speak for others.
         // So does what only has to be woken.
         let wakes = model.replicas.iter().any(|it| pool.asleep.contains(it));
-        let plain = model.spec.allowed.is_none() && ask.by_kind.is_empty() && !wakes;
+        let here = !model.spec.absent;
+        let plain = here && model.spec.allowed.is_none() && ask.by_kind.is_empty() && !wakes;
         plain.then_some(Least {
             forced: ask.forced_by.is_some(),
             priority: ask.priority,

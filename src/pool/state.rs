@@ -8,6 +8,7 @@ use super::agenda::Agenda;
 use super::demand::Demand;
 use super::device::Device;
 use super::event::Event;
+use super::fetching::Fetch;
 use super::host::Host;
 use super::ids::{
     Bytes, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
@@ -54,6 +55,9 @@ pub struct Model {
     pub(super) load_times: LoadTimes,
     pub(super) last_used: Option<Time>,
     pub(super) seated: u64,
+    pub(super) fetch: Option<Fetch>,
+    /// When its weights were fetched.
+    pub(super) here_since: Option<Time>,
 }
 
 #[derive(Clone, Debug)]
@@ -85,6 +89,8 @@ pub struct Pool {
     pub(super) hot: BTreeSet<ModelId>,
     /// Models with wishes from before a restart.
     pub(super) restoring: BTreeSet<ModelId>,
+    /// Models whose weights are being fetched.
+    pub(super) fetching: BTreeSet<ModelId>,
     /// Loaded models that may have several replicas.
     pub(super) scalers: BTreeMap<ModelId, Scaler>,
     /// Devices that wait for memory of ended processes (M4).
@@ -125,6 +131,7 @@ impl Pool {
             waited_for: BTreeSet::new(),
             hot: BTreeSet::new(),
             restoring: BTreeSet::new(),
+            fetching: BTreeSet::new(),
             scalers: BTreeMap::new(),
             leases: BTreeSet::new(),
             settling: BTreeSet::new(),
@@ -161,8 +168,10 @@ impl Pool {
         // Every decision uses something up: a ticket, a phase, an order's part, a planned load, a want.
         let things =
             self.tickets.len() + self.replicas.len() + self.planned.len() + self.orders.len();
+        let fetches = self.fetching.len() + self.wants.to_fetch.len();
         let wants = self.wants.by_rank.len();
-        let mut decisions_left = 64 + 16 * (things + self.hot.len() + wants + self.settling.len());
+        let mut decisions_left =
+            64 + 16 * (things + self.hot.len() + wants + fetches + self.settling.len());
         while let Some(decision) = plan::next(self) {
             self.commit(decision, &mut actions);
             self.refresh_wants();
@@ -285,8 +294,11 @@ impl Pool {
             .chain(leaving.min())
             .min();
         let before = retry.map_or(Span::ZERO, |at| at.since(self.now));
-        let comes = self.comes_back_in(id);
-        Span(before.0.saturating_add(comes.0).max(1000))
+        let comes = self
+            .comes_back_in(id)
+            .0
+            .saturating_add(self.fetched_in(id).0);
+        Span(before.0.saturating_add(comes).max(1000))
     }
 
     /// When the last victim of a planned load is expected to be gone: at the end of its drain, and a
@@ -336,6 +348,8 @@ impl Model {
             load_times: LoadTimes::default(),
             last_used: None,
             seated: 0,
+            fetch: None,
+            here_since: None,
         }
     }
 

@@ -33,6 +33,7 @@ pub struct PoolView {
 pub enum ModelState {
     Cold,
     Waiting,
+    Fetching,
     Loading,
     Ready,
     Asleep,
@@ -70,6 +71,10 @@ pub struct ModelView {
     pub load_times: Vec<(Tier, Span)>,
     pub seated: u64,
     pub last_used: Option<Time>,
+    /// Its weights are not on this machine.
+    pub absent: bool,
+    /// How long its weights have been fetched.
+    pub fetching_for: Option<Span>,
 }
 
 #[derive(Clone, Debug)]
@@ -234,6 +239,8 @@ impl Pool {
                 .collect(),
             seated: model.seated,
             last_used: model.last_used,
+            absent: model.spec.absent,
+            fetching_for: model.fetch.as_ref().map(|it| self.now.since(it.since)),
         }
     }
 
@@ -263,6 +270,8 @@ impl Pool {
             ModelState::Ready
         } else if any(|phase| matches!(phase, Phase::Launching { .. })) {
             ModelState::Loading
+        } else if model.fetch.is_some() {
+            ModelState::Fetching
         } else if !model.planned.is_empty() || !model.queue.is_empty() {
             ModelState::Waiting
         } else if any(|phase| matches!(phase, Phase::Asleep { .. })) {
@@ -349,6 +358,7 @@ impl ModelState {
         match self {
             ModelState::Cold => "cold",
             ModelState::Waiting => "waiting",
+            ModelState::Fetching => "fetching",
             ModelState::Loading => "loading",
             ModelState::Ready => "ready",
             ModelState::Asleep => "asleep",

@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ask::Ask;
+use super::ask::{Ask, never_fits};
 use super::ids::{ModelId, OrderId, ReplicaId, Span, Time};
 use super::orders;
 use super::rank::{Class, DemandRank};
@@ -45,6 +45,8 @@ pub(super) struct Wants {
     retries: BTreeSet<(Time, DemandRank)>,
     /// Retries of wants that are gone: what they covered for is looked at then.
     orphaned_retries: BTreeSet<Time>,
+    /// Models that are wanted and whose weights are not here, with why.
+    pub to_fetch: BTreeMap<ModelId, LoadReason>,
     /// Models whose wants may have changed.
     pub stale: BTreeSet<ModelId>,
     /// Counts what may have made room.
@@ -115,7 +117,8 @@ impl Pool {
     /// Brings the index up to the facts, for the models that were touched.
     pub(super) fn refresh_wants(&mut self) {
         while let Some(id) = self.wants.stale.pop_first() {
-            let new = wants_of(self, id);
+            let mut new = wants_of(self, id);
+            self.hold_back(id, &mut new);
             let old = self.wants.of_model.remove(&id).unwrap_or_default();
             let mut known: Vec<(Class, Want)> = old
                 .iter()
@@ -142,6 +145,20 @@ impl Pool {
                 self.wants.of_model.insert(id, ranks);
             }
         }
+    }
+
+    /// What has to be fetched is not placed before it is here. What would not even fit into an empty pool
+    /// is not fetched.
+    fn hold_back(&mut self, id: ModelId, new: &mut Vec<(DemandRank, Want)>) {
+        self.wants.to_fetch.remove(&id);
+        if !self.models.get(&id).is_some_and(|it| it.spec.absent) {
+            return;
+        }
+        let fits = |want: &Want| never_fits(self, &want.ask).is_none();
+        let why = new.iter().find(|(_, want)| fits(want));
+        let why = why.map(|(rank, want)| reason(self, rank, want));
+        new.retain(|(_, want)| !fits(want));
+        self.wants.to_fetch.extend(why.map(|why| (id, why)));
     }
 
     /// Whether those who wait for the model have waited less than is bearable, and if so how many

@@ -26,6 +26,7 @@ use crate::http::{App, Keys, Metrics, Server};
 use crate::inventory::{self, Inventory, InventorySettings};
 use crate::pool::{CleanupScope, Command};
 use crate::schedule::{Evening, EveningEvent, Schedule};
+use crate::source::{Settings, Sources};
 use crate::store::{KeptWish, Store};
 
 use lock::StateLock;
@@ -37,6 +38,8 @@ const CONNECTIONS_WITHIN: Duration = Duration::from_secs(5);
 const LOOP_WITHIN: Duration = Duration::from_secs(20);
 /// How long requests that wait for a load may hold up a takeover.
 const WAITERS_WITHIN: Duration = Duration::from_secs(10);
+/// Before a broken download is taken up again for the first time.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Where the store remembers when the evening cleanup was last carried out.
 const LAST_CLEANUP: &str = "last_cleanup";
 
@@ -121,6 +124,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         night: state.closed,
         executable,
         runtime_dir: runtime_dir.clone(),
+        sources: Arc::new(Sources::new(source_settings(&config))),
         guardians: Arc::clone(&guardians),
         found,
         heartbeat: notify::heartbeat(),
@@ -442,4 +446,22 @@ fn absolute(path: &Path) -> Result<PathBuf, String> {
 
 fn line(error: impl std::fmt::Display) -> String {
     error.to_string()
+}
+
+/// What the configuration and the hub's own variables say of fetching.
+fn source_settings(config: &Config) -> Settings {
+    let sources = &config.sources;
+    // As huggingface_hub reads them.
+    let is_on = |name: &str| {
+        let value = std::env::var(name).unwrap_or_default().to_uppercase();
+        ["1", "ON", "YES", "TRUE"].contains(&value.as_str())
+    };
+    Settings {
+        hub: sources.hub.trim_end_matches('/').to_owned(),
+        offline: sources.offline || is_on("HF_HUB_OFFLINE") || is_on("TRANSFORMERS_OFFLINE"),
+        files_at_once: sources.files_at_once as usize,
+        models_at_once: sources.models_at_once as usize,
+        keep_free: sources.keep_free.0.0,
+        pause: FIRST_PAUSE,
+    }
 }

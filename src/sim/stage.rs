@@ -4,8 +4,9 @@
 use super::story::Teller;
 use super::words::{Options, bytes, number, span};
 use crate::pool::{
-    Bytes, DeviceId, DeviceReading, Event, HostReading, KindId, Layout, Link, Loader, LoaderId,
-    ModelId, ModelSpec, NodeId, Parking, Priority, ReplicaId, Scaling, Span, Time,
+    Bytes, DeviceId, DeviceReading, Event, FetchEnd, HostReading, KindId, Layout, Link, Loader,
+    LoaderId, ModelId, ModelSpec, NodeId, Parking, Priority, Remedy, ReplicaId, Scaling, Span,
+    Time,
 };
 
 impl Teller {
@@ -104,6 +105,7 @@ impl Teller {
             loader,
             parking,
             scaling: scaling.map(Box::new),
+            absent: options.has("absent"),
             ..ModelSpec::default()
         };
         let fresh = ModelId(self.models.len() as u32);
@@ -194,6 +196,30 @@ impl Teller {
             kind: KindId(options.number("kind")?.unwrap_or(0) as u32),
             bytes_per_device: bytes(rest.get(1).ok_or("how much?")?)?,
         })
+    }
+
+    /// `fetched NAME` after a new `model` line, `unfetched NAME WORDS`, `ungettable NAME WORDS` (time does
+    /// not heal it), `fetch_ends NAME` when it was told to, `fetching NAME 20s` for what is left.
+    pub(super) fn fetch(&self, what: &str, rest: &[&str]) -> Result<Event, String> {
+        let model = self.named(rest.first())?;
+        let message = rest.get(1..).unwrap_or_default().join(" ");
+        let end = match what {
+            "fetching" => {
+                let left = span(rest.get(1).ok_or("how long still?")?)?;
+                return Ok(Event::FetchGoesOn { model, left });
+            }
+            "fetched" => FetchEnd::Here,
+            "fetch_ends" => FetchEnd::Ended,
+            "unfetched" => FetchEnd::Failed {
+                message,
+                remedy: Remedy::Time,
+            },
+            _ => FetchEnd::Failed {
+                message,
+                remedy: Remedy::Change,
+            },
+        };
+        Ok(Event::FetchEnded { model, end })
     }
 
     pub(super) fn device_named(&self, name: Option<&&str>) -> Result<DeviceId, String> {

@@ -6,7 +6,7 @@
 //! device d0 80GiB [node 1] [foreign 4GiB] [kind 1] [measured] [link d1,d2]
 //! model NAME 40GiB [x4] [priority 1] [keep_hot 10m] [resident 10s] [turn 30s] [seats 8] [reload 20s] [queue 2]
 //!       [timeout 60s] [deadline 5m] [wider 2x40GiB,4x20GiB] [on d0,d1] [disk 1 reads 20s] [fixed]
-//!       [sleeps 30GiB [keeps 1GiB] [wakes 2s]]
+//!       [sleeps 30GiB [keeps 1GiB] [wakes 2s]] [absent]
 //! host 200GiB [node 1] [reserve 20GiB] [available 300GiB]
 //! 0s   ask 1 NAME [key 7]        a request without a seat arrives
 //! 3s   ready 1                   the engine of replica r1 is ready
@@ -15,6 +15,7 @@
 //! 6s   unload NAME [now] / set NAME priority 2 / cleanup [idle] / reopen / reset / shutdown
 //! 7s   crash 1 WORDS / hopeless 1 WORDS / unlucky 1 WORDS / oom 3 [needs 20GiB] / exits 1 / leave 2 / plan NAME / wait
 //! 8s   foreign d0 10GiB / reading d0 [foreign 3GiB] [own 1=30GiB] / fails d0 [lost]: WORDS
+//! 9s   fetched NAME / unfetched NAME WORDS / ungettable NAME WORDS / fetch_ends NAME / fetching NAME 20s
 //! 9s   asleep 1 / insomnia 1 WORDS / memory 30GiB [node 1]    what the host has left
 //! 9s   cordon d0 [until 2h] [for WORD] [now] / uncordon d0
 //! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
@@ -184,6 +185,9 @@ impl Teller {
                 message: rest.get(1..).unwrap_or_default().join(" "),
             },
             "memory" => self.host_memory(rest)?,
+            "fetched" | "unfetched" | "ungettable" | "fetch_ends" | "fetching" => {
+                self.fetch(what, rest)?
+            }
             "exits" => Event::ReplicaExited {
                 replica: replica()?,
                 exit: Exit::Asked,
@@ -339,6 +343,9 @@ impl Teller {
                     victims.join(", ")
                 );
             }
+        }
+        if let Some(length) = plan.fetches_for {
+            let _ = writeln!(told, ">   fetched first, for about {length}");
         }
         for line in self.world.pool.candidates(&plan) {
             let _ = writeln!(told, ">   {line}");

@@ -21,6 +21,8 @@ impl Teller {
                     shares(placement)
                 )
             }
+            Action::Fetch { model } => format!("fetch {}", self.name(*model)),
+            Action::EndFetch { model } => format!("end the fetch of {}", self.name(*model)),
             Action::Park { replica } => format!("park {replica}"),
             Action::Wake { replica, deadline } => format!("wake {replica} within {deadline}"),
             Action::CloseGate {

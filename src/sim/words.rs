@@ -11,7 +11,7 @@ pub(super) struct Options<'a> {
     pub(super) times: Option<u32>,
 }
 
-const FLAGS: [&str; 5] = ["force", "now", "idle", "measured", "fixed"];
+const FLAGS: [&str; 6] = ["force", "now", "idle", "measured", "fixed", "absent"];
 
 impl<'a> Options<'a> {
     pub(super) fn of(words: &[&'a str]) -> Result<Options<'a>, String> {

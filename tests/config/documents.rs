@@ -348,7 +348,6 @@ fn what_loads_without_effect_is_warned_of_with_what_is_used_instead() {
     }
     let text = warnings(&document);
     for key in [
-        "engine_config.s3_mirror_config",
         "engine_config.generation.stopping_sequences",
         "engine_config.model_description",
         "scaling_config.placement_strategy",

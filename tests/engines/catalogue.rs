@@ -156,7 +156,10 @@ fn keys_that_do_not_go_with_the_engine_are_refused() {
         json!({"hf_model_id": "--tool-server=demo"}),
         none.clone(),
     );
-    assert_has(&text, &["engine_config.hf_model_id", "begin with `-`"]);
+    assert_has(
+        &text,
+        &["engine_config.hf_model_id", "is no name on the hub"],
+    );
     let text = refusal("VLLMEngine", json!({"revision": ""}), none.clone());
     assert_has(&text, &["engine_config.revision", "is empty"]);
     let text = refusal(

@@ -19,7 +19,7 @@ fn model(machine: &Machine, name: &str, engine: &str, pool: &str, env: &str) -> 
     let state = machine.state_file().display().to_string();
     let program = vllm_double().display().to_string();
     let file = format!(
-        "engine_config:\n  model_id: {name}\n  type: VLLMEngine\n  hf_model_id: org/{name}\n  program: {program:?}\n  {engine}\n  env: {{MODEL_POOL_FAKE_NVML: {state:?}, {env}}}\npool_config: {{{pool}}}\n"
+        "engine_config:\n  model_id: {name}\n  type: VLLMEngine\n  hf_model_id: org/{name}\n  fetch: engine\n  program: {program:?}\n  {engine}\n  env: {{MODEL_POOL_FAKE_NVML: {state:?}, {env}}}\npool_config: {{{pool}}}\n"
     );
     (format!("{name}.yaml"), file)
 }
@@ -163,7 +163,7 @@ fn a_load_that_fails_says_what_to_do() {
 fn an_engine_that_is_not_installed_says_how_to_install_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
-    let file = "engine_config: {model_id: none, type: SGLangEngine, hf_model_id: org/none, program: /nowhere/python3}\npool_config: {memory_gib: 40}\n";
+    let file = "engine_config: {model_id: none, type: SGLangEngine, hf_model_id: org/none, fetch: engine, program: /nowhere/python3}\npool_config: {memory_gib: 40}\n";
     let files = [("none.yaml".to_owned(), file.to_owned())];
     let pool = Pool::on_gpus(&files, &machine.library(), "");
     let (status, text) = ask(&pool, "none", json!({}));

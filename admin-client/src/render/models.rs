@@ -1,6 +1,6 @@
 //! Models as text: the table of all, and one with its replicas. Pure.
 
-use crate::answers::{ModelView, ReplicaView, Share};
+use crate::answers::{FetchView, ModelView, ReplicaView, Share, WeightsView};
 use crate::render::plan::needs;
 use crate::render::quantity::{Clock, bytes, later, milliseconds};
 use crate::render::table::{Cell, facts, table};
@@ -140,6 +140,7 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
         ),
         ("engine", view.engine.clone()),
         ("source", view.source.clone()),
+        ("weights", view.weights.as_ref().map(weights)),
         ("priority", Some(format!("{}{from}", priority(view)))),
         ("keep-hot", view.keep_hot_ms.map(milliseconds)),
         ("set by an administrator", changed(view, clock)),
@@ -196,6 +197,32 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
         ));
     }
     out
+}
+
+/// `here, from s3://bucket/model`, or how far they are.
+fn weights(view: &WeightsView) -> String {
+    let from = clean(&view.from);
+    match &view.fetch {
+        Some(fetch) => format!("{}, from {from}", fetched(fetch)),
+        None if view.here => format!("here, from {from}"),
+        None => format!("not fetched yet, from {from}"),
+    }
+}
+
+/// `fetching 37 %, 1.2 of 3.4 GiB, 20 s left`.
+pub fn fetched(fetch: &FetchView) -> String {
+    let mut text = clean(&fetch.words);
+    if let Some(percent) = fetch.percent {
+        text.push_str(&format!(" {percent:.0} %"));
+    }
+    if fetch.bytes_total > 0 {
+        let (done, total) = (bytes(fetch.bytes_done), bytes(fetch.bytes_total));
+        text.push_str(&format!(", {done} of {total}"));
+    }
+    if let Some(left) = fetch.left_ms {
+        text.push_str(&format!(", {} left", milliseconds(left)));
+    }
+    text
 }
 
 /// What was measured on each kind of device, and how far off the estimate was.

@@ -1,6 +1,7 @@
 //! How far a load is, out of one look at the model. Pure: the same look gives the same progress.
 
 use crate::answers::ModelView;
+use crate::render::models::fetched;
 use crate::screen::clean;
 
 /// A moment of a load.
@@ -25,6 +26,12 @@ pub fn progress(view: &ModelView, wanted: u32) -> Progress {
         .iter()
         .filter(|replica| replica.state == "launching")
         .collect();
+    if let Some(fetch) = view.weights.as_ref().and_then(|it| it.fetch.as_ref()) {
+        return Progress {
+            percent: fetch.percent.unwrap_or(0.0).clamp(0.0, 100.0) as u64,
+            label: fetched(fetch),
+        };
+    }
     let wanted = u64::from(wanted.max(1)).max(launching.len() as u64);
     let share = |percent: Option<f64>| percent.unwrap_or(0.0).clamp(0.0, 100.0) as u64;
     let started: u64 = launching.iter().map(|replica| share(replica.percent)).sum();
@@ -86,6 +93,19 @@ mod tests {
             at(1, json!([{"replica": "r1", "state": "ready"}])),
             (100, "ready".into())
         );
+    }
+
+    #[test]
+    fn weights_on_their_way_are_told_with_what_is_left() {
+        let view: ModelView = serde_json::from_value(json!({
+            "model": "m", "state": "fetching", "replicas": [],
+            "weights": {"from": "s3://b/m", "here": false, "fetch": {
+                "bytes_done": 1_u64 << 30, "bytes_total": 4_u64 << 30, "percent": 25,
+                "words": "fetching", "left_ms": 20_000}}}))
+        .expect("a view");
+        let Progress { percent, label } = progress(&view, 1);
+        assert_eq!(percent, 25);
+        assert_eq!(label, "fetching 25 %, 1.0 GiB of 4.0 GiB, 20.0 s left");
     }
 
     #[test]

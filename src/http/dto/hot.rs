@@ -46,7 +46,7 @@ impl HotModels {
                         .hot_models
                         .push(HotModel::of(snapshot, model, &["ready"]))
                 }
-                ModelState::Loading | ModelState::Waiting => {
+                ModelState::Loading | ModelState::Waiting | ModelState::Fetching => {
                     let states = ["planned", "launching"];
                     lists
                         .loading_models

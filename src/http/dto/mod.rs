@@ -10,6 +10,7 @@ mod load;
 mod models;
 mod plan;
 mod upkeep;
+mod weights;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::weights::WeightsView;
 use super::{Needs, Share, at, shares};
 use crate::controller::{ModelFacts, Snapshot};
 use crate::pool::{self, Bytes, Override, Priority, ReplicaId, Span};
@@ -42,6 +43,9 @@ pub struct ModelView {
     /// Replicas that an administrator's load asks for.
     pub wished_replicas: u32,
     pub replicas: Vec<ReplicaView>,
+    /// Absent for a model whose weights the pool does not fetch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weights: Option<WeightsView>,
     /// Requests in its queue.
     pub waiting: u32,
     pub needs: Needs,
@@ -200,6 +204,7 @@ impl ModelView {
                 .iter()
                 .map(|replica| ReplicaView::of(replica, model.reload, snapshot))
                 .collect(),
+            weights: WeightsView::of(model, facts, snapshot),
             waiting: model.waiting,
             needs: Needs {
                 devices: model.devices_per_replica,

@@ -83,7 +83,8 @@ impl PlanView {
         };
         let reloads = plan.victims.iter().map(|victim| victim.reload.0);
         let facts = snapshot.models.get(&plan.model);
-        let expected = plan.refusal.is_none().then_some(plan.takes);
+        let takes = Span(plan.takes.0 + plan.fetches_for.unwrap_or_default().0);
+        let expected = plan.refusal.is_none().then_some(takes);
         PlanView {
             model: plan.name.clone(),
             priority: plan.priority.0,
@@ -133,6 +134,9 @@ fn reason(plan: &Plan, already_loaded: bool, starts_now: bool) -> String {
         (true, ..) => "the model has its replicas already".to_owned(),
         (_, 0, true) if plan.wakes.is_some() => "sleeps, and has room to wake".to_owned(),
         (_, 0, true) => "fits without evicting anything".to_owned(),
+        (_, 0, false) if plan.fetches_for.is_some() => {
+            "fits without evicting anything, once its weights are fetched".to_owned()
+        }
         (_, 0, false) => "fits when what leaves already is gone".to_owned(),
         (_, 1, _) => "fits when 1 replica is evicted".to_owned(),
         (_, count, _) => format!("fits when {count} replicas are evicted"),
@@ -184,6 +188,14 @@ fn ready_for(replica: ReplicaId, snapshot: &Snapshot) -> Span {
 fn waits_for(plan: &Plan, snapshot: &Snapshot) -> Vec<String> {
     let here = |device: DeviceId| plan.placement.iter().any(|share| share.device == device);
     let mut texts = Vec::new();
+    if let Some(length) = plan.fetches_for {
+        let facts = snapshot.models.get(&plan.model);
+        let from = facts.and_then(|facts| Some(facts.entry.fetch.as_ref()?.describe()));
+        let from = from.map(|from| format!(" from {from}")).unwrap_or_default();
+        texts.push(format!(
+            "its weights are fetched first{from}, for about {length}; until then its size is a guess"
+        ));
+    }
     if plan.must_wait {
         for model in &snapshot.pool.models {
             for replica in &model.replicas {

@@ -71,17 +71,26 @@ impl Referee {
             }
         }
         if failed {
-            it.in_a_row += 1;
-            it.lacked = false;
-            it.counted = Some(now);
-            let (first, most) = (self.limits.cooldown_first, self.limits.cooldown_max);
-            let doubled = first.0 << (it.in_a_row - 1).min(20);
-            it.cooling_until = now + Span(doubled.min(most.0));
+            self.failed(now, seen.model);
         }
+    }
+
+    pub(super) fn failed(&mut self, now: Time, model: ModelId) {
+        let it = self.failures.get_mut(&model).expect("known");
+        it.in_a_row += 1;
+        it.lacked = false;
+        it.counted = Some(now);
+        let (first, most) = (self.limits.cooldown_first, self.limits.cooldown_max);
+        let doubled = first.0 << (it.in_a_row - 1).min(20);
+        it.cooling_until = now + Span(doubled.min(most.0));
     }
 
     /// Nothing is loaded by itself while it cools down or is in quarantine.
     pub(super) fn loads_too_soon(&mut self, now: Time, load: ReplicaId, model: ModelId, why: &str) {
+        self.too_soon(now, &format!("{load} of {model}"), model, why);
+    }
+
+    pub(super) fn too_soon(&mut self, now: Time, what: &str, model: ModelId, why: &str) {
         let it = &self.failures[&model];
         let text = if it.cooling_until > now {
             format!("until {}", it.cooling_until)
@@ -91,7 +100,7 @@ impl Referee {
             return;
         };
         self.broken.push(format!(
-            "L3: {load} of {model} is planned ({why}), which cools down {text}"
+            "L3: {what} is planned ({why}), which cools down {text}"
         ));
     }
 

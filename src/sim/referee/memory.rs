@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use super::{Referee, Seen};
 use crate::pool::{
-    Bytes, DeviceId, DeviceReading, KindId, ModelId, NodeId, ReplicaId, Share, Span, Tier, Time,
+    Bytes, DeviceId, DeviceReading, KindId, Limits, ModelId, NodeId, ReplicaId, Share, Span, Tier,
+    Time,
 };
 
 /// What is known of one device.
@@ -22,6 +23,8 @@ pub(super) struct Ground {
     excess: BTreeMap<ReplicaId, Bytes>,
     last_taken: Time,
     last_end: Option<Time>,
+    /// What others were known to hold then.
+    foreign_at_end: Bytes,
     /// When a process last ended or its memory came back.
     last_change: Option<Time>,
     lingering: BTreeMap<ReplicaId, Lingering>,
@@ -47,6 +50,7 @@ impl Ground {
             excess: BTreeMap::new(),
             last_taken: Time(0),
             last_end: None,
+            foreign_at_end: Bytes::ZERO,
             last_change: None,
             lingering: BTreeMap::new(),
         }
@@ -80,9 +84,16 @@ impl Ground {
         self.last_change = Some(now);
     }
 
-    /// Nothing about it is on its way to be known.
+    /// Nothing about it is on its way to be known. What others took while a process ended may be taken for
+    /// what that process has not given back, as long as that is waited for (M4).
     pub fn is_certain(&self) -> bool {
-        self.lingering.is_empty() && self.last_change.is_none_or(|at| at < self.last_taken)
+        let patience = Limits::default().release_wait;
+        let told_apart = self.foreign <= self.foreign_at_end
+            || self
+                .last_end
+                .is_none_or(|end| end + patience < self.last_taken);
+        let is_known = self.last_change.is_none_or(|at| at < self.last_taken);
+        self.lingering.is_empty() && is_known && told_apart
     }
 }
 
@@ -126,6 +137,7 @@ impl Referee {
             it.lingering
                 .insert(replica, Lingering { bytes, ended: now });
             it.last_end = Some(now);
+            it.foreign_at_end = it.foreign;
             it.last_change = Some(now);
         }
     }

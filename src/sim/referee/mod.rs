@@ -4,6 +4,7 @@
 
 mod eviction;
 mod failures;
+mod fetching;
 mod memory;
 mod sleepers;
 
@@ -42,6 +43,9 @@ pub struct Referee {
     open_tickets: BTreeMap<Ticket, (ModelId, Time)>,
     open_orders: BTreeSet<OrderId>,
     night: bool,
+    /// Models whose weights are not there, and those that are being fetched.
+    absent: BTreeSet<ModelId>,
+    fetching: BTreeSet<ModelId>,
     /// What sleepers may take of each node.
     hosts: BTreeMap<NodeId, Bytes>,
     /// Times that a device was taken out of service.
@@ -101,6 +105,8 @@ impl Referee {
             planned: BTreeMap::new(),
             kept: BTreeSet::new(),
             victims: Vec::new(),
+            absent: BTreeSet::new(),
+            fetching: BTreeSet::new(),
             failures: specs.keys().map(|&id| (id, Failures::default())).collect(),
             specs,
             overrides: BTreeMap::new(),
@@ -159,6 +165,8 @@ impl Referee {
             Event::SaveFailed { order, .. } => {
                 self.asked.remove(order);
             }
+            Event::ModelSet { model, spec } => self.model_set(*model, spec.absent),
+            Event::FetchEnded { model, end } => self.fetch_ended(now, *model, end),
             Event::ReplicaExited { replica, exit } => self.exited(now, *replica, exit),
             Event::LoadsFrom { replica, tier } => self.loads_from(now, *replica, *tier),
             Event::ModelMeasured {
@@ -279,7 +287,12 @@ impl Referee {
                 model,
                 placement,
                 ..
-            } => self.launched(now, *replica, *model, placement),
+            } => {
+                self.has_weights(*replica, *model);
+                self.launched(now, *replica, *model, placement);
+            }
+            Action::Fetch { model } => self.fetch_begins(now, *model),
+            Action::EndFetch { model } => self.fetch_is_to_end(*model),
             Action::Park { replica } => self.parked(*replica, in_flight(*replica)),
             Action::Wake { replica, .. } => self.woken(now, *replica),
             Action::SetGate { replica, .. } => {

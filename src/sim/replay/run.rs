@@ -387,6 +387,8 @@ impl<'a> Play<'a> {
                 self.push(self.now + reload, Due::Ready(replica));
                 None
             }
+            // Replayed models are here.
+            Action::Fetch { .. } | Action::EndFetch { .. } => None,
             Action::Park { replica } => {
                 self.parks(replica);
                 None

@@ -282,6 +282,8 @@ impl Play {
                     self.feed(at, Event::ReplicaExited { replica, exit });
                 }
             }
+            Action::Fetch { model } => self.fetches(at, *model),
+            Action::EndFetch { model } => self.fetch_is_to_end(at, *model),
             Action::Park { replica } => self.parks(at, *replica),
             Action::Wake { replica, .. } => self.wakes(at, *replica),
             Action::Save { order, .. } => {

@@ -4,6 +4,7 @@
 
 mod calm;
 mod engines;
+mod fetching;
 mod hardware;
 mod hosts;
 mod orders;
@@ -42,6 +43,8 @@ pub enum Fault {
     LoaderLies,
     /// Somebody leaves along with those who have to.
     UnneededVictim,
+    /// The pool does not hear that weights were deleted.
+    DeletionUnseen,
 }
 
 #[derive(Clone, Debug)]
@@ -69,6 +72,8 @@ pub struct StormReport {
     /// Engines that fell asleep, and that were woken.
     pub slept: u64,
     pub woken: u64,
+    /// Fetches of weights that were begun.
+    pub fetches: u64,
     /// Loads that found too little memory.
     pub lacked: u64,
     pub evictions: u64,
@@ -99,6 +104,12 @@ enum Due {
     /// The load needs this much on each device, which is more than it has.
     Lacks(ReplicaId, Bytes),
     Grows(ReplicaId),
+    FetchGoesOn(ModelId, Time, Span),
+    /// Whether it fails.
+    FetchEnds(ModelId, Time, bool),
+    FetchStopped(ModelId, Time),
+    /// Somebody deletes its weights.
+    Vanishes(ModelId),
     Asleep(ReplicaId),
     SleepFails(ReplicaId),
     HostRead(NodeId),
@@ -133,6 +144,8 @@ struct Play {
     /// Models whose figures are too small, with what is right.
     truly_needs: BTreeMap<ModelId, Bytes>,
     waiting: BTreeMap<Ticket, ModelId>,
+    /// Fetches that run, with when they began.
+    fetches_run: BTreeMap<ModelId, Time>,
     cleanups: BTreeSet<OrderId>,
     own_orders: u64,
     /// No readings are taken any more.
@@ -210,6 +223,11 @@ impl Play {
         };
         let readings = weather::devices(&mut random);
         let mut specs = weather::models(&mut random, readings.len() as u64);
+        if weather.fetches {
+            for spec in specs.values_mut() {
+                spec.absent = random.chance(400);
+            }
+        }
         if weather.host > Bytes::ZERO {
             for spec in specs.values_mut() {
                 spec.parking = weather::parking(&mut random, spec);
@@ -244,6 +262,7 @@ impl Play {
             processes: BTreeMap::new(),
             truly_needs,
             waiting: BTreeMap::new(),
+            fetches_run: BTreeMap::new(),
             cleanups: BTreeSet::new(),
             own_orders: 0,
             ends_at: Time(0),
@@ -289,6 +308,7 @@ impl Play {
     fn schedule(&mut self, storm: &Storm, devices: &[DeviceId]) {
         let length = self.random.between(HOUR_MS / 12, HOUR_MS * 2);
         self.ends_at = Time(length + HOUR_MS);
+        self.weights_begin(length);
         let count = self.specs.len() as u64;
         for ticket in 0..storm.requests {
             // Half of the requests come in bursts, and some models are wanted more than others.
@@ -362,6 +382,10 @@ impl Play {
             }
             Due::Lacks(replica, needs) => self.lacks(at, replica, needs),
             Due::Grows(replica) => self.grows(replica),
+            Due::FetchGoesOn(model, began, left) => self.fetch_goes_on(at, model, began, left),
+            Due::FetchEnds(model, began, fails) => self.fetch_ends(at, model, began, fails),
+            Due::FetchStopped(model, began) => self.fetch_stopped(at, model, began),
+            Due::Vanishes(model) => self.vanishes(at, model),
             Due::Asleep(replica) => self.is_asleep(at, replica),
             Due::SleepFails(replica) => self.sleep_fails(at, replica),
             Due::HostRead(node) => self.host_read_due(at, node),

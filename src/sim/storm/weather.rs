@@ -29,6 +29,8 @@ pub(super) struct Weather {
     pub learns: bool,
     /// Engines can sleep, and how much of the host they may take together; zero: they cannot.
     pub host: Bytes,
+    /// Weights are fetched over a network.
+    pub fetches: bool,
 }
 
 impl Weather {
@@ -53,6 +55,7 @@ impl Weather {
             } else {
                 Bytes::ZERO
             },
+            fetches: random.chance(300),
         }
     }
 
@@ -69,6 +72,7 @@ impl Weather {
             remembered: false,
             learns: false,
             host: Bytes::ZERO,
+            fetches: false,
         }
     }
 }

@@ -1,0 +1,316 @@
+//! Where a model's weights come from when they are not a folder of this machine, and whether they are
+//! here. It fetches nothing; the download leaves a manifest, and what that names must be there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::hub_cache;
+use super::model_file::Secret;
+
+/// What has to be fetched for a model, and where it then lies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fetch {
+    pub origin: Origin,
+    /// `organisation/name`, or a name alone: what the model is called in the cache.
+    pub id: String,
+    /// The root of the hub's cache; absolute.
+    pub cache: PathBuf,
+    pub extra_files: Vec<ExtraFiles>,
+    /// Its engine may load pickles.
+    pub pickles: bool,
+    /// The engine's own variables, which go before those of the pool.
+    pub env: BTreeMap<String, Secret>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The Hugging Face hub: a branch, a tag or a commit.
+    Hub {
+        revision: String,
+    },
+    Bucket(Bucket),
+}
+
+/// A bucket, and how it is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    pub uri: BucketUri,
+    /// Whether each pattern includes or excludes; the last one that matches counts.
+    pub filters: Vec<(bool, String)>,
+    /// Without credentials.
+    pub unsigned: bool,
+    pub endpoint: Option<String>,
+    pub region: Option<String>,
+    pub credentials: Option<CredentialsUrl>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    S3,
+    Gs,
+}
+
+/// `s3://bucket/prefix` or `gs://bucket/prefix`; the prefix has no slash at its ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketUri {
+    pub scheme: Scheme,
+    pub bucket: String,
+    pub prefix: String,
+}
+
+impl fmt::Display for BucketUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.scheme {
+            Scheme::S3 => "s3",
+            Scheme::Gs => "gs",
+        };
+        write!(f, "{scheme}://{}", self.bucket)?;
+        match self.prefix.as_str() {
+            "" => Ok(()),
+            prefix => write!(f, "/{prefix}"),
+        }
+    }
+}
+
+impl BucketUri {
+    /// Errors say what is wrong with the text.
+    pub(super) fn parse(text: &str, schemes: &[Scheme]) -> Result<BucketUri, String> {
+        let known = [("s3://", Scheme::S3), ("gs://", Scheme::Gs)];
+        let allowed: Vec<&str> = known
+            .iter()
+            .filter(|(_, scheme)| schemes.contains(scheme))
+            .map(|(name, _)| *name)
+            .collect();
+        let found = known
+            .iter()
+            .filter(|(_, scheme)| schemes.contains(scheme))
+            .find_map(|(name, scheme)| Some((*scheme, text.strip_prefix(name)?)));
+        let Some((scheme, rest)) = found else {
+            return Err(format!("`{text}` must begin with {}", allowed.join(" or ")));
+        };
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let prefix = prefix.trim_matches('/');
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if bucket.is_empty() || !bucket.bytes().all(is_name) {
+            return Err(format!("`{text}` names no bucket: s3://bucket/folder"));
+        }
+        let is_plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+        let plain = prefix.is_empty() || prefix.split('/').all(is_plain);
+        if !plain || prefix.chars().any(char::is_control) {
+            return Err(format!("`{text}` has a folder that is none"));
+        }
+        Ok(BucketUri {
+            scheme,
+            bucket: bucket.to_owned(),
+            prefix: prefix.to_owned(),
+        })
+    }
+}
+
+/// An address that gives credentials for a bucket.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CredentialsUrl {
+    pub url: String,
+    /// Whose value is sent as the bearer token.
+    pub token_variable: Option<String>,
+}
+
+impl CredentialsUrl {
+    /// Without its query and user, which may be keys.
+    pub fn shown(&self) -> String {
+        let plain = self.url.split(['?', '#']).next().unwrap_or_default();
+        match plain.split_once("://") {
+            Some((scheme, rest)) => {
+                let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+                format!("{scheme}://{host}")
+            }
+            None => plain.to_owned(),
+        }
+    }
+}
+
+impl fmt::Debug for CredentialsUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CredentialsUrl")
+            .field("url", &self.shown())
+            .field("token_variable", &self.token_variable)
+            .finish()
+    }
+}
+
+/// A folder of a bucket that goes elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtraFiles {
+    pub uri: BucketUri,
+    /// Absolute, or below the model's folder.
+    pub destination: PathBuf,
+}
+
+/// What a download wrote down when it was complete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub origin: String,
+    pub commit: String,
+    pub files: Vec<ManifestFile>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestFile {
+    pub path: String,
+    pub bytes: u64,
+}
+
+impl Fetch {
+    /// The model's folder in the hub's cache.
+    pub fn root(&self) -> PathBuf {
+        let name = self.id.replace('/', "--");
+        self.cache.join(format!("models--{name}"))
+    }
+
+    /// Where engines find the model, once it is here: the same place for every state of it.
+    pub fn folder(&self) -> PathBuf {
+        self.root().join("model-pool").join(self.key())
+    }
+
+    pub fn manifest_path(&self) -> PathBuf {
+        let mut name = self.key();
+        name.push_str(".json");
+        self.root().join("model-pool").join(name)
+    }
+
+    /// Tells sources of one model apart; letters, digits, `-`, `_` and `.`.
+    fn key(&self) -> String {
+        let text = match &self.origin {
+            Origin::Hub { revision } => revision.clone(),
+            Origin::Bucket(bucket) => bucket.uri.to_string(),
+        };
+        let plain = |it: char| match it {
+            it if it.is_ascii_alphanumeric() || "-_.".contains(it) => it,
+            _ => '-',
+        };
+        text.chars().map(plain).collect()
+    }
+
+    /// For people, and to tell whether what is here came from where it should.
+    pub fn describe(&self) -> String {
+        match &self.origin {
+            Origin::Hub { revision } => format!("the hub's {}, revision {revision}", self.id),
+            Origin::Bucket(bucket) => bucket.uri.to_string(),
+        }
+    }
+
+    /// Whether all that the manifest names is there. Blocking: looks at each file.
+    pub fn is_here(&self) -> bool {
+        self.manifest().is_some_and(|manifest| {
+            let folder = self.folder();
+            let right = |file: &ManifestFile| {
+                let found = std::fs::metadata(folder.join(&file.path));
+                found.is_ok_and(|found| found.len() == file.bytes)
+            };
+            manifest.origin == self.describe() && manifest.files.iter().all(right)
+        })
+    }
+
+    pub fn manifest(&self) -> Option<Manifest> {
+        let text = std::fs::read(self.manifest_path()).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// A whole model of this name and revision that another program has fetched.
+    pub fn snapshot_of_others(&self) -> Option<PathBuf> {
+        let Origin::Hub { revision } = &self.origin else {
+            return None;
+        };
+        hub_cache::at_revision(&self.root(), revision).filter(|folder| is_whole(folder))
+    }
+
+    /// Its files as far as they are here, to tell how large it is.
+    pub(super) fn found(&self) -> Option<PathBuf> {
+        let folder = self.folder();
+        match folder.exists() {
+            true => Some(folder),
+            false => self.snapshot_of_others(),
+        }
+    }
+
+    /// A variable of the engine's own, or else of the pool's environment; empty ones are not set.
+    pub fn variable(&self, name: &str) -> Option<String> {
+        let own = self.env.get(name).map(|value| value.0.clone());
+        own.or_else(|| std::env::var(name).ok())
+            .filter(|value| !value.trim().is_empty())
+    }
+
+    /// Where `huggingface-cli login` leaves its token.
+    pub fn hub_home(&self) -> Option<PathBuf> {
+        hub_cache::home(&|name| self.variable(name).map(PathBuf::from))
+    }
+
+    /// How extra files are asked for where they lie in another bucket than the weights.
+    pub fn bucket_for_extras(&self) -> Bucket {
+        match &self.origin {
+            Origin::Bucket(bucket) => Bucket {
+                filters: Vec::new(),
+                ..bucket.clone()
+            },
+            Origin::Hub { .. } => Bucket::at(BucketUri {
+                scheme: Scheme::S3,
+                bucket: String::new(),
+                prefix: String::new(),
+            }),
+        }
+    }
+}
+
+impl Bucket {
+    /// Asked in the usual way.
+    pub fn at(uri: BucketUri) -> Bucket {
+        Bucket {
+            uri,
+            filters: Vec::new(),
+            unsigned: false,
+            endpoint: None,
+            region: None,
+            credentials: None,
+        }
+    }
+}
+
+/// Weights, and every file that an index of shards names; other programs show files one by one.
+fn is_whole(folder: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return false;
+    };
+    let mut weights = false;
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // A link to what is still coming.
+        if !path.exists() {
+            return false;
+        }
+        weights |= name.ends_with(".safetensors") || name.ends_with(".bin");
+        if name.ends_with(".index.json") && !shards_are_there(folder, &path) {
+            return false;
+        }
+    }
+    weights && folder.join("config.json").exists()
+}
+
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+fn shards_are_there(folder: &Path, index: &Path) -> bool {
+    let read = std::fs::read(index).ok();
+    let index: Option<Index> = read.and_then(|text| serde_json::from_slice(&text).ok());
+    index.is_some_and(|index| {
+        let mut shards: Vec<String> = index.weight_map.into_values().collect();
+        shards.sort_unstable();
+        shards.dedup();
+        shards.iter().all(|shard| folder.join(shard).exists())
+    })
+}

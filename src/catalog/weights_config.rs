@@ -1,0 +1,387 @@
+//! From the keys of `engine_config` to where weights are fetched from: the hub, or a mirror in a bucket.
+//! Every mistake is refused with its key; nothing is asked over a network here.
+
+use std::path::{Component, Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::config::{Config, reading};
+
+use super::CatalogError;
+use super::hub_cache;
+use super::model_file::{EngineConfig, Fetcher};
+use super::notes::Notes;
+use super::weights::{Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, Origin, Scheme};
+
+const S3: &str = "engine_config.s3_mirror_config";
+const GCS: &str = "engine_config.gcs_mirror_config";
+const ID: &str = "engine_config.hf_model_id";
+/// The hub allows no longer names.
+const ID_MAX: usize = 96;
+
+/// How an engine gets its weights.
+pub(super) struct Engine {
+    /// Its name in files.
+    pub name: &'static str,
+    pub able: Able,
+    /// It may load pickles.
+    pub pickles: bool,
+}
+
+/// Who fetches for an engine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Able {
+    /// It reads folders alone.
+    PoolOnly,
+    /// Both could; the pool does unless the file says otherwise.
+    PoolFirst,
+    /// Both could, and the engine does unless the file says otherwise.
+    EngineFirst,
+    /// It reads one file of a form that the pool does not fetch.
+    EngineOnly,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct S3Mirror {
+    bucket_uri: Option<String>,
+    #[serde(default)]
+    s3_sync_args: Option<Vec<String>>,
+    s3_aws_credentials: Option<AwsCredentials>,
+    #[serde(default)]
+    extra_files: Option<Vec<ExtraFile>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AwsCredentials {
+    create_aws_credentials_url: String,
+    auth_token_env_variable: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GcsMirror {
+    bucket_uri: String,
+    #[serde(default)]
+    extra_files: Option<Vec<ExtraFile>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExtraFile {
+    bucket_uri: String,
+    destination_path: String,
+}
+
+/// What is fetched for the model; `None`: nothing, or its engine does it.
+pub(super) fn read(
+    engine: &EngineConfig,
+    kind: &Engine,
+    config: &Config,
+    notes: &mut Notes,
+) -> Result<Option<Fetch>, CatalogError> {
+    let mirror = mirror(engine, config, notes)?;
+    let is_mirrored = mirror.is_some();
+    if engine.model_path.is_some() {
+        if is_mirrored {
+            notes.warn(
+                mirror_key(engine),
+                "has no effect: engine_config.model_path is used",
+            );
+        }
+        return Ok(None);
+    }
+    let fetcher = match (engine.fetch, kind.able) {
+        (Some(Fetcher::Engine), Able::PoolOnly) => {
+            return Err(notes.refuse(
+                "engine_config.fetch",
+                format!(
+                    "is engine, and {} fetches nothing by itself; write pool, or remove it",
+                    kind.name
+                ),
+            ));
+        }
+        (Some(Fetcher::Pool), Able::EngineOnly) => {
+            return Err(notes.refuse(
+                "engine_config.fetch",
+                format!("is pool, and {} reads one GGUF file, which the pool does not fetch; write engine, or name the file in engine_config.model_path", kind.name),
+            ));
+        }
+        (Some(said), _) => said,
+        (None, Able::PoolOnly | Able::PoolFirst) => Fetcher::Pool,
+        (None, Able::EngineFirst) if is_mirrored => Fetcher::Pool,
+        (None, Able::EngineFirst | Able::EngineOnly) => Fetcher::Engine,
+    };
+    if fetcher == Fetcher::Engine {
+        return match is_mirrored {
+            true => Err(notes.refuse(
+                mirror_key(engine),
+                format!("is fetched by the pool alone, and here {} fetches; write engine_config.fetch: pool where it reads a folder, or bring the files into one and name it in engine_config.model_path", kind.name),
+            )),
+            false => Ok(None),
+        };
+    }
+    let Some(id) = engine.hf_model_id.as_deref() else {
+        return match is_mirrored {
+            true => Err(notes.refuse(
+                ID,
+                "is missing; it names the mirrored model in the cache: organisation/name",
+            )),
+            false => Ok(None),
+        };
+    };
+    // A folder of this machine.
+    if !is_mirrored
+        && (Path::new(id).is_absolute() || id.starts_with('.') || Path::new(id).is_dir())
+    {
+        return Ok(None);
+    }
+    check_id(id, notes)?;
+    let revision = engine.revision.clone().unwrap_or_else(|| "main".to_owned());
+    if revision.trim().is_empty() {
+        return Err(notes.refuse("engine_config.revision", "is empty; name it or remove it"));
+    }
+    let is_revision = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+    let parts = || revision.split('/');
+    if revision.len() > ID_MAX
+        || !revision.bytes().all(is_revision)
+        || parts().any(|part| part.is_empty() || part.starts_with('.'))
+    {
+        return Err(notes.refuse(
+            "engine_config.revision",
+            "is no branch, tag or commit: letters, digits and `-_./`",
+        ));
+    }
+    let cache = match &config.sources.cache_dir {
+        Some(folder) => Some(folder.clone()),
+        None => hub_cache::root(&engine.env),
+    };
+    let cache = cache.and_then(|folder| std::path::absolute(folder).ok());
+    let Some(cache) = cache else {
+        return Err(notes.refuse(ID, "there is no place to fetch it to: neither HF_HUB_CACHE, HF_HOME nor HOME is set; set sources.cache_dir"));
+    };
+    let (bucket, extra_files) = mirror.unwrap_or_default();
+    if bucket.is_some() && engine.revision.is_some() {
+        notes.warn(
+            "engine_config.revision",
+            "has no effect: the mirror's `hash` file names its state",
+        );
+    }
+    Ok(Some(Fetch {
+        origin: match bucket {
+            Some(bucket) => Origin::Bucket(bucket),
+            None => Origin::Hub { revision },
+        },
+        id: id.to_owned(),
+        cache,
+        extra_files,
+        pickles: kind.pickles,
+        env: engine.env.clone(),
+    }))
+}
+
+fn check_id(id: &str, notes: &Notes) -> Result<(), CatalogError> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_part = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with(['.', '-'])
+            && !part.contains("..")
+            && part.bytes().all(is_plain)
+    };
+    if id.len() <= ID_MAX && id.split('/').count() <= 2 && id.split('/').all(is_part) {
+        return Ok(());
+    }
+    Err(notes.refuse(ID, format!("`{id}` is no name on the hub: organisation/name, of letters, digits and `-_.`; a folder is named in engine_config.model_path")))
+}
+
+fn mirror_key(engine: &EngineConfig) -> &'static str {
+    match engine.s3_mirror_config {
+        Some(_) => S3,
+        None => GCS,
+    }
+}
+
+type Mirror = (Option<Bucket>, Vec<ExtraFiles>);
+
+fn mirror(
+    engine: &EngineConfig,
+    config: &Config,
+    notes: &mut Notes,
+) -> Result<Option<Mirror>, CatalogError> {
+    let (schemes, parsed) = match (&engine.s3_mirror_config, &engine.gcs_mirror_config) {
+        (Some(_), Some(_)) => {
+            return Err(notes.refuse(
+                GCS,
+                "and s3_mirror_config are both given; weights come from one of them",
+            ));
+        }
+        (Some(value), None) => (Scheme::S3, typed::<S3Mirror>(S3, value, notes)?),
+        (None, Some(value)) => {
+            let gcs = typed::<GcsMirror>(GCS, value, notes)?;
+            let mirror = S3Mirror {
+                bucket_uri: Some(gcs.bucket_uri),
+                s3_sync_args: None,
+                s3_aws_credentials: None,
+                extra_files: gcs.extra_files,
+            };
+            (Scheme::Gs, mirror)
+        }
+        (None, None) => return Ok(None),
+    };
+    let key = mirror_key(engine);
+    let uri = |field: &str, text: &str| {
+        BucketUri::parse(text, &[schemes]).map_err(|problem| notes.refuse(field, problem))
+    };
+    let bucket = match &parsed.bucket_uri {
+        Some(text) => Some(Bucket::at(uri(&format!("{key}.bucket_uri"), text)?)),
+        None => None,
+    };
+    let mut extra_files = Vec::new();
+    for (nth, extra) in parsed.extra_files.iter().flatten().enumerate() {
+        let field = format!("{key}.extra_files[{nth}]");
+        let from = uri(&format!("{field}.bucket_uri"), &extra.bucket_uri)?;
+        let field = format!("{field}.destination_path");
+        let destination = destination(&extra.destination_path, config)
+            .map_err(|problem| notes.refuse(&field, problem))?;
+        extra_files.push(ExtraFiles {
+            uri: from,
+            destination,
+        });
+    }
+    let Some(mut bucket) = bucket else {
+        return Ok(Some((None, extra_files)));
+    };
+    if let Some(given) = parsed.s3_aws_credentials {
+        let url = given.create_aws_credentials_url;
+        if !url.starts_with("https://") && !is_on_this_machine(&url) {
+            let field = format!("{key}.s3_aws_credentials.create_aws_credentials_url");
+            return Err(notes.refuse(
+                &field,
+                "must begin with https://, or be on this machine: the answer holds keys",
+            ));
+        }
+        bucket.credentials = Some(CredentialsUrl {
+            url,
+            token_variable: given.auth_token_env_variable,
+        });
+    }
+    let field = format!("{key}.s3_sync_args");
+    sync_arguments(
+        &parsed.s3_sync_args.unwrap_or_default(),
+        &mut bucket,
+        &field,
+        notes,
+    )?;
+    Ok(Some((Some(bucket), extra_files)))
+}
+
+fn typed<T: DeserializeOwned>(key: &str, value: &Value, notes: &Notes) -> Result<T, CatalogError> {
+    reading::value_at(value.clone()).map_err(|(path, problem)| match path.as_str() {
+        "." => notes.refuse(key, problem),
+        path => notes.refuse(&format!("{key}.{path}"), problem),
+    })
+}
+
+fn is_on_this_machine(url: &str) -> bool {
+    let host = url.strip_prefix("http://").unwrap_or_default();
+    let host = host.split('/').next().unwrap_or_default();
+    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+    matches!(host, "127.0.0.1" | "localhost" | "[::1]")
+}
+
+/// The options of `aws s3 sync` that mean something here; those that only change what it prints are
+/// taken, others are refused.
+fn sync_arguments(
+    words: &[String],
+    bucket: &mut Bucket,
+    field: &str,
+    notes: &mut Notes,
+) -> Result<(), CatalogError> {
+    let mut words = words.iter().enumerate();
+    while let Some((nth, word)) = words.next() {
+        let (name, joined) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (word.as_str(), None),
+        };
+        let field = format!("{field}[{nth}]");
+        let mut value = || {
+            let next = joined
+                .clone()
+                .or_else(|| words.next().map(|(_, word)| word.clone()));
+            next.ok_or_else(|| notes.refuse(&field, format!("{name} wants a value after it")))
+        };
+        match name {
+            "--include" => bucket.filters.push((true, value()?)),
+            "--exclude" => bucket.filters.push((false, value()?)),
+            "--endpoint-url" => bucket.endpoint = Some(value()?),
+            "--region" => bucket.region = Some(value()?),
+            "--no-sign-request" => bucket.unsigned = true,
+            "--quiet" | "--only-show-errors" | "--no-progress" | "--exact-timestamps" => {}
+            "--size-only" | "--delete" | "--no-follow-symlinks" | "--follow-symlinks" => {
+                let message = format!(
+                    "{name} has no effect: files are told apart by size and tag, and a snapshot holds what the bucket holds"
+                );
+                notes.warn(&field, message);
+            }
+            other => {
+                return Err(notes.refuse(&field, format!("`{other}` is not understood; understood are --include, --exclude, --endpoint-url, --region and --no-sign-request")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Variables and `~` are filled in. Absolute ones must lie where the pool may write.
+fn destination(text: &str, config: &Config) -> Result<PathBuf, String> {
+    let filled = shellexpand::full(text).map_err(|error| {
+        format!(
+            "`{text}`: the variable {} is not set in the pool's environment",
+            error.var_name
+        )
+    })?;
+    let path = PathBuf::from(filled.as_ref());
+    let climbs = path
+        .components()
+        .any(|part| matches!(part, Component::ParentDir));
+    if climbs || filled.is_empty() || filled.chars().any(char::is_control) {
+        return Err(format!(
+            "`{text}` is no place for files: write a path without `..`"
+        ));
+    }
+    if !path.is_absolute() {
+        return Ok(path);
+    }
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let mut roots: Vec<PathBuf> = config.sources.extra_roots.clone();
+    roots.extend(home.filter(|home| home.parent().is_some()));
+    roots.extend(config.sources.cache_dir.clone());
+    // A link on the way may lead elsewhere.
+    let real = |path: &Path| {
+        let there = path.ancestors().find(|path| path.exists())?;
+        let rest = path.strip_prefix(there).ok()?;
+        Some(there.canonicalize().ok()?.join(rest))
+    };
+    let place = real(&path);
+    let is_allowed = |root: &PathBuf| {
+        let root = real(root);
+        place
+            .as_ref()
+            .zip(root)
+            .is_some_and(|(place, root)| place.starts_with(root))
+    };
+    if roots.iter().any(is_allowed) {
+        return Ok(path);
+    }
+    let shown: Vec<String> = roots
+        .iter()
+        .map(|root| root.display().to_string())
+        .collect();
+    Err(format!(
+        "{} lies outside of the folders that extra files may go to: {}; write a path below the model's folder, or add one to sources.extra_roots",
+        path.display(),
+        shown.join(", ")
+    ))
+}

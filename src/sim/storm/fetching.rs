@@ -1,0 +1,90 @@
+//! Weights of a storm that are not on this machine: most fetches bring them, some fail, some are told to
+//! end and take their time over it, and sometimes what was there is gone again.
+
+use super::{Due, Fault, HOUR_MS, Play};
+use crate::pool::{Event, FetchEnd, ModelId, Remedy, Span, Time};
+
+impl Play {
+    /// Some models have never been fetched, and somebody may delete those of others.
+    pub(super) fn weights_begin(&mut self, length: u64) {
+        if !self.weather.fetches {
+            return;
+        }
+        for model in self.specs.keys().copied().collect::<Vec<_>>() {
+            if self.random.chance(150) {
+                let at = Time(self.random.below(length));
+                self.push(at, Due::Vanishes(model));
+            }
+        }
+    }
+
+    pub(super) fn fetches(&mut self, at: Time, model: ModelId) {
+        self.report.fetches += 1;
+        self.fetches_run.insert(model, at);
+        let takes = Span(self.random.between(500, HOUR_MS / 4));
+        let half = Span(takes.0 / 2);
+        self.push(at + half, Due::FetchGoesOn(model, at, half));
+        let fails = self.random.chance(250);
+        self.push(at + takes, Due::FetchEnds(model, at, fails));
+    }
+
+    /// It was told to end, and may have come to its end meanwhile.
+    pub(super) fn fetch_is_to_end(&mut self, at: Time, model: ModelId) {
+        let Some(&began) = self.fetches_run.get(&model) else {
+            return;
+        };
+        let slow = Span(self.random.below(3_000));
+        self.push(at + slow, Due::FetchStopped(model, began));
+    }
+
+    pub(super) fn fetch_goes_on(&mut self, at: Time, model: ModelId, began: Time, left: Span) {
+        if self.fetches_run.get(&model) == Some(&began) {
+            self.feed(at, Event::FetchGoesOn { model, left });
+        }
+    }
+
+    pub(super) fn fetch_stopped(&mut self, at: Time, model: ModelId, began: Time) {
+        if self.fetches_run.get(&model) == Some(&began) {
+            self.fetches_run.remove(&model);
+            let end = FetchEnd::Ended;
+            self.feed(at, Event::FetchEnded { model, end });
+        }
+    }
+
+    pub(super) fn fetch_ends(&mut self, at: Time, model: ModelId, began: Time, fails: bool) {
+        if self.fetches_run.get(&model) != Some(&began) {
+            return;
+        }
+        self.fetches_run.remove(&model);
+        let end = if fails {
+            let remedy = match self.random.below(8) {
+                0 => Remedy::Change,
+                1 => Remedy::AnotherTry,
+                _ => Remedy::Time,
+            };
+            let message = "the hub answers 503".to_owned();
+            FetchEnd::Failed { message, remedy }
+        } else {
+            self.set_absent(at, model, false);
+            FetchEnd::Here
+        };
+        self.feed(at, Event::FetchEnded { model, end });
+    }
+
+    pub(super) fn vanishes(&mut self, at: Time, model: ModelId) {
+        if !self.fetches_run.contains_key(&model) {
+            self.set_absent(at, model, true);
+        }
+    }
+
+    fn set_absent(&mut self, at: Time, model: ModelId, absent: bool) {
+        let spec = self.specs.get_mut(&model).expect("a model of ours");
+        spec.absent = absent;
+        let spec = spec.clone();
+        let event = Event::ModelSet { model, spec };
+        if absent && self.fault == Some(Fault::DeletionUnseen) {
+            return self.referee.event(at, &event);
+        }
+        self.feed(at, event);
+    }
+}

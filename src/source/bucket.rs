@@ -1,0 +1,308 @@
+//! S3 and Google's storage, through `object_store`: what lies under an address, and objects from an offset
+//! on. What servers say is shortened before it is told: their answers may quote keys.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, TryStreamExt};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::path::Path;
+use object_store::{
+    ClientOptions, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, RetryConfig,
+};
+use sha1::Digest as _;
+use wildmatch::WildMatch;
+
+use super::credentials;
+use super::fault::{SourceFault, root_of};
+use super::part::{Check, Listing, Opened, Origins, Part, Trouble};
+use super::write::hex;
+use super::{CONNECT_MAX, STALL_MAX};
+use crate::catalog::{Bucket, BucketUri, Fetch, Scheme};
+
+/// What the file `hash` beside the weights stands for where there is none.
+const NO_HASH: &str = "0000000000000000000000000000000000000000";
+const HASH_MAX: usize = 64;
+/// The library's own tries; ours come on top.
+const RETRIES: usize = 2;
+const RETRY_TIME: Duration = Duration::from_secs(15);
+
+#[derive(Clone)]
+pub(super) struct Store {
+    objects: Arc<dyn ObjectStore>,
+    pub uri: BucketUri,
+    filters: Vec<(bool, String)>,
+}
+
+/// The library's own would show keys.
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("uri", &self.uri)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Nothing is asked yet but for credentials.
+pub(super) async fn open(
+    bucket: &Bucket,
+    wanted: &Fetch,
+    http: &reqwest::Client,
+) -> Result<Store, SourceFault> {
+    let mut variables: BTreeMap<String, String> = wanted
+        .env
+        .iter()
+        .map(|(name, value)| (name.clone(), value.0.clone()))
+        .collect();
+    if let Some(asked) = &bucket.credentials {
+        variables.extend(credentials::by_url(asked, wanted, http).await?);
+    }
+    let retry = RetryConfig {
+        max_retries: RETRIES,
+        retry_timeout: RETRY_TIME,
+        ..RetryConfig::default()
+    };
+    let options = |allow_http: bool| {
+        ClientOptions::new()
+            .with_timeout_disabled()
+            .with_connect_timeout(CONNECT_MAX)
+            .with_read_timeout(STALL_MAX)
+            .with_allow_http(allow_http)
+    };
+    let made: Result<Arc<dyn ObjectStore>, Error> = match bucket.uri.scheme {
+        Scheme::S3 => {
+            let named = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
+            let endpoint = bucket.endpoint.clone().or_else(|| {
+                let own = |name: &&str| variables.get(*name).cloned();
+                let general = |name: &&str| std::env::var(name).ok();
+                named
+                    .iter()
+                    .find_map(own)
+                    .or_else(|| named.iter().find_map(general))
+            });
+            let mut builder = AmazonS3Builder::from_env();
+            for (name, value) in &variables {
+                let Ok(key) = name.to_lowercase().parse::<AmazonS3ConfigKey>() else {
+                    continue;
+                };
+                if name.starts_with("AWS_") {
+                    builder = builder.with_config(key, value);
+                }
+            }
+            let is_plain = endpoint
+                .as_deref()
+                .is_some_and(|it| it.starts_with("http://"));
+            builder = builder
+                .with_client_options(options(is_plain))
+                .with_retry(retry)
+                .with_bucket_name(&bucket.uri.bucket);
+            if let Some(endpoint) = endpoint {
+                // Else the variable for S3 alone would win.
+                builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
+            }
+            if let Some(region) = &bucket.region {
+                builder = builder.with_region(region);
+            }
+            if bucket.unsigned {
+                builder = builder.with_skip_signature(true);
+            }
+            builder.build().map(|store| Arc::new(store) as _)
+        }
+        Scheme::Gs => {
+            let mut builder = GoogleCloudStorageBuilder::from_env();
+            for (name, value) in &variables {
+                let Ok(key) = name.to_lowercase().parse::<GoogleConfigKey>() else {
+                    continue;
+                };
+                if name.starts_with("GOOGLE_") {
+                    builder = builder.with_config(key, value);
+                }
+            }
+            let base = variables.get("GOOGLE_BASE_URL").cloned();
+            let base = base.or_else(|| std::env::var("GOOGLE_BASE_URL").ok());
+            let is_plain = base.as_deref().is_some_and(|it| it.starts_with("http://"));
+            builder = builder
+                .with_client_options(options(is_plain))
+                .with_retry(retry)
+                .with_bucket_name(&bucket.uri.bucket);
+            if bucket.unsigned {
+                builder = builder.with_skip_signature(true);
+            }
+            builder.build().map(|store| Arc::new(store) as _)
+        }
+    };
+    let objects = made.map_err(|error| fault(&error, &bucket.uri))?;
+    Ok(Store {
+        objects,
+        uri: bucket.uri.clone(),
+        filters: bucket.filters.clone(),
+    })
+}
+
+/// What lies under the address. The state is named by the file `hash` there, as RayLLM's mirrors have it.
+pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, SourceFault> {
+    let wrong = |error: Error| fault(&error, uri);
+    let prefix = Path::parse(&uri.prefix).map_err(|error| wrong(error.into()))?;
+    let mut objects = store.objects.list(Some(&prefix));
+    let mut parts = Vec::new();
+    while let Some(object) = objects.try_next().await.map_err(wrong)? {
+        let whole = object.location.as_ref();
+        let below = whole.strip_prefix(prefix.as_ref()).unwrap_or(whole);
+        let path = below.trim_start_matches('/').to_owned();
+        // The mark of a folder.
+        let is_mark = path.is_empty() || object.size == 0 && !path.contains('.');
+        if is_mark || !store.takes(&path) {
+            continue;
+        }
+        let etag = object.e_tag.unwrap_or_default();
+        let mut digest = sha2::Sha256::new();
+        digest.update(format!("{uri}\n{path}\n{etag}\n{}", object.size));
+        parts.push(Part {
+            blob: hex(&digest.finalize()),
+            path,
+            size: object.size,
+            check: Check::Size,
+            counted: 0,
+            etag: Some(etag).filter(|etag| !etag.is_empty()),
+        });
+    }
+    if parts.is_empty() {
+        return Err(SourceFault::Empty {
+            uri: uri.to_string(),
+        });
+    }
+    let commit = match parts.iter().find(|part| part.path == "hash") {
+        Some(_) => store.hash().await?,
+        None => NO_HASH.to_owned(),
+    };
+    Ok(Listing {
+        commit,
+        parts,
+        origins: Origins::Bucket(store.clone()),
+    })
+}
+
+impl Store {
+    /// As `aws s3 sync` has it: of the patterns that match, the last one counts.
+    fn takes(&self, path: &str) -> bool {
+        let matching = self
+            .filters
+            .iter()
+            .rev()
+            .find(|(_, pattern)| WildMatch::new(pattern).matches(path));
+        matching.is_none_or(|(includes, _)| *includes)
+    }
+
+    async fn hash(&self) -> Result<String, SourceFault> {
+        let wrong = |error: Error| fault(&error, &self.uri);
+        let path = self.place("hash").map_err(wrong)?;
+        let got = self.objects.get(&path).await.map_err(wrong)?;
+        let text = got.bytes().await.map_err(wrong)?;
+        let text = String::from_utf8_lossy(&text).trim().to_owned();
+        let is_name = !text.is_empty()
+            && text.len() <= HASH_MAX
+            && !text.starts_with('.')
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        match is_name {
+            true => Ok(text),
+            false => Err(SourceFault::Bucket {
+                uri: format!("{}/hash", self.uri),
+                why: format!("it must be one word of at most {HASH_MAX} letters and digits"),
+                advice: "write the commit of the weights into it, or remove it",
+                lasting: true,
+            }),
+        }
+    }
+
+    fn place(&self, path: &str) -> Result<Path, Error> {
+        let whole = format!("{}/{path}", self.uri.prefix);
+        Ok(Path::parse(whole.trim_start_matches('/'))?)
+    }
+
+    pub async fn open(&self, part: &Part, offset: u64) -> Result<Opened, Trouble> {
+        let lasting = |error: &Error| Trouble::Lasting(fault(error, &self.uri));
+        let path = self.place(&part.path).map_err(|error| lasting(&error))?;
+        let options = GetOptions {
+            range: (offset > 0).then_some(GetRange::Offset(offset)),
+            if_match: part.etag.clone(),
+            ..GetOptions::default()
+        };
+        match self.objects.get_opts(&path, options).await {
+            Ok(got) => Ok(Opened {
+                offset,
+                body: got
+                    .into_stream()
+                    .map(|chunk| chunk.map_err(|error| shortened(&error)))
+                    .boxed(),
+            }),
+            // Another object than the one that was listed: to try again would not bring it back.
+            Err(error) if is_lasting(&error) || matches!(error, Error::Precondition { .. }) => {
+                Err(lasting(&error))
+            }
+            Err(error) => Err(Trouble::Passing {
+                why: shortened(&error),
+                after: None,
+            }),
+        }
+    }
+}
+
+fn fault(error: &Error, uri: &BucketUri) -> SourceFault {
+    let why = shortened(error);
+    let advice = match (error, why.as_str()) {
+        (Error::NotFound { .. }, _) | (_, "NoSuchBucket" | "NoSuchKey") => "see bucket_uri",
+        (Error::Precondition { .. }, _) => "it changed while it was fetched; load the model again",
+        (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, _) => KEYS,
+        (_, "AccessDenied" | "InvalidAccessKeyId" | "SignatureDoesNotMatch") => KEYS,
+        (_, why) if why.contains("403") || why.contains("401") => KEYS,
+        _ => "see the address, the region and the network",
+    };
+    SourceFault::Bucket {
+        uri: uri.to_string(),
+        lasting: is_lasting(error) || advice == KEYS || advice == "see bucket_uri",
+        why,
+        advice,
+    }
+}
+
+const KEYS: &str = "see AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (GOOGLE_APPLICATION_CREDENTIALS for gs://) in the pool's environment or in runtime_env.env_vars, s3_aws_credentials, or --no-sign-request in s3_sync_args for a public bucket";
+
+fn is_lasting(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::NotFound { .. }
+            | Error::InvalidPath { .. }
+            | Error::PermissionDenied { .. }
+            | Error::Unauthenticated { .. }
+            | Error::NotSupported { .. }
+            | Error::UnknownConfigurationKey { .. }
+    )
+}
+
+/// The server's code, the status, or the last cause: not the whole answer, which may quote keys.
+fn shortened(error: &Error) -> String {
+    let text = error.to_string();
+    let between = |from: &str, to: &str| {
+        let rest = &text[text.find(from)? + from.len()..];
+        Some(rest[..rest.find(to)?.min(80)].to_owned())
+    };
+    if let Some(code) = between("<Code>", "</Code>") {
+        return code;
+    }
+    if let Some(at) = text.find("status code: ") {
+        let status: String = text[at + 13..]
+            .chars()
+            .take_while(|it| *it != ':' && *it != '\n')
+            .collect();
+        return format!("it answers {}", status.trim());
+    }
+    match error {
+        Error::Precondition { .. } => "it is another object now".to_owned(),
+        _ => root_of(error).chars().take(200).collect(),
+    }
+}

@@ -1,0 +1,64 @@
+//! Tokens and keys: where each comes from. None is kept, shown or logged.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::fault::{SourceFault, root_of};
+use crate::catalog::{CredentialsUrl, Fetch};
+
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// The first of `HF_TOKEN`, `HUGGING_FACE_HUB_TOKEN`, and the file that `huggingface-cli login` writes.
+pub(super) async fn hub_token(wanted: &Fetch) -> Option<String> {
+    let named = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
+    let token = named.iter().find_map(|name| wanted.variable(name));
+    let token = match token {
+        Some(token) => token,
+        None => {
+            let file = wanted.variable("HF_TOKEN_PATH").map(Into::into);
+            let file = file.or_else(|| Some(wanted.hub_home()?.join("token")))?;
+            tokio::fs::read_to_string(file).await.ok()?
+        }
+    };
+    let token = token.trim();
+    // Anything else cannot stand in a header.
+    let is_sendable = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+    is_sendable.then(|| token.to_owned())
+}
+
+/// Asks the address for variables such as `AWS_ACCESS_KEY_ID`: a POST without a body, answered by a flat
+/// JSON object.
+pub(super) async fn by_url(
+    asked: &CredentialsUrl,
+    wanted: &Fetch,
+    http: &reqwest::Client,
+) -> Result<BTreeMap<String, String>, SourceFault> {
+    let fault = |why: String| SourceFault::Credentials {
+        url: asked.shown(),
+        why,
+    };
+    let mut request = http.post(&asked.url).timeout(ANSWER_TIME_MAX);
+    if let Some(name) = &asked.token_variable {
+        let token = wanted.variable(name);
+        let token = token.ok_or_else(|| fault(format!("the variable {name} is not set")))?;
+        request = request.bearer_auth(token.trim());
+    }
+    let answer = request.send().await;
+    // The address may hold a key, and is part of the client's own words.
+    let answer = answer.map_err(|error| fault(root_of(&error.without_url())))?;
+    let status = answer.status();
+    if !status.is_success() {
+        return Err(fault(format!("it answers {}", status.as_u16())));
+    }
+    let body = answer.bytes().await;
+    let body = body.map_err(|error| fault(root_of(&error.without_url())))?;
+    if body.len() > ANSWER_BYTES_MAX {
+        return Err(fault(format!(
+            "its answer is longer than {ANSWER_BYTES_MAX} bytes"
+        )));
+    }
+    // The answer holds keys: what is wrong in it is not shown.
+    serde_json::from_slice(&body)
+        .map_err(|_| fault("its answer is no JSON object of texts".to_owned()))
+}

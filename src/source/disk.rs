@@ -1,0 +1,104 @@
+//! Whether there is room for a fetch, before it begins: what others are still bringing to the same disk
+//! counts as taken.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::fault::SourceFault;
+use super::progress::Progress;
+
+/// What runs, with the number of its file system.
+type Running = Arc<Mutex<Vec<(u64, Arc<Progress>)>>>;
+
+/// Of all fetches.
+#[derive(Debug, Default)]
+pub(super) struct Rooms {
+    running: Running,
+}
+
+/// Until the fetch has ended.
+#[derive(Debug)]
+pub(super) struct Room {
+    running: Running,
+    own: Arc<Progress>,
+}
+
+impl Rooms {
+    /// Refused where what `progress` says is left would leave less than `keep` bytes free.
+    pub fn take(
+        &self,
+        folder: &Path,
+        keep: u64,
+        progress: &Arc<Progress>,
+    ) -> Result<Room, SourceFault> {
+        let folder = existing(folder);
+        let device = std::fs::metadata(&folder)
+            .map_err(SourceFault::disk(&folder))?
+            .dev();
+        let free = free_on(&folder)?;
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = running.iter().filter(|(on, _)| *on == device);
+        let taken: u64 = others.map(|(_, other)| other.left()).sum();
+        let (needs, free) = (progress.left(), free.saturating_sub(taken));
+        // What is complete already needs no room on a full disk.
+        if needs > 0 && needs.saturating_add(keep) > free {
+            return Err(SourceFault::NoRoom {
+                needs,
+                free,
+                keep,
+                path: folder,
+            });
+        }
+        running.push((device, Arc::clone(progress)));
+        Ok(Room {
+            running: Arc::clone(&self.running),
+            own: Arc::clone(progress),
+        })
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.retain(|(_, other)| !Arc::ptr_eq(other, &self.own));
+    }
+}
+
+pub(super) fn free_on(folder: &Path) -> Result<u64, SourceFault> {
+    let there =
+        rustix::fs::statvfs(folder).map_err(|errno| SourceFault::disk(folder)(errno.into()))?;
+    Ok(there.f_bavail.saturating_mul(there.f_frsize))
+}
+
+/// The folder, or the one above it that is there.
+fn existing(folder: &Path) -> PathBuf {
+    let there = folder.ancestors().find(|path| path.exists());
+    there.unwrap_or(Path::new("/")).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left(bytes: u64) -> Arc<Progress> {
+        let progress = Arc::new(Progress::default());
+        progress.begins(bytes, 0);
+        progress
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_its_numbers_and_others_count_until_they_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rooms = Rooms::default();
+        let free = free_on(folder.path()).expect("a disk");
+        let most = free / 3 * 2;
+        let fault = rooms.take(folder.path(), free, &left(1)).unwrap_err();
+        assert!(fault.to_string().contains("sources.keep_free"), "{fault}");
+        let first = rooms.take(folder.path(), 0, &left(most)).expect("room");
+        assert!(rooms.take(folder.path(), 0, &left(most)).is_err());
+        drop(first);
+        assert!(rooms.take(folder.path(), 0, &left(most)).is_ok());
+        assert!(rooms.take(&folder.path().join("a/b"), 0, &left(0)).is_ok());
+    }
+}

@@ -1,0 +1,170 @@
+//! Why weights could not be brought, each with what to do next and with numbers; never with a token.
+
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+
+use crate::pool::{Bytes, Remedy};
+
+#[derive(Debug, thiserror::Error)]
+pub enum SourceFault {
+    #[error("{endpoint} cannot be reached: {why}; see that this machine has a network, or set sources.offline and bring the files into {}", cache.display())]
+    Unreachable {
+        endpoint: String,
+        why: String,
+        cache: PathBuf,
+    },
+    #[error("{id} is not complete in {}, and nothing may be asked over the network (sources.offline, HF_HUB_OFFLINE); bring it there, or allow the network", cache.display())]
+    Offline { id: String, cache: PathBuf },
+    #[error("{id} is gated: accept its licence at {endpoint}/{id} with the account of the token, and give the token as HF_TOKEN in the pool's environment or in runtime_env.env_vars (403, GatedRepo{})", told(*has_token))]
+    Gated {
+        id: String,
+        endpoint: String,
+        has_token: bool,
+    },
+    #[error("there is no {id} at {endpoint}, or it is private{}; see the name in engine_config.hf_model_id, and give a token that may read it as HF_TOKEN", told(*has_token))]
+    NoRepository {
+        id: String,
+        endpoint: String,
+        has_token: bool,
+    },
+    #[error("{id} has no revision {revision} at {endpoint}; see engine_config.revision")]
+    NoRevision {
+        id: String,
+        revision: String,
+        endpoint: String,
+    },
+    #[error("{endpoint} does not accept the token; see HF_TOKEN")]
+    BadToken { endpoint: String },
+    #[error("{what} answers {status}{}", said(message))]
+    Refused {
+        what: String,
+        status: u16,
+        message: String,
+    },
+    #[error("{what} answers what is no answer of a hub: {why}; see sources.hub or HF_ENDPOINT")]
+    NoHub { what: String, why: String },
+    #[error("{uri} cannot be read: {why}; {advice}")]
+    Bucket {
+        uri: String,
+        why: String,
+        advice: &'static str,
+        lasting: bool,
+    },
+    #[error("there is nothing under {uri}; see bucket_uri")]
+    Empty { uri: String },
+    #[error("{url} gave no credentials for the bucket: {why}; see s3_aws_credentials")]
+    Credentials { url: String, why: String },
+    #[error(
+        "{where_} holds the weights as pickles alone ({files}), and loading a pickle runs the code in it; the embedded engine reads safetensors: convert them, or take another engine"
+    )]
+    Pickle { where_: String, files: String },
+    #[error("{where_} holds no weights that can be loaded; there are: {files}")]
+    NoWeights { where_: String, files: String },
+    #[error(
+        "{where_} names a file {name:?}, which would lie outside of the model's folder or cannot be written; nothing was fetched"
+    )]
+    UnsafeName { where_: String, name: String },
+    #[error("needs {} more on the disk of {}, which has {} free, and {} stay free (sources.keep_free); make room, or set sources.cache_dir", Bytes(*needs), path.display(), Bytes(*free), Bytes(*keep))]
+    NoRoom {
+        needs: u64,
+        free: u64,
+        keep: u64,
+        path: PathBuf,
+    },
+    #[error(
+        "{file} is not what it should be: {expected}, and came twice as {got}; the copy at the source is broken, and was not kept"
+    )]
+    Mismatch {
+        file: String,
+        expected: String,
+        got: String,
+    },
+    #[error(
+        "{file} broke off {tries} times in a row without a byte: {why}; what has come is kept, the next try goes on from there"
+    )]
+    BrokenOff {
+        file: String,
+        tries: u32,
+        why: String,
+    },
+    #[error("{}: {source}", path.display())]
+    Disk {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "no connection can be made: {why}; install ca-certificates, or name a file by SSL_CERT_FILE"
+    )]
+    NoClient { why: String },
+}
+
+fn told(has_token: bool) -> &'static str {
+    match has_token {
+        true => "; a token was sent",
+        false => "; no token was sent",
+    }
+}
+
+fn said(message: &str) -> String {
+    match message.trim() {
+        "" => String::new(),
+        message => format!(": {message}"),
+    }
+}
+
+impl SourceFault {
+    /// What may help (L3).
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            SourceFault::Unreachable { .. }
+            | SourceFault::NoRoom { .. }
+            | SourceFault::Mismatch { .. }
+            | SourceFault::BrokenOff { .. }
+            | SourceFault::Disk { .. }
+            | SourceFault::Credentials { .. }
+            | SourceFault::NoHub { .. }
+            | SourceFault::NoClient { .. }
+            | SourceFault::Bucket { lasting: false, .. } => Remedy::Time,
+            SourceFault::Refused { status, .. } if *status >= 500 || *status == 429 => Remedy::Time,
+            SourceFault::Refused { .. }
+            | SourceFault::Offline { .. }
+            | SourceFault::Gated { .. }
+            | SourceFault::NoRepository { .. }
+            | SourceFault::NoRevision { .. }
+            | SourceFault::BadToken { .. }
+            | SourceFault::Bucket { .. }
+            | SourceFault::Empty { .. }
+            | SourceFault::Pickle { .. }
+            | SourceFault::NoWeights { .. }
+            | SourceFault::UnsafeName { .. } => Remedy::Change,
+        }
+    }
+
+    /// The other side could not be asked: what is here already may do.
+    pub(super) fn is_of_the_network(&self) -> bool {
+        match self {
+            SourceFault::Unreachable { .. }
+            | SourceFault::Offline { .. }
+            | SourceFault::NoClient { .. }
+            | SourceFault::Bucket { lasting: false, .. } => true,
+            SourceFault::Refused { status, .. } => *status >= 500 || *status == 429,
+            _ => false,
+        }
+    }
+
+    pub(super) fn disk(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> SourceFault {
+        let path = path.into();
+        move |source| SourceFault::Disk { path, source }
+    }
+}
+
+/// The last cause of an error: what people can do something about.
+pub(super) fn root_of(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,264 @@
+//! The Hugging Face hub, or another server that speaks as it does: what a repository holds at a revision,
+//! and its files from an offset on. The answers are those that `huggingface_hub` reads.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use reqwest::header::{ACCEPT_ENCODING, HeaderMap, RANGE, RETRY_AFTER};
+use reqwest::{RequestBuilder, Response, StatusCode};
+use serde::Deserialize;
+
+use super::fault::{SourceFault, root_of};
+use super::part::{Check, Listing, Opened, Origins, Part, Trouble};
+
+/// A listing is some hundred kilobytes.
+const LISTING_MAX: usize = 64 << 20;
+const LISTING_TIME_MAX: Duration = Duration::from_secs(60);
+
+#[derive(Clone)]
+pub(super) struct Hub {
+    pub http: reqwest::Client,
+    /// Without a slash at its end.
+    pub endpoint: String,
+    pub token: Option<String>,
+    /// For errors: where files could be brought by hand.
+    pub cache: PathBuf,
+}
+
+/// The token stays out of it.
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub")
+            .field("endpoint", &self.endpoint)
+            .field("has_token", &self.token.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Deserialize)]
+struct Repository {
+    sha: String,
+    #[serde(default)]
+    siblings: Vec<Sibling>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Sibling {
+    rfilename: String,
+    size: Option<u64>,
+    blob_id: Option<String>,
+    lfs: Option<Lfs>,
+}
+
+#[derive(Deserialize)]
+struct Lfs {
+    sha256: String,
+    size: u64,
+}
+
+impl Hub {
+    fn asks(&self, url: &str) -> RequestBuilder {
+        let request = self.http.get(url).header(ACCEPT_ENCODING, "identity");
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    pub async fn list(&self, id: &str, revision: &str) -> Result<Listing, SourceFault> {
+        let url = format!(
+            "{}/api/models/{id}/revision/{}?blobs=true",
+            self.endpoint,
+            quoted(revision, "")
+        );
+        let unreachable = |error: &reqwest::Error| SourceFault::Unreachable {
+            endpoint: self.endpoint.clone(),
+            why: root_of(error),
+            cache: self.cache.clone(),
+        };
+        let asked = self.asks(&url).timeout(LISTING_TIME_MAX).send().await;
+        let answer = asked.map_err(|error| unreachable(&error))?;
+        if !answer.status().is_success() {
+            return Err(self.refused(id, revision, answer).await);
+        }
+        let no_hub = |why: String| SourceFault::NoHub {
+            what: url.clone(),
+            why,
+        };
+        let mut body = Vec::new();
+        let mut chunks = answer.bytes_stream();
+        while let Some(chunk) = chunks.next().await {
+            body.extend_from_slice(&chunk.map_err(|error| unreachable(&error))?);
+            if body.len() > LISTING_MAX {
+                return Err(no_hub(format!("it is longer than {LISTING_MAX} bytes")));
+            }
+        }
+        let read: Repository =
+            serde_json::from_slice(&body).map_err(|error| no_hub(error.to_string()))?;
+        let is_commit = read.sha.len() <= 64 && read.sha.bytes().all(|it| it.is_ascii_hexdigit());
+        if read.sha.is_empty() || !is_commit {
+            return Err(no_hub("its sha is none".to_owned()));
+        }
+        let parts = read.siblings.into_iter().map(|file| {
+            part(file).map_err(|name| no_hub(format!("it says no size and digest of {name}")))
+        });
+        Ok(Listing {
+            parts: parts.collect::<Result<_, _>>()?,
+            origins: Origins::Hub {
+                hub: Arc::new(self.clone()),
+                id: id.to_owned(),
+                commit: read.sha.clone(),
+            },
+            commit: read.sha,
+        })
+    }
+
+    pub async fn open(
+        &self,
+        id: &str,
+        commit: &str,
+        part: &Part,
+        offset: u64,
+    ) -> Result<Opened, Trouble> {
+        let url = format!(
+            "{}/{id}/resolve/{commit}/{}",
+            self.endpoint,
+            quoted(&part.path, "/")
+        );
+        let mut request = self.asks(&url);
+        if offset > 0 {
+            request = request.header(RANGE, format!("bytes={offset}-"));
+        }
+        let answer = request.send().await.map_err(|error| Trouble::Passing {
+            why: root_of(&error),
+            after: None,
+        })?;
+        let offset = match answer.status() {
+            StatusCode::PARTIAL_CONTENT => offset,
+            status if status.is_success() => 0,
+            // What is here is longer than what is there now.
+            StatusCode::RANGE_NOT_SATISFIABLE => {
+                return Err(Trouble::Lasting(SourceFault::Refused {
+                    what: url,
+                    status: 416,
+                    message: "the file is another one than the hub listed".to_owned(),
+                }));
+            }
+            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+                return Err(Trouble::Passing {
+                    why: format!("{url} answers {}", status.as_u16()),
+                    after: retry_after(answer.headers()),
+                });
+            }
+            _ => return Err(Trouble::Lasting(self.refused(id, commit, answer).await)),
+        };
+        let body = answer.bytes_stream();
+        Ok(Opened {
+            offset,
+            body: body
+                .map(|chunk| chunk.map_err(|error| root_of(&error)))
+                .boxed(),
+        })
+    }
+
+    /// The hub tells by a header why; a missing repository and a private one look the same.
+    async fn refused(&self, id: &str, revision: &str, answer: Response) -> SourceFault {
+        let status = answer.status().as_u16();
+        let header = |name: &str| {
+            let value = answer.headers().get(name)?.to_str().ok()?;
+            Some(value.chars().take(300).collect::<String>())
+        };
+        let (id, endpoint) = (id.to_owned(), self.endpoint.clone());
+        let has_token = self.token.is_some();
+        let message = header("x-error-message").unwrap_or_default();
+        match (header("x-error-code").as_deref(), status) {
+            (Some("GatedRepo"), _) => SourceFault::Gated {
+                id,
+                endpoint,
+                has_token,
+            },
+            (Some("RevisionNotFound"), _) => SourceFault::NoRevision {
+                id,
+                revision: revision.to_owned(),
+                endpoint,
+            },
+            (_, 401) if has_token && message.contains("Invalid") => {
+                SourceFault::BadToken { endpoint }
+            }
+            (Some("RepoNotFound"), _) | (None, 401 | 404) => SourceFault::NoRepository {
+                id,
+                endpoint,
+                has_token,
+            },
+            _ => SourceFault::Refused {
+                what: format!("{endpoint}/{id}"),
+                status,
+                message,
+            },
+        }
+    }
+}
+
+fn part(file: Sibling) -> Result<Part, String> {
+    let known = match (file.lfs, file.blob_id, file.size) {
+        (Some(lfs), ..) => Some((lfs.size, Check::Sha256(lfs.sha256.to_lowercase()))),
+        (None, Some(blob), Some(size)) => Some((size, Check::GitSha1(blob.to_lowercase()))),
+        _ => None,
+    };
+    let is_hex =
+        |text: &str| matches!(text.len(), 40 | 64) && text.bytes().all(|it| it.is_ascii_hexdigit());
+    match known {
+        Some((size, check @ (Check::Sha256(_) | Check::GitSha1(_)))) => {
+            let (Check::Sha256(blob) | Check::GitSha1(blob)) = &check else {
+                return Err(file.rfilename);
+            };
+            if !is_hex(blob) {
+                return Err(file.rfilename);
+            }
+            Ok(Part {
+                blob: blob.clone(),
+                path: file.rfilename,
+                size,
+                check,
+                counted: 0,
+                etag: None,
+            })
+        }
+        _ => Err(file.rfilename),
+    }
+}
+
+/// In seconds; other forms are not understood.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    text.parse().ok().map(Duration::from_secs)
+}
+
+/// Percent-encoded but for unreserved characters and those of `kept`.
+fn quoted(text: &str, kept: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        let is_plain = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+        if is_plain || kept.as_bytes().contains(&byte) {
+            quoted.push(char::from(byte));
+        } else {
+            quoted.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_path_may_not_hold_is_quoted() {
+        assert_eq!(quoted("refs/pr/1", ""), "refs%2Fpr%2F1");
+        assert_eq!(quoted("a b/ü?.json", "/"), "a%20b/%C3%BC%3F.json");
+    }
+}

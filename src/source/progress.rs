@@ -1,0 +1,86 @@
+//! How far a fetch has come: written by the download, read by whoever shows it.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Bytes that are here, and that there will be.
+    done: AtomicU64,
+    total: AtomicU64,
+    /// Bytes that came over the network in this fetch.
+    came: AtomicU64,
+    words: Mutex<String>,
+}
+
+impl Progress {
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// 0 until it is known.
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// Of this fetch alone, for its speed.
+    pub fn came(&self) -> u64 {
+        self.came.load(Ordering::Relaxed)
+    }
+
+    /// What it is doing, in a few words.
+    pub fn words(&self) -> String {
+        self.words
+            .lock()
+            .map_or_else(|_| String::new(), |it| it.clone())
+    }
+
+    /// Rounded down, so that 100 means complete.
+    pub fn percent(&self) -> Option<u8> {
+        let total = self.total();
+        let part = (u128::from(self.done()) * 100).checked_div(u128::from(total))?;
+        Some(u8::try_from(part.min(100)).unwrap_or(100))
+    }
+
+    pub(super) fn says(&self, words: &str) {
+        if let Ok(mut now) = self.words.lock() {
+            words.clone_into(&mut now);
+        }
+    }
+
+    pub(super) fn begins(&self, total: u64, there: u64) {
+        self.total.store(total, Ordering::Relaxed);
+        self.done.store(there, Ordering::Relaxed);
+    }
+
+    /// So much is here, whoever brought it.
+    pub(super) fn holds(&self, there: u64) {
+        self.done.store(there, Ordering::Relaxed);
+    }
+
+    pub(super) fn more(&self, total: u64) {
+        self.total.fetch_add(total, Ordering::Relaxed);
+    }
+
+    pub(super) fn adds(&self, bytes: u64) {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+        self.came.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Another fetch or program brought it.
+    pub(super) fn found(&self, bytes: u64) {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// What was here turned out to be of no use.
+    pub(super) fn loses(&self, bytes: u64) {
+        let less = |done: u64| Some(done.saturating_sub(bytes));
+        let _ = self
+            .done
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    pub(super) fn left(&self) -> u64 {
+        self.total().saturating_sub(self.done())
+    }
+}

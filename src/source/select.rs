@@ -1,0 +1,115 @@
+//! Which files of a model are fetched: one form of its weights, and what belongs to them. Chooses by
+//! names alone.
+
+use super::fault::SourceFault;
+use super::part::{Listing, Origins, Part};
+use crate::catalog::Fetch;
+
+/// Forms of weights that no engine here reads, and pictures.
+const OTHERS: [&str; 21] = [
+    "h5",
+    "msgpack",
+    "onnx",
+    "onnx_data",
+    "ot",
+    "tflite",
+    "mlmodel",
+    "mlpackage",
+    "pb",
+    "npz",
+    "nemo",
+    "engine",
+    "trt",
+    "gguf",
+    "png",
+    "jpg",
+    "jpeg",
+    "gif",
+    "webp",
+    "mp4",
+    "pdf",
+];
+const PICKLES: [&str; 5] = ["bin", "pt", "pth", "ckpt", "pkl"];
+/// A file's path is no longer than this.
+const NAME_MAX: usize = 512;
+const FILES_MAX: usize = 20_000;
+
+/// The listing with what `wanted` needs alone.
+pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, SourceFault> {
+    check_names(&listing)?;
+    let where_ = where_of(&listing);
+    let extension = |part: &Part| {
+        let name = part.path.rsplit('/').next().unwrap_or_default();
+        name.rsplit_once('.')
+            .map(|(_, it)| it.to_lowercase())
+            .unwrap_or_default()
+    };
+    let is_hidden = |part: &Part| part.path.split('/').any(|name| name.starts_with('.'));
+    let is_pickle = |part: &Part| PICKLES.contains(&extension(part).as_str());
+    let is_safe = |part: &Part| extension(part) == "safetensors";
+    let described = |parts: &[Part]| {
+        let mut names: Vec<&str> = parts.iter().map(|part| part.path.as_str()).collect();
+        let more = names.len().saturating_sub(8);
+        names.truncate(8);
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        format!("{}{more}", names.join(", "))
+    };
+    let all = listing.parts.clone();
+    let has_safe = all.iter().any(is_safe);
+    let pickles: Vec<Part> = all.iter().filter(|part| is_pickle(part)).cloned().collect();
+    if !has_safe && !pickles.is_empty() && !wanted.pickles {
+        let files = described(&pickles);
+        return Err(SourceFault::Pickle { where_, files });
+    }
+    if !has_safe && pickles.is_empty() {
+        let files = described(&all);
+        return Err(SourceFault::NoWeights { where_, files });
+    }
+    // The same weights once more, in the form of whoever trained them.
+    let has_model = all
+        .iter()
+        .any(|part| part.path.starts_with("model") && is_safe(part));
+    let is_twin = |part: &Part| {
+        let name = part.path.rsplit('/').next().unwrap_or_default();
+        has_model && name.starts_with("consolidated") && is_safe(part)
+    };
+    let is_other = |part: &Part| OTHERS.contains(&extension(part).as_str());
+    let is_unsafe_twin = |part: &Part| has_safe && is_pickle(part);
+    let is_left_out =
+        |part: &Part| is_hidden(part) || is_other(part) || is_unsafe_twin(part) || is_twin(part);
+    listing.parts.retain(|part| !is_left_out(part));
+    Ok(listing)
+}
+
+/// Nothing may lie outside of the folder that it is fetched into.
+pub(super) fn check_names(listing: &Listing) -> Result<(), SourceFault> {
+    let is_plain = |path: &str| {
+        let parts = path.split('/');
+        path.len() <= NAME_MAX
+            && !path.contains(['\\', '\0'])
+            && !path.chars().any(char::is_control)
+            && parts
+                .clone()
+                .all(|part| !part.is_empty() && part != "." && part != "..")
+    };
+    let wrong = listing.parts.iter().find(|part| !is_plain(&part.path));
+    let many = listing.parts.get(FILES_MAX);
+    match wrong.or(many) {
+        Some(part) => Err(SourceFault::UnsafeName {
+            where_: where_of(listing),
+            name: part.path.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
+fn where_of(listing: &Listing) -> String {
+    match &listing.origins {
+        Origins::Hub { hub, id, .. } => format!("{}/{id}", hub.endpoint),
+        Origins::Bucket(store) => store.uri.to_string(),
+    }
+}

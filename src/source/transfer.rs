@@ -1,0 +1,314 @@
+//! One file from its source to its name: locked, taken up where it was, tried again while it makes
+//! progress, checked, renamed. A file with its own name is complete; one on its way ends in `.incomplete`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use sha1::Digest as _;
+
+use super::Sources;
+use super::cache::Layout;
+use super::fault::SourceFault;
+use super::lock::lock;
+use super::part::{Check, Listing, Origins, Part, Trouble};
+use super::progress::Progress;
+use super::write::{Writing, hex};
+
+/// Tries in a row that brought nothing.
+const TRIES_MAX: u32 = 6;
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Brings one file to `path`, unless it is there. Dropping the future keeps what has come.
+pub(super) async fn bring(
+    part: &Part,
+    path: &Path,
+    lock_path: &Path,
+    origins: &Origins,
+    sources: &Sources,
+    progress: &Progress,
+) -> Result<(), SourceFault> {
+    let incomplete = incomplete(path);
+    let mut seen = part.counted;
+    if is_there(path, part).await {
+        progress.found(part.size.saturating_sub(seen));
+        return Ok(());
+    }
+    // Another one brings it: its bytes are seen to come.
+    let held = lock(lock_path, || {
+        let now = length_of(&incomplete).min(part.size);
+        progress.found(now.saturating_sub(seen));
+        seen = seen.max(now);
+    });
+    let held = held.await.map_err(SourceFault::disk(lock_path))?;
+    if is_there(path, part).await {
+        progress.found(part.size.saturating_sub(seen));
+        return Ok(());
+    }
+    let mut writing = open(&incomplete, part).await?;
+    // What was believed to be there, and what is.
+    progress.loses(seen.saturating_sub(writing.length));
+    progress.found(writing.length.saturating_sub(seen));
+    let mut mismatched = false;
+    loop {
+        let length;
+        (writing, length) = complete(part, writing, origins, sources, progress).await?;
+        let to = path.to_owned();
+        let wanted = part.clone();
+        let finished = blocking(move || writing.finish(&wanted, &to)).await;
+        match finished.map_err(SourceFault::disk(path))? {
+            Ok(()) => {
+                drop(held);
+                return Ok(());
+            }
+            Err((expected, got)) if mismatched => {
+                return Err(SourceFault::Mismatch {
+                    file: origins.describe(part),
+                    expected,
+                    got,
+                });
+            }
+            Err((expected, got)) => {
+                let file = origins.describe(part);
+                tracing::warn!(
+                    file,
+                    expected,
+                    got,
+                    "a file came broken and is fetched anew"
+                );
+                mismatched = true;
+                progress.loses(length);
+                writing = open(&incomplete, part).await?;
+            }
+        }
+    }
+}
+
+/// Until as many bytes are there as there should be.
+async fn complete(
+    part: &Part,
+    mut writing: Writing,
+    origins: &Origins,
+    sources: &Sources,
+    progress: &Progress,
+) -> Result<(Writing, u64), SourceFault> {
+    let mut tries = 0;
+    let mut pause = sources.settings.pause;
+    while writing.length < part.size {
+        let before = writing.length;
+        let (back, broken) = once(part, writing, origins, progress).await?;
+        writing = back;
+        let Some((why, after)) = broken else {
+            break;
+        };
+        if writing.length > before {
+            (tries, pause) = (0, sources.settings.pause);
+        }
+        tries += 1;
+        if tries >= TRIES_MAX {
+            return Err(SourceFault::BrokenOff {
+                file: origins.describe(part),
+                tries,
+                why,
+            });
+        }
+        let wait = after.unwrap_or(pause).min(PAUSE_MAX);
+        tracing::debug!(file = part.path, why, ?wait, "a download is taken up again");
+        tokio::time::sleep(wait).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+    let length = writing.length;
+    Ok((writing, length))
+}
+
+type Broken = Option<(String, Option<Duration>)>;
+
+/// One connection, until it ends or breaks off.
+async fn once(
+    part: &Part,
+    mut writing: Writing,
+    origins: &Origins,
+    progress: &Progress,
+) -> Result<(Writing, Broken), SourceFault> {
+    let opened = match origins.open(part, writing.length).await {
+        Ok(opened) => opened,
+        Err(Trouble::Lasting(fault)) => return Err(fault),
+        Err(Trouble::Passing { why, after }) => return Ok((writing, Some((why, after)))),
+    };
+    if opened.offset != writing.length {
+        progress.loses(writing.length);
+        let again = part.clone();
+        let restarted = blocking(move || writing.restart(&again).map(|()| writing)).await;
+        writing = restarted.map_err(SourceFault::disk(&part.path))?;
+    }
+    let mut left = part.size - writing.length;
+    let (chunks, written) = writing.begin();
+    let mut body = opened.body;
+    let mut broken = None;
+    while let Some(chunk) = body.next().await {
+        match chunk {
+            // More than it said that it has: no use in taking all of it.
+            Ok(chunk) if chunk.len() as u64 > left => {
+                let _ = chunks.send(chunk).await;
+                break;
+            }
+            Ok(chunk) => {
+                let length = chunk.len() as u64;
+                left -= length;
+                if chunks.send(chunk).await.is_err() {
+                    break;
+                }
+                progress.adds(length);
+            }
+            Err(why) => {
+                broken = Some((why, None));
+                break;
+            }
+        }
+    }
+    drop(chunks);
+    let written = written.await.map_err(io::Error::other).and_then(|it| it);
+    let writing = written.map_err(|source| no_room(source, part, progress))?;
+    if broken.is_none() && writing.length < part.size {
+        broken = Some(("the connection was closed early".to_owned(), None));
+    }
+    Ok((writing, broken))
+}
+
+/// A disk that became full on the way says so with numbers.
+fn no_room(source: io::Error, part: &Part, progress: &Progress) -> SourceFault {
+    let path = PathBuf::from(&part.path);
+    if source.kind() != io::ErrorKind::StorageFull {
+        return SourceFault::Disk { path, source };
+    }
+    SourceFault::NoRoom {
+        needs: progress.left(),
+        free: 0,
+        keep: 0,
+        path,
+    }
+}
+
+async fn open(incomplete: &Path, part: &Part) -> Result<Writing, SourceFault> {
+    let (path, wanted) = (incomplete.to_owned(), part.clone());
+    let opened = blocking(move || Writing::open(&path, &wanted)).await;
+    opened.map_err(SourceFault::disk(incomplete))
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(io::Error::other)?
+}
+
+fn incomplete(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".incomplete");
+    path.with_file_name(name)
+}
+
+async fn is_there(path: &Path, part: &Part) -> bool {
+    let found = tokio::fs::metadata(path).await;
+    found.is_ok_and(|found| found.is_file() && found.len() == part.size)
+}
+
+fn length_of(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |found| found.len())
+}
+
+/// Counts what there is of these files, whole or in part; in all.
+pub(super) async fn count(parts: &mut [Part], layout: &Layout) -> u64 {
+    let mut there = 0;
+    for part in parts {
+        let path = layout.blob(part);
+        part.counted = match is_there(&path, part).await {
+            true => part.size,
+            false => length_of(&incomplete(&path)).min(part.size),
+        };
+        there += part.counted;
+    }
+    there
+}
+
+/// A bucket's tag of a file that was written in one piece is the MD5 of its content, unless the bucket
+/// encrypts with keys of its own: the smallest file tells. With a `SHA256SUMS` in the bucket, that counts.
+pub(super) async fn learn_digests(
+    parts: &mut [Part],
+    listing: &Listing,
+    layout: &Layout,
+    sources: &Sources,
+    progress: &Progress,
+) -> Result<(), SourceFault> {
+    progress.says("fetching digests");
+    if let Some(sums) = parts.iter().find(|part| part.path == "SHA256SUMS").cloned() {
+        let text = small(&sums, listing, layout, sources, progress).await?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        progress.holds(count(parts, layout).await);
+        for line in text.lines() {
+            let Some((sum, name)) = line.split_once(char::is_whitespace) else {
+                continue;
+            };
+            let name = name
+                .trim_start()
+                .trim_start_matches('*')
+                .trim_start_matches("./");
+            let is_sum = sum.len() == 64 && sum.bytes().all(|byte| byte.is_ascii_hexdigit());
+            for part in parts.iter_mut().filter(|part| is_sum && part.path == name) {
+                part.check = Check::Sha256(sum.to_lowercase());
+            }
+        }
+    }
+    let tagged =
+        |part: &&Part| part.check == Check::Size && part.size > 0 && md5_of(part).is_some();
+    let Some(smallest) = parts
+        .iter()
+        .filter(tagged)
+        .min_by_key(|part| part.size)
+        .cloned()
+    else {
+        return Ok(());
+    };
+    // Broken on the way once is no proof.
+    for _ in 0..2 {
+        let content = small(&smallest, listing, layout, sources, progress).await?;
+        progress.holds(count(parts, layout).await);
+        if Some(hex(&md5::Md5::digest(&content))) == md5_of(&smallest) {
+            for part in parts.iter_mut().filter(|part| part.check == Check::Size) {
+                part.check = md5_of(part).map_or(Check::Size, Check::Md5);
+            }
+            return Ok(());
+        }
+        let path = layout.blob(&smallest);
+        tokio::fs::remove_file(&path)
+            .await
+            .map_err(SourceFault::disk(path))?;
+        progress.loses(smallest.size);
+        progress.holds(count(parts, layout).await);
+    }
+    tracing::info!("the bucket's tags are not the MD5 of its files; their sizes are checked alone");
+    Ok(())
+}
+
+fn md5_of(part: &Part) -> Option<String> {
+    let tag = part.etag.as_deref()?.trim_matches('"').to_lowercase();
+    let is_md5 = tag.len() == 32 && tag.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_md5.then_some(tag)
+}
+
+async fn small(
+    part: &Part,
+    listing: &Listing,
+    layout: &Layout,
+    sources: &Sources,
+    progress: &Progress,
+) -> Result<Vec<u8>, SourceFault> {
+    let path = layout.blob(part);
+    let lock = layout.lock_of(part);
+    bring(part, &path, &lock, &listing.origins, sources, progress).await?;
+    tokio::fs::read(&path)
+        .await
+        .map_err(SourceFault::disk(path))
+}

@@ -1,0 +1,154 @@
+//! Bytes onto the disk, with their digest, on a thread of its own: neither hashing nor a slow disk holds
+//! up those who are being served.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use sha1::Digest as _;
+use tokio::sync::mpsc;
+
+use super::part::{Check, Part};
+
+/// Chunks on their way to the disk; a network that is faster waits.
+const CHUNKS_MAX: usize = 16;
+const READ_BYTES: usize = 1 << 20;
+
+/// A file that is being written: what there is, and the digest of it.
+pub(super) struct Writing {
+    file: File,
+    path: PathBuf,
+    pub length: u64,
+    digest: Digest,
+}
+
+enum Digest {
+    None,
+    Sha256(sha2::Sha256),
+    Sha1(sha1::Sha1),
+    Md5(md5::Md5),
+}
+
+impl Digest {
+    fn of(part: &Part) -> Digest {
+        match &part.check {
+            Check::Size => Digest::None,
+            Check::Sha256(_) => Digest::Sha256(sha2::Sha256::new()),
+            Check::Md5(_) => Digest::Md5(md5::Md5::new()),
+            Check::GitSha1(_) => {
+                let mut digest = sha1::Sha1::new();
+                digest.update(format!("blob {}\0", part.size));
+                Digest::Sha1(digest)
+            }
+        }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Digest::None => {}
+            Digest::Sha256(digest) => digest.update(bytes),
+            Digest::Sha1(digest) => digest.update(bytes),
+            Digest::Md5(digest) => digest.update(bytes),
+        }
+    }
+
+    fn hex(self) -> Option<String> {
+        let bytes: Vec<u8> = match self {
+            Digest::None => return None,
+            Digest::Sha256(digest) => digest.finalize().to_vec(),
+            Digest::Sha1(digest) => digest.finalize().to_vec(),
+            Digest::Md5(digest) => digest.finalize().to_vec(),
+        };
+        Some(hex(&bytes))
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Writing {
+    /// Takes up what an earlier try has left at `path`, or begins. Blocking: reads what there is.
+    pub fn open(path: &Path, part: &Part) -> io::Result<Writing> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).read(true).write(true);
+        let mut file = options.open(path)?;
+        let mut writing = Writing {
+            length: file.metadata()?.len(),
+            digest: Digest::of(part),
+            path: path.to_owned(),
+            file: file.try_clone()?,
+        };
+        if writing.length > part.size {
+            writing.restart(part)?;
+            return Ok(writing);
+        }
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            match file.read(&mut buffer)? {
+                0 => break,
+                count => writing.digest.update(&buffer[..count]),
+            }
+        }
+        Ok(writing)
+    }
+
+    /// What has come is of no use.
+    pub fn restart(&mut self, part: &Part) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.seek(SeekFrom::Start(0))?;
+        self.length = 0;
+        self.digest = Digest::of(part);
+        Ok(())
+    }
+
+    /// A way for bytes to the end of the file, and what gives the file back once that way is closed.
+    pub fn begin(
+        self,
+    ) -> (
+        mpsc::Sender<Bytes>,
+        tokio::task::JoinHandle<io::Result<Writing>>,
+    ) {
+        let (sender, mut chunks) = mpsc::channel::<Bytes>(CHUNKS_MAX);
+        let mut writing = self;
+        let written = tokio::task::spawn_blocking(move || {
+            while let Some(chunk) = chunks.blocking_recv() {
+                writing.file.write_all(&chunk)?;
+                writing.digest.update(&chunk);
+                writing.length += chunk.len() as u64;
+            }
+            Ok(writing)
+        });
+        (sender, written)
+    }
+
+    /// The file gets its own name if it is what it should be; else what was expected and what came, and
+    /// nothing of it is kept. Blocking: waits for the disk.
+    pub fn finish(self, part: &Part, to: &Path) -> io::Result<Result<(), (String, String)>> {
+        let size = (
+            format!("{} bytes", part.size),
+            format!("{} bytes", self.length),
+        );
+        let digest = self.digest.hex();
+        let (expected, got) = match (&part.check, digest) {
+            _ if self.length != part.size => size,
+            (Check::Sha256(right), Some(got)) => {
+                (format!("sha256 {right}"), format!("sha256 {got}"))
+            }
+            (Check::GitSha1(right), Some(got)) => (format!("git {right}"), format!("git {got}")),
+            (Check::Md5(right), Some(got)) => (format!("md5 {right}"), format!("md5 {got}")),
+            _ => size,
+        };
+        if expected != got {
+            std::fs::remove_file(&self.path)?;
+            return Ok(Err((expected, got)));
+        }
+        self.file.sync_all()?;
+        std::fs::rename(&self.path, to)?;
+        Ok(Ok(()))
+    }
+}

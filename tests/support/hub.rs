@@ -1,0 +1,306 @@
+//! A server that speaks as the Hugging Face hub does, as far as downloads go, and misbehaves on demand. It
+//! answers from memory and writes down what it was asked.
+#![allow(dead_code, reason = "shared by targets that each use a part")]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use sha1::Digest as _;
+
+pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+/// Bytes of one chunk of a body.
+const CHUNK: usize = 8 << 10;
+
+/// What it does wrong, or differently.
+#[derive(Clone, Debug, Default)]
+pub struct Manners {
+    /// Who does not send this token is told that the model is gated.
+    pub token: Option<String>,
+    /// Each answer with a file ends after so many bytes.
+    pub cut_after: Option<usize>,
+    /// So many of the next answers with this file have a wrong byte in their middle.
+    pub corrupt: Option<(String, u32)>,
+    /// So many of the next requests are answered 503.
+    pub busy: u32,
+    /// Files stop after so many bytes until this is taken back.
+    pub hold_after: Option<usize>,
+    /// Large files are answered by a redirect to another host.
+    pub redirect: bool,
+    /// Ranges are not understood: files are sent whole.
+    pub no_ranges: bool,
+}
+
+/// A request for a file.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub path: String,
+    pub from: usize,
+    pub authorization: Option<String>,
+    pub host: String,
+}
+
+#[derive(Default)]
+struct Inner {
+    repositories: BTreeMap<String, BTreeMap<String, Bytes>>,
+    manners: Manners,
+    asked: Vec<Asked>,
+    listed: u32,
+    bytes_sent: usize,
+}
+
+#[derive(Clone)]
+pub struct Hub {
+    inner: Arc<Mutex<Inner>>,
+    address: SocketAddr,
+}
+
+impl Hub {
+    /// On a free port of this machine, until the process ends.
+    pub fn start() -> Hub {
+        let inner = Arc::new(Mutex::new(Inner::default()));
+        let state = Arc::clone(&inner);
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+                tell.send(listener.local_addr().unwrap()).unwrap();
+                let routes = Router::new()
+                    .route("/api/models/{org}/{name}/revision/{revision}", get(list))
+                    .route("/{org}/{name}/resolve/{commit}/{*path}", get(file))
+                    .with_state(state);
+                axum::serve(listener, routes).await.unwrap();
+            });
+        });
+        Hub {
+            inner,
+            address: told.recv().unwrap(),
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub fn add(&self, repository: &str, files: &[(&str, Vec<u8>)]) {
+        let files = files.iter();
+        let files = files.map(|(name, content)| ((*name).to_owned(), Bytes::from(content.clone())));
+        let mut inner = self.inner.lock().unwrap();
+        inner
+            .repositories
+            .insert(repository.to_owned(), files.collect());
+    }
+
+    /// Every file of a folder.
+    pub fn add_folder(&self, repository: &str, folder: &std::path::Path) {
+        let files: Vec<(String, Vec<u8>)> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .map(|entry| {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                (name, std::fs::read(entry.path()).unwrap())
+            })
+            .collect();
+        let files: Vec<(&str, Vec<u8>)> = files
+            .iter()
+            .map(|(name, content)| (name.as_str(), content.clone()))
+            .collect();
+        self.add(repository, &files);
+    }
+
+    pub fn behave(&self, change: impl FnOnce(&mut Manners)) {
+        change(&mut self.inner.lock().unwrap().manners);
+    }
+
+    /// Files that were asked for, in order.
+    pub fn asked(&self) -> Vec<Asked> {
+        self.inner.lock().unwrap().asked.clone()
+    }
+
+    /// How often anybody wanted to know what a repository holds.
+    pub fn listed(&self) -> u32 {
+        self.inner.lock().unwrap().listed
+    }
+
+    /// Of files, over all answers.
+    pub fn bytes_sent(&self) -> usize {
+        self.inner.lock().unwrap().bytes_sent
+    }
+}
+
+type Shared = State<Arc<Mutex<Inner>>>;
+
+fn error(status: u16, code: &str) -> Response {
+    let status = StatusCode::from_u16(status).unwrap();
+    (status, [("x-error-code", code.to_owned())], "{}").into_response()
+}
+
+/// What stands in the way of whoever asks, if anything does.
+fn refused(inner: &mut Inner, headers: &HeaderMap) -> Option<Response> {
+    if inner.manners.busy > 0 {
+        inner.manners.busy -= 1;
+        return Some(error(503, ""));
+    }
+    let wanted = inner.manners.token.as_ref()?;
+    let sent = headers.get(header::AUTHORIZATION);
+    let sent = sent.and_then(|it| it.to_str().ok());
+    match sent == Some(&format!("Bearer {wanted}")) {
+        true => None,
+        false if sent.is_some() => Some(error(403, "GatedRepo")),
+        false => Some(error(401, "GatedRepo")),
+    }
+}
+
+async fn list(
+    state: Shared,
+    Path((org, name, revision)): Path<(String, String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    let mut inner = state.lock().unwrap();
+    inner.listed += 1;
+    if let Some(refused) = refused(&mut inner, &headers) {
+        return refused;
+    }
+    let Some(files) = inner.repositories.get(&format!("{org}/{name}")) else {
+        return error(401, "RepoNotFound");
+    };
+    if !["main", "v1", COMMIT].contains(&revision.as_str()) {
+        return error(404, "RevisionNotFound");
+    }
+    let siblings: Vec<Value> = files
+        .iter()
+        .map(|(name, content)| {
+            let mut about = json!({
+                "rfilename": name, "size": content.len(), "blobId": git_sha1(content),
+            });
+            if name.ends_with(".safetensors") || name.ends_with(".bin") {
+                let sha256 = hex(&sha2::Sha256::digest(content));
+                about["lfs"] = json!({"sha256": sha256, "size": content.len(), "pointerSize": 134});
+            }
+            about
+        })
+        .collect();
+    axum::Json(json!({"sha": COMMIT, "siblings": siblings})).into_response()
+}
+
+async fn file(
+    state: Shared,
+    Path((org, name, commit, path)): Path<(String, String, String, String)>,
+    Query(query): Query<BTreeMap<String, String>>,
+    headers: HeaderMap,
+) -> Response {
+    let text = |name: header::HeaderName| {
+        let value = headers.get(name)?.to_str().ok()?;
+        Some(value.to_owned())
+    };
+    let range = text(header::RANGE).and_then(|range| {
+        let from = range.strip_prefix("bytes=")?.strip_suffix('-')?;
+        from.parse::<usize>().ok()
+    });
+    let (content, manners, from) = {
+        let mut inner = state.lock().unwrap();
+        let is_elsewhere = query.contains_key("elsewhere");
+        inner.asked.push(Asked {
+            path: path.clone(),
+            from: range.unwrap_or(0),
+            authorization: text(header::AUTHORIZATION),
+            host: text(header::HOST).unwrap_or_default(),
+        });
+        if !is_elsewhere && let Some(refused) = refused(&mut inner, &headers) {
+            return refused;
+        }
+        let files = inner.repositories.get(&format!("{org}/{name}"));
+        let Some(content) = files.and_then(|files| files.get(&path)).cloned() else {
+            return error(404, "EntryNotFound");
+        };
+        if inner.manners.redirect && path.ends_with(".safetensors") && !is_elsewhere {
+            let host = text(header::HOST).unwrap_or_default();
+            let host = host.replace("127.0.0.1", "localhost");
+            let to = format!("http://{host}/{org}/{name}/resolve/{commit}/{path}?elsewhere=1");
+            return (StatusCode::FOUND, [(header::LOCATION, to)], "").into_response();
+        }
+        let mut manners = inner.manners.clone();
+        match &mut inner.manners.corrupt {
+            Some((of, times)) if *of == path && *times > 0 => *times -= 1,
+            _ => manners.corrupt = None,
+        }
+        let from = if manners.no_ranges {
+            0
+        } else {
+            range.unwrap_or(0)
+        };
+        (content, manners, from)
+    };
+    let mut content = content.slice(from.min(content.len())..);
+    let length = content.len();
+    if manners.corrupt.is_some() && length > 0 {
+        let mut wrong = content.to_vec();
+        wrong[length / 2] ^= 1;
+        content = wrong.into();
+    }
+    let status = match from {
+        0 => StatusCode::OK,
+        _ => StatusCode::PARTIAL_CONTENT,
+    };
+    let body = Body::from_stream(chunks(content, from, manners, state.0));
+    (status, [(header::CONTENT_LENGTH, length)], body).into_response()
+}
+
+/// The rest of a file, chunk by chunk, as the manners have it.
+fn chunks(
+    content: Bytes,
+    from: usize,
+    manners: Manners,
+    state: Arc<Mutex<Inner>>,
+) -> impl futures_util::Stream<Item = Result<Bytes, std::io::Error>> {
+    futures_util::stream::unfold(0_usize, move |sent| {
+        let (content, manners, state) = (content.clone(), manners.clone(), Arc::clone(&state));
+        async move {
+            let held = || {
+                let inner = state.lock().unwrap();
+                inner
+                    .manners
+                    .hold_after
+                    .is_some_and(|after| from + sent >= after)
+            };
+            while sent < content.len() && held() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            if manners.cut_after.is_some_and(|after| sent >= after) && sent < content.len() {
+                // What was sent before is on its way.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                return Some((Err(std::io::Error::other("cut")), content.len()));
+            }
+            let end = (sent + CHUNK).min(content.len());
+            if sent >= end {
+                return None;
+            }
+            state.lock().unwrap().bytes_sent += end - sent;
+            Some((Ok(content.slice(sent..end)), end))
+        }
+    })
+}
+
+fn git_sha1(content: &[u8]) -> String {
+    let mut digest = sha1::Sha1::new();
+    digest.update(format!("blob {}\0", content.len()));
+    digest.update(content);
+    hex(&digest.finalize())
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
