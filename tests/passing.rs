@@ -116,3 +116,31 @@ fn an_engine_that_never_says_a_token_is_not_taken_for_dead() {
     }
     assert!(!pool.log().contains("unresponsive"), "{}", pool.log());
 }
+
+#[test]
+fn a_field_that_the_engine_does_nothing_with_is_named_in_a_header() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
+    let text = format!(
+        "engine_config: {{model_id: tiny, type: CandleEngine, model_path: {folder:?}, max_total_tokens: 64}}\n"
+    );
+    let pool = Pool::with_models(&[("tiny.yaml".to_owned(), text)], "");
+    for stream in [false, true] {
+        let mut body = json!({"model": "tiny", "max_tokens": 4, "stream": stream, "store": true,
+            "metadata": {}, "messages": [{"role": "user", "content": "Hello"}]});
+        let ask = |body: &Value| {
+            let path = "/v1/chat/completions";
+            let (status, text, head) = pool.request("POST", path, &body.to_string(), None);
+            assert_eq!(status, 200, "{text}");
+            head.to_lowercase()
+        };
+        assert!(
+            ask(&body).contains("x-model-pool-ignored: store\r\n"),
+            "stream {stream}"
+        );
+        body["store"] = json!(false);
+        assert!(
+            !ask(&body).contains("x-model-pool-ignored"),
+            "stream {stream}"
+        );
+    }
+}

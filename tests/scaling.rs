@@ -87,3 +87,54 @@ fn a_second_replica_does_not_drive_out_an_equal_model() {
     });
     assert_eq!((ready(&pool, "busy"), ready(&pool, "equal")), (1, 1));
 }
+
+#[test]
+fn a_conversation_goes_on_at_the_replica_where_it_began_unless_that_one_is_busier() {
+    let mut file = model("busy", 4, "max_replicas: 2");
+    file.1 = file
+        .1
+        .replace("max_ongoing_requests: 4", "max_ongoing_requests: 8");
+    let pool = Pool::with_models(&[file], "");
+    let key = pool.admin_key();
+    let order = json!({"model": "busy", "replicas": 2}).to_string();
+    let (status, text, _) = pool.request("POST", "/llm/admin/load", &order, Some(&key));
+    assert_eq!(status, 200, "{text}");
+    let loads = || -> Vec<u64> {
+        let all = replicas(&pool, "busy");
+        all.iter()
+            .map(|it| it["in_flight"].as_u64().unwrap())
+            .collect()
+    };
+    let turn = |turns: &[&str]| {
+        let messages: Vec<Value> = turns
+            .iter()
+            .enumerate()
+            .map(|(nth, text)| {
+                let role = ["user", "assistant"][nth % 2];
+                json!({"role": role, "content": text})
+            })
+            .collect();
+        let body = json!({"model": "busy", "stream": true, "messages": messages});
+        pool.stream("/v1/chat/completions", &body.to_string())
+    };
+    let all = |count: u64| loads().iter().sum::<u64>() == count;
+    let first = turn(&["Hello"]);
+    wait_for("the first to be answered", || all(1));
+    let home = loads().iter().position(|load| *load == 1).unwrap();
+    // Two more than at the other one are no reason to go there; three are.
+    let second = turn(&["Hello", "Hi", "More"]);
+    wait_for("the second to be answered", || all(2));
+    assert_eq!(loads()[home], 2, "the same replica: {:?}", loads());
+    let third = turn(&["Hello", "Hi", "More", "Yes", "Still more"]);
+    wait_for("the third to be answered", || all(3));
+    assert_eq!(loads()[home], 3, "{:?}", loads());
+    let fourth = turn(&["Hello", "Hi", "Other"]);
+    wait_for("the fourth to be answered", || all(4));
+    assert_eq!(
+        loads()[home],
+        3,
+        "the other one has nothing to do: {:?}",
+        loads()
+    );
+    drop((first, second, third, fourth));
+}

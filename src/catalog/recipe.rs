@@ -66,6 +66,17 @@ impl Recipe {
         }
     }
 
+    /// Whether its engine takes this field of OpenAI's requests and does nothing with it.
+    pub fn ignores(&self, field: &str) -> bool {
+        let own: &[&str] = match self {
+            Recipe::Candle(_) => &[],
+            Recipe::Server(server) => server.engine.ignores,
+            // Nothing is known of them.
+            Recipe::Command(_) | Recipe::Remote(_) => return false,
+        };
+        OF_OPENAI_ALONE.contains(&field) || own.contains(&field)
+    }
+
     /// Somebody else runs it: nothing is loaded here.
     pub fn is_remote(&self) -> bool {
         matches!(self, Recipe::Remote(_))
@@ -87,6 +98,19 @@ impl Recipe {
         }
     }
 }
+
+/// What concerns OpenAI's own service, and has no meaning on a machine of one's own.
+const OF_OPENAI_ALONE: [&str; 9] = [
+    "metadata",
+    "prediction",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "user",
+    "web_search_options",
+];
 
 /// The embedded engine.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,7 +10,8 @@ use super::clock::Clock;
 use super::gate::Lease;
 use super::inventory_task::Readings;
 use super::parking::Parked;
-use super::registry::{ChangeError, Route, Routes};
+use super::registry::ChangeError;
+use super::routing::{Route, Routes};
 use super::snapshot::Snapshot;
 use super::watch::LoadPath;
 use crate::catalog::{Changes, Entry, Warning};
@@ -196,9 +197,10 @@ impl Handle {
         self.routes.load().catalog.closest(name)
     }
 
-    /// A seat on a ready replica, or a place in the queue.
-    pub fn seat(&self, route: &Route, key: KeyId) -> Result<Seat, Busy> {
-        if let Some(lease) = route.enter() {
+    /// A seat on a ready replica, or a place in the queue. `conversation` stands for what the request goes on
+    /// with: of several replicas it prefers the one that has computed that before.
+    pub fn seat(&self, route: &Route, key: KeyId, conversation: Option<u64>) -> Result<Seat, Busy> {
+        if let Some(lease) = route.enter(conversation) {
             return Ok(Seat::Now(lease));
         }
         let ticket = Ticket(self.number());

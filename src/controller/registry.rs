@@ -1,17 +1,16 @@
-//! From names to models: the catalogue as it is now, the numbers that the core knows models by, and
-//! the routing table of the hot path. It reads no files itself; that happens off the loop.
+//! From names to models: the catalogue as it is now, and the numbers that the core knows models by. It
+//! reads no files itself; that happens off the loop.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use thiserror::Error;
 
 use super::control::Control;
 use super::elsewhere;
-use super::gate::{Gate, Lease};
 use super::handle::Message;
 use super::measuring::Known;
+use super::routing::Routes;
 use super::snapshot::ModelFacts;
 use crate::catalog::{
     Catalog, CatalogError, Changes, DeviceConstraint, DeviceFacts, Entry, EstimateError,
@@ -21,80 +20,6 @@ use crate::config::Config;
 use crate::engine::weights_mark;
 use crate::pool::{Bytes, DeviceId, Event, FetchEnd, ModelId, ModelSpec};
 use crate::store::Store;
-
-/// Where requests for one model go.
-#[derive(Debug)]
-pub struct Route {
-    pub model: ModelId,
-    pub entry: Arc<Entry>,
-    pub(super) gates: ArcSwap<Vec<Arc<Gate>>>,
-}
-
-impl Route {
-    /// A seat at the least loaded open gate.
-    pub(super) fn enter(&self) -> Option<Lease> {
-        let gates = self.gates.load();
-        match gates.as_slice() {
-            [] => None,
-            [gate] => gate.try_enter(),
-            several => {
-                let mut by_load: Vec<&Arc<Gate>> = several.iter().collect();
-                by_load.sort_by_key(|gate| gate.load());
-                by_load.into_iter().find_map(Gate::try_enter)
-            }
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Routes {
-    pub catalog: Catalog,
-    by_name: BTreeMap<String, Arc<Route>>,
-    by_model: BTreeMap<ModelId, Arc<Route>>,
-}
-
-impl Routes {
-    pub fn get(&self, name: &str) -> Option<Arc<Route>> {
-        self.by_name.get(name).cloned()
-    }
-
-    pub fn of(&self, model: ModelId) -> Option<&Arc<Route>> {
-        self.by_model.get(&model)
-    }
-
-    pub fn entries(&self) -> Vec<Arc<Entry>> {
-        self.by_model
-            .values()
-            .map(|route| Arc::clone(&route.entry))
-            .collect()
-    }
-
-    /// The table for a catalogue. Gates of models that stay are kept.
-    pub fn of_catalog(catalog: Catalog, ids: &BTreeMap<String, ModelId>, old: &Routes) -> Routes {
-        let mut routes = Routes {
-            catalog,
-            ..Routes::default()
-        };
-        for (name, entry) in routes.catalog.entries() {
-            let model = ids[name];
-            let gates = old
-                .of(model)
-                .map(|route| route.gates.load_full())
-                .unwrap_or_default();
-            let route = Arc::new(Route {
-                model,
-                entry: Arc::new(entry.clone()),
-                gates: ArcSwap::new(gates),
-            });
-            for alias in &entry.aliases {
-                routes.by_name.insert(alias.clone(), Arc::clone(&route));
-            }
-            routes.by_name.insert(name.clone(), Arc::clone(&route));
-            routes.by_model.insert(model, route);
-        }
-        routes
-    }
-}
 
 /// Figures of models, by name; or why there are none.
 pub(super) type Specs = Vec<(String, Result<Figures, EstimateError>)>;

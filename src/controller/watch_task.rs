@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::clock::Clock;
 use super::handle::Message;
-use super::registry::Routes;
+use super::routing::Routes;
 use super::snapshot::Snapshot;
 use super::watch::{LoadPath, Picture, ReplicaSeen, Servable, State, Watchdog};
 use crate::pool::{ModelView, ReplicaView, Span, Time};

@@ -19,10 +19,11 @@ use super::as_chat::AsChat;
 use super::auth::User;
 use super::body::Scanned;
 use super::error::{ErrorBody, Failure};
+use super::ignored::note;
 use super::metrics::Metrics;
 use super::outgoing::{CHAT, COMPLETIONS, Outgoing, outgoing};
 use super::state::App;
-use super::{remote, stream, wait};
+use super::{conversation, remote, stream, wait};
 use crate::catalog::Entry;
 use crate::controller::{Lease, Route, Seat, Waiting};
 use crate::pool::Time;
@@ -163,9 +164,11 @@ async fn begin(
     let served_name = route.entry.recipe.served_model_name().unwrap_or(&model);
     let outgoing = outgoing_of(&scanned, path, served_name, &route.entry).map_err(fail)?;
     let served_name = served_name.to_owned();
+    let several = route.has_several();
+    let conversation = several.then(|| conversation::of(&scanned.body)).flatten();
     let seat = app
         .handle
-        .seat(&route, user.key)
+        .seat(&route, user.key, conversation)
         .map_err(|busy| fail(busy.into()))?;
     let call = Call {
         app: app.clone(),
@@ -185,7 +188,11 @@ async fn begin(
                 let every = app.config.server.keep_alive_comment.duration();
                 match tokio::time::timeout(every, waiting.seat()).await {
                     Ok(seat) => seat.map_err(|refusal| fail(Failure::refused(&model, &refusal)))?,
-                    Err(_) => return Ok(call.stream_while_waiting(waiting, route.model)),
+                    Err(_) => {
+                        let ignored = call.outgoing.ignored.clone();
+                        let response = call.stream_while_waiting(waiting, route.model);
+                        return Ok(note(response, &ignored));
+                    }
                 }
             } else {
                 waiting
@@ -209,11 +216,11 @@ async fn begin(
         spawn(async move {
             stream::forward(answer.into_body(), served, wants_usage, as_chat, &frames).await;
         });
-        return Ok(event_stream(body));
+        return Ok(note(event_stream(body), &call.outgoing.ignored));
     }
-    call.aggregate(served, answer.into_body())
-        .await
-        .map_err(fail)
+    let answer = call.aggregate(served, answer.into_body()).await;
+    let answer = answer.map_err(fail)?;
+    Ok(note(answer, &call.outgoing.ignored))
 }
 
 /// One request on its way.
@@ -236,7 +243,15 @@ fn outgoing_of(
     entry: &Entry,
 ) -> Result<Outgoing, Failure> {
     let room = entry.room_for_answers();
-    outgoing(&scanned.body, path, served_name, &entry.generation, room)
+    let ignores = |field: &str| entry.recipe.ignores(field);
+    outgoing(
+        &scanned.body,
+        path,
+        served_name,
+        &entry.generation,
+        room,
+        ignores,
+    )
 }
 
 impl Call {

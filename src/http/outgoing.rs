@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::body::{Fields, write_json};
 use super::error::Failure;
+use super::ignored;
 use crate::catalog::{Generation, Prompt, PromptFormat, STOPS_MAX};
 
 pub(super) const CHAT: &str = "/v1/chat/completions";
@@ -20,6 +21,8 @@ pub(super) struct Outgoing {
     pub body: Bytes,
     /// The engine completes a text, and the client wants a chat's answer.
     pub answers_chat: bool,
+    /// Fields that were left out because the engine does nothing with them.
+    pub ignored: Vec<String>,
 }
 
 /// Fields of a chat that a completed text has no place for.
@@ -40,13 +43,14 @@ const TEXT_ALONE: [&str; 3] = ["prompt", "suffix", "echo"];
 
 /// The body for the engine. Always as a stream with its usage, so that a client that leaves stops the work.
 ///
-/// `room`: what a chat without a limit may answer, where the engine's own route for texts would stop early.
+/// `ignores`: what the engine does nothing with. `room`: what a chat without a limit may answer, where the engine's own route for texts would stop early.
 pub(super) fn outgoing(
     body: &Bytes,
     path: &'static str,
     served_name: &str,
     generation: &Generation,
     room: Option<Value>,
+    ignores: impl Fn(&str) -> bool,
 ) -> Result<Outgoing, Failure> {
     let fields = Fields::read(body)?;
     let format = match &generation.prompt {
@@ -61,12 +65,18 @@ pub(super) fn outgoing(
         Prompt::Format(format) => Some(format.as_ref()),
     };
     let mut written = Written::new(body.len());
+    let mut ignored = Vec::new();
     let is_given = |name: &str| fields.get(name).is_some_and(|value| value.get() != "null");
     let has_stops = !generation.stops.is_empty() || !generation.stop_tokens.is_empty();
     for (name, value) in fields.all() {
         let is_null = value.get() == "null";
         match name {
             "model" | "stream" | "stream_options" => {}
+            _ if ignores(name) => {
+                if ignored::asks(value) {
+                    ignored.push(name.to_owned());
+                }
+            }
             "stop" | "stop_token_ids" if has_stops => {}
             // As if it were not there; engines take null for all kinds of things.
             _ if is_null && generation.defaults.contains_key(name) => {}
@@ -118,6 +128,7 @@ pub(super) fn outgoing(
         },
         body: written.finish(served_name),
         answers_chat: format.is_some(),
+        ignored,
     })
 }
 
@@ -265,7 +276,8 @@ mod tests {
         body: &str,
     ) -> Result<(Value, Outgoing), Failure> {
         let body = Bytes::copy_from_slice(body.as_bytes());
-        let outgoing = outgoing(&body, path, "served", generation, Some(json!(512)))?;
+        let ignores = |name: &str| ["store", "best_of"].contains(&name);
+        let outgoing = outgoing(&body, path, "served", generation, Some(json!(512)), ignores)?;
         Ok((serde_json::from_slice(&outgoing.body).unwrap(), outgoing))
     }
 
@@ -286,7 +298,7 @@ mod tests {
         let body = r#"{"model":"a","messages":[{"content":"{\"x\": \u00e9}"}],"seed": 1e3,"stream":false}"#;
         let body = Bytes::copy_from_slice(body.as_bytes());
         let none = Generation::default();
-        let outgoing = outgoing(&body, CHAT, "served", &none, None).unwrap();
+        let outgoing = outgoing(&body, CHAT, "served", &none, None, |_| false).unwrap();
         assert_eq!(
             outgoing.body,
             r#"{"messages":[{"content":"{\"x\": \u00e9}"}],"seed":1e3,"model":"served","stream":true,"stream_options":{"include_usage":true}}"#
@@ -338,6 +350,16 @@ mod tests {
             json!(["</s>", "USER:"]),
             "nobody's stops stay"
         );
+    }
+
+    #[test]
+    fn what_an_engine_does_nothing_with_is_left_out_and_told_where_it_asks_for_something() {
+        let none = Generation::default();
+        let text = r#"{"messages":[],"store":true,"best_of":1,"seed":3}"#;
+        let (body, outgoing) = sent(&none, CHAT, text).unwrap();
+        assert_eq!(outgoing.ignored, ["store"]);
+        assert_eq!((body.get("store"), body.get("best_of")), (None, None));
+        assert_eq!(body["seed"], 3);
     }
 
     #[test]

@@ -127,7 +127,7 @@ async fn try_pass(
         true => to_tei(&scanned.body).map_err(fail)?,
         false => scanned.body.clone(),
     };
-    let seat = app.handle.seat(&route, user.key);
+    let seat = app.handle.seat(&route, user.key, None);
     let lease = match seat.map_err(|busy| fail(busy.into()))? {
         Seat::Now(lease) => lease,
         Seat::Wait(mut waiting) => waiting

@@ -53,6 +53,7 @@ pub const LLAMA_CPP: Engine = Engine {
     }),
     parking: &[],
     stage,
+    ignores: &["best_of"],
     failures: FAILURES,
 };
 

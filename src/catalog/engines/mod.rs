@@ -86,6 +86,9 @@ pub struct Engine {
     pub parking: &'static [Parking],
     /// What a line of its output tells of the load.
     pub stage: fn(&str) -> Option<Stage>,
+    /// Fields of OpenAI's requests that it takes and does nothing with, by its own documentation; those
+    /// that concern OpenAI's own service are known beside.
+    pub ignores: &'static [&'static str],
     /// Failures that only it has; those that all share are known beside.
     pub failures: &'static [Failure],
 }

@@ -51,6 +51,7 @@ pub const SGLANG: Engine = Engine {
     }),
     parking: PARKING,
     stage: |line| by_marks(line, MARKS),
+    ignores: &["best_of"],
     failures: FAILURES,
 };
 

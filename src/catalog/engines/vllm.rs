@@ -1,5 +1,4 @@
 //! vLLM: `vllm serve`. Its flags are those of vLLM 0.33; `tests/fixtures/vllm_flags.txt` has them all.
-//!
 //! Tensor parallelism comes from the placement. `--gpu-memory-utilization` is the reserved part of the
 //! tightest device, less what CUDA graphs take beside it in versions before 0.21. vLLM sleeps with
 //! `--enable-sleep-mode`; the routes for it are there in its development mode alone.
@@ -50,6 +49,7 @@ pub const VLLM: Engine = Engine {
     }),
     parking: PARKING,
     stage: |line| by_marks(line, MARKS),
+    ignores: &["best_of"],
     failures: FAILURES,
 };
 
@@ -109,8 +109,7 @@ fn environment(given: &Given<'_>) -> Vec<(&'static str, String)> {
     env
 }
 
-/// What a sleeping vLLM keeps on each device: the CUDA context, graphs and the work space of its
-/// libraries, which its log gives as `memory is still in use`. A starting figure.
+/// What a sleeping vLLM keeps on each device, as its log gives it (`memory is still in use`): a start.
 const RESIDENT: Bytes = Bytes(1536 * Bytes::MIB);
 
 const PARKING: &[Parking] = &[

@@ -1,0 +1,113 @@
+//! The routing table of the hot path: from a model's name to the gates of its replicas, and which of them
+//! a request enters. Swapped whole; reading it never waits for the loop.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use super::gate::{Gate, Lease};
+use crate::catalog::{Catalog, Entry};
+use crate::pool::ModelId;
+
+/// Where requests for one model go.
+#[derive(Debug)]
+pub struct Route {
+    pub model: ModelId,
+    pub entry: Arc<Entry>,
+    pub(super) gates: ArcSwap<Vec<Arc<Gate>>>,
+}
+
+impl Route {
+    /// Whether it matters to which replica a request goes.
+    pub fn has_several(&self) -> bool {
+        self.gates.load().len() > 1
+    }
+
+    /// A seat at the least loaded open gate; all loads are known here, so that it need not be one of two
+    /// taken by chance. `conversation` prefers the replica that has seen the beginning of it, unless that
+    /// one has clearly more to do.
+    pub(super) fn enter(&self, conversation: Option<u64>) -> Option<Lease> {
+        let gates = self.gates.load();
+        match gates.as_slice() {
+            [] => None,
+            [gate] => gate.try_enter(),
+            several => {
+                let mut by_load: Vec<&Arc<Gate>> = several.iter().collect();
+                by_load.sort_by_key(|gate| gate.load());
+                let least = by_load[0].load();
+                let home = conversation.and_then(|key| {
+                    let home = several
+                        .iter()
+                        .max_by_key(|gate| affinity(key, gate.replica.0))?;
+                    let slack = 1 + u64::from(self.entry.seats_per_replica) / SLACK_PART;
+                    (home.load() <= least + slack).then_some(home)
+                });
+                home.and_then(Gate::try_enter)
+                    .or_else(|| by_load.into_iter().find_map(Gate::try_enter))
+            }
+        }
+    }
+}
+
+/// So much of its seats a replica may be busier than another and still get its own conversations.
+const SLACK_PART: u64 = 8;
+
+/// The replica with the largest is the conversation's home; when others come or go most keep theirs
+/// (rendezvous hashing, Thaler and Ravishankar 1998). The mixing is SplitMix64's.
+fn affinity(conversation: u64, replica: u64) -> u64 {
+    let mut mixed = conversation ^ replica.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Routes {
+    pub catalog: Catalog,
+    by_name: BTreeMap<String, Arc<Route>>,
+    by_model: BTreeMap<ModelId, Arc<Route>>,
+}
+
+impl Routes {
+    pub fn get(&self, name: &str) -> Option<Arc<Route>> {
+        self.by_name.get(name).cloned()
+    }
+
+    pub fn of(&self, model: ModelId) -> Option<&Arc<Route>> {
+        self.by_model.get(&model)
+    }
+
+    pub fn entries(&self) -> Vec<Arc<Entry>> {
+        self.by_model
+            .values()
+            .map(|route| Arc::clone(&route.entry))
+            .collect()
+    }
+
+    /// The table for a catalogue. Gates of models that stay are kept.
+    pub fn of_catalog(catalog: Catalog, ids: &BTreeMap<String, ModelId>, old: &Routes) -> Routes {
+        let mut routes = Routes {
+            catalog,
+            ..Routes::default()
+        };
+        for (name, entry) in routes.catalog.entries() {
+            let model = ids[name];
+            let gates = old
+                .of(model)
+                .map(|route| route.gates.load_full())
+                .unwrap_or_default();
+            let route = Arc::new(Route {
+                model,
+                entry: Arc::new(entry.clone()),
+                gates: ArcSwap::new(gates),
+            });
+            for alias in &entry.aliases {
+                routes.by_name.insert(alias.clone(), Arc::clone(&route));
+            }
+            routes.by_name.insert(name.clone(), Arc::clone(&route));
+            routes.by_model.insert(model, route);
+        }
+        routes
+    }
+}
