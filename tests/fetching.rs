@@ -49,6 +49,10 @@ impl Lab {
     }
 
     fn pool(&self, files: &[(String, String)], config: &str) -> Pool {
+        self.pool_with(files, config, &[])
+    }
+
+    fn pool_with(&self, files: &[(String, String)], config: &str, more: &[(&str, &str)]) -> Pool {
         let config = format!(
             "sources: {{cache_dir: {:?}, hub: {:?}, keep_free: 1MiB}}\n{config}",
             self.cache.path(),
@@ -60,7 +64,8 @@ impl Lab {
             "HF_ENDPOINT",
             "HF_HUB_OFFLINE",
         ];
-        let env: Vec<(&str, &str)> = none.iter().map(|name| (*name, "")).collect();
+        let mut env: Vec<(&str, &str)> = none.iter().map(|name| (*name, "")).collect();
+        env.extend(more);
         Pool::with_env(files, &config, &env)
     }
 }
@@ -259,6 +264,15 @@ fn an_unload_ends_a_fetch_and_two_models_of_one_repository_share_it() {
     let (status, answer) = admin(&pool, "POST", "/unload", &json!({"model": "far"}));
     assert_eq!(status, 200, "{answer}");
     wait_for("its end", || view(&pool, "far")["state"] == "cold");
+    // Whoever waits meanwhile would only begin it anew.
+    let waiting = pool.stream("/v1/chat/completions", &body("far", true));
+    wait_for("the fetch again", || {
+        view(&pool, "far")["state"] == "fetching"
+    });
+    let (status, answer) = admin(&pool, "POST", "/unload", &json!({"model": "far"}));
+    assert_eq!(status, 200, "{answer}");
+    let text = waiting.whole();
+    assert!(text.contains("was ended by order"), "{text}");
     let far = pool.stream("/v1/chat/completions", &body("far", true));
     let twin = pool.stream("/v1/chat/completions", &body("twin", true));
     wait_for("both to fetch", || {
@@ -269,4 +283,63 @@ fn an_unload_ends_a_fetch_and_two_models_of_one_repository_share_it() {
     lab.hub.behave(|it| it.hold_after = None);
     assert!(far.whole().ends_with("data: [DONE]\n\n"));
     assert!(twin.whole().ends_with("data: [DONE]\n\n"));
+}
+
+#[test]
+fn weights_that_somebody_deleted_are_fetched_again() {
+    let lab = Lab::new();
+    let pool = lab.pool(&[model("far", "")], "");
+    assert_eq!(
+        pool.post("/v1/chat/completions", &body("far", false)).0,
+        200
+    );
+    let (status, _) = admin(&pool, "POST", "/unload", &json!({"model": "far"}));
+    assert_eq!(status, 200);
+    std::fs::remove_dir_all(lab.cache.path().join("models--lab--far")).unwrap();
+    // The load that finds nothing fails, and the pool looks why.
+    let (status, text) = pool.post("/v1/chat/completions", &body("far", false));
+    assert_eq!(status, 503, "{text}");
+    wait_for("it to be missed", || {
+        view(&pool, "far")["weights"]["here"] == json!(false)
+    });
+    assert_eq!(
+        pool.post("/v1/chat/completions", &body("far", false)).0,
+        200
+    );
+}
+
+#[test]
+fn a_model_of_the_hub_without_a_file_comes_by_whoever_may_bring_it() {
+    let lab = Lab::new();
+    for (who, of_user, of_admin, register) in [
+        ("refuse", 404, 404, 403),
+        ("admin", 404, 200, 200),
+        ("anyone", 200, 200, 200),
+    ] {
+        let env = [
+            ("MODEL_POOL__CATALOG__ON_UNKNOWN", who),
+            ("MODEL_POOL__CATALOG__UNKNOWN_LIMIT", "1"),
+        ];
+        let pool = lab.pool_with(&[model("unused", "")], "", &env);
+        let ask = |name: &str| pool.post("/v1/chat/completions", &body(name, false));
+        let (status, text) = ask("lab/nothing");
+        assert_eq!(status, 404, "{who}: {text}");
+        let is_looked_up = text.contains("there is no lab/nothing at");
+        assert_eq!(is_looked_up, who == "anyone", "{who}: {text}");
+        assert_eq!(ask("nothing").0, 404);
+        let (status, text) = ask("lab/other");
+        assert_eq!(status, of_user, "{who}: {text}");
+        let load = json!({"model": "lab/far", "wait": true});
+        let (status, answer) = admin(&pool, "POST", "/load", &load);
+        assert_eq!(status, of_admin, "{who}: {answer}");
+        let document = json!({"engine_config": {"model_id": "own", "type": "CandleEngine", "model_path": TINY}});
+        let (status, answer) = admin(&pool, "PUT", "/models", &document);
+        assert_eq!(status, register, "{who}: {answer}");
+        if who == "anyone" {
+            lab.hub.add_folder("lab/third", Path::new(TINY));
+            let (status, text) = ask("lab/third");
+            assert_eq!(status, 503, "{text}");
+            assert!(text.contains("catalog.unknown_limit"), "{text}");
+        }
+    }
 }

@@ -110,14 +110,9 @@ impl Entry {
         let absent = self.fetch.as_ref().is_some_and(|fetch| !fetch.is_here());
         let figure = Figures::of(self).bytes(self.devices_per_replica, measured, device_total);
         let (bytes_per_device, source) = match figure {
-            // Nothing is placed before its weights are here, and then its size is known.
-            Err(_) if absent => {
-                let reason = format!(
-                    "the memory of {} is known once its weights are fetched",
-                    self.name
-                );
-                (Bytes(Bytes::GIB), NeedSource::Rough { reason })
-            }
+            // Nothing is placed before its weights are here; then its size is known, and worth a warning.
+            Err(_) if absent => (Bytes(Bytes::GIB), NeedSource::Estimate),
+            Ok((bytes, NeedSource::Rough { .. })) if absent => (bytes, NeedSource::Estimate),
             figure => figure?,
         };
         let total = Bytes(
@@ -225,7 +220,11 @@ impl Entry {
     /// The disk that its weights lie on, and how long they are read from it.
     fn loader(&self, total: Bytes) -> Option<Loader> {
         // The device number of a file system is larger than the core's, which only tells them apart.
-        let device = std::fs::metadata(self.weights_path()?).ok()?.dev();
+        let place = match &self.fetch {
+            Some(fetch) => fetch.root(),
+            None => self.weights_path()?,
+        };
+        let device = std::fs::metadata(place).ok()?.dev();
         Some(Loader {
             loader: LoaderId((device ^ (device >> 32)) as u32),
             takes: Span(total.0 / RELOAD_BYTES_PER_MILLISECOND),

@@ -6,9 +6,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::hub_cache;
 use super::model_file::Secret;
+
+/// Letters of a name for people; file systems allow 255.
+const KEY_MAX: usize = 160;
 
 /// What has to be fetched for a model, and where it then lies.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,9 +22,15 @@ pub struct Fetch {
     pub id: String,
     /// The root of the hub's cache; absolute.
     pub cache: PathBuf,
+    /// Where the pool keeps what it knows of fetched models; absolute.
+    pub notes: PathBuf,
     pub extra_files: Vec<ExtraFiles>,
+    /// How the buckets of extra files are asked.
+    pub extra_by: Option<Bucket>,
     /// Its engine may load pickles.
     pub pickles: bool,
+    /// It wants the same weights in the form of whoever trained them.
+    pub consolidated: bool,
     /// The engine's own variables, which go before those of the pool.
     pub env: BTreeMap<String, Secret>,
 }
@@ -152,9 +162,15 @@ pub struct ExtraFiles {
 /// What a download wrote down when it was complete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
+    /// For people.
     pub origin: String,
+    /// Stands for all that was asked for.
+    pub fingerprint: String,
     pub commit: String,
     pub files: Vec<ManifestFile>,
+    /// Extra files, by their absolute paths.
+    #[serde(default)]
+    pub elsewhere: Vec<ManifestFile>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,29 +188,48 @@ impl Fetch {
 
     /// Where engines find the model, once it is here: the same place for every state of it.
     pub fn folder(&self) -> PathBuf {
-        self.root().join("model-pool").join(self.key())
+        self.notes.join(self.key())
     }
 
     pub fn manifest_path(&self) -> PathBuf {
         let mut name = self.key();
         name.push_str(".json");
-        self.root().join("model-pool").join(name)
+        self.notes.join(name)
     }
 
-    /// Tells sources of one model apart; letters, digits, `-`, `_` and `.`.
+    /// Tells sources apart: readable letters, and a digest where those do not say it all.
     fn key(&self) -> String {
-        let text = match &self.origin {
-            Origin::Hub { revision } => revision.clone(),
-            Origin::Bucket(bucket) => bucket.uri.to_string(),
+        let (text, filters) = match &self.origin {
+            Origin::Hub { revision } => (format!("{}/{revision}", self.id), ""),
+            Origin::Bucket(bucket) => (
+                format!("{}/{}", self.id, bucket.uri),
+                &*format!("{:?}", bucket.filters),
+            ),
         };
         let plain = |it: char| match it {
             it if it.is_ascii_alphanumeric() || "-_.".contains(it) => it,
             _ => '-',
         };
-        text.chars().map(plain).collect()
+        let readable: String = text.chars().map(plain).take(KEY_MAX).collect();
+        let cache = self.cache.display();
+        format!(
+            "{readable}-{}",
+            short_digest(&format!("{text} {filters} {cache}"))
+        )
     }
 
-    /// For people, and to tell whether what is here came from where it should.
+    /// Stands for all that is asked for; whatever differs is fetched anew.
+    pub fn fingerprint(&self) -> String {
+        let whole = format!(
+            "{} {:?} {}",
+            self.key(),
+            self.extra_files,
+            self.consolidated
+        );
+        short_digest(&whole)
+    }
+
+    /// For people.
     pub fn describe(&self) -> String {
         match &self.origin {
             Origin::Hub { revision } => format!("the hub's {}, revision {revision}", self.id),
@@ -206,11 +241,15 @@ impl Fetch {
     pub fn is_here(&self) -> bool {
         self.manifest().is_some_and(|manifest| {
             let folder = self.folder();
-            let right = |file: &ManifestFile| {
-                let found = std::fs::metadata(folder.join(&file.path));
-                found.is_ok_and(|found| found.len() == file.bytes)
+            let right = |path: PathBuf, bytes: u64| {
+                std::fs::metadata(path).is_ok_and(|found| found.len() == bytes)
             };
-            manifest.origin == self.describe() && manifest.files.iter().all(right)
+            let own = |file: &ManifestFile| right(folder.join(&file.path), file.bytes);
+            let other = |file: &ManifestFile| right(PathBuf::from(&file.path), file.bytes);
+            manifest.fingerprint == self.fingerprint()
+                && !manifest.files.is_empty()
+                && manifest.files.iter().all(own)
+                && manifest.elsewhere.iter().all(other)
         })
     }
 
@@ -224,6 +263,10 @@ impl Fetch {
         let Origin::Hub { revision } = &self.origin else {
             return None;
         };
+        // Nobody knows whether those are right.
+        if !self.extra_files.is_empty() {
+            return None;
+        }
         hub_cache::at_revision(&self.root(), revision).filter(|folder| is_whole(folder))
     }
 
@@ -247,21 +290,6 @@ impl Fetch {
     pub fn hub_home(&self) -> Option<PathBuf> {
         hub_cache::home(&|name| self.variable(name).map(PathBuf::from))
     }
-
-    /// How extra files are asked for where they lie in another bucket than the weights.
-    pub fn bucket_for_extras(&self) -> Bucket {
-        match &self.origin {
-            Origin::Bucket(bucket) => Bucket {
-                filters: Vec::new(),
-                ..bucket.clone()
-            },
-            Origin::Hub { .. } => Bucket::at(BucketUri {
-                scheme: Scheme::S3,
-                bucket: String::new(),
-                prefix: String::new(),
-            }),
-        }
-    }
 }
 
 impl Bucket {
@@ -276,6 +304,15 @@ impl Bucket {
             credentials: None,
         }
     }
+}
+
+fn short_digest(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Weights, and every file that an index of shards names; other programs show files one by one.

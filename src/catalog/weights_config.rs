@@ -163,7 +163,19 @@ pub(super) fn read(
     let Some(cache) = cache else {
         return Err(notes.refuse(ID, "there is no place to fetch it to: neither HF_HUB_CACHE, HF_HOME nor HOME is set; set sources.cache_dir"));
     };
-    let (bucket, extra_files) = mirror.unwrap_or_default();
+    let Mirror {
+        bucket,
+        extra_files,
+        extra_by,
+    } = mirror.unwrap_or_default();
+    let notes_folder = std::path::absolute(config.state.dir.join("weights"));
+    let Ok(notes_folder) = notes_folder else {
+        return Err(notes.refuse(ID, "state.dir is no usable path"));
+    };
+    let format = engine
+        .engine_kwargs
+        .get("load_format")
+        .and_then(Value::as_str);
     if bucket.is_some() && engine.revision.is_some() {
         notes.warn(
             "engine_config.revision",
@@ -177,8 +189,11 @@ pub(super) fn read(
         },
         id: id.to_owned(),
         cache,
+        notes: notes_folder,
         extra_files,
+        extra_by,
         pickles: kind.pickles,
+        consolidated: format == Some("mistral"),
         env: engine.env.clone(),
     }))
 }
@@ -204,7 +219,12 @@ fn mirror_key(engine: &EngineConfig) -> &'static str {
     }
 }
 
-type Mirror = (Option<Bucket>, Vec<ExtraFiles>);
+#[derive(Default)]
+struct Mirror {
+    bucket: Option<Bucket>,
+    extra_files: Vec<ExtraFiles>,
+    extra_by: Option<Bucket>,
+}
 
 fn mirror(
     engine: &EngineConfig,
@@ -232,11 +252,36 @@ fn mirror(
         (None, None) => return Ok(None),
     };
     let key = mirror_key(engine);
+    let mut asked = Bucket::at(BucketUri {
+        scheme: schemes,
+        bucket: String::new(),
+        prefix: String::new(),
+    });
+    if let Some(given) = parsed.s3_aws_credentials {
+        let url = given.create_aws_credentials_url;
+        if !url.starts_with("https://") && !is_on_this_machine(&url) {
+            let field = format!("{key}.s3_aws_credentials.create_aws_credentials_url");
+            return Err(notes.refuse(
+                &field,
+                "must begin with https://, or be on this machine: the answer holds keys",
+            ));
+        }
+        asked.credentials = Some(CredentialsUrl {
+            url,
+            token_variable: given.auth_token_env_variable,
+        });
+    }
+    let field = format!("{key}.s3_sync_args");
+    let words = parsed.s3_sync_args.unwrap_or_default();
+    sync_arguments(&words, &mut asked, &field, notes)?;
     let uri = |field: &str, text: &str| {
         BucketUri::parse(text, &[schemes]).map_err(|problem| notes.refuse(field, problem))
     };
     let bucket = match &parsed.bucket_uri {
-        Some(text) => Some(Bucket::at(uri(&format!("{key}.bucket_uri"), text)?)),
+        Some(text) => Some(Bucket {
+            uri: uri(&format!("{key}.bucket_uri"), text)?,
+            ..asked.clone()
+        }),
         None => None,
     };
     let mut extra_files = Vec::new();
@@ -251,31 +296,12 @@ fn mirror(
             destination,
         });
     }
-    let Some(mut bucket) = bucket else {
-        return Ok(Some((None, extra_files)));
-    };
-    if let Some(given) = parsed.s3_aws_credentials {
-        let url = given.create_aws_credentials_url;
-        if !url.starts_with("https://") && !is_on_this_machine(&url) {
-            let field = format!("{key}.s3_aws_credentials.create_aws_credentials_url");
-            return Err(notes.refuse(
-                &field,
-                "must begin with https://, or be on this machine: the answer holds keys",
-            ));
-        }
-        bucket.credentials = Some(CredentialsUrl {
-            url,
-            token_variable: given.auth_token_env_variable,
-        });
-    }
-    let field = format!("{key}.s3_sync_args");
-    sync_arguments(
-        &parsed.s3_sync_args.unwrap_or_default(),
-        &mut bucket,
-        &field,
-        notes,
-    )?;
-    Ok(Some((Some(bucket), extra_files)))
+    asked.filters.clear();
+    Ok(Some(Mirror {
+        bucket,
+        extra_files,
+        extra_by: Some(asked),
+    }))
 }
 
 fn typed<T: DeserializeOwned>(key: &str, value: &Value, notes: &Notes) -> Result<T, CatalogError> {

@@ -253,8 +253,13 @@ pub struct CatalogSection {
     pub models_dir: PathBuf,
     /// GPU counts and priorities of known models.
     pub model_reference: PathBuf,
-    /// Who may bring in a model that the catalogue does not have: an administrator.
+    /// Who may bring in a model that the catalogue does not have: nobody (`refuse`), administrators
+    /// (`admin`), or whoever asks for a model of the hub (`anyone`).
     pub on_unknown: OnUnknown,
+    /// The engine of such a model, unless `model_reference` names one; one that the pool fetches for.
+    pub unknown_engine: String,
+    /// With `anyone`, so many models that users have brought in, 1 to 10000.
+    pub unknown_limit: u32,
 }
 
 impl Default for CatalogSection {
@@ -263,6 +268,8 @@ impl Default for CatalogSection {
             models_dir: PathBuf::from("config/models"),
             model_reference: PathBuf::from("model_reference.json"),
             on_unknown: OnUnknown::Admin,
+            unknown_engine: "CandleEngine".to_owned(),
+            unknown_limit: 100,
         }
     }
 }
@@ -270,7 +277,9 @@ impl Default for CatalogSection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnUnknown {
+    Refuse,
     Admin,
+    Anyone,
 }
 
 /// Where weights are fetched from, and to.

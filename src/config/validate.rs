@@ -22,6 +22,7 @@ const DEVICE_MEMORY_MIN: Bytes = Bytes(Bytes::MIB);
 
 /// More at once is a mistake.
 const FETCHES_MAX: u32 = 64;
+const UNKNOWN_MAX: u32 = 10_000;
 
 /// All that stands against running with this configuration; empty if nothing does.
 pub(super) fn problems(config: &Config) -> Vec<String> {
@@ -56,6 +57,11 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
             format!("sources.{key} is {count}; allowed: 1 to {FETCHES_MAX}"),
         );
     }
+    let unknown = config.catalog.unknown_limit;
+    unless(
+        (1..=UNKNOWN_MAX).contains(&unknown),
+        format!("catalog.unknown_limit is {unknown}; allowed: 1 to {UNKNOWN_MAX}"),
+    );
     let is_address = ["http://", "https://"]
         .iter()
         .any(|scheme| sources.hub.starts_with(scheme) && sources.hub.len() > scheme.len());

@@ -138,6 +138,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         store: Arc::clone(&control.store),
         clock: control.clock,
         load_path: Arc::clone(&control.load_path),
+        newcomers: control.newcomers(),
     };
     let task = tokio::spawn(async move {
         control.run(messages, inventory).await;

@@ -1,11 +1,11 @@
 //! Fetches of weights that the pool has ordered: one task each, told to end by dropping it. What has come
 //! makes the model's figures anew before the pool hears that it is here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::control::Control;
 use super::handle::Message;
@@ -15,6 +15,8 @@ use crate::source::Progress;
 
 /// How often it is told how long a fetch still takes.
 const TELL_EVERY: Duration = Duration::from_secs(1);
+/// Over which its speed is averaged.
+const SAMPLES_MAX: usize = 15;
 
 /// A fetch that runs.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub(super) struct Running {
     nth: u64,
     /// Dropped to end it.
     end: Option<oneshot::Sender<()>>,
+    /// Bytes that were there, once a second.
+    samples: VecDeque<(Time, u64)>,
 }
 
 /// What readers see of a fetch.
@@ -32,15 +36,41 @@ pub struct FetchFacts {
     pub since: Time,
     /// Goes on while it is looked at.
     pub progress: Arc<Progress>,
+    /// At its speed of late; `None` while that is not known.
+    pub left: Option<Span>,
 }
 
-impl FetchFacts {
-    /// What is left at the speed so far; `None` while that is not known.
-    pub fn left(&self, now: Time) -> Option<Span> {
-        let (took, came) = (now.since(self.since).0, self.progress.came());
-        let left = self.progress.total().saturating_sub(self.progress.done());
-        let left = u128::from(left) * u128::from(took);
-        let left = left.checked_div(u128::from(came))?;
+/// Sends how the fetch ended, whatever becomes of its task.
+struct Told {
+    inbox: mpsc::UnboundedSender<Message>,
+    model: ModelId,
+    nth: u64,
+    outcome: FetchEnd,
+}
+
+impl Told {
+    fn ends_with(&mut self, outcome: FetchEnd) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let _ = self.inbox.send(Message::FetchEnded {
+            model: self.model,
+            nth: self.nth,
+            outcome: self.outcome.clone(),
+        });
+    }
+}
+
+impl Running {
+    /// What is left, at the speed of the last samples; whoever brings the bytes.
+    fn left(&self) -> Option<Span> {
+        let ((first, had), (last, has)) = (self.samples.front()?, self.samples.back()?);
+        let (took, came) = (last.since(*first).0, has.saturating_sub(*had));
+        let left = self.facts.progress.total().saturating_sub(*has);
+        let left = (u128::from(left) * u128::from(took)).checked_div(u128::from(came))?;
         Some(Span(u64::try_from(left).unwrap_or(u64::MAX)))
     }
 }
@@ -65,12 +95,23 @@ impl Control {
                 facts: FetchFacts {
                     since: self.clock.now(),
                     progress: Arc::clone(&progress),
+                    left: None,
                 },
                 nth,
                 end: Some(end),
+                samples: VecDeque::new(),
             },
         );
-        let (sources, inbox) = (Arc::clone(&self.sources), self.inbox.clone());
+        let sources = Arc::clone(&self.sources);
+        let mut told = Told {
+            inbox: self.inbox.clone(),
+            model,
+            nth,
+            outcome: FetchEnd::Failed {
+                message: "the fetch ended without a word; see the log".to_owned(),
+                remedy: Remedy::Time,
+            },
+        };
         self.tasks.spawn(async move {
             let mut fetching = std::pin::pin!(sources.fetch(&wanted, &progress));
             let outcome = loop {
@@ -85,15 +126,11 @@ impl Control {
                         },
                     },
                     () = tokio::time::sleep(TELL_EVERY) => {
-                        let _ = inbox.send(Message::FetchGoesOn { model });
+                        let _ = told.inbox.send(Message::FetchGoesOn { model });
                     }
                 }
             };
-            let _ = inbox.send(Message::FetchEnded {
-                model,
-                nth,
-                outcome,
-            });
+            told.ends_with(outcome);
         });
         None
     }
@@ -113,10 +150,36 @@ impl Control {
 
     pub(super) fn fetch_goes_on(&mut self, model: ModelId) {
         let now = self.clock.now();
-        let running = self.fetches.get(&model);
-        if let Some(left) = running.and_then(|it| it.facts.left(now)) {
+        let Some(running) = self.fetches.get_mut(&model) else {
+            return;
+        };
+        running
+            .samples
+            .push_back((now, running.facts.progress.done()));
+        if running.samples.len() > SAMPLES_MAX {
+            running.samples.pop_front();
+        }
+        running.facts.left = running.left();
+        if let Some(left) = running.facts.left {
             self.turn(Event::FetchGoesOn { model, left });
         }
+    }
+
+    /// A load failed of a model that the pool fetches: somebody may have deleted its weights.
+    pub(super) fn look_for_fetched(&mut self, model: ModelId) {
+        let facts = self.facts.get(&model);
+        let Some(facts) = facts.filter(|facts| facts.entry.fetch.is_some()) else {
+            return;
+        };
+        let (entry, inbox) = (Arc::clone(&facts.entry), self.inbox.clone());
+        self.tasks.spawn(async move {
+            let name = entry.name.clone();
+            let look = move || entry.fetch.as_ref().is_some_and(|fetch| fetch.is_here());
+            if let Ok(false) = tokio::task::spawn_blocking(look).await {
+                let then = Change::Figure;
+                let _ = inbox.send(Message::Figure { name, then });
+            }
+        });
     }
 
     pub(super) fn fetch_ended(&mut self, model: ModelId, nth: u64, outcome: FetchEnd) {

@@ -9,6 +9,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use super::clock::Clock;
 use super::gate::Lease;
 use super::inventory_task::Readings;
+use super::newcomers::Newcomers;
 use super::parking::Parked;
 use super::registry::ChangeError;
 use super::routing::{Route, Routes};
@@ -179,6 +180,7 @@ pub struct Handle {
     pub(super) store: Arc<Store>,
     pub(super) clock: Clock,
     pub(super) load_path: Arc<ArcSwap<LoadPath>>,
+    pub(super) newcomers: Arc<Newcomers>,
 }
 
 impl Handle {

@@ -317,6 +317,9 @@ impl Control {
                     },
                 };
                 self.turn(Event::ReplicaExited { replica, exit });
+                if !was_ready {
+                    self.look_for_fetched(model);
+                }
                 self.publish();
                 self.look.notify_one();
             }

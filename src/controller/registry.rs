@@ -18,7 +18,7 @@ use crate::catalog::{
 };
 use crate::config::Config;
 use crate::engine::weights_mark;
-use crate::pool::{Bytes, DeviceId, Event, FetchEnd, ModelId, ModelSpec};
+use crate::pool::{Bytes, DeviceId, Event, FetchEnd, ModelId, ModelSpec, Remedy};
 use crate::store::Store;
 
 /// Figures of models, by name; or why there are none.
@@ -243,9 +243,16 @@ impl Control {
         if let Change::Failed = change {
             return self.next_change();
         }
+        let unsized_ = specs.iter().find_map(|(_, spec)| spec.as_ref().err());
+        let end = match unsized_ {
+            Some(error) => FetchEnd::Failed {
+                message: error.to_string(),
+                remedy: Remedy::Change,
+            },
+            None => FetchEnd::Here,
+        };
         let mut events = self.take_catalog(catalog, specs);
         if let Change::Fetched { model } = change {
-            let end = FetchEnd::Here;
             events.push(Event::FetchEnded { model, end });
         }
         self.turn_all(events);
@@ -349,7 +356,12 @@ async fn prepare(
                     catalog,
                     specs,
                 },
-                Err(_) => failed(catalog),
+                // Whoever waits for the fetch hears that its weights are not what they should be.
+                Err(_) => Figured {
+                    change: then,
+                    catalog,
+                    specs: Vec::new(),
+                },
             }
         }
         _ => failed(catalog),
@@ -400,12 +412,12 @@ fn reload(
         newer.insert(entry.clone())?;
     }
     let changes = old.changes(&newer);
-    let names: Vec<String> = changes
-        .added
-        .iter()
-        .chain(&changes.changed)
-        .cloned()
-        .collect();
+    let mut names: BTreeSet<String> = changes.added.iter().cloned().collect();
+    names.extend(changes.changed.iter().cloned());
+    // Somebody may have removed what was fetched, or brought it.
+    let fetched = newer.entries().values().filter(|it| it.fetch.is_some());
+    names.extend(fetched.map(|entry| entry.name.clone()));
+    let names: Vec<String> = names.into_iter().collect();
     let specs = figure(&newer, &names, config, known);
     Ok((newer, specs, changes, warnings))
 }

@@ -173,6 +173,7 @@ impl Failure {
             Refusal::NotCordoned { .. } => (StatusCode::CONFLICT, "not_cordoned", None),
             Refusal::NotLoaded => (StatusCode::CONFLICT, "not_loaded", None),
             Refusal::TooManyDevices { .. } => (StatusCode::CONFLICT, "too_many_devices", None),
+            Refusal::FetchEnded { .. } => (unavailable, "fetch_ended", None),
             Refusal::Superseded => (StatusCode::CONFLICT, "superseded", None),
             Refusal::NotSaved { .. } => (unavailable, "not_saved", None),
         };

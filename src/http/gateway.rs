@@ -23,7 +23,7 @@ use super::ignored::note;
 use super::metrics::Metrics;
 use super::outgoing::{CHAT, COMPLETIONS, Outgoing, outgoing};
 use super::state::App;
-use super::{conversation, remote, stream, wait};
+use super::{conversation, newcomer, remote, stream, wait};
 use crate::catalog::Entry;
 use crate::controller::{Lease, Route, Seat, Waiting};
 use crate::pool::Time;
@@ -142,10 +142,12 @@ pub(super) async fn find(app: &App, body: Body) -> Result<(Scanned, Arc<Route>),
     let limit = app.config.server.body_limit.0.0;
     let body = read_body(body, limit).await.map_err(early)?;
     let scanned = Scanned::read(body).map_err(early)?;
-    let route = app.handle.route(&scanned.model).ok_or_else(|| {
-        let closest = app.handle.closest(&scanned.model);
-        early(Failure::unknown_model(&scanned.model, &closest))
-    })?;
+    let route = match app.handle.route(&scanned.model) {
+        Some(route) => route,
+        None => newcomer::of_user(app, &scanned.model)
+            .await
+            .map_err(early)?,
+    };
     Ok((scanned, route))
 }
 

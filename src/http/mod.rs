@@ -14,6 +14,7 @@ mod hot_models;
 mod ignored;
 mod listing;
 mod metrics;
+mod newcomer;
 mod openapi;
 mod outgoing;
 mod passing;

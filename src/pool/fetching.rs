@@ -5,8 +5,8 @@
 use super::action::{Action, RecordKind};
 use super::decision::Decision;
 use super::event::{FetchEnd, Remedy};
-use super::ids::{ModelId, Span, Time};
-use super::reason::{LoadReason, StopReason};
+use super::ids::{ModelId, Span, Ticket, Time};
+use super::reason::{LoadReason, Refusal, StopReason};
 use super::state::Pool;
 
 /// Until something is known of how long a fetch takes.
@@ -103,18 +103,29 @@ impl Pool {
         let mut record = self.record(kind, Some(id), text);
         record.took = Some(took);
         actions.push(Action::Record(record));
-        match end {
-            FetchEnd::Here if is_absent => {
+        match (end, fetch.ends) {
+            // What is wanted now may be another model than what has come.
+            (FetchEnd::Here, None) if is_absent => {
                 let message = "its weights were fetched, and are not complete where they should be; see that nothing else changes the folder".to_owned();
                 self.load_failed(id, message, Remedy::Time, actions);
             }
-            FetchEnd::Here => {
+            (FetchEnd::Here, _) => {
                 self.models.get_mut(&id).expect("known").here_since = Some(now);
             }
-            FetchEnd::Failed { message, remedy } => {
+            (FetchEnd::Failed { message, remedy }, _) => {
                 self.load_failed(id, message, remedy, actions);
             }
-            FetchEnd::Ended => {}
+            // An administrator does not want it: those who wait would begin it anew.
+            (FetchEnd::Ended, Some(StopReason::Unload { order } | StopReason::Reset { order })) => {
+                let waiting: Vec<Ticket> = self.models[&id].queue.iter().collect();
+                for ticket in waiting {
+                    let refusal = Refusal::FetchEnded { order };
+                    self.forget_ticket(ticket, false);
+                    self.record_refusal(id, None, &refusal, actions);
+                    actions.push(Action::Refuse { ticket, refusal });
+                }
+            }
+            (FetchEnd::Ended, _) => {}
         }
     }
 

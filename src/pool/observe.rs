@@ -204,10 +204,13 @@ impl Pool {
                 if let Some(fetch) = model.fetch.as_mut().filter(|_| changed) {
                     fetch.ends.get_or_insert(StopReason::Changed);
                 }
+                // The very same is no reason to think that anything has been mended.
+                if model.removed || model.spec != spec {
+                    model.forget_failures();
+                }
                 model.spec = spec;
                 model.learned.clear();
                 model.removed = false;
-                model.forget_failures();
                 // Some of them may have been started with something else.
                 self.agenda.replicas.extend(&model.replicas);
             }

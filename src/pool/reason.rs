@@ -154,6 +154,10 @@ pub enum Refusal {
         device: String,
     },
     NotLoaded,
+    /// An administrator ended the fetch of its weights.
+    FetchEnded {
+        order: OrderId,
+    },
     TooManyDevices {
         asked: u32,
         have: u32,
@@ -375,6 +379,9 @@ impl fmt::Display for Refusal {
                     f,
                     "asked for {asked} devices per replica, and the largest node has {have}"
                 )
+            }
+            Refusal::FetchEnded { order } => {
+                write!(f, "the fetch of its weights was ended by order {order}")
             }
             Refusal::Superseded => write!(f, "a later order for the same model took its place"),
             Refusal::NotSaved { message } => {

@@ -26,6 +26,9 @@ use crate::catalog::{Bucket, BucketUri, Fetch, Scheme};
 /// What the file `hash` beside the weights stands for where there is none.
 const NO_HASH: &str = "0000000000000000000000000000000000000000";
 const HASH_MAX: usize = 64;
+const HASH_FILE_MAX: u64 = 1024;
+/// More is no model.
+const LISTING_MAX: usize = 20_000;
 /// The library's own tries; ours come on top.
 const RETRIES: usize = 2;
 const RETRY_TIME: Duration = Duration::from_secs(15);
@@ -83,8 +86,22 @@ pub(super) async fn open(
                     .find_map(own)
                     .or_else(|| named.iter().find_map(general))
             });
-            let mut builder = AmazonS3Builder::from_env();
-            for (name, value) in &variables {
+            // Keys of two accounts make no pair.
+            let pairs = [
+                "AWS_ACCESS_KEY_ID",
+                "AWS_SECRET_ACCESS_KEY",
+                "AWS_SESSION_TOKEN",
+            ];
+            let own_keys = variables.contains_key(pairs[0]);
+            let mut builder = AmazonS3Builder::new();
+            let general = std::env::vars_os().filter_map(|(name, value)| {
+                Some((name.into_string().ok()?, value.into_string().ok()?))
+            });
+            let general = general
+                .filter(|(name, value)| !value.is_empty() && !variables.contains_key(name))
+                .filter(|(name, _)| !(own_keys && pairs.contains(&name.as_str())));
+            let all: Vec<(String, String)> = general.chain(variables.clone()).collect();
+            for (name, value) in &all {
                 let Ok(key) = name.to_lowercase().parse::<AmazonS3ConfigKey>() else {
                     continue;
                 };
@@ -148,10 +165,20 @@ pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, Sour
     let prefix = Path::parse(&uri.prefix).map_err(|error| wrong(error.into()))?;
     let mut objects = store.objects.list(Some(&prefix));
     let mut parts = Vec::new();
+    let mut has_hash = false;
     while let Some(object) = objects.try_next().await.map_err(wrong)? {
         let whole = object.location.as_ref();
         let below = whole.strip_prefix(prefix.as_ref()).unwrap_or(whole);
         let path = below.trim_start_matches('/').to_owned();
+        has_hash |= path == "hash" && object.size <= HASH_FILE_MAX;
+        if parts.len() >= LISTING_MAX {
+            return Err(SourceFault::Bucket {
+                uri: uri.to_string(),
+                why: format!("there are more than {LISTING_MAX} objects"),
+                advice: "name the folder of one model in bucket_uri",
+                lasting: true,
+            });
+        }
         // The mark of a folder.
         let is_mark = path.is_empty() || object.size == 0 && !path.contains('.');
         if is_mark || !store.takes(&path) {
@@ -174,9 +201,9 @@ pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, Sour
             uri: uri.to_string(),
         });
     }
-    let commit = match parts.iter().find(|part| part.path == "hash") {
-        Some(_) => store.hash().await?,
-        None => NO_HASH.to_owned(),
+    let commit = match has_hash {
+        true => store.hash().await?,
+        false => NO_HASH.to_owned(),
     };
     Ok(Listing {
         commit,
@@ -289,7 +316,7 @@ fn shortened(error: &Error) -> String {
     let text = error.to_string();
     let between = |from: &str, to: &str| {
         let rest = &text[text.find(from)? + from.len()..];
-        Some(rest[..rest.find(to)?.min(80)].to_owned())
+        Some(rest[..rest.find(to)?].chars().take(80).collect::<String>())
     };
     if let Some(code) = between("<Code>", "</Code>") {
         return code;

@@ -1,13 +1,15 @@
-//! The hub's cache as `huggingface_hub` lays it out, and what makes a model in it visible to us: a link to
-//! its files and a manifest of them, written last. What is not in the manifest was never complete.
+//! The hub's cache as `huggingface_hub` lays it out, and what makes a model in it visible to us: a folder of
+//! links to its files, and a manifest of them, written last. What is in no manifest was never complete.
 //!
 //! ```text
-//! models--ORG--NAME/blobs/DIGEST               the content; DIGEST.incomplete while it comes
-//!                  /snapshots/COMMIT/PATH      links to blobs
-//!                  /refs/main                  COMMIT
-//!                  /model-pool/KEY             a link to the snapshot, for engines
-//!                  /model-pool/KEY.json        the manifest: names and sizes
-//! .locks/models--ORG--NAME/DIGEST.lock
+//! CACHE/models--ORG--NAME/blobs/DIGEST           the content; DIGEST.incomplete while it comes
+//!                        /snapshots/COMMIT/PATH  links to blobs
+//!                        /refs/main              COMMIT
+//! CACHE/.locks/models--ORG--NAME/DIGEST.lock
+//!
+//! STATE/weights/KEY                              a link to a set, for engines
+//!              /sets/DIGEST/PATH                 links to blobs; never changed once it is there
+//!              /KEY.json                         the manifest: names and sizes
 //! ```
 
 use std::fs;
@@ -15,8 +17,11 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use sha1::Digest as _;
+
 use super::fault::SourceFault;
-use super::part::{Listing, Origins, Part};
+use super::part::{Listing, Part};
+use super::write::hex;
 use crate::catalog::{Fetch, Manifest, ManifestFile, Origin};
 
 #[derive(Clone, Debug)]
@@ -47,12 +52,7 @@ impl Layout {
         self.locks.join(format!("{}.lock", part.blob))
     }
 
-    pub fn snapshot(&self, commit: &str) -> PathBuf {
-        self.root.join("snapshots").join(commit)
-    }
-
-    /// A whole model that another program has fetched is taken as it is: the link and the manifest are
-    /// made. `None`: there is none.
+    /// A whole model that another program has fetched is taken as it is. `None`: there is none.
     pub async fn cached(&self, wanted: &Fetch) -> Result<Option<()>, SourceFault> {
         let (layout, wanted) = (self.clone(), wanted.clone());
         let found = tokio::task::spawn_blocking(move || {
@@ -61,84 +61,134 @@ impl Layout {
             };
             let mut files = Vec::new();
             files_below(&folder, &folder, &mut files)?;
-            layout.show(&wanted, &folder, files).map(Some)
+            let commit = folder.file_name().unwrap_or_default().to_string_lossy();
+            let shown = layout.show(&wanted, &folder, &commit, files, Vec::new());
+            shown.map(Some)
         });
         let found = found.await.map_err(io::Error::other).and_then(|it| it);
         found.map_err(SourceFault::disk(&self.root))
     }
 
-    /// All files are here: they become visible, the manifest last.
-    pub async fn publish(&self, wanted: &Fetch, listing: &Listing) -> Result<(), SourceFault> {
+    /// All files are here: they become visible, the manifest last. `extra` says where else some go.
+    pub async fn publish(
+        &self,
+        wanted: &Fetch,
+        listing: &Listing,
+        extra: Vec<(PathBuf, Part)>,
+    ) -> Result<(), SourceFault> {
         let (layout, wanted, listing) = (self.clone(), wanted.clone(), listing.clone());
-        let made = tokio::task::spawn_blocking(move || layout.link_all(&wanted, &listing));
+        let made = tokio::task::spawn_blocking(move || {
+            layout.link_snapshot(&wanted, &listing)?;
+            let set = layout.make_set(&wanted, &listing)?;
+            let mut elsewhere = Vec::new();
+            for (path, part) in extra {
+                layout.place(&path, &part)?;
+                elsewhere.push(ManifestFile {
+                    path: path.to_string_lossy().into_owned(),
+                    bytes: part.size,
+                });
+            }
+            let files = listing.parts.iter().map(|part| ManifestFile {
+                path: part.path.clone(),
+                bytes: part.size,
+            });
+            let commit = &listing.commit;
+            layout.show(&wanted, &set, commit, files.collect(), elsewhere)
+        });
         let made = made.await.map_err(io::Error::other).and_then(|it| it);
         made.map_err(SourceFault::disk(&self.root))
     }
 
-    fn link_all(&self, wanted: &Fetch, listing: &Listing) -> io::Result<()> {
-        let folder = self.snapshot(&listing.commit);
+    /// For the hub's own programs. What is right already is left alone: the cache may be another's.
+    fn link_snapshot(&self, wanted: &Fetch, listing: &Listing) -> io::Result<()> {
+        let folder = self.root.join("snapshots").join(&listing.commit);
         for part in &listing.parts {
             let link = folder.join(&part.path);
-            fs::create_dir_all(link.parent().unwrap_or(&folder))?;
             let depth = part.path.split('/').count() + 1;
-            let to = format!("{}blobs/{}", "../".repeat(depth), part.blob);
-            replace(&link, |at| symlink(&to, at))?;
-        }
-        // A bucket's state may have no name of its own: what is no longer there is not shown.
-        if matches!(listing.origins, Origins::Bucket(_)) {
-            let mut there = Vec::new();
-            files_below(&folder, &folder, &mut there)?;
-            for file in there {
-                let is_listed = listing.parts.iter().any(|part| part.path == file.path);
-                let path = folder.join(&file.path);
-                if !is_listed && path.is_symlink() {
-                    fs::remove_file(path)?;
-                }
+            let to = PathBuf::from(format!("{}blobs/{}", "../".repeat(depth), part.blob));
+            if fs::read_link(&link).is_ok_and(|there| there == to) {
+                continue;
             }
+            fs::create_dir_all(link.parent().unwrap_or(&folder))?;
+            replace(&link, |at| symlink(&to, at))?;
         }
         let name = match &wanted.origin {
             Origin::Hub { revision } => revision.as_str(),
             Origin::Bucket(_) => "main",
         };
-        if name != listing.commit {
-            let path = self.root.join("refs").join(name);
+        let path = self.root.join("refs").join(name);
+        let is_right = fs::read_to_string(&path).is_ok_and(|there| there == listing.commit);
+        if name != listing.commit && !is_right {
             fs::create_dir_all(path.parent().unwrap_or(&self.root))?;
             replace(&path, |at| fs::write(at, &listing.commit))?;
         }
-        let files = listing.parts.iter().map(|part| ManifestFile {
-            path: part.path.clone(),
-            bytes: part.size,
-        });
-        self.show(wanted, &folder, files.collect())
+        Ok(())
     }
 
-    fn show(&self, wanted: &Fetch, folder: &Path, files: Vec<ManifestFile>) -> io::Result<()> {
-        let link = wanted.folder();
-        fs::create_dir_all(link.parent().unwrap_or(&self.root))?;
-        let commit = folder.file_name().unwrap_or_default();
-        let to = Path::new("../snapshots").join(commit);
-        replace(&link, |at| symlink(&to, at))?;
+    /// A folder with these files and no others, named by them.
+    fn make_set(&self, wanted: &Fetch, listing: &Listing) -> io::Result<PathBuf> {
+        let mut digest = sha2::Sha256::new();
+        digest.update(self.root.as_os_str().as_encoded_bytes());
+        for part in &listing.parts {
+            digest.update(format!("\n{} {}", part.blob, part.path));
+        }
+        let sets = wanted.notes.join("sets");
+        let set = sets.join(&hex(&digest.finalize())[..32]);
+        if set.is_dir() {
+            return Ok(set);
+        }
+        let new = sets.join(unique("new"));
+        for part in &listing.parts {
+            let link = new.join(&part.path);
+            fs::create_dir_all(link.parent().unwrap_or(&new))?;
+            symlink(self.blob(part), &link)?;
+        }
+        match fs::rename(&new, &set) {
+            // Somebody else was quicker with the very same.
+            Err(_) if set.is_dir() => fs::remove_dir_all(&new)?,
+            made => made?,
+        }
+        Ok(set)
+    }
+
+    /// A file that goes elsewhere is a copy, which nobody's change of it can spoil for others.
+    fn place(&self, path: &Path, part: &Part) -> io::Result<()> {
+        fs::create_dir_all(path.parent().unwrap_or(&self.root))?;
+        replace(path, |at| fs::copy(self.blob(part), at).map(drop))
+    }
+
+    fn show(
+        &self,
+        wanted: &Fetch,
+        folder: &Path,
+        commit: &str,
+        files: Vec<ManifestFile>,
+        elsewhere: Vec<ManifestFile>,
+    ) -> io::Result<()> {
+        fs::create_dir_all(&wanted.notes)?;
+        replace(&wanted.folder(), |at| symlink(folder, at))?;
         let manifest = Manifest {
             origin: wanted.describe(),
-            commit: commit.to_string_lossy().into_owned(),
+            fingerprint: wanted.fingerprint(),
+            commit: commit.to_owned(),
             files,
+            elsewhere,
         };
         let text = serde_json::to_vec_pretty(&manifest).map_err(io::Error::other)?;
         replace(&wanted.manifest_path(), |at| fs::write(at, &text))
     }
 }
 
+/// A name that nobody else makes, in this process or another.
+fn unique(end: &str) -> String {
+    format!("{:016x}.{end}", rand::random::<u64>())
+}
+
 /// Nobody sees it half made.
 fn replace(path: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let new = path.with_file_name(name);
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    let new = path.with_file_name(unique("new"));
     make(&new)?;
-    fs::rename(&new, path)
+    fs::rename(&new, path).inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
 /// Links are followed: their files count.

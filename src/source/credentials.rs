@@ -34,14 +34,16 @@ pub(super) async fn by_url(
     wanted: &Fetch,
     http: &reqwest::Client,
 ) -> Result<BTreeMap<String, String>, SourceFault> {
-    let fault = |why: String| SourceFault::Credentials {
+    let told = |why: String, lasting| SourceFault::Credentials {
         url: asked.shown(),
         why,
+        lasting,
     };
+    let fault = |why: String| told(why, false);
     let mut request = http.post(&asked.url).timeout(ANSWER_TIME_MAX);
     if let Some(name) = &asked.token_variable {
         let token = wanted.variable(name);
-        let token = token.ok_or_else(|| fault(format!("the variable {name} is not set")))?;
+        let token = token.ok_or_else(|| told(format!("the variable {name} is not set"), true))?;
         request = request.bearer_auth(token.trim());
     }
     let answer = request.send().await;

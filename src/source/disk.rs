@@ -8,8 +8,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::fault::SourceFault;
 use super::progress::Progress;
 
-/// What runs, with the number of its file system.
-type Running = Arc<Mutex<Vec<(u64, Arc<Progress>)>>>;
+/// What runs.
+type Running = Arc<Mutex<Vec<Taker>>>;
+
+#[derive(Debug)]
+struct Taker {
+    device: u64,
+    /// Fetches into one model's folder bring the same files.
+    model: PathBuf,
+    progress: Arc<Progress>,
+}
 
 /// Of all fetches.
 #[derive(Debug, Default)]
@@ -32,14 +40,16 @@ impl Rooms {
         keep: u64,
         progress: &Arc<Progress>,
     ) -> Result<Room, SourceFault> {
+        let model = folder.to_owned();
         let folder = existing(folder);
         let device = std::fs::metadata(&folder)
             .map_err(SourceFault::disk(&folder))?
             .dev();
         let free = free_on(&folder)?;
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = running.iter().filter(|(on, _)| *on == device);
-        let taken: u64 = others.map(|(_, other)| other.left()).sum();
+        let is_other = |it: &&Taker| it.device == device && it.model != model;
+        let others = running.iter().filter(is_other);
+        let taken: u64 = others.map(|it| it.progress.left()).sum();
         let (needs, free) = (progress.left(), free.saturating_sub(taken));
         // What is complete already needs no room on a full disk.
         if needs > 0 && needs.saturating_add(keep) > free {
@@ -50,7 +60,11 @@ impl Rooms {
                 path: folder,
             });
         }
-        running.push((device, Arc::clone(progress)));
+        running.push(Taker {
+            device,
+            model,
+            progress: Arc::clone(progress),
+        });
         Ok(Room {
             running: Arc::clone(&self.running),
             own: Arc::clone(progress),
@@ -61,7 +75,7 @@ impl Rooms {
 impl Drop for Room {
     fn drop(&mut self) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.retain(|(_, other)| !Arc::ptr_eq(other, &self.own));
+        running.retain(|it| !Arc::ptr_eq(&it.progress, &self.own));
     }
 }
 
@@ -95,10 +109,12 @@ mod tests {
         let most = free / 3 * 2;
         let fault = rooms.take(folder.path(), free, &left(1)).unwrap_err();
         assert!(fault.to_string().contains("sources.keep_free"), "{fault}");
-        let first = rooms.take(folder.path(), 0, &left(most)).expect("room");
-        assert!(rooms.take(folder.path(), 0, &left(most)).is_err());
+        let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+        let first = rooms.take(&one, 0, &left(most)).expect("room");
+        assert!(rooms.take(&other, 0, &left(most)).is_err());
+        assert!(rooms.take(&one, 0, &left(most)).is_ok(), "the same files");
         drop(first);
-        assert!(rooms.take(folder.path(), 0, &left(most)).is_ok());
+        assert!(rooms.take(&other, 0, &left(most)).is_ok());
         assert!(rooms.take(&folder.path().join("a/b"), 0, &left(0)).is_ok());
     }
 }

@@ -54,7 +54,11 @@ pub enum SourceFault {
     #[error("there is nothing under {uri}; see bucket_uri")]
     Empty { uri: String },
     #[error("{url} gave no credentials for the bucket: {why}; see s3_aws_credentials")]
-    Credentials { url: String, why: String },
+    Credentials {
+        url: String,
+        why: String,
+        lasting: bool,
+    },
     #[error(
         "{where_} holds the weights as pickles alone ({files}), and loading a pickle runs the code in it; the embedded engine reads safetensors: convert them, or take another engine"
     )]
@@ -123,7 +127,7 @@ impl SourceFault {
             | SourceFault::Mismatch { .. }
             | SourceFault::BrokenOff { .. }
             | SourceFault::Disk { .. }
-            | SourceFault::Credentials { .. }
+            | SourceFault::Credentials { lasting: false, .. }
             | SourceFault::NoHub { .. }
             | SourceFault::NoClient { .. }
             | SourceFault::Bucket { lasting: false, .. } => Remedy::Time,
@@ -135,6 +139,7 @@ impl SourceFault {
             | SourceFault::NoRevision { .. }
             | SourceFault::BadToken { .. }
             | SourceFault::Bucket { .. }
+            | SourceFault::Credentials { .. }
             | SourceFault::Empty { .. }
             | SourceFault::Pickle { .. }
             | SourceFault::NoWeights { .. }

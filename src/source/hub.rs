@@ -21,7 +21,7 @@ const LISTING_TIME_MAX: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(super) struct Hub {
     pub http: reqwest::Client,
-    /// Without a slash at its end.
+    /// Without a slash at its end. It may hold a password: `shown` is for people.
     pub endpoint: String,
     pub token: Option<String>,
     /// For errors: where files could be brought by hand.
@@ -32,7 +32,7 @@ pub(super) struct Hub {
 impl fmt::Debug for Hub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hub")
-            .field("endpoint", &self.endpoint)
+            .field("endpoint", &self.shown())
             .field("has_token", &self.token.is_some())
             .finish_non_exhaustive()
     }
@@ -61,6 +61,17 @@ struct Lfs {
 }
 
 impl Hub {
+    /// The address without its user and password.
+    pub fn shown(&self) -> String {
+        match self.endpoint.split_once("://") {
+            Some((scheme, rest)) => {
+                let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+                format!("{scheme}://{host}")
+            }
+            None => self.endpoint.clone(),
+        }
+    }
+
     fn asks(&self, url: &str) -> RequestBuilder {
         let request = self.http.get(url).header(ACCEPT_ENCODING, "identity");
         match &self.token {
@@ -75,24 +86,24 @@ impl Hub {
             self.endpoint,
             quoted(revision, "")
         );
-        let unreachable = |error: &reqwest::Error| SourceFault::Unreachable {
-            endpoint: self.endpoint.clone(),
-            why: root_of(error),
+        let unreachable = |error: reqwest::Error| SourceFault::Unreachable {
+            endpoint: self.shown(),
+            why: root_of(&error.without_url()),
             cache: self.cache.clone(),
         };
         let asked = self.asks(&url).timeout(LISTING_TIME_MAX).send().await;
-        let answer = asked.map_err(|error| unreachable(&error))?;
+        let answer = asked.map_err(unreachable)?;
         if !answer.status().is_success() {
             return Err(self.refused(id, revision, answer).await);
         }
         let no_hub = |why: String| SourceFault::NoHub {
-            what: url.clone(),
+            what: format!("{}/api/models/{id}", self.shown()),
             why,
         };
         let mut body = Vec::new();
         let mut chunks = answer.bytes_stream();
         while let Some(chunk) = chunks.next().await {
-            body.extend_from_slice(&chunk.map_err(|error| unreachable(&error))?);
+            body.extend_from_slice(&chunk.map_err(unreachable)?);
             if body.len() > LISTING_MAX {
                 return Err(no_hub(format!("it is longer than {LISTING_MAX} bytes")));
             }
@@ -134,7 +145,7 @@ impl Hub {
             request = request.header(RANGE, format!("bytes={offset}-"));
         }
         let answer = request.send().await.map_err(|error| Trouble::Passing {
-            why: root_of(&error),
+            why: root_of(&error.without_url()),
             after: None,
         })?;
         let offset = match answer.status() {
@@ -143,14 +154,14 @@ impl Hub {
             // What is here is longer than what is there now.
             StatusCode::RANGE_NOT_SATISFIABLE => {
                 return Err(Trouble::Lasting(SourceFault::Refused {
-                    what: url,
+                    what: format!("{}/{id}, {}", self.shown(), part.path),
                     status: 416,
                     message: "the file is another one than the hub listed".to_owned(),
                 }));
             }
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
                 return Err(Trouble::Passing {
-                    why: format!("{url} answers {}", status.as_u16()),
+                    why: format!("{} answers {}", self.shown(), status.as_u16()),
                     after: retry_after(answer.headers()),
                 });
             }
@@ -160,7 +171,7 @@ impl Hub {
         Ok(Opened {
             offset,
             body: body
-                .map(|chunk| chunk.map_err(|error| root_of(&error)))
+                .map(|chunk| chunk.map_err(|error| root_of(&error.without_url())))
                 .boxed(),
         })
     }
@@ -172,7 +183,7 @@ impl Hub {
             let value = answer.headers().get(name)?.to_str().ok()?;
             Some(value.chars().take(300).collect::<String>())
         };
-        let (id, endpoint) = (id.to_owned(), self.endpoint.clone());
+        let (id, endpoint) = (id.to_owned(), self.shown());
         let has_token = self.token.is_some();
         let message = header("x-error-message").unwrap_or_default();
         match (header("x-error-code").as_deref(), status) {

@@ -22,14 +22,13 @@ mod select;
 mod transfer;
 mod write;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OnceCell, Semaphore};
 
-use crate::catalog::{Fetch, Origin};
+use crate::catalog::{Bucket, ExtraFiles, Fetch, Origin};
 
 pub use fault::SourceFault;
 pub use progress::Progress;
@@ -51,7 +50,7 @@ pub struct Settings {
     pub offline: bool,
     /// Files of one model that are fetched at once.
     pub files_at_once: usize,
-    /// Models that are fetched at once.
+    /// Models whose files may take all their turns at once.
     pub models_at_once: usize,
     /// Bytes that stay free on the disk of the cache.
     pub keep_free: u64,
@@ -65,13 +64,14 @@ pub struct Sources {
     settings: Settings,
     http: OnceCell<reqwest::Client>,
     rooms: Rooms,
-    slots: Semaphore,
+    /// Files that come at once, of all models.
+    files: Semaphore,
 }
 
 impl Sources {
     pub fn new(settings: Settings) -> Sources {
         Sources {
-            slots: Semaphore::new(settings.models_at_once.max(1)),
+            files: Semaphore::new(settings.models_at_once.max(1) * settings.files_at_once.max(1)),
             http: OnceCell::new(),
             rooms: Rooms::default(),
             settings,
@@ -81,21 +81,9 @@ impl Sources {
     /// Brings all that `wanted` names to this machine and makes it visible. Dropping the future ends it;
     /// what has come is kept for the next one. Errors say what to do; none holds a token.
     pub async fn fetch(&self, wanted: &Fetch, progress: &Arc<Progress>) -> Result<(), SourceFault> {
-        let _slot = self.slots.acquire().await.expect("it is never closed");
         progress.says("asking what there is");
         let layout = Layout::of(wanted);
-        let listed = match &wanted.origin {
-            Origin::Hub { .. } if self.settings.offline => Err(SourceFault::Offline {
-                id: wanted.id.clone(),
-                cache: wanted.cache.clone(),
-            }),
-            Origin::Hub { revision } => self.hub(wanted).await?.list(&wanted.id, revision).await,
-            Origin::Bucket(bucket) => {
-                let store = bucket::open(bucket, wanted, &self.http().await?).await?;
-                bucket::list(&store, &bucket.uri).await
-            }
-        };
-        let listing = match listed {
+        let listing = match self.list(wanted).await {
             Ok(listing) => listing,
             // What is here is as good as what cannot be asked for.
             Err(fault) if fault.is_of_the_network() => {
@@ -104,47 +92,99 @@ impl Sources {
             }
             Err(fault) => return Err(fault),
         };
-        let listing = select::select(listing, wanted)?;
-        self.bring_all(wanted, &layout, &listing, progress).await?;
+        let mut listings = vec![select::select(listing, wanted)?];
         for extra in &wanted.extra_files {
-            self.bring_extra(wanted, extra, &layout, &listing, progress)
-                .await?;
+            let listing = self.list_extra(wanted, extra).await?;
+            select::check_names(&listing)?;
+            listings.push(listing);
         }
+        self.bring_all(wanted, &layout, &mut listings, progress)
+            .await?;
         progress.says("making it visible");
-        layout.publish(wanted, &listing).await
+        let mut own = listings.remove(0);
+        let mut elsewhere = Vec::new();
+        for (extra, listing) in wanted.extra_files.iter().zip(listings) {
+            for mut part in listing.parts {
+                match extra.destination.is_absolute() {
+                    true => elsewhere.push((extra.destination.join(&part.path), part)),
+                    // Below the model's folder it is one of the model's files.
+                    false => {
+                        part.path = select::below(&extra.destination, &part.path);
+                        own.parts.retain(|it| it.path != part.path);
+                        own.parts.push(part);
+                    }
+                }
+            }
+        }
+        layout.publish(wanted, &own, elsewhere).await
     }
 
+    /// Whether there is what `wanted` names, in a form that its engine reads. Nothing is fetched. Gives the
+    /// bytes that a fetch would bring.
+    pub async fn look(&self, wanted: &Fetch) -> Result<u64, SourceFault> {
+        let listing = select::select(self.list(wanted).await?, wanted)?;
+        Ok(listing.parts.iter().map(|part| part.size).sum())
+    }
+
+    async fn list(&self, wanted: &Fetch) -> Result<Listing, SourceFault> {
+        match &wanted.origin {
+            _ if self.settings.offline => Err(SourceFault::Offline {
+                id: wanted.id.clone(),
+                cache: wanted.cache.clone(),
+            }),
+            Origin::Hub { revision } => self.hub(wanted).await?.list(&wanted.id, revision).await,
+            Origin::Bucket(bucket) => {
+                let store = bucket::open(bucket, wanted, &self.http().await?).await?;
+                bucket::list(&store, &bucket.uri).await
+            }
+        }
+    }
+
+    async fn list_extra(&self, wanted: &Fetch, extra: &ExtraFiles) -> Result<Listing, SourceFault> {
+        let by = wanted.extra_by.clone();
+        let bucket = Bucket {
+            uri: extra.uri.clone(),
+            ..by.unwrap_or_else(|| Bucket::at(extra.uri.clone()))
+        };
+        let store = bucket::open(&bucket, wanted, &self.http().await?).await?;
+        bucket::list(&store, &extra.uri).await
+    }
+
+    /// Every file of every listing, into the model's blobs.
     async fn bring_all(
         &self,
         wanted: &Fetch,
         layout: &Layout,
-        listing: &Listing,
+        listings: &mut [Listing],
         progress: &Arc<Progress>,
     ) -> Result<(), SourceFault> {
-        let mut parts = listing.parts.clone();
-        let there = transfer::count(&mut parts, layout).await;
-        let total = parts.iter().map(|part| part.size).sum();
+        let (mut total, mut there) = (0, 0);
+        for listing in listings.iter_mut() {
+            there += transfer::count(&mut listing.parts, layout).await;
+            total += listing.parts.iter().map(|part| part.size).sum::<u64>();
+        }
         progress.begins(total, there);
-        let _room = self
-            .rooms
-            .take(layout.root(), self.settings.keep_free, progress)?;
-        if let Origins::Bucket(_) = &listing.origins {
-            transfer::learn_digests(&mut parts, listing, layout, self, progress).await?;
+        let keep = self.settings.keep_free;
+        let _room = self.rooms.take(layout.root(), keep, progress)?;
+        for listing in listings.iter_mut() {
+            let is_left = listing.parts.iter().any(|part| part.counted < part.size);
+            if is_left && matches!(listing.origins, Origins::Bucket(_)) {
+                let Listing { parts, origins, .. } = listing;
+                transfer::learn_digests(parts, origins, progress).await?;
+            }
         }
         progress.says("fetching");
-        let at_once = self.settings.files_at_once.max(1);
+        let parts = listings.iter();
+        let parts = parts.flat_map(|it| it.parts.iter().map(|part| (part, &it.origins)));
+        let mut parts: Vec<(&Part, &Origins)> = parts.collect();
         // Large ones first: the last one to end is then a small one.
-        parts.sort_by_key(|part| std::cmp::Reverse(part.size));
+        parts.sort_by_key(|(part, _)| std::cmp::Reverse(part.size));
         let mut jobs = Vec::with_capacity(parts.len());
-        for part in &parts {
-            let path = layout.blob(part);
-            jobs.push(
-                self.bring_one(part, path, layout, &listing.origins, progress)
-                    .boxed(),
-            );
+        for (part, origins) in parts {
+            jobs.push(self.bring_one(part, layout, origins, progress).boxed());
         }
         stream::iter(jobs)
-            .buffer_unordered(at_once)
+            .buffer_unordered(self.settings.files_at_once.max(1))
             .try_for_each(|()| std::future::ready(Ok(())))
             .await?;
         tracing::info!(model = wanted.id, bytes = total, "weights fetched");
@@ -154,43 +194,12 @@ impl Sources {
     async fn bring_one(
         &self,
         part: &Part,
-        path: PathBuf,
         layout: &Layout,
         origins: &Origins,
         progress: &Progress,
     ) -> Result<(), SourceFault> {
-        let lock = layout.lock_of(part);
+        let (path, lock) = (layout.blob(part), layout.lock_of(part));
         transfer::bring(part, &path, &lock, origins, self, progress).await
-    }
-
-    /// Files that the model's file wants elsewhere, from a bucket as well.
-    async fn bring_extra(
-        &self,
-        wanted: &Fetch,
-        extra: &crate::catalog::ExtraFiles,
-        layout: &Layout,
-        listing: &Listing,
-        progress: &Arc<Progress>,
-    ) -> Result<(), SourceFault> {
-        let folder = match extra.destination.is_absolute() {
-            true => extra.destination.clone(),
-            false => layout.snapshot(&listing.commit).join(&extra.destination),
-        };
-        let bucket = crate::catalog::Bucket {
-            uri: extra.uri.clone(),
-            ..wanted.bucket_for_extras()
-        };
-        let store = bucket::open(&bucket, wanted, &self.http().await?).await?;
-        let listed = bucket::list(&store, &extra.uri).await?;
-        select::check_names(&listed)?;
-        progress.says(&format!("fetching extra files into {}", folder.display()));
-        for part in &listed.parts {
-            let path = folder.join(&part.path);
-            progress.more(part.size);
-            self.bring_one(part, path, layout, &listed.origins, progress)
-                .await?;
-        }
-        Ok(())
     }
 
     async fn hub(&self, wanted: &Fetch) -> Result<hub::Hub, SourceFault> {

@@ -87,7 +87,7 @@ impl Origins {
     /// For people: where the file is.
     pub fn describe(&self, part: &Part) -> String {
         match self {
-            Origins::Hub { hub, id, .. } => format!("{}/{id}, {}", hub.endpoint, part.path),
+            Origins::Hub { hub, id, .. } => format!("{}/{id}, {}", hub.shown(), part.path),
             Origins::Bucket(store) => format!("{}/{}", store.uri, part.path),
         }
     }

@@ -53,15 +53,6 @@ impl Progress {
         self.done.store(there, Ordering::Relaxed);
     }
 
-    /// So much is here, whoever brought it.
-    pub(super) fn holds(&self, there: u64) {
-        self.done.store(there, Ordering::Relaxed);
-    }
-
-    pub(super) fn more(&self, total: u64) {
-        self.total.fetch_add(total, Ordering::Relaxed);
-    }
-
     pub(super) fn adds(&self, bytes: u64) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
         self.came.fetch_add(bytes, Ordering::Relaxed);

@@ -1,6 +1,9 @@
 //! Which files of a model are fetched: one form of its weights, and what belongs to them. Chooses by
 //! names alone.
 
+use std::collections::BTreeSet;
+use std::path::{Component, Path};
+
 use super::fault::SourceFault;
 use super::part::{Listing, Origins, Part};
 use crate::catalog::Fetch;
@@ -58,14 +61,25 @@ pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, So
         };
         format!("{}{more}", names.join(", "))
     };
+    let folder = |part: &Part| {
+        let parent = part.path.rsplit_once('/').map(|(folder, _)| folder);
+        parent.unwrap_or_default().to_owned()
+    };
     let all = listing.parts.clone();
-    let has_safe = all.iter().any(is_safe);
-    let pickles: Vec<Part> = all.iter().filter(|part| is_pickle(part)).cloned().collect();
-    if !has_safe && !pickles.is_empty() && !wanted.pickles {
-        let files = described(&pickles);
+    let safe: BTreeSet<String> = all.iter().filter(|it| is_safe(it)).map(folder).collect();
+    // Those that stand for nothing else: their folder has no other weights.
+    let is_needed_pickle = |part: &Part| is_pickle(part) && !safe.contains(&folder(part));
+    let needed: Vec<Part> = all
+        .iter()
+        .filter(|it| is_needed_pickle(it))
+        .cloned()
+        .collect();
+    let of_root = needed.iter().any(|part| folder(part).is_empty());
+    if !wanted.pickles && of_root {
+        let files = described(&needed);
         return Err(SourceFault::Pickle { where_, files });
     }
-    if !has_safe && pickles.is_empty() {
+    if safe.is_empty() && (needed.is_empty() || !wanted.pickles) {
         let files = described(&all);
         return Err(SourceFault::NoWeights { where_, files });
     }
@@ -75,12 +89,13 @@ pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, So
         .any(|part| part.path.starts_with("model") && is_safe(part));
     let is_twin = |part: &Part| {
         let name = part.path.rsplit('/').next().unwrap_or_default();
-        has_model && name.starts_with("consolidated") && is_safe(part)
+        has_model && !wanted.consolidated && name.starts_with("consolidated") && is_safe(part)
     };
     let is_other = |part: &Part| OTHERS.contains(&extension(part).as_str());
-    let is_unsafe_twin = |part: &Part| has_safe && is_pickle(part);
+    let is_unused_pickle =
+        |part: &Part| is_pickle(part) && !(wanted.pickles && is_needed_pickle(part));
     let is_left_out =
-        |part: &Part| is_hidden(part) || is_other(part) || is_unsafe_twin(part) || is_twin(part);
+        |part: &Part| is_hidden(part) || is_other(part) || is_unused_pickle(part) || is_twin(part);
     listing.parts.retain(|part| !is_left_out(part));
     Ok(listing)
 }
@@ -107,9 +122,20 @@ pub(super) fn check_names(listing: &Listing) -> Result<(), SourceFault> {
     }
 }
 
+/// A file's place in a folder below the model's own.
+pub(super) fn below(folder: &Path, path: &str) -> String {
+    let parts = folder.components().filter_map(|part| match part {
+        Component::Normal(name) => name.to_str(),
+        _ => None,
+    });
+    let mut parts: Vec<&str> = parts.collect();
+    parts.push(path);
+    parts.join("/")
+}
+
 fn where_of(listing: &Listing) -> String {
     match &listing.origins {
-        Origins::Hub { hub, id, .. } => format!("{}/{id}", hub.endpoint),
+        Origins::Hub { hub, id, .. } => format!("{}/{id}", hub.shown()),
         Origins::Bucket(store) => store.uri.to_string(),
     }
 }

@@ -10,12 +10,16 @@ use sha1::Digest as _;
 
 use super::Sources;
 use super::cache::Layout;
+use super::disk::free_on;
 use super::fault::SourceFault;
-use super::lock::lock;
-use super::part::{Check, Listing, Origins, Part, Trouble};
+use super::lock::{Lock, lock};
+use super::part::{Check, Origins, Part, Trouble};
 use super::progress::Progress;
-use super::write::{Writing, hex};
+use super::write::{Finished, Writing, hex};
 
+/// A list of digests, and a file that shows what tags are, are no longer.
+const SUMS_MAX: u64 = 16 << 20;
+const SAMPLE_MAX: u64 = 1 << 20;
 /// Tries in a row that brought nothing.
 const TRIES_MAX: u32 = 6;
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -46,30 +50,32 @@ pub(super) async fn bring(
         progress.found(part.size.saturating_sub(seen));
         return Ok(());
     }
-    let mut writing = open(&incomplete, part).await?;
+    let _turn = sources.files.acquire().await.expect("it is never closed");
+    let mut writing = open(&incomplete, part, held).await?;
     // What was believed to be there, and what is.
     progress.loses(seen.saturating_sub(writing.length));
     progress.found(writing.length.saturating_sub(seen));
     let mut mismatched = false;
     loop {
-        let length;
-        (writing, length) = complete(part, writing, origins, sources, progress).await?;
+        writing = complete(part, writing, origins, sources, progress).await?;
+        let length = writing.length;
         let to = path.to_owned();
         let wanted = part.clone();
         let finished = blocking(move || writing.finish(&wanted, &to)).await;
         match finished.map_err(SourceFault::disk(path))? {
-            Ok(()) => {
-                drop(held);
-                return Ok(());
-            }
-            Err((expected, got)) if mismatched => {
+            Finished::Right => return Ok(()),
+            Finished::Wrong { expected, got, .. } if mismatched => {
                 return Err(SourceFault::Mismatch {
                     file: origins.describe(part),
                     expected,
                     got,
                 });
             }
-            Err((expected, got)) => {
+            Finished::Wrong {
+                expected,
+                got,
+                lock,
+            } => {
                 let file = origins.describe(part);
                 tracing::warn!(
                     file,
@@ -79,7 +85,7 @@ pub(super) async fn bring(
                 );
                 mismatched = true;
                 progress.loses(length);
-                writing = open(&incomplete, part).await?;
+                writing = open(&incomplete, part, lock).await?;
             }
         }
     }
@@ -92,7 +98,7 @@ async fn complete(
     origins: &Origins,
     sources: &Sources,
     progress: &Progress,
-) -> Result<(Writing, u64), SourceFault> {
+) -> Result<Writing, SourceFault> {
     let mut tries = 0;
     let mut pause = sources.settings.pause;
     while writing.length < part.size {
@@ -118,8 +124,7 @@ async fn complete(
         tokio::time::sleep(wait).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
-    let length = writing.length;
-    Ok((writing, length))
+    Ok(writing)
 }
 
 type Broken = Option<(String, Option<Duration>)>;
@@ -143,6 +148,7 @@ async fn once(
         writing = restarted.map_err(SourceFault::disk(&part.path))?;
     }
     let mut left = part.size - writing.length;
+    let place = writing.path.clone();
     let (chunks, written) = writing.begin();
     let mut body = opened.body;
     let mut broken = None;
@@ -169,7 +175,7 @@ async fn once(
     }
     drop(chunks);
     let written = written.await.map_err(io::Error::other).and_then(|it| it);
-    let writing = written.map_err(|source| no_room(source, part, progress))?;
+    let writing = written.map_err(|source| no_room(source, &place, progress))?;
     if broken.is_none() && writing.length < part.size {
         broken = Some(("the connection was closed early".to_owned(), None));
     }
@@ -177,22 +183,22 @@ async fn once(
 }
 
 /// A disk that became full on the way says so with numbers.
-fn no_room(source: io::Error, part: &Part, progress: &Progress) -> SourceFault {
-    let path = PathBuf::from(&part.path);
-    if source.kind() != io::ErrorKind::StorageFull {
-        return SourceFault::Disk { path, source };
-    }
-    SourceFault::NoRoom {
-        needs: progress.left(),
-        free: 0,
-        keep: 0,
-        path,
+fn no_room(source: io::Error, path: &Path, progress: &Progress) -> SourceFault {
+    let folder = path.parent().unwrap_or(path);
+    match free_on(folder) {
+        Ok(free) if source.kind() == io::ErrorKind::StorageFull => SourceFault::NoRoom {
+            needs: progress.left(),
+            free,
+            keep: 0,
+            path: folder.to_owned(),
+        },
+        _ => SourceFault::disk(path)(source),
     }
 }
 
-async fn open(incomplete: &Path, part: &Part) -> Result<Writing, SourceFault> {
+async fn open(incomplete: &Path, part: &Part, lock: Lock) -> Result<Writing, SourceFault> {
     let (path, wanted) = (incomplete.to_owned(), part.clone());
-    let opened = blocking(move || Writing::open(&path, &wanted)).await;
+    let opened = blocking(move || Writing::open(&path, &wanted, lock)).await;
     opened.map_err(SourceFault::disk(incomplete))
 }
 
@@ -237,17 +243,13 @@ pub(super) async fn count(parts: &mut [Part], layout: &Layout) -> u64 {
 /// encrypts with keys of its own: the smallest file tells. With a `SHA256SUMS` in the bucket, that counts.
 pub(super) async fn learn_digests(
     parts: &mut [Part],
-    listing: &Listing,
-    layout: &Layout,
-    sources: &Sources,
+    origins: &Origins,
     progress: &Progress,
 ) -> Result<(), SourceFault> {
     progress.says("fetching digests");
-    if let Some(sums) = parts.iter().find(|part| part.path == "SHA256SUMS").cloned() {
-        let text = small(&sums, listing, layout, sources, progress).await?;
-        let text = String::from_utf8_lossy(&text).into_owned();
-        progress.holds(count(parts, layout).await);
-        for line in text.lines() {
+    if let Some(sums) = parts.iter().find(|part| part.path == "SHA256SUMS") {
+        let text = small(sums, origins, SUMS_MAX).await?;
+        for line in String::from_utf8_lossy(&text).lines() {
             let Some((sum, name)) = line.split_once(char::is_whitespace) else {
                 continue;
             };
@@ -261,32 +263,23 @@ pub(super) async fn learn_digests(
             }
         }
     }
-    let tagged =
-        |part: &&Part| part.check == Check::Size && part.size > 0 && md5_of(part).is_some();
-    let Some(smallest) = parts
-        .iter()
-        .filter(tagged)
-        .min_by_key(|part| part.size)
-        .cloned()
-    else {
+    let tagged = |part: &&Part| {
+        let is_small = (1..=SAMPLE_MAX).contains(&part.size);
+        part.check == Check::Size && is_small && md5_of(part).is_some()
+    };
+    let smallest = parts.iter().filter(tagged).min_by_key(|part| part.size);
+    let Some(smallest) = smallest.cloned() else {
         return Ok(());
     };
     // Broken on the way once is no proof.
     for _ in 0..2 {
-        let content = small(&smallest, listing, layout, sources, progress).await?;
-        progress.holds(count(parts, layout).await);
+        let content = small(&smallest, origins, SAMPLE_MAX).await?;
         if Some(hex(&md5::Md5::digest(&content))) == md5_of(&smallest) {
             for part in parts.iter_mut().filter(|part| part.check == Check::Size) {
                 part.check = md5_of(part).map_or(Check::Size, Check::Md5);
             }
             return Ok(());
         }
-        let path = layout.blob(&smallest);
-        tokio::fs::remove_file(&path)
-            .await
-            .map_err(SourceFault::disk(path))?;
-        progress.loses(smallest.size);
-        progress.holds(count(parts, layout).await);
     }
     tracing::info!("the bucket's tags are not the MD5 of its files; their sizes are checked alone");
     Ok(())
@@ -298,17 +291,30 @@ fn md5_of(part: &Part) -> Option<String> {
     is_md5.then_some(tag)
 }
 
-async fn small(
-    part: &Part,
-    listing: &Listing,
-    layout: &Layout,
-    sources: &Sources,
-    progress: &Progress,
-) -> Result<Vec<u8>, SourceFault> {
-    let path = layout.blob(part);
-    let lock = layout.lock_of(part);
-    bring(part, &path, &lock, &listing.origins, sources, progress).await?;
-    tokio::fs::read(&path)
-        .await
-        .map_err(SourceFault::disk(path))
+/// A small file, in memory.
+async fn small(part: &Part, origins: &Origins, most: u64) -> Result<Vec<u8>, SourceFault> {
+    let broken = |why: String| SourceFault::BrokenOff {
+        file: origins.describe(part),
+        tries: 1,
+        why,
+    };
+    if part.size > most {
+        return Err(broken(format!(
+            "it has {} bytes; allowed: {most}",
+            part.size
+        )));
+    }
+    let mut opened = match origins.open(part, 0).await {
+        Ok(opened) => opened,
+        Err(Trouble::Lasting(fault)) => return Err(fault),
+        Err(Trouble::Passing { why, .. }) => return Err(broken(why)),
+    };
+    let mut content = Vec::new();
+    while let Some(chunk) = opened.body.next().await {
+        content.extend_from_slice(&chunk.map_err(broken)?);
+        if content.len() as u64 > most {
+            return Err(broken(format!("it has more than {most} bytes")));
+        }
+    }
+    Ok(content)
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use sha1::Digest as _;
 use tokio::sync::mpsc;
 
+use super::lock::Lock;
 use super::part::{Check, Part};
 
 /// Chunks on their way to the disk; a network that is faster waits.
@@ -18,9 +19,22 @@ const READ_BYTES: usize = 1 << 20;
 /// A file that is being written: what there is, and the digest of it.
 pub(super) struct Writing {
     file: File,
-    path: PathBuf,
+    pub path: PathBuf,
     pub length: u64,
     digest: Digest,
+    /// Given up with the last of whoever writes: a thread may outlive the fetch that began it.
+    lock: Lock,
+}
+
+/// What became of a file that has all its bytes.
+pub(super) enum Finished {
+    Right,
+    /// Nothing of it is kept.
+    Wrong {
+        expected: String,
+        got: String,
+        lock: Lock,
+    },
 }
 
 enum Digest {
@@ -70,7 +84,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 
 impl Writing {
     /// Takes up what an earlier try has left at `path`, or begins. Blocking: reads what there is.
-    pub fn open(path: &Path, part: &Part) -> io::Result<Writing> {
+    pub fn open(path: &Path, part: &Part, lock: Lock) -> io::Result<Writing> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
@@ -78,20 +92,24 @@ impl Writing {
         options.create(true).truncate(false).read(true).write(true);
         let mut file = options.open(path)?;
         let mut writing = Writing {
-            length: file.metadata()?.len(),
+            length: 0,
             digest: Digest::of(part),
             path: path.to_owned(),
             file: file.try_clone()?,
+            lock,
         };
-        if writing.length > part.size {
-            writing.restart(part)?;
-            return Ok(writing);
-        }
         let mut buffer = vec![0; READ_BYTES];
         loop {
             match file.read(&mut buffer)? {
                 0 => break,
-                count => writing.digest.update(&buffer[..count]),
+                count => {
+                    writing.digest.update(&buffer[..count]);
+                    writing.length += count as u64;
+                }
+            }
+            if writing.length > part.size {
+                writing.restart(part)?;
+                break;
             }
         }
         Ok(writing)
@@ -128,7 +146,7 @@ impl Writing {
 
     /// The file gets its own name if it is what it should be; else what was expected and what came, and
     /// nothing of it is kept. Blocking: waits for the disk.
-    pub fn finish(self, part: &Part, to: &Path) -> io::Result<Result<(), (String, String)>> {
+    pub fn finish(self, part: &Part, to: &Path) -> io::Result<Finished> {
         let size = (
             format!("{} bytes", part.size),
             format!("{} bytes", self.length),
@@ -145,10 +163,14 @@ impl Writing {
         };
         if expected != got {
             std::fs::remove_file(&self.path)?;
-            return Ok(Err((expected, got)));
+            return Ok(Finished::Wrong {
+                expected,
+                got,
+                lock: self.lock,
+            });
         }
         self.file.sync_all()?;
         std::fs::rename(&self.path, to)?;
-        Ok(Ok(()))
+        Ok(Finished::Right)
     }
 }

@@ -17,6 +17,7 @@ pub fn examples() -> Catalog {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut config = Config::default();
     config.sources.cache_dir = Some("/srv/models".into());
+    config.state.dir = "/srv/pool".into();
     config.catalog.models_dir = root.join("docs/examples");
     config.catalog.model_reference = root.join("model_reference.json");
     Catalog::load(&config).expect("every example loads").0
@@ -95,7 +96,7 @@ fn the_examples_run_what_the_manual_says() {
     assert_has(
         &text("meta-llama/Llama-3.1-70B-Instruct"),
         &[
-            "vllm serve /srv/models/models--meta-llama--Llama-3.1-70B-Instruct/model-pool/main --host 127.0.0.1 --port 4321",
+            "/srv/pool/weights/meta-llama-Llama-3.1-70B-Instruct-main-",
             "--tensor-parallel-size 2 --gpu-memory-utilization 0.6812 --max-model-len 16384 --max-num-seqs 64",
             "--quantization fp8",
         ],

@@ -66,7 +66,7 @@ const TABLE: &[Row] = &[
     row("engine", "pool config catalog guardian", "rand tokio nix hyper hyper_util http_body_util bytes minijinja serde serde_json thiserror tracing chrono futures_util humantime rustix rustls_native_certs tokio_rustls"),
     row("inventory", "pool config catalog", "nvml_wrapper thiserror tracing nix"),
     row("store", "pool config catalog", "sqlx serde serde_json thiserror tracing sha2 subtle rand uuid chrono tokio nix base64"),
-    row("source", "pool config catalog", "bytes futures_util md5 object_store reqwest rustix serde serde_json sha1 sha2 thiserror tokio tokio_rustls tracing wildmatch"),
+    row("source", "pool config catalog", "bytes futures_util md5 object_store rand reqwest rustix serde serde_json sha1 sha2 thiserror tokio tokio_rustls tracing wildmatch"),
     row("controller", "pool config catalog engine inventory source store", "tokio tokio_util tracing arc_swap serde_json thiserror futures_util chrono"),
     pure("sim", "pool catalog"),
     row("schedule", "pool config controller", "tokio tokio_cron_scheduler croner chrono chrono_tz thiserror tracing"),

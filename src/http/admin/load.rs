@@ -10,6 +10,7 @@ use super::known;
 use crate::http::auth::Admin;
 use crate::http::dto::{LoadAnswer, LoadRequest, PlanView, UnloadAnswer, UnloadRequest};
 use crate::http::error::Failure;
+use crate::http::newcomer;
 use crate::http::openapi::AdminErrors;
 use crate::http::state::App;
 use crate::pool::{Command, LoadOrder, ModelId, Outcome, Plan, Priority, Refusal, ReplicaId};
@@ -78,6 +79,9 @@ pub async fn load(
     Body(request): Body<LoadRequest>,
 ) -> Result<Response, Failure> {
     let since = app.handle.clock().now();
+    if app.handle.route(&request.model).is_none() {
+        newcomer::of_administrator(&app, &request.model).await?;
+    }
     let (name, order) = order_of(&app, &request)?;
     let wanted = order.replicas;
     let force = order.force;

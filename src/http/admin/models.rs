@@ -15,6 +15,7 @@ use crate::controller::ChangeError;
 use crate::http::auth::Admin;
 use crate::http::dto::{self, ModelList, ModelPatch, ModelView, RemoveAnswer};
 use crate::http::error::Failure;
+use crate::http::newcomer;
 use crate::http::openapi::AdminErrors;
 use crate::http::state::App;
 use crate::pool::{Command, Outcome, Override, Priority, Time};
@@ -143,6 +144,7 @@ pub async fn register(
     admin: Admin,
     request: Request,
 ) -> Result<Json<ModelView>, Failure> {
+    newcomer::may_register(&app)?;
     let document = document(&whole(request, &app).await?)?;
     let name = document
         .pointer("/engine_config/model_id")

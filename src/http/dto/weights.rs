@@ -42,19 +42,19 @@ impl WeightsView {
         Some(WeightsView {
             from: fetch.describe(),
             here: !model.absent,
-            fetch: running.map(|running| FetchView::of(running, snapshot.pool.now)),
+            fetch: running.map(FetchView::of),
         })
     }
 }
 
 impl FetchView {
-    fn of(running: &FetchFacts, now: pool::Time) -> FetchView {
+    fn of(running: &FetchFacts) -> FetchView {
         FetchView {
             bytes_done: running.progress.done(),
             bytes_total: running.progress.total(),
             percent: running.progress.percent(),
             words: running.progress.words(),
-            left_ms: running.left(now).map(|left| left.0),
+            left_ms: running.left.map(|left| left.0),
         }
     }
 }

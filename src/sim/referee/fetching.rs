@@ -6,11 +6,13 @@ use crate::pool::{FetchEnd, ModelId, ReplicaId, Time};
 
 impl Referee {
     pub(super) fn model_set(&mut self, model: ModelId, absent: bool) {
-        match absent {
+        let changed = match absent {
             true => self.absent.insert(model),
             false => self.absent.remove(&model),
         };
-        self.forget_failures(model);
+        if changed {
+            self.forget_failures(model);
+        }
         let failures = self.failures.get_mut(&model).expect("a model of ours");
         failures.too_small.clear();
     }

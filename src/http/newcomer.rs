@@ -1,0 +1,64 @@
+//! Names that the catalogue does not have: refused with the closest ones, or brought in from the hub where the
+//! configuration lets whoever asks do so.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+
+use super::error::Failure;
+use super::state::App;
+use crate::config::OnUnknown;
+use crate::controller::{NamedBy, NewcomerError, Route};
+
+pub(super) async fn of_user(app: &App, name: &str) -> Result<Arc<Route>, Failure> {
+    match app.config.catalog.on_unknown {
+        OnUnknown::Anyone => bring_in(app, name, NamedBy::User).await,
+        OnUnknown::Refuse | OnUnknown::Admin => Err(unknown(app, name)),
+    }
+}
+
+/// An administrator loads a model by its name on the hub.
+pub(super) async fn of_administrator(app: &App, name: &str) -> Result<Arc<Route>, Failure> {
+    match app.config.catalog.on_unknown {
+        OnUnknown::Refuse => Err(unknown(app, name)),
+        OnUnknown::Admin | OnUnknown::Anyone => bring_in(app, name, NamedBy::Administrator).await,
+    }
+}
+
+/// Nobody registers models where files alone say which there are.
+pub(super) fn may_register(app: &App) -> Result<(), Failure> {
+    match app.config.catalog.on_unknown {
+        OnUnknown::Admin | OnUnknown::Anyone => Ok(()),
+        OnUnknown::Refuse => Err(Failure::forbidden(
+            "registration_off",
+            "models come from files alone here (catalog.on_unknown is refuse); write a file and reload",
+        )),
+    }
+}
+
+fn unknown(app: &App, name: &str) -> Failure {
+    Failure::unknown_model(name, &app.handle.closest(name))
+}
+
+async fn bring_in(app: &App, name: &str, by: NamedBy) -> Result<Arc<Route>, Failure> {
+    let error = match app.handle.newcomer(name, by).await {
+        Ok(route) => return Ok(route),
+        Err(error) => error,
+    };
+    tracing::info!(model = name, %error, "a model of the hub was not registered");
+    Err(match error {
+        NewcomerError::NoName { .. } => unknown(app, name),
+        NewcomerError::NotThere { message } => {
+            let mut failure = unknown(app, name);
+            failure.body.error.message = format!("{}; {message}", failure.body.error.message);
+            failure
+        }
+        NewcomerError::Full { .. } | NewcomerError::NotNow { .. } => Failure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_error",
+            "model_not_registered",
+            error.to_string(),
+        ),
+        NewcomerError::Change(error) => error.into(),
+    })
+}
