@@ -154,6 +154,15 @@ pub struct EngineArgs {
     /// CPU threads.
     #[arg(long)]
     pub threads: Option<usize>,
+    /// Tokens of one prompt at most.
+    #[arg(long)]
+    pub max_input_tokens: Option<usize>,
+    /// Tokens of all prompts that are computed at the same time.
+    #[arg(long)]
+    pub max_batch_prefill_tokens: Option<usize>,
+    /// Tokens of all requests that run, with the most that they may answer.
+    #[arg(long)]
+    pub max_batch_total_tokens: Option<usize>,
     #[arg(long, value_enum, default_value_t = EngineDevice::Cpu)]
     pub device: EngineDevice,
 }

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 
 /// The embedded engine in a process of its own: its memory is freed for certain when it ends.
 fn engine(args: EngineArgs) -> Result<(), String> {
-    use candle_engine::{DeviceChoice, EngineOptions, Listen};
+    use candle_engine::{DeviceChoice, EngineOptions, Listen, TokenBudgets};
     // The controller adds the time to each line it keeps.
     tracing_subscriber::fmt()
         .without_time()
@@ -61,6 +61,11 @@ fn engine(args: EngineArgs) -> Result<(), String> {
             EngineDevice::Metal => DeviceChoice::Metal(0),
         },
         threads: args.threads,
+        budgets: TokenBudgets {
+            input: args.max_input_tokens,
+            prefill: args.max_batch_prefill_tokens,
+            total: args.max_batch_total_tokens,
+        },
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

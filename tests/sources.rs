@@ -443,6 +443,9 @@ async fn without_a_network_a_whole_model_of_another_program_is_used_and_half_a_o
         "a shard is missing"
     );
     std::fs::write(snapshot.join("model-2.safetensors"), "2").unwrap();
+    let fault = fetch_by(&sources, &wanted).await;
+    assert!(fault.is_err(), "a tokenizer is missing");
+    std::fs::write(snapshot.join("tokenizer.json"), "{}").unwrap();
     fetch_by(&sources, &wanted).await.unwrap();
     assert!(wanted.is_here());
     assert_eq!(lab.hub.listed(), 0);

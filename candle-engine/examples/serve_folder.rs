@@ -23,6 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         concurrency: arguments.next().map_or(Ok(4), |count| count.parse())?,
         device: DeviceChoice::Cpu,
         threads: None,
+        budgets: Default::default(),
     };
     serve(options, async { drop(tokio::signal::ctrl_c().await) }).await?;
     Ok(())

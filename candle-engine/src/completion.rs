@@ -148,14 +148,13 @@ impl Answer {
 fn check_length(model: &LoadedModel, text: &str, route: Route) -> Result<(), ApiError> {
     let context = model.generator.context_tokens;
     let least = model.tokenizer.tokens_at_least(text.len());
-    if least < context {
-        return Ok(());
+    let used = format!("more than {least}");
+    let input = model.generator.budgets.input;
+    match input.filter(|most| least > *most) {
+        Some(most) => Err(too_much_input(most, &used, param_of(route))),
+        None if least < context => Ok(()),
+        None => Err(too_long(context, &used, param_of(route))),
     }
-    Err(too_long(
-        context,
-        &format!("more than {least}"),
-        param_of(route),
-    ))
 }
 
 fn param_of(route: Route) -> &'static str {
@@ -168,6 +167,16 @@ fn param_of(route: Route) -> &'static str {
 fn too_long(context: usize, used: &str, param: &str) -> ApiError {
     let message = format!(
         "the prompt has {used} tokens; this model's context is {context} tokens for prompt and answer together"
+    );
+    ApiError {
+        code: Some("context_length_exceeded"),
+        ..ApiError::field(param, message)
+    }
+}
+
+fn too_much_input(most: usize, used: &str, param: &str) -> ApiError {
+    let message = format!(
+        "the prompt has {used} tokens; this model takes prompts of {most} tokens at most (max_input_tokens)"
     );
     ApiError {
         code: Some("context_length_exceeded"),
@@ -188,6 +197,9 @@ fn room(
             param,
             "the prompt is empty; there is nothing to continue",
         ));
+    }
+    if let Some(most) = model.generator.budgets.input.filter(|most| used > *most) {
+        return Err(too_much_input(most, &used.to_string(), param));
     }
     if used >= context {
         return Err(too_long(context, &used.to_string(), param));

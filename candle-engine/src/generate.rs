@@ -4,7 +4,7 @@ use crate::api_error::ApiError;
 use crate::detokenize::Detokenizer;
 use crate::error::EngineError;
 use crate::memory::{KvCacheShare, KvCacheUse};
-use crate::options::EngineOptions;
+use crate::options::{EngineOptions, TokenBudgets};
 use crate::sample::{Sampler, SamplingSettings};
 use crate::stop::StopMatcher;
 use crate::tokenizer::ModelTokenizer;
@@ -74,6 +74,7 @@ pub(crate) struct Generator {
     kv_bytes_per_token: u64,
     pub context_tokens: usize,
     concurrency: usize,
+    pub budgets: TokenBudgets,
     pub weights_bytes: u64,
 }
 
@@ -102,13 +103,16 @@ impl Generator {
             kv_bytes_per_token: kv_bytes_per_token as u64,
             context_tokens: options.context_tokens,
             concurrency: options.concurrency,
+            budgets: options.budgets,
             weights_bytes,
         })
     }
 
-    /// KV cache of all concurrent requests at full context, in bytes.
+    /// KV cache of all requests that may run at once, in bytes.
     pub fn kv_cache_bytes_max(&self) -> u64 {
-        self.kv_bytes_per_token * (self.context_tokens * self.concurrency) as u64
+        let tokens = self.context_tokens * self.concurrency;
+        let tokens = self.budgets.total.map_or(tokens, |total| total.min(tokens));
+        self.kv_bytes_per_token * tokens as u64
     }
 
     /// Computes one token, so that a device that cannot compute is found out by the load.
@@ -266,6 +270,7 @@ mod tests {
             concurrency: 1,
             device: DeviceChoice::Cpu,
             threads: None,
+            budgets: TokenBudgets::default(),
         };
         load(&options, &Progress::default()).expect("the demo model loads")
     }

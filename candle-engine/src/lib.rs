@@ -6,6 +6,7 @@
 
 mod api;
 mod api_error;
+mod budget;
 mod calendar;
 mod chat_template;
 mod completion;
@@ -28,5 +29,5 @@ mod wire;
 mod worker;
 
 pub use error::EngineError;
-pub use options::{DeviceChoice, EngineOptions, Listen};
+pub use options::{DeviceChoice, EngineOptions, Listen, TokenBudgets};
 pub use server::serve;

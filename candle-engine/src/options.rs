@@ -22,6 +22,19 @@ pub struct EngineOptions {
     pub device: DeviceChoice,
     /// Threads for matrix products on the CPU, for all requests together; `None` leaves it to candle (one per core).
     pub threads: Option<usize>,
+    /// Bounds on tokens, beside the context.
+    pub budgets: TokenBudgets,
+}
+
+/// Bounds on tokens, as the scheduler policies of other servers have them; `None` is without one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TokenBudgets {
+    /// Of one prompt; a longer one is refused. Less than the context.
+    pub input: Option<usize>,
+    /// Of all prompts that are computed at the same time; others wait. A longer one is computed alone.
+    pub prefill: Option<usize>,
+    /// Of all requests that run, prompts and the most that they may answer; others wait. At least the context.
+    pub total: Option<usize>,
 }
 
 /// The address of the engine.
@@ -71,6 +84,40 @@ impl EngineOptions {
                 "context_tokens",
                 format!(
                     "{} is too small; give at least {CONTEXT_TOKENS_MIN}",
+                    self.context_tokens
+                ),
+            ));
+        }
+        let budgets = &self.budgets;
+        if budgets
+            .input
+            .is_some_and(|input| input == 0 || input >= self.context_tokens)
+        {
+            return Err(EngineError::option(
+                "max_input_tokens",
+                format!(
+                    "{} is not between 1 and {}, which leaves room for an answer in a context of {}",
+                    budgets.input.unwrap_or_default(),
+                    self.context_tokens - 1,
+                    self.context_tokens
+                ),
+            ));
+        }
+        if budgets.prefill == Some(0) {
+            return Err(EngineError::option(
+                "max_batch_prefill_tokens",
+                "0 tokens are no prompt; give at least 1, or leave it out",
+            ));
+        }
+        if budgets
+            .total
+            .is_some_and(|total| total < self.context_tokens)
+        {
+            return Err(EngineError::option(
+                "max_batch_total_tokens",
+                format!(
+                    "{} is less than the context of one request, {}",
+                    budgets.total.unwrap_or_default(),
                     self.context_tokens
                 ),
             ));
@@ -139,6 +186,7 @@ mod tests {
             concurrency: 1,
             device: DeviceChoice::Cpu,
             threads: None,
+            budgets: TokenBudgets::default(),
         }
     }
 

@@ -1,6 +1,8 @@
-//! Owns the threads that compute and the queue before them: first come, first served. Never decides which request matters more.
+//! Owns the threads that compute and the queue before them: first come, first served, within the budgets of tokens. Never
+//! decides which request matters more.
 
 use crate::api_error::ApiError;
+use crate::budget::{Budget, Part};
 use crate::error::EngineError;
 use crate::generate::{GenerationRequest, Outcome};
 use crate::loading::LoadedModel;
@@ -40,11 +42,16 @@ impl Workers {
     pub fn start(model: &Arc<LoadedModel>, count: usize) -> Result<Self, EngineError> {
         let (queue, jobs) = sync_channel::<Job>(WAITING_REQUESTS_MAX);
         let jobs = Arc::new(Mutex::new(jobs));
+        let budgets = Arc::new(Budgets {
+            prefill: Budget::new(model.generator.budgets.prefill),
+            total: Budget::new(model.generator.budgets.total),
+        });
         for index in 0..count {
             let (model, jobs) = (Arc::clone(model), Arc::clone(&jobs));
+            let budgets = Arc::clone(&budgets);
             std::thread::Builder::new()
                 .name(format!("generate-{index}"))
-                .spawn(move || work(&model, &jobs))
+                .spawn(move || work(&model, &jobs, &budgets))
                 .map_err(|error| {
                     EngineError::option(
                         "concurrency",
@@ -76,20 +83,42 @@ impl Workers {
     }
 }
 
-fn work(model: &LoadedModel, jobs: &Mutex<Receiver<Job>>) {
+/// What the running requests share.
+struct Budgets {
+    prefill: Budget,
+    total: Budget,
+}
+
+/// The next job with its parts of the budgets. The lock is held while it waits for them, and while an idle worker waits for
+/// a job: others wait for the lock, so that nobody overtakes.
+fn next<'a>(
+    jobs: &Mutex<Receiver<Job>>,
+    budgets: &'a Budgets,
+) -> Option<(Job, Part<'a>, Part<'a>)> {
+    let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
-        // The lock is held while waiting: one idle worker waits for the job, the others for the lock.
-        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Job { request, events }) = job else {
-            return;
-        };
-        if events.is_closed() {
+        let job = jobs.recv().ok()?;
+        if job.events.is_closed() {
             continue;
         }
+        let prompt = job.request.prompt.len();
+        let total = budgets
+            .total
+            .take(prompt.saturating_add(job.request.max_tokens));
+        let prefill = budgets.prefill.take(prompt);
+        return Some((job, total, prefill));
+    }
+}
+
+fn work(model: &LoadedModel, jobs: &Mutex<Receiver<Job>>, budgets: &Budgets) {
+    while let Some((Job { request, events }, total, prefill)) = next(jobs, budgets) {
+        let mut prefill = Some(prefill);
         let give = |text: String| {
             if text.is_empty() {
                 !events.is_closed()
             } else {
+                // The prompt is computed once there is a text.
+                prefill.take();
                 events.send(AnswerEvent::Text(text)).is_ok()
             }
         };
@@ -107,5 +136,6 @@ fn work(model: &LoadedModel, jobs: &Mutex<Receiver<Job>>) {
         };
         // A client that left between the last token and now does not miss it.
         let _ = events.send(last);
+        drop(total);
     }
 }

@@ -3,32 +3,24 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde_json::Value;
-
-use crate::config::{Config, Provider, reading};
+use crate::config::{Config, reading};
 
 use super::CatalogError;
+use super::candle_config::candle;
 use super::engines::{self, ENGINES};
 use super::limits::{self, CONTEXT_MAX};
-use super::model_file::{ComputeDevice, EngineConfig, Secret};
+use super::model_file::{EngineConfig, Secret};
 use super::notes::Notes;
-use super::recipe::{CandleRecipe, CommandRecipe, Recipe, SleepCommands};
+use super::recipe::{CommandRecipe, Recipe, SleepCommands};
 use super::remote::{self, REMOTE};
 use super::server_config::{self, Around};
 use super::weights::Fetch;
 use super::weights_config::{self, Able};
 
-/// Sequences the embedded engine computes together, unless the file says otherwise.
-const CANDLE_CONCURRENCY: u32 = 4;
-const CANDLE_CONCURRENCY_MAX: u32 = 1024;
-/// Less holds no useful prompt and answer; the engine refuses it.
-const CANDLE_CONTEXT_MIN: u32 = 16;
-const THREADS_MAX: u32 = 1024;
 const READY_PATH: &str = "/health";
 
-const CANDLE: &str = "CandleEngine";
-const COMMAND: &str = "CommandEngine";
+pub(super) const CANDLE: &str = "CandleEngine";
+pub(super) const COMMAND: &str = "CommandEngine";
 
 pub(super) fn recipe(
     engine: &EngineConfig,
@@ -165,88 +157,8 @@ pub(super) fn context(
         .transpose()
 }
 
-fn candle(
-    engine: &EngineConfig,
-    devices: u32,
-    config: &Config,
-    notes: &mut Notes,
-) -> Result<CandleRecipe, CatalogError> {
-    only_of_servers(engine, notes)?;
-    let foreign = [
-        ("command", engine.command.is_some()),
-        ("listen", engine.listen.is_some()),
-        ("ready_path", engine.ready_path.is_some()),
-        ("served_model_name", engine.served_model_name.is_some()),
-        ("working_dir", engine.working_dir.is_some()),
-        ("sleep_command", engine.sleep_command.is_some()),
-        ("wake_command", engine.wake_command.is_some()),
-    ];
-    if let Some((key, _)) = foreign.iter().find(|(_, given)| *given) {
-        return Err(notes.refuse(
-            &format!("engine_config.{key}"),
-            format!("is read with type: {COMMAND} only; remove it, or change the type"),
-        ));
-    }
-    let Some(path) = engine
-        .model_path
-        .as_deref()
-        .or(engine.hf_model_id.as_deref())
-    else {
-        return Err(notes.refuse(
-            "engine_config.model_path",
-            "is missing; name the local folder with config.json, tokenizer.json and model.safetensors",
-        ));
-    };
-    let model_path = absolute("engine_config.model_path", path, notes)?;
-    warn_of_paths(engine, &model_path, notes);
-    let EngineKwargs {
-        concurrency,
-        threads,
-        device,
-    } = kwargs(engine, notes)?;
-    let concurrency = concurrency
-        .map(|value| {
-            let bounded = |value| limits::count(value, CANDLE_CONCURRENCY_MAX);
-            notes.check("engine_config.engine_kwargs.concurrency", value, bounded)
-        })
-        .transpose()?;
-    let threads = threads
-        .map(|value| {
-            let bounded = |value| limits::count(value, THREADS_MAX);
-            notes.check("engine_config.engine_kwargs.threads", value, bounded)
-        })
-        .transpose()?;
-    let device = device.unwrap_or_default();
-    check_device(device, devices, config, notes)?;
-    Ok(CandleRecipe {
-        model_path,
-        context: context(engine, CANDLE_CONTEXT_MIN, notes)?,
-        concurrency: concurrency.unwrap_or(CANDLE_CONCURRENCY),
-        threads,
-        device,
-        env: engine.env.clone(),
-    })
-}
-
-/// The options of the embedded engine.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EngineKwargs {
-    /// Sequences that are computed together.
-    concurrency: Option<i64>,
-    /// Processor threads.
-    threads: Option<i64>,
-    device: Option<ComputeDevice>,
-}
-
-fn kwargs(engine: &EngineConfig, notes: &Notes) -> Result<EngineKwargs, CatalogError> {
-    let given = Value::Object(engine.engine_kwargs.clone());
-    reading::json_value(&given)
-        .map_err(|flaw| notes.refuse("engine_config.engine_kwargs", flaw.to_string()))
-}
-
 /// Keys that only the engines of the table read.
-fn only_of_servers(engine: &EngineConfig, notes: &Notes) -> Result<(), CatalogError> {
+pub(super) fn only_of_servers(engine: &EngineConfig, notes: &Notes) -> Result<(), CatalogError> {
     let given = [
         (
             "program",
@@ -271,47 +183,6 @@ fn only_of_servers(engine: &EngineConfig, notes: &Notes) -> Result<(), CatalogEr
         )),
         None => Ok(()),
     }
-}
-
-/// A device that this binary, or this pool, cannot give is refused before anything is loaded.
-fn check_device(
-    device: ComputeDevice,
-    devices: u32,
-    config: &Config,
-    notes: &mut Notes,
-) -> Result<(), CatalogError> {
-    let field = "engine_config.engine_kwargs.device";
-    let built = match device {
-        ComputeDevice::Cpu => true,
-        ComputeDevice::Cuda => cfg!(feature = "cuda"),
-        ComputeDevice::Metal => cfg!(feature = "metal"),
-    };
-    let name = device.as_str();
-    if !built {
-        return Err(notes.refuse(
-            field,
-            format!("{name} is not in this binary; build it with `cargo build --release --features {name}`, or write cpu"),
-        ));
-    }
-    if device == ComputeDevice::Cuda && config.inventory.provider == Provider::Host {
-        return Err(notes.refuse(
-            field,
-            "cuda needs GPUs, and inventory.provider is host; write cpu, or another provider",
-        ));
-    }
-    if device != ComputeDevice::Cpu && devices > 1 {
-        return Err(notes.refuse(
-            field,
-            format!("{CANDLE} computes on one GPU, and a replica of this model takes {devices}; set pool_config.gpus_per_replica to 1"),
-        ));
-    }
-    if device == ComputeDevice::Cpu && config.inventory.provider == Provider::Nvml {
-        notes.warn(
-            field,
-            "is cpu, and inventory.provider is nvml: the model reserves GPU memory that it does not use",
-        );
-    }
-    Ok(())
 }
 
 fn command(engine: &EngineConfig, notes: &mut Notes) -> Result<CommandRecipe, CatalogError> {

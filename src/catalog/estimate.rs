@@ -178,11 +178,14 @@ pub(super) fn candle(
         ComputeDevice::Cuda | ComputeDevice::Metal => (2, NumberWidth::TWO_BYTES),
     };
     let context = files.architecture.tokens(recipe.context.map(u64::from))?;
+    let even = CacheLoad::even(context, u64::from(recipe.concurrency));
+    let most = recipe.budgets.total.map_or(u64::MAX, u64::from);
     let load = CacheLoad {
+        tokens: even.tokens.min(most),
         keys: width,
         values: width,
         drops_old_tokens: false,
-        ..CacheLoad::even(context, u64::from(recipe.concurrency))
+        ..even
     };
     let cache = files
         .architecture

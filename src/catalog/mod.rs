@@ -4,6 +4,7 @@
 
 mod architecture;
 mod arguments;
+mod candle_config;
 mod config_json;
 mod constraint;
 mod engine_config;
@@ -65,7 +66,7 @@ pub use parameters::{
 pub use prompt::{Prompt, PromptCompat, PromptError, PromptFormat};
 pub use recipe::{
     CandleRecipe, CommandRecipe, ComputeDevice, LaunchValues, Listen, Recipe, RenderedCommand,
-    Secret, Sleep, SleepCommands, TemplateError,
+    Secret, Sleep, SleepCommands, TemplateError, TokenBudgets,
 };
 pub use reference::{Reference, ReferenceEntry};
 pub use remote::{KeySource, RemoteRecipe, RemoteUrl};

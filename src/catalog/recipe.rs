@@ -112,6 +112,17 @@ const OF_OPENAI_ALONE: [&str; 9] = [
     "web_search_options",
 ];
 
+/// Bounds on tokens in the embedded engine; `None` is without one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenBudgets {
+    /// Of one prompt.
+    pub input: Option<u32>,
+    /// Of all prompts that are computed at the same time.
+    pub prefill: Option<u32>,
+    /// Of all requests that run, with the most that they may answer.
+    pub total: Option<u32>,
+}
+
 /// The embedded engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CandleRecipe {
@@ -123,6 +134,7 @@ pub struct CandleRecipe {
     pub concurrency: u32,
     /// Processor threads; `None`: the engine's own choice.
     pub threads: Option<u32>,
+    pub budgets: TokenBudgets,
     pub device: ComputeDevice,
     pub env: BTreeMap<String, Secret>,
 }

@@ -99,6 +99,7 @@ impl BucketUri {
             .filter(|(_, scheme)| schemes.contains(scheme))
             .find_map(|(name, scheme)| Some((*scheme, text.strip_prefix(name)?)));
         let Some((scheme, rest)) = found else {
+            let text = text.escape_debug();
             return Err(format!("`{text}` must begin with {}", allowed.join(" or ")));
         };
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -171,6 +172,9 @@ pub struct Manifest {
     /// Extra files, by their absolute paths.
     #[serde(default)]
     pub elsewhere: Vec<ManifestFile>,
+    /// Another program's files, which nobody has compared with their source.
+    #[serde(default)]
+    pub is_adopted: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -253,6 +257,13 @@ impl Fetch {
         })
     }
 
+    /// A load failed with what another program had fetched: it is not taken for whole any more. Blocking.
+    pub fn doubt_adopted(&self) {
+        if self.manifest().is_some_and(|manifest| manifest.is_adopted) {
+            let _ = std::fs::remove_file(self.manifest_path());
+        }
+    }
+
     pub fn manifest(&self) -> Option<Manifest> {
         let text = std::fs::read(self.manifest_path()).ok()?;
         serde_json::from_slice(&text).ok()
@@ -333,7 +344,16 @@ fn is_whole(folder: &Path) -> bool {
             return false;
         }
     }
-    weights && folder.join("config.json").exists()
+    let has = |name: &str| folder.join(name).exists();
+    let tokenizers = [
+        "tokenizer.json",
+        "tokenizer.model",
+        "vocab.json",
+        "vocab.txt",
+        "spiece.model",
+        "tekken.json",
+    ];
+    weights && has("config.json") && tokenizers.into_iter().any(has)
 }
 
 #[derive(Deserialize)]

@@ -152,7 +152,7 @@ pub(super) fn read(
     {
         return Err(notes.refuse(
             "engine_config.revision",
-            "is no branch, tag or commit: letters, digits and `-_./`",
+            "is no branch, tag or commit: at most 96 letters, digits and `-_./`",
         ));
     }
     let cache = match &config.sources.cache_dir {
@@ -204,12 +204,14 @@ fn check_id(id: &str, notes: &Notes) -> Result<(), CatalogError> {
         !part.is_empty()
             && !part.starts_with(['.', '-'])
             && !part.contains("..")
+            && !part.contains("--")
+            && !part.ends_with(['.', '-'])
             && part.bytes().all(is_plain)
     };
     if id.len() <= ID_MAX && id.split('/').count() <= 2 && id.split('/').all(is_part) {
         return Ok(());
     }
-    Err(notes.refuse(ID, format!("`{id}` is no name on the hub: organisation/name, of letters, digits and `-_.`; a folder is named in engine_config.model_path")))
+    Err(notes.refuse(ID, format!("`{}` is no name on the hub: organisation/name, of at most {ID_MAX} letters, digits and `-_.`, without `--` and `..`; a folder is named in engine_config.model_path", id.escape_debug())))
 }
 
 fn mirror_key(engine: &EngineConfig) -> &'static str {
@@ -296,6 +298,12 @@ fn mirror(
             destination,
         });
     }
+    if bucket.is_none() && extra_files.is_empty() {
+        notes.warn(
+            key,
+            "has no effect: it names neither bucket_uri nor extra_files",
+        );
+    }
     asked.filters.clear();
     Ok(Some(Mirror {
         bucket,
@@ -337,14 +345,24 @@ fn sync_arguments(
             let next = joined
                 .clone()
                 .or_else(|| words.next().map(|(_, word)| word.clone()));
-            next.ok_or_else(|| notes.refuse(&field, format!("{name} wants a value after it")))
+            next.filter(|value| !value.is_empty() && !value.starts_with("--"))
+                .ok_or_else(|| notes.refuse(&field, format!("{name} wants a value after it")))
         };
         match name {
             "--include" => bucket.filters.push((true, value()?)),
             "--exclude" => bucket.filters.push((false, value()?)),
-            "--endpoint-url" => bucket.endpoint = Some(value()?),
+            "--endpoint-url" => {
+                let address = value()?;
+                if !address.starts_with("http://") && !address.starts_with("https://") {
+                    return Err(notes.refuse(
+                        &field,
+                        "--endpoint-url wants an address that begins with https:// or http://",
+                    ));
+                }
+                bucket.endpoint = Some(address);
+            }
             "--region" => bucket.region = Some(value()?),
-            "--no-sign-request" => bucket.unsigned = true,
+            "--no-sign-request" if joined.is_none() => bucket.unsigned = true,
             "--quiet" | "--only-show-errors" | "--no-progress" | "--exact-timestamps" => {}
             "--size-only" | "--delete" | "--no-follow-symlinks" | "--follow-symlinks" => {
                 let message = format!(

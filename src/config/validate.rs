@@ -66,11 +66,8 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
         .iter()
         .any(|scheme| sources.hub.starts_with(scheme) && sources.hub.len() > scheme.len());
     unless(
-        is_address && !sources.hub.contains(char::is_whitespace),
-        format!(
-            "sources.hub is `{}`; write an address such as https://huggingface.co",
-            sources.hub
-        ),
+        is_address && !sources.hub.contains(char::is_whitespace) && !sources.hub.contains('@'),
+        "sources.hub is no address such as https://huggingface.co; one with a password goes into HF_ENDPOINT".to_owned(),
     );
     let limit = config.pool.queue_limit;
     unless(

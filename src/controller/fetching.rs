@@ -174,7 +174,12 @@ impl Control {
         let (entry, inbox) = (Arc::clone(&facts.entry), self.inbox.clone());
         self.tasks.spawn(async move {
             let name = entry.name.clone();
-            let look = move || entry.fetch.as_ref().is_some_and(|fetch| fetch.is_here());
+            let look = move || {
+                entry.fetch.as_ref().is_some_and(|fetch| {
+                    fetch.doubt_adopted();
+                    fetch.is_here()
+                })
+            };
             if let Ok(false) = tokio::task::spawn_blocking(look).await {
                 let then = Change::Figure;
                 let _ = inbox.send(Message::Figure { name, then });

@@ -206,6 +206,7 @@ impl Control {
                     as usize,
                 concurrency: wide(recipe.concurrency),
                 threads: recipe.threads.map(wide),
+                budgets: recipe.budgets,
                 device: match recipe.device {
                     catalog::ComputeDevice::Cpu => CandleDevice::Cpu,
                     catalog::ComputeDevice::Cuda => CandleDevice::Cuda,

@@ -33,6 +33,16 @@ impl EngineDriver for CandleDriver {
         if let Some(threads) = program.threads {
             option("--threads", threads.to_string().into());
         }
+        let budgets = &program.budgets;
+        for (name, tokens) in [
+            ("--max-input-tokens", budgets.input),
+            ("--max-batch-prefill-tokens", budgets.prefill),
+            ("--max-batch-total-tokens", budgets.total),
+        ] {
+            if let Some(tokens) = tokens {
+                option(name, tokens.to_string().into());
+            }
+        }
         let device = match program.device {
             CandleDevice::Cpu => "cpu",
             CandleDevice::Cuda => "cuda",

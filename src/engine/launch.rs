@@ -108,6 +108,7 @@ pub struct CandleProgram {
     pub concurrency: usize,
     /// CPU threads; `None` leaves it to the engine.
     pub threads: Option<usize>,
+    pub budgets: catalog::TokenBudgets,
     pub device: CandleDevice,
     /// Beside what every engine gets.
     pub env: BTreeMap<String, String>,
@@ -121,6 +122,7 @@ impl fmt::Debug for CandleProgram {
             .field("context_tokens", &self.context_tokens)
             .field("concurrency", &self.concurrency)
             .field("threads", &self.threads)
+            .field("budgets", &self.budgets)
             .field("device", &self.device)
             .field("env", &self.env.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()

@@ -287,6 +287,7 @@ fn fault(error: &Error, uri: &BucketUri) -> SourceFault {
         (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, _) => KEYS,
         (_, "AccessDenied" | "InvalidAccessKeyId" | "SignatureDoesNotMatch") => KEYS,
         (_, why) if why.contains("403") || why.contains("401") => KEYS,
+        (_, why) if why.contains("SecretAccessKey") || why.contains("AccessKeyId") => KEYS,
         _ => "see the address, the region and the network",
     };
     SourceFault::Bucket {

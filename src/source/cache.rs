@@ -62,7 +62,7 @@ impl Layout {
             let mut files = Vec::new();
             files_below(&folder, &folder, &mut files)?;
             let commit = folder.file_name().unwrap_or_default().to_string_lossy();
-            let shown = layout.show(&wanted, &folder, &commit, files, Vec::new());
+            let shown = layout.show(&wanted, &folder, &commit, (files, Vec::new()), true);
             shown.map(Some)
         });
         let found = found.await.map_err(io::Error::other).and_then(|it| it);
@@ -93,7 +93,7 @@ impl Layout {
                 bytes: part.size,
             });
             let commit = &listing.commit;
-            layout.show(&wanted, &set, commit, files.collect(), elsewhere)
+            layout.show(&wanted, &set, commit, (files.collect(), elsewhere), false)
         });
         let made = made.await.map_err(io::Error::other).and_then(|it| it);
         made.map_err(SourceFault::disk(&self.root))
@@ -162,8 +162,8 @@ impl Layout {
         wanted: &Fetch,
         folder: &Path,
         commit: &str,
-        files: Vec<ManifestFile>,
-        elsewhere: Vec<ManifestFile>,
+        (files, elsewhere): (Vec<ManifestFile>, Vec<ManifestFile>),
+        is_adopted: bool,
     ) -> io::Result<()> {
         fs::create_dir_all(&wanted.notes)?;
         replace(&wanted.folder(), |at| symlink(folder, at))?;
@@ -173,6 +173,7 @@ impl Layout {
             commit: commit.to_owned(),
             files,
             elsewhere,
+            is_adopted,
         };
         let text = serde_json::to_vec_pretty(&manifest).map_err(io::Error::other)?;
         replace(&wanted.manifest_path(), |at| fs::write(at, &text))

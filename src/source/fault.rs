@@ -16,7 +16,7 @@ pub enum SourceFault {
     },
     #[error("{id} is not complete in {}, and nothing may be asked over the network (sources.offline, HF_HUB_OFFLINE); bring it there, or allow the network", cache.display())]
     Offline { id: String, cache: PathBuf },
-    #[error("{id} is gated: accept its licence at {endpoint}/{id} with the account of the token, and give the token as HF_TOKEN in the pool's environment or in runtime_env.env_vars (403, GatedRepo{})", told(*has_token))]
+    #[error("{id} is gated: accept its licence at {endpoint}/{id} with the account of the token, and give the token as HF_TOKEN in the pool's environment or in runtime_env.env_vars (the hub says GatedRepo{})", told(*has_token))]
     Gated {
         id: String,
         endpoint: String,
@@ -36,7 +36,7 @@ pub enum SourceFault {
     },
     #[error("{endpoint} does not accept the token; see HF_TOKEN")]
     BadToken { endpoint: String },
-    #[error("{what} answers {status}{}", said(message))]
+    #[error("{what} answers {status}{}{}", said(message), advice(*status))]
     Refused {
         what: String,
         status: u16,
@@ -51,7 +51,7 @@ pub enum SourceFault {
         advice: &'static str,
         lasting: bool,
     },
-    #[error("there is nothing under {uri}; see bucket_uri")]
+    #[error("there is nothing under {uri}; see bucket_uri, which names a folder, not an object")]
     Empty { uri: String },
     #[error("{url} gave no credentials for the bucket: {why}; see s3_aws_credentials")]
     Credentials {
@@ -69,6 +69,10 @@ pub enum SourceFault {
         "{where_} names a file {name:?}, which would lie outside of the model's folder or cannot be written; nothing was fetched"
     )]
     UnsafeName { where_: String, name: String },
+    #[error(
+        "{where_} holds no config.json, so that no engine can tell what its weights are; there are: {files}"
+    )]
+    NoConfig { where_: String, files: String },
     #[error("needs {} more on the disk of {}, which has {} free, and {} stay free (sources.keep_free); make room, or set sources.cache_dir", Bytes(*needs), path.display(), Bytes(*free), Bytes(*keep))]
     NoRoom {
         needs: u64,
@@ -111,6 +115,13 @@ fn told(has_token: bool) -> &'static str {
     }
 }
 
+fn advice(status: u16) -> &'static str {
+    match status {
+        429 | 500.. => "; it is asked again after a while",
+        _ => "; see sources.hub, HF_ENDPOINT and the token",
+    }
+}
+
 fn said(message: &str) -> String {
     match message.trim() {
         "" => String::new(),
@@ -143,6 +154,7 @@ impl SourceFault {
             | SourceFault::Empty { .. }
             | SourceFault::Pickle { .. }
             | SourceFault::NoWeights { .. }
+            | SourceFault::NoConfig { .. }
             | SourceFault::UnsafeName { .. } => Remedy::Change,
         }
     }

@@ -203,12 +203,18 @@ impl Sources {
     }
 
     async fn hub(&self, wanted: &Fetch) -> Result<hub::Hub, SourceFault> {
+        let named = wanted.variable("HF_ENDPOINT");
+        let endpoint = named.as_deref().map(|it| it.trim_end_matches('/'));
+        let endpoint = endpoint.unwrap_or(&self.settings.hub).to_owned();
+        if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
+            return Err(SourceFault::NoHub {
+                what: "HF_ENDPOINT".to_owned(),
+                why: "it is no address such as https://huggingface.co".to_owned(),
+            });
+        }
         Ok(hub::Hub {
             http: self.http().await?,
-            endpoint: wanted.variable("HF_ENDPOINT").map_or_else(
-                || self.settings.hub.clone(),
-                |it| it.trim_end_matches('/').to_owned(),
-            ),
+            endpoint,
             token: credentials::hub_token(wanted).await,
             cache: wanted.cache.clone(),
         })

@@ -83,6 +83,13 @@ pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, So
         let files = described(&all);
         return Err(SourceFault::NoWeights { where_, files });
     }
+    if !all
+        .iter()
+        .any(|part| ["config.json", "params.json"].contains(&part.path.as_str()))
+    {
+        let files = described(&all);
+        return Err(SourceFault::NoConfig { where_, files });
+    }
     // The same weights once more, in the form of whoever trained them.
     let has_model = all
         .iter()

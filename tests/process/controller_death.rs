@@ -36,6 +36,7 @@ async fn the_controller_of_the_other_tests() {
             context_tokens: 16,
             concurrency: 1,
             threads: None,
+            budgets: Default::default(),
             device: CandleDevice::Cpu,
             env: Default::default(),
         }),

@@ -34,6 +34,7 @@ pub fn options(model_dir: &Path, listen: Listen) -> EngineOptions {
         concurrency: 2,
         device: DeviceChoice::Cpu,
         threads: None,
+        budgets: Default::default(),
     }
 }
 

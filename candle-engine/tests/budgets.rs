@@ -1,0 +1,91 @@
+//! Budgets of tokens: too long a prompt is refused with both numbers, and requests wait for room in their order.
+
+mod support;
+
+use candle_engine::{EngineOptions, Listen, TokenBudgets};
+use hyper::StatusCode;
+use serde_json::{Value, json};
+use support::{Engine, MODEL, demo_model, options};
+
+async fn engine(budgets: TokenBudgets) -> Engine {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = EngineOptions {
+        budgets,
+        ..options(
+            &demo_model("tiny-chat"),
+            Listen::Unix(folder.path().join("socket")),
+        )
+    };
+    Engine::start_with(options, folder).await
+}
+
+fn text(prompt: &str, max_tokens: usize) -> Value {
+    json!({"model": MODEL, "prompt": prompt, "max_tokens": max_tokens, "stream": true, "ignore_eos": true})
+}
+
+#[tokio::test]
+async fn a_prompt_over_its_bound_is_refused_with_both_numbers() {
+    let engine = engine(TokenBudgets {
+        input: Some(8),
+        ..TokenBudgets::default()
+    })
+    .await;
+    let mut body = text("one two three four five six seven eight nine ten eleven", 4);
+    body["stream"] = json!(false);
+    let (status, answer) = engine.post("/v1/completions", &body).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+    let message = answer["error"]["message"].as_str().expect("a message");
+    assert!(
+        message.contains("of 8 tokens at most (max_input_tokens)"),
+        "{message}"
+    );
+    assert_eq!(answer["error"]["code"], "context_length_exceeded");
+    body["prompt"] = json!("one two");
+    assert_eq!(
+        engine.post("/v1/completions", &body).await.0,
+        StatusCode::OK
+    );
+    engine.stop().await.expect("ends");
+}
+
+#[tokio::test]
+async fn requests_run_together_as_far_as_their_tokens_fit_and_then_in_turn() {
+    // Two workers, and room for one request of this length: the second begins when the first has ended.
+    let engine = engine(TokenBudgets {
+        total: Some(256),
+        ..TokenBudgets::default()
+    })
+    .await;
+    let mut first = engine.stream("/v1/completions", &text("one", 200)).await;
+    assert!(first.next().await.is_some());
+    let mut second = engine.stream("/v1/completions", &text("two", 200)).await;
+    let mut third = engine.stream("/v1/completions", &text("three", 20)).await;
+    let mut order = Vec::new();
+    let (mut first_done, mut second_done, mut third_done) = (false, false, false);
+    while !(first_done && second_done && third_done) {
+        tokio::select! {
+            biased;
+            event = first.next(), if !first_done => match event { Some(_) => {} None => { first_done = true; order.push("first ends") } },
+            event = second.next(), if !second_done => match event {
+                Some(_) if !order.contains(&"second begins") => order.push("second begins"),
+                Some(_) => {}
+                None => { second_done = true; order.push("second ends") }
+            },
+            event = third.next(), if !third_done => match event {
+                Some(_) if !order.contains(&"third begins") => order.push("third begins"),
+                Some(_) => {}
+                None => { third_done = true; order.push("third ends") }
+            },
+        }
+    }
+    let at = |what: &str| {
+        order
+            .iter()
+            .position(|it| *it == what)
+            .expect("it happened")
+    };
+    assert!(at("first ends") < at("second begins"), "{order:?}");
+    // Nobody overtakes, small as it is.
+    assert!(at("second begins") < at("third begins"), "{order:?}");
+    engine.stop().await.expect("ends");
+}

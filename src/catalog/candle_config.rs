@@ -1,0 +1,207 @@
+//! From `engine_config` to the recipe of the embedded engine: its own keys, and what of them contradicts the
+//! rest. Nothing is opened.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::config::{Config, Provider, reading};
+
+use super::CatalogError;
+use super::engine_config::{CANDLE, COMMAND, absolute, context, only_of_servers, warn_of_paths};
+use super::limits;
+use super::model_file::{ComputeDevice, EngineConfig};
+use super::notes::Notes;
+use super::recipe::{CandleRecipe, TokenBudgets};
+
+/// Sequences the embedded engine computes together, unless the file says otherwise.
+const CANDLE_CONCURRENCY: u32 = 4;
+const CANDLE_CONCURRENCY_MAX: u32 = 1024;
+/// Less holds no useful prompt and answer; the engine refuses it.
+const CANDLE_CONTEXT_MIN: u32 = 16;
+const THREADS_MAX: u32 = 1024;
+/// More tokens at once are a mistake.
+const BUDGET_MAX: u32 = 100_000_000;
+
+pub(super) fn candle(
+    engine: &EngineConfig,
+    devices: u32,
+    config: &Config,
+    notes: &mut Notes,
+) -> Result<CandleRecipe, CatalogError> {
+    only_of_servers(engine, notes)?;
+    let foreign = [
+        ("command", engine.command.is_some()),
+        ("listen", engine.listen.is_some()),
+        ("ready_path", engine.ready_path.is_some()),
+        ("served_model_name", engine.served_model_name.is_some()),
+        ("working_dir", engine.working_dir.is_some()),
+        ("sleep_command", engine.sleep_command.is_some()),
+        ("wake_command", engine.wake_command.is_some()),
+    ];
+    if let Some((key, _)) = foreign.iter().find(|(_, given)| *given) {
+        return Err(notes.refuse(
+            &format!("engine_config.{key}"),
+            format!("is read with type: {COMMAND} only; remove it, or change the type"),
+        ));
+    }
+    let Some(path) = engine
+        .model_path
+        .as_deref()
+        .or(engine.hf_model_id.as_deref())
+    else {
+        return Err(notes.refuse(
+            "engine_config.model_path",
+            "is missing; name the local folder with config.json, tokenizer.json and model.safetensors",
+        ));
+    };
+    let model_path = absolute("engine_config.model_path", path, notes)?;
+    warn_of_paths(engine, &model_path, notes);
+    let EngineKwargs {
+        concurrency,
+        threads,
+        device,
+        max_input_tokens,
+        max_batch_prefill_tokens,
+        max_batch_total_tokens,
+        max_waiting_tokens,
+        waiting_served_ratio,
+    } = kwargs(engine, notes)?;
+    for (key, given) in [
+        ("max_waiting_tokens", max_waiting_tokens.is_some()),
+        ("waiting_served_ratio", waiting_served_ratio.is_some()),
+    ] {
+        if given {
+            notes.warn(
+                &format!("engine_config.engine_kwargs.{key}"),
+                "has no effect: a request joins those that run as soon as the budgets of tokens have room",
+            );
+        }
+    }
+    let concurrency = concurrency
+        .map(|value| {
+            let bounded = |value| limits::count(value, CANDLE_CONCURRENCY_MAX);
+            notes.check("engine_config.engine_kwargs.concurrency", value, bounded)
+        })
+        .transpose()?;
+    let threads = threads
+        .map(|value| {
+            let bounded = |value| limits::count(value, THREADS_MAX);
+            notes.check("engine_config.engine_kwargs.threads", value, bounded)
+        })
+        .transpose()?;
+    let tokens = |key: &str, value: Option<i64>| {
+        let field = format!("engine_config.engine_kwargs.{key}");
+        let bounded = |value| limits::count(value, BUDGET_MAX);
+        value
+            .map(|value| notes.check(&field, value, bounded))
+            .transpose()
+    };
+    let budgets = TokenBudgets {
+        input: tokens("max_input_tokens", max_input_tokens)?,
+        prefill: tokens("max_batch_prefill_tokens", max_batch_prefill_tokens)?,
+        total: tokens("max_batch_total_tokens", max_batch_total_tokens)?,
+    };
+    let context = context(engine, CANDLE_CONTEXT_MIN, notes)?;
+    check_budgets(&budgets, context, notes)?;
+    let device = device.unwrap_or_default();
+    check_device(device, devices, config, notes)?;
+    Ok(CandleRecipe {
+        model_path,
+        context,
+        concurrency: concurrency.unwrap_or(CANDLE_CONCURRENCY),
+        threads,
+        budgets,
+        device,
+        env: engine.env.clone(),
+    })
+}
+
+/// The options of the embedded engine.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EngineKwargs {
+    /// Sequences that are computed together.
+    concurrency: Option<i64>,
+    /// Processor threads.
+    threads: Option<i64>,
+    device: Option<ComputeDevice>,
+    /// Bounds on tokens: of a prompt, of prompts that are computed, of all that runs.
+    max_input_tokens: Option<i64>,
+    max_batch_prefill_tokens: Option<i64>,
+    max_batch_total_tokens: Option<i64>,
+    /// Of other engines' schedulers.
+    max_waiting_tokens: Option<Value>,
+    waiting_served_ratio: Option<Value>,
+}
+
+/// A prompt leaves room for an answer, and one request fits into what all may have.
+fn check_budgets(
+    budgets: &TokenBudgets,
+    context: Option<u32>,
+    notes: &Notes,
+) -> Result<(), CatalogError> {
+    let Some(context) = context else {
+        return Ok(());
+    };
+    let kwargs = "engine_config.engine_kwargs";
+    if let Some(input) = budgets.input.filter(|input| *input >= context) {
+        return Err(notes.refuse(
+            &format!("{kwargs}.max_input_tokens"),
+            format!("is {input}, and must be less than max_total_tokens, which is {context}, so that an answer has room"),
+        ));
+    }
+    match budgets.total.filter(|total| *total < context) {
+        Some(total) => Err(notes.refuse(
+            &format!("{kwargs}.max_batch_total_tokens"),
+            format!("is {total}, and may not be less than max_total_tokens, which is {context}"),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn kwargs(engine: &EngineConfig, notes: &Notes) -> Result<EngineKwargs, CatalogError> {
+    let given = Value::Object(engine.engine_kwargs.clone());
+    reading::json_value(&given)
+        .map_err(|flaw| notes.refuse("engine_config.engine_kwargs", flaw.to_string()))
+}
+
+/// A device that this binary, or this pool, cannot give is refused before anything is loaded.
+fn check_device(
+    device: ComputeDevice,
+    devices: u32,
+    config: &Config,
+    notes: &mut Notes,
+) -> Result<(), CatalogError> {
+    let field = "engine_config.engine_kwargs.device";
+    let built = match device {
+        ComputeDevice::Cpu => true,
+        ComputeDevice::Cuda => cfg!(feature = "cuda"),
+        ComputeDevice::Metal => cfg!(feature = "metal"),
+    };
+    let name = device.as_str();
+    if !built {
+        return Err(notes.refuse(
+            field,
+            format!("{name} is not in this binary; build it with `cargo build --release --features {name}`, or write cpu"),
+        ));
+    }
+    if device == ComputeDevice::Cuda && config.inventory.provider == Provider::Host {
+        return Err(notes.refuse(
+            field,
+            "cuda needs GPUs, and inventory.provider is host; write cpu, or another provider",
+        ));
+    }
+    if device != ComputeDevice::Cpu && devices > 1 {
+        return Err(notes.refuse(
+            field,
+            format!("{CANDLE} computes on one GPU, and a replica of this model takes {devices}; set pool_config.gpus_per_replica to 1"),
+        ));
+    }
+    if device == ComputeDevice::Cpu && config.inventory.provider == Provider::Nvml {
+        notes.warn(
+            field,
+            "is cpu, and inventory.provider is nvml: the model reserves GPU memory that it does not use",
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! Keys of `engine_config` that name budgets and sources: what they become, and which of them are refused, with
+//! their key.
+
+use model_pool::catalog::{Catalog, CatalogError, Recipe, Warning};
+use model_pool::config::Config;
+
+fn load_text(text: &str) -> (Catalog, Vec<Warning>, Vec<CatalogError>) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.yaml");
+    std::fs::write(&file, text).unwrap();
+    let mut config = Config::default();
+    config.catalog.model_reference = folder.path().join("none.json");
+    config.state.dir = folder.path().join("state");
+    Catalog::load_from(&[file], &config).unwrap()
+}
+
+#[test]
+fn the_budgets_of_a_scheduler_reach_the_embedded_engine_and_their_order_is_checked() {
+    let file = |policy: &str| {
+        format!(
+            "engine_config:\n  model_id: a\n  type: CandleEngine\n  model_path: demo/models/tiny-chat\n  scheduler:\n    policy: {{type: QuotaBasedTaskSelectionPolicy, {policy}}}\n"
+        )
+    };
+    let (catalog, warnings, errors) = load_text(&file(
+        "max_total_tokens: 128, max_input_length: 100, max_batch_prefill_tokens: 200, max_batch_total_tokens: 512, waiting_served_ratio: 1.2",
+    ));
+    assert!(errors.is_empty(), "{errors:?}");
+    let Recipe::Candle(recipe) = &catalog.get("a").unwrap().recipe else {
+        panic!("another engine");
+    };
+    let budgets = recipe.budgets;
+    assert_eq!(recipe.context, Some(128));
+    assert_eq!(
+        (budgets.input, budgets.prefill, budgets.total),
+        (Some(100), Some(200), Some(512))
+    );
+    let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    assert!(
+        said.iter().any(|it| it.contains("waiting_served_ratio")),
+        "{said:?}"
+    );
+    for (policy, words) in [
+        (
+            "max_input_length: 300, max_batch_prefill_tokens: 200",
+            "300",
+        ),
+        ("max_total_tokens: 128, max_input_length: 128", "128"),
+        ("max_total_tokens: 128, max_batch_total_tokens: 100", "100"),
+    ] {
+        let (_, _, errors) = load_text(&file(policy));
+        let text = errors.first().map(ToString::to_string).unwrap_or_default();
+        assert!(
+            text.contains(words) && text.contains("line"),
+            "{policy}: {text}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_fetched_so_is_refused_with_its_key() {
+    let with = |engine: &str, more: &str| {
+        format!("engine_config:\n  model_id: lab/a\n  type: {engine}\n  {more}\n")
+    };
+    let candle = |more: &str| with("CandleEngine", more);
+    let s3 = |more: &str| {
+        candle(&format!(
+            "hf_model_id: lab/a\n  s3_mirror_config: {{bucket_uri: \"s3://b/a\", {more}}}"
+        ))
+    };
+    for (text, words) in [
+        (
+            candle(
+                "hf_model_id: lab/a\n  s3_mirror_config: {bucket_uri: s3://b}\n  gcs_mirror_config: {bucket_uri: gs://b}",
+            ),
+            "both given",
+        ),
+        (
+            candle("hf_model_id: lab/a\n  s3_mirror_config: {bucket_uri: gs://b}"),
+            "must begin with s3://",
+        ),
+        (
+            candle("hf_model_id: lab/a\n  gcs_mirror_config: {bucket_uri: \"gs://b/../c\"}"),
+            "a folder that is none",
+        ),
+        (
+            candle("hf_model_id: lab/a\n  s3_mirror_config: {bucket: s3://b}"),
+            "bucket",
+        ),
+        (
+            s3("s3_sync_args: [--profile, x]"),
+            "`--profile` is not understood",
+        ),
+        (
+            s3("s3_sync_args: [--exclude, --include]"),
+            "--exclude wants a value",
+        ),
+        (
+            s3("s3_sync_args: [--endpoint-url, junk]"),
+            "begins with https://",
+        ),
+        (
+            s3("s3_sync_args: [--no-sign-request=1]"),
+            "is not understood",
+        ),
+        (
+            s3("s3_aws_credentials: {create_aws_credentials_url: \"http://keys.example.org\"}"),
+            "must begin with https://",
+        ),
+        (
+            s3("extra_files: [{bucket_uri: s3://b, destination_path: /etc/x}]"),
+            "lies outside of the folders",
+        ),
+        (
+            s3("extra_files: [{bucket_uri: s3://b, destination_path: ../x}]"),
+            "without `..`",
+        ),
+        (
+            s3("extra_files: [{bucket_uri: s3://b, destination_path: \"$NO_SUCH_VARIABLE/x\"}]"),
+            "NO_SUCH_VARIABLE is not set",
+        ),
+        (candle("hf_model_id: lab/a/b"), "no name on the hub"),
+        (
+            candle("hf_model_id: \"lab/a\\u001b[31m\""),
+            "no name on the hub",
+        ),
+        (candle("hf_model_id: lab/a--b"), "no name on the hub"),
+        (
+            candle("hf_model_id: lab/a\n  revision: ../x"),
+            "no branch, tag or commit",
+        ),
+        (
+            candle("hf_model_id: lab/a\n  fetch: engine"),
+            "fetches nothing by itself",
+        ),
+        (
+            with("LlamaCppEngine", "hf_model_id: lab/a\n  fetch: pool"),
+            "reads one GGUF file",
+        ),
+        (
+            with(
+                "VLLMEngine",
+                "hf_model_id: lab/a\n  fetch: engine\n  s3_mirror_config: {bucket_uri: s3://b}",
+            ),
+            "fetched by the pool alone",
+        ),
+    ] {
+        let (_, _, errors) = load_text(&text);
+        let said = errors.first().map(ToString::to_string).unwrap_or_default();
+        assert!(said.contains(words), "{words}: {said}\n{text}");
+        assert!(!said.contains('\u{1b}'), "{said:?}");
+    }
+    let (_, warnings, errors) = load_text(&candle(
+        "hf_model_id: lab/a\n  s3_mirror_config: {s3_sync_args: [--quiet]}",
+    ));
+    assert!(errors.is_empty(), "{errors:?}");
+    let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    assert!(
+        said.iter()
+            .any(|it| it.contains("neither bucket_uri nor extra_files")),
+        "{said:?}"
+    );
+}
