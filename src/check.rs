@@ -103,6 +103,9 @@ fn describe(name: &str, entry: &Entry, config: &Config) {
             return println!("model {name}: cannot be loaded yet: {error}");
         }
     };
+    if !entry.adapters.is_empty() {
+        println!("model {name}: adapters {}", entry.adapters.join(", "));
+    }
     if let Some(fetch) = &entry.fetch {
         let place = fetch.folder();
         match fetch.is_here() {

@@ -1,8 +1,9 @@
 //! Keys of `engine_config` that name budgets and sources: what they become, and which of them are refused, with
 //! their key.
 
-use model_pool::catalog::{Catalog, CatalogError, Recipe, Warning};
+use model_pool::catalog::{Catalog, CatalogError, Place, Recipe, Warning};
 use model_pool::config::Config;
+use model_pool::pool::Bytes;
 
 fn load_text(text: &str) -> (Catalog, Vec<Warning>, Vec<CatalogError>) {
     let folder = tempfile::tempdir().unwrap();
@@ -158,5 +159,101 @@ fn what_cannot_be_fetched_so_is_refused_with_its_key() {
         said.iter()
             .any(|it| it.contains("neither bucket_uri nor extra_files")),
         "{said:?}"
+    );
+}
+
+#[test]
+fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file
+    };
+    let base = write(
+        "z-base.yaml",
+        "engine_config:\n  model_id: lab/base\n  type: VLLMEngine\n  model_path: /srv/base\n  lora_adapters: [{name: lab/polite, path: /srv/polite}]\npool_config: {memory_gib: 10}\n",
+    );
+    let other = write(
+        "a-adapter.yaml",
+        "base_model_id: lab/base\nmodel_id: \"lab/base:terse:1\"\nlora_path: /srv/terse\ngeneration: {prompt_format: null}\n",
+    );
+    let mut config = Config::default();
+    config.catalog.model_reference = folder.path().join("none.json");
+    let load = |files: &[std::path::PathBuf]| Catalog::load_from(files, &config).unwrap();
+    // Whichever is read first.
+    let (catalog, warnings, errors) = load(&[other.clone(), base.clone()]);
+    assert!(errors.is_empty(), "{errors:?}");
+    let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    assert!(
+        said.iter()
+            .any(|it| it.contains("line 4: generation: has no effect")),
+        "{said:?}"
+    );
+    for name in ["lab/polite", "lab/base:terse:1", "lab/base"] {
+        let entry = catalog.get(name).expect(name);
+        assert_eq!(entry.name, "lab/base");
+        assert_eq!(entry.adapter(name).is_some(), name != "lab/base");
+    }
+    let Recipe::Server(recipe) = &catalog.get("lab/base").unwrap().recipe else {
+        panic!("another engine");
+    };
+    let place = Place {
+        weights: Some(Bytes(Bytes::GIB)),
+        ..Place::example(Bytes(8 * Bytes::GIB))
+    };
+    let line = recipe.command(&place).unwrap().argv.join(" ");
+    assert!(
+        line.contains(
+            "--enable-lora --lora-modules lab/polite=/srv/polite lab/base:terse:1=/srv/terse"
+        ),
+        "{line}"
+    );
+    for (name, text, words) in [
+        (
+            "b.yaml",
+            "base_model_id: lab/bas\nmodel_id: x\nlora_path: /x\n",
+            "there is no model lab/bas; the closest are: lab/base",
+        ),
+        (
+            "c.yaml",
+            "base_model_id: lab/base\nmodel_id: lab/polite\nlora_path: /x\n",
+            "given twice",
+        ),
+        (
+            "d.yaml",
+            "base_model_id: lab/base\nmodel_id: x\n",
+            "write one of them",
+        ),
+        (
+            "e.yaml",
+            "base_model_id: lab/base\nmodel_id: x\nlora_mirror_config: {bucket_uri: s3://b/x}\n",
+            "the pool does not fetch here",
+        ),
+        (
+            "f.yaml",
+            "base_model_id: lab/base\nmodel_id: \"../x\"\nlora_path: /x\n",
+            "a model's name is",
+        ),
+        (
+            "g.yaml",
+            "base_model_id: lab/base\nmodel_id: x\nlora_mirror: 1\n",
+            "lora_mirror",
+        ),
+    ] {
+        let (catalog, _, errors) = load(&[base.clone(), write(name, text)]);
+        let said = errors.first().map(ToString::to_string).unwrap_or_default();
+        assert!(
+            said.contains(words) && said.contains(name),
+            "{words}: {said}"
+        );
+        assert!(catalog.get("lab/polite").is_some(), "the base is as it was");
+    }
+    let (_, _, errors) = load_text(
+        "engine_config: {model_id: a, type: CandleEngine, model_path: /x, lora_adapters: [{name: b, path: /b}]}\n",
+    );
+    assert!(
+        errors[0].to_string().contains("lora_adapters"),
+        "{errors:?}"
     );
 }

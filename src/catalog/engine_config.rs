@@ -175,6 +175,11 @@ pub(super) fn only_of_servers(engine: &EngineConfig, notes: &Notes) -> Result<()
             engine.revision.is_some(),
             "write it into engine_config.command",
         ),
+        (
+            "lora_adapters",
+            !engine.lora_adapters.is_empty(),
+            "write them into engine_config.command, and their names into pool_config.aliases",
+        ),
     ];
     match given.iter().find(|(_, given, _)| *given) {
         Some((key, _, instead)) => Err(notes.refuse(

@@ -16,7 +16,7 @@ use super::constraint::DeviceConstraint;
 use super::engines::{ENGINES, Parking};
 use super::generation::{self, Generation};
 use super::limits::{self, SEATS_MAX};
-use super::model_file::{ModelDocument, PoolConfig, ScalingConfig, Sleep};
+use super::model_file::{LoraAdapter, ModelDocument, PoolConfig, ScalingConfig, Sleep};
 use super::notes::Notes;
 use super::recipe::Recipe;
 use super::reference::Reference;
@@ -67,6 +67,8 @@ impl PriorityFrom {
 pub struct Entry {
     pub name: String,
     pub aliases: Vec<String>,
+    /// Names of LoRA adapters that its engine serves beside it.
+    pub adapters: Vec<String>,
     pub source: Source,
     pub recipe: Recipe,
     /// What the pool fetches for it.
@@ -132,6 +134,19 @@ impl Entry {
     pub fn to_document(&self) -> Value {
         // Plain data with text keys: there is nothing in it that JSON cannot hold.
         serde_json::to_value(&self.document).unwrap_or(Value::Null)
+    }
+
+    /// The same model with one more adapter.
+    pub(super) fn with_adapter(
+        &self,
+        adapter: &LoraAdapter,
+        config: &Config,
+        reference: &Reference,
+    ) -> Result<Entry, CatalogError> {
+        let mut document = self.document.clone();
+        document.engine_config.lora_adapters.push(adapter.clone());
+        let mut notes = Notes::new(origin_of(&self.source));
+        Entry::from_read(document, self.source.clone(), &mut notes, config, reference)
     }
 
     pub(super) fn from_read(
@@ -225,6 +240,12 @@ impl Entry {
         without_effect::warn(&document, notes);
         let entry = Entry {
             aliases: pool.aliases.clone(),
+            adapters: document
+                .engine_config
+                .lora_adapters
+                .iter()
+                .map(|adapter| adapter.name.clone())
+                .collect(),
             keep_hot: pool.keep_hot.or(known.keep_hot).or(to_zero),
             min_resident: pool.min_resident,
             max_turn: pool.max_turn,

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::config::positions::Positions;
 use crate::config::{Config, Flaw, reading};
 
+use super::adapters::{self, AdapterFile};
 use super::entry::{Entry, Source};
 use super::model_file::ModelDocument;
 use super::notes::Notes;
@@ -24,8 +25,14 @@ const MODELS_MAX: usize = 1000;
 /// Deeper folders are a mistake, or a circle.
 const DEPTH_MAX: usize = 8;
 
-/// A model, none where it says that it is left out, or why it is none; and what is said of it.
-pub(super) type Read = (Result<Option<Entry>, CatalogError>, Vec<Warning>);
+/// What a file, or a part of one, describes.
+pub(super) enum Item {
+    Model(Box<Entry>),
+    Adapter(AdapterFile),
+}
+
+/// An item, none where it says that it is left out, or why it is none; and what is said of it.
+pub(super) type Read = (Result<Option<Item>, CatalogError>, Vec<Warning>);
 
 /// The model files of a folder and of those below it, by name. A missing folder is a warning: models can
 /// be registered.
@@ -160,14 +167,21 @@ pub(super) fn read(
         return Ok(vec![(Ok(None), vec![Warning::of_file(origin, message)])]);
     }
     let source = || Source::File(path.to_owned());
+    let model = |entry: Entry| Some(Item::Model(Box::new(entry)));
+    let is_adapter = |value: &Value| value.get("base_model_id").is_some();
     if let Some(parts) = forms::parts(&value) {
-        let read = |value, notes: &mut Notes| match typed(value, None, notes)? {
-            Some(document) => {
-                Entry::from_read(document, source(), notes, config, reference).map(Some)
+        let read = |value: Value, notes: &mut Notes| {
+            if is_adapter(&value) {
+                return Ok(adapters::read(&value, &origin, notes)?.map(Item::Adapter));
             }
-            None => {
-                notes.warn("enabled", "is false, so the model is left out");
-                Ok(None)
+            match typed(value, None, notes)? {
+                Some(document) => {
+                    Entry::from_read(document, source(), notes, config, reference).map(model)
+                }
+                None => {
+                    notes.warn("enabled", "is false, so the model is left out");
+                    Ok(None)
+                }
             }
         };
         if parts.is_empty() {
@@ -180,6 +194,13 @@ pub(super) fn read(
         }
         return Ok(several(parts, &origin, &positions, notes, read));
     }
+    if is_adapter(&value) {
+        let adapter = adapters::read(&value, &origin, &mut notes);
+        return Ok(vec![(
+            adapter.map(|it| it.map(Item::Adapter)),
+            notes.warnings,
+        )]);
+    }
     let direct = || match is_json {
         true => reading::json(&text),
         false => reading::yaml_last_wins(&text),
@@ -191,7 +212,7 @@ pub(super) fn read(
     let document = typed(value, as_text, &mut notes);
     let entry = document.and_then(|document| match document {
         Some(document) => {
-            Entry::from_read(document, source(), &mut notes, config, reference).map(Some)
+            Entry::from_read(document, source(), &mut notes, config, reference).map(model)
         }
         None => {
             notes.warn("enabled", "is false, so the model is left out");
@@ -207,7 +228,7 @@ fn several(
     origin: &str,
     positions: &Arc<Positions>,
     whole: Notes,
-    mut read: impl FnMut(Value, &mut Notes) -> Result<Option<Entry>, CatalogError>,
+    mut read: impl FnMut(Value, &mut Notes) -> Result<Option<Item>, CatalogError>,
 ) -> Vec<Read> {
     let mut all = vec![(Ok(None), whole.warnings)];
     for (path, value) in parts {

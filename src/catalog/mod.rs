@@ -2,6 +2,7 @@
 //! and from registrations that the caller adds. It finds models by name; it does not know which
 //! are loaded, and it never watches the files.
 
+mod adapters;
 mod architecture;
 mod arguments;
 mod candle_config;
@@ -44,6 +45,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::config::{Config, Flaw};
+use files::Item;
 
 pub use architecture::{Architecture, CacheLoad, LayerCache, LayerGroup, NumberWidth, Split};
 pub use constraint::{DeviceConstraint, DeviceFacts};
@@ -192,14 +194,18 @@ impl Catalog {
             ..Catalog::default()
         };
         let mut errors = Vec::new();
+        let mut adapters = Vec::new();
         for path in paths {
             let files = match path.is_file() {
                 true => vec![path.clone()],
                 false => files::find(path, &mut warnings)?,
             };
             for file in files {
-                errors.extend(catalog.add_file(&file, config, &mut warnings));
+                errors.extend(catalog.add_file(&file, config, &mut warnings, &mut adapters));
             }
+        }
+        for adapter in &adapters {
+            errors.extend(catalog.attach(adapter, config).err());
         }
         Ok((catalog, warnings, errors))
     }
@@ -210,6 +216,7 @@ impl Catalog {
         path: &Path,
         config: &Config,
         warnings: &mut Vec<Warning>,
+        adapters: &mut Vec<adapters::AdapterFile>,
     ) -> Vec<CatalogError> {
         let read = match files::read(path, config, &self.reference) {
             Ok(read) => read,
@@ -218,8 +225,12 @@ impl Catalog {
         let mut errors = Vec::new();
         for (entry, more) in read {
             warnings.extend(more);
-            let added = entry.and_then(|entry| match entry {
-                Some(entry) => self.insert(entry),
+            let added = entry.and_then(|item| match item {
+                Some(Item::Model(entry)) => self.insert(*entry),
+                Some(Item::Adapter(adapter)) => {
+                    adapters.push(adapter);
+                    Ok(())
+                }
                 None => Ok(()),
             });
             errors.extend(added.err());
@@ -247,7 +258,8 @@ impl Catalog {
         let replaces = self.entries.get(&entry.name).is_some_and(|old| {
             old.source == Source::Registered && entry.source == Source::Registered
         });
-        for name in std::iter::once(&entry.name).chain(&entry.aliases) {
+        let names = std::iter::once(&entry.name);
+        for name in names.chain(&entry.aliases).chain(&entry.adapters) {
             if let Some(holder) = self.get(name)
                 && !(replaces && holder.name == entry.name)
             {
@@ -259,7 +271,7 @@ impl Catalog {
             }
         }
         self.remove(&entry.name);
-        for alias in &entry.aliases {
+        for alias in entry.aliases.iter().chain(&entry.adapters) {
             self.aliases.insert(alias.clone(), entry.name.clone());
         }
         self.entries.insert(entry.name.clone(), entry);

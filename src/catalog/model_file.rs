@@ -70,6 +70,9 @@ pub struct EngineConfig {
     pub command_prefix: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
+    /// Small weights that the engine serves beside the model's own.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub lora_adapters: Vec<LoraAdapter>,
     /// Who brings weights that are not a folder of this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fetch: Option<Fetcher>,
@@ -165,6 +168,17 @@ impl ComputeDevice {
             ComputeDevice::Metal => "metal",
         }
     }
+}
+
+/// A LoRA adapter: the name that users write, and its folder or bucket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoraAdapter {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket_uri: Option<String>,
 }
 
 /// Who fetches a model's weights.

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::CatalogError;
+use super::adapters;
 use super::engine_config::{absolute, context, warn_of_paths};
 use super::engines::{Engine, ServerRecipe, Words};
 use super::estimate;
@@ -145,6 +146,7 @@ pub(super) fn server(
         words,
         env: engine.env.clone(),
         served_model_name: engine.served_model_name.clone(),
+        adapters: adapters::of_engine(kind, engine, notes)?,
         working_dir,
     };
     recipe.check_templates().map_err(|problem| {

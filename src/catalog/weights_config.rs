@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::config::{Config, reading};
 
 use super::CatalogError;
+use super::adapters;
 use super::hub_cache;
 use super::model_file::{EngineConfig, Fetcher};
 use super::notes::Notes;
@@ -165,9 +166,10 @@ pub(super) fn read(
     };
     let Mirror {
         bucket,
-        extra_files,
+        mut extra_files,
         extra_by,
     } = mirror.unwrap_or_default();
+    extra_files.extend(adapters::to_fetch(engine, notes)?);
     let notes_folder = std::path::absolute(config.state.dir.join("weights"));
     let Ok(notes_folder) = notes_folder else {
         return Err(notes.refuse(ID, "state.dir is no usable path"));

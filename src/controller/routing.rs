@@ -102,7 +102,7 @@ impl Routes {
                 entry: Arc::new(entry.clone()),
                 gates: ArcSwap::new(gates),
             });
-            for alias in &entry.aliases {
+            for alias in entry.aliases.iter().chain(&entry.adapters) {
                 routes.by_name.insert(alias.clone(), Arc::clone(&route));
             }
             routes.by_name.insert(name.clone(), Arc::clone(&route));

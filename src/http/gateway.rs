@@ -163,7 +163,9 @@ async fn begin(
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     // What the model cannot be asked is refused before anything is loaded for it.
-    let served_name = route.entry.recipe.served_model_name().unwrap_or(&model);
+    let adapter = route.entry.adapter(&scanned.model);
+    let served_name = adapter.or(route.entry.recipe.served_model_name());
+    let served_name = served_name.unwrap_or(&model);
     let outgoing = outgoing_of(&scanned, path, served_name, &route.entry).map_err(fail)?;
     let served_name = served_name.to_owned();
     let several = route.has_several();
@@ -263,7 +265,8 @@ impl Call {
 
     /// Sends the request to the lease's engine.
     async fn send(&self, lease: Lease) -> Result<(Served, hyper::Response<Incoming>), Failure> {
-        let name = lease.served_name().unwrap_or(&self.model);
+        let own = lease.served_name().unwrap_or(&self.model);
+        let name = self.entry.adapter(&self.scanned.model).unwrap_or(own);
         // An engine that was adopted may know it by another one.
         let body = match name == self.served_name {
             true => self.outgoing.body.clone(),

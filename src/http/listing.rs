@@ -22,7 +22,11 @@ pub(super) async fn models(State(app): State<App>, _user: User) -> Response {
         .handle
         .entries()
         .iter()
-        .map(|entry| model_object(&app, &entry.name))
+        .flat_map(|entry| {
+            let adapters = entry.adapters.iter();
+            let adapters = adapters.map(|name| adapter_object(&app, name, &entry.name));
+            std::iter::once(model_object(&app, &entry.name)).chain(adapters)
+        })
         .collect();
     Json(json!({ "object": "list", "data": data })).into_response()
 }
@@ -40,12 +44,24 @@ pub(super) async fn model(
         .handle
         .route(&name)
         .ok_or_else(|| Failure::unknown_model(&name, &app.handle.closest(&name)))?;
-    Ok(Json(model_object(&app, &route.entry.name)).into_response())
+    let entry = &route.entry;
+    let object = match entry.adapter(&name) {
+        Some(adapter) => adapter_object(&app, adapter, &entry.name),
+        None => model_object(&app, &entry.name),
+    };
+    Ok(Json(object).into_response())
 }
 
 /// The catalogue does not know when weights were made; the start of the service is what it can say.
 fn model_object(app: &App, name: &str) -> serde_json::Value {
     json!({ "id": name, "object": "model", "created": app.started_unix_seconds, "owned_by": "model-pool" })
+}
+
+/// As vLLM tells it: the model whose adapter it is.
+fn adapter_object(app: &App, name: &str, base: &str) -> serde_json::Value {
+    let mut object = model_object(app, name);
+    object["parent"] = json!(base);
+    object
 }
 
 /// Said in words, not by a bare 404.

@@ -302,3 +302,39 @@ fn a_model_that_may_sleep_is_served_over_a_socket() {
     assert_eq!(status, 200, "{text}");
     assert_has(&text, &["Starting vLLM server on unix domain socket"]);
 }
+
+#[test]
+fn an_adapter_is_asked_by_its_own_name_at_the_replica_of_its_base() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
+    let adapters = "lora_adapters: [{name: \"base:polite:7\", path: /srv/polite}]";
+    let files = [model(
+        &machine,
+        "base",
+        adapters,
+        "memory_gib: 20",
+        "X: '1'",
+    )];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    for name in ["base", "base:polite:7"] {
+        let (status, text) = ask(&pool, name, json!({}));
+        assert_eq!(status, 200, "{text}");
+        let answer: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(answer["model"], name);
+    }
+    let (_, all) = admin(&pool, "GET", "/llm/admin/models", &Value::Null);
+    assert_eq!(all["models"].as_array().expect("models").len(), 1);
+    assert_eq!(
+        all["models"][0]["replicas"]
+            .as_array()
+            .expect("replicas")
+            .len(),
+        1
+    );
+    let (_, text, _) = pool.request("GET", "/v1/models", "", None);
+    let listed: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(listed["data"][1]["id"], "base:polite:7");
+    assert_eq!(listed["data"][1]["parent"], "base");
+    let (status, text) = ask(&pool, "base:other:1", json!({}));
+    assert_eq!(status, 404, "{text}");
+}

@@ -36,6 +36,8 @@ pub struct ServerRecipe {
     pub words: Words,
     pub env: BTreeMap<String, Secret>,
     pub served_model_name: Option<String>,
+    /// LoRA adapters that it serves too, with their folders.
+    pub adapters: Vec<(String, PathBuf)>,
     /// Absolute; `None`: the pool's own.
     pub working_dir: Option<PathBuf>,
 }
@@ -122,6 +124,7 @@ impl ServerRecipe {
             words: Words::default(),
             env: BTreeMap::new(),
             served_model_name: None,
+            adapters: Vec::new(),
             working_dir: None,
         }
     }
@@ -166,6 +169,11 @@ impl ServerRecipe {
             None => argv.extend(engine.program.iter().map(|word| (*word).to_owned())),
         }
         argv.extend((engine.arguments)(&given)?);
+        if let Some(lora) = engine.lora.filter(|_| !self.adapters.is_empty()) {
+            argv.extend([lora.enable, lora.modules].map(str::to_owned));
+            let modules = self.adapters.iter();
+            argv.extend(modules.map(|(name, path)| format!("{name}={}", path.display())));
+        }
         argv.extend(self.words.all().cloned());
         Ok(ServerCommand {
             argv,

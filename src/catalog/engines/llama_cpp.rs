@@ -53,6 +53,7 @@ pub const LLAMA_CPP: Engine = Engine {
     }),
     parking: &[],
     stage,
+    lora: None,
     ignores: &["best_of"],
     failures: FAILURES,
 };

@@ -86,11 +86,27 @@ pub struct Engine {
     pub parking: &'static [Parking],
     /// What a line of its output tells of the load.
     pub stage: fn(&str) -> Option<Stage>,
+    /// How it is given LoRA adapters, if the pool gives it any.
+    pub lora: Option<Lora>,
     /// Fields of OpenAI's requests that it takes and does nothing with, by its own documentation; those
     /// that concern OpenAI's own service are known beside.
     pub ignores: &'static [&'static str],
     /// Failures that only it has; those that all share are known beside.
     pub failures: &'static [Failure],
+}
+
+/// Flags for LoRA adapters: one that turns them on, and one that `NAME=FOLDER` words follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lora {
+    pub enable: &'static str,
+    pub modules: &'static str,
+}
+
+const fn lora(modules: &'static str) -> Lora {
+    Lora {
+        enable: "--enable-lora",
+        modules,
+    }
 }
 
 /// When a command line depends on something.

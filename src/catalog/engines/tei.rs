@@ -44,6 +44,7 @@ pub const TEI: Engine = Engine {
     metrics: None,
     parking: &[],
     stage: |line| by_marks(line, MARKS),
+    lora: None,
     ignores: &[],
     failures: FAILURES,
 };

@@ -50,6 +50,7 @@ pub const TGI: Engine = Engine {
     }),
     parking: &[],
     stage: |line| by_marks(line, MARKS),
+    lora: None,
     ignores: &["best_of", "echo", "logit_bias", "n", "parallel_tool_calls"],
     failures: FAILURES,
 };

@@ -44,6 +44,7 @@ pub const TRTLLM: Engine = Engine {
     metrics: None,
     parking: &[],
     stage: |line| by_marks(line, MARKS),
+    lora: None,
     ignores: &["parallel_tool_calls"],
     failures: FAILURES,
 };

@@ -9,7 +9,7 @@ use super::super::engine_options::EngineKind;
 use super::super::model_file::Sleep;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Asks, Call, Engine, Given, Metrics, Parking, Where, pair, post};
+use super::{Asks, Call, Engine, Given, Metrics, Parking, Where, lora, pair, post};
 
 pub const VLLM: Engine = Engine {
     names: &["VLLMEngine"],
@@ -49,6 +49,7 @@ pub const VLLM: Engine = Engine {
     }),
     parking: PARKING,
     stage: |line| by_marks(line, MARKS),
+    lora: Some(lora("--lora-modules")),
     ignores: &["best_of"],
     failures: FAILURES,
 };

@@ -97,7 +97,7 @@ pub(super) fn translate(value: &mut Value, notes: &mut Notes) -> Result<bool, Ca
     if value.get("base_model_id").is_some() {
         return Err(notes.refuse(
             "base_model_id",
-            "this describes an adapter of another model; give it to that model's engine in engine_config.engine_kwargs, as docs/engines.md shows",
+            "this describes an adapter of another model; register that model with it in engine_config.lora_adapters",
         ));
     }
     let before = value.clone();

@@ -25,6 +25,7 @@ pub fn write(snapshot: &Snapshot, text: &mut Text) {
     estimates(snapshot, text);
     load_times(snapshot, text);
     cooldowns(snapshot, text);
+    fetches(snapshot, text);
 }
 
 /// The pool's own loading, watched.
@@ -214,6 +215,22 @@ fn load_times(snapshot: &Snapshot, text: &mut Text) {
         for (tier, took) in &model.load_times {
             let labels = [("model", model.name.as_str()), ("source", tier.name())];
             text.sample(&labels, seconds(*took));
+        }
+    }
+}
+
+/// While they run.
+fn fetches(snapshot: &Snapshot, text: &mut Text) {
+    let help = "Bytes of weights that are being fetched: those that are here, and all of them.";
+    text.family("fetch_bytes", Kind::Gauge, help);
+    for model in &snapshot.pool.models {
+        let Some(fetch) = snapshot.fetches.get(&model.model) else {
+            continue;
+        };
+        let progress = &fetch.progress;
+        for (kind, bytes) in [("done", progress.done()), ("total", progress.total())] {
+            let labels = [("model", model.name.as_str()), ("kind", kind)];
+            text.sample(&labels, bytes as f64);
         }
     }
 }

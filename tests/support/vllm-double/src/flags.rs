@@ -52,11 +52,17 @@ impl Flags {
             .or_else(|| text("model"))
             .unwrap_or_default();
         let served = all.get_many::<String>("served-model-name");
+        let mut served: Vec<String> = match served {
+            Some(names) => names.cloned().collect(),
+            None => vec![model.clone()],
+        };
+        if all.get_flag("enable-lora") {
+            let modules = all.get_many::<String>("lora-modules").into_iter().flatten();
+            let names = modules.filter_map(|word| word.split_once('='));
+            served.extend(names.map(|(name, _)| name.to_owned()));
+        }
         Flags {
-            served: match served {
-                Some(names) => names.cloned().collect(),
-                None => vec![model.clone()],
-            },
+            served,
             model,
             port: whole("port")
                 .and_then(|port| u16::try_from(port).ok())

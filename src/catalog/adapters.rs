@@ -1,0 +1,214 @@
+//! LoRA adapters: small weights beside those of a base model, which the base's engine serves under names of
+//! their own. An adapter is a key of the base's file, or a file of RayLLM's that names the base. It starts
+//! nothing and fetches nothing.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::config::{Config, reading};
+
+use super::engines::Engine;
+use super::entry::Entry;
+use super::limits;
+use super::model_file::{EngineConfig, LoraAdapter};
+use super::notes::Notes;
+use super::weights::{BucketUri, ExtraFiles, Scheme};
+use super::{Catalog, CatalogError};
+
+const KEY: &str = "engine_config.lora_adapters";
+/// Where the adapters from buckets lie in a fetched model's folder.
+const FOLDER: &str = "adapters";
+/// Engines hold some hundred.
+const ADAPTERS_MAX: usize = 1000;
+
+/// A file that describes an adapter of another model.
+#[derive(Clone, Debug)]
+pub(super) struct AdapterFile {
+    origin: String,
+    base: String,
+    adapter: LoraAdapter,
+}
+
+/// As users of RayLLM had it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Form {
+    base_model_id: String,
+    model_id: String,
+    #[serde(default)]
+    lora_mirror_config: Option<Mirror>,
+    /// A folder of this machine.
+    #[serde(default)]
+    lora_path: Option<String>,
+    #[serde(default)]
+    generation: Option<Value>,
+    #[serde(default)]
+    enabled: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mirror {
+    bucket_uri: String,
+}
+
+pub(super) fn read(
+    value: &Value,
+    origin: &str,
+    notes: &mut Notes,
+) -> Result<Option<AdapterFile>, CatalogError> {
+    let form: Form =
+        reading::value_at(value.clone()).map_err(|(path, problem)| match path.as_str() {
+            "." => notes.refuse("the document", problem),
+            path => notes.refuse(path, problem),
+        })?;
+    if form.enabled == Some(false) {
+        notes.warn("enabled", "is false, so the adapter is left out");
+        return Ok(None);
+    }
+    if form.generation.is_some() {
+        notes.warn(
+            "generation",
+            "has no effect: requests for the adapter are taken as those for its base model",
+        );
+    }
+    Ok(Some(AdapterFile {
+        origin: origin.to_owned(),
+        base: form.base_model_id,
+        adapter: LoraAdapter {
+            name: form.model_id,
+            path: form.lora_path,
+            bucket_uri: form.lora_mirror_config.map(|mirror| mirror.bucket_uri),
+        },
+    }))
+}
+
+impl Catalog {
+    /// The base model is read anew, with this adapter.
+    pub(super) fn attach(
+        &mut self,
+        file: &AdapterFile,
+        config: &Config,
+    ) -> Result<(), CatalogError> {
+        let refuse = |field: &str, problem: String| CatalogError::Field {
+            origin: file.origin.clone(),
+            line: None,
+            field: field.to_owned(),
+            problem,
+        };
+        let Some(base) = self.get(&file.base).cloned() else {
+            let near = self.closest(&file.base).join(", ");
+            let near = if near.is_empty() {
+                near
+            } else {
+                format!("; the closest are: {near}")
+            };
+            let problem = format!("there is no model {}{near}", file.base.escape_debug());
+            return Err(refuse("base_model_id", problem));
+        };
+        let with = base.with_adapter(&file.adapter, config, self.reference());
+        let with = with.map_err(|error| match error {
+            CatalogError::Field { field, problem, .. } => refuse(&field, problem),
+            other => other,
+        })?;
+        self.remove(&base.name);
+        if let Err(error) = self.insert(with) {
+            // What was there before fitted.
+            self.insert(base)?;
+            return Err(error);
+        }
+        Ok(())
+    }
+}
+
+/// What a base model serves beside itself: names, and where the weights are.
+pub(super) type Adapters = Vec<(String, PathBuf)>;
+
+/// Of an engine of the table. Those from buckets lie below the model's own folder, once it is fetched.
+pub(super) fn of_engine(
+    kind: &Engine,
+    engine: &EngineConfig,
+    notes: &Notes,
+) -> Result<Adapters, CatalogError> {
+    if engine.lora_adapters.is_empty() {
+        return Ok(Vec::new());
+    }
+    if kind.lora.is_none() {
+        let problem = format!(
+            "{} is given no adapters by the pool; VLLMEngine and SGLangEngine are",
+            kind.name()
+        );
+        return Err(notes.refuse(KEY, problem));
+    }
+    if engine.lora_adapters.len() > ADAPTERS_MAX {
+        return Err(notes.refuse(KEY, format!("has more than {ADAPTERS_MAX}")));
+    }
+    let mut seen = BTreeSet::new();
+    let mut adapters = Vec::new();
+    for (nth, adapter) in engine.lora_adapters.iter().enumerate() {
+        let field = |key: &str| format!("{KEY}[{nth}].{key}");
+        // RayLLM's have a suffix and an id after colons.
+        let plain = adapter.name.replace(':', "-");
+        if let Some(problem) = limits::model_id_problem(&plain).filter(|_| !plain.is_empty()) {
+            return Err(notes.refuse(&field("name"), problem));
+        }
+        if adapter.name == engine.model_id || !seen.insert(&adapter.name) {
+            let problem = format!("`{}` is the model's own name, or given twice", adapter.name);
+            return Err(notes.refuse(&field("name"), problem));
+        }
+        let path = match (&adapter.path, &adapter.bucket_uri) {
+            (Some(path), None) => {
+                let path = std::path::absolute(path);
+                path.map_err(|error| notes.refuse(&field("path"), error.to_string()))?
+            }
+            (None, Some(_)) => match &engine.model_path {
+                Some(folder) if engine.is_fetched => Path::new(folder).join(place(&adapter.name)),
+                _ => {
+                    return Err(notes.refuse(&field("bucket_uri"), "is fetched together with the base model, which the pool does not fetch here; bring the adapter into a folder and name it in path"));
+                }
+            },
+            _ => {
+                return Err(notes.refuse(
+                    &field("path"),
+                    "or bucket_uri says where the adapter is; write one of them",
+                ));
+            }
+        };
+        adapters.push((adapter.name.clone(), path));
+    }
+    Ok(adapters)
+}
+
+/// What is fetched beside the base model.
+pub(super) fn to_fetch(
+    engine: &EngineConfig,
+    notes: &Notes,
+) -> Result<Vec<ExtraFiles>, CatalogError> {
+    let mut extra = Vec::new();
+    for (nth, adapter) in engine.lora_adapters.iter().enumerate() {
+        if let Some(text) = &adapter.bucket_uri {
+            let field = format!("{KEY}[{nth}].bucket_uri");
+            let uri = BucketUri::parse(text, &[Scheme::S3, Scheme::Gs]);
+            extra.push(ExtraFiles {
+                uri: uri.map_err(|problem| notes.refuse(&field, problem))?,
+                destination: place(&adapter.name),
+            });
+        }
+    }
+    Ok(extra)
+}
+
+fn place(name: &str) -> PathBuf {
+    Path::new(FOLDER).join(name.replace(['/', ':'], "--"))
+}
+
+impl Entry {
+    /// The name that its engine knows an adapter by, if this is one of its.
+    pub fn adapter(&self, name: &str) -> Option<&str> {
+        let found = self.adapters.iter().find(|known| *known == name);
+        found.map(String::as_str)
+    }
+}
