@@ -23,7 +23,7 @@ struct Ended {
 ///
 /// ```text
 /// total = headroom + foreign + excess + settling + reserved + free now
-/// free later = free now + settling + what is leaving − what is promised
+/// free later = free now + settling + what is leaving, with its excess − what is promised
 /// ```
 #[derive(Clone, Debug)]
 pub struct Device {
@@ -33,8 +33,9 @@ pub struct Device {
     pub(super) total: Bytes,
     pub(super) headroom: Bytes,
     pub(super) foreign: Bytes,
-    /// What our replicas were measured to hold beyond what they reserve.
+    /// What our replicas were measured to hold beyond what they reserve, and the same by replica.
     pub(super) excess: Bytes,
+    pub(super) excess_of: BTreeMap<ReplicaId, Bytes>,
     /// Sum over every replica that holds a part of it, leaving ones included.
     pub(super) reserved: Bytes,
     /// The part of `reserved` that drains or stops.
@@ -66,6 +67,7 @@ impl Device {
             headroom: reading.headroom,
             foreign: reading.foreign,
             excess: Bytes::ZERO,
+            excess_of: BTreeMap::new(),
             reserved: Bytes::ZERO,
             leaving: Bytes::ZERO,
             promised: Bytes::ZERO,
@@ -94,21 +96,26 @@ impl Device {
             .saturating_sub(self.reserved)
     }
 
-    /// What a plan may count on once everything that leaves has left and every promise is kept.
-    pub fn free_later(&self) -> Bytes {
-        if self.cordon.is_some() {
-            return Bytes::ZERO;
-        }
-        self.not_ours().saturating_sub(self.spoken_for())
+    /// What a plan may count on once everything that leaves has left and every promise is kept, and what
+    /// is lacking even then: one of them is zero. `returning` is the excess of what leaves.
+    pub(super) fn later(&self, returning: Bytes) -> (Bytes, Bytes) {
+        self.balance(returning, self.spoken_for())
     }
 
     /// What a launch may take once what leaves now has left.
-    pub(super) fn free_soon(&self) -> Bytes {
-        if self.cordon.is_some() {
-            return Bytes::ZERO;
+    pub(super) fn soon(&self, returning: Bytes) -> Bytes {
+        self.balance(returning, self.reserved.saturating_sub(self.leaving))
+            .0
+    }
+
+    fn balance(&self, returning: Bytes, ours: Bytes) -> (Bytes, Bytes) {
+        let has = self.capacity() + returning;
+        let taken = self.foreign + self.excess + ours;
+        let free = has.saturating_sub(taken);
+        match self.cordon {
+            Some(_) => (Bytes::ZERO, Bytes::ZERO),
+            None => (free, taken.saturating_sub(has)),
         }
-        let staying = self.reserved.saturating_sub(self.leaving);
-        self.not_ours().saturating_sub(staying)
     }
 
     /// Capacity without what others hold.
@@ -152,6 +159,10 @@ impl Device {
             self.leaving = Bytes(self.leaving.0 - bytes.0);
         }
         self.holders.remove(&replica);
+        // All that it held comes back, what it was not given too.
+        let more = self.excess_of.remove(&replica).unwrap_or_default();
+        self.excess = self.excess.saturating_sub(more);
+        let bytes = bytes + more;
         if self.measured {
             self.settling = self.settling + bytes;
             self.ended.push_back(Ended {
@@ -196,7 +207,7 @@ impl Device {
     pub(super) fn read(
         &mut self,
         reading: &DeviceReading,
-        excess: Bytes,
+        excess_of: BTreeMap<ReplicaId, Bytes>,
         now: Time,
         patience: Span,
     ) -> bool {
@@ -204,7 +215,8 @@ impl Device {
         self.total = reading.total;
         self.headroom = reading.headroom;
         self.kind = reading.kind;
-        self.excess = excess;
+        self.excess = excess_of.values().copied().sum();
+        self.excess_of = excess_of;
         self.measured = reading.taken.is_some();
         match self.ended.back().map(|last| last.at) {
             Some(last) if reading.taken.is_some_and(|taken| taken > last) => {

@@ -9,6 +9,39 @@ use super::model::Cordon;
 use super::state::Pool;
 
 impl Pool {
+    /// What a plan may count on once everything that leaves has left and every promise is kept; nothing of
+    /// a cordoned device (M7).
+    pub fn free_later(&self, id: DeviceId) -> Bytes {
+        self.devices[&id].later(self.returning(id)).0
+    }
+
+    /// What is lacking even then, because replicas hold more than they were given: it has to be made up for
+    /// before anything new fits.
+    pub(super) fn lacking(&self, id: DeviceId) -> Bytes {
+        self.devices[&id].later(self.returning(id)).1
+    }
+
+    /// What a launch may take once what leaves now has left.
+    pub(super) fn free_soon(&self, id: DeviceId) -> Bytes {
+        self.devices[&id].soon(self.returning(id))
+    }
+
+    /// What replicas that leave hold beyond what they were given.
+    fn returning(&self, id: DeviceId) -> Bytes {
+        let leaves =
+            |replica: &ReplicaId| self.replicas.get(replica).is_some_and(|it| it.is_leaving());
+        let more = self.devices[&id].excess_of.iter();
+        more.filter(|(replica, _)| leaves(replica))
+            .map(|(_, more)| *more)
+            .sum()
+    }
+
+    /// What a replica was measured to hold of a device beyond what it was given.
+    pub(super) fn excess(&self, replica: ReplicaId, device: DeviceId) -> Bytes {
+        let of = &self.devices[&device].excess_of;
+        of.get(&replica).copied().unwrap_or_default()
+    }
+
     pub(super) fn device_read(&mut self, id: DeviceId, reading: &DeviceReading) {
         let (now, patience) = (self.now, self.limits.release_wait);
         // A reading that was taken before a process ended, or fell asleep, still names it.
@@ -19,8 +52,9 @@ impl Pool {
         let excess = reading
             .own
             .iter()
-            .map(|(replica, held)| held.saturating_sub(given(*replica)))
-            .sum();
+            .map(|(replica, held)| (*replica, held.saturating_sub(given(*replica))))
+            .filter(|(_, more)| *more > Bytes::ZERO)
+            .collect();
         let new = !self.devices.contains_key(&id);
         let device = self
             .devices

@@ -62,9 +62,9 @@ fn members<'a>(
     node: &'a BTreeSet<DeviceId>,
 ) -> impl Iterator<Item = Member> + 'a {
     node.iter().filter_map(|&device| {
-        let needs = ask.needs_on(pool, device).ok()?;
+        let needs = ask.needs_on(pool, device).ok()? + pool.lacking(device);
         let ledger = &pool.devices[&device];
-        let free = ledger.free_later();
+        let free = pool.free_later(device);
         Some(Member {
             device,
             needs,

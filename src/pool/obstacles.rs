@@ -82,9 +82,8 @@ fn on_device(pool: &Pool, ask: &Ask, device: DeviceId, most: usize, found: &mut 
             what,
         });
     };
-    let foreign = ledger.foreign + ledger.excess;
-    if foreign > Bytes::ZERO {
-        push(foreign, Blocker::Foreign);
+    if ledger.foreign > Bytes::ZERO {
+        push(ledger.foreign, Blocker::Foreign);
     }
     if ledger.settling > Bytes::ZERO {
         push(ledger.settling, Blocker::Settling);
@@ -188,7 +187,8 @@ fn reach(pool: &Pool, ask: &Ask, device: DeviceId, retry: &mut Option<Time>) -> 
             return Reach::default();
         }
     };
-    let mut soon = ledger.free_later();
+    let needs = needs + pool.lacking(device);
+    let mut soon = pool.free_later(device);
     let mut later = soon;
     for &holder in &ledger.holders {
         let held = pool.held(holder, device);

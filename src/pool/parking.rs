@@ -58,7 +58,7 @@ pub(super) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<De
         return None;
     }
     // Whoever waits for its room may have been promised all of it.
-    let stays = |share: &Share| pool.devices[&share.device].free_later() >= share.bytes;
+    let stays = |share: &Share| pool.free_later(share.device) >= share.bytes;
     if !replica.would_keep(parking).iter().all(stays) {
         return None;
     }
@@ -172,11 +172,18 @@ fn wake_of(pool: &Pool, ask: &Ask, id: ReplicaId) -> Option<Choice> {
         return None;
     }
     let domain = Domain {
-        needs: more.iter().map(|share| share.bytes).collect(),
+        needs: more
+            .iter()
+            .map(|share| share.bytes + pool.lacking(share.device))
+            .collect(),
         devices,
     };
     let ledgers = || domain.devices.iter().map(|it| &pool.devices[it]);
-    let free: Vec<Bytes> = ledgers().map(|it| it.free_later()).collect();
+    let free: Vec<Bytes> = domain
+        .devices
+        .iter()
+        .map(|it| pool.free_later(*it))
+        .collect();
     let short = || {
         free.iter()
             .zip(&domain.needs)

@@ -54,8 +54,7 @@ pub(super) fn fits_on(pool: &Pool, ask: &Ask, devices: &BTreeSet<DeviceId>) -> b
     devices.iter().any(|&device| {
         pool.devices.contains_key(&device)
             && ask.needs_on(pool, device).is_ok_and(|needs| {
-                pool.devices[&device].free_later() >= needs
-                    || evict(pool, ask, device, needs).is_some()
+                pool.free_later(device) >= needs || evict(pool, ask, device, needs).is_some()
             })
     })
 }
@@ -144,7 +143,7 @@ fn one_device(
         let Ok(needs) = ask.needs_on(pool, device) else {
             continue;
         };
-        let free = pool.devices[&device].free_later();
+        let free = pool.free_later(device);
         if free < needs {
             full.push((device, needs));
             continue;
@@ -174,6 +173,7 @@ fn one_device(
 
 fn evict(pool: &Pool, ask: &Ask, device: DeviceId, needs: Bytes) -> Option<Choice> {
     let ledger = &pool.devices[&device];
+    let needs = needs + pool.lacking(device);
     let evictable: Vec<Evictable> = ledger
         .holders
         .iter()
@@ -183,7 +183,7 @@ fn evict(pool: &Pool, ask: &Ask, device: DeviceId, needs: Bytes) -> Option<Choic
         devices: vec![device],
         needs: vec![needs],
     };
-    let free = ledger.free_later();
+    let free = pool.free_later(device);
     let (cost, victims) = victims::cheapest(&domain, &[free], evictable)?;
     let freed = victims::with_freed(&domain, &[free], &victims)[0];
     Some(Choice {

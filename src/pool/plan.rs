@@ -193,7 +193,11 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
             }
             let abandoned = for_load.is_some_and(|load| !pool.planned.contains_key(&load));
             // Another load may have been promised the memory meanwhile; then it goes on draining.
-            let room = |share: &Share| pool.devices[&share.device].free_later() >= share.bytes;
+            // It keeps what it holds beyond its share.
+            let room = |share: &Share| {
+                let more = pool.excess(id, share.device);
+                pool.free_later(share.device) >= share.bytes + more
+            };
             let reopens = *closed && abandoned && replica.shares.iter().all(room);
             reopens.then_some(Decision::Reopen { replica: id })
         }
@@ -310,7 +314,7 @@ fn promises(pool: &Pool) -> Option<Decision> {
     let mut first: Option<LaunchRank> = None;
     for (&load, planned) in &pool.planned {
         let room = |share: &Share| pool.devices[&share.device].free_now() >= share.bytes;
-        let coming = |share: &Share| pool.devices[&share.device].free_soon() >= share.bytes;
+        let coming = |share: &Share| pool.free_soon(share.device) >= share.bytes;
         if !wanted(pool, load) || !planned.shares.iter().all(coming) {
             return Some(Decision::Abandon { load });
         }

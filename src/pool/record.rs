@@ -114,6 +114,10 @@ impl Pool {
 
     /// What a replica or a promised load holds of one device, or both: a sleeper that is to wake.
     pub(super) fn held(&self, id: ReplicaId, device: DeviceId) -> Bytes {
+        self.given(id, device) + self.excess(id, device)
+    }
+
+    fn given(&self, id: ReplicaId, device: DeviceId) -> Bytes {
         let now = self.replicas.get(&id).map(|it| &it.shares);
         let promised = self.planned.get(&id).map(|it| &it.shares);
         now.into_iter()

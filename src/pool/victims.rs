@@ -86,7 +86,15 @@ pub(super) fn evictable(pool: &Pool, ask: &Ask, id: ReplicaId) -> Result<Evictab
         priority,
         rank,
         loss,
-        shares: replica.shares.clone(),
+        // With it goes what it holds beyond its share.
+        shares: replica
+            .shares
+            .iter()
+            .map(|share| Share {
+                device: share.device,
+                bytes: share.bytes + pool.excess(id, share.device),
+            })
+            .collect(),
         planned: false,
     })
 }

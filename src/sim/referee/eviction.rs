@@ -142,7 +142,7 @@ impl Referee {
             let others: Vec<ReplicaId> = others.collect();
             let fits = |share: &Share| {
                 let free = self.surely_free(share.device, victims);
-                free + self.freed(share.device, &others) >= share.bytes
+                free + signed(self.freed(share.device, &others)) >= signed(share.bytes)
             };
             if placement.iter().all(fits) {
                 wrong.push(format!("P5: {victim} leaves for {load} and need not"));
@@ -150,10 +150,10 @@ impl Referee {
         }
         for share in placement {
             let free = self.possibly_free(share.device, victims);
-            let most = free + self.freed(share.device, victims);
-            if most < share.bytes {
+            let most = free + signed(self.freed(share.device, victims));
+            if most < signed(share.bytes) {
                 wrong.push(format!(
-                    "P5: {victims:?} leave for {load}, which does not fit {} even so: {most} for {}",
+                    "P5: {victims:?} leave for {load}, which does not fit {} even so: {most} bytes for {}",
                     share.device, share.bytes
                 ));
             }
@@ -174,6 +174,11 @@ impl Referee {
             .flat_map(|seen| &seen.shares)
             .filter(|share| share.device == device)
             .map(|share| share.bytes)
+            .chain(
+                victims
+                    .iter()
+                    .map(|it| self.devices[&device].excess_of(*it)),
+            )
             .sum()
     }
 
@@ -202,28 +207,31 @@ impl Referee {
             .sum()
     }
 
-    /// Free in the end without these victims leaving, whatever is not known for certain.
-    fn surely_free(&self, device: DeviceId, victims: &[ReplicaId]) -> Bytes {
+    /// Free in the end without these victims leaving, whatever is not known for certain; less than nothing
+    /// where replicas hold more than they were given.
+    fn surely_free(&self, device: DeviceId, victims: &[ReplicaId]) -> i128 {
         let it = &self.devices[&device];
         if it.cordoned || !it.is_certain() {
-            return Bytes::ZERO;
+            // No sum of victims makes up for what is not known.
+            return i128::MIN / 2;
         }
-        it.capacity
-            .saturating_sub(it.at_most_unavailable())
-            .saturating_sub(self.staying(device, victims) + self.promised(device, false))
+        let taken = it.at_most_unavailable() + self.staying(device, victims);
+        signed(it.capacity) - signed(taken + self.promised(device, false))
     }
 
-    /// The same, at most.
-    fn possibly_free(&self, device: DeviceId, victims: &[ReplicaId]) -> Bytes {
+    /// The same, at most: what leaves takes along what it was not given.
+    fn possibly_free(&self, device: DeviceId, victims: &[ReplicaId]) -> i128 {
         let it = &self.devices[&device];
         let unavailable = if it.is_certain() {
-            it.at_most_unavailable()
+            let leaves = |(id, seen): &(&ReplicaId, &Seen)| !seen.stays() && !victims.contains(id);
+            let leaving = self.replicas.iter().filter(leaves);
+            let more: Bytes = leaving.map(|(id, _)| it.excess_of(*id)).sum();
+            it.at_most_unavailable().saturating_sub(more)
         } else {
             Bytes::ZERO
         };
-        it.capacity
-            .saturating_sub(unavailable)
-            .saturating_sub(self.staying(device, victims) + self.promised(device, true))
+        let taken = unavailable + self.staying(device, victims);
+        signed(it.capacity) - signed(taken + self.promised(device, true))
     }
 
     /// As many devices of the same kind on one node, with room for each share.
@@ -242,7 +250,7 @@ impl Referee {
                 && !it.cordoned
                 && bytes <= it.capacity
                 && allowed.is_none_or(|allowed| allowed.contains(device))
-                && self.surely_free(*device, victims) >= bytes
+                && self.surely_free(*device, victims) >= signed(bytes)
         };
         let fitting: Vec<DeviceId> = self.devices.keys().copied().filter(|it| fits(it)).collect();
         let mut by_node = BTreeMap::<_, Vec<DeviceId>>::new();
@@ -317,4 +325,8 @@ impl Referee {
             _ => {}
         }
     }
+}
+
+fn signed(bytes: Bytes) -> i128 {
+    i128::from(bytes.0)
 }

@@ -68,6 +68,10 @@ impl Ground {
         self.foreign + self.all_excess() + lingers
     }
 
+    pub fn excess_of(&self, replica: ReplicaId) -> Bytes {
+        self.excess.get(&replica).copied().unwrap_or_default()
+    }
+
     fn all_excess(&self) -> Bytes {
         self.excess.values().copied().sum()
     }
