@@ -41,6 +41,7 @@ impl Lab {
                 ("model.safetensors", weights(0)),
                 ("sub/folder/tokenizer.json", b"{\"a\": 1}".to_vec()),
                 ("consolidated.safetensors", weights(1)),
+                ("original/consolidated.00.pth", weights(4)),
                 ("pytorch_model.bin", weights(2)),
                 ("onnx/model.onnx", weights(3)),
                 (".gitattributes", b"*".to_vec()),

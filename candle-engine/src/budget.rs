@@ -2,6 +2,10 @@
 //! asks waits for its own turn.
 
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How soon it is noticed that somebody who waits has gone away.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Tokens of all running requests together, and how many there may be.
 #[derive(Debug)]
@@ -28,17 +32,22 @@ impl Budget {
         }
     }
 
-    /// Waits until there is room. What is larger than the whole budget waits until it is alone.
-    pub fn take(&self, tokens: usize) -> Part<'_> {
+    /// Waits until there is room, for as long as `is_wanted`. What is larger than the whole budget waits until it is alone.
+    pub fn take(&self, tokens: usize, is_wanted: impl Fn() -> bool) -> Option<Part<'_>> {
         let tokens = tokens.min(self.most);
-        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_full = |used: &mut usize| *used > self.most - tokens;
-        let used = self.freed.wait_while(used, is_full);
-        *used.unwrap_or_else(PoisonError::into_inner) += tokens;
-        Part {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        while *used > self.most - tokens {
+            if !is_wanted() {
+                return None;
+            }
+            let waited = self.freed.wait_timeout(used, LOOK_EVERY);
+            used = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *used += tokens;
+        Some(Part {
             budget: self,
             tokens,
-        }
+        })
     }
 }
 
@@ -58,13 +67,13 @@ mod tests {
     #[test]
     fn who_does_not_fit_waits_until_others_have_ended() {
         let budget = Budget::new(Some(10));
-        let first = budget.take(6);
-        let second = budget.take(4);
+        let first = budget.take(6, || true);
+        let second = budget.take(4, || true);
         std::thread::scope(|scope| {
             let (tell, told) = channel();
             let budget = &budget;
             scope.spawn(move || {
-                let _part = budget.take(7);
+                let _part = budget.take(7, || true);
                 tell.send(*budget.used.lock().expect("not poisoned"))
                     .expect("heard");
             });
@@ -79,8 +88,15 @@ mod tests {
     #[test]
     fn what_is_larger_than_all_of_it_runs_alone_and_without_a_bound_nobody_waits() {
         let budget = Budget::new(Some(10));
-        drop(budget.take(1000));
+        drop(budget.take(1000, || true));
         let free = Budget::new(None);
-        let _parts = [free.take(usize::MAX / 2), free.take(5)];
+        let _parts = [free.take(usize::MAX / 2, || true), free.take(5, || true)];
+    }
+
+    #[test]
+    fn who_has_gone_away_waits_no_longer() {
+        let budget = Budget::new(Some(10));
+        let _all = budget.take(10, || true);
+        assert!(budget.take(1, || false).is_none());
     }
 }

@@ -102,11 +102,14 @@ fn next<'a>(
             continue;
         }
         let prompt = job.request.prompt.len();
-        let total = budgets
-            .total
-            .take(prompt.saturating_add(job.request.max_tokens));
-        let prefill = budgets.prefill.take(prompt);
-        return Some((job, total, prefill));
+        let is_wanted = || !job.events.is_closed();
+        let most = prompt.saturating_add(job.request.max_tokens);
+        let Some(total) = budgets.total.take(most, is_wanted) else {
+            continue;
+        };
+        if let Some(prefill) = budgets.prefill.take(prompt, is_wanted) {
+            return Some((job, total, prefill));
+        }
     }
 }
 

@@ -15,8 +15,8 @@ use super::entry::Entry;
 use super::limits;
 use super::model_file::{EngineConfig, LoraAdapter};
 use super::notes::Notes;
-use super::weights::{BucketUri, ExtraFiles, Scheme};
-use super::{Catalog, CatalogError};
+use super::weights::{BucketUri, ExtraFiles, Scheme, short_digest};
+use super::{Catalog, CatalogError, Warning};
 
 const KEY: &str = "engine_config.lora_adapters";
 /// Where the adapters from buckets lie in a fetched model's folder.
@@ -87,31 +87,37 @@ pub(super) fn read(
 }
 
 impl Catalog {
-    /// The base model is read anew, with this adapter.
+    /// The base model is read anew, with this adapter. Without a base among the files it is left out, with a
+    /// warning: others are served all the same.
     pub(super) fn attach(
         &mut self,
         file: &AdapterFile,
         config: &Config,
-    ) -> Result<(), CatalogError> {
-        let refuse = |field: &str, problem: String| CatalogError::Field {
-            origin: file.origin.clone(),
-            line: None,
-            field: field.to_owned(),
-            problem,
-        };
+    ) -> Result<Option<Warning>, CatalogError> {
         let Some(base) = self.get(&file.base).cloned() else {
             let near = self.closest(&file.base).join(", ");
-            let near = if near.is_empty() {
-                near
-            } else {
-                format!("; the closest are: {near}")
+            let near = match near.as_str() {
+                "" => String::new(),
+                near => format!("; the closest are: {near}"),
             };
-            let problem = format!("there is no model {}{near}", file.base.escape_debug());
-            return Err(refuse("base_model_id", problem));
+            return Ok(Some(Warning {
+                origin: file.origin.clone(),
+                line: None,
+                key: Some("base_model_id".to_owned()),
+                message: format!(
+                    "the adapter is left out: no file describes a model {}{near}",
+                    file.base.escape_debug()
+                ),
+            }));
         };
         let with = base.with_adapter(&file.adapter, config, self.reference());
         let with = with.map_err(|error| match error {
-            CatalogError::Field { field, problem, .. } => refuse(&field, problem),
+            CatalogError::Field { field, problem, .. } => CatalogError::Field {
+                origin: file.origin.clone(),
+                line: None,
+                field,
+                problem,
+            },
             other => other,
         })?;
         self.remove(&base.name);
@@ -120,7 +126,7 @@ impl Catalog {
             self.insert(base)?;
             return Err(error);
         }
-        Ok(())
+        Ok(None)
     }
 }
 
@@ -131,14 +137,14 @@ pub(super) type Adapters = Vec<(String, PathBuf)>;
 pub(super) fn of_engine(
     kind: &Engine,
     engine: &EngineConfig,
-    notes: &Notes,
+    notes: &mut Notes,
 ) -> Result<Adapters, CatalogError> {
     if engine.lora_adapters.is_empty() {
         return Ok(Vec::new());
     }
     if kind.lora.is_none() {
         let problem = format!(
-            "{} is given no adapters by the pool; VLLMEngine and SGLangEngine are",
+            "{} is given no adapters by the pool; VLLMEngine is",
             kind.name()
         );
         return Err(notes.refuse(KEY, problem));
@@ -146,13 +152,23 @@ pub(super) fn of_engine(
     if engine.lora_adapters.len() > ADAPTERS_MAX {
         return Err(notes.refuse(KEY, format!("has more than {ADAPTERS_MAX}")));
     }
+    // Whichever comes later on the command line would count alone.
+    for key in ["enable_lora", "lora_modules", "lora_paths"] {
+        if engine.engine_kwargs.contains_key(key) {
+            let field = format!("engine_config.engine_kwargs.{key}");
+            return Err(notes.refuse(
+                &field,
+                format!("is set by {KEY}; write adapters there alone"),
+            ));
+        }
+    }
     let mut seen = BTreeSet::new();
     let mut adapters = Vec::new();
     for (nth, adapter) in engine.lora_adapters.iter().enumerate() {
         let field = |key: &str| format!("{KEY}[{nth}].{key}");
         // RayLLM's have a suffix and an id after colons.
         let plain = adapter.name.replace(':', "-");
-        if let Some(problem) = limits::model_id_problem(&plain).filter(|_| !plain.is_empty()) {
+        if let Some(problem) = limits::model_id_problem(&plain) {
             return Err(notes.refuse(&field("name"), problem));
         }
         if adapter.name == engine.model_id || !seen.insert(&adapter.name) {
@@ -162,7 +178,15 @@ pub(super) fn of_engine(
         let path = match (&adapter.path, &adapter.bucket_uri) {
             (Some(path), None) => {
                 let path = std::path::absolute(path);
-                path.map_err(|error| notes.refuse(&field("path"), error.to_string()))?
+                let path = path.map_err(|error| notes.refuse(&field("path"), error.to_string()))?;
+                if !path.exists() {
+                    let message = format!(
+                        "there is no {}; loads will fail until it is there",
+                        path.display()
+                    );
+                    notes.warn(&field("path"), message);
+                }
+                path
             }
             (None, Some(_)) => match &engine.model_path {
                 Some(folder) if engine.is_fetched => Path::new(folder).join(place(&adapter.name)),
@@ -202,7 +226,8 @@ pub(super) fn to_fetch(
 }
 
 fn place(name: &str) -> PathBuf {
-    Path::new(FOLDER).join(name.replace(['/', ':'], "--"))
+    let readable = name.replace(['/', ':'], "-");
+    Path::new(FOLDER).join(format!("{readable}-{}", short_digest(name)))
 }
 
 impl Entry {

@@ -163,6 +163,13 @@ impl Entry {
         let known = reference.get(&name).cloned().unwrap_or_default();
         let pool = &document.pool_config;
         check_aliases(&name, &pool.aliases, notes)?;
+        let adapters = &document.engine_config.lora_adapters;
+        if let Some(twice) = adapters.iter().find(|it| pool.aliases.contains(&it.name)) {
+            return Err(notes.refuse(
+                "engine_config.lora_adapters",
+                format!("`{}` is an alias of the model too", twice.name),
+            ));
+        }
 
         let (priority, priority_from) = match (pool.priority, known.priority) {
             (Some(value), _) => (

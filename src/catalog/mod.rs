@@ -205,7 +205,10 @@ impl Catalog {
             }
         }
         for adapter in &adapters {
-            errors.extend(catalog.attach(adapter, config).err());
+            match catalog.attach(adapter, config) {
+                Ok(warning) => warnings.extend(warning),
+                Err(error) => errors.push(error),
+            }
         }
         Ok((catalog, warnings, errors))
     }

@@ -175,6 +175,9 @@ pub struct Manifest {
     /// Another program's files, which nobody has compared with their source.
     #[serde(default)]
     pub is_adopted: bool,
+    /// A load failed with them.
+    #[serde(default)]
+    pub is_doubted: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -251,17 +254,31 @@ impl Fetch {
             let own = |file: &ManifestFile| right(folder.join(&file.path), file.bytes);
             let other = |file: &ManifestFile| right(PathBuf::from(&file.path), file.bytes);
             manifest.fingerprint == self.fingerprint()
+                && !manifest.is_doubted
                 && !manifest.files.is_empty()
                 && manifest.files.iter().all(own)
                 && manifest.elsewhere.iter().all(other)
         })
     }
 
-    /// A load failed with what another program had fetched: it is not taken for whole any more. Blocking.
+    /// A load failed with what another program had fetched: it is not taken for whole again. Blocking.
     pub fn doubt_adopted(&self) {
-        if self.manifest().is_some_and(|manifest| manifest.is_adopted) {
-            let _ = std::fs::remove_file(self.manifest_path());
+        let Some(mut manifest) = self.manifest().filter(|it| it.is_adopted && !it.is_doubted)
+        else {
+            return;
+        };
+        manifest.is_doubted = true;
+        if let Ok(text) = serde_json::to_vec_pretty(&manifest) {
+            let _ = std::fs::write(self.manifest_path(), text);
         }
+    }
+
+    /// The commit that is here, where only what lies beside it has changed: a branch is asked once.
+    pub fn pinned(&self) -> Option<String> {
+        let manifest = self.manifest().filter(|it| !it.is_doubted)?;
+        let is_commit = manifest.commit.len() == 40
+            && manifest.commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+        (is_commit && manifest.fingerprint != self.fingerprint()).then_some(manifest.commit)
     }
 
     pub fn manifest(&self) -> Option<Manifest> {
@@ -274,8 +291,9 @@ impl Fetch {
         let Origin::Hub { revision } = &self.origin else {
             return None;
         };
-        // Nobody knows whether those are right.
-        if !self.extra_files.is_empty() {
+        // Nobody knows whether those are right, or a load has failed with it.
+        let is_doubted = self.manifest().is_some_and(|it| it.is_doubted);
+        if is_doubted || !self.extra_files.is_empty() {
             return None;
         }
         hub_cache::at_revision(&self.root(), revision).filter(|folder| is_whole(folder))
@@ -317,7 +335,7 @@ impl Bucket {
     }
 }
 
-fn short_digest(text: &str) -> String {
+pub(super) fn short_digest(text: &str) -> String {
     let digest = Sha256::digest(text.as_bytes());
     digest
         .iter()

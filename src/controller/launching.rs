@@ -285,7 +285,7 @@ impl Control {
                 self.turn(Event::Woke);
             }
             Report::Exited(exit) => {
-                let was_ready = facts.ready;
+                let (was_ready, asked) = (facts.ready, exit.asked);
                 self.measured_to_the_end(replica, model);
                 self.processes.remove(&replica);
                 self.stops.remove(&replica);
@@ -318,7 +318,7 @@ impl Control {
                     },
                 };
                 self.turn(Event::ReplicaExited { replica, exit });
-                if !was_ready {
+                if !was_ready && !asked {
                     self.look_for_fetched(model);
                 }
                 self.publish();

@@ -62,6 +62,8 @@ pub(super) struct Newcomers {
     sources: Arc<Sources>,
     config: Arc<Config>,
     missed: Mutex<VecDeque<(String, Time, String)>>,
+    /// One is counted and registered at a time.
+    registering: tokio::sync::Mutex<()>,
 }
 
 impl Control {
@@ -70,6 +72,7 @@ impl Control {
             sources: Arc::clone(&self.sources),
             config: Arc::clone(&self.config),
             missed: Mutex::default(),
+            registering: tokio::sync::Mutex::default(),
         })
     }
 }
@@ -103,14 +106,7 @@ impl Handle {
             return Err(NewcomerError::NotThere { message });
         }
         let known = self.routes.load().catalog.clone();
-        let of_users = |entry: &&Entry| {
-            entry.labels.get(LABEL).map(String::as_str) == Some(NamedBy::User.word())
-        };
-        let count = known.entries().values().filter(of_users).count();
-        if by == NamedBy::User && count >= settings.unknown_limit as usize {
-            let limit = settings.unknown_limit;
-            return Err(NewcomerError::Full { limit });
-        }
+        self.has_room_for(by)?;
         let engine = known.reference().get(name).and_then(|it| it.engine.clone());
         let document = json!({
             "engine_config": {
@@ -126,7 +122,9 @@ impl Handle {
             &self.newcomers.config,
             known.reference(),
         )
-        .map_err(ChangeError::from)?;
+        .map_err(|_| NewcomerError::NoName {
+            name: name.to_owned(),
+        })?;
         let Some(fetch) = &entry.fetch else {
             let message = format!(
                 "{} fetches by itself, so that nobody knows whether there is a {name}; set catalog.unknown_engine to one that the pool fetches for",
@@ -142,6 +140,8 @@ impl Handle {
             self.newcomers.miss(name, now, &message);
             return Err(NewcomerError::NotThere { message });
         }
+        let _turn = self.newcomers.registering.lock().await;
+        self.has_room_for(by)?;
         // Somebody else may have been quicker; it is the same model then.
         if self.route(name).is_none() {
             self.register(document).await?;
@@ -153,5 +153,15 @@ impl Handle {
         }
         self.route(name)
             .ok_or(NewcomerError::Change(ChangeError::Gone))
+    }
+    fn has_room_for(&self, by: NamedBy) -> Result<(), NewcomerError> {
+        let limit = self.newcomers.config.catalog.unknown_limit;
+        let word = NamedBy::User.word();
+        let of_users = |entry: &&Arc<Entry>| entry.labels.get(LABEL).is_some_and(|it| it == word);
+        let count = self.entries().iter().filter(of_users).count();
+        match by == NamedBy::User && count >= limit as usize {
+            true => Err(NewcomerError::Full { limit }),
+            false => Ok(()),
+        }
     }
 }

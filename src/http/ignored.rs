@@ -22,9 +22,13 @@ const IDLE: [&str; 9] = [
 ];
 
 /// Whether the field asks for something.
-pub(super) fn asks(value: &RawValue) -> bool {
+pub(super) fn asks(name: &str, value: &RawValue) -> bool {
     let text: String = value.get().split_whitespace().collect();
-    !IDLE.contains(&text.as_str())
+    match name {
+        // Engines that ignore it do as if it were true.
+        "parallel_tool_calls" => text == "false",
+        _ => !IDLE.contains(&text.as_str()),
+    }
 }
 
 /// The answer, with the names of what had no effect.

@@ -73,7 +73,7 @@ pub(super) fn outgoing(
         match name {
             "model" | "stream" | "stream_options" => {}
             _ if ignores(name) => {
-                if ignored::asks(value) {
+                if ignored::asks(name, value) {
                     ignored.push(name.to_owned());
                 }
             }

@@ -137,7 +137,12 @@ async fn try_pass(
     };
     app.metrics
         .waited(&model, Duration::from_millis(clock.now().since(asked).0));
-    let name = lease.served_name().unwrap_or(&model).to_owned();
+    let own = lease.served_name().unwrap_or(&model);
+    let name = route
+        .entry
+        .adapter(&scanned.model)
+        .unwrap_or(own)
+        .to_owned();
     let body = renamed(&body, &name).map_err(fail)?;
     let served = Served::new(app, &model, lease, asked);
     let there = match ranks_for_tei {

@@ -134,8 +134,13 @@ impl Layout {
         }
         let sets = wanted.notes.join("sets");
         let set = sets.join(&hex(&digest.finalize())[..32]);
-        if set.is_dir() {
+        let is_whole = |part: &Part| set.join(&part.path).exists();
+        if set.is_dir() && listing.parts.iter().all(is_whole) {
             return Ok(set);
+        }
+        // Somebody took links out of it.
+        if set.is_dir() {
+            fs::rename(&set, sets.join(unique("old")))?;
         }
         let new = sets.join(unique("new"));
         for part in &listing.parts {
@@ -174,6 +179,7 @@ impl Layout {
             files,
             elsewhere,
             is_adopted,
+            is_doubted: false,
         };
         let text = serde_json::to_vec_pretty(&manifest).map_err(io::Error::other)?;
         replace(&wanted.manifest_path(), |at| fs::write(at, &text))

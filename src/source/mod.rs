@@ -122,7 +122,13 @@ impl Sources {
     /// Whether there is what `wanted` names, in a form that its engine reads. Nothing is fetched. Gives the
     /// bytes that a fetch would bring.
     pub async fn look(&self, wanted: &Fetch) -> Result<u64, SourceFault> {
-        let listing = select::select(self.list(wanted).await?, wanted)?;
+        let listing = match self.list(wanted).await {
+            Ok(listing) => select::select(listing, wanted)?,
+            Err(fault) if fault.is_of_the_network() && wanted.snapshot_of_others().is_some() => {
+                return Ok(0);
+            }
+            Err(fault) => return Err(fault),
+        };
         Ok(listing.parts.iter().map(|part| part.size).sum())
     }
 
@@ -132,7 +138,11 @@ impl Sources {
                 id: wanted.id.clone(),
                 cache: wanted.cache.clone(),
             }),
-            Origin::Hub { revision } => self.hub(wanted).await?.list(&wanted.id, revision).await,
+            Origin::Hub { revision } => {
+                let pinned = wanted.pinned();
+                let revision = pinned.as_ref().unwrap_or(revision);
+                self.hub(wanted).await?.list(&wanted.id, revision).await
+            }
             Origin::Bucket(bucket) => {
                 let store = bucket::open(bucket, wanted, &self.http().await?).await?;
                 bucket::list(&store, &bucket.uri).await
@@ -196,7 +206,7 @@ impl Sources {
         part: &Part,
         layout: &Layout,
         origins: &Origins,
-        progress: &Progress,
+        progress: &Arc<Progress>,
     ) -> Result<(), SourceFault> {
         let (path, lock) = (layout.blob(part), layout.lock_of(part));
         transfer::bring(part, &path, &lock, origins, self, progress).await

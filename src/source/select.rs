@@ -65,7 +65,22 @@ pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, So
         let parent = part.path.rsplit_once('/').map(|(folder, _)| folder);
         parent.unwrap_or_default().to_owned()
     };
-    let all = listing.parts.clone();
+    // The same weights once more, in the form of whoever trained them.
+    let has_model = listing.parts.iter().any(|part| {
+        let starts = |name: &str| part.path.starts_with(name);
+        starts("model") && is_safe(part) || starts("pytorch_model") && is_pickle(part)
+    });
+    let is_twin = |part: &Part| {
+        let name = part.path.rsplit('/').next().unwrap_or_default();
+        let is_weights = is_safe(part) || is_pickle(part);
+        has_model && !wanted.consolidated && name.starts_with("consolidated") && is_weights
+    };
+    let all: Vec<Part> = listing
+        .parts
+        .iter()
+        .filter(|it| !is_twin(it))
+        .cloned()
+        .collect();
     let safe: BTreeSet<String> = all.iter().filter(|it| is_safe(it)).map(folder).collect();
     // Those that stand for nothing else: their folder has no other weights.
     let is_needed_pickle = |part: &Part| is_pickle(part) && !safe.contains(&folder(part));
@@ -90,14 +105,6 @@ pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, So
         let files = described(&all);
         return Err(SourceFault::NoConfig { where_, files });
     }
-    // The same weights once more, in the form of whoever trained them.
-    let has_model = all
-        .iter()
-        .any(|part| part.path.starts_with("model") && is_safe(part));
-    let is_twin = |part: &Part| {
-        let name = part.path.rsplit('/').next().unwrap_or_default();
-        has_model && !wanted.consolidated && name.starts_with("consolidated") && is_safe(part)
-    };
     let is_other = |part: &Part| OTHERS.contains(&extension(part).as_str());
     let is_unused_pickle =
         |part: &Part| is_pickle(part) && !(wanted.pickles && is_needed_pickle(part));

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -31,7 +32,7 @@ pub(super) async fn bring(
     lock_path: &Path,
     origins: &Origins,
     sources: &Sources,
-    progress: &Progress,
+    progress: &Arc<Progress>,
 ) -> Result<(), SourceFault> {
     let incomplete = incomplete(path);
     let mut seen = part.counted;
@@ -97,7 +98,7 @@ async fn complete(
     mut writing: Writing,
     origins: &Origins,
     sources: &Sources,
-    progress: &Progress,
+    progress: &Arc<Progress>,
 ) -> Result<Writing, SourceFault> {
     let mut tries = 0;
     let mut pause = sources.settings.pause;
@@ -134,7 +135,7 @@ async fn once(
     part: &Part,
     mut writing: Writing,
     origins: &Origins,
-    progress: &Progress,
+    progress: &Arc<Progress>,
 ) -> Result<(Writing, Broken), SourceFault> {
     let opened = match origins.open(part, writing.length).await {
         Ok(opened) => opened,
@@ -149,7 +150,7 @@ async fn once(
     }
     let mut left = part.size - writing.length;
     let place = writing.path.clone();
-    let (chunks, written) = writing.begin();
+    let (chunks, written) = writing.begin(Arc::clone(progress));
     let mut body = opened.body;
     let mut broken = None;
     while let Some(chunk) = body.next().await {
@@ -165,7 +166,6 @@ async fn once(
                 if chunks.send(chunk).await.is_err() {
                     break;
                 }
-                progress.adds(length);
             }
             Err(why) => {
                 broken = Some((why, None));

@@ -4,6 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use sha1::Digest as _;
@@ -11,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::lock::Lock;
 use super::part::{Check, Part};
+use super::progress::Progress;
 
 /// Chunks on their way to the disk; a network that is faster waits.
 const CHUNKS_MAX: usize = 16;
@@ -127,6 +129,7 @@ impl Writing {
     /// A way for bytes to the end of the file, and what gives the file back once that way is closed.
     pub fn begin(
         self,
+        progress: Arc<Progress>,
     ) -> (
         mpsc::Sender<Bytes>,
         tokio::task::JoinHandle<io::Result<Writing>>,
@@ -138,6 +141,8 @@ impl Writing {
                 writing.file.write_all(&chunk)?;
                 writing.digest.update(&chunk);
                 writing.length += chunk.len() as u64;
+                // What is counted is on the disk, as far as a killed process is concerned.
+                progress.adds(chunk.len() as u64);
             }
             Ok(writing)
         });

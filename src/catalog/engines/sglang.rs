@@ -11,7 +11,7 @@ use super::super::engine_options::EngineKind;
 use super::super::model_file::Sleep;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Asks, Call, Engine, Given, Metrics, Parking, Where, lora, pair};
+use super::{Asks, Call, Engine, Given, Metrics, Parking, Where, pair};
 
 pub const SGLANG: Engine = Engine {
     names: &["SGLangEngine"],
@@ -51,7 +51,7 @@ pub const SGLANG: Engine = Engine {
     }),
     parking: PARKING,
     stage: |line| by_marks(line, MARKS),
-    lora: Some(lora("--lora-paths")),
+    lora: None,
     ignores: &["best_of"],
     failures: FAILURES,
 };

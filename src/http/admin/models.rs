@@ -227,7 +227,15 @@ pub async fn remove(
     admin: Admin,
     Params(query): Params<OneQuery>,
 ) -> Result<Json<RemoveAnswer>, Failure> {
-    let model = known(&app, &query.model)?.entry.name.clone();
+    let route = known(&app, &query.model)?;
+    let model = route.entry.name.clone();
+    if route.entry.adapter(&query.model).is_some() {
+        let message = format!(
+            "{} is an adapter of {model}; register that model without it, or remove its file and reload",
+            query.model
+        );
+        return Err(Failure::invalid("model".to_owned(), message));
+    }
     app.handle.remove(&model).await?;
     tracing::info!(admin = admin.name, model, "model removed");
     Ok(Json(RemoveAnswer {
