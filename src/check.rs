@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::catalog::{Catalog, Entry, Listen, Place, PlacedDevice, Prompt, Recipe, Warning, Where};
+use crate::catalog::{
+    Catalog, Entry, Listen, NeedSource, Place, PlacedDevice, Prompt, Recipe, Warning, Where,
+};
 use crate::cli::CheckArgs;
 use crate::config::{Config, Provider};
 use crate::pool::{Bytes, ModelSpec};
@@ -85,6 +87,13 @@ fn describe(name: &str, entry: &Entry, config: &Config) {
     };
     let each = |count: u32| if count == 1 { "" } else { " each" };
     let spec = match entry.spec(config, None) {
+        Ok((spec, NeedSource::Unfetched)) => {
+            println!(
+                "model {name}: {engine} engine, {}, memory known once its weights are fetched, {from}",
+                devices(spec.devices_per_replica),
+            );
+            spec
+        }
         Ok((spec, source)) => {
             println!(
                 "model {name}: {engine} engine, {} with {}{} ({source}), {from}",

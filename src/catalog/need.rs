@@ -37,7 +37,6 @@ const RELOAD_BYTES_PER_MILLISECOND: u64 = 1_000_000;
 /// Between SIGTERM and SIGKILL, unless the model's file says otherwise (L5).
 const STOP_GRACE: Span = Span::from_secs(10);
 const BY_SIZES: &str = "the sizes of its files are used instead, without a cache";
-
 /// With `adaptive`, what stands in for a model that nobody has used yet.
 const KEEP_HOT_AT_FIRST: Span = Span::from_secs(600);
 
@@ -57,6 +56,8 @@ pub enum NeedSource {
     File,
     Measured,
     Estimate,
+    /// Nothing tells before the weights are here, and it is not placed before.
+    Unfetched,
     /// A rough estimate, with the reason why there is no better one.
     Rough {
         reason: String,
@@ -64,11 +65,12 @@ pub enum NeedSource {
 }
 
 impl NeedSource {
-    /// The word in answers: `file`, `measured` or `estimate`.
+    /// The word in answers: `file`, `measured`, `estimate` or `unfetched`.
     pub fn name(&self) -> &'static str {
         match self {
             NeedSource::File => "file",
             NeedSource::Measured => "measured",
+            NeedSource::Unfetched => "unfetched",
             NeedSource::Estimate | NeedSource::Rough { .. } => "estimate",
         }
     }
@@ -110,8 +112,7 @@ impl Entry {
         let absent = self.fetch.as_ref().is_some_and(|fetch| !fetch.is_here());
         let figure = Figures::of(self).bytes(self.devices_per_replica, measured, device_total);
         let (bytes_per_device, source) = match figure {
-            // Nothing is placed before its weights are here; then its size is known, and worth a warning.
-            Err(_) if absent => (Bytes(Bytes::GIB), NeedSource::Estimate),
+            Err(_) if absent => (Bytes(Bytes::GIB), NeedSource::Unfetched),
             Ok((bytes, NeedSource::Rough { .. })) if absent => (bytes, NeedSource::Estimate),
             figure => figure?,
         };

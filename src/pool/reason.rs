@@ -361,12 +361,12 @@ impl fmt::Display for Refusal {
                 retry,
             } => write!(
                 f,
-                "the last {failures} load{} failed, the next try is in {retry} (L3); the engine said: {message}",
+                "the last {failures} load{} failed, the next try is in {retry} (L3); the reason: {message}",
                 plural(*failures)
             ),
             Refusal::Quarantined { failures, message } => write!(
                 f,
-                "quarantined after {failures} failed load{} until an administrator loads it or its configuration changes (L3); the engine said: {message}",
+                "quarantined after {failures} failed load{} until an administrator loads it or its configuration changes (L3); the reason: {message}",
                 plural(*failures)
             ),
             Refusal::ShuttingDown => write!(f, "the pool is shutting down"),

@@ -30,13 +30,20 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
         let answer = session
             .client
             .post("admin/plan", &body(&args.model, &args.wish, None))
-            .await?;
-        let plan: Plan = answer.read()?;
-        // A plan with obstacles is left to the load itself: its refusal brings them.
-        if plan.feasible {
-            session
-                .screen
-                .print(&plan_text::plan(&plan, session.screen.style))?;
+            .await;
+        match answer {
+            // It may be one of the hub that no file describes: the load itself looks there.
+            Err(Failure::Refused(refusal)) if refusal.status == 404 && args.model.contains('/') => {
+            }
+            answer => {
+                let plan: Plan = answer?.read()?;
+                // A plan with obstacles is left to the load itself: its refusal brings them.
+                if plan.feasible {
+                    session
+                        .screen
+                        .print(&plan_text::plan(&plan, session.screen.style))?;
+                }
+            }
         }
     }
     let request = body(&args.model, &args.wish, args.no_wait.then_some(false));

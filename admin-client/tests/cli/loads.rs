@@ -143,3 +143,21 @@ fn a_plan_that_cannot_be_carried_out_exits_with_1() {
     assert_eq!(run.status, 1, "{run:?}");
     assert!(run.stdout.contains("r2 is always-hot"), "{run:?}");
 }
+
+#[test]
+fn a_model_that_only_the_load_knows_is_loaded_without_a_plan() {
+    let unknown = json!({"error": {"message": "no model is called org/m", "type": "invalid_request_error", "param": "model", "code": "model_not_found"}});
+    let server = Server::start(vec![
+        (PLAN, vec![Reply::json(404, unknown.clone())]),
+        (LOOK, vec![look("fetching")]),
+        (LOAD, vec![Reply::json(200, loaded())]),
+    ]);
+    let run = server.client("load org/m");
+    assert_eq!(run.status, 0, "{run:?}");
+    in_order(&run.stdout, &["org/m is ready"]);
+    // A name that the hub cannot have is refused at once.
+    let server = Server::start(vec![(PLAN, vec![Reply::json(404, unknown)])]);
+    let run = server.client("load m");
+    assert_eq!(run.status, 1, "{run:?}");
+    assert!(run.stderr.contains("no model is called"), "{run:?}");
+}
