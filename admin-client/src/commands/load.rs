@@ -148,7 +148,8 @@ async fn watch(session: &Session, args: &LoadArgs) -> Infallible {
 struct Shown {
     bar: Option<ProgressBar>,
     model: String,
-    label: String,
+    /// The last one told where there is no terminal: there a stage is one line.
+    stage: String,
 }
 
 impl Shown {
@@ -172,7 +173,7 @@ impl Shown {
         Shown {
             bar,
             model: model.to_owned(),
-            label: String::new(),
+            stage: String::new(),
         }
     }
 
@@ -182,9 +183,9 @@ impl Shown {
                 bar.set_position(now.percent);
                 bar.set_message(now.label);
             }
-            None if now.label != self.label => {
+            None if now.stage != self.stage => {
                 note(&format!("{}: {}", self.model, now.label));
-                self.label = now.label;
+                self.stage = now.stage;
             }
             None => {}
         }

@@ -11,6 +11,8 @@ pub struct Progress {
     pub percent: u64,
     /// What happens just now.
     pub label: String,
+    /// The label without its running figures: it changes when something else begins.
+    pub stage: String,
 }
 
 /// Reads progress from a model that is being loaded with `wanted` replicas. The label tells the
@@ -30,6 +32,7 @@ pub fn progress(view: &ModelView, wanted: u32) -> Progress {
         return Progress {
             percent: fetch.percent.unwrap_or(0.0).clamp(0.0, 100.0) as u64,
             label: fetched(fetch),
+            stage: "fetching".to_owned(),
         };
     }
     let wanted = u64::from(wanted.max(1)).max(launching.len() as u64);
@@ -56,7 +59,11 @@ pub fn progress(view: &ModelView, wanted: u32) -> Progress {
     } else {
         label
     };
-    Progress { percent, label }
+    Progress {
+        percent,
+        stage: label.clone(),
+        label,
+    }
 }
 
 #[cfg(test)]
@@ -68,7 +75,7 @@ mod tests {
         let view: ModelView =
             serde_json::from_value(json!({"model": "m", "state": "loading", "replicas": replicas}))
                 .expect("a view");
-        let Progress { percent, label } = progress(&view, wanted);
+        let Progress { percent, label, .. } = progress(&view, wanted);
         (percent, label)
     }
 
@@ -103,8 +110,12 @@ mod tests {
                 "bytes_done": 1_u64 << 30, "bytes_total": 4_u64 << 30, "percent": 25,
                 "words": "fetching", "left_ms": 20_000}}}))
         .expect("a view");
-        let Progress { percent, label } = progress(&view, 1);
-        assert_eq!(percent, 25);
+        let Progress {
+            percent,
+            label,
+            stage,
+        } = progress(&view, 1);
+        assert_eq!((percent, stage.as_str()), (25, "fetching"));
         assert_eq!(label, "fetching 25 %, 1.0 GiB of 4.0 GiB, 20.0 s left");
     }
 
