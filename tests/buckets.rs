@@ -3,6 +3,8 @@
 
 #[path = "support/buckets.rs"]
 mod buckets;
+#[path = "support/folder.rs"]
+mod folder;
 #[path = "support/whole.rs"]
 mod whole;
 
@@ -20,14 +22,7 @@ const HASH: &str = "d0bb58b0dd6d2c3a7f9fbdd5a5f6b2a1c0ffee00";
 
 /// The tiny model, and a larger file that is fetched with it and never loaded.
 fn files() -> Vec<(String, Vec<u8>)> {
-    let mut files: Vec<(String, Vec<u8>)> = std::fs::read_dir(TINY)
-        .unwrap()
-        .map(|entry| entry.unwrap())
-        .map(|entry| {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            (name, std::fs::read(entry.path()).unwrap())
-        })
-        .collect();
+    let mut files = folder::files_of(Path::new(TINY));
     let large = (0..LARGE).map(|nth| (nth * 7 + nth / 4093) as u8).collect();
     files.push(("extra/adapter.safetensors".to_owned(), large));
     files

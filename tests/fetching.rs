@@ -343,3 +343,40 @@ fn a_model_of_the_hub_without_a_file_comes_by_whoever_may_bring_it() {
         }
     }
 }
+
+#[test]
+fn of_users_who_bring_in_models_at_the_same_moment_no_more_than_the_limit_succeed() {
+    let lab = Lab::new();
+    lab.hub.add_folder("lab/third", Path::new(TINY));
+    let env = [
+        ("MODEL_POOL__CATALOG__ON_UNKNOWN", "anyone"),
+        ("MODEL_POOL__CATALOG__UNKNOWN_LIMIT", "1"),
+    ];
+    let pool = lab.pool_with(&[model("unused", "")], "", &env);
+    // Some ask for the same one: who comes second gets what the first has brought in.
+    let names = ["lab/far", "lab/other", "lab/third", "lab/far", "lab/other"];
+    let mut answers: Vec<(&str, u16)> = std::thread::scope(|scope| {
+        let asked = names.map(|name| {
+            let pool = &pool;
+            let ask = move || pool.post("/v1/chat/completions", &body(name, false)).0;
+            (name, scope.spawn(ask))
+        });
+        asked
+            .into_iter()
+            .map(|(name, asks)| (name, asks.join().unwrap()))
+            .collect()
+    });
+    answers.sort_unstable();
+    answers.dedup();
+    let served: Vec<_> = answers
+        .iter()
+        .filter(|(_, status)| *status == 200)
+        .collect();
+    assert_eq!(served.len(), 1, "{answers:?}");
+    assert!(
+        answers
+            .iter()
+            .all(|(_, status)| [200, 503].contains(status)),
+        "{answers:?}"
+    );
+}

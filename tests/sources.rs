@@ -16,6 +16,8 @@ use model_pool::source::{Progress, Settings, SourceFault, Sources};
 use serde_json::{Value, json};
 use sha2::Digest as _;
 
+/// Long enough for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of the weights in these tests.
 const WEIGHTS: usize = 300_000;
 
@@ -205,6 +207,17 @@ async fn a_server_that_knows_no_ranges_is_read_from_the_start_again() {
     assert_eq!(std::fs::read(kept).unwrap(), weights(0));
 }
 
+/// Looks every millisecond whether it has come to that.
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let looks = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(PATIENCE, looks).await;
+    assert!(in_time.is_ok(), "waited {PATIENCE:?} in vain for {what}");
+}
+
 /// Begins, and is dropped while the hub holds the rest back.
 async fn end_midway(lab: &Lab) {
     let wanted = lab.wanted();
@@ -212,9 +225,7 @@ async fn end_midway(lab: &Lab) {
     let progress = Arc::new(Progress::default());
     let fetching = sources.fetch(&wanted, &progress);
     let midway = async {
-        while progress.came() < 40_000 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until("40,000 bytes", || progress.came() >= 40_000).await;
     };
     tokio::select! {
         ended = fetching => panic!("it ended: {ended:?}"),
@@ -232,9 +243,7 @@ async fn what_was_ended_midway_never_looks_complete_and_is_taken_up_later() {
     let snapshots = lab.cache.path().join("models--lab--model/snapshots");
     assert!(!snapshots.exists());
     // The bytes on their way to the disk arrive there.
-    while incomplete(&lab).is_empty() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until("a part of it on the disk", || !incomplete(&lab).is_empty()).await;
     lab.hub.behave(|it| it.hold_after = None);
     let progress = lab.fetch(&lab.wanted()).await.unwrap();
     let from = lab.hub.asked().iter().map(|asked| asked.from).max();
@@ -406,9 +415,10 @@ async fn two_who_fetch_the_same_at_once_fetch_it_once() {
     let wanted = lab.wanted();
     let both = async { tokio::join!(fetch_by(&first, &wanted), fetch_by(&second, &wanted)) };
     let release = async {
-        while lab.hub.listed() < 2 || lab.hub.bytes_sent() < 60_000 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until("both to ask", || {
+            lab.hub.listed() >= 2 && lab.hub.bytes_sent() >= 60_000
+        })
+        .await;
         lab.hub.behave(|it| it.hold_after = None);
     };
     let ((one, other), ()) = tokio::join!(both, release);

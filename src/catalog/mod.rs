@@ -52,7 +52,7 @@ pub use constraint::{DeviceConstraint, DeviceFacts};
 pub use engine_options::{EngineKind, EngineOptions};
 pub use engines::{
     Asks, Call, ENGINES, Engine, Failure, FailureClass, Flags, Flaw as FlagFlaw, Given, Metrics,
-    Parking, Place, PlacedDevice, ServerCommand, ServerRecipe, Stage, Where, Words,
+    Parking, Place, PlacedDevice, RerankWords, ServerCommand, ServerRecipe, Stage, Where, Words,
     find as find_engine,
 };
 pub use entry::{Entry, PriorityFrom, Source};

@@ -8,7 +8,7 @@ use minijinja::{Environment, UndefinedBehavior, Value};
 
 use crate::pool::Bytes;
 
-use super::engines::ServerRecipe;
+use super::engines::{RerankWords, ServerRecipe};
 pub use super::model_file::{ComputeDevice, Listen, Secret, Sleep};
 use super::remote::RemoteRecipe;
 
@@ -75,6 +75,19 @@ impl Recipe {
             Recipe::Command(_) | Recipe::Remote(_) => return false,
         };
         OF_OPENAI_ALONE.contains(&field) || own.contains(&field)
+    }
+
+    /// Whether its engine writes texts and does nothing else.
+    pub fn only_completes(&self) -> bool {
+        matches!(self, Recipe::Candle(_))
+    }
+
+    /// How its engine wants to be asked for ranks.
+    pub fn rerank_words(&self) -> RerankWords {
+        match self {
+            Recipe::Server(server) => server.engine.rerank,
+            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => RerankWords::Common,
+        }
     }
 
     /// Somebody else runs it: nothing is loaded here.

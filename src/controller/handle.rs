@@ -9,7 +9,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use super::clock::Clock;
 use super::gate::Lease;
 use super::inventory_task::Readings;
-use super::newcomers::Newcomers;
+use super::newcomers::{Newcomers, Terms};
 use super::parking::Parked;
 use super::registry::ChangeError;
 use super::routing::{Route, Routes};
@@ -54,6 +54,7 @@ pub(super) enum Message {
     },
     Register {
         document: serde_json::Value,
+        terms: Terms,
         reply: oneshot::Sender<Result<Vec<Warning>, ChangeError>>,
     },
     Remove {
@@ -252,9 +253,21 @@ impl Handle {
 
     /// Registers a model, or replaces a registered one; kept in the store before this returns (D1).
     pub async fn register(&self, document: serde_json::Value) -> Result<Vec<Warning>, ChangeError> {
+        self.register_under(document, Terms::Any).await
+    }
+
+    pub(super) async fn register_under(
+        &self,
+        document: serde_json::Value,
+        terms: Terms,
+    ) -> Result<Vec<Warning>, ChangeError> {
         let (reply, answer) = oneshot::channel();
         self.inbox
-            .send(Message::Register { document, reply })
+            .send(Message::Register {
+                document,
+                terms,
+                reply,
+            })
             .map_err(|_| ChangeError::Gone)?;
         answer.await.map_err(|_| ChangeError::Gone)?
     }

@@ -11,7 +11,7 @@ use super::control::Control;
 use super::handle::Handle;
 use super::registry::ChangeError;
 use super::routing::Route;
-use crate::catalog::{Entry, Source};
+use crate::catalog::{Catalog, Entry, Source};
 use crate::config::Config;
 use crate::pool::{Remedy, Span, Time};
 use crate::source::Sources;
@@ -38,14 +38,40 @@ impl NamedBy {
     }
 }
 
+/// What must hold of the catalogue at the moment in which a model is registered.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Terms {
+    /// One that was registered before is replaced.
+    Any,
+    /// Nothing has the name.
+    NewName,
+    /// The same, and users have brought in fewer than the limit.
+    OneMoreOfUsers { limit: u32 },
+}
+
+impl Terms {
+    pub fn allow(self, catalog: &Catalog, name: &str) -> Result<(), ChangeError> {
+        let is_taken = !matches!(self, Terms::Any) && catalog.get(name).is_some();
+        if is_taken {
+            let name = name.to_owned();
+            return Err(ChangeError::Taken { name });
+        }
+        let Terms::OneMoreOfUsers { limit } = self else {
+            return Ok(());
+        };
+        let word = NamedBy::User.word();
+        let of_users = |entry: &&Entry| entry.labels.get(LABEL).is_some_and(|it| it == word);
+        match catalog.entries().values().filter(of_users).count() >= limit as usize {
+            true => Err(ChangeError::Full { limit }),
+            false => Ok(()),
+        }
+    }
+}
+
 #[derive(Debug, Error)]
 pub enum NewcomerError {
     #[error("{name} is no name on the hub: organisation/name")]
     NoName { name: String },
-    #[error(
-        "users have brought in {limit} models, as many as catalog.unknown_limit allows; an administrator removes some, or raises it"
-    )]
-    Full { limit: u32 },
     /// It is not there, or nothing of it can be run.
     #[error("{message}")]
     NotThere { message: String },
@@ -62,8 +88,6 @@ pub(super) struct Newcomers {
     sources: Arc<Sources>,
     config: Arc<Config>,
     missed: Mutex<VecDeque<(String, Time, String)>>,
-    /// One is counted and registered at a time.
-    registering: tokio::sync::Mutex<()>,
 }
 
 impl Control {
@@ -72,7 +96,6 @@ impl Control {
             sources: Arc::clone(&self.sources),
             config: Arc::clone(&self.config),
             missed: Mutex::default(),
-            registering: tokio::sync::Mutex::default(),
         })
     }
 }
@@ -105,8 +128,19 @@ impl Handle {
         if let Some(message) = self.newcomers.missed(name, now) {
             return Err(NewcomerError::NotThere { message });
         }
-        let known = self.routes.load().catalog.clone();
-        self.has_room_for(by)?;
+        let routes = self.routes.load_full();
+        if let Some(route) = routes.get(name) {
+            return Ok(route);
+        }
+        let known = &routes.catalog;
+        let terms = match by {
+            NamedBy::Administrator => Terms::NewName,
+            NamedBy::User => Terms::OneMoreOfUsers {
+                limit: settings.unknown_limit,
+            },
+        };
+        // The hub need not be asked for what would not be registered anyway.
+        terms.allow(known, name)?;
         let engine = known.reference().get(name).and_then(|it| it.engine.clone());
         let document = json!({
             "engine_config": {
@@ -140,28 +174,17 @@ impl Handle {
             self.newcomers.miss(name, now, &message);
             return Err(NewcomerError::NotThere { message });
         }
-        let _turn = self.newcomers.registering.lock().await;
-        self.has_room_for(by)?;
-        // Somebody else may have been quicker; it is the same model then.
-        if self.route(name).is_none() {
-            self.register(document).await?;
-            tracing::info!(
+        match self.register_under(document, terms).await {
+            Ok(_) => tracing::info!(
                 model = name,
                 by = by.word(),
                 "a model of the hub was registered"
-            );
+            ),
+            // Somebody else was quicker; what they have registered is what is asked for.
+            Err(ChangeError::Taken { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
         self.route(name)
             .ok_or(NewcomerError::Change(ChangeError::Gone))
-    }
-    fn has_room_for(&self, by: NamedBy) -> Result<(), NewcomerError> {
-        let limit = self.newcomers.config.catalog.unknown_limit;
-        let word = NamedBy::User.word();
-        let of_users = |entry: &&Arc<Entry>| entry.labels.get(LABEL).is_some_and(|it| it == word);
-        let count = self.entries().iter().filter(of_users).count();
-        match by == NamedBy::User && count >= limit as usize {
-            true => Err(NewcomerError::Full { limit }),
-            false => Ok(()),
-        }
     }
 }

@@ -10,6 +10,7 @@ use super::control::Control;
 use super::elsewhere;
 use super::handle::Message;
 use super::measuring::Known;
+use super::newcomers::Terms;
 use super::routing::Routes;
 use super::snapshot::ModelFacts;
 use crate::catalog::{
@@ -81,6 +82,12 @@ pub enum ChangeError {
     Unknown { name: String },
     #[error("{name} comes from {origin}; remove the file and reload instead")]
     FromFile { name: String, origin: String },
+    #[error("there is a model called {name} by now")]
+    Taken { name: String },
+    #[error(
+        "users have brought in {limit} models, as many as catalog.unknown_limit allows; an administrator removes some, or raises it"
+    )]
+    Full { limit: u32 },
     #[error("the store could not keep the change, so nothing was changed: {message}")]
     NotSaved { message: String },
     #[error("the pool is shutting down")]
@@ -285,19 +292,21 @@ async fn prepare(
         specs: Vec::new(),
     };
     match message {
-        Message::Register { document, reply } => {
-            match register(document, catalog.clone(), config, store, known).await {
-                Ok((catalog, specs, warnings)) => Figured {
-                    change: Change::Register { warnings, reply },
-                    catalog,
-                    specs,
-                },
-                Err(error) => {
-                    let _ = reply.send(Err(error));
-                    failed(catalog)
-                }
+        Message::Register {
+            document,
+            terms,
+            reply,
+        } => match register(document, terms, catalog.clone(), config, store, known).await {
+            Ok((catalog, specs, warnings)) => Figured {
+                change: Change::Register { warnings, reply },
+                catalog,
+                specs,
+            },
+            Err(error) => {
+                let _ = reply.send(Err(error));
+                failed(catalog)
             }
-        }
+        },
         Message::Remove { name, reply } => {
             let mut newer = catalog.clone();
             let removed = match newer.get(&name) {
@@ -370,6 +379,7 @@ async fn prepare(
 
 async fn register(
     document: serde_json::Value,
+    terms: Terms,
     mut catalog: Catalog,
     config: Arc<Config>,
     store: &Store,
@@ -378,10 +388,11 @@ async fn register(
     let read = tokio::task::spawn_blocking(move || {
         let (entry, warnings) =
             Entry::from_document(&document, Source::Registered, &config, catalog.reference())?;
+        terms.allow(&catalog, &entry.name)?;
         let (name, kept) = (entry.name.clone(), entry.to_document());
         catalog.insert(entry)?;
         let specs = figure(&catalog, std::slice::from_ref(&name), &config, &known);
-        Ok::<_, CatalogError>((name, kept, catalog, specs, warnings))
+        Ok::<_, ChangeError>((name, kept, catalog, specs, warnings))
     });
     let (name, kept, catalog, mut specs, warnings) =
         read.await.map_err(|_| ChangeError::Gone)??;

@@ -297,7 +297,14 @@ impl From<ChangeError> for Failure {
                 Failure::invalid(None, error.to_string())
             }
             ChangeError::Unknown { .. } => Failure::not_found(error.to_string()),
+            ChangeError::Taken { .. } => Failure::conflict("taken", error.to_string()),
             ChangeError::FromFile { .. } => Failure::conflict("from_file", error.to_string()),
+            ChangeError::Full { .. } => Failure::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "server_error",
+                "model_not_registered",
+                error.to_string(),
+            ),
             ChangeError::NotSaved { .. } => Failure::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "server_error",

@@ -53,7 +53,7 @@ async fn bring_in(app: &App, name: &str, by: NamedBy) -> Result<Arc<Route>, Fail
             failure.body.error.message = format!("{}; {message}", failure.body.error.message);
             failure
         }
-        NewcomerError::Full { .. } | NewcomerError::NotNow { .. } => Failure::new(
+        NewcomerError::NotNow { .. } => Failure::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "server_error",
             "model_not_registered",

@@ -16,7 +16,7 @@ use super::gateway::{ANSWER_MAX, Failed, Served, engine_error, find, reach, told
 use super::outgoing::renamed;
 use super::state::App;
 use super::{remote, stream};
-use crate::catalog::Recipe;
+use crate::catalog::RerankWords;
 use crate::controller::Seat;
 
 const EMBEDDINGS: &str = "/v1/embeddings";
@@ -108,7 +108,7 @@ async fn try_pass(
     let (scanned, route) = find(app, request.into_body()).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
-    if matches!(route.entry.recipe, Recipe::Candle(_)) {
+    if route.entry.recipe.only_completes() {
         let message = format!(
             "{model} is run by the embedded engine, which has no {path}; a model with type EmbeddingEngine, VLLMEngine or LlamaCppEngine may have it"
         );
@@ -120,8 +120,7 @@ async fn try_pass(
         );
         return Err(fail(failure));
     }
-    let ranks_for_tei = path == RERANK
-        && matches!(&route.entry.recipe, Recipe::Server(server) if server.engine.word == "tei");
+    let ranks_for_tei = path == RERANK && route.entry.recipe.rerank_words() == RerankWords::Tei;
     // What is wrong with a request is said before anything is loaded for it.
     let body = match ranks_for_tei {
         true => to_tei(&scanned.body).map_err(fail)?,

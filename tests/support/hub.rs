@@ -2,6 +2,9 @@
 //! answers from memory and writes down what it was asked.
 #![allow(dead_code, reason = "shared by targets that each use a part")]
 
+#[path = "folder.rs"]
+mod folder;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -106,14 +109,7 @@ impl Hub {
 
     /// Every file of a folder.
     pub fn add_folder(&self, repository: &str, folder: &std::path::Path) {
-        let files: Vec<(String, Vec<u8>)> = std::fs::read_dir(folder)
-            .unwrap()
-            .map(|entry| entry.unwrap())
-            .map(|entry| {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                (name, std::fs::read(entry.path()).unwrap())
-            })
-            .collect();
+        let files = folder::files_of(folder);
         let files: Vec<(&str, Vec<u8>)> = files
             .iter()
             .map(|(name, content)| (name.as_str(), content.clone()))

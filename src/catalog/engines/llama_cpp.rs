@@ -10,7 +10,7 @@
 use super::super::engine_options::EngineKind;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, Stage, by_marks, failure, mark};
-use super::{Asks, Engine, Given, Metrics, Where, pair};
+use super::{Asks, Engine, Given, Metrics, RerankWords, Where, pair};
 
 pub const LLAMA_CPP: Engine = Engine {
     names: &["LlamaCppEngine"],
@@ -55,6 +55,7 @@ pub const LLAMA_CPP: Engine = Engine {
     stage,
     lora: None,
     ignores: &["best_of"],
+    rerank: RerankWords::Common,
     failures: FAILURES,
 };
 

@@ -16,6 +16,7 @@ mod tests_support;
 mod tgi;
 mod trtllm;
 mod vllm;
+mod vllm_flags;
 
 use std::fmt;
 
@@ -92,7 +93,18 @@ pub struct Engine {
     /// that concern OpenAI's own service are known beside.
     pub ignores: &'static [&'static str],
     /// Failures that only it has; those that all share are known beside.
+    /// The words of its `/rerank`.
+    pub rerank: RerankWords,
     pub failures: &'static [Failure],
+}
+
+/// How an engine wants to be asked for ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RerankWords {
+    /// `/v1/rerank` with `query` and `documents`, as vLLM, llama.cpp and Jina have it.
+    Common,
+    /// `/rerank` with `query` and `texts`, as Text Embeddings Inference has it.
+    Tei,
 }
 
 /// Flags for LoRA adapters: one that turns them on, and one that `NAME=FOLDER` words follow.

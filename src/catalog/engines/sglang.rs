@@ -11,7 +11,7 @@ use super::super::engine_options::EngineKind;
 use super::super::model_file::Sleep;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Asks, Call, Engine, Given, Metrics, Parking, Where, pair};
+use super::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords, Where, pair};
 
 pub const SGLANG: Engine = Engine {
     names: &["SGLangEngine"],
@@ -53,6 +53,7 @@ pub const SGLANG: Engine = Engine {
     stage: |line| by_marks(line, MARKS),
     lora: None,
     ignores: &["best_of"],
+    rerank: RerankWords::Common,
     failures: FAILURES,
 };
 

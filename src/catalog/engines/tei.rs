@@ -6,7 +6,7 @@
 use super::super::engine_options::EngineKind;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Asks, Beside, Engine, Given, Where, pair, port_beside};
+use super::{Asks, Beside, Engine, Given, RerankWords, Where, pair, port_beside};
 
 pub const TEI: Engine = Engine {
     names: &["EmbeddingEngine", "TextEmbeddingsInferenceEngine"],
@@ -46,6 +46,7 @@ pub const TEI: Engine = Engine {
     stage: |line| by_marks(line, MARKS),
     lora: None,
     ignores: &[],
+    rerank: RerankWords::Tei,
     failures: FAILURES,
 };
 

@@ -9,7 +9,7 @@
 use super::super::engine_options::EngineKind;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Asks, Engine, Given, Where, pair};
+use super::{Asks, Engine, Given, RerankWords, Where, pair};
 
 pub const TRTLLM: Engine = Engine {
     names: &["TRTLLMEngine"],
@@ -46,6 +46,7 @@ pub const TRTLLM: Engine = Engine {
     stage: |line| by_marks(line, MARKS),
     lora: None,
     ignores: &["parallel_tool_calls"],
+    rerank: RerankWords::Common,
     failures: FAILURES,
 };
 

@@ -1,0 +1,16 @@
+//! The files of a folder, read whole; for sources of weights that a test makes of one.
+
+use std::path::Path;
+
+/// Names and contents; folders in it are not looked into.
+pub fn files_of(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_type().unwrap().is_file())
+        .map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (name, std::fs::read(entry.path()).unwrap())
+        })
+        .collect()
+}
