@@ -42,6 +42,7 @@ fn two_replicas_grow_from_one_under_load_and_shrink_again() {
     wait_for("the first answer to begin", || {
         first.text().contains("content")
     });
+    wait_for("it to be shown as ready", || ready(&pool, "busy") == 1);
     assert_eq!(replicas(&pool, "busy").len(), 1);
     let more: Vec<_> = (0..2)
         .map(|_| pool.stream("/v1/chat/completions", &body("busy")))
