@@ -17,6 +17,10 @@ use support::whole::{Pool, wait_for};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
+/// Of a start. A program without optimisation is slow on a busy machine; an engine that had to be
+/// given up would cost five seconds.
+const SOON: Duration = Duration::from_secs(if cfg!(debug_assertions) { 4 } else { 1 });
+
 fn time(value: &serde_json::Value) -> DateTime<Utc> {
     let text = value
         .as_str()
@@ -24,8 +28,18 @@ fn time(value: &serde_json::Value) -> DateTime<Utc> {
     DateTime::parse_from_rfc3339(text).unwrap().to_utc()
 }
 
+/// The replica of each name, once all are shown.
+fn replicas(pool: &Pool) -> [serde_json::Value; 3] {
+    let mut replicas = NAMES.map(|_| serde_json::Value::Null);
+    wait_for("a replica of each", || {
+        replicas = NAMES.map(|name| shown(pool, name)["replicas"][0]["replica"].clone());
+        replicas.iter().all(serde_json::Value::is_string)
+    });
+    replicas
+}
+
 #[test]
-fn after_kill_9_under_load_all_engines_are_hot_and_answer_within_a_second() {
+fn after_kill_9_under_load_all_engines_are_hot_and_answer_soon() {
     let talk = ["--tokens", "600", "--token-ms", "20"];
     let models = NAMES.map(|name| stub(name, &talk));
     let mut pool = Pool::that_adopts(&models, "pool: {keep_hot: 5m}\n", "1m");
@@ -34,7 +48,7 @@ fn after_kill_9_under_load_all_engines_are_hot_and_answer_within_a_second() {
         wait_for("the first chunk", || stream.text().contains("data: "));
     }
     let family = Family::of(&pool);
-    let replicas = NAMES.map(|name| shown(&pool, name)["replicas"][0]["replica"].clone());
+    let before = replicas(&pool);
     pool.kill();
     for stream in &streams {
         assert!(!stream.whole().contains("[DONE]"), "cut with its service");
@@ -47,10 +61,9 @@ fn after_kill_9_under_load_all_engines_are_hot_and_answer_within_a_second() {
     }
     let took = began.elapsed().unwrap();
     println!("start and first answers in {took:?}");
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < SOON, "{took:?}");
     assert_eq!(pool.engine_pids(), family.engines, "nothing was started");
-    let same = NAMES.map(|name| shown(&pool, name)["replicas"][0]["replica"].clone());
-    assert_eq!(same, replicas);
+    assert_eq!(replicas(&pool), before);
     let adopted = told(&pool, "adopt", 3);
     assert_eq!(adopted.len(), 3, "{adopted:?}");
     assert!(adopted[0].contains("found ready for"), "{adopted:?}");
@@ -74,7 +87,15 @@ fn the_keep_hot_time_counts_on_over_the_restart() {
         time(&shown_at)
     };
     let before = expires(&pool);
-    let ready_at = time(&shown(&pool, "a")["replicas"][0]["ready_at"]);
+    // The journal tells it a little after the replica is ready.
+    let mut ready_at = None;
+    wait_for("the journal to tell since when it is ready", || {
+        let record = pool.journal().into_iter().next();
+        let at_ms = record.and_then(|record| record["ready_at_ms"].as_i64());
+        ready_at = at_ms.and_then(DateTime::from_timestamp_millis);
+        ready_at.is_some()
+    });
+    let ready_at = ready_at.expect("just told");
     pool.kill_and_restart();
     let after = expires(&pool);
     let moved = (after - before).abs();
@@ -338,7 +359,7 @@ fn a_second_service_on_the_same_data_folder_is_refused() {
 }
 
 #[test]
-fn twenty_engines_are_adopted_within_a_second() {
+fn twenty_engines_are_adopted_soon() {
     let names: Vec<String> = (0..20).map(|number| format!("m{number:02}")).collect();
     let models: Vec<_> = names.iter().map(|name| stub(name, &[])).collect();
     let mut pool = Pool::that_adopts(&models, "", "1m");
@@ -352,7 +373,7 @@ fn twenty_engines_are_adopted_within_a_second() {
     let took = began.elapsed().unwrap();
     println!("start with 20 engines to adopt in {took:?}");
     assert_eq!(pool.engine_pids(), family.engines);
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < SOON, "{took:?}");
     for name in &names {
         assert_eq!(asks(&pool, name).0, 200);
     }

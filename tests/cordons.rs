@@ -102,7 +102,7 @@ fn a_cordoned_device_is_emptied_and_the_next_load_goes_elsewhere() {
 
 #[test]
 fn a_cordon_that_is_not_waited_for_tells_what_drains_and_lets_a_stream_finish() {
-    let talk = ["--tokens", "40", "--token-ms", "40"];
+    let talk = ["--tokens", "150", "--token-ms", "40"];
     let pool = Pool::with_devices(&[stub("talker", &talk)], TWO_DEVICES);
     let stream = pool.stream("/v1/chat/completions", &chat("talker", true));
     wait_for("the first chunk", || stream.text().contains("data: "));

@@ -129,16 +129,13 @@ fn who_waits_hears_how_far_the_weights_are_and_then_gets_an_answer() {
         far["weights"],
         json!({"from": "the hub's lab/far, revision main", "here": true, "fetch": null})
     );
-    let (_, events) = admin(&pool, "GET", "/events", &Value::Null);
-    let kinds: Vec<String> = events["events"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|event| event["kind"].as_str().unwrap().to_owned())
-        .collect();
-    for kind in ["fetch", "fetched", "load", "ready"] {
-        assert!(kinds.iter().any(|it| it == kind), "{kind} in {kinds:?}");
-    }
+    wait_for("the history to tell of all of it", || {
+        let (_, events) = admin(&pool, "GET", "/events", &Value::Null);
+        let events = events["events"].as_array().unwrap();
+        ["fetch", "fetched", "load", "ready"]
+            .iter()
+            .all(|kind| events.iter().any(|event| event["kind"] == *kind))
+    });
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn a_gpu_that_hangs_is_stale_is_asked_once_and_leaves_the_others_readable() {
     let (_folder, machine) = machine(|machine| machine.gpus(3, H100, 80 * GIB));
     let inventory = open(&machine);
     machine.hang("nvmlDeviceGetMemoryInfo_v2", Some(1), 600_000);
-    let soon = Duration::from_millis(300);
+    let soon = Duration::from_millis(1500);
     let first = inventory.measure_within(&BTreeSet::new(), soon);
     assert!(first[0].1.is_ok() && first[2].1.is_ok(), "{first:?}");
     assert!(matches!(first[1].1, Err(DeviceFault::Stale { .. })));
@@ -268,15 +268,18 @@ fn errors_of_a_gpu_are_told_with_their_device_and_what_they_mean() {
     let watch = inventory.events(move |event| tell.send(event).unwrap_or_default());
     let watch = watch.expect("GPUs report");
     // Which of these came before the watch began nobody can say: it is repeated until it is heard.
-    let heard = |wanted: DeviceEvent, act: &dyn Fn()| {
+    let mut repeated: Vec<DeviceEvent> = Vec::new();
+    let mut heard = |wanted: DeviceEvent, act: &dyn Fn()| {
         wait_for("the event", || {
             act();
             let heard = told.recv_timeout(Duration::from_millis(200)).ok()?;
-            assert_eq!(heard, wanted);
-            Some(())
+            // Those that an earlier one was repeated for may come late.
+            assert!(heard == wanted || repeated.contains(&heard), "{heard:?}");
+            (heard == wanted).then_some(())
         });
         // Those that it was repeated for.
         while told.recv_timeout(Duration::from_millis(300)).is_ok() {}
+        repeated.push(wanted);
     };
     let event = |device, what| DeviceEvent {
         device: DeviceId(device),
@@ -370,7 +373,7 @@ fn memory_of_a_killed_process_can_come_back_late_or_never() {
     let (_folder, machine) = machine(|machine| machine.gpus(3, H100, 80 * GIB));
     let inventory = open(&machine);
     let engine = Alive::new();
-    engine.takes(&machine, 0, 10 * GIB, "release=400");
+    engine.takes(&machine, 0, 10 * GIB, "release=1500");
     engine.takes(&machine, 1, 20 * GIB, "leak");
     engine.takes(&machine, 2, 30 * GIB, "");
     let used = || -> Vec<u64> {

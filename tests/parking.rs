@@ -174,9 +174,11 @@ fn an_idle_model_falls_asleep_and_a_cleanup_ends_what_sleeps() {
         reasons.contains("keep-hot time (L2)")
     });
     admin(&pool, "POST", "/llm/admin/cleanup", &json!({}));
-    wait_for("its processes to be gone", || pool.engine_pids().is_empty());
-    assert_eq!((status(&pool, "a"), machine.used(0)), ("cold".into(), 0));
-    assert_eq!(host(&pool)["held_bytes"], 0);
+    wait_for("its processes and all their memory to be gone", || {
+        pool.engine_pids().is_empty()
+            && (status(&pool, "a").as_str(), machine.used(0)) == ("cold", 0)
+            && host(&pool)["held_bytes"] == 0
+    });
     ask(&pool, "a");
 }
 
@@ -207,8 +209,10 @@ fn without_room_on_the_host_engines_are_ended_as_before() {
     let none = "parking: {host_memory: 0%}\n";
     let pool = Pool::on_gpus(&files, &machine.library(), none);
     ask(&pool, "a");
-    wait_for("it to be unloaded", || status(&pool, "a") == "cold");
-    assert_eq!(machine.used(0), 0);
+    // It is no longer on the list while it still ends.
+    wait_for("it to be unloaded", || {
+        status(&pool, "a") == "cold" && machine.used(0) == 0
+    });
     assert!(records(&pool, "sleep").is_empty());
 }
 
@@ -232,14 +236,14 @@ fn programs_can_put_any_engine_to_sleep_and_wake_it() {
         "{pid}"
     );
     assert_eq!(host(&pool)["held_bytes"], GIB);
+    // A program that fails has the engine ended, and says why.
+    std::fs::remove_file(&slept).expect("there");
+    std::fs::create_dir(&slept).expect("in the way");
     ask(&pool, "any");
     assert_eq!(
         std::fs::read_to_string(&woken).expect("the program ran"),
         pid
     );
-    // A program that fails has the engine ended, and says why.
-    std::fs::remove_file(&slept).expect("there");
-    std::fs::create_dir(&slept).expect("in the way");
     wait_for("it to be ended", || status(&pool, "any") == "cold");
     wait_for("the history to tell why", || {
         let told = records(&pool, "sleep").join("\n");

