@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use model_pool::config::Limit;
 use model_pool::pool::{Bytes, DeviceId, KeyId, OrderId, Priority, ReplicaId, Span, Time};
 use model_pool::pool::{LoadWish, Override};
 use model_pool::pool::{MemoryChange, Record, RecordKind, Share};
 use model_pool::store::{
-    Circumstances, HistoryQuery, KeptWish, Measurement, Measurements, NewKey, Retention, Role,
-    Store, find_key, generate_key, hash_key,
+    Circumstances, HistoryQuery, KeptWish, KeyUse, Measurement, Measurements, NewKey, Retention,
+    Role, Store, find_key, generate_key, hash_key,
 };
 use serde_json::json;
 
@@ -390,6 +391,15 @@ async fn a_key_is_found_by_its_text_until_it_expires_or_is_revoked() {
     let new = NewKey {
         name: "anna".into(),
         role: Role::User,
+        allowed: KeyUse {
+            models: vec!["tiny-*".into()],
+            routes: Vec::new(),
+            limits: Some(Limit {
+                requests_per_minute: Some(60),
+                ..Limit::default()
+            }),
+            log_prompts: true,
+        },
         prefix: text.prefix(),
         hash: hash_key(text.reveal()),
         created: Time(10),
@@ -416,6 +426,15 @@ async fn a_key_is_found_by_its_text_until_it_expires_or_is_revoked() {
     let store = Store::open(&url(folder.path())).await.unwrap();
     let keys = store.keys().await.unwrap();
     assert_eq!(keys[0].last_used, Some(Time(50)));
+    assert_eq!(keys[0].allowed, kept.allowed);
+    let wider = KeyUse::default();
+    let changed = store.change_key(kept.id, "anna b", &wider, Some(Time(100)));
+    assert!(changed.await.unwrap());
+    let keys = store.keys().await.unwrap();
+    assert_eq!(
+        (keys[0].name.as_str(), &keys[0].allowed),
+        ("anna b", &wider)
+    );
     assert_eq!(
         find_key(&keys, text.reveal(), Time(99)).map(|key| key.role),
         Some(Role::User)

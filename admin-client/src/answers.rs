@@ -1,6 +1,8 @@
 //! The shapes of the admin API's answers, as far as they are shown. Plain data; a field that is
 //! absent or null is not an error, for servers older and newer than this client.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -373,7 +375,7 @@ pub struct KeyList {
     pub keys: Vec<KeyView>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct KeyView {
     pub id: Value,
@@ -383,6 +385,10 @@ pub struct KeyView {
     pub created_at: Option<String>,
     pub last_used_at: Option<String>,
     pub expires_at: Option<String>,
+    pub models: Vec<String>,
+    pub routes: Vec<String>,
+    pub limits: Option<BTreeMap<String, Option<u64>>>,
+    pub log_prompts: bool,
 }
 
 /// A new key, shown once. Has no `Debug`: it holds the key itself.

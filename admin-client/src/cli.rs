@@ -258,9 +258,50 @@ pub enum KeysCommand {
         /// How long it is valid, as 30d; without it until revoked
         #[arg(long, value_name = "TIME", value_parser = duration)]
         expires: Option<String>,
+        #[command(flatten)]
+        allowed: KeyArgs,
+    },
+    /// Change what a key may be used for, how much, and until when
+    Set {
+        /// As `keys list` shows it
+        id: String,
+        #[arg(long)]
+        name: Option<String>,
+        /// How long it is valid from now, as 30d; none: until it is revoked
+        #[arg(long, value_name = "TIME", value_parser = duration_or_none)]
+        expires: Option<Change<String>>,
+        #[command(flatten)]
+        allowed: KeyArgs,
+        /// Take its own limits away: the server's default counts again
+        #[arg(long, conflicts_with_all = ["requests_per_minute", "tokens_per_minute", "concurrent_requests", "tokens_per_day"])]
+        default_limits: bool,
     },
     /// Revoke a key by its id
     Revoke { id: String },
+}
+
+/// What a key may be used for. Limits that are given take the place of all that it had.
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    /// Models it may use, as names or patterns such as tiny-*; with an empty text all
+    #[arg(long, value_name = "MODEL,…", value_delimiter = ',')]
+    pub models: Option<Vec<String>>,
+    /// Routes it may ask, such as /v1/embeddings or /admin/*; with an empty text all of its role
+    #[arg(long, value_name = "ROUTE,…", value_delimiter = ',')]
+    pub routes: Option<Vec<String>>,
+    #[arg(long, value_name = "N")]
+    pub requests_per_minute: Option<u32>,
+    /// Tokens of prompts and answers
+    #[arg(long, value_name = "N")]
+    pub tokens_per_minute: Option<u64>,
+    /// Requests that wait or are answered at the same time
+    #[arg(long, value_name = "N")]
+    pub concurrent_requests: Option<u32>,
+    #[arg(long, value_name = "N")]
+    pub tokens_per_day: Option<u64>,
+    /// Whether what is asked with it stands in the server's access log
+    #[arg(long, value_name = "true|false")]
+    pub log_prompts: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -20,6 +20,7 @@ use super::model_file::{LoraAdapter, ModelDocument, PoolConfig, ScalingConfig, S
 use super::notes::Notes;
 use super::recipe::Recipe;
 use super::reference::Reference;
+use super::request_fields::UnknownFields;
 use super::server_config::Around;
 use super::weights::Fetch;
 use super::{CatalogError, Warning, engine_config, files, remote, scaling, without_effect};
@@ -102,6 +103,8 @@ pub struct Entry {
     pub scaling: Option<Scaling>,
     /// What is added to its requests.
     pub generation: Generation,
+    /// What happens to fields of requests that its engine is not known to take.
+    pub unknown_fields: UnknownFields,
     document: ModelDocument,
 }
 
@@ -254,6 +257,7 @@ impl Entry {
                 .map(|adapter| adapter.name.clone())
                 .collect(),
             keep_hot: pool.keep_hot.or(known.keep_hot).or(to_zero),
+            unknown_fields: pool.unknown_fields,
             min_resident: pool.min_resident,
             max_turn: pool.max_turn,
             stop_grace: pool.stop_grace.map(|length| length.0),

@@ -32,6 +32,7 @@ mod prompt;
 mod recipe;
 mod reference;
 mod remote;
+mod request_fields;
 mod safetensors;
 mod scaling;
 mod server_config;
@@ -72,6 +73,7 @@ pub use recipe::{
 };
 pub use reference::{Reference, ReferenceEntry};
 pub use remote::{KeySource, RemoteRecipe, RemoteUrl};
+pub use request_fields::{Ask, TEMPLATE_SWITCHES, UnknownFields, never};
 pub use safetensors::{Weights, weights_of};
 pub use weights::{
     Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, Manifest, ManifestFile, Origin, Scheme,

@@ -2,6 +2,7 @@
 //! whole. A value that is held here works, so nobody checks again. It opens no file but its own.
 
 mod environment;
+pub(crate) mod limits;
 pub(crate) mod positions;
 pub(crate) mod reading;
 mod sections;
@@ -20,6 +21,7 @@ use serde_json::Value;
 use crate::pool::{Limits, Span};
 
 pub use environment::PREFIX as ENVIRONMENT_PREFIX;
+pub use limits::{Limit, LimitsSection, OnOutage, RedisSection};
 pub use reading::Flaw;
 pub use sections::{
     AuthSection, AutoscalerKind, AutoscalerSection, CatalogSection, EveningMode, EveningSection,
@@ -48,6 +50,7 @@ pub struct Config {
     pub catalog: CatalogSection,
     pub sources: SourcesSection,
     pub auth: AuthSection,
+    pub limits: LimitsSection,
     pub autoscaler: AutoscalerSection,
     pub log: LogSection,
     /// The file that was read, if any.

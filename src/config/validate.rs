@@ -127,6 +127,7 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
         config.autoscaler.kind == AutoscalerKind::None,
         "autoscaler.kind is ray or slurm, which this version does not do; write none".to_owned(),
     );
+    problems.extend(config.limits.problems());
     problems.extend(inventory_problems(&config.inventory));
     problems
 }

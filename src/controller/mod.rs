@@ -62,6 +62,6 @@ pub use crate::engine::{
 };
 pub use crate::source::{Settings as SourceSettings, Sources};
 pub use crate::store::{
-    HistoryQuery, KeyRecord, NewKey, Role, Store, StoreFault, StoredRecord, find_key, generate_key,
-    hash_key,
+    HistoryQuery, KeyRecord, KeyUse, NewKey, Role, Store, StoreFault, StoredRecord, find_key,
+    generate_key, hash_key,
 };

@@ -24,6 +24,11 @@ impl Route {
         self.gates.load().len() > 1
     }
 
+    /// Whether a replica takes requests.
+    pub fn is_ready(&self) -> bool {
+        !self.gates.load().is_empty()
+    }
+
     /// A seat at the least loaded open gate; all loads are known here, so that it need not be one of two
     /// taken by chance. `conversation` prefers the replica that has seen the beginning of it, unless that
     /// one has clearly more to do.

@@ -8,14 +8,17 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::{HeaderMap, header, request::Parts};
+use wildmatch::WildMatch;
 
 use super::error::Failure;
 use super::state::App;
+use crate::catalog::Entry;
 use crate::config::InferenceAuth;
 use crate::controller::Clock;
 use crate::controller::{
-    KeyRecord, NewKey, Role, Store, StoreFault, find_key, generate_key, hash_key,
+    KeyRecord, KeyUse, NewKey, Role, Store, StoreFault, find_key, generate_key, hash_key,
 };
+use crate::limits::Bucket;
 use crate::pool::{KeyId, Span, Time};
 
 /// A key's last use is written at most this often.
@@ -27,6 +30,7 @@ pub struct Keys {
     store: Arc<Store>,
     clock: Clock,
     known: ArcSwap<Vec<KeyRecord>>,
+    changes: tokio::sync::Mutex<()>,
 }
 
 impl Keys {
@@ -42,6 +46,7 @@ impl Keys {
             store,
             clock,
             known: ArcSwap::from_pointee(known),
+            changes: tokio::sync::Mutex::default(),
         };
         let now = clock.now();
         let has_admin = keys
@@ -50,7 +55,9 @@ impl Keys {
             .iter()
             .any(|key| key.role == Role::Admin && key.is_valid(now));
         if !has_admin {
-            let text = keys.create("first admin key", Role::Admin, None).await?.1;
+            let allowed = KeyUse::default();
+            let made = keys.create("first admin key", Role::Admin, allowed, None);
+            let text = made.await?.1;
             write_private(admin_key_file, &text).map_err(|source| KeysError::File {
                 path: admin_key_file.display().to_string(),
                 source,
@@ -65,12 +72,14 @@ impl Keys {
         &self,
         name: &str,
         role: Role,
+        allowed: KeyUse,
         expires: Option<Time>,
     ) -> Result<(KeyRecord, String), StoreFault> {
         let text = generate_key()?;
         let key = NewKey {
             name: name.to_owned(),
             role,
+            allowed,
             prefix: text.prefix(),
             hash: hash_key(text.reveal()),
             created: self.clock.now(),
@@ -79,6 +88,28 @@ impl Keys {
         let record = self.store.add_key(key).await?;
         self.refresh().await?;
         Ok((record, text.reveal().to_owned()))
+    }
+
+    /// The key as it is after the change; none if there is no such key, or it is revoked.
+    pub async fn change(
+        &self,
+        id: KeyId,
+        change: impl FnOnce(&mut KeyRecord),
+    ) -> Result<Option<KeyRecord>, StoreFault> {
+        // One at a time, so that none is laid over another.
+        let _turn = self.changes.lock().await;
+        let known = self.store.keys().await?;
+        let mut found = known.into_iter().filter(|key| key.id == id && !key.revoked);
+        let Some(mut key) = found.next() else {
+            return Ok(None);
+        };
+        change(&mut key);
+        let changed = self
+            .store
+            .change_key(id, &key.name, &key.allowed, key.expires)
+            .await?;
+        self.refresh().await?;
+        Ok(changed.then_some(key))
     }
 
     /// False if there is no such key, or it is revoked already.
@@ -162,12 +193,85 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
 #[derive(Clone, Debug)]
 pub struct User {
     pub key: KeyId,
+    /// Whose use is counted, and what they may have.
+    pub bucket: Bucket,
+    /// Patterns of models; none: all.
+    models: Vec<String>,
+}
+
+impl User {
+    /// Whether the key is for this model, under any of its names.
+    pub fn may_use(&self, entry: &Entry) -> bool {
+        let mut names = std::iter::once(&entry.name)
+            .chain(&entry.aliases)
+            .chain(&entry.adapters);
+        self.models.is_empty() || names.any(|name| matches_any(&self.models, name))
+    }
+
+    /// The same for a name that no entry has yet.
+    pub fn may_name(&self, name: &str) -> bool {
+        self.models.is_empty() || matches_any(&self.models, name)
+    }
+
+    fn of_key(key: KeyRecord, app: &App) -> User {
+        User {
+            key: key.id,
+            bucket: Bucket {
+                id: format!("key:{}", key.id.0),
+                words: format!("the key {} ({})", key.id, key.name),
+                limit: key.allowed.limits.unwrap_or(app.limits.default_limit()),
+            },
+            models: key.allowed.models,
+        }
+    }
+
+    fn anonymous(parts: &Parts, app: &App) -> User {
+        let peer = peer(parts).map_or_else(|| "unknown".to_owned(), |ip| ip.to_string());
+        User {
+            key: KeyId(0),
+            bucket: Bucket {
+                words: format!("the address {peer}, which has no key,"),
+                id: format!("address:{peer}"),
+                limit: app.limits.anonymous_limit(),
+            },
+            models: Vec::new(),
+        }
+    }
 }
 
 /// Somebody who may steer the pool.
 #[derive(Clone, Debug)]
 pub struct Admin {
     pub name: String,
+}
+
+fn matches_any(patterns: &[String], name: &str) -> bool {
+    patterns
+        .iter()
+        .any(|pattern| WildMatch::new(pattern).matches(name))
+}
+
+/// The route as keys name it: without the base path.
+fn route_of<'a>(parts: &'a Parts, app: &App) -> &'a str {
+    let path = parts.uri.path();
+    let base = app.config.server.base_path.as_str();
+    path.strip_prefix(base).unwrap_or(path)
+}
+
+/// A key that is for some routes is refused on the others.
+fn on_its_routes(key: &KeyRecord, parts: &Parts, app: &App) -> Result<(), Failure> {
+    let (routes, route) = (&key.allowed.routes, route_of(parts, app));
+    if routes.is_empty() || matches_any(routes, route) {
+        return Ok(());
+    }
+    Err(Failure::forbidden(
+        "route_not_allowed",
+        format!(
+            "the key {}… is for {} and not for {route}",
+            key.prefix,
+            routes.join(", ")
+        ),
+    ))
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -192,11 +296,14 @@ impl FromRequestParts<App> for User {
         // needed.
         match bearer(&parts.headers) {
             Some(text) => match app.keys.find(text) {
-                Some(key) => Ok(User { key: key.id }),
-                None if anonymous && !text.starts_with("mp-") => Ok(User { key: KeyId(0) }),
+                Some(key) => {
+                    on_its_routes(&key, parts, app)?;
+                    Ok(User::of_key(key, app))
+                }
+                None if anonymous && !text.starts_with("mp-") => Ok(User::anonymous(parts, app)),
                 None => Err(Failure::unauthorized_key()),
             },
-            None if anonymous => Ok(User { key: KeyId(0) }),
+            None if anonymous => Ok(User::anonymous(parts, app)),
             None => Err(Failure::unauthorized(
                 "an API key is needed: send it as `Authorization: Bearer mp-…`; an administrator makes one with `admin-client keys create NAME --role user`",
             )),
@@ -219,7 +326,10 @@ impl FromRequestParts<App> for Admin {
             Failure::forbidden("invalid_api_key", "this key is unknown, expired or revoked")
         })?;
         match key.role {
-            Role::Admin => Ok(Admin { name: key.name }),
+            Role::Admin => {
+                on_its_routes(&key, parts, app)?;
+                Ok(Admin { name: key.name })
+            }
             Role::User => Err(Failure::forbidden(
                 "not_an_admin",
                 format!("the key {}… may use models, not steer the pool", key.prefix),
@@ -228,13 +338,14 @@ impl FromRequestParts<App> for Admin {
     }
 }
 
-/// The peer itself is on this machine. Forwarding headers are not believed.
+/// Whoever holds the other end of the connection. Forwarding headers are not believed.
+fn peer(parts: &Parts) -> Option<IpAddr> {
+    let info = parts.extensions.get::<ConnectInfo<SocketAddr>>()?;
+    Some(info.0.ip().to_canonical())
+}
+
 fn from_loopback(parts: &Parts) -> bool {
-    let peer = parts
-        .extensions
-        .get::<ConnectInfo<SocketAddr>>()
-        .map(|info| info.0.ip().to_canonical());
-    peer.is_some_and(|ip: IpAddr| ip.is_loopback())
+    peer(parts).is_some_and(|ip| ip.is_loopback())
 }
 
 impl Failure {

@@ -234,6 +234,30 @@ impl Failure {
         )
     }
 
+    pub fn retry_after(mut self, retry: Span) -> Failure {
+        self.retry = Some(retry);
+        self
+    }
+
+    /// The client said that it does not wait for a load.
+    pub fn not_ready(model: &str, expected: Span) -> Failure {
+        let message = format!(
+            "{model} is not ready, and the request does not wait for it (x-model-pool-wait); a load takes about {expected}"
+        );
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Failure::new(status, "server_error", "not_ready", message).retry_after(expected)
+    }
+
+    /// The client's own deadline has passed.
+    pub fn deadline() -> Failure {
+        Failure::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "server_error",
+            "deadline_exceeded",
+            "the answer was not whole when the time of x-request-timeout was over; ask for less, or allow more time",
+        )
+    }
+
     /// The process ends before the answer does.
     pub fn ending(model: &str) -> Failure {
         Failure::new(

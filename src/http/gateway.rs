@@ -7,70 +7,32 @@ use std::time::Duration;
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{HeaderValue, Method, Request, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
 
-use super::aggregate::{Aggregate, Usage};
+use super::admission::Patience;
+use super::aggregate::Aggregate;
 use super::as_chat::AsChat;
 use super::auth::User;
 use super::body::Scanned;
 use super::error::{ErrorBody, Failure};
 use super::ignored::note;
-use super::metrics::Metrics;
 use super::outgoing::{CHAT, COMPLETIONS, Outgoing, outgoing};
+use super::served::{Served, engine_error, limited, reach};
 use super::state::App;
-use super::{conversation, newcomer, remote, stream, wait};
-use crate::catalog::Entry;
+use super::{admission, conversation, newcomer, remote, request_fields, stream, wait};
+use crate::catalog::{Ask, Entry};
 use crate::controller::{Lease, Route, Seat, Waiting};
-use crate::pool::Time;
+use crate::limits::Admitted;
+use crate::pool::{Span, Time};
 
-/// An engine's own error is passed on up to this size.
-const ENGINE_ERROR_MAX: usize = 1 << 20;
 /// An answer that is aggregated for a client without `stream` may be this large.
 pub(super) const ANSWER_MAX: usize = 64 << 20;
-
-/// A seat that is being used, and what is counted about it.
-pub(super) struct Served {
-    pub lease: Lease,
-    pub model: String,
-    metrics: Metrics,
-    clock: crate::controller::Clock,
-    asked: Time,
-    /// The process ends now.
-    pub ending: CancellationToken,
-}
-
-impl Served {
-    pub fn new(app: &App, model: &str, lease: Lease, asked: Time) -> Served {
-        Served {
-            lease,
-            model: model.to_owned(),
-            metrics: app.metrics.clone(),
-            clock: app.handle.clock(),
-            asked,
-            ending: app.ending(),
-        }
-    }
-
-    pub fn first_token(&self) {
-        let took = self.clock.now().since(self.asked);
-        self.metrics
-            .first_token(&self.model, Duration::from_millis(took.0));
-    }
-
-    pub fn tokens(&self, usage: Usage) {
-        self.metrics
-            .tokens(&self.model, usage.prompt_tokens, usage.completion_tokens);
-    }
-
-    pub fn answered(&self, code: u16) {
-        self.metrics.request(&self.model, code);
-    }
-}
 
 /// Chat with a model. A model that is not ready is loaded; the request waits for it.
 #[utoipa::path(
@@ -120,10 +82,12 @@ pub(super) async fn completions(
 }
 
 async fn complete(app: App, user: User, request: Request<Body>, path: &'static str) -> Response {
-    match begin(&app, user, request, path).await {
+    let mut head = HeaderMap::new();
+    let response = match begin(&app, user, request, path, &mut head).await {
         Ok(response) => response,
         Err(failed) => told(&app, failed),
-    }
+    };
+    admission::with(response, head)
 }
 
 /// The catalogue's name of the model, once it is known, goes with a failure into the metrics.
@@ -137,17 +101,22 @@ pub(super) fn told(app: &App, (model, failure): Failed) -> Response {
 }
 
 /// The request's body, read, and the model that it names.
-pub(super) async fn find(app: &App, body: Body) -> Result<(Scanned, Arc<Route>), Failed> {
+pub(super) async fn find(
+    app: &App,
+    user: &User,
+    body: Body,
+) -> Result<(Scanned, Arc<Route>), Failed> {
     let early = |failure: Failure| (None, failure);
     let limit = app.config.server.body_limit.0.0;
     let body = read_body(body, limit).await.map_err(early)?;
     let scanned = Scanned::read(body).map_err(early)?;
     let route = match app.handle.route(&scanned.model) {
         Some(route) => route,
-        None => newcomer::of_user(app, &scanned.model)
+        None => newcomer::of_user(app, user, &scanned.model)
             .await
             .map_err(early)?,
     };
+    admission::allowed(app, user, &scanned.model, &route.entry).map_err(early)?;
     Ok((scanned, route))
 }
 
@@ -156,10 +125,27 @@ async fn begin(
     user: User,
     request: Request<Body>,
     path: &'static str,
+    head: &mut HeaderMap,
+) -> Result<Response, Failed> {
+    let patience = Patience::of(request.headers()).map_err(|failure| (None, failure))?;
+    let begun = begin_within(app, user, request, path, head, patience);
+    match patience.within(begun).await {
+        Ok(begun) => begun,
+        Err(late) => Err((None, late)),
+    }
+}
+
+async fn begin_within(
+    app: &App,
+    user: User,
+    request: Request<Body>,
+    path: &'static str,
+    head: &mut HeaderMap,
+    patience: Patience,
 ) -> Result<Response, Failed> {
     let clock = app.handle.clock();
     let asked = clock.now();
-    let (scanned, route) = find(app, request.into_body()).await?;
+    let (scanned, route) = find(app, &user, request.into_body()).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     // What the model cannot be asked is refused before anything is loaded for it.
@@ -170,16 +156,26 @@ async fn begin(
     let served_name = served_name.to_owned();
     let several = route.has_several();
     let conversation = several.then(|| conversation::of(&scanned.body)).flatten();
-    let seat = app
-        .handle
-        .seat(&route, user.key, conversation)
-        .map_err(|busy| fail(busy.into()))?;
+    let admitted = admission::admit(app, &user, &model, scanned.body.len(), head);
+    let admitted = admitted.await.map_err(fail)?;
+    let loaded = !route.is_ready();
+    let seat = match patience.seat {
+        Some(Duration::ZERO) => match app.handle.seat_now(&route, conversation) {
+            Some(lease) => Ok(Seat::Now(lease)),
+            None => return Err(fail(admission::not_ready(app, &route).await)),
+        },
+        _ => app.handle.seat(&route, user.key, conversation),
+    };
+    let seat = seat.map_err(|busy| fail(busy.into()))?;
     let call = Call {
         app: app.clone(),
         scanned,
         model: model.clone(),
         path,
         asked,
+        admitted,
+        patience,
+        route: Arc::clone(&route),
         entry: Arc::clone(&route.entry),
         served_name,
         outgoing,
@@ -187,27 +183,32 @@ async fn begin(
     let lease = match seat {
         Seat::Now(lease) => lease,
         Seat::Wait(mut waiting) => {
-            if call.scanned.stream {
-                // For a while an error can still be told by its status; then the stream begins.
-                let every = app.config.server.keep_alive_comment.duration();
-                match tokio::time::timeout(every, waiting.seat()).await {
-                    Ok(seat) => seat.map_err(|refusal| fail(Failure::refused(&model, &refusal)))?,
-                    Err(_) => {
-                        let ignored = call.outgoing.ignored.clone();
-                        let response = call.stream_while_waiting(waiting, route.model);
-                        return Ok(note(response, &ignored));
-                    }
+            // For a while an error can still be told by its status; then the stream begins.
+            let every = app.config.server.keep_alive_comment.duration();
+            let every = call.scanned.stream.then_some(every);
+            let until = [every, patience.seat].into_iter().flatten().min();
+            let until = until.unwrap_or(Duration::MAX);
+            match tokio::time::timeout(until, waiting.seat()).await {
+                Ok(seat) => seat.map_err(|refusal| fail(Failure::refused(&model, &refusal)))?,
+                Err(_) if patience.seat == Some(until) => {
+                    return Err(fail(admission::not_ready(app, &route).await));
                 }
-            } else {
-                waiting
-                    .seat()
-                    .await
-                    .map_err(|refusal| fail(Failure::refused(&model, &refusal)))?
+                Err(_) => {
+                    let ignored = call.outgoing.ignored.clone();
+                    let response = call.stream_while_waiting(waiting, until);
+                    return Ok(note(response, &ignored));
+                }
             }
         }
     };
-    app.metrics
-        .waited(&model, Duration::from_millis(clock.now().since(asked).0));
+    let waited = clock.now().since(asked);
+    app.metrics.waited(&model, Duration::from_millis(waited.0));
+    admission::seated(
+        head,
+        &lease.replica().to_string(),
+        waited,
+        loaded && waited > Span::ZERO,
+    );
     let (served, answer) = call.send(lease).await.map_err(fail)?;
     if !answer.status().is_success() {
         served.answered(answer.status().as_u16());
@@ -234,6 +235,9 @@ struct Call {
     model: String,
     path: &'static str,
     asked: Time,
+    admitted: Arc<Admitted>,
+    patience: Patience,
+    route: Arc<Route>,
     entry: Arc<Entry>,
     /// The name that `outgoing` has.
     served_name: String,
@@ -247,14 +251,18 @@ fn outgoing_of(
     entry: &Entry,
 ) -> Result<Outgoing, Failure> {
     let room = entry.room_for_answers();
-    let ignores = |field: &str| entry.recipe.ignores(field);
+    let ask = match path {
+        CHAT => Ask::Chat,
+        _ => Ask::Completion,
+    };
+    let fate = |name: &str, value: &RawValue| request_fields::fate(entry, ask, name, value);
     outgoing(
         &scanned.body,
         path,
         served_name,
         &entry.generation,
         room,
-        ignores,
+        fate,
     )
 }
 
@@ -272,30 +280,61 @@ impl Call {
             true => self.outgoing.body.clone(),
             false => outgoing_of(&self.scanned, self.path, name, &self.entry)?.body,
         };
-        let served = Served::new(&self.app, &self.model, lease, self.asked);
+        let admitted = Arc::clone(&self.admitted);
+        let deadline = self.patience.deadline;
+        let served = Served::new(
+            &self.app,
+            &self.model,
+            lease,
+            self.asked,
+            admitted,
+            deadline,
+        );
         reach(&self.app, served, self.outgoing.path, body).await
     }
 
     /// The stream begins before there is a seat: comments until there is one, then the engine's
     /// events, or the refusal as an event.
-    fn stream_while_waiting(self, mut waiting: Waiting, model: crate::pool::ModelId) -> Response {
+    fn stream_while_waiting(self, mut waiting: Waiting, waited: Duration) -> Response {
         let (frames, body) = stream::fed();
         spawn(async move {
             let every = self.app.config.server.keep_alive_comment.duration();
+            let patience = self.patience;
+            let give_up = patience
+                .seat
+                .map(|most| Instant::now() + most.saturating_sub(waited));
             let seat = loop {
-                let comment = wait::comment(&self.app.handle.snapshot(), waiting.ticket, model);
+                let comment = wait::comment(
+                    &self.app.handle.snapshot(),
+                    waiting.ticket,
+                    self.route.model,
+                );
                 if frames.send(Ok(comment.into())).await.is_err() {
                     return;
                 }
                 tokio::select! {
                     biased;
                     () = frames.closed() => return,
-                    seat = tokio::time::timeout(every, waiting.seat()) => if let Ok(seat) = seat { break seat },
+                    () = admission::over(patience.deadline) => break Err(Failure::deadline()),
+                    () = admission::over(give_up) => {
+                        break Err(admission::not_ready(&self.app, &self.route).await);
+                    }
+                    seat = tokio::time::timeout(every, waiting.seat()) => if let Ok(seat) = seat {
+                        break seat.map_err(|refusal| Failure::refused(&self.model, &refusal));
+                    },
                 }
             };
+            drop(waiting);
             let sent = match seat {
-                Ok(lease) => self.send(lease).await,
-                Err(refusal) => Err(Failure::refused(&self.model, &refusal)),
+                Ok(lease) => {
+                    let waited = self.app.handle.clock().now().since(self.asked);
+                    let comment = wait::seated(lease.replica(), waited);
+                    if frames.send(Ok(comment.into())).await.is_err() {
+                        return;
+                    }
+                    self.send(lease).await
+                }
+                Err(failure) => Err(failure),
             };
             match sent {
                 Ok((served, answer)) if answer.status().is_success() => {
@@ -394,40 +433,6 @@ impl Call {
     }
 }
 
-/// The head of the engine's answer; or why there is none.
-pub(super) async fn reach(
-    app: &App,
-    served: Served,
-    path: &str,
-    body: Bytes,
-) -> Result<(Served, hyper::Response<Incoming>), Failure> {
-    let cut = served.lease.cut();
-    let sent = app.upstream.send(&served.lease, Method::POST, path, body);
-    tokio::select! {
-        biased;
-        sent = sent => match sent {
-            Ok(answer) => {
-                let status = answer.status();
-                if let Some(failure) = remote::misplaced(&served.lease, &served.model, status) {
-                    served.lease.worked(false);
-                    return Err(failure);
-                }
-                served.lease.worked(!answer.status().is_server_error());
-                Ok((served, answer))
-            }
-            Err(error) => {
-                served.lease.worked(false);
-                tracing::warn!(model = served.model, %error, "the engine did not answer");
-                match remote::unreached(&served.lease, &served.model, &error) {
-                    Some(failure) => Err(failure),
-                    None => Err(stream::why(&served).await),
-                }
-            }
-        },
-        () = cut.cancelled() => Err(stream::why(&served).await),
-    }
-}
-
 async fn read_body(body: Body, limit: u64) -> Result<Bytes, Failure> {
     let limit_bytes = usize::try_from(limit).unwrap_or(usize::MAX);
     match Limited::new(body, limit_bytes).collect().await {
@@ -438,30 +443,6 @@ async fn read_body(body: Body, limit: u64) -> Result<Bytes, Failure> {
             format!("the body did not arrive whole: {error}"),
         )),
     }
-}
-
-async fn limited(body: Incoming) -> Bytes {
-    match Limited::new(body, ENGINE_ERROR_MAX).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) => format!(
-            "{{\"error\":{{\"message\":\"the engine's error could not be read: {error}\"}}}}"
-        )
-        .into(),
-    }
-}
-
-/// What the engine itself refuses goes to the client as it is.
-pub(super) async fn engine_error(answer: hyper::Response<Incoming>, served: &Served) -> Response {
-    let (head, body) = answer.into_parts();
-    let body = remote::masked(&served.lease, limited(body).await);
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = head.status;
-    for name in [header::CONTENT_TYPE, header::RETRY_AFTER] {
-        if let Some(value) = head.headers.get(&name) {
-            response.headers_mut().insert(name, value.clone());
-        }
-    }
-    response
 }
 
 fn event_stream(body: Body) -> Response {

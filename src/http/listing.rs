@@ -8,6 +8,7 @@ use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
+use super::admission;
 use super::auth::User;
 use super::error::{ErrorBody, Failure};
 use super::state::App;
@@ -17,11 +18,12 @@ use super::state::App;
     responses((status = 200, description = "OpenAI's list of models", example = json!({
         "object": "list", "data": [{"id": "tiny-guide", "object": "model", "created": 1764000000, "owned_by": "model-pool"}]
     })), (status = 401, description = "An API key is needed", body = ErrorBody)))]
-pub(super) async fn models(State(app): State<App>, _user: User) -> Response {
+pub(super) async fn models(State(app): State<App>, user: User) -> Response {
     let data: Vec<_> = app
         .handle
         .entries()
         .iter()
+        .filter(|entry| user.may_use(entry))
         .flat_map(|entry| {
             let adapters = entry.adapters.iter();
             let adapters = adapters.map(|name| adapter_object(&app, name, &entry.name));
@@ -37,13 +39,14 @@ pub(super) async fn models(State(app): State<App>, _user: User) -> Response {
     responses((status = 200, description = "OpenAI's model object"), (status = 404, description = "No such model", body = ErrorBody)))]
 pub(super) async fn model(
     State(app): State<App>,
-    _user: User,
+    user: User,
     Path(name): Path<String>,
 ) -> Result<Response, Failure> {
     let route = app
         .handle
         .route(&name)
-        .ok_or_else(|| Failure::unknown_model(&name, &app.handle.closest(&name)))?;
+        .filter(|route| user.may_use(&route.entry))
+        .ok_or_else(|| Failure::unknown_model(&name, &admission::closest(&app, &user, &name)))?;
     let entry = &route.entry;
     let object = match entry.adapter(&name) {
         Some(adapter) => adapter_object(&app, adapter, &entry.name),

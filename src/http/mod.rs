@@ -2,6 +2,7 @@
 //! only `error` knows status codes.
 
 mod admin;
+mod admission;
 mod aggregate;
 mod as_chat;
 mod auth;
@@ -20,6 +21,8 @@ mod outgoing;
 mod passing;
 mod proxy;
 mod remote;
+mod request_fields;
+mod served;
 mod server;
 mod state;
 mod stream;

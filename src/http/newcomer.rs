@@ -5,15 +5,20 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 
+use super::admission;
+use super::auth::User;
 use super::error::Failure;
 use super::state::App;
 use crate::config::OnUnknown;
 use crate::controller::{NamedBy, NewcomerError, Route};
 
-pub(super) async fn of_user(app: &App, name: &str) -> Result<Arc<Route>, Failure> {
+pub(super) async fn of_user(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failure> {
     match app.config.catalog.on_unknown {
-        OnUnknown::Anyone => bring_in(app, name, NamedBy::User).await,
-        OnUnknown::Refuse | OnUnknown::Admin => Err(unknown(app, name)),
+        OnUnknown::Anyone if user.may_name(name) => bring_in(app, name, NamedBy::User).await,
+        _ => Err(Failure::unknown_model(
+            name,
+            &admission::closest(app, user, name),
+        )),
     }
 }
 

@@ -193,7 +193,7 @@ mod tests {
         serde_json::to_value(document(router.into_openapi(), "/llm")).unwrap()
     }
 
-    const ADMIN: [(&str, &str); 21] = [
+    const ADMIN: [(&str, &str); 22] = [
         ("post", "/admin/load"),
         ("post", "/admin/unload"),
         ("post", "/admin/plan"),
@@ -213,6 +213,7 @@ mod tests {
         ("post", "/admin/reload"),
         ("get", "/admin/keys"),
         ("post", "/admin/keys"),
+        ("patch", "/admin/keys"),
         ("delete", "/admin/keys"),
         ("get", "/hot-models"),
     ];

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::body::{Fields, write_json};
 use super::error::Failure;
 use super::ignored;
+use super::request_fields::Fate;
 use crate::catalog::{Generation, Prompt, PromptFormat, STOPS_MAX};
 
 pub(super) const CHAT: &str = "/v1/chat/completions";
@@ -43,14 +44,14 @@ const TEXT_ALONE: [&str; 3] = ["prompt", "suffix", "echo"];
 
 /// The body for the engine. Always as a stream with its usage, so that a client that leaves stops the work.
 ///
-/// `ignores`: what the engine does nothing with. `room`: what a chat without a limit may answer, where the engine's own route for texts would stop early.
+/// `fate`: what becomes of a field. `room`: what a chat without a limit may answer, where the engine's own route for texts would stop early.
 pub(super) fn outgoing(
     body: &Bytes,
     path: &'static str,
     served_name: &str,
     generation: &Generation,
     room: Option<Value>,
-    ignores: impl Fn(&str) -> bool,
+    fate: impl Fn(&str, &RawValue) -> Result<Fate, Failure>,
 ) -> Result<Outgoing, Failure> {
     let fields = Fields::read(body)?;
     let format = match &generation.prompt {
@@ -70,9 +71,10 @@ pub(super) fn outgoing(
     let has_stops = !generation.stops.is_empty() || !generation.stop_tokens.is_empty();
     for (name, value) in fields.all() {
         let is_null = value.get() == "null";
+        let is_routing = ["model", "stream", "stream_options"].contains(&name);
         match name {
-            "model" | "stream" | "stream_options" => {}
-            _ if ignores(name) => {
+            _ if is_routing => {}
+            _ if fate(name, value)? == Fate::Ignored => {
                 if ignored::asks(name, value) {
                     ignored.push(name.to_owned());
                 }
@@ -133,11 +135,17 @@ pub(super) fn outgoing(
 }
 
 /// A body with the name that the engine knows, and nothing else of it changed.
-pub(super) fn renamed(body: &[u8], served_name: &str) -> Result<Bytes, Failure> {
+pub(super) fn renamed(
+    body: &[u8],
+    served_name: &str,
+    fate: impl Fn(&str, &RawValue) -> Result<Fate, Failure>,
+) -> Result<Bytes, Failure> {
     let fields = Fields::read(body)?;
     let mut written = Written::new(body.len());
     for (name, value) in fields.all().filter(|(name, _)| *name != "model") {
-        written.raw(name, value);
+        if fate(name, value)? == Fate::Goes {
+            written.raw(name, value);
+        }
     }
     written.name("model");
     write_json(&mut written.0, served_name);
@@ -276,8 +284,11 @@ mod tests {
         body: &str,
     ) -> Result<(Value, Outgoing), Failure> {
         let body = Bytes::copy_from_slice(body.as_bytes());
-        let ignores = |name: &str| ["store", "best_of"].contains(&name);
-        let outgoing = outgoing(&body, path, "served", generation, Some(json!(512)), ignores)?;
+        let fate = |name: &str, _: &RawValue| match ["store", "best_of"].contains(&name) {
+            true => Ok(Fate::Ignored),
+            false => Ok(Fate::Goes),
+        };
+        let outgoing = outgoing(&body, path, "served", generation, Some(json!(512)), fate)?;
         Ok((serde_json::from_slice(&outgoing.body).unwrap(), outgoing))
     }
 
@@ -298,7 +309,7 @@ mod tests {
         let body = r#"{"model":"a","messages":[{"content":"{\"x\": \u00e9}"}],"seed": 1e3,"stream":false}"#;
         let body = Bytes::copy_from_slice(body.as_bytes());
         let none = Generation::default();
-        let outgoing = outgoing(&body, CHAT, "served", &none, None, |_| false).unwrap();
+        let outgoing = outgoing(&body, CHAT, "served", &none, None, |_, _| Ok(Fate::Goes)).unwrap();
         assert_eq!(
             outgoing.body,
             r#"{"messages":[{"content":"{\"x\": \u00e9}"}],"seed":1e3,"model":"served","stream":true,"stream_options":{"include_usage":true}}"#

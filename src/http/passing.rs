@@ -3,21 +3,24 @@
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{HeaderValue, Request, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Limited};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
+use super::admission::{self, Patience};
 use super::aggregate::usage_of;
 use super::auth::User;
 use super::error::{ErrorBody, Failure};
-use super::gateway::{ANSWER_MAX, Failed, Served, engine_error, find, reach, told};
+use super::gateway::{ANSWER_MAX, Failed, find, told};
 use super::outgoing::renamed;
+use super::request_fields::{self, Fate};
+use super::served::{Served, engine_error, reach};
 use super::state::App;
 use super::{remote, stream};
-use crate::catalog::RerankWords;
-use crate::controller::Seat;
+use crate::catalog::{Ask, RerankWords};
 
 const EMBEDDINGS: &str = "/v1/embeddings";
 const RERANK: &str = "/v1/rerank";
@@ -91,10 +94,17 @@ pub(super) async fn score(State(app): State<App>, user: User, request: Request<B
 }
 
 async fn pass(app: App, user: User, request: Request<Body>, path: &'static str) -> Response {
-    match try_pass(&app, user, request, path).await {
-        Ok(response) => response,
-        Err(failed) => told(&app, failed),
-    }
+    let mut head = HeaderMap::new();
+    let passed = match Patience::of(request.headers()) {
+        Ok(patience) => {
+            let passed = try_pass(&app, user, request, path, &mut head, patience);
+            let late = |late| Err((None, late));
+            patience.within(passed).await.unwrap_or_else(late)
+        }
+        Err(failure) => Err((None, failure)),
+    };
+    let response = passed.unwrap_or_else(|failed| told(&app, failed));
+    admission::with(response, head)
 }
 
 async fn try_pass(
@@ -102,10 +112,12 @@ async fn try_pass(
     user: User,
     request: Request<Body>,
     path: &'static str,
+    head: &mut HeaderMap,
+    patience: Patience,
 ) -> Result<Response, Failed> {
     let clock = app.handle.clock();
     let asked = clock.now();
-    let (scanned, route) = find(app, request.into_body()).await?;
+    let (scanned, route) = find(app, &user, request.into_body()).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     if route.entry.recipe.only_completes() {
@@ -120,30 +132,35 @@ async fn try_pass(
         );
         return Err(fail(failure));
     }
+    let ask = match path {
+        EMBEDDINGS => Ask::Embeddings,
+        _ => Ask::Ranks,
+    };
+    let fate = |name: &str, value: &RawValue| request_fields::fate(&route.entry, ask, name, value);
+    let checked = renamed(&scanned.body, &model, fate).map_err(fail)?;
     let ranks_for_tei = path == RERANK && route.entry.recipe.rerank_words() == RerankWords::Tei;
     // What is wrong with a request is said before anything is loaded for it.
     let body = match ranks_for_tei {
         true => to_tei(&scanned.body).map_err(fail)?,
-        false => scanned.body.clone(),
+        false => checked,
     };
-    let seat = app.handle.seat(&route, user.key, None);
-    let lease = match seat.map_err(|busy| fail(busy.into()))? {
-        Seat::Now(lease) => lease,
-        Seat::Wait(mut waiting) => waiting
-            .seat()
-            .await
-            .map_err(|refusal| fail(Failure::refused(&model, &refusal)))?,
-    };
-    app.metrics
-        .waited(&model, Duration::from_millis(clock.now().since(asked).0));
+    let admitted = admission::admit(app, &user, &model, body.len(), head);
+    let admitted = admitted.await.map_err(fail)?;
+    let loaded = !route.is_ready();
+    let lease = admission::seat(app, &user, &route, None, patience);
+    let lease = lease.await.map_err(fail)?;
+    let waited = clock.now().since(asked);
+    app.metrics.waited(&model, Duration::from_millis(waited.0));
+    admission::seated(head, &lease.replica().to_string(), waited, loaded);
     let own = lease.served_name().unwrap_or(&model);
     let name = route
         .entry
         .adapter(&scanned.model)
         .unwrap_or(own)
         .to_owned();
-    let body = renamed(&body, &name).map_err(fail)?;
-    let served = Served::new(app, &model, lease, asked);
+    let body = renamed(&body, &name, |_, _| Ok(Fate::Goes)).map_err(fail)?;
+    let deadline = patience.deadline;
+    let served = Served::new(app, &model, lease, asked, admitted, deadline);
     let there = match ranks_for_tei {
         true => "/rerank",
         false => path,

@@ -10,6 +10,7 @@ use super::proxy::Upstream;
 use super::server::SharedIds;
 use crate::config::Config;
 use crate::controller::Handle;
+use crate::limits::Limits;
 
 /// Cheap to clone; one per connection and request.
 #[derive(Clone)]
@@ -17,6 +18,7 @@ pub struct App {
     pub(super) handle: Handle,
     pub(super) config: Arc<Config>,
     pub(super) keys: Arc<Keys>,
+    pub(super) limits: Arc<Limits>,
     pub(super) metrics: Metrics,
     pub(super) upstream: Arc<Upstream>,
     pub(super) request_ids: SharedIds,
@@ -26,12 +28,19 @@ pub struct App {
 }
 
 impl App {
-    pub fn new(handle: Handle, config: Arc<Config>, keys: Arc<Keys>, metrics: Metrics) -> App {
+    pub fn new(
+        handle: Handle,
+        config: Arc<Config>,
+        keys: Arc<Keys>,
+        limits: Arc<Limits>,
+        metrics: Metrics,
+    ) -> App {
         let started_unix_seconds = handle.clock().now().0 / 1000;
         App {
             handle,
             config,
             keys,
+            limits,
             metrics,
             upstream: Arc::default(),
             request_ids: Arc::default(),

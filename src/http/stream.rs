@@ -9,11 +9,12 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
+use super::admission;
 use super::aggregate::{data_of, next_event, usage_of};
 use super::as_chat::AsChat;
 use super::error::Failure;
-use super::gateway::Served;
 use super::remote;
+use super::served::Served;
 
 /// Frames that may wait for a slow reader before the engine is held back.
 const FRAMES_MAX: usize = 16;
@@ -50,6 +51,7 @@ pub(super) async fn forward(
             () = cut.cancelled() => break Some(why(&served).await),
             () = served.ending.cancelled() => break Some(Failure::ending(&served.model)),
             () = frames.closed() => return,
+            () = admission::over(served.deadline) => break Some(Failure::deadline()),
             frame = upstream.frame() => frame,
         };
         match frame {

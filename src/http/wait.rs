@@ -2,7 +2,7 @@
 //! for data, with the place in the queue and what the load is doing.
 
 use crate::controller::Snapshot;
-use crate::pool::{ModelId, Ticket};
+use crate::pool::{ModelId, ReplicaId, Span, Ticket};
 
 /// `: waiting position=1 stage=loading percent=40 expected_seconds=3`
 pub(super) fn comment(snapshot: &Snapshot, ticket: Ticket, model: ModelId) -> String {
@@ -14,6 +14,11 @@ pub(super) fn comment(snapshot: &Snapshot, ticket: Ticket, model: ModelId) -> St
         .map(|percent| format!(" percent={percent}"))
         .unwrap_or_default();
     format!(": waiting position={position} stage={stage}{percent} expected_seconds={expected}\n\n")
+}
+
+/// `: seated replica=r3 waited_ms=12000`
+pub(super) fn seated(replica: ReplicaId, waited: Span) -> String {
+    format!(": seated replica={replica} waited_ms={}\n\n", waited.0)
 }
 
 /// What the model's load is doing, in one word, and per cent where the engine tells.

@@ -1,6 +1,7 @@
 //! The composition root: configuration → store → catalogue → inventory → controller → HTTP →
 //! schedule, and the way back down. It wires; it decides nothing.
 
+mod limits;
 mod lock;
 mod notify;
 mod takeover;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing_subscriber::EnvFilter;
 
 use crate::catalog::{Catalog, Entry, Source};
@@ -135,7 +137,16 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     };
     let (handle, mut controller) = controller::spawn(parts);
     let metrics = Metrics::new(&handle);
-    let app = App::new(handle.clone(), Arc::clone(&config), Arc::new(keys), metrics);
+    let limits = limits::open(&config, &store, clock).await?;
+    let app = App::new(
+        handle.clone(),
+        Arc::clone(&config),
+        Arc::new(keys),
+        Arc::clone(&limits),
+        metrics,
+    );
+    let _upkeep =
+        AbortOnDropHandle::new(start(limits::keep(Arc::clone(&limits), Arc::clone(&store))));
     let stop = CancellationToken::new();
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let door = Door::open(&runtime_dir).map_err(|error| {
@@ -182,6 +193,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
                 "the controller does not end; the new process goes on without it".to_owned(),
             );
         }
+        limits::save(&limits, &store).await;
         store.close().await;
         drop((door, lock));
         let finish = Duration::from_millis(config.unload_drain().0);
@@ -224,6 +236,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     }
     stop.cancel();
     let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
+    limits::save(&limits, &store).await;
     store.close().await;
     drop((door, lock));
     Ok(())

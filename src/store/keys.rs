@@ -10,6 +10,7 @@ use sqlx::Row;
 use subtle::ConstantTimeEq;
 
 use super::{Store, StoreFault, from_integer, to_integer};
+use crate::config::Limit;
 use crate::pool::{KeyId, Time};
 
 /// What a key may do.
@@ -72,11 +73,25 @@ impl fmt::Debug for KeyHash {
     }
 }
 
+/// What a key may be used for beside its role, and how much.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyUse {
+    /// Names of models, or patterns with `*`; none: all models.
+    pub models: Vec<String>,
+    /// Routes without their base path, as `/v1/embeddings` or `/admin/*`; none: all that the role has.
+    pub routes: Vec<String>,
+    /// `None`: the configured default.
+    pub limits: Option<Limit>,
+    /// What is asked with it stands in the access log.
+    pub log_prompts: bool,
+}
+
 /// A key to be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewKey {
     pub name: String,
     pub role: Role,
+    pub allowed: KeyUse,
     /// [`KeyText::prefix`].
     pub prefix: String,
     pub hash: KeyHash,
@@ -91,6 +106,7 @@ pub struct KeyRecord {
     pub id: KeyId,
     pub name: String,
     pub role: Role,
+    pub allowed: KeyUse,
     pub prefix: String,
     pub hash: KeyHash,
     pub created: Time,
@@ -153,11 +169,17 @@ fn base64url(bytes: &[u8]) -> String {
     text
 }
 
+/// Lists of texts and figures can always be written as JSON.
+fn as_json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
 impl Store {
     /// Keeps a key and gives it its id.
     pub async fn add_key(&self, key: NewKey) -> Result<KeyRecord, StoreFault> {
         let done = sqlx::query(
-            "INSERT INTO keys (name, role, prefix, hash, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO keys (name, role, prefix, hash, created_at, expires_at, models, routes, limits, log_prompts) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(key.name.as_str())
         .bind(key.role.name())
@@ -165,6 +187,10 @@ impl Store {
         .bind(&key.hash.0[..])
         .bind(to_integer(key.created.0))
         .bind(key.expires.map(|time| to_integer(time.0)))
+        .bind(as_json(&key.allowed.models))
+        .bind(as_json(&key.allowed.routes))
+        .bind(key.allowed.limits.as_ref().map(as_json))
+        .bind(key.allowed.log_prompts)
         .execute(&self.writer)
         .await
         .map_err(self.failed("keep a key"))?;
@@ -172,6 +198,7 @@ impl Store {
             id: KeyId(from_integer(done.last_insert_rowid())),
             name: key.name,
             role: key.role,
+            allowed: key.allowed,
             prefix: key.prefix,
             hash: key.hash,
             created: key.created,
@@ -205,10 +232,22 @@ impl Store {
                     row.get::<Option<i64>, _>(column)
                         .map(|value| Time(from_integer(value)))
                 };
+                let unread = |error: serde_json::Error| self.bad_row("keys", id, error);
+                let limits: Option<&str> = row.get("limits");
+                let allowed = KeyUse {
+                    models: serde_json::from_str(row.get("models")).map_err(unread)?,
+                    routes: serde_json::from_str(row.get("routes")).map_err(unread)?,
+                    limits: limits
+                        .map(serde_json::from_str)
+                        .transpose()
+                        .map_err(unread)?,
+                    log_prompts: row.get::<i64, _>("log_prompts") != 0,
+                };
                 Ok(KeyRecord {
                     id: KeyId(from_integer(id)),
                     name: row.get("name"),
                     role,
+                    allowed,
                     prefix: row.get("prefix"),
                     hash: KeyHash(hash),
                     created: Time(from_integer(row.get("created_at"))),
@@ -218,6 +257,31 @@ impl Store {
                 })
             })
             .collect()
+    }
+
+    /// Another name, other uses or another end for a key; `false` if there is none such.
+    pub async fn change_key(
+        &self,
+        id: KeyId,
+        name: &str,
+        allowed: &KeyUse,
+        expires: Option<Time>,
+    ) -> Result<bool, StoreFault> {
+        sqlx::query(
+            "UPDATE keys SET name = ?, models = ?, routes = ?, limits = ?, log_prompts = ?, expires_at = ? \
+             WHERE id = ? AND revoked = 0",
+        )
+        .bind(name)
+        .bind(as_json(&allowed.models))
+        .bind(as_json(&allowed.routes))
+        .bind(allowed.limits.as_ref().map(as_json))
+        .bind(allowed.log_prompts)
+        .bind(expires.map(|time| to_integer(time.0)))
+        .bind(to_integer(id.0))
+        .execute(&self.writer)
+        .await
+        .map(|done| done.rows_affected() > 0)
+        .map_err(self.failed("change a key"))
     }
 
     /// Answers whether there is such a key. It stays in the list, so that the history can name it.

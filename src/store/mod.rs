@@ -29,9 +29,11 @@ use sqlx::sqlite::SqlitePool;
 
 pub use fault::StoreFault;
 pub use history::{HistoryQuery, Retention, StoredMemory, StoredRecord, StoredShare};
-pub use keys::{KeyHash, KeyRecord, KeyText, NewKey, Role, find_key, generate_key, hash_key};
+pub use keys::{
+    KeyHash, KeyRecord, KeyText, KeyUse, NewKey, Role, find_key, generate_key, hash_key,
+};
 pub use measurements::{Circumstances, Measurement, Measurements};
-pub use usage::UsageMinute;
+pub use usage::{DayUsage, UsageMinute};
 pub use wishes::KeptWish;
 
 /// The open database. Closing it, or the last use of it, releases the lock file.

@@ -23,6 +23,15 @@ pub struct UsageMinute {
     pub busy_ms: u64,
 }
 
+/// Tokens that one bucket of limits has used in a day.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DayUsage {
+    /// Days since 1970 where the service lives.
+    pub day: i64,
+    pub bucket: String,
+    pub tokens: u64,
+}
+
 impl Store {
     /// Adds to what is kept of these minutes, and forgets what is older than a hundred days.
     pub async fn add_usage(&self, minutes: &[UsageMinute]) -> Result<(), StoreFault> {
@@ -51,6 +60,45 @@ impl Store {
             transaction.commit().await
         };
         write.await.map_err(self.failed("keep what was used"))
+    }
+
+    /// Keeps how many tokens buckets of limits have used in a day, and forgets the days before `today`.
+    pub async fn keep_day_tokens(&self, used: &[DayUsage], today: i64) -> Result<(), StoreFault> {
+        let write = async {
+            let mut connection = self.writer.acquire().await?;
+            let mut transaction = connection.begin().await?;
+            for it in used {
+                sqlx::query(
+                    "INSERT INTO tokens_by_day (day, bucket, tokens) VALUES (?, ?, ?) \
+                     ON CONFLICT (day, bucket) DO UPDATE SET tokens = excluded.tokens",
+                )
+                .bind(it.day)
+                .bind(&it.bucket)
+                .bind(to_integer(it.tokens))
+                .execute(&mut *transaction)
+                .await?;
+            }
+            sqlx::query("DELETE FROM tokens_by_day WHERE day < ?")
+                .bind(today)
+                .execute(&mut *transaction)
+                .await?;
+            transaction.commit().await
+        };
+        write.await.map_err(self.failed("keep the tokens of a day"))
+    }
+
+    /// What was used in the days that are kept.
+    pub async fn day_tokens(&self) -> Result<Vec<DayUsage>, StoreFault> {
+        let rows = sqlx::query("SELECT day, bucket, tokens FROM tokens_by_day")
+            .fetch_all(&self.readers)
+            .await
+            .map_err(self.failed("read the tokens of a day"))?;
+        let used = |row: &sqlx::sqlite::SqliteRow| DayUsage {
+            day: row.get("day"),
+            bucket: row.get("bucket"),
+            tokens: from_integer(row.get("tokens")),
+        };
+        Ok(rows.iter().map(used).collect())
     }
 
     /// All minutes of a store's file, which may be in use by a running pool; nothing is written.

@@ -314,12 +314,32 @@ impl Pool {
         split(&answer)
     }
 
+    /// The same with these lines in the request's head.
+    pub fn request_with(
+        &self,
+        method: &str,
+        path: &str,
+        body: &str,
+        lines: &[(&str, &str)],
+    ) -> (u16, String, String) {
+        let mut answer = Vec::new();
+        let _ = self
+            .send_with(method, path, body, lines)
+            .read_to_end(&mut answer);
+        split(&answer)
+    }
+
     fn send(&self, method: &str, path: &str, body: &str, key: Option<&str>) -> TcpStream {
+        let bearer = key.map(|key| format!("Bearer {key}"));
+        let line = bearer.as_deref().map(|it| ("Authorization", it));
+        self.send_with(method, path, body, line.as_slice())
+    }
+
+    fn send_with(&self, method: &str, path: &str, body: &str, lines: &[(&str, &str)]) -> TcpStream {
         let mut socket = TcpStream::connect(&self.address).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let key = key
-            .map(|key| format!("Authorization: Bearer {key}\r\n"))
-            .unwrap_or_default();
+        let line = |(name, value): &(&str, &str)| format!("{name}: {value}\r\n");
+        let key: String = lines.iter().map(line).collect();
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{key}Connection: close\r\n\r\n",
             self.address,
@@ -332,7 +352,11 @@ impl Pool {
 
     /// A request whose answer is read while the test goes on. Dropped, the client has left.
     pub fn stream(&self, path: &str, body: &str) -> Stream {
-        let socket = self.send("POST", path, body, None);
+        self.stream_with(path, body, &[])
+    }
+
+    pub fn stream_with(&self, path: &str, body: &str, lines: &[(&str, &str)]) -> Stream {
+        let socket = self.send_with("POST", path, body, lines);
         let bytes = Arc::new(Mutex::new(Vec::new()));
         let (into, mut from) = (Arc::clone(&bytes), socket.try_clone().unwrap());
         let reader = thread::spawn(move || {

@@ -67,11 +67,12 @@ const TABLE: &[Row] = &[
     row("inventory", "pool config catalog", "nvml_wrapper thiserror tracing nix"),
     row("store", "pool config catalog", "sqlx serde serde_json thiserror tracing sha2 subtle rand uuid chrono tokio nix base64"),
     row("source", "pool config catalog", "bytes futures_util md5 object_store rand reqwest rustix serde serde_json sha1 sha2 thiserror tokio tokio_rustls tracing wildmatch"),
+    row("limits", "pool config", "chrono chrono_tz governor redis thiserror tokio tracing uuid wildmatch"),
     row("controller", "pool config catalog engine inventory source store", "tokio tokio_util tracing arc_swap serde_json thiserror futures_util chrono"),
     pure("sim", "pool catalog"),
     row("schedule", "pool config controller", "tokio tokio_cron_scheduler croner chrono chrono_tz thiserror tracing"),
-    row("http", "pool config catalog controller", "axum hyper hyper_util http_body_util bytes tower tower_http utoipa utoipa_axum utoipa_swagger_ui \
-        serde serde_json tokio tokio_stream futures_util tracing thiserror uuid chrono humantime subtle strsim arc_swap tokio_util"),
+    row("http", "pool config catalog controller limits", "axum hyper hyper_util http_body_util bytes tower tower_http utoipa utoipa_axum utoipa_swagger_ui \
+        serde serde_json tokio tokio_stream futures_util tracing thiserror uuid chrono humantime subtle strsim arc_swap memchr tokio_util wildmatch"),
     all("serve"),
     all("check"),
     all("simulate"),

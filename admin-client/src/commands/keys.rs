@@ -1,10 +1,10 @@
-//! `keys list|create|revoke`. A new key goes to the standard output once and nowhere else.
+//! `keys list|create|set|revoke`. A new key goes to the standard output once and nowhere else.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::answers::{KeyList, NewKey};
-use crate::cli::{KeysCommand, Role};
+use crate::answers::{KeyList, KeyView, NewKey};
+use crate::cli::{Change, KeyArgs, KeysCommand, Role};
 use crate::client::Patience;
 use crate::commands::Session;
 use crate::failure::Failure;
@@ -25,6 +25,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
             name,
             role,
             expires,
+            allowed,
         } => {
             let role = match role {
                 Role::User => "user",
@@ -34,6 +35,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
             if let Some(expires) = expires {
                 body["expires"] = expires.into();
             }
+            allowed_in(&mut body, allowed);
             let answer = client
                 .call(
                     Method::POST,
@@ -44,6 +46,48 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
                 )
                 .await?;
             session.show(&answer, |key: &NewKey| outcome::new_key(key))
+        }
+        KeysCommand::Set {
+            id,
+            name,
+            expires,
+            allowed,
+            default_limits,
+        } => {
+            let mut body = json!({});
+            if let Some(name) = name {
+                body["name"] = name.into();
+            }
+            if let Some(expires) = expires {
+                body["expires"] = match expires {
+                    Change::To(time) => time.into(),
+                    Change::Clear => Value::Null,
+                };
+            }
+            if default_limits {
+                body["limits"] = Value::Null;
+            }
+            allowed_in(&mut body, allowed);
+            if body == json!({}) {
+                return Err(Failure::Usage(
+                    "nothing to change is given; see `admin-client keys set --help`".to_owned(),
+                ));
+            }
+            let answer = client
+                .call(
+                    Method::PATCH,
+                    "admin/keys",
+                    &[("id", &id)],
+                    Some(&body),
+                    Patience::Short,
+                )
+                .await?;
+            session.show(&answer, |key: &KeyView| {
+                let list = KeyList {
+                    keys: vec![key.clone()],
+                };
+                outcome::keys(&list, Clock::read(), session.screen.style)
+            })
         }
         KeysCommand::Revoke { id } => {
             let answer = client
@@ -59,5 +103,40 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
                 format!("key {} is revoked\n", clean(&id))
             })
         }
+    }
+}
+
+/// What was given of it; an empty text among models or routes allows all.
+fn allowed_in(body: &mut Value, allowed: KeyArgs) {
+    let given = |texts: Vec<String>| -> Vec<String> {
+        texts.into_iter().filter(|text| !text.is_empty()).collect()
+    };
+    if let Some(models) = allowed.models {
+        body["models"] = given(models).into();
+    }
+    if let Some(routes) = allowed.routes {
+        body["routes"] = given(routes).into();
+    }
+    if let Some(log_prompts) = allowed.log_prompts {
+        body["log_prompts"] = log_prompts.into();
+    }
+    let figures = [
+        (
+            "requests_per_minute",
+            allowed.requests_per_minute.map(u64::from),
+        ),
+        ("tokens_per_minute", allowed.tokens_per_minute),
+        (
+            "concurrent_requests",
+            allowed.concurrent_requests.map(u64::from),
+        ),
+        ("tokens_per_day", allowed.tokens_per_day),
+    ];
+    let figures = figures
+        .into_iter()
+        .filter_map(|(name, figure)| Some((name.to_owned(), figure?.into())));
+    let limits: serde_json::Map<String, Value> = figures.collect();
+    if !limits.is_empty() {
+        body["limits"] = Value::Object(limits);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::answers::{CleanupAnswer, KeyList, LoadAnswer, NewKey, ReloadAnswer, UnloadAnswer};
+use crate::answers::{
+    CleanupAnswer, KeyList, KeyView, LoadAnswer, NewKey, ReloadAnswer, UnloadAnswer,
+};
 use crate::render::models::shares;
 use crate::render::plan::evicted;
 use crate::render::quantity::{Clock, bytes, count, label, milliseconds};
@@ -132,6 +134,28 @@ pub fn reload(answer: &ReloadAnswer, style: Style) -> String {
     out
 }
 
+/// What a key may be used for, in short: `tiny-*, 60 requests/min`.
+fn allowed(key: &KeyView) -> String {
+    let mut parts: Vec<String> = key.models.iter().chain(&key.routes).cloned().collect();
+    let words = [
+        ("requests_per_minute", "requests/min"),
+        ("tokens_per_minute", "tokens/min"),
+        ("concurrent_requests", "at once"),
+        ("tokens_per_day", "tokens/day"),
+    ];
+    for (name, word) in words {
+        let figure = key.limits.as_ref().and_then(|it| *it.get(name)?);
+        parts.extend(figure.map(|figure| format!("{figure} {word}")));
+    }
+    if key.log_prompts {
+        parts.push("prompts logged".to_owned());
+    }
+    match parts.is_empty() {
+        true => "everything".to_owned(),
+        false => clean(&parts.join(", ")),
+    }
+}
+
 pub fn keys(list: &KeyList, clock: Clock, style: Style) -> String {
     let rows: Vec<Vec<Cell>> = list
         .keys
@@ -155,6 +179,7 @@ pub fn keys(list: &KeyList, clock: Clock, style: Style) -> String {
                 time(&key.created_at, "-"),
                 time(&key.last_used_at, "never"),
                 time(&key.expires_at, "never"),
+                Cell::from(allowed(key)),
             ]
         })
         .collect();
@@ -167,6 +192,7 @@ pub fn keys(list: &KeyList, clock: Clock, style: Style) -> String {
             "CREATED",
             "LAST USED",
             "EXPIRES",
+            "FOR",
         ],
         &rows,
         "There are no keys. Create one with `admin-client keys create NAME --role user`.",

@@ -92,9 +92,13 @@ pub struct Engine {
     /// Fields of OpenAI's requests that it takes and does nothing with, by its own documentation; those
     /// that concern OpenAI's own service are known beside.
     pub ignores: &'static [&'static str],
-    /// Failures that only it has; those that all share are known beside.
+    /// Fields of its generating routes beside OpenAI's, by its own documentation.
+    pub extensions: &'static [&'static str],
+    /// The same of its embeddings, ranks and scores.
+    pub pooling_extensions: &'static [&'static str],
     /// The words of its `/rerank`.
     pub rerank: RerankWords,
+    /// Failures that only it has; those that all share are known beside.
     pub failures: &'static [Failure],
 }
 

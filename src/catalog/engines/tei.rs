@@ -46,6 +46,15 @@ pub const TEI: Engine = Engine {
     stage: |line| by_marks(line, MARKS),
     lora: None,
     ignores: &[],
+    extensions: &[],
+    pooling_extensions: &[
+        "normalize",
+        "raw_scores",
+        "return_text",
+        "texts",
+        "truncate",
+        "truncation_direction",
+    ],
     rerank: RerankWords::Tei,
     failures: FAILURES,
 };

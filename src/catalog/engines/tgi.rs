@@ -52,6 +52,13 @@ pub const TGI: Engine = Engine {
     stage: |line| by_marks(line, MARKS),
     lora: None,
     ignores: &["best_of", "echo", "logit_bias", "n", "parallel_tool_calls"],
+    extensions: &[
+        "guideline",
+        "repetition_penalty",
+        "response_format",
+        "top_k",
+    ],
+    pooling_extensions: &[],
     rerank: RerankWords::Common,
     failures: FAILURES,
 };

@@ -225,6 +225,27 @@ impl Fields {
         }
     }
 
+    /// A list of texts; nothing is an empty list.
+    pub fn texts(&mut self, name: &'static str) -> Result<Vec<String>, Failure> {
+        let Some(value) = self.take(name) else {
+            return Ok(Vec::new());
+        };
+        let text = |it: &Value| it.as_str().map(str::to_owned);
+        let texts = value.as_array().map(|all| all.iter().map(text).collect());
+        let texts: Option<Option<Vec<String>>> = texts;
+        texts
+            .flatten()
+            .ok_or_else(|| wrong(name, &value, "a list of texts"))
+    }
+
+    pub fn object(&mut self, name: &'static str) -> Result<Option<Value>, Failure> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(object @ Value::Object(_)) => Ok(Some(object)),
+            Some(other) => Err(wrong(name, &other, "an object")),
+        }
+    }
+
     /// One of a few words.
     pub fn choice<T: Copy>(
         &mut self,

@@ -1,4 +1,4 @@
-//! API keys: list, make, revoke. A key's text leaves here once, in the answer to its making.
+//! API keys: list, make, change, revoke. A key's text leaves here once, in the answer to its making.
 
 use std::sync::Arc;
 
@@ -7,25 +7,27 @@ use axum::extract::State;
 use utoipa::IntoParams;
 
 use super::fields::{Body, Fields, Nothing, Params, Strict};
-use crate::controller::{KeyRecord, Role, StoreFault};
+use crate::config::Limit;
+use crate::controller::{KeyRecord, KeyUse, Role, StoreFault};
 use crate::http::auth::Admin;
-use crate::http::dto::{KeyList, KeyRole, KeyView, NewKey, NewKeyRequest, RevokeAnswer};
+use crate::http::dto::{
+    ChangeKeyRequest, KeyList, KeyRole, KeyView, NewKey, NewKeyRequest, RevokeAnswer,
+};
 use crate::http::error::Failure;
 use crate::http::openapi::AdminErrors;
 use crate::http::state::App;
 use crate::pool::{KeyId, Time};
 
 const NAME_MAX: usize = 100;
+const PATTERNS_MAX: usize = 100;
+const PATTERN_MAX: usize = 200;
 
 impl Strict for NewKeyRequest {
     fn read(fields: &mut Fields) -> Result<NewKeyRequest, Failure> {
-        let name = fields.needed_text("name", "\"course 4711\"")?;
-        if name.chars().count() > NAME_MAX || name.chars().any(char::is_control) {
-            let message = format!(
-                "name: allowed are 1 to {NAME_MAX} characters, none of them a control character"
-            );
-            return Err(Failure::invalid(Some("name".to_owned()), message));
-        }
+        let name = name(fields)?.ok_or_else(|| {
+            let message = "name: is missing; give one like \"course 4711\"";
+            Failure::invalid(Some("name".to_owned()), message)
+        })?;
         let role = fields.choice(
             "role",
             &[("admin", KeyRole::Admin), ("user", KeyRole::User)],
@@ -40,20 +42,98 @@ impl Strict for NewKeyRequest {
             name,
             role,
             expires: fields.length("expires")?,
+            models: patterns(fields, "models")?,
+            routes: routes(fields)?,
+            limits: limits(fields)?,
+            log_prompts: fields.flag("log_prompts")?.unwrap_or(false),
+        })
+    }
+}
+
+fn name(fields: &mut Fields) -> Result<Option<String>, Failure> {
+    let Some(name) = fields.text("name")? else {
+        return Ok(None);
+    };
+    if name.chars().count() > NAME_MAX || name.chars().any(char::is_control) {
+        let message = format!(
+            "name: allowed are 1 to {NAME_MAX} characters, none of them a control character"
+        );
+        return Err(Failure::invalid(Some("name".to_owned()), message));
+    }
+    Ok(Some(name))
+}
+
+/// Names, or patterns with `*` and `?`.
+fn patterns(fields: &mut Fields, field: &'static str) -> Result<Vec<String>, Failure> {
+    let patterns = fields.texts(field)?;
+    let is_one = |text: &String| {
+        !text.is_empty() && text.len() <= PATTERN_MAX && !text.contains(char::is_control)
+    };
+    if patterns.len() > PATTERNS_MAX || !patterns.iter().all(is_one) {
+        let message = format!(
+            "{field}: allowed are at most {PATTERNS_MAX} texts of 1 to {PATTERN_MAX} bytes each"
+        );
+        return Err(Failure::invalid(Some(field.to_owned()), message));
+    }
+    Ok(patterns)
+}
+
+fn some_patterns(fields: &mut Fields, field: &'static str) -> Result<Option<Vec<String>>, Failure> {
+    patterns(fields, field).map(Some)
+}
+
+fn routes(fields: &mut Fields) -> Result<Vec<String>, Failure> {
+    let routes = patterns(fields, "routes")?;
+    let wrong = |route: &&String| !(route.starts_with("/v1/") || route.starts_with("/admin/"));
+    if let Some(wrong) = routes.iter().find(wrong) {
+        let message = format!(
+            "routes: {wrong} is none; they are written without the base path, as /v1/embeddings, /v1/chat/* or /admin/plan"
+        );
+        return Err(Failure::invalid(Some("routes".to_owned()), message));
+    }
+    Ok(routes)
+}
+
+fn limits(fields: &mut Fields) -> Result<Option<Limit>, Failure> {
+    let wrong = |message: String| Failure::invalid(Some("limits".to_owned()), message);
+    let Some(document) = fields.object("limits")? else {
+        return Ok(None);
+    };
+    let limit: Limit =
+        serde_json::from_value(document).map_err(|error| wrong(format!("limits: {error}")))?;
+    match limit.problems("limits").first() {
+        None => Ok(Some(limit)),
+        Some(problem) => Err(wrong(problem.clone())),
+    }
+}
+
+impl Strict for ChangeKeyRequest {
+    fn read(fields: &mut Fields) -> Result<ChangeKeyRequest, Failure> {
+        Ok(ChangeKeyRequest {
+            name: name(fields)?,
+            expires: fields.clearable("expires", Fields::length)?,
+            models: fields
+                .clearable("models", some_patterns)?
+                .map(Option::unwrap_or_default),
+            routes: fields
+                .clearable("routes", |fields, _| routes(fields).map(Some))?
+                .map(Option::unwrap_or_default),
+            limits: fields.clearable("limits", |fields, _| limits(fields))?,
+            log_prompts: fields.flag("log_prompts")?,
         })
     }
 }
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct RevokeQuery {
+pub struct KeyQuery {
     /// The key's id, as the list shows it.
     #[param(value_type = String, example = "k3")]
     id: KeyId,
 }
 
-impl Strict for RevokeQuery {
-    fn read(fields: &mut Fields) -> Result<RevokeQuery, Failure> {
+impl Strict for KeyQuery {
+    fn read(fields: &mut Fields) -> Result<KeyQuery, Failure> {
         let text = fields.needed_text("id", "?id=k3")?;
         let digits = text.strip_prefix('k').unwrap_or(&text);
         let unread = || {
@@ -62,7 +142,7 @@ impl Strict for RevokeQuery {
                 "id: is no key's id; they look like k3",
             )
         };
-        Ok(RevokeQuery {
+        Ok(KeyQuery {
             id: KeyId(digits.parse().map_err(|_| unread())?),
         })
     }
@@ -77,7 +157,9 @@ impl Strict for RevokeQuery {
         (status = 200, description = "The keys", body = KeyList, example = json!({"keys": [{
             "id": "k3", "name": "course 4711", "role": "user", "prefix": "mp-Ab3xY9",
             "created_at": "2026-01-10T08:00:00.000Z", "last_used_at": "2026-01-31T20:14:59.000Z",
-            "expires_at": "2026-07-09T08:00:00.000Z"
+            "expires_at": "2026-07-09T08:00:00.000Z", "models": ["tiny-*"], "routes": [],
+            "limits": {"requests_per_minute": 60, "tokens_per_minute": null, "concurrent_requests": 4, "tokens_per_day": null},
+            "log_prompts": false
         }]})),
         AdminErrors,
     )
@@ -98,7 +180,7 @@ pub async fn list(State(app): State<App>, _: Admin, _: Params<Nothing>) -> Json<
 /// The answer shows the key; nothing ever shows it again.
 #[utoipa::path(
     post, path = "/admin/keys", tag = "keys", operation_id = "create_key", security(("admin_key" = [])),
-    request_body(content = NewKeyRequest, example = json!({"name": "course 4711", "role": "user", "expires": "180d"})),
+    request_body(content = NewKeyRequest, example = json!({"name": "course 4711", "role": "user", "expires": "180d", "models": ["tiny-*"], "limits": {"requests_per_minute": 60, "concurrent_requests": 4}})),
     responses(
         (status = 200, description = "The key, shown once", body = NewKey,
             example = json!({"id": "k3", "name": "course 4711", "role": "user", "key": "mp-…"})),
@@ -117,9 +199,15 @@ pub async fn create(
     let expires = request
         .expires
         .map(|expires| app.handle.clock().now() + expires);
+    let allowed = KeyUse {
+        models: request.models,
+        routes: request.routes,
+        limits: request.limits,
+        log_prompts: request.log_prompts,
+    };
     let (record, key) = app
         .keys
-        .create(&request.name, role, expires)
+        .create(&request.name, role, allowed, expires)
         .await
         .map_err(not_saved)?;
     tracing::info!(admin = admin.name, key = %record.id, name = record.name, role = role.name(), "key made");
@@ -131,12 +219,61 @@ pub async fn create(
     }))
 }
 
+/// Change a key
+///
+/// Its name, what it may be used for, how much, and until when. What is absent stays; null takes away.
+#[utoipa::path(
+    patch, path = "/admin/keys", tag = "keys", operation_id = "change_key", security(("admin_key" = [])),
+    params(KeyQuery),
+    request_body(content = ChangeKeyRequest, example = json!({"limits": {"requests_per_minute": 60}, "models": ["tiny-*"]})),
+    responses(
+        (status = 200, description = "The key as it is now", body = KeyView, example = json!({
+            "id": "k3", "name": "course 4711", "role": "user", "prefix": "mp-Ab3xY9",
+            "created_at": "2026-01-10T08:00:00.000Z", "last_used_at": "2026-01-31T20:14:59.000Z",
+            "expires_at": "2026-07-09T08:00:00.000Z", "models": ["tiny-*"], "routes": [],
+            "limits": {"requests_per_minute": 60, "tokens_per_minute": null, "concurrent_requests": 4, "tokens_per_day": null},
+            "log_prompts": false
+        })),
+        AdminErrors,
+    )
+)]
+pub async fn change(
+    State(app): State<App>,
+    admin: Admin,
+    Params(KeyQuery { id }): Params<KeyQuery>,
+    Body(change): Body<ChangeKeyRequest>,
+) -> Result<Json<KeyView>, Failure> {
+    let now = app.handle.clock().now();
+    let changed = app
+        .keys
+        .change(id, |key| {
+            key.name = change.name.unwrap_or(std::mem::take(&mut key.name));
+            if let Some(expires) = change.expires {
+                key.expires = expires.map(|expires| now + expires);
+            }
+            let allowed = &mut key.allowed;
+            allowed.models = change.models.unwrap_or(std::mem::take(&mut allowed.models));
+            allowed.routes = change.routes.unwrap_or(std::mem::take(&mut allowed.routes));
+            allowed.limits = change.limits.unwrap_or(allowed.limits);
+            allowed.log_prompts = change.log_prompts.unwrap_or(allowed.log_prompts);
+        })
+        .await
+        .map_err(not_saved)?
+        .ok_or_else(|| unknown(id))?;
+    tracing::info!(admin = admin.name, key = %id, "key changed");
+    Ok(Json(KeyView::of(&changed)))
+}
+
+fn unknown(id: KeyId) -> Failure {
+    Failure::not_found(format!("there is no key {id}; GET /admin/keys lists them"))
+}
+
 /// Revoke a key
 ///
 /// It is refused from now on. The last valid admin key cannot be revoked.
 #[utoipa::path(
     delete, path = "/admin/keys", tag = "keys", operation_id = "revoke_key", security(("admin_key" = [])),
-    params(RevokeQuery),
+    params(KeyQuery),
     responses(
         (status = 200, description = "The key is revoked", body = RevokeAnswer,
             example = json!({"id": "k3", "revoked": true})),
@@ -146,16 +283,14 @@ pub async fn create(
 pub async fn revoke(
     State(app): State<App>,
     admin: Admin,
-    Params(RevokeQuery { id }): Params<RevokeQuery>,
+    Params(KeyQuery { id }): Params<KeyQuery>,
 ) -> Result<Json<RevokeAnswer>, Failure> {
-    let unknown =
-        || Failure::not_found(format!("there is no key {id}; GET /admin/keys lists them"));
     if is_last_admin(&app.keys.all(), id, app.handle.clock().now()) {
         let message = format!("{id} is the last valid admin key; make another one first");
         return Err(Failure::conflict("last_admin_key", message));
     }
     if !app.keys.revoke(id).await.map_err(not_saved)? {
-        return Err(unknown());
+        return Err(unknown(id));
     }
     tracing::info!(admin = admin.name, key = %id, "key revoked");
     Ok(Json(RevokeAnswer {
@@ -195,6 +330,7 @@ mod tests {
             id: KeyId(id),
             name: format!("key {id}"),
             role,
+            allowed: KeyUse::default(),
             prefix: "mp-".to_owned(),
             hash: hash_key("x"),
             created: Time(0),
@@ -227,6 +363,16 @@ mod tests {
             (r#"{"name":"a","role":"root"}"#, "role"),
             (r#"{"name":"a\u0000","role":"user"}"#, "name"),
             (r#"{"name":"a","role":"user","expires":"3000d"}"#, "expires"),
+            (r#"{"name":"a","role":"user","models":"tiny"}"#, "models"),
+            (r#"{"name":"a","role":"user","routes":["chat"]}"#, "routes"),
+            (
+                r#"{"name":"a","role":"user","limits":{"requests_per_minute":0}}"#,
+                "limits",
+            ),
+            (
+                r#"{"name":"a","role":"user","limits":{"requests":5}}"#,
+                "limits",
+            ),
         ] {
             assert_eq!(
                 read(json).expect_err(json).body.error.param.as_deref(),

@@ -43,7 +43,12 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(upkeep::reset))
         .routes(routes!(upkeep::config))
         .routes(routes!(upkeep::reload))
-        .routes(routes!(keys::list, keys::create, keys::revoke))
+        .routes(routes!(
+            keys::list,
+            keys::create,
+            keys::change,
+            keys::revoke
+        ))
 }
 
 /// The model of a name or an alias, or 404 with the closest names.

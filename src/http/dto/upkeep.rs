@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use super::{at, total};
 use crate::catalog::{Changes, Warning};
+use crate::config::Limit;
 use crate::controller::{KeyRecord, Snapshot};
 use crate::pool::{self, CleanupScope, ReplicaId, Span};
 
@@ -81,6 +82,33 @@ pub struct KeyView {
     pub created_at: String,
     pub last_used_at: Option<String>,
     pub expires_at: Option<String>,
+    /// Models that it may use, as names or patterns; empty: all.
+    #[schema(example = json!(["tiny-*"]))]
+    pub models: Vec<String>,
+    /// Routes that it may ask, without the base path; empty: all of its role.
+    #[schema(example = json!(["/v1/chat/completions"]))]
+    pub routes: Vec<String>,
+    /// Its own limits; null: the configured default.
+    #[schema(value_type = Option<LimitView>)]
+    pub limits: Option<Limit>,
+    /// Whether what is asked with it stands in the access log.
+    pub log_prompts: bool,
+}
+
+/// How much may be asked; what is null is not limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct LimitView {
+    #[schema(minimum = 1, maximum = 1_000_000)]
+    pub requests_per_minute: Option<u32>,
+    /// Tokens of prompts and answers.
+    #[schema(minimum = 1, maximum = 1_000_000_000)]
+    pub tokens_per_minute: Option<u64>,
+    /// Requests that wait or are answered at the same time.
+    #[schema(minimum = 1, maximum = 100_000)]
+    pub concurrent_requests: Option<u32>,
+    /// Tokens from midnight to midnight.
+    #[schema(minimum = 1, maximum = 1_000_000_000_000_u64)]
+    pub tokens_per_day: Option<u64>,
 }
 
 /// What making a key takes.
@@ -94,6 +122,37 @@ pub struct NewKeyRequest {
     /// `1s` to `365d` from now; without it the key stays until it is revoked.
     #[schema(value_type = Option<String>, example = "180d")]
     pub expires: Option<Span>,
+    /// Models that it may use: names, or patterns with `*`. Without them all.
+    #[schema(value_type = Option<Vec<String>>, max_items = 100)]
+    pub models: Vec<String>,
+    /// Routes that it may ask, without the base path: `/v1/embeddings`, `/admin/*`. Without them all of its
+    /// role.
+    #[schema(value_type = Option<Vec<String>>, max_items = 100)]
+    pub routes: Vec<String>,
+    /// How much it may ask; without it the configured default.
+    #[schema(value_type = Option<LimitView>)]
+    pub limits: Option<Limit>,
+    /// Whether what is asked with it stands in the access log.
+    #[schema(value_type = Option<bool>, default = false)]
+    pub log_prompts: bool,
+}
+
+/// What changing a key takes: what is absent stays, null takes away.
+#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
+pub struct ChangeKeyRequest {
+    #[schema(min_length = 1, max_length = 100)]
+    pub name: Option<String>,
+    /// From now; null: until it is revoked.
+    #[schema(value_type = Option<String>, example = "180d")]
+    pub expires: Option<Option<Span>>,
+    #[schema(max_items = 100)]
+    pub models: Option<Vec<String>>,
+    #[schema(max_items = 100)]
+    pub routes: Option<Vec<String>>,
+    /// null: the configured default.
+    #[schema(value_type = Option<LimitView>)]
+    pub limits: Option<Option<Limit>>,
+    pub log_prompts: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
@@ -198,6 +257,10 @@ impl KeyView {
             created_at: at(key.created),
             last_used_at: key.last_used.map(at),
             expires_at: key.expires.map(at),
+            models: key.allowed.models.clone(),
+            routes: key.allowed.routes.clone(),
+            limits: key.allowed.limits,
+            log_prompts: key.allowed.log_prompts,
         }
     }
 }

@@ -1,0 +1,221 @@
+//! Which fields of a request go on to which engine: OpenAI's own, and the engine's extensions by its documentation. What
+//! lets a client write an engine's templates, or name files, addresses or tensors to it, is on no list. Reads no request.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::engines::ENGINES;
+use super::recipe::Recipe;
+
+/// What happens to a field that is on no list of the model's engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UnknownFields {
+    /// 400, with its name.
+    #[default]
+    Refuse,
+    /// Left out, and told in a header of the answer.
+    Drop,
+    /// The engine decides.
+    Pass,
+}
+
+/// What an engine is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    Chat,
+    Completion,
+    Embeddings,
+    Ranks,
+}
+
+impl fmt::Display for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Ask::Chat => "chat completions",
+            Ask::Completion => "completions",
+            Ask::Embeddings => "embeddings",
+            Ask::Ranks => "ranks and scores",
+        })
+    }
+}
+
+/// Of both generating routes.
+const GENERATING: &[&str] = &[
+    "frequency_penalty",
+    "logit_bias",
+    "logprobs",
+    "max_tokens",
+    "metadata",
+    "model",
+    "n",
+    "presence_penalty",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "seed",
+    "service_tier",
+    "stop",
+    "store",
+    "stream",
+    "stream_options",
+    "temperature",
+    "top_p",
+    "user",
+];
+
+const CHAT: &[&str] = &[
+    "audio",
+    "function_call",
+    "functions",
+    "max_completion_tokens",
+    "messages",
+    "modalities",
+    "parallel_tool_calls",
+    "prediction",
+    "reasoning_effort",
+    "response_format",
+    "tool_choice",
+    "tools",
+    "top_logprobs",
+    "verbosity",
+    "web_search_options",
+];
+
+const COMPLETION: &[&str] = &["best_of", "echo", "prompt", "suffix"];
+
+const EMBEDDINGS: &[&str] = &["dimensions", "encoding_format", "input", "model", "user"];
+
+/// Cohere's, Jina's and vLLM's words.
+const RANKS: &[&str] = &[
+    "data_1",
+    "data_2",
+    "documents",
+    "items",
+    "max_tokens_per_doc",
+    "model",
+    "queries",
+    "query",
+    "rank_fields",
+    "return_documents",
+    "text_1",
+    "text_2",
+    "top_n",
+    "user",
+];
+
+/// What no client may give, whatever the model's file says, and why.
+const NEVER: &[(&str, &str)] = &[
+    ("chat_template", "templates come with the model alone"),
+    ("custom_logit_processor", "it would run code in the engine"),
+    ("custom_params", "it would run code in the engine"),
+    ("documents_urls", "nothing is fetched for a request"),
+    (
+        "guided_decoding_backend",
+        "how an engine computes is not a client's to choose",
+    ),
+    (
+        "id_slot",
+        "where an engine computes is not a client's to choose",
+    ),
+    ("kv_transfer_params", "it names machines to the engine"),
+    ("logits_processors", "it would run code in the engine"),
+    (
+        "lora_path",
+        "it names a file to the engine; adapters are models of their own name",
+    ),
+    ("media_io_kwargs", "it changes how the engine reads media"),
+    (
+        "mm_processor_kwargs",
+        "it changes how the engine reads media",
+    ),
+    ("n_discard", "it changes the engine's memory"),
+    ("priority", "priorities are an administrator's"),
+    ("prompt_embeds", "tensors are not taken from clients"),
+    ("session_params", "it reaches what others asked"),
+    ("tool_prompt", "templates come with the model alone"),
+    ("vllm_xargs", "it passes anything to the engine"),
+];
+
+/// Extensions of the generating routes that the embedded engine has; it refuses what it does not know by itself.
+impl Recipe {
+    /// Whether the engine gets this field.
+    pub fn takes(&self, ask: Ask, field: &str) -> bool {
+        let of_openai: &[&[&str]] = match ask {
+            Ask::Chat => &[GENERATING, CHAT],
+            Ask::Completion => &[GENERATING, COMPLETION],
+            Ask::Embeddings => &[EMBEDDINGS],
+            Ask::Ranks => &[RANKS],
+        };
+        let generates = matches!(ask, Ask::Chat | Ask::Completion);
+        if of_openai.iter().any(|names| names.contains(&field)) {
+            return true;
+        }
+        match self {
+            // It is ours, and names what it does not know.
+            Recipe::Candle(_) => true,
+            Recipe::Server(server) if generates => server.engine.extensions.contains(&field),
+            Recipe::Server(server) => server.engine.pooling_extensions.contains(&field),
+            // Which engine that is nobody knows here: what any of them takes.
+            Recipe::Command(_) | Recipe::Remote(_) => {
+                ENGINES.iter().any(|engine| match generates {
+                    true => engine.extensions.contains(&field),
+                    false => engine.pooling_extensions.contains(&field),
+                })
+            }
+        }
+    }
+
+    /// Names that could have been meant.
+    pub fn known_fields(&self, ask: Ask) -> Vec<&'static str> {
+        let mut names: Vec<&str> = match ask {
+            Ask::Chat => [GENERATING, CHAT].concat(),
+            Ask::Completion => [GENERATING, COMPLETION].concat(),
+            Ask::Embeddings => EMBEDDINGS.to_vec(),
+            Ask::Ranks => RANKS.to_vec(),
+        };
+        if let Recipe::Server(server) = self {
+            names.extend(server.engine.extensions);
+        }
+        names
+    }
+}
+
+/// Why no client may give this field; `None`: it may.
+pub fn never(field: &str) -> Option<&'static str> {
+    let found = NEVER.iter().find(|(name, _)| *name == field);
+    found.map(|(_, why)| *why)
+}
+
+/// Of `chat_template_kwargs` these alone, with plain values: others reach into how a template is rendered.
+pub const TEMPLATE_SWITCHES: [&str; 4] = [
+    "enable_thinking",
+    "thinking",
+    "reasoning_effort",
+    "thinking_budget",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_client_may_give_is_on_no_list() {
+        for (name, _) in NEVER {
+            for engine in ENGINES {
+                assert!(!engine.extensions.contains(name), "{} {name}", engine.word);
+                assert!(
+                    !engine.pooling_extensions.contains(name),
+                    "{} {name}",
+                    engine.word
+                );
+            }
+            for list in [GENERATING, CHAT, COMPLETION, EMBEDDINGS, RANKS] {
+                assert!(!list.contains(name), "{name}");
+            }
+        }
+        assert!(never("chat_template").is_some());
+        assert_eq!(never("temperature"), None);
+    }
+}

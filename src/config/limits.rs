@@ -1,0 +1,166 @@
+//! How much may be asked, and where that is counted. Nothing is counted here.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::units::Length;
+
+/// How much one key, one address or one model may be used for. What is null is not limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limit {
+    /// Requests in any minute, 1 to 1000000; refused ones count too.
+    pub requests_per_minute: Option<u32>,
+    /// Tokens of prompts and answers in any minute, 1 to 1000000000. A request that began within it is
+    /// finished, and what it took beyond is waited for.
+    pub tokens_per_minute: Option<u64>,
+    /// Requests that wait or are answered at the same time, 1 to 100000.
+    pub concurrent_requests: Option<u32>,
+    /// Tokens from midnight to midnight (`evening.timezone`), 1 to 1000000000000.
+    pub tokens_per_day: Option<u64>,
+}
+
+pub(crate) const REQUESTS_PER_MINUTE_MAX: u32 = 1_000_000;
+pub(crate) const TOKENS_PER_MINUTE_MAX: u64 = 1_000_000_000;
+pub(crate) const CONCURRENT_MAX: u32 = 100_000;
+pub(crate) const TOKENS_PER_DAY_MAX: u64 = 1_000_000_000_000;
+
+impl Limit {
+    pub fn is_none(&self) -> bool {
+        *self == Limit::default()
+    }
+
+    /// What cannot be meant, each with what is allowed.
+    pub fn problems(&self, of: &str) -> Vec<String> {
+        let figures = [
+            (
+                "requests_per_minute",
+                self.requests_per_minute.map(u64::from),
+                u64::from(REQUESTS_PER_MINUTE_MAX),
+            ),
+            (
+                "tokens_per_minute",
+                self.tokens_per_minute,
+                TOKENS_PER_MINUTE_MAX,
+            ),
+            (
+                "concurrent_requests",
+                self.concurrent_requests.map(u64::from),
+                u64::from(CONCURRENT_MAX),
+            ),
+            ("tokens_per_day", self.tokens_per_day, TOKENS_PER_DAY_MAX),
+        ];
+        let outside = figures
+            .into_iter()
+            .filter_map(|(name, figure, most)| Some((name, figure?, most)))
+            .filter(|(_, figure, most)| !(1..=*most).contains(figure));
+        outside
+            .map(|(name, figure, most)| {
+                format!("{of}.{name} is {figure}; allowed: 1 to {most}, or null for no limit")
+            })
+            .collect()
+    }
+}
+
+/// How much may be asked. Without limits nothing is counted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitsSection {
+    /// For each key that was made without limits of its own.
+    pub default: Limit,
+    /// For each address that asks without a key; null: as `default`.
+    pub anonymous: Option<Limit>,
+    /// For each model, whoever asks: its name, or a pattern with `*`; of several that match the first
+    /// in alphabetical order counts.
+    pub models: BTreeMap<String, Limit>,
+    /// Where several gateways count together; null: each counts for itself.
+    pub redis: Option<RedisSection>,
+}
+
+/// A Redis server that gateways share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RedisSection {
+    /// `redis://HOST:PORT/DATABASE`, without a password.
+    pub url: String,
+    /// A file with the password, for servers that want one.
+    #[serde(default)]
+    pub password_file: Option<PathBuf>,
+    /// What its keys begin with. Gateways that count together have the same.
+    #[serde(default = "prefix")]
+    pub prefix: String,
+    /// How long a request waits for its answer, 10ms to 10s.
+    #[serde(default = "timeout")]
+    pub timeout: Length,
+    /// What happens to requests while it cannot be reached.
+    #[serde(default)]
+    pub on_outage: OnOutage,
+}
+
+fn prefix() -> String {
+    "model-pool".to_owned()
+}
+
+const fn timeout() -> Length {
+    Length(crate::pool::Span(250))
+}
+
+/// What a gateway does when the shared counts cannot be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnOutage {
+    /// Each gateway counts for itself until it is back.
+    #[default]
+    Own,
+    /// Requests pass uncounted.
+    Open,
+    /// Requests that have a limit are answered with 503.
+    Closed,
+}
+
+impl LimitsSection {
+    pub(super) fn problems(&self) -> Vec<String> {
+        let mut problems = self.default.problems("limits.default");
+        if let Some(anonymous) = &self.anonymous {
+            problems.extend(anonymous.problems("limits.anonymous"));
+        }
+        for (pattern, limit) in &self.models {
+            problems.extend(limit.problems(&format!("limits.models.{pattern}")));
+        }
+        if let Some(redis) = &self.redis {
+            problems.extend(redis.problems());
+        }
+        problems
+    }
+}
+
+impl RedisSection {
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let is_address = self.url.starts_with("redis://") && self.url.len() > "redis://".len();
+        if !is_address || self.url.contains(char::is_whitespace) {
+            // Not repeated: it may hold what must not be shown.
+            problems
+                .push("limits.redis.url is no address such as redis://127.0.0.1:6379/0".to_owned());
+        }
+        if self.url.contains('@') {
+            problems.push("limits.redis.url has a user or a password in it; write the password into a file and name that in limits.redis.password_file".to_owned());
+        }
+        if self.prefix.is_empty() || self.prefix.len() > 100 || self.prefix.contains(['{', '}']) {
+            problems.push(format!(
+                "limits.redis.prefix is `{}`; allowed: 1 to 100 bytes without braces",
+                self.prefix
+            ));
+        }
+        if !(10..=10_000).contains(&self.timeout.0.0) {
+            problems.push(format!(
+                "limits.redis.timeout is {}; allowed: 10ms to 10s",
+                self.timeout
+            ));
+        }
+        problems
+    }
+}

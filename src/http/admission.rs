@@ -1,0 +1,360 @@
+//! Before a request goes to its model: whether its key may use the model and has enough left, how long its
+//! client is willing to wait, and what the head of its answer tells of all that. Counts nothing itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
+use tokio::time::Instant;
+
+use super::auth::User;
+use super::error::Failure;
+use super::state::App;
+use crate::catalog::Entry;
+use crate::config::Length;
+use crate::controller::{Lease, Route, Seat};
+use crate::limits::{Admitted, Left, Refused, Standing};
+use crate::pool::{LoadOrder, Span};
+
+const WAIT: HeaderName = HeaderName::from_static("x-model-pool-wait");
+const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
+const REPLICA: HeaderName = HeaderName::from_static("x-model-pool-replica");
+const WAITED: HeaderName = HeaderName::from_static("x-model-pool-waited-ms");
+const LOADED: HeaderName = HeaderName::from_static("x-model-pool-loaded");
+
+const LIMIT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");
+const LEFT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-requests");
+const RESET_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-reset-requests");
+const LIMIT_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-limit-tokens");
+const LEFT_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-tokens");
+const RESET_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-reset-tokens");
+
+/// Of English, so many bytes are about one token.
+const BYTES_PER_TOKEN: u64 = 4;
+/// A deadline further away is none.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// How long a client waits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Patience {
+    /// When its answer must be whole (`x-request-timeout`).
+    pub deadline: Option<Instant>,
+    /// How long for a seat at most (`x-model-pool-wait`); zero: not at all.
+    pub seat: Option<Duration>,
+}
+
+impl Patience {
+    /// As the request's head says it.
+    pub fn of(headers: &HeaderMap) -> Result<Patience, Failure> {
+        let wrong = |name: &HeaderName, allowed: &str| {
+            Failure::invalid(name.to_string(), format!("{name}: allowed: {allowed}"))
+        };
+        let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or(""));
+        let mut patience = Patience::default();
+        if let Some(text) = text(&TIMEOUT) {
+            let time = length(text).filter(|time| !time.is_zero() && *time <= TIMEOUT_MAX);
+            let time = time.ok_or_else(|| {
+                wrong(&TIMEOUT, "seconds such as 30 or 0.5, or a length of time such as 90s; more than 0 and at most a day")
+            })?;
+            patience.deadline = Some(Instant::now() + time);
+        }
+        patience.seat = match text(&WAIT) {
+            None | Some("true" | "yes") => None,
+            Some("false" | "no") => Some(Duration::ZERO),
+            Some(text) => Some(length(text).ok_or_else(|| {
+                wrong(
+                    &WAIT,
+                    "false, true, seconds such as 5, or a length of time such as 30s",
+                )
+            })?),
+        };
+        Ok(patience)
+    }
+
+    /// What happens within the deadline.
+    pub async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
+        match self.deadline {
+            None => Ok(work.await),
+            Some(deadline) => tokio::time::timeout_at(deadline, work)
+                .await
+                .map_err(|_| Failure::deadline()),
+        }
+    }
+}
+
+/// The deadline; without one never.
+pub(super) async fn over(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Seconds, as a number alone, or a length of time with its unit.
+fn length(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        Err(_) => text.parse::<Length>().ok().map(Length::duration),
+    }
+}
+
+/// A model that a key is not for does not exist for it.
+pub(super) fn allowed(app: &App, user: &User, name: &str, entry: &Entry) -> Result<(), Failure> {
+    match user.may_use(entry) {
+        true => Ok(()),
+        false => Err(Failure::unknown_model(name, &closest(app, user, name))),
+    }
+}
+
+/// Names like this one that the user may use.
+pub(super) fn closest(app: &App, user: &User, name: &str) -> Vec<String> {
+    let known = |it: &String| {
+        app.handle
+            .route(it)
+            .is_some_and(|route| user.may_use(&route.entry))
+    };
+    let mut names = app.handle.closest(name);
+    names.retain(known);
+    names
+}
+
+/// Counts the request, for whoever asks and for the model.
+pub(super) async fn admit(
+    app: &App,
+    user: &User,
+    model: &str,
+    body_bytes: usize,
+    head: &mut HeaderMap,
+) -> Result<Arc<Admitted>, Failure> {
+    let mut buckets = vec![user.bucket.clone()];
+    buckets.extend(app.limits.of_model(model));
+    let estimate = body_bytes as u64 / BYTES_PER_TOKEN;
+    match app.limits.admit(buckets, estimate).await {
+        Ok(admitted) => {
+            standing(head, &admitted.standing());
+            Ok(Arc::new(admitted))
+        }
+        Err(refused) => {
+            standing(head, &nothing_left(&refused));
+            Err(Failure::over_limit(&refused))
+        }
+    }
+}
+
+fn nothing_left(refused: &Refused) -> Standing {
+    use crate::limits::Figure;
+    let Refused::Over {
+        figure,
+        most,
+        retry,
+        ..
+    } = refused
+    else {
+        return Standing::default();
+    };
+    let left = Left {
+        most: *most,
+        left: 0,
+        reset: *retry,
+    };
+    match figure {
+        Figure::Requests => Standing {
+            requests: Some(left),
+            tokens: None,
+        },
+        Figure::Tokens | Figure::Day => Standing {
+            requests: None,
+            tokens: Some(left),
+        },
+        Figure::Concurrent => Standing::default(),
+    }
+}
+
+/// OpenAI's headers.
+fn standing(head: &mut HeaderMap, standing: &Standing) {
+    let mut write = |names: [HeaderName; 3], left: Option<Left>| {
+        let Some(Left { most, left, reset }) = left else {
+            return;
+        };
+        let [limit, remaining, until] = names;
+        head.insert(limit, HeaderValue::from(most));
+        head.insert(remaining, HeaderValue::from(left));
+        head.insert(until, text(&short(reset)));
+    };
+    write(
+        [LIMIT_REQUESTS, LEFT_REQUESTS, RESET_REQUESTS],
+        standing.requests,
+    );
+    write([LIMIT_TOKENS, LEFT_TOKENS, RESET_TOKENS], standing.tokens);
+}
+
+/// As OpenAI writes it: `120ms`, `1.5s`, `6m0s`, `7h12m0s`.
+fn short(span: Span) -> String {
+    let (seconds, milliseconds) = (span.0 / 1000, span.0 % 1000);
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    match (hours, minutes) {
+        (0, 0) if seconds == 0 => format!("{milliseconds}ms"),
+        (0, 0) if milliseconds == 0 => format!("{seconds}s"),
+        (0, 0) => format!("{:.3}s", span.0 as f64 / 1000.0)
+            .replace("00s", "s")
+            .replace("0s", "s"),
+        (0, _) => format!("{minutes}m{}s", seconds % 60),
+        _ => format!("{hours}h{minutes}m{}s", seconds % 60),
+    }
+}
+
+/// Where the answer comes from, and what it cost to have it.
+pub(super) fn seated(head: &mut HeaderMap, replica: &str, waited: Span, loaded: bool) {
+    head.insert(REPLICA, text(replica));
+    head.insert(WAITED, HeaderValue::from(waited.0));
+    let loaded = HeaderValue::from_static(if loaded { "true" } else { "false" });
+    head.insert(LOADED, loaded);
+}
+
+fn text(value: &str) -> HeaderValue {
+    HeaderValue::from_str(value).unwrap_or(HeaderValue::from_static("?"))
+}
+
+pub(super) fn with(mut response: Response, head: HeaderMap) -> Response {
+    response.headers_mut().extend(head);
+    response
+}
+
+/// The model is not ready, and the client does not wait for it.
+pub(super) async fn not_ready(app: &App, route: &Route) -> Failure {
+    let order = LoadOrder {
+        model: route.model,
+        replicas: 1,
+        devices: None,
+        priority: None,
+        keep_hot: None,
+        lease: None,
+        force: false,
+    };
+    let name = &route.entry.name;
+    match app.handle.plan(order).await {
+        Ok(Some((plan, _))) => match plan.refusal {
+            Some(refusal) => Failure::refused(name, &refusal),
+            None => Failure::not_ready(name, plan.takes + plan.fetches_for.unwrap_or(Span::ZERO)),
+        },
+        Ok(None) | Err(_) => Failure::not_ready(name, Span::from_secs(10)),
+    }
+}
+
+/// A seat, waited for as long as the client does; for answers that are not streamed.
+pub(super) async fn seat(
+    app: &App,
+    user: &User,
+    route: &Route,
+    conversation: Option<u64>,
+    patience: Patience,
+) -> Result<Lease, Failure> {
+    if patience.seat == Some(Duration::ZERO) {
+        return match app.handle.seat_now(route, conversation) {
+            Some(lease) => Ok(lease),
+            None => Err(not_ready(app, route).await),
+        };
+    }
+    let mut waiting = match app.handle.seat(route, user.key, conversation)? {
+        Seat::Now(lease) => return Ok(lease),
+        Seat::Wait(waiting) => waiting,
+    };
+    let most = patience.seat.unwrap_or(Duration::MAX);
+    match tokio::time::timeout(most, waiting.seat()).await {
+        Ok(seat) => seat.map_err(|refusal| Failure::refused(&route.entry.name, &refusal)),
+        Err(_) => {
+            drop(waiting);
+            Err(not_ready(app, route).await)
+        }
+    }
+}
+
+impl Failure {
+    /// 429, as OpenAI tells it; 503 when nobody can count.
+    fn over_limit(refused: &Refused) -> Failure {
+        use crate::limits::Figure;
+        let Refused::Over { figure, retry, .. } = refused else {
+            return Failure::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "server_error",
+                "limits_unavailable",
+                refused.to_string(),
+            )
+            .retry_after(Span::from_secs(2));
+        };
+        let (kind, code) = match figure {
+            Figure::Requests => ("requests", "rate_limit_exceeded"),
+            Figure::Tokens => ("tokens", "rate_limit_exceeded"),
+            Figure::Concurrent => ("requests", "concurrency_limit_exceeded"),
+            Figure::Day => ("insufficient_quota", "insufficient_quota"),
+        };
+        Failure::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            kind,
+            code,
+            refused.to_string(),
+        )
+        .retry_after(*retry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patience(name: &'static str, value: &str) -> Result<Patience, Failure> {
+        let value = HeaderValue::from_str(value).unwrap();
+        Patience::of(&HeaderMap::from_iter([(
+            HeaderName::from_static(name),
+            value,
+        )]))
+    }
+
+    #[test]
+    fn lengths_of_time_are_written_as_openai_does() {
+        let texts = [
+            (0, "0ms"),
+            (120, "120ms"),
+            (1_000, "1s"),
+            (1_500, "1.5s"),
+            (360_000, "6m0s"),
+            (25_920_000, "7h12m0s"),
+        ];
+        for (milliseconds, text) in texts {
+            assert_eq!(short(Span(milliseconds)), text);
+        }
+        assert_eq!(short(Span(10_120)), "10.12s");
+    }
+
+    #[test]
+    fn a_client_says_how_long_it_waits_in_seconds_or_with_a_unit() {
+        assert_eq!(
+            patience("x-model-pool-wait", "false").unwrap().seat,
+            Some(Duration::ZERO)
+        );
+        assert_eq!(patience("x-model-pool-wait", "true").unwrap().seat, None);
+        assert_eq!(
+            patience("x-model-pool-wait", "1m").unwrap().seat,
+            Some(Duration::from_secs(60))
+        );
+        assert!(
+            patience("x-request-timeout", "0.5")
+                .unwrap()
+                .deadline
+                .is_some()
+        );
+        for (name, value) in [
+            ("x-request-timeout", "0"),
+            ("x-request-timeout", "-1"),
+            ("x-request-timeout", "soon"),
+            ("x-request-timeout", "NaN"),
+            ("x-request-timeout", "100000"),
+            ("x-model-pool-wait", "perhaps"),
+        ] {
+            let failure = patience(name, value).unwrap_err();
+            assert_eq!(failure.body.error.param.as_deref(), Some(name), "{value}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! A request that has a seat: what is counted of it, how it reaches its engine, and how the engine's own errors come
+//! back. Knows nothing of what is asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::{Method, header};
+use axum::response::Response;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::aggregate::Usage;
+use super::error::Failure;
+use super::metrics::Metrics;
+use super::state::App;
+use super::{remote, stream};
+use crate::controller::{Clock, Lease};
+use crate::limits::Admitted;
+use crate::pool::Time;
+
+/// An engine's own error is passed on up to this size.
+const ENGINE_ERROR_MAX: usize = 1 << 20;
+
+/// A seat that is being used, and what is counted about it.
+pub(super) struct Served {
+    pub lease: Lease,
+    pub model: String,
+    metrics: Metrics,
+    pub clock: Clock,
+    asked: Time,
+    /// Counted among the requests of its key and its model until it ends.
+    admitted: Arc<Admitted>,
+    /// When the client wants no more of it.
+    pub deadline: Option<Instant>,
+    /// The process ends now.
+    pub ending: CancellationToken,
+}
+
+impl Served {
+    pub fn new(
+        app: &App,
+        model: &str,
+        lease: Lease,
+        asked: Time,
+        admitted: Arc<Admitted>,
+        deadline: Option<Instant>,
+    ) -> Served {
+        Served {
+            admitted,
+            deadline,
+            lease,
+            model: model.to_owned(),
+            metrics: app.metrics.clone(),
+            clock: app.handle.clock(),
+            asked,
+            ending: app.ending(),
+        }
+    }
+
+    pub fn first_token(&self) {
+        let took = self.clock.now().since(self.asked);
+        self.metrics
+            .first_token(&self.model, Duration::from_millis(took.0));
+    }
+
+    pub fn tokens(&self, usage: Usage) {
+        self.admitted
+            .took(usage.prompt_tokens.saturating_add(usage.completion_tokens));
+        self.metrics
+            .tokens(&self.model, usage.prompt_tokens, usage.completion_tokens);
+    }
+
+    pub fn answered(&self, code: u16) {
+        self.metrics.request(&self.model, code);
+    }
+}
+
+/// The head of the engine's answer; or why there is none.
+pub(super) async fn reach(
+    app: &App,
+    served: Served,
+    path: &str,
+    body: Bytes,
+) -> Result<(Served, hyper::Response<Incoming>), Failure> {
+    let cut = served.lease.cut();
+    let sent = app.upstream.send(&served.lease, Method::POST, path, body);
+    tokio::select! {
+        biased;
+        sent = sent => match sent {
+            Ok(answer) => {
+                let status = answer.status();
+                if let Some(failure) = remote::misplaced(&served.lease, &served.model, status) {
+                    served.lease.worked(false);
+                    return Err(failure);
+                }
+                served.lease.worked(!answer.status().is_server_error());
+                Ok((served, answer))
+            }
+            Err(error) => {
+                served.lease.worked(false);
+                tracing::warn!(model = served.model, %error, "the engine did not answer");
+                match remote::unreached(&served.lease, &served.model, &error) {
+                    Some(failure) => Err(failure),
+                    None => Err(stream::why(&served).await),
+                }
+            }
+        },
+        () = cut.cancelled() => Err(stream::why(&served).await),
+    }
+}
+
+pub(super) async fn limited(body: Incoming) -> Bytes {
+    match Limited::new(body, ENGINE_ERROR_MAX).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => format!(
+            "{{\"error\":{{\"message\":\"the engine's error could not be read: {error}\"}}}}"
+        )
+        .into(),
+    }
+}
+
+/// What the engine itself refuses goes to the client as it is.
+pub(super) async fn engine_error(answer: hyper::Response<Incoming>, served: &Served) -> Response {
+    let (head, body) = answer.into_parts();
+    let body = remote::masked(&served.lease, limited(body).await);
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = head.status;
+    for name in [header::CONTENT_TYPE, header::RETRY_AFTER] {
+        if let Some(value) = head.headers.get(&name) {
+            response.headers_mut().insert(name, value.clone());
+        }
+    }
+    response
+}

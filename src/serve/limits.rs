@@ -1,0 +1,68 @@
+//! The upkeep of limits: what was used today is read at the start and kept every few seconds, and shared
+//! counts of what is under way are renewed. Nothing is counted here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::controller::Clock;
+use crate::limits::{DayTokens, Limits};
+use crate::store::{DayUsage, Store};
+
+/// What a `kill -9` may forget of a day's tokens.
+const KEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// The counts, with what was used today before this start.
+pub(super) async fn open(
+    config: &Config,
+    store: &Store,
+    clock: Clock,
+) -> Result<Arc<Limits>, String> {
+    let limits = Limits::new(
+        config.limits.clone(),
+        config.evening.timezone.0,
+        move || clock.now(),
+    )
+    .map_err(|error| error.to_string())?;
+    let used = store
+        .day_tokens()
+        .await
+        .map_err(|error| error.to_string())?;
+    let used = used.into_iter().map(|it| DayTokens {
+        day: it.day,
+        bucket: it.bucket,
+        tokens: it.tokens,
+    });
+    limits.restore_days(used.collect());
+    Ok(Arc::new(limits))
+}
+
+/// Until it is dropped.
+pub(super) async fn keep(limits: Arc<Limits>, store: Arc<Store>) {
+    let mut since_renewed = Duration::ZERO;
+    loop {
+        tokio::time::sleep(KEEP_EVERY).await;
+        save(&limits, &store).await;
+        since_renewed += KEEP_EVERY;
+        if since_renewed >= Limits::RENEW_EVERY {
+            since_renewed = Duration::ZERO;
+            limits.renew().await;
+        }
+    }
+}
+
+/// What has changed since the last time.
+pub(super) async fn save(limits: &Limits, store: &Store) {
+    let changed = limits.take_days().into_iter().map(|it| DayUsage {
+        day: it.day,
+        bucket: it.bucket,
+        tokens: it.tokens,
+    });
+    let changed: Vec<DayUsage> = changed.collect();
+    if changed.is_empty() {
+        return;
+    }
+    if let Err(fault) = store.keep_day_tokens(&changed, limits.today()).await {
+        tracing::warn!(%fault, "the tokens of a day were not kept");
+    }
+}
