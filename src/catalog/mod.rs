@@ -35,6 +35,8 @@ mod remote;
 mod safetensors;
 mod scaling;
 mod server_config;
+mod token_counter;
+mod validation;
 mod weights;
 mod weights_config;
 mod without_effect;
@@ -73,6 +75,8 @@ pub use recipe::{
 pub use reference::{Reference, ReferenceEntry};
 pub use remote::{KeySource, RemoteRecipe, RemoteUrl};
 pub use safetensors::{Weights, weights_of};
+pub use token_counter::{CountError, Counted, TokenCounter};
+pub use validation::{AllowedCharacters, OnViolation, Range, Validation};
 pub use weights::{
     Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, Manifest, ManifestFile, Origin, Scheme,
 };

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::constraint::DeviceConstraint;
 use super::prompt::PromptCompat;
+use super::validation::ValidationSection;
 use crate::config::{IdleProbe, KeepHot, Length, MaxTurn, MinResident};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -249,6 +250,8 @@ optional_keys! {
         /// Whose output a prompt format gives.
         prompt_compat: PromptCompat,
         sleep: Sleep,
+        /// What texts of users must be before the model is asked.
+        validation: Option<ValidationSection>,
     }
 }
 

@@ -128,6 +128,7 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
         "autoscaler.kind is ray or slurm, which this version does not do; write none".to_owned(),
     );
     problems.extend(inventory_problems(&config.inventory));
+    problems.extend(config.compat.problem());
     problems
 }
 
@@ -184,7 +185,7 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<String> {
 
 /// What works, but does less than somebody may expect.
 pub(super) fn notices(config: &Config) -> Vec<String> {
-    let mut notices = Vec::new();
+    let mut notices: Vec<String> = config.compat.notice().into_iter().collect();
     if config.autoscaler.patience != AutoscalerSection::default().patience {
         notices.push("autoscaler.patience has no effect while autoscaler.kind is none".to_owned());
     }

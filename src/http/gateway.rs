@@ -23,7 +23,7 @@ use super::ignored::note;
 use super::metrics::Metrics;
 use super::outgoing::{CHAT, COMPLETIONS, Outgoing, outgoing};
 use super::state::App;
-use super::{conversation, newcomer, remote, stream, wait};
+use super::{conversation, newcomer, remote, stream, validation, wait};
 use crate::catalog::Entry;
 use crate::controller::{Lease, Route, Seat, Waiting};
 use crate::pool::Time;
@@ -120,10 +120,12 @@ pub(super) async fn completions(
 }
 
 async fn complete(app: App, user: User, request: Request<Body>, path: &'static str) -> Response {
-    match begin(&app, user, request, path).await {
+    let mut cleaned = validation::Cleaned::default();
+    let response = match begin(&app, user, request, path, &mut cleaned).await {
         Ok(response) => response,
         Err(failed) => told(&app, failed),
-    }
+    };
+    validation::note(response, &cleaned)
 }
 
 /// The catalogue's name of the model, once it is known, goes with a failure into the metrics.
@@ -156,6 +158,7 @@ async fn begin(
     user: User,
     request: Request<Body>,
     path: &'static str,
+    cleaned: &mut validation::Cleaned,
 ) -> Result<Response, Failed> {
     let clock = app.handle.clock();
     let asked = clock.now();
@@ -163,6 +166,9 @@ async fn begin(
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     // What the model cannot be asked is refused before anything is loaded for it.
+    let scanned = validation::checked(scanned, path, &route.entry, cleaned)
+        .await
+        .map_err(fail)?;
     let adapter = route.entry.adapter(&scanned.model);
     let served_name = adapter.or(route.entry.recipe.served_model_name());
     let served_name = served_name.unwrap_or(&model);

@@ -23,6 +23,7 @@ mod remote;
 mod server;
 mod state;
 mod stream;
+mod validation;
 mod wait;
 
 pub use auth::{Keys, KeysError};
