@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::auth::User;
+use super::compat;
 use super::error::{ErrorBody, Failure};
 use super::state::App;
 
@@ -43,6 +44,7 @@ pub(super) async fn model(
     let route = app
         .handle
         .route(&name)
+        .or_else(|| compat::rayllm::route(&app, &name))
         .ok_or_else(|| Failure::unknown_model(&name, &app.handle.closest(&name)))?;
     let entry = &route.entry;
     let object = match entry.adapter(&name) {
@@ -54,7 +56,8 @@ pub(super) async fn model(
 
 /// The catalogue does not know when weights were made; the start of the service is what it can say.
 fn model_object(app: &App, name: &str) -> serde_json::Value {
-    json!({ "id": name, "object": "model", "created": app.started_unix_seconds, "owned_by": "model-pool" })
+    let object = json!({ "id": name, "object": "model", "created": app.started_unix_seconds, "owned_by": "model-pool" });
+    compat::rayllm::described(app, name, object)
 }
 
 /// As vLLM tells it: the model whose adapter it is.

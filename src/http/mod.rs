@@ -6,6 +6,7 @@ mod aggregate;
 mod as_chat;
 mod auth;
 mod body;
+mod compat;
 mod conversation;
 mod dto;
 mod error;
