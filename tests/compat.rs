@@ -386,7 +386,7 @@ fn texts_that_a_models_file_does_not_allow_are_refused_before_it_is_loaded() {
     assert_eq!(status, 400);
     assert_eq!(
         message(&answer),
-        "prompt[1]: has 1 characters; allowed: 2 to 40"
+        "prompt[1]: has 1 character; allowed: 2 to 40"
     );
     let (status, answer) = post(&pool, "/llm/run", &json!({"data": "No!"}));
     assert_eq!((status, &answer["error"]["param"]), (400, &json!("data")));

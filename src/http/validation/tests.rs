@@ -127,7 +127,7 @@ fn tokens_are_the_models_own() {
     let (message, _) = refusal(json!({"max_tokens": 12}), CHAT, &long);
     assert!(message.contains("tokens; allowed: at most 12"), "{message}");
     let (message, _) = refusal(json!({"min_tokens": 5}), CHAT, &said("a"));
-    assert!(message.contains("tokens; allowed: 5 and more"), "{message}");
+    assert!(message.contains("has 1 token; allowed: 5 and more"), "{message}");
     let rule = json!({"max_tokens": 12, "on_violation": "clean"});
     let (body, done) = asked(rule, CHAT, &long.to_string()).unwrap();
     let left = body["messages"][1]["content"].as_str().unwrap();

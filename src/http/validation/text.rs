@@ -254,29 +254,27 @@ fn out_of(range: Range, count: usize) -> bool {
 }
 
 fn amount(what: &str, counted: Counted, range: Range) -> String {
-    match counted {
-        Counted::Exactly(count) => format!("has {count} {what}; allowed: {range}"),
-        Counted::MoreThan(count) => format!("has more than {count} {what}; allowed: {range}"),
-    }
+    let has = match counted {
+        Counted::Exactly(1) => format!("1 {}", what.trim_end_matches('s')),
+        Counted::Exactly(count) => format!("{count} {what}"),
+        Counted::MoreThan(count) => format!("more than {count} {what}"),
+    };
+    format!("has {has}; allowed: {range}")
 }
 
 fn done(left_out: usize, cut_off: usize) -> Option<String> {
-    let characters = |count: usize| {
-        if count == 1 {
-            "1 character"
-        } else {
-            "characters"
-        }
-    };
-    let several = |count: usize| match count {
-        1 => characters(1).to_owned(),
-        count => format!("{count} {}", characters(count)),
+    let characters = |count: usize| match count {
+        1 => "1 character".to_owned(),
+        count => format!("{count} characters"),
     };
     match (left_out, cut_off) {
         (0, 0) => None,
-        (left_out, 0) => Some(format!("{} left out", several(left_out))),
-        (0, cut_off) => Some(format!("{} cut off", several(cut_off))),
-        (left_out, cut_off) => Some(format!("{} left out, {cut_off} cut off", several(left_out))),
+        (left_out, 0) => Some(format!("{} left out", characters(left_out))),
+        (0, cut_off) => Some(format!("{} cut off", characters(cut_off))),
+        (left_out, cut_off) => Some(format!(
+            "{} left out, {cut_off} cut off",
+            characters(left_out)
+        )),
     }
 }
 
