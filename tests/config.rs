@@ -287,7 +287,7 @@ fn a_key_given_twice_is_refused() {
 #[test]
 fn all_values_out_of_range_are_named_together_with_what_is_allowed() {
     let text = refusal(
-        "pool: {queue_limit: 0, queue_timeout: 0s, adopt_within: 999ms}\nserver: {body_limit: 2GiB, keep_alive_comment: 1ms}\n",
+        "pool: {queue_limit: 0, queue_timeout: 0s, adopt_within: 999ms}\nserver: {body_limit: 2GiB, keep_alive_comment: 1ms}\ncompat: {run_model: ' '}\n",
     );
     assert_has(
         &text,
@@ -299,6 +299,7 @@ fn all_values_out_of_range_are_named_together_with_what_is_allowed() {
             "server.body_limit is 2GiB",
             "1KiB to 1GiB",
             "keep_alive_comment",
+            "compat.run_model is empty",
         ],
     );
 }
@@ -472,7 +473,8 @@ fn state_that_is_moved_takes_database_and_key_along() {
 #[test]
 fn an_option_without_effect_is_noticed() {
     assert_eq!(Config::default().notices(), Vec::<String>::new());
-    let config = load("autoscaler: {patience: 1m}\nevening: {reopen: null}\n").unwrap();
-    let notices = config.notices().join("\n");
-    assert_has(&notices, &["autoscaler.patience", "evening.reopen"]);
+    let text = "autoscaler: {patience: 1m}\nevening: {reopen: null}\ncompat: {run_model: a}\n";
+    let notices = load(text).unwrap().notices().join("\n");
+    let keys = ["autoscaler.patience", "evening.reopen", "compat.run_model"];
+    assert_has(&notices, &keys);
 }

@@ -22,6 +22,7 @@ use super::recipe::Recipe;
 use super::reference::Reference;
 use super::request_fields::UnknownFields;
 use super::server_config::Around;
+use super::validation::{self, Validation};
 use super::weights::Fetch;
 use super::{CatalogError, Warning, engine_config, files, remote, scaling, without_effect};
 
@@ -105,6 +106,8 @@ pub struct Entry {
     pub generation: Generation,
     /// What happens to fields of requests that its engine is not known to take.
     pub unknown_fields: UnknownFields,
+    /// What texts of users must be.
+    pub validation: Option<Validation>,
     document: ModelDocument,
 }
 
@@ -248,7 +251,7 @@ impl Entry {
         let section = document.engine_config.generation.as_ref();
         let generation = generation::read(section, pool.prompt_compat, &recipe, notes)?;
         without_effect::warn(&document, notes);
-        let entry = Entry {
+        let mut entry = Entry {
             aliases: pool.aliases.clone(),
             adapters: document
                 .engine_config
@@ -282,9 +285,33 @@ impl Entry {
             queue_limit,
             queue_timeout,
             load_deadline,
+            validation: None,
             document,
         };
+        let section = entry.document.pool_config.validation.as_ref();
+        let rule = section.map(|it| validation::read(it, || entry.can_count_tokens(), notes));
+        entry.validation = rule.transpose()?;
         Ok(entry)
+    }
+
+    /// The model's `tokenizer.json` on this machine. Blocking: looks for it.
+    pub fn tokenizer_file(&self) -> Option<PathBuf> {
+        let path = self.weights_path()?;
+        let folder = if path.is_dir() { &path } else { path.parent()? };
+        Some(folder.join("tokenizer.json")).filter(|file| file.is_file())
+    }
+
+    /// Whether its tokens can be counted, now or once its weights have been fetched.
+    fn can_count_tokens(&self) -> Result<(), String> {
+        match (self.tokenizer_file(), self.weights_path()) {
+            (Some(_), _) => Ok(()),
+            (None, _) if self.fetch.is_some() => Ok(()),
+            (None, Some(path)) => Err(format!("there is no tokenizer.json in {}", path.display())),
+            (None, None) => Err(format!(
+                "the {} engine has no folder of the model on this machine with a tokenizer.json",
+                self.recipe.engine()
+            )),
+        }
     }
 }
 

@@ -36,6 +36,8 @@ mod request_fields;
 mod safetensors;
 mod scaling;
 mod server_config;
+mod token_counter;
+mod validation;
 mod weights;
 mod weights_config;
 mod without_effect;
@@ -75,6 +77,8 @@ pub use reference::{Reference, ReferenceEntry};
 pub use remote::{KeySource, RemoteRecipe, RemoteUrl};
 pub use request_fields::{Ask, TEMPLATE_SWITCHES, UnknownFields, never};
 pub use safetensors::{Weights, weights_of};
+pub use token_counter::{CountError, Counted, TokenCounter};
+pub use validation::{AllowedCharacters, OnViolation, Range, Validation};
 pub use weights::{
     Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, Manifest, ManifestFile, Origin, Scheme,
 };

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::constraint::DeviceConstraint;
 use super::prompt::PromptCompat;
 use super::request_fields::UnknownFields;
+use super::validation::ValidationSection;
 use crate::config::{IdleProbe, KeepHot, Length, MaxTurn, MinResident};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -252,6 +253,8 @@ optional_keys! {
         sleep: Sleep,
         /// What happens to fields of requests that its engine is not known to take.
         unknown_fields: UnknownFields,
+        /// What texts of users must be before the model is asked.
+        validation: Option<ValidationSection>,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The configuration: defaults, over them the file, over that the environment, checked as a
 //! whole. A value that is held here works, so nobody checks again. It opens no file but its own.
 
+mod compat;
 mod environment;
 pub(crate) mod limits;
 pub(crate) mod positions;
@@ -20,6 +21,7 @@ use serde_json::Value;
 
 use crate::pool::{Limits, Span};
 
+pub use compat::CompatSection;
 pub use environment::PREFIX as ENVIRONMENT_PREFIX;
 pub use limits::{Limit, LimitsSection, OnOutage, RedisSection};
 pub use reading::Flaw;
@@ -53,6 +55,7 @@ pub struct Config {
     pub limits: LimitsSection,
     pub autoscaler: AutoscalerSection,
     pub log: LogSection,
+    pub compat: CompatSection,
     /// The file that was read, if any.
     #[serde(skip)]
     pub file: Option<PathBuf>,

@@ -129,6 +129,7 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
     );
     problems.extend(config.limits.problems());
     problems.extend(inventory_problems(&config.inventory));
+    problems.extend(config.compat.problem());
     problems
 }
 
@@ -185,7 +186,7 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<String> {
 
 /// What works, but does less than somebody may expect.
 pub(super) fn notices(config: &Config) -> Vec<String> {
-    let mut notices = Vec::new();
+    let mut notices: Vec<String> = config.compat.notice().into_iter().collect();
     if config.autoscaler.patience != AutoscalerSection::default().patience {
         notices.push("autoscaler.patience has no effect while autoscaler.kind is none".to_owned());
     }

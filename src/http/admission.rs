@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
-use tokio::time::Instant;
 
 use super::auth::User;
 use super::error::Failure;
 use super::state::App;
 use crate::catalog::Entry;
 use crate::config::Length;
-use crate::controller::{Lease, Route, Seat};
+use crate::controller::{Clock, Lease, Route, Seat};
 use crate::limits::{Admitted, Left, Refused, Standing};
-use crate::pool::{LoadOrder, Span};
+use crate::pool::{LoadOrder, Span, Time};
 
 const WAIT: HeaderName = HeaderName::from_static("x-model-pool-wait");
 const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
@@ -39,14 +38,14 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Patience {
     /// When its answer must be whole (`x-request-timeout`).
-    pub deadline: Option<Instant>,
+    pub deadline: Option<Time>,
     /// How long for a seat at most (`x-model-pool-wait`); zero: not at all.
     pub seat: Option<Duration>,
 }
 
 impl Patience {
     /// As the request's head says it.
-    pub fn of(headers: &HeaderMap) -> Result<Patience, Failure> {
+    pub fn of(headers: &HeaderMap, now: Time) -> Result<Patience, Failure> {
         let wrong = |name: &HeaderName, allowed: &str| {
             Failure::invalid(name.to_string(), format!("{name}: allowed: {allowed}"))
         };
@@ -57,7 +56,8 @@ impl Patience {
             let time = time.ok_or_else(|| {
                 wrong(&TIMEOUT, "seconds such as 30 or 0.5, or a length of time such as 90s; more than 0 and at most a day")
             })?;
-            patience.deadline = Some(Instant::now() + time);
+            let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            patience.deadline = Some(now + Span(time.max(1)));
         }
         patience.seat = match text(&WAIT) {
             None | Some("true" | "yes") => None,
@@ -73,20 +73,28 @@ impl Patience {
     }
 
     /// What happens within the deadline.
-    pub async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
+    pub async fn within<T>(
+        &self,
+        clock: Clock,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
         match self.deadline {
             None => Ok(work.await),
-            Some(deadline) => tokio::time::timeout_at(deadline, work)
+            Some(deadline) => tokio::time::timeout(rest(clock, deadline), work)
                 .await
                 .map_err(|_| Failure::deadline()),
         }
     }
 }
 
+fn rest(clock: Clock, deadline: Time) -> Duration {
+    Duration::from_millis(deadline.since(clock.now()).0)
+}
+
 /// The deadline; without one never.
-pub(super) async fn over(deadline: Option<Instant>) {
+pub(super) async fn over(clock: Clock, deadline: Option<Time>) {
     match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        Some(deadline) => tokio::time::sleep(rest(clock, deadline)).await,
         None => std::future::pending().await,
     }
 }
@@ -306,10 +314,8 @@ mod tests {
 
     fn patience(name: &'static str, value: &str) -> Result<Patience, Failure> {
         let value = HeaderValue::from_str(value).unwrap();
-        Patience::of(&HeaderMap::from_iter([(
-            HeaderName::from_static(name),
-            value,
-        )]))
+        let head = HeaderMap::from_iter([(HeaderName::from_static(name), value)]);
+        Patience::of(&head, Time(0))
     }
 
     #[test]

@@ -13,7 +13,6 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use serde_json::json;
 use serde_json::value::RawValue;
-use tokio::time::Instant;
 
 use super::admission::Patience;
 use super::aggregate::Aggregate;
@@ -25,7 +24,7 @@ use super::ignored::note;
 use super::outgoing::{CHAT, COMPLETIONS, Outgoing, outgoing};
 use super::served::{Served, engine_error, limited, reach};
 use super::state::App;
-use super::{admission, conversation, newcomer, remote, request_fields, stream, wait};
+use super::{admission, conversation, newcomer, remote, request_fields, stream, validation, wait};
 use crate::catalog::{Ask, Entry};
 use crate::controller::{Lease, Route, Seat, Waiting};
 use crate::limits::Admitted;
@@ -127,9 +126,10 @@ async fn begin(
     path: &'static str,
     head: &mut HeaderMap,
 ) -> Result<Response, Failed> {
-    let patience = Patience::of(request.headers()).map_err(|failure| (None, failure))?;
+    let patience = Patience::of(request.headers(), app.handle.clock().now())
+        .map_err(|failure| (None, failure))?;
     let begun = begin_within(app, user, request, path, head, patience);
-    match patience.within(begun).await {
+    match patience.within(app.handle.clock(), begun).await {
         Ok(begun) => begun,
         Err(late) => Err((None, late)),
     }
@@ -149,6 +149,9 @@ async fn begin_within(
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     // What the model cannot be asked is refused before anything is loaded for it.
+    let scanned = validation::checked(scanned, path, &route.entry, head)
+        .await
+        .map_err(fail)?;
     let adapter = route.entry.adapter(&scanned.model);
     let served_name = adapter.or(route.entry.recipe.served_model_name());
     let served_name = served_name.unwrap_or(&model);
@@ -300,9 +303,9 @@ impl Call {
         spawn(async move {
             let every = self.app.config.server.keep_alive_comment.duration();
             let patience = self.patience;
-            let give_up = patience
-                .seat
-                .map(|most| Instant::now() + most.saturating_sub(waited));
+            let clock = self.app.handle.clock();
+            let left = patience.seat.map(|most| most.saturating_sub(waited));
+            let give_up = left.map(|left| clock.now() + Span(left.as_millis() as u64));
             let seat = loop {
                 let comment = wait::comment(
                     &self.app.handle.snapshot(),
@@ -315,8 +318,8 @@ impl Call {
                 tokio::select! {
                     biased;
                     () = frames.closed() => return,
-                    () = admission::over(patience.deadline) => break Err(Failure::deadline()),
-                    () = admission::over(give_up) => {
+                    () = admission::over(clock, patience.deadline) => break Err(Failure::deadline()),
+                    () = admission::over(clock, give_up) => {
                         break Err(admission::not_ready(&self.app, &self.route).await);
                     }
                     seat = tokio::time::timeout(every, waiting.seat()) => if let Ok(seat) = seat {

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::admission;
 use super::auth::User;
+use super::compat;
 use super::error::{ErrorBody, Failure};
 use super::state::App;
 
@@ -45,6 +46,7 @@ pub(super) async fn model(
     let route = app
         .handle
         .route(&name)
+        .or_else(|| compat::rayllm::route(&app, &name))
         .filter(|route| user.may_use(&route.entry))
         .ok_or_else(|| Failure::unknown_model(&name, &admission::closest(&app, &user, &name)))?;
     let entry = &route.entry;
@@ -57,7 +59,8 @@ pub(super) async fn model(
 
 /// The catalogue does not know when weights were made; the start of the service is what it can say.
 fn model_object(app: &App, name: &str) -> serde_json::Value {
-    json!({ "id": name, "object": "model", "created": app.started_unix_seconds, "owned_by": "model-pool" })
+    let object = json!({ "id": name, "object": "model", "created": app.started_unix_seconds, "owned_by": "model-pool" });
+    compat::rayllm::described(app, name, object)
 }
 
 /// As vLLM tells it: the model whose adapter it is.

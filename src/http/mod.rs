@@ -7,6 +7,7 @@ mod aggregate;
 mod as_chat;
 mod auth;
 mod body;
+mod compat;
 mod conversation;
 mod dto;
 mod error;
@@ -26,6 +27,7 @@ mod served;
 mod server;
 mod state;
 mod stream;
+mod validation;
 mod wait;
 
 pub use auth::{Keys, KeysError};

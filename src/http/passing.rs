@@ -95,11 +95,14 @@ pub(super) async fn score(State(app): State<App>, user: User, request: Request<B
 
 async fn pass(app: App, user: User, request: Request<Body>, path: &'static str) -> Response {
     let mut head = HeaderMap::new();
-    let passed = match Patience::of(request.headers()) {
+    let passed = match Patience::of(request.headers(), app.handle.clock().now()) {
         Ok(patience) => {
             let passed = try_pass(&app, user, request, path, &mut head, patience);
             let late = |late| Err((None, late));
-            patience.within(passed).await.unwrap_or_else(late)
+            patience
+                .within(app.handle.clock(), passed)
+                .await
+                .unwrap_or_else(late)
         }
         Err(failure) => Err((None, failure)),
     };

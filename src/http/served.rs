@@ -9,7 +9,6 @@ use axum::http::{Method, header};
 use axum::response::Response;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::aggregate::Usage;
@@ -34,7 +33,7 @@ pub(super) struct Served {
     /// Counted among the requests of its key and its model until it ends.
     admitted: Arc<Admitted>,
     /// When the client wants no more of it.
-    pub deadline: Option<Instant>,
+    pub deadline: Option<Time>,
     /// The process ends now.
     pub ending: CancellationToken,
 }
@@ -46,7 +45,7 @@ impl Served {
         lease: Lease,
         asked: Time,
         admitted: Arc<Admitted>,
-        deadline: Option<Instant>,
+        deadline: Option<Time>,
     ) -> Served {
         Served {
             admitted,

@@ -25,7 +25,7 @@ use utoipa_axum::routes;
 
 use super::error::Failure;
 use super::state::App;
-use super::{admin, gateway, hot_models, listing, metrics, openapi, passing};
+use super::{admin, compat, gateway, hot_models, listing, metrics, openapi, passing};
 
 /// A client that takes longer for its head is no client.
 const HEAD_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
@@ -155,6 +155,8 @@ fn router(app: App) -> Router {
     let docs = utoipa_swagger_ui::SwaggerUi::new(format!("{base}/docs"))
         .url(format!("{base}/openapi.json"), document);
     let (alias, _) = inference().split_for_parts();
+    let based = compat::below_base(based, &app);
+    let alias = compat::beside_openai(alias, &app);
     Router::new()
         .nest(&base, based)
         .merge(alias)

@@ -51,7 +51,7 @@ pub(super) async fn forward(
             () = cut.cancelled() => break Some(why(&served).await),
             () = served.ending.cancelled() => break Some(Failure::ending(&served.model)),
             () = frames.closed() => return,
-            () = admission::over(served.deadline) => break Some(Failure::deadline()),
+            () = admission::over(served.clock, served.deadline) => break Some(Failure::deadline()),
             frame = upstream.frame() => frame,
         };
         match frame {

@@ -1,7 +1,7 @@
 //! The counts of one gateway. Requests per minute are governor's (a generic cell rate algorithm); tokens, whose
 //! number is only known afterwards and may go into debt, which no kept library does, are levels of ours.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,7 +72,7 @@ fn requests_of(limit: &Limit, clock: &Told) -> Option<Requests> {
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     clock: Told,
-    counts: HashMap<String, Count>,
+    counts: BTreeMap<String, Count>,
     swept: Time,
 }
 

@@ -150,11 +150,14 @@ impl Limits {
     ) -> Result<Limits, SharedError> {
         let models = section.models.iter();
         let models = models.map(|(pattern, limit)| (WildMatch::new(pattern), *limit));
-        let shared = section.redis.as_ref().map(Shared::open).transpose()?;
+        let now: Now = Arc::new(now);
+        let shared = section.redis.as_ref();
+        let shared = shared.map(|redis| Shared::open(redis, Arc::clone(&now)));
+        let shared = shared.transpose()?;
         Ok(Limits {
             models: models.collect(),
             timezone,
-            now: Arc::new(now),
+            now,
             memory: Mutex::default(),
             shared,
             numbers: AtomicU64::new(0),

@@ -5,19 +5,19 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{Client, IntoConnectionInfo, RedisResult, Script};
 
-use super::{Bucket, Day, Figure, Left, Refused, Standing};
+use super::{Bucket, Day, Figure, Left, Now, Refused, Standing};
 use crate::config::{OnOutage, RedisSection};
 use crate::pool::Span;
 
 /// What is under way counts so long unless it is renewed.
 const LEASE_MILLISECONDS: u64 = 120_000;
 /// After a failure the server is left alone so long: requests must not all wait for it.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Span = Span::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum SharedError {
@@ -43,8 +43,8 @@ struct Inner {
     name: String,
     admit: Script,
     settle: Script,
-    started: Instant,
-    /// Not asked before, in milliseconds since `started`.
+    now: Now,
+    /// Not asked before, as Unix milliseconds.
     paused_until: AtomicU64,
     is_out: AtomicBool,
     /// What this gateway has under way: the member, and the sets it stands in.
@@ -52,7 +52,7 @@ struct Inner {
 }
 
 impl Shared {
-    pub fn open(section: &RedisSection) -> Result<Shared, SharedError> {
+    pub fn open(section: &RedisSection, now: Now) -> Result<Shared, SharedError> {
         let wrong = |error: redis::RedisError| SharedError::Address(error.to_string());
         let mut info = section.url.as_str().into_connection_info().map_err(wrong)?;
         if let Some(path) = &section.password_file {
@@ -80,7 +80,7 @@ impl Shared {
                 name: uuid::Uuid::now_v7().simple().to_string(),
                 admit: Script::new(include_str!("admit.lua")),
                 settle: Script::new(include_str!("settle.lua")),
-                started: Instant::now(),
+                now,
                 paused_until: AtomicU64::new(0),
                 is_out: AtomicBool::new(false),
                 under_way: Mutex::default(),
@@ -138,10 +138,6 @@ impl Shared {
     }
 
     /// Told to the server in a task of its own: whoever drops an admission does not wait.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "one small write, bounded in time; without it the lease runs out"
-    )]
     pub fn settle(&self, buckets: Vec<Bucket>, member: String, estimate: u64, used: u64, day: i64) {
         let inner = Arc::clone(&self.inner);
         inner.under_way().remove(&member);
@@ -206,8 +202,7 @@ impl Inner {
     }
 
     async fn ask<T>(&self, call: impl Future<Output = RedisResult<T>>) -> Option<T> {
-        let now = self.started.elapsed();
-        if now < Duration::from_millis(self.paused_until.load(Ordering::Relaxed)) {
+        if (self.now)().0 < self.paused_until.load(Ordering::Relaxed) {
             return None;
         }
         let why = match tokio::time::timeout(self.timeout, call).await {
@@ -220,9 +215,8 @@ impl Inner {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {:?}", self.timeout),
         };
-        let until = (self.started.elapsed() + PAUSE).as_millis();
-        self.paused_until
-            .store(u64::try_from(until).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let until = (self.now)() + PAUSE;
+        self.paused_until.store(until.0, Ordering::Relaxed);
         if !self.is_out.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 why,

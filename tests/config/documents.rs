@@ -154,6 +154,11 @@ fn a_number_out_of_range_is_refused_with_its_key_and_what_is_allowed() {
         ("pool_config.queue_limit", json!(0), "1 to 1000000"),
         ("pool_config.queue_timeout", json!("0s"), "1ms and more"),
         ("pool_config.load_deadline", json!("0s"), "1ms and more"),
+        (
+            "pool_config.validation.max_characters",
+            json!(0),
+            "1 to 100000000",
+        ),
         ("scaling_config.num_workers", json!(-1), "1 to 64"),
         (
             "scaling_config.num_gpus_per_worker",
@@ -220,6 +225,13 @@ fn an_unknown_key_is_refused_with_what_was_meant() {
         &refusal(&candle(&[("pool_config.keep_hto", json!("1m"))])),
         &["`keep_hto`", "did you mean `keep_hot`?"],
     );
+    let misspelt = [("pool_config.validation.max_charcters", json!(3))];
+    assert_has(
+        &refusal(&candle(&misspelt)),
+        &["did you mean `max_characters`?"],
+    );
+    let misspelt = [("pool_config.validation.on_violation", json!("clear"))];
+    assert_has(&refusal(&candle(&misspelt)), &["`clean`"]);
     assert_has(
         &refusal(&candle(&[(
             "engine_config.engine_kwargs.device",

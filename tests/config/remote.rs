@@ -118,6 +118,19 @@ fn what_has_no_meaning_elsewhere_is_refused_by_name() {
 }
 
 #[test]
+fn texts_sent_elsewhere_may_be_held_to_characters_but_not_to_tokens() {
+    let rule = json!({"validation": {"max_characters": 9, "pattern": "[a-z]"}});
+    let entry = from(&remote(&[("pool_config", rule)]), Source::Registered).unwrap();
+    assert_eq!(from(&entry.to_document(), Source::Registered), Ok(entry));
+    let rule = json!({"validation": {"max_tokens": 9}});
+    let text = refusal(&remote(&[("pool_config", rule)]));
+    assert_has(
+        &text,
+        &["pool_config.validation.max_tokens", "cannot be counted"],
+    );
+}
+
+#[test]
 fn the_keys_of_an_endpoint_are_refused_for_models_that_run_here() {
     for (key, value) in [
         ("url", json!("https://x")),

@@ -61,7 +61,7 @@ const fn all(module: &'static str) -> Row {
 const TABLE: &[Row] = &[
     pure("pool", ""),
     row("config", "pool", "serde serde_json serde_saphyr serde_path_to_error granit_parser schemars thiserror humantime bytesize strsim croner chrono chrono_tz"),
-    row("catalog", "pool config", "serde serde_json serde_saphyr minijinja thiserror strsim bytesize humantime schemars sha2 shellexpand"),
+    row("catalog", "pool config", "serde serde_json serde_saphyr minijinja thiserror strsim bytesize humantime schemars sha2 shellexpand regex_syntax tokenizers"),
     row("guardian", "", "nix rustix memchr serde serde_json chrono"),
     row("engine", "pool config catalog guardian", "rand tokio nix hyper hyper_util http_body_util bytes minijinja serde serde_json thiserror tracing chrono futures_util humantime rustix rustls_native_certs tokio_rustls"),
     row("inventory", "pool config catalog", "nvml_wrapper thiserror tracing nix"),

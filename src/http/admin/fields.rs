@@ -299,7 +299,7 @@ impl Fields {
     }
 
     /// Refuses what nobody asked for.
-    fn end(self) -> Result<(), Failure> {
+    pub fn end(self) -> Result<(), Failure> {
         let Some(name) = self.values.keys().next() else {
             return Ok(());
         };

@@ -4,13 +4,13 @@
 mod cordons;
 mod devices;
 mod events;
-mod fields;
+pub(super) mod fields;
 mod keys;
-mod load;
+pub(super) mod load;
 mod logs;
-mod models;
+pub(super) mod models;
 mod queue;
-mod upkeep;
+pub(super) mod upkeep;
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub fn routes() -> OpenApiRouter<App> {
 }
 
 /// The model of a name or an alias, or 404 with the closest names.
-fn known(app: &App, name: &str) -> Result<Arc<Route>, Failure> {
+pub(super) fn known(app: &App, name: &str) -> Result<Arc<Route>, Failure> {
     app.handle
         .route(name)
         .ok_or_else(|| Failure::unknown_model(name, &app.handle.closest(name)))

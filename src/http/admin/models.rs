@@ -44,7 +44,7 @@ impl Strict for ListQuery {
 pub struct OneQuery {
     /// The model's name or an alias.
     #[param(example = "tiny-chat")]
-    model: String,
+    pub model: String,
 }
 
 impl Strict for OneQuery {

@@ -1,0 +1,208 @@
+//! Counts the tokens of texts with a model's own `tokenizer.json`, which is read once, when the first text is
+//! counted. Blocking: call it off the event loop. It never renders a chat template and adds no special tokens.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokenizers::Tokenizer;
+
+/// A tokenizer may drop white space before it counts; so much of a text's length is allowed for that.
+const WHITE_SPACE_FACTOR: usize = 4;
+/// A text that was cut at a token's end may have another number of tokens when it is read again.
+const CUTS_MAX: usize = 8;
+
+/// Copies share what was read.
+#[derive(Clone, Default)]
+pub struct TokenCounter(Arc<Mutex<Option<Arc<Read>>>>);
+
+struct Read {
+    tokenizer: Tokenizer,
+    /// No token stands for more bytes of text.
+    longest_token_bytes: usize,
+}
+
+/// How many tokens a text has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    Exactly(usize),
+    /// More than was asked about; nobody counted on.
+    MoreThan(usize),
+}
+
+/// Why there is no count. For the log: it names files.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CountError {
+    #[error("{path} cannot be read as a tokenizer: {problem}")]
+    Unreadable { path: String, problem: String },
+    #[error("the text cannot be divided into tokens: {problem}")]
+    Text { problem: String },
+}
+
+impl TokenCounter {
+    /// The tokens of a text, as far as `most`. `file` is the model's tokenizer.
+    pub fn count(&self, file: &Path, text: &str, most: usize) -> Result<Counted, CountError> {
+        let read = self.read(file)?;
+        if text.len() > read.bytes_of(most) {
+            return Ok(Counted::MoreThan(most));
+        }
+        read.count(text).map(Counted::Exactly)
+    }
+
+    /// How many bytes of the text are its first `most` tokens.
+    pub fn cut(&self, file: &Path, text: &str, most: usize) -> Result<usize, CountError> {
+        let read = self.read(file)?;
+        let mut end = floor(text, read.bytes_of(most));
+        let mut keep = most;
+        for _ in 0..CUTS_MAX {
+            let encoding = read.tokenizer.encode(&text[..end], false);
+            let encoding = encoding.map_err(|error| CountError::Text {
+                problem: error.to_string(),
+            })?;
+            if encoding.len() <= most {
+                return Ok(end);
+            }
+            end = match keep.checked_sub(1) {
+                Some(last) => floor(text, encoding.get_offsets()[last.min(encoding.len() - 1)].1),
+                None => 0,
+            };
+            keep = keep.saturating_sub(keep.div_ceil(8));
+        }
+        Ok(0)
+    }
+
+    fn read(&self, file: &Path) -> Result<Arc<Read>, CountError> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(read) = &*known {
+            return Ok(Arc::clone(read));
+        }
+        let read = Arc::new(Read::of(file)?);
+        *known = Some(Arc::clone(&read));
+        Ok(read)
+    }
+}
+
+impl Read {
+    fn of(file: &Path) -> Result<Read, CountError> {
+        let unreadable = |problem: String| CountError::Unreadable {
+            path: file.display().to_string(),
+            problem,
+        };
+        let mut tokenizer =
+            Tokenizer::from_file(file).map_err(|error| unreadable(error.to_string()))?;
+        // Some files cut long texts and fill up short ones.
+        tokenizer.with_padding(None);
+        let uncut = tokenizer.with_truncation(None);
+        uncut.map_err(|error| unreadable(error.to_string()))?;
+        let words = tokenizer.get_vocab(true);
+        let longest_token_bytes = words.keys().map(String::len).max().unwrap_or(1).max(1);
+        Ok(Read {
+            tokenizer,
+            longest_token_bytes,
+        })
+    }
+
+    /// A longer text has more tokens than so many.
+    fn bytes_of(&self, tokens: usize) -> usize {
+        tokens
+            .saturating_add(1)
+            .saturating_mul(self.longest_token_bytes)
+            .saturating_mul(WHITE_SPACE_FACTOR)
+    }
+
+    fn count(&self, text: &str) -> Result<usize, CountError> {
+        let encoding = self.tokenizer.encode_fast(text, false);
+        encoding
+            .map(|encoding| encoding.len())
+            .map_err(|error| CountError::Text {
+                problem: error.to_string(),
+            })
+    }
+}
+
+/// The nearest end of a character at or before this byte.
+fn floor(text: &str, byte: usize) -> usize {
+    let mut end = byte.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    end
+}
+
+/// What was read follows from the model's folder, which the entry has.
+impl PartialEq for TokenCounter {
+    fn eq(&self, _: &TokenCounter) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for TokenCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenCounter")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demo() -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/models/tiny-chat/tokenizer.json")
+    }
+
+    const TEXT: &str = "What is a priority, and who leaves first? Ümläute — 中文.";
+
+    #[test]
+    fn a_text_is_cut_after_its_first_tokens_and_counts_so_again() {
+        let (counter, file) = (TokenCounter::default(), demo());
+        let Ok(Counted::Exactly(whole)) = counter.count(&file, TEXT, 1000) else {
+            panic!("no count");
+        };
+        assert!(whole > 10, "{whole}");
+        for most in 1..whole {
+            let end = counter.cut(&file, TEXT, most).unwrap();
+            assert!(TEXT.is_char_boundary(end) && end < TEXT.len());
+            let Ok(Counted::Exactly(left)) = counter.count(&file, &TEXT[..end], 1000) else {
+                panic!("no count");
+            };
+            assert!(left <= most, "{left} of {most}");
+        }
+        assert_eq!(counter.cut(&file, TEXT, whole), Ok(TEXT.len()));
+    }
+
+    #[test]
+    fn of_a_text_that_is_far_too_long_only_the_beginning_is_read() {
+        let (counter, file) = (TokenCounter::default(), demo());
+        let long = "a ".repeat(1_000_000);
+        assert_eq!(counter.count(&file, &long, 5), Ok(Counted::MoreThan(5)));
+        assert!(counter.cut(&file, &long, 5).unwrap() <= 20);
+    }
+
+    #[test]
+    fn a_file_that_cuts_long_texts_counts_them_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut json: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(demo()).unwrap()).unwrap();
+        json["truncation"] = serde_json::json!({"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0});
+        let file = folder.path().join("tokenizer.json");
+        std::fs::write(&file, json.to_string()).unwrap();
+        let counted = TokenCounter::default().count(&file, TEXT, 1000);
+        assert!(
+            matches!(counted, Ok(Counted::Exactly(count)) if count > 3),
+            "{counted:?}"
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_missing_is_read_when_it_has_come() {
+        let folder = tempfile::tempdir().unwrap();
+        let (counter, file) = (
+            TokenCounter::default(),
+            folder.path().join("tokenizer.json"),
+        );
+        let error = counter.count(&file, TEXT, 5).unwrap_err();
+        assert!(error.to_string().contains("tokenizer.json"), "{error}");
+        std::fs::copy(demo(), &file).unwrap();
+        assert!(counter.count(&file, TEXT, 1000).is_ok());
+    }
+}

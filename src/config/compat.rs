@@ -1,0 +1,33 @@
+//! Routes that clients of older systems know (docs/compatibility.md): which of them are open. All are off
+//! unless somebody says otherwise. It knows no route itself.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Routes of older systems, for clients that cannot be changed yet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CompatSection {
+    /// NCSA's LLM Serving: `admin/get_model` and its like below the base path, with the key in the body.
+    pub ncsa: bool,
+    /// RayLLM: names with `--` for `/` in `/v1/models/{id}`, DELETE on it, and `/v1/health_check`.
+    pub rayllm: bool,
+    /// The GPT-J pipeline: `POST run` and `GET pending` below the base path.
+    pub run: bool,
+    /// The model that `run` asks when a request names none; null: the only one there is.
+    pub run_model: Option<String>,
+}
+
+impl CompatSection {
+    pub(super) fn problem(&self) -> Option<String> {
+        let is_empty = self.run_model.as_ref()?.trim().is_empty();
+        is_empty.then(|| {
+            "compat.run_model is empty; name a model of the catalogue, or write null".to_owned()
+        })
+    }
+
+    pub(super) fn notice(&self) -> Option<String> {
+        let idle = self.run_model.is_some() && !self.run;
+        idle.then(|| "compat.run_model has no effect while compat.run is false".to_owned())
+    }
+}

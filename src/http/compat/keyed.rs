@@ -1,0 +1,48 @@
+//! Requests of old clients that carry their key in the body. The key is held to the same check as one in the
+//! header, and is never shown again.
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, header};
+
+use crate::http::admin::fields::{Fields, Strict, whole};
+use crate::http::auth::Admin;
+use crate::http::error::Failure;
+use crate::http::state::App;
+
+/// An administrator, by the body's `key` or a bearer, and what is asked for.
+pub(super) struct Keyed<T> {
+    pub admin: Admin,
+    pub asked: T,
+}
+
+impl<T: Strict> FromRequest<App> for Keyed<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, app: &App) -> Result<Keyed<T>, Failure> {
+        let (mut parts, body) = request.into_parts();
+        let body = whole(Request::new(body), app).await?;
+        Keyed::read(&mut parts, &body, app).await
+    }
+}
+
+impl<T: Strict> Keyed<T> {
+    /// The key is checked before anything else of the body is.
+    pub async fn read(parts: &mut Parts, body: &Bytes, app: &App) -> Result<Keyed<T>, Failure> {
+        let is_empty = body.trim_ascii().is_empty();
+        let mut fields = Fields::of_json(if is_empty { b"{}" } else { body })?;
+        let key = fields.text("key")?;
+        if let Some(key) = key.filter(|_| !parts.headers.contains_key(header::AUTHORIZATION)) {
+            // A text that cannot stand in a header is no key of ours; it is refused as a wrong one.
+            let bearer = HeaderValue::from_str(&format!("Bearer {key}"));
+            let mut bearer = bearer.unwrap_or(HeaderValue::from_static("Bearer -"));
+            bearer.set_sensitive(true);
+            parts.headers.insert(header::AUTHORIZATION, bearer);
+        }
+        let admin = Admin::from_request_parts(parts, app).await?;
+        let asked = T::read(&mut fields)?;
+        fields.end()?;
+        Ok(Keyed { admin, asked })
+    }
+}

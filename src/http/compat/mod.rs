@@ -1,0 +1,38 @@
+//! Routes that clients of older systems know, mapped onto the routes and orders of today; docs/compatibility.md
+//! has the table. Only those that `compat` of the configuration opens exist. Nothing here decides anything.
+
+mod keyed;
+mod ncsa;
+pub(super) mod rayllm;
+mod run;
+mod strategy;
+
+use axum::Router;
+use axum::middleware;
+use axum::routing::{get, post};
+
+use super::state::App;
+
+/// What lies below the base path.
+pub(super) fn below_base(router: Router<App>, app: &App) -> Router<App> {
+    let compat = &app.config.compat;
+    let mut router = beside_openai(router, app);
+    if compat.run {
+        router = router
+            .route("/run", post(run::run))
+            .route("/pending", get(run::pending));
+    }
+    if compat.ncsa {
+        let reset = middleware::from_fn_with_state(app.clone(), ncsa::reset);
+        router = router.merge(ncsa::routes()).layer(reset);
+    }
+    router
+}
+
+/// What lies beside OpenAI's routes, with the base path and without.
+pub(super) fn beside_openai(router: Router<App>, app: &App) -> Router<App> {
+    match app.config.compat.rayllm {
+        true => router.merge(rayllm::routes()),
+        false => router,
+    }
+}

@@ -1,0 +1,287 @@
+//! The admin routes of NCSA's LLM Serving: their bodies and their words, mapped onto load, unload, reload, reset
+//! and the configuration of today. What is refused has its real status, where they always answered 200.
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::Method;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use super::keyed::Keyed;
+use crate::http::admin::fields::{self, Fields, Nothing, Params, Strict, whole};
+use crate::http::admin::{known, load, upkeep};
+use crate::http::auth::Admin;
+use crate::http::dto::{DeviceList, LoadRequest, UnloadRequest};
+use crate::http::error::Failure;
+use crate::http::state::App;
+use crate::pool::Priority;
+
+const REPLICAS_MAX: u32 = 64;
+const DEVICES_MAX: u32 = 1024;
+/// Answers of our own orders are far smaller.
+const ANSWER_MAX: usize = 16 << 20;
+/// The kinds of models that there were; what runs a model is said by its file now.
+const TYPES: [(&str, ()); 4] = [
+    ("empty", ()),
+    ("vllm_raw", ()),
+    ("vllm_openai", ()),
+    ("embedding", ()),
+];
+
+/// All but `reset`, which is a route of today as well.
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/admin/get_model", post(get_model))
+        .route("/admin/delete_model", post(delete_model))
+        .route("/admin/load_model", post(load_model))
+        .route("/admin/info", post(info))
+        .route("/admin/dump_config", post(dump_config))
+        .route("/admin/load_model_reference", post(load_model_reference))
+}
+
+struct GetModel {
+    model: String,
+    replicas: Option<u32>,
+    devices: Option<u32>,
+    priority: Option<Priority>,
+}
+
+impl Strict for GetModel {
+    fn read(fields: &mut Fields) -> Result<GetModel, Failure> {
+        let model = model_name(fields)?;
+        if fields.choice("model_type", &TYPES)?.is_none() {
+            return Err(Failure::invalid(
+                "model_type".to_owned(),
+                "model_type: is missing; allowed: empty, vllm_raw, vllm_openai, embedding",
+            ));
+        }
+        if fields.text("hf_key")?.is_some() {
+            return Err(Failure::invalid(
+                "hf_key".to_owned(),
+                "hf_key: is not taken, since it would open the model to everybody; set HF_TOKEN in the model's file or in the service's environment",
+            ));
+        }
+        Ok(GetModel {
+            model,
+            replicas: fields.count("num_replicas", 0..=REPLICAS_MAX)?,
+            devices: fields.count("gpus_per_replica", 1..=DEVICES_MAX)?,
+            priority: fields.count("priority", 0..=Priority::MAX.0)?.map(Priority),
+        })
+    }
+}
+
+struct DeleteModel {
+    model: String,
+}
+
+impl Strict for DeleteModel {
+    fn read(fields: &mut Fields) -> Result<DeleteModel, Failure> {
+        let model = model_name(fields)?;
+        Ok(DeleteModel { model })
+    }
+}
+
+struct LoadModel {
+    model: String,
+    replicas: u32,
+}
+
+impl Strict for LoadModel {
+    fn read(fields: &mut Fields) -> Result<LoadModel, Failure> {
+        let model = model_name(fields)?;
+        let replicas = fields.count("num_replicas", 0..=REPLICAS_MAX)?;
+        let missing = || {
+            let message = format!("num_replicas: is missing; allowed: 0 to {REPLICAS_MAX}");
+            Failure::invalid("num_replicas".to_owned(), message)
+        };
+        Ok(LoadModel {
+            model,
+            replicas: replicas.ok_or_else(missing)?,
+        })
+    }
+}
+
+struct Reference {
+    path: String,
+}
+
+impl Strict for Reference {
+    fn read(fields: &mut Fields) -> Result<Reference, Failure> {
+        let path = fields.needed_text("model_reference_path", "\"model_reference.json\"")?;
+        Ok(Reference { path })
+    }
+}
+
+fn model_name(fields: &mut Fields) -> Result<String, Failure> {
+    fields.needed_text("model_name", "\"org/model\"; GET /v1/models lists them")
+}
+
+/// Loads a model that is not loaded, and says where it is asked.
+async fn get_model(
+    State(app): State<App>,
+    Keyed { admin, asked }: Keyed<GetModel>,
+) -> Result<Json<String>, Failure> {
+    let model = asked.model.clone();
+    if asked.replicas == Some(0) {
+        known(&app, &model)?;
+    } else {
+        let request = LoadRequest {
+            replicas: asked.replicas.filter(|count| *count > 1),
+            // 1 is what the old client sends when nobody said anything.
+            gpus: asked.devices.filter(|count| *count > 1),
+            priority: asked.priority,
+            ..load_of(asked.model)
+        };
+        load::load(State(app.clone()), admin, fields::Body(request)).await?;
+    }
+    let base = app.config.server.base_path.as_str();
+    Ok(Json(format!("Model {model} endpoint: {base}")))
+}
+
+/// As the old one, it forgets no model that a file has: the next request loads it again.
+async fn delete_model(
+    State(app): State<App>,
+    Keyed { admin, asked }: Keyed<DeleteModel>,
+) -> Result<Json<String>, Failure> {
+    let words = format!("Model {} deleted.", asked.model);
+    unload(app, admin, asked.model).await?;
+    Ok(Json(words))
+}
+
+/// Sets the number of replicas.
+async fn load_model(
+    State(app): State<App>,
+    Keyed { admin, asked }: Keyed<LoadModel>,
+) -> Result<Json<String>, Failure> {
+    let LoadModel { model, replicas } = asked;
+    let name = known(&app, &model)?.entry.name.clone();
+    let snapshot = app.handle.snapshot();
+    let ready = |view: &crate::pool::ModelView| {
+        let ready = view.replicas.iter().filter(|it| it.state == "ready");
+        ready.count()
+    };
+    let before = snapshot.model(&name).map_or(0, ready);
+    let already = format!("Model {model} already has {replicas} replicas.");
+    if replicas == 0 {
+        return match unload(app, admin, model.clone()).await {
+            Ok(()) => Ok(Json(format!("Model {model} active replicas set to 0."))),
+            Err(failure) if failure.body.error.code == Some("not_loaded") => Ok(Json(already)),
+            Err(failure) => Err(failure),
+        };
+    }
+    let request = LoadRequest {
+        replicas: Some(replicas),
+        ..load_of(model.clone())
+    };
+    let answer = load::load(State(app), admin, fields::Body(request)).await?;
+    let answer = read(answer).await?;
+    Ok(Json(match answer["shortfall"].as_str() {
+        Some(why) => {
+            let has = answer["ready_replicas"].as_array().map_or(0, Vec::len);
+            format!("Model {model} active replicas set to {has} of {replicas}: {why}")
+        }
+        None if before == replicas as usize => already,
+        None => format!("Model {model} active replicas set to {replicas}."),
+    }))
+}
+
+async fn info(State(app): State<App>, _: Keyed<Nothing>) -> Json<Value> {
+    let snapshot = app.handle.snapshot();
+    let devices = DeviceList::of(&snapshot).devices;
+    let is_free = |owners: usize, cordoned: bool| owners == 0 && !cordoned;
+    let free = devices
+        .iter()
+        .filter(|device| is_free(device.owners.len(), device.cordon.is_some()))
+        .count();
+    let models = snapshot.pool.models.iter();
+    let served = models.filter(|model| !model.replicas.is_empty()).count();
+    Json(json!({
+        "autoscaler_enabled": false,
+        "last_autoscaler_failed_time": 0,
+        "num_total_gpus": devices.len(),
+        // The old service had it with the colon; whoever read it did so.
+        "num_available_gpus:": free,
+        "num_available_gpus": free,
+        "num_served_models": served,
+    }))
+}
+
+async fn dump_config(State(app): State<App>, Keyed { admin, .. }: Keyed<Nothing>) -> Json<Value> {
+    upkeep::config(State(app), admin, Params(Nothing)).await
+}
+
+/// The pool has one reference, which its configuration names: a client's path is compared, never opened.
+async fn load_model_reference(
+    State(app): State<App>,
+    Keyed { admin, asked }: Keyed<Reference>,
+) -> Result<Json<&'static str>, Failure> {
+    let own = app.config.catalog.model_reference.clone();
+    if std::path::Path::new(&asked.path).file_name() != own.file_name() {
+        let message = format!(
+            "model_reference_path: the reference is {} here (catalog.model_reference), and no other file is read; change that one, and name it",
+            own.display()
+        );
+        return Err(Failure::invalid("model_reference_path".to_owned(), message));
+    }
+    let reloaded = upkeep::reload(State(app), admin, fields::Body(Nothing)).await;
+    reloaded.map(|_| Json("Function load_model_reference() executed."))
+}
+
+/// The route of today, which takes the key in the body too and answers that in the old words.
+pub(super) async fn reset(State(app): State<App>, request: Request, next: Next) -> Response {
+    if request.method() != Method::POST || request.uri().path() != "/admin/reset" {
+        return next.run(request).await;
+    }
+    match reset_keyed(app, request, next).await {
+        Ok(response) => response,
+        Err(failure) => failure.into_response(),
+    }
+}
+
+async fn reset_keyed(app: App, request: Request, next: Next) -> Result<Response, Failure> {
+    let (mut parts, body) = request.into_parts();
+    let body = whole(Request::new(body), &app).await?;
+    let has_key =
+        serde_json::from_slice::<Value>(&body).is_ok_and(|body| body.get("key").is_some());
+    if !has_key {
+        let request = Request::from_parts(parts, Body::from(body));
+        return Ok(next.run(request).await);
+    }
+    let Keyed { admin, .. } = Keyed::<Nothing>::read(&mut parts, &body, &app).await?;
+    let reset = upkeep::reset(State(app), admin, fields::Body(Nothing)).await;
+    Ok(reset.map(|_| Json("LLM service reset."))?.into_response())
+}
+
+fn load_of(model: String) -> LoadRequest {
+    LoadRequest {
+        model,
+        priority: None,
+        replicas: None,
+        gpus: None,
+        keep_hot: None,
+        lease: None,
+        force: false,
+        wait: true,
+    }
+}
+
+async fn unload(app: App, admin: Admin, model: String) -> Result<(), Failure> {
+    let request = UnloadRequest {
+        model,
+        replica: None,
+        now: false,
+    };
+    let unloaded = load::unload(State(app), admin, fields::Body(request)).await;
+    unloaded.map(drop)
+}
+
+async fn read(response: Response) -> Result<Value, Failure> {
+    let unread =
+        |problem: String| Failure::internal(format!("the order's answer was lost: {problem}"));
+    let bytes = to_bytes(response.into_body(), ANSWER_MAX).await;
+    let bytes = bytes.map_err(|error| unread(error.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|error| unread(error.to_string()))
+}

@@ -1,0 +1,117 @@
+//! RayLLM's own routes beside OpenAI's: names with `--` for `/`, removal of a model, its health check, and what
+//! its clients read of a model.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::{delete, get};
+use axum::{Json, Router};
+use serde_json::{Map, Value, json};
+
+use crate::controller::Route;
+use crate::http::admin::fields::Params;
+use crate::http::admin::models;
+use crate::http::auth::Admin;
+use crate::http::error::Failure;
+use crate::http::state::App;
+
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/v1/health_check", get(health_check))
+        .route("/v1/models/{*model}", delete(remove))
+}
+
+/// The model that a name stands for which is no name here.
+pub(in crate::http) fn route(app: &App, name: &str) -> Option<Arc<Route>> {
+    let named = app.config.compat.rayllm.then(|| with_slash(name))?;
+    app.handle.route(&named)
+}
+
+/// Names have one slash at most, and `--` may stand in what follows it.
+fn with_slash(name: &str) -> String {
+    name.replacen("--", "/", 1)
+}
+
+/// OpenAI's object with what RayLLM's clients read beside.
+pub(in crate::http) fn described(app: &App, name: &str, mut object: Value) -> Value {
+    if !app.config.compat.rayllm {
+        return object;
+    }
+    let document = app.handle.route(name).map(|it| it.entry.to_document());
+    let engine = document.map(|mut it| it["engine_config"].take());
+    object["permission"] = json!([]);
+    object["rayllm_metadata"] = metadata(name, &engine.unwrap_or_default());
+    object
+}
+
+/// Of an `engine_config` the keys that RayLLM told, and no other.
+fn metadata(name: &str, engine: &Value) -> Value {
+    let is_embedding = engine["type"] == "EmbeddingEngine";
+    let kind = if is_embedding {
+        "embedding"
+    } else {
+        "text-generation"
+    };
+    let mut told = Map::new();
+    told.insert("model_type".to_owned(), json!(kind));
+    for key in ["model_url", "model_description", "max_total_tokens"] {
+        told.insert(key.to_owned(), engine[key].clone());
+    }
+    json!({"model_id": name, "engine_config": told})
+}
+
+async fn health_check() -> Json<bool> {
+    Json(true)
+}
+
+/// Models that were registered go, as RayLLM's fine-tuned ones did; those of files stay, as its base models.
+async fn remove(
+    State(app): State<App>,
+    admin: Admin,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, Failure> {
+    let name = match route(&app, &name) {
+        Some(_) if app.handle.route(&name).is_none() => with_slash(&name),
+        _ => name,
+    };
+    let query = models::OneQuery {
+        model: name.clone(),
+    };
+    match models::remove(State(app), admin, Params(query)).await {
+        Ok(_) => Ok(Json(
+            json!({"id": name, "object": "model", "deleted": true}),
+        )),
+        Err(mut failure) => {
+            if failure.body.error.code == Some("from_file") {
+                failure.status = StatusCode::FORBIDDEN;
+                failure.body.error.kind = "permission_error";
+            }
+            Err(failure)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_dashes_are_the_slash_once() {
+        assert_eq!(with_slash("org--name"), "org/name");
+        assert_eq!(with_slash("org--my--name"), "org/my--name");
+        assert_eq!(with_slash("name"), "name");
+    }
+
+    #[test]
+    fn only_what_rayllm_told_of_a_model_is_told() {
+        let engine =
+            json!({"type": "EmbeddingEngine", "max_total_tokens": 512, "env": {"TOKEN": "x"}});
+        let told = metadata("a/b", &engine);
+        assert_eq!(told["model_id"], "a/b");
+        assert_eq!(
+            told["engine_config"],
+            json!({"model_type": "embedding", "model_url": null, "model_description": null, "max_total_tokens": 512})
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! The two routes of the GPT-J pipeline: a prompt in, a text out, and how many wait. Each request is a completion
+//! like any other, with its key, its limits and its place in the queue.
+
+use axum::Json;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::strategy::{self, Strategy};
+use crate::http::admin::fields::{Fields, Strict, whole};
+use crate::http::auth::User;
+use crate::http::body::Scanned;
+use crate::http::error::Failure;
+use crate::http::gateway::{self, ANSWER_MAX};
+use crate::http::outgoing::COMPLETIONS;
+use crate::http::state::App;
+use crate::http::{admission, newcomer, validation};
+
+/// As the pipeline had it.
+const TOKENS: u32 = 50;
+const TOKENS_MAX: u32 = 1_000_000;
+
+struct Run {
+    data: String,
+    tokens: u32,
+    strategy: Option<Strategy>,
+    model: Option<String>,
+}
+
+impl Strict for Run {
+    fn read(fields: &mut Fields) -> Result<Run, Failure> {
+        let strategy = |text: String| Strategy::read(&text);
+        Ok(Run {
+            data: fields.needed_text("data", "\"Roman emperor Trajan ruled from\"")?,
+            tokens: fields
+                .count("num_tokens", 1..=TOKENS_MAX)?
+                .unwrap_or(TOKENS),
+            strategy: fields
+                .text("decoding_strategy")?
+                .map(strategy)
+                .transpose()?,
+            model: fields.text("model")?,
+        })
+    }
+}
+
+/// How many requests wait for a seat, as a bare number.
+pub(super) async fn pending(State(app): State<App>, _: User) -> Json<usize> {
+    Json(app.handle.snapshot().pool.waiting.len())
+}
+
+/// The prompt and what the model makes of it, as one text.
+pub(super) async fn run(
+    State(app): State<App>,
+    user: User,
+    request: Request,
+) -> Result<Response, Failure> {
+    let (mut parts, body) = request.into_parts();
+    let body = whole(Request::new(body), &app).await?;
+    let mut fields = Fields::of_json(&body)?;
+    let asked = Run::read(&mut fields)?;
+    fields.end()?;
+    let name = model_of(&app, asked.model)?;
+    let route = match app.handle.route(&name) {
+        Some(route) => route,
+        None => newcomer::of_user(&app, &user, &name).await?,
+    };
+    admission::allowed(&app, &user, &name, &route.entry)?;
+    let mut body = json!({"model": name, "prompt": asked.data, "max_tokens": asked.tokens});
+    let more = strategy::fields(asked.strategy, &route.entry.recipe)?;
+    for (field, value) in more {
+        body[&field] = value;
+    }
+    // The answer begins with the prompt as it was asked, which the model's rule may have cleaned.
+    let mut head = HeaderMap::new();
+    let scanned = Scanned::read(body.to_string().into())?;
+    let scanned = validation::checked(scanned, COMPLETIONS, &route.entry, &mut head)
+        .await
+        .map_err(as_data)?;
+    let prompt = prompt_of(&scanned.body);
+    parts.headers.remove(header::CONTENT_LENGTH);
+    let request = Request::from_parts(parts, Body::from(scanned.body));
+    let response = gateway::completions(State(app), user, request).await;
+    let response = match response.status().is_success() {
+        true => text_of(prompt, response).await?,
+        false => response,
+    };
+    Ok(admission::with(response, head))
+}
+
+/// The request's own, the configuration's, or the only one there is.
+fn model_of(app: &App, named: Option<String>) -> Result<String, Failure> {
+    if let Some(name) = named.or_else(|| app.config.compat.run_model.clone()) {
+        return Ok(name);
+    }
+    match app.handle.entries().as_slice() {
+        [only] => Ok(only.name.clone()),
+        several => Err(Failure::invalid(
+            "model".to_owned(),
+            format!(
+                "model: is missing, and there are {} models; name one of GET /v1/models, or set compat.run_model",
+                several.len()
+            ),
+        )),
+    }
+}
+
+/// The field is called otherwise here.
+fn as_data(mut failure: Failure) -> Failure {
+    let error = &mut failure.body.error;
+    if error.param.as_deref() == Some("prompt") {
+        error.param = Some("data".to_owned());
+        error.message = error.message.replacen("prompt", "data", 1);
+    }
+    failure
+}
+
+fn prompt_of(body: &[u8]) -> String {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    body["prompt"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The completion's text after its prompt; what else the answer's head says stays.
+async fn text_of(prompt: String, response: Response) -> Result<Response, Failure> {
+    let (head, body) = response.into_parts();
+    let lost =
+        |problem: &str| Failure::internal(format!("the completion could not be read: {problem}"));
+    let bytes = to_bytes(body, 2 * ANSWER_MAX).await;
+    let bytes = bytes.map_err(|error| lost(&error.to_string()))?;
+    let answer: Value = serde_json::from_slice(&bytes).map_err(|error| lost(&error.to_string()))?;
+    let text = answer["choices"][0]["text"].as_str();
+    let text = text.ok_or_else(|| lost("it has no text"))?;
+    let mut response = Json(prompt + text).into_response();
+    for (name, value) in &head.headers {
+        if name.as_str().starts_with("x-") {
+            response.headers_mut().insert(name, value.clone());
+        }
+    }
+    Ok(response)
+}

@@ -1,0 +1,185 @@
+//! The words by which the GPT-J pipeline was told how to choose tokens, in the fields that each engine has for it.
+//! Knows what engines can do; computes nothing.
+
+use serde_json::{Map, Value, json};
+
+use crate::catalog::Recipe;
+use crate::http::error::Failure;
+
+/// What the pipeline used, always.
+const BEAMS: u32 = 4;
+const PENALTY_ALPHA: f64 = 0.6;
+const TOP_K: u32 = 4;
+
+/// How tokens are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Strategy {
+    Greedy,
+    Multinomial,
+    BeamSearch,
+    ContrastiveSearch,
+}
+
+impl Strategy {
+    /// By its name of today, or as the pipeline's clients write it.
+    pub fn read(text: &str) -> Result<Strategy, Failure> {
+        match text.trim().to_lowercase().replace([' ', '-'], "_").as_str() {
+            "greedy" | "greedy_search" => Ok(Strategy::Greedy),
+            "multinomial" | "multinomial_sampling" => Ok(Strategy::Multinomial),
+            "beam_search" => Ok(Strategy::BeamSearch),
+            "contrastive" | "contrastive_search" => Ok(Strategy::ContrastiveSearch),
+            _ => {
+                let shown: String = text.chars().take(60).collect();
+                Err(refused(format!(
+                    "{shown:?} is not known; allowed: multinomial, beam_search, contrastive_search, greedy"
+                )))
+            }
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Strategy::Greedy => "greedy",
+            Strategy::Multinomial => "multinomial",
+            Strategy::BeamSearch => "beam_search",
+            Strategy::ContrastiveSearch => "contrastive_search",
+        }
+    }
+}
+
+/// The fields of a completion that ask this engine for it. Without a word the embedded engine does as the
+/// pipeline did, and others as they do by themselves.
+pub(super) fn fields(
+    strategy: Option<Strategy>,
+    recipe: &Recipe,
+) -> Result<Map<String, Value>, Failure> {
+    let fields = match (strategy, recipe) {
+        (strategy, Recipe::Candle(_)) => {
+            let strategy = strategy.unwrap_or(Strategy::ContrastiveSearch);
+            let mut fields = json!({"decoding_strategy": strategy.name()});
+            match strategy {
+                Strategy::BeamSearch => fields["num_beams"] = json!(BEAMS),
+                Strategy::ContrastiveSearch => {
+                    fields["penalty_alpha"] = json!(PENALTY_ALPHA);
+                    fields["top_k"] = json!(TOP_K);
+                }
+                Strategy::Greedy | Strategy::Multinomial => {}
+            }
+            fields
+        }
+        (None, _) => json!({}),
+        (Some(Strategy::Greedy), _) => json!({"temperature": 0}),
+        (Some(Strategy::Multinomial), _) => json!({"temperature": 1}),
+        // There `n` is the number of beams; the best one comes first.
+        (Some(Strategy::BeamSearch), Recipe::Server(server)) if server.engine.word == "vllm" => {
+            json!({"use_beam_search": true, "n": BEAMS, "temperature": 0})
+        }
+        (Some(strategy), recipe) => {
+            return Err(refused(format!(
+                "the {} engine of this model has no {}; it has multinomial and greedy",
+                recipe.engine(),
+                strategy.name()
+            )));
+        }
+    };
+    Ok(match fields {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    })
+}
+
+fn refused(problem: String) -> Failure {
+    Failure::invalid(
+        "decoding_strategy".to_owned(),
+        format!("decoding_strategy: {problem}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{Entry, Reference, Source};
+    use crate::config::Config;
+
+    fn recipe(engine: Value) -> Recipe {
+        let (config, reference) = (Config::default(), Reference::default());
+        let document = json!({"engine_config": engine});
+        let read = Entry::from_document(&document, Source::Registered, &config, &reference);
+        read.unwrap().0.recipe
+    }
+
+    fn asked(strategy: Option<Strategy>, recipe: &Recipe) -> Value {
+        Value::Object(fields(strategy, recipe).unwrap())
+    }
+
+    #[test]
+    fn strategies_are_known_by_their_old_names_too() {
+        for (text, strategy) in [
+            ("contrastive", Strategy::ContrastiveSearch),
+            ("multinomial sampling", Strategy::Multinomial),
+            ("multinomial", Strategy::Multinomial),
+            ("beam search", Strategy::BeamSearch),
+            ("beam_search", Strategy::BeamSearch),
+            ("greedy", Strategy::Greedy),
+        ] {
+            assert_eq!(Strategy::read(text).unwrap(), strategy, "{text}");
+        }
+        let failure = Strategy::read("beams").unwrap_err();
+        assert_eq!(failure.status.as_u16(), 400);
+        let message = failure.body.error.message;
+        assert!(
+            message.contains("multinomial, beam_search, contrastive_search, greedy"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn the_embedded_engine_has_them_all_and_does_by_itself_what_the_pipeline_did() {
+        let candle = recipe(json!({"model_id": "m", "type": "CandleEngine", "model_path": "/m"}));
+        let contrastive =
+            json!({"decoding_strategy": "contrastive_search", "penalty_alpha": 0.6, "top_k": 4});
+        assert_eq!(asked(None, &candle), contrastive);
+        assert_eq!(
+            asked(Some(Strategy::ContrastiveSearch), &candle),
+            contrastive
+        );
+        assert_eq!(
+            asked(Some(Strategy::BeamSearch), &candle),
+            json!({"decoding_strategy": "beam_search", "num_beams": 4})
+        );
+        assert_eq!(
+            asked(Some(Strategy::Greedy), &candle),
+            json!({"decoding_strategy": "greedy"})
+        );
+    }
+
+    #[test]
+    fn others_are_asked_in_their_own_words_for_what_they_have() {
+        let vllm = recipe(json!({"model_id": "m", "type": "VLLMEngine", "model_path": "/m"}));
+        let llama =
+            recipe(json!({"model_id": "m", "type": "LlamaCppEngine", "model_path": "/m.gguf"}));
+        for recipe in [&vllm, &llama] {
+            assert_eq!(asked(None, recipe), json!({}));
+            assert_eq!(
+                asked(Some(Strategy::Greedy), recipe),
+                json!({"temperature": 0})
+            );
+            assert_eq!(
+                asked(Some(Strategy::Multinomial), recipe),
+                json!({"temperature": 1})
+            );
+            assert!(fields(Some(Strategy::ContrastiveSearch), recipe).is_err());
+        }
+        let beams = asked(Some(Strategy::BeamSearch), &vllm);
+        assert_eq!(
+            (&beams["use_beam_search"], &beams["n"]),
+            (&json!(true), &json!(4))
+        );
+        let failure = fields(Some(Strategy::BeamSearch), &llama).unwrap_err();
+        let message = failure.body.error.message;
+        assert!(
+            message.contains("llama") && message.contains("no beam_search"),
+            "{message}"
+        );
+    }
+}

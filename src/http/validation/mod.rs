@@ -1,0 +1,115 @@
+//! Holds users' texts to the rule of their model's file (`pool_config.validation`) before anything is loaded or
+//! waits: refuses them, or cleans them and says so. It does not know what an engine makes of a text.
+
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::Value;
+
+use super::body::{Fields, Scanned, write_json};
+use super::error::Failure;
+use super::outgoing::CHAT;
+use crate::catalog::{Entry, Validation};
+use text::Rule;
+
+/// `x-model-pool-cleaned: messages[0]: 2 characters left out, 15 cut off`.
+const CLEANED: HeaderName = HeaderName::from_static("x-model-pool-cleaned");
+/// So many texts are named in the header; the others are counted.
+const NAMED_MAX: usize = 8;
+/// A larger body is looked through off the event loop.
+const AT_ONCE_BYTES: usize = 64 << 10;
+
+/// What was done to the texts of a request, in words; empty for nothing.
+#[derive(Debug, Default)]
+pub(super) struct Cleaned(Vec<String>);
+
+/// The request as it may go on: unchanged, or with cleaned texts.
+pub(super) async fn checked(
+    scanned: Scanned,
+    path: &'static str,
+    entry: &Arc<Entry>,
+    head: &mut HeaderMap,
+) -> Result<Scanned, Failure> {
+    let Some(rule) = &entry.validation else {
+        return Ok(scanned);
+    };
+    let (body, done) = if rule.tokens.is_open() && scanned.body.len() <= AT_ONCE_BYTES {
+        check(&scanned.body, path, rule, None)?
+    } else {
+        let (entry, body) = (Arc::clone(entry), scanned.body.clone());
+        let check = move || {
+            let rule = entry.validation.as_ref();
+            let counts = rule.is_some_and(|rule| !rule.tokens.is_open());
+            let file = counts.then(|| entry.tokenizer_file()).flatten();
+            rule.map(|rule| check(&body, path, rule, file.as_deref()))
+        };
+        let checked = tokio::task::spawn_blocking(check).await;
+        let failed = |_| Failure::internal("the request's texts could not be checked");
+        match checked.map_err(failed)? {
+            Some(checked) => checked?,
+            None => return Ok(scanned),
+        }
+    };
+    note(head, &done);
+    Ok(Scanned { body, ..scanned })
+}
+
+/// Tells in the head of the answer what was done to its request's texts.
+fn note(head: &mut HeaderMap, cleaned: &Cleaned) {
+    let more = cleaned.0.len().saturating_sub(NAMED_MAX);
+    let mut words = cleaned.0[..cleaned.0.len() - more].join("; ");
+    if more > 0 {
+        let _ = write!(words, "; {more} more");
+    }
+    if let Ok(value) = HeaderValue::from_str(&words)
+        && !cleaned.0.is_empty()
+    {
+        head.insert(CLEANED, value);
+    }
+}
+
+/// The body with its texts as the rule wants them, or why it is refused. `tokenizer`: the model's file, needed
+/// where tokens are bounded.
+fn check(
+    body: &Bytes,
+    path: &'static str,
+    rule: &Validation,
+    tokenizer: Option<&Path>,
+) -> Result<(Bytes, Cleaned), Failure> {
+    let fields = Fields::read(body)?;
+    let name = if path == CHAT { "messages" } else { "prompt" };
+    let Some(field) = fields.get(name).filter(|value| value.get() != "null") else {
+        // The engine says what is missing.
+        return Ok((body.clone(), Cleaned::default()));
+    };
+    let mut value: Value = serde_json::from_str(field.get())
+        .map_err(|error| Failure::invalid(name.to_owned(), format!("`{name}`: {error}")))?;
+    let rule = Rule { rule, tokenizer };
+    let cleaned = match path {
+        CHAT => rule.messages(&mut value)?,
+        _ => rule.prompts(&mut value)?,
+    };
+    // What goes on is what was read: a key given twice inside it cannot hide a text.
+    let mut written = Vec::with_capacity(body.len() + 16);
+    written.push(b'{');
+    for (known, raw) in fields.all() {
+        if written.len() > 1 {
+            written.push(b',');
+        }
+        write_json(&mut written, known);
+        written.push(b':');
+        match known == name {
+            true => written.extend_from_slice(value.to_string().as_bytes()),
+            false => written.extend_from_slice(raw.get().as_bytes()),
+        }
+    }
+    written.push(b'}');
+    Ok((written.into(), cleaned))
+}
