@@ -3,7 +3,7 @@
 
 mod support;
 
-use candle_engine::Listen;
+use candle_engine::{EngineOptions, Listen};
 use hyper::StatusCode;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -32,7 +32,11 @@ async fn engine_with(template: &str) -> Engine {
     }
     std::fs::write(model.join("chat_template.jinja"), template).expect("a file");
     let socket = Listen::Unix(folder.path().join("socket"));
-    Engine::start_with(options(Path::new(&model), socket), folder).await
+    let options = EngineOptions {
+        context_tokens: 512,
+        ..options(Path::new(&model), socket)
+    };
+    Engine::start_with(options, folder).await
 }
 
 fn tools() -> Value {
@@ -42,13 +46,13 @@ fn tools() -> Value {
         "$defs": {"days": {"type": "integer", "minimum": 1, "maximum": 9}},
     });
     json!([
-        {"type": "function", "function": {"name": "weather", "description": "The weather", "parameters": weather, "strict": true}},
+        {"type": "function", "function": {"name": "weather", "parameters": weather, "strict": true}},
         {"type": "function", "function": {"name": "now"}},
     ])
 }
 
 fn ask(more: &Value) -> Value {
-    let mut body = json!({"messages": [{"role": "user", "content": "Where is Swagger UI?"}], "tools": tools(), "temperature": 1.5});
+    let mut body = json!({"messages": [{"role": "user", "content": "Where?"}], "tools": tools(), "temperature": 1.5});
     for (name, value) in more.as_object().expect("an object") {
         body[name] = value.clone();
     }
@@ -178,7 +182,7 @@ async fn a_model_that_does_not_call_answers_with_text() {
 async fn calls_and_their_results_reach_the_template() {
     let engine = engine_with(HERMES).await;
     let messages = json!([
-        {"role": "user", "content": "How is it in Rome?"},
+        {"role": "user", "content": "Rome?"},
         {"role": "assistant", "content": null, "tool_calls": [
             {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Rome\", \"days\": 1}"}}]},
         {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},

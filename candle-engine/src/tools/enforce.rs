@@ -15,22 +15,21 @@ pub(crate) fn required(
     parallel: bool,
     special: impl Fn(&str) -> Option<u32>,
 ) -> Grammar {
-    let more = match parallel {
-        true => CALLS_MAX - 1,
-        false => 0,
+    let more = |separator: &str, call: &str| match parallel {
+        true => format!(" ({} {call}){{0,{}}}", quoted(separator), CALLS_MAX - 1),
+        false => String::new(),
     };
     let mut lark = match family {
-        Family::Hermes => {
-            format!(
-                "start: one (\"\\n\" one){{0,{more}}}\none: \"<tool_call>\\n\" call \"\\n</tool_call>\"\n"
-            )
-        }
+        Family::Hermes => format!(
+            "start: one{}\none: \"<tool_call>\\n\" call \"\\n</tool_call>\"\n",
+            more("\n", "one")
+        ),
         Family::Mistral => {
             let opening = match special("[TOOL_CALLS]") {
                 Some(id) => format!("<[{id}]>"),
                 None => quoted("[TOOL_CALLS] "),
             };
-            format!("start: {opening} \"[\" call (\", \" call){{0,{more}}} \"]\"\n")
+            format!("start: {opening} \"[\" call{} \"]\"\n", more(", ", "call"))
         }
         // These have no form for several calls that all their models know.
         Family::Llama | Family::Json => "start: call\n".to_owned(),
