@@ -213,7 +213,7 @@ fn start(
                     summed: settings.best_of > settings.choices,
                 },
                 echo: prompt.echo.clone(),
-                constraint: constraint.clone(),
+                constraint: constraint.as_ref().map(Constraint::apart),
                 answers,
             });
         }

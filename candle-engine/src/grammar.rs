@@ -9,13 +9,15 @@ use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Compiled grammars that are kept; one is some megabytes at most.
 const KEPT_GRAMMARS: usize = 32;
 /// White space between the parts of JSON is bounded, so that a model cannot fill its answer with it.
 const JSON_SPACE: &str = r"[ \n\r\t]{1,20}";
+/// Address space; what is not used is no memory.
+const COMPILER_STACK_BYTES: usize = 256 * 1024 * 1024;
 const REASON_LETTERS_MAX: usize = 300;
 
 /// What an answer must be.
@@ -72,6 +74,8 @@ pub(crate) struct Grammars {
     /// Made at the first use, because most requests have no grammar.
     factory: OnceLock<Result<ParserFactory, String>>,
     compiled: Mutex<VecDeque<(String, Matcher)>>,
+    /// One at a time, so that grammars take one core from the answers and no more.
+    compiling: Mutex<()>,
 }
 
 impl Grammars {
@@ -79,6 +83,7 @@ impl Grammars {
         Self {
             factory: OnceLock::new(),
             compiled: Mutex::new(VecDeque::new()),
+            compiling: Mutex::new(()),
         }
     }
 
@@ -106,7 +111,12 @@ impl Grammars {
         let matcher = match kept {
             Some((_, matcher)) => matcher,
             None => {
+                let turn = self
+                    .compiling
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
                 let matcher = compile(factory, form).map_err(|reason| refused(param, &reason))?;
+                drop(turn);
                 let mut kept = self.kept();
                 kept.push_back((key, matcher.clone()));
                 if kept.len() > KEPT_GRAMMARS {
@@ -168,18 +178,27 @@ fn factory(tokenizer: &ModelTokenizer) -> Result<ParserFactory, String> {
     }
 }
 
+/// Compiles on a thread of its own, whose stack is as deep as the largest grammar that is taken may need it: the compiler goes
+/// down one level for each reference from one definition to the next.
 fn compile(factory: &ParserFactory, form: TopLevelGrammar) -> Result<Matcher, String> {
-    let compiled = catch_unwind(AssertUnwindSafe(|| {
-        let mut matcher = Matcher::new(factory.create_parser(form));
-        let first = matcher.compute_mask_or_eos().map(|mask| mask.is_zero());
-        (matcher, first)
-    }));
-    match compiled {
-        Ok((matcher, Ok(false))) => Ok(matcher),
-        Ok((_, Ok(true))) => Err("no text satisfies it".to_owned()),
-        Ok((_, Err(error))) => Err(shortened(&error.to_string())),
-        Err(_) => Err("it is not understood".to_owned()),
-    }
+    std::thread::scope(|scope| {
+        let compiling = std::thread::Builder::new()
+            .name("grammar".to_owned())
+            .stack_size(COMPILER_STACK_BYTES)
+            .spawn_scoped(scope, || {
+                let mut matcher = Matcher::new(factory.create_parser(form));
+                let first = matcher.compute_mask_or_eos().map(|mask| mask.is_zero());
+                (matcher, first)
+            });
+        let compiling =
+            compiling.map_err(|error| format!("the system gives no thread ({error})"))?;
+        match compiling.join() {
+            Ok((matcher, Ok(false))) => Ok(matcher),
+            Ok((_, Ok(true))) => Err("no text satisfies it".to_owned()),
+            Ok((_, Err(error))) => Err(shortened(&error.to_string())),
+            Err(_) => Err("it is not understood".to_owned()),
+        }
+    })
 }
 
 /// A grammar on its way through one answer.
@@ -191,6 +210,14 @@ pub(crate) struct Constraint {
 }
 
 impl Constraint {
+    /// A copy with a memory of its own, for another thread; a clone shares what it computes.
+    pub fn apart(&self) -> Self {
+        Self {
+            matcher: self.matcher.deep_clone(),
+            end: self.end,
+        }
+    }
+
     /// Takes away the tokens that may not come next. `ends` may come where the answer may end. Whether any token but an end
     /// is left; if not, the answer is whole.
     ///
@@ -323,6 +350,123 @@ mod tests {
             lenient: true,
         };
         assert!(grammars.constraint(&lenient, &tokenizer, "x").is_ok());
+    }
+
+    #[test]
+    fn hostile_grammars_end_soon() {
+        let (tokenizer, grammars) = (demo(), Grammars::new());
+        let definitions = |count: usize, one: &dyn Fn(usize) -> Value| {
+            let mut all: serde_json::Map<String, Value> = (0..count)
+                .map(|nth| (format!("a{nth}"), one(nth + 1)))
+                .collect();
+            all.insert(
+                format!("a{count}"),
+                json!({"type": "object", "properties": {"x": {"type": "integer"}}}),
+            );
+            json!({"$ref": "#/$defs/a0", "$defs": all})
+        };
+        let to = |nth: usize| json!({"$ref": format!("#/$defs/a{nth}")});
+        let rules = |count: usize| {
+            let rules: String = (0..count)
+                .map(|nth| format!("a{nth}: a{}\n", nth + 1))
+                .collect();
+            format!("start: a0\n{rules}a{count}: \"x\"\n")
+        };
+        for (name, grammar) in [
+            ("chain", schema(definitions(1500, &to))),
+            (
+                "all of",
+                schema(definitions(24, &|nth| json!({"allOf": [to(nth), to(nth)]}))),
+            ),
+            (
+                "any of",
+                schema(definitions(24, &|nth| json!({"anyOf": [to(nth), to(nth)]}))),
+            ),
+            (
+                "one of",
+                schema(definitions(
+                    24,
+                    &|nth| json!({"oneOf": [to(nth), {"allOf": [to(nth), {"required": ["x"]}]}]}),
+                )),
+            ),
+            (
+                "properties",
+                schema(definitions(
+                    24,
+                    &|nth| json!({"properties": {"a": to(nth), "b": to(nth)}}),
+                )),
+            ),
+            (
+                "pattern",
+                schema(json!({"type": "string", "pattern": "(".repeat(20_000)})),
+            ),
+            (
+                "patterns",
+                schema(
+                    json!({"allOf": (0..300).map(|nth| json!({"type": "string", "pattern": format!("^a*b{{{nth}}}.*$")})).collect::<Vec<_>>()}),
+                ),
+            ),
+            ("long", Grammar::Regex("ab".repeat(30_000))),
+            (
+                "wide",
+                Grammar::Regex(
+                    (0..9000)
+                        .map(|nth| format!("x{nth}"))
+                        .collect::<Vec<_>>()
+                        .join("|"),
+                ),
+            ),
+            (
+                "optional",
+                Grammar::Regex("a?".repeat(5000) + &"a".repeat(5000)),
+            ),
+            (
+                "stars",
+                Grammar::Regex("a".to_owned() + &"*+".repeat(20_000)),
+            ),
+            (
+                "stars of stars",
+                Grammar::Regex("(.*a){200}(.*b){200}".to_owned()),
+            ),
+            ("rules", Grammar::Lark(rules(2500))),
+            (
+                "nots",
+                Grammar::Lark(format!("start: T\nT: {}/a/", "~".repeat(30_000))),
+            ),
+            (
+                "groups",
+                Grammar::Lark(format!("start: {}", "\"a\" | ".repeat(8000) + "\"a\"")),
+            ),
+            (
+                "ambiguous",
+                Grammar::Lark("start: a a a a a\na: a a | \"x\" |\n".to_owned()),
+            ),
+        ] {
+            let begun = std::time::SystemTime::now();
+            let taken = grammars.constraint(&grammar, &tokenizer, "x");
+            let spent = begun.elapsed().unwrap_or_default();
+            println!(
+                "{name}: {spent:?} {:?}",
+                taken.as_ref().err().map(|error| &error.message)
+            );
+            assert!(spent.as_secs() < 10, "{name} took {spent:?}");
+            let Ok(mut constraint) = taken else { continue };
+            // The steps of an answer run on threads with small stacks.
+            let begun = std::time::SystemTime::now();
+            for _ in 0..6 {
+                let mut logits = vec![0.0; tokenizer.vocabulary];
+                let Ok(true) = constraint.mask(&mut logits, &[2]) else {
+                    break;
+                };
+                let next = (3..).find(|token: &u32| logits[*token as usize] == 0.0);
+                if constraint.accept(next.expect("something goes on")).is_err() {
+                    break;
+                }
+            }
+            drop(constraint.clone().apart());
+            let spent = begun.elapsed().unwrap_or_default();
+            assert!(spent.as_secs() < 10, "{name} took {spent:?}");
+        }
     }
 
     #[test]

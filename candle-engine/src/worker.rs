@@ -15,6 +15,9 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc::UnboundedSender;
 
+/// Address space; the steps of a deep grammar go down as many levels as it has.
+const STACK_BYTES: usize = 64 * 1024 * 1024;
+
 /// What a client hears of its answers, each with the index of its choice.
 #[derive(Debug)]
 pub(crate) enum AnswerEvent {
@@ -57,6 +60,7 @@ impl Workers {
             let budgets = Arc::clone(&budgets);
             std::thread::Builder::new()
                 .name(format!("generate-{index}"))
+                .stack_size(STACK_BYTES)
                 .spawn(move || work(&model, &jobs, &budgets))
                 .map_err(|error| {
                     EngineError::option(

@@ -7,6 +7,9 @@ use crate::grammar::Grammar;
 use serde_json::{Value, json};
 
 pub(super) const SCHEMA_BYTES_MAX: usize = 64 * 1024;
+/// Expressions take time that grows faster than their length.
+const EXPRESSION_BYTES_MAX: usize = 16 * 1024;
+const GRAMMAR_BYTES_MAX: usize = 32 * 1024;
 const DEPTH_MAX: usize = 40;
 const CHOICES_MAX: usize = 256;
 const NAME_LETTERS_MAX: usize = 64;
@@ -30,8 +33,8 @@ pub(super) fn take_grammar(
             "response_format" => parse_format(value)?,
             "guided_json" => Some(parse_json(value)?),
             "guided_choice" => Some(parse_choice(value)?),
-            "guided_regex" => Some(Grammar::Regex(text(name, value)?)),
-            _ => Some(Grammar::Lark(text(name, value)?)),
+            "guided_regex" => Some(Grammar::Regex(text(name, value, EXPRESSION_BYTES_MAX)?)),
+            _ => Some(Grammar::Lark(text(name, value, GRAMMAR_BYTES_MAX)?)),
         };
         if let (Some((_, other)), Some(_)) = (&found, &grammar) {
             return Err(ApiError::field(
@@ -143,12 +146,12 @@ fn parse_choice(value: Value) -> Result<Grammar, ApiError> {
 }
 
 /// The text of an expression or a grammar.
-fn text(name: &str, value: Value) -> Result<String, ApiError> {
+fn text(name: &str, value: Value, bytes_max: usize) -> Result<String, ApiError> {
     let text = match value {
         Value::String(text) if !text.trim().is_empty() => text,
         other => return Err(expected(name, "a string that is not empty", &other)),
     };
-    check_bytes(name, text.len())?;
+    check_bytes(name, text.len(), bytes_max)?;
     // Readers of grammars go down one level of their own stack for each level of these.
     let mut depth = 0usize;
     let mut deepest = 0;
@@ -169,17 +172,26 @@ pub(super) fn checked_schema(name: &str, schema: Value) -> Result<Value, ApiErro
     if !schema.is_object() && !schema.is_boolean() {
         return Err(expected(name, "a JSON schema: an object", &schema));
     }
-    check_bytes(name, schema.to_string().len())?;
+    check_bytes(name, schema.to_string().len(), SCHEMA_BYTES_MAX)?;
+    let longest = longest_text(&schema);
+    if longest > EXPRESSION_BYTES_MAX {
+        return Err(ApiError::field(
+            name,
+            format!(
+                "`{name}` has a text of {longest} bytes; at most {EXPRESSION_BYTES_MAX} are taken"
+            ),
+        ));
+    }
     check_depth(name, depth(&schema))?;
     Ok(schema)
 }
 
-fn check_bytes(name: &str, bytes: usize) -> Result<(), ApiError> {
-    match bytes <= SCHEMA_BYTES_MAX {
+fn check_bytes(name: &str, bytes: usize, most: usize) -> Result<(), ApiError> {
+    match bytes <= most {
         true => Ok(()),
         false => Err(ApiError::field(
             name,
-            format!("`{name}` has {bytes} bytes; at most {SCHEMA_BYTES_MAX} are taken"),
+            format!("`{name}` has {bytes} bytes; at most {most} are taken"),
         )),
     }
 }
@@ -191,6 +203,16 @@ fn check_depth(name: &str, depth: usize) -> Result<(), ApiError> {
             name,
             format!("`{name}` is {depth} levels deep; at most {DEPTH_MAX} are taken"),
         )),
+    }
+}
+
+/// Bytes of the longest text in a schema, which may be an expression.
+fn longest_text(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => map.values().map(longest_text).max().unwrap_or(0),
+        Value::Array(list) => list.iter().map(longest_text).max().unwrap_or(0),
+        Value::String(text) => text.len(),
+        _ => 0,
     }
 }
 

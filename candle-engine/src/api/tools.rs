@@ -1,6 +1,6 @@
 //! Owns the fields of a request that concern tools. Never reads or enforces a call.
 
-use super::format::{NAME_WANTED, checked_schema, is_name};
+use super::format::{NAME_WANTED, SCHEMA_BYTES_MAX, checked_schema, is_name};
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
 use crate::tools::{Tool, ToolChoice, Tools};
@@ -9,6 +9,8 @@ use std::collections::BTreeSet;
 
 /// OpenAI's bound.
 const TOOLS_MAX: usize = 128;
+/// Of all tools together; a demanded call is compiled of all their schemas.
+const TOOLS_BYTES_MAX: usize = 4 * SCHEMA_BYTES_MAX;
 
 /// What a request says about tools.
 pub(super) fn take_tools(fields: &mut Fields) -> Result<Tools, ApiError> {
@@ -25,8 +27,16 @@ pub(super) fn take_tools(fields: &mut Fields) -> Result<Tools, ApiError> {
             return Err(expected("tools", wanted, &other));
         }
     };
+    let bytes = |tool: &Tool| tool.definition.to_string().len();
+    let bytes: usize = list.iter().map(bytes).sum();
+    if bytes > TOOLS_BYTES_MAX {
+        return Err(ApiError::field(
+            "tools",
+            format!("`tools` has {bytes} bytes; at most {TOOLS_BYTES_MAX} are taken"),
+        ));
+    }
     let mut names = BTreeSet::new();
-    if let Some(twice) = list.iter().find(|tool: &&Tool| !names.insert(&tool.name)) {
+    if let Some(twice) = list.iter().find(|tool| !names.insert(&tool.name)) {
         return Err(ApiError::field(
             "tools",
             format!("`tools` has the function {:?} twice", twice.name),

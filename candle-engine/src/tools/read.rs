@@ -278,7 +278,10 @@ mod tests {
             format!("<|python_tag|>{llama}"),
             format!("\n{llama}"),
         ] {
-            assert_eq!(read(Family::Llama, true, &written), [paris.clone()]);
+            assert_eq!(
+                read(Family::Llama, true, &written),
+                std::slice::from_ref(&paris)
+            );
         }
         let two = format!("{llama}; {{\"name\": \"time\", \"parameters\": {{}}}}");
         assert_eq!(
@@ -293,7 +296,10 @@ mod tests {
             );
         }
         let newer = r#"[TOOL_CALLS]weather[ARGS]{"city": "Paris"}"#;
-        assert_eq!(read(Family::Mistral, true, newer), [paris.clone()]);
+        assert_eq!(
+            read(Family::Mistral, true, newer),
+            std::slice::from_ref(&paris)
+        );
         let nested = r#"{"type": "function", "function": {"name": "weather", "arguments": "{\"city\":\"Paris\"}"}}"#;
         assert_eq!(read(Family::Json, true, nested), [paris]);
     }
