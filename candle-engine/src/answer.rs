@@ -323,7 +323,10 @@ impl Chunks {
 
     fn begin(&mut self, index: usize) {
         if !std::mem::replace(&mut self.begun[index], true)
-            && let Some(chunk) = self.answer.envelope.role_chunk(index)
+            && let Some(chunk) = self
+                .answer
+                .envelope
+                .role_chunk(index, !self.answer.shape.readers.is_empty())
         {
             self.push(&chunk);
         }

@@ -6,6 +6,7 @@ use crate::api::{ChatRequest, CompletionRequest, PromptInput, Settings};
 use crate::api_error::ApiError;
 use crate::chat_template::ChatTemplate;
 use crate::decoding::Strategy;
+use crate::detokenize::DecodeTokens;
 use crate::generate::{GenerationRequest, Scores};
 use crate::grammar::{Constraint, Grammar};
 use crate::loading::LoadedModel;
@@ -123,7 +124,8 @@ fn prompt_of(model: &LoadedModel, prompt: PromptInput, echo: bool) -> Result<Pro
                 return Err(too_long(context, &tokens.len().to_string(), "prompt"));
             }
             let text = match echo {
-                true => Some(tokenizer.text_of(&tokens)?),
+                // Without its special tokens, as answers are given.
+                true => Some(tokenizer.decode(&tokens)?),
                 false => None,
             };
             (tokens, text)

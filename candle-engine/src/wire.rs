@@ -96,9 +96,10 @@ impl Envelope {
         answer
     }
 
-    /// The first chunk of a choice; completions have none.
-    pub fn role_chunk(&self, index: usize) -> Option<Value> {
-        let delta = json!({"role": "assistant", "content": ""});
+    /// The first chunk of a choice; completions have none. An answer that may be calls alone has no content yet.
+    pub fn role_chunk(&self, index: usize, may_call: bool) -> Option<Value> {
+        let content = if may_call { Value::Null } else { json!("") };
+        let delta = json!({"role": "assistant", "content": content});
         (self.route == Route::Chat).then(|| self.chunk(index, delta, "", Value::Null, None))
     }
 
