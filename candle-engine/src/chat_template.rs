@@ -4,17 +4,25 @@ use crate::api_error::ApiError;
 use crate::calendar;
 use crate::error::{EngineError, one_line};
 use crate::model_config::read_json;
+use crate::tools::Family;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Serde;
+use minijinja::value::{Kwargs, Serde};
 use minijinja::{Environment, Error, ErrorKind, Value, context};
+use serde::Serialize;
 use serde_json::Value as Json;
+use serde_json::ser::Formatter;
+use std::io::{self, Write};
 use std::path::Path;
 
 const NAME: &str = "chat";
+/// The template for requests with tools, where a model has one of its own.
+const TOOLS_NAME: &str = "tool_use";
 
 /// A compiled template; Hugging Face's dialect of Jinja.
 pub(crate) struct ChatTemplate {
     environment: Environment<'static>,
+    /// The text of all templates.
+    source: String,
     bos_token: String,
     eos_token: String,
 }
@@ -32,20 +40,25 @@ impl ChatTemplate {
     ) -> Result<Option<Self>, EngineError> {
         let own_file = folder.join("chat_template.jinja");
         let settings_file = folder.join("tokenizer_config.json");
-        let (file, source) = if own_file.exists() {
+        let (file, source, with_tools) = if own_file.exists() {
             let source = std::fs::read_to_string(&own_file);
             let source = source.map_err(|error| {
                 EngineError::model(&own_file, error, "make it readable UTF-8 text")
             })?;
-            (own_file, Some(source))
+            (own_file, Some(source), None)
         } else {
             let settings = read_json(&settings_file)?.unwrap_or_default();
-            (settings_file, template_of(&settings["chat_template"]))
+            let template = &settings["chat_template"];
+            (
+                settings_file,
+                template_of(template),
+                named(template, TOOLS_NAME),
+            )
         };
         let Some(source) = source else {
             return Ok(None);
         };
-        Self::compile(source, bos_token, eos_token)
+        Self::compile(source, with_tools, bos_token, eos_token)
             .map(Some)
             .map_err(|error| {
                 EngineError::model(
@@ -58,6 +71,7 @@ impl ChatTemplate {
 
     fn compile(
         source: String,
+        with_tools: Option<String>,
         bos_token: Option<&str>,
         eos_token: Option<&str>,
     ) -> Result<Self, Error> {
@@ -80,29 +94,57 @@ impl ChatTemplate {
         environment.add_function("strftime_now", |pattern: String| {
             calendar::strftime(&pattern, calendar::unix_seconds())
         });
+        environment.add_filter("tojson", to_json);
+        let mut all = source.clone();
         environment.add_template_owned(NAME, source)?;
+        if let Some(source) = with_tools {
+            all += &source;
+            environment.add_template_owned(TOOLS_NAME, source)?;
+        }
         let owned = |token: Option<&str>| token.unwrap_or_default().to_owned();
         Ok(Self {
             environment,
+            source: all,
             bos_token: owned(bos_token),
             eos_token: owned(eos_token),
         })
+    }
+
+    /// Whether a template uses a name at all.
+    pub fn mentions(&self, name: &str) -> bool {
+        self.source.contains(name)
+    }
+
+    /// How the model writes tool calls.
+    pub fn family(&self) -> Family {
+        Family::of(&self.source)
     }
 
     /// The prompt for `messages`, ending where the assistant's answer begins.
     ///
     /// # Errors
     /// 400 when the template refuses the messages.
-    pub fn render(&self, messages: &[Json]) -> Result<String, ApiError> {
+    pub fn render(&self, messages: &[Json], tools: &[&Json]) -> Result<String, ApiError> {
+        // As Hugging Face does: without tools the name is there and means nothing.
+        let with_tools = match tools {
+            [] => Value::from(()),
+            tools => Value::from(Serde(tools)),
+        };
+        let own = self.environment.get_template(TOOLS_NAME);
+        let name = match own.is_ok() && !tools.is_empty() {
+            true => TOOLS_NAME,
+            false => NAME,
+        };
         let variables = context! {
             messages => Value::from(Serde(messages)),
+            tools => with_tools,
             add_generation_prompt => true,
             bos_token => self.bos_token.clone(),
             eos_token => self.eos_token.clone(),
         };
         let rendered = self
             .environment
-            .get_template(NAME)
+            .get_template(name)
             .and_then(|template| template.render(variables));
         rendered.map_err(|error| {
             let reason = error.detail().map_or_else(|| one_line(&error), one_line);
@@ -115,15 +157,64 @@ impl ChatTemplate {
 }
 
 fn template_of(value: &Json) -> Option<String> {
-    let named = |template: &Json| template["template"].as_str().map(str::to_owned);
+    let text = |template: &Json| template["template"].as_str().map(str::to_owned);
     match value {
         Json::String(template) => Some(template.clone()),
-        Json::Array(templates) => templates
-            .iter()
-            .find(|template| template["name"] == "default")
-            .or(templates.first())
-            .and_then(named),
+        Json::Array(templates) => {
+            named(value, "default").or_else(|| templates.first().and_then(text))
+        }
         _ => None,
+    }
+}
+
+/// One of a list of named templates.
+fn named(templates: &Json, name: &str) -> Option<String> {
+    let mut templates = templates.as_array()?.iter();
+    let template = templates.find(|template| template["name"] == name)?;
+    template["template"].as_str().map(str::to_owned)
+}
+
+/// Python's `json.dumps`, which Hugging Face's filter is: a space after commas and colons, and no letter escaped for HTML.
+fn to_json(value: Value, options: Kwargs) -> Result<String, Error> {
+    let indent: Option<usize> = options.get("indent")?;
+    // The other options of Python's function change nothing here.
+    for other in ["ensure_ascii", "separators", "sort_keys"] {
+        let _: Option<Value> = options.get(other)?;
+    }
+    options.assert_all_used()?;
+    let mut written = Vec::new();
+    let spaces = " ".repeat(indent.unwrap_or_default().min(16));
+    let failed =
+        |error: serde_json::Error| Error::new(ErrorKind::BadSerialization, error.to_string());
+    match indent {
+        Some(_) => {
+            let pretty = serde_json::ser::PrettyFormatter::with_indent(spaces.as_bytes());
+            let mut writer = serde_json::Serializer::with_formatter(&mut written, pretty);
+            value.serialize(&mut writer).map_err(failed)?;
+        }
+        None => {
+            let mut writer = serde_json::Serializer::with_formatter(&mut written, Spaced);
+            value.serialize(&mut writer).map_err(failed)?;
+        }
+    }
+    String::from_utf8(written)
+        .map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))
+}
+
+/// JSON in one line with a space after commas and colons.
+struct Spaced;
+
+impl Formatter for Spaced {
+    fn begin_array_value<W: Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        out.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object_key<W: Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        out.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object_value<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        out.write_all(b": ")
     }
 }
 
@@ -133,9 +224,28 @@ mod tests {
     use serde_json::json;
 
     fn render(source: &str, messages: &Json) -> Result<String, ApiError> {
-        let template = ChatTemplate::compile(source.to_owned(), Some("<s>"), Some("</s>"))
+        let template = ChatTemplate::compile(source.to_owned(), None, Some("<s>"), Some("</s>"))
             .expect("the template compiles");
-        template.render(messages.as_array().expect("a list"))
+        template.render(messages.as_array().expect("a list"), &[])
+    }
+
+    #[test]
+    fn tools_are_written_as_python_writes_them() {
+        let source = "{% if tools %}{{ tools | tojson }}|{{ tools[0] | tojson(indent=2) }}{% else %}none{% endif %}";
+        let template =
+            ChatTemplate::compile(source.to_owned(), None, None, None).expect("compiles");
+        let tool = json!({"name": "<é>", "list": [1, true]});
+        assert_eq!(
+            template.render(&[], &[&tool]).expect("renders"),
+            "[{\"name\": \"<é>\", \"list\": [1, true]}]|{\n  \"name\": \"<é>\",\n  \"list\": [\n    1,\n    true\n  ]\n}"
+        );
+        assert_eq!(template.render(&[], &[]).expect("renders"), "none");
+        let two =
+            ChatTemplate::compile("a".to_owned(), Some("b{{ tools }}".to_owned()), None, None);
+        let two = two.expect("compiles");
+        assert_eq!(two.render(&[], &[]).expect("renders"), "a");
+        assert!(two.render(&[], &[&tool]).expect("renders").starts_with('b'));
+        assert!(two.mentions("tools"));
     }
 
     #[test]

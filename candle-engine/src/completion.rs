@@ -1,149 +1,237 @@
-//! Owns the two generating routes: from a request's body to its answer, whole or as a stream. Never listens and never computes.
+//! Owns the two generating routes up to the queue: from a request's body to what the workers compute. Never listens and never
+//! computes.
 
-use crate::api::{ChatRequest, CompletionRequest, Settings};
+use crate::answer::{Answer, Shape};
+use crate::api::{ChatRequest, CompletionRequest, PromptInput, Settings};
 use crate::api_error::ApiError;
-use crate::generate::GenerationRequest;
+use crate::chat_template::ChatTemplate;
+use crate::decoding::Strategy;
+use crate::detokenize::DecodeTokens;
+use crate::generate::{GenerationRequest, Scores};
+use crate::grammar::{Constraint, Grammar};
 use crate::loading::LoadedModel;
-use crate::runs::{RunEvent, Runs};
 use crate::server::Ready;
-use crate::wire::{Envelope, Route, Usage};
-use axum::Json;
+use crate::tools::{ToolReader, Tools, required};
+use crate::wire::{Envelope, Route};
 use axum::http::StatusCode;
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
-use futures_util::stream;
 use serde_json::Value;
-use std::collections::VecDeque;
-use std::convert::Infallible;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// Comments keep the connection of a waiting client alive through proxies.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// A prompt that is computed.
+struct Prompt {
+    tokens: Vec<u32>,
+    /// Its text, where answers begin with it.
+    echo: Option<Arc<str>>,
+}
 
 /// `POST /v1/chat/completions`.
 pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
     let model = &ready.model;
-    let request = ChatRequest::parse(body, &ready.model.sampling_defaults)?;
-    let template = model
-        .template
-        .as_ref()
-        .ok_or_else(|| ApiError::invalid("this model has no chat template; use /v1/completions"))?;
-    let text = template.render(&request.messages)?;
+    let request = ChatRequest::parse(body, &model.sampling_defaults)?;
+    check_model(ready, request.settings.model.as_deref())?;
+    let template = template_of(model)?;
+    let text = render(template, &request.messages, &request.tools)?;
     check_length(model, &text, Route::Chat)?;
-    let prompt = model.tokenizer.encode(&text, false)?;
-    Answer::start(ready, Route::Chat, vec![prompt], &request.settings)
+    let tokens = model.tokenizer.encode(&text, false)?;
+    let prompt = Prompt { tokens, echo: None };
+    let settings = &request.settings;
+    let grammar = match request.tools.demanded() {
+        None => settings.grammar.clone(),
+        Some(demanded) => {
+            let special = |token: &str| model.tokenizer.special_token(token);
+            let family = template.family();
+            let grammar = required(family, &demanded, request.tools.parallel, special);
+            Some((grammar, "tools"))
+        }
+    };
+    let choices = settings.choices;
+    let mut readers = Vec::new();
+    // An answer that is held to another form is no call, even if it looks like one.
+    if !request.tools.offered().is_empty() && settings.grammar.is_none() {
+        let offered = request.tools.offered().iter();
+        let names: BTreeSet<String> = offered.map(|tool| tool.name.clone()).collect();
+        let reader = || ToolReader::new(template.family(), names.clone(), request.tools.parallel);
+        readers.resize_with(choices, reader);
+    }
+    start(ready, Route::Chat, vec![prompt], settings, grammar, readers)
 }
 
 /// `POST /v1/completions`.
 pub(crate) fn complete(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
-    let request = CompletionRequest::parse(body, &ready.model.sampling_defaults)?;
+    let model = &ready.model;
+    let request = CompletionRequest::parse(body, &model.sampling_defaults)?;
+    check_model(ready, request.settings.model.as_deref())?;
     let prompts = request
         .prompts
-        .iter()
-        .map(|prompt| {
-            check_length(&ready.model, prompt, Route::Completion)?;
-            ready.model.tokenizer.encode(prompt, true)
-        })
+        .into_iter()
+        .map(|prompt| prompt_of(model, prompt, request.echo))
         .collect::<Result<Vec<_>, _>>()?;
-    Answer::start(ready, Route::Completion, prompts, &request.settings)
+    let grammar = request.settings.grammar.clone();
+    let settings = &request.settings;
+    start(
+        ready,
+        Route::Completion,
+        prompts,
+        settings,
+        grammar,
+        Vec::new(),
+    )
 }
 
-/// An answer on its way. Dropping it cancels the computation.
-pub(crate) struct Answer {
-    runs: Runs,
-    envelope: Envelope,
-    usage: Usage,
-    choices: usize,
-    stream: bool,
+/// The template of a model that converses.
+pub(crate) fn template_of(model: &LoadedModel) -> Result<&ChatTemplate, ApiError> {
+    let template = model.template.as_ref();
+    template
+        .ok_or_else(|| ApiError::invalid("this model has no chat template; use /v1/completions"))
 }
 
-impl Answer {
-    fn start(
-        ready: &Ready,
-        route: Route,
-        prompts: Vec<Vec<u32>>,
-        settings: &Settings,
-    ) -> Result<Self, ApiError> {
-        if settings
-            .model
-            .as_ref()
-            .is_some_and(|model| *model != ready.model_name)
-        {
+fn render(template: &ChatTemplate, messages: &[Value], tools: &Tools) -> Result<String, ApiError> {
+    let offered: Vec<&Value> = tools
+        .offered()
+        .iter()
+        .map(|tool| &tool.definition)
+        .collect();
+    if !offered.is_empty() && !template.mentions("tools") {
+        return Err(ApiError::field(
+            "tools",
+            "this model's chat template has no place for `tools`; use a model that was trained to call tools",
+        ));
+    }
+    let calls = messages
+        .iter()
+        .any(|message| message.get("tool_calls").is_some());
+    if calls && !template.mentions("tool_calls") {
+        return Err(ApiError::field(
+            "messages",
+            "this model's chat template has no place for the `tool_calls` of `messages`; use a model that was trained to call tools",
+        ));
+    }
+    template.render(messages, &offered)
+}
+
+fn prompt_of(model: &LoadedModel, prompt: PromptInput, echo: bool) -> Result<Prompt, ApiError> {
+    let tokenizer = &model.tokenizer;
+    let (tokens, text) = match prompt {
+        PromptInput::Text(text) => {
+            check_length(model, &text, Route::Completion)?;
+            (tokenizer.encode(&text, true)?, echo.then_some(text))
+        }
+        PromptInput::Tokens(tokens) => {
+            check_tokens(&tokens, tokenizer.vocabulary, "prompt")?;
+            let context = model.generator.context_tokens;
+            if tokens.len() >= context {
+                return Err(too_long(context, &tokens.len().to_string(), "prompt"));
+            }
+            let text = match echo {
+                // Without its special tokens, as answers are given.
+                true => Some(tokenizer.decode(&tokens)?),
+                false => None,
+            };
+            (tokens, text)
+        }
+    };
+    Ok(Prompt {
+        tokens,
+        echo: text.map(Arc::from),
+    })
+}
+
+/// # Errors
+/// 400 with the first id that no token has.
+pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize, param: &str) -> Result<(), ApiError> {
+    match tokens.iter().find(|token| **token as usize >= vocabulary) {
+        None => Ok(()),
+        Some(token) => Err(ApiError::field(
+            param,
+            format!(
+                "`{param}` has the token id {token}; this model's vocabulary has {vocabulary} tokens, from 0 to {}",
+                vocabulary - 1
+            ),
+        )),
+    }
+}
+
+/// # Errors
+/// 404 for a model that is not this one.
+pub(crate) fn check_model(ready: &Ready, model: Option<&str>) -> Result<(), ApiError> {
+    match model {
+        Some(model) if model != ready.model_name => {
             let message = format!("this engine serves the model `{}` only", ready.model_name);
-            return Err(ApiError {
+            Err(ApiError {
                 param: Some("model".to_owned()),
                 ..ApiError::with_status(StatusCode::NOT_FOUND, "model_not_found", message)
-            });
+            })
         }
-        let usage = Usage {
-            prompt_tokens: prompts.iter().map(Vec::len).sum(),
-            completion_tokens: 0,
-        };
-        let mut requests = Vec::new();
-        for prompt in prompts {
-            let max_tokens = room(&ready.model, &prompt, route, settings)?;
-            for choice in 0..settings.choices {
-                let mut sampling = settings.sampling.clone();
-                // Choices of one seed differ from each other and are the same every time.
-                sampling.seed = sampling.seed.map(|seed| seed.wrapping_add(choice as u64));
-                requests.push(GenerationRequest {
-                    prompt: prompt.clone(),
-                    max_tokens,
-                    ending: settings.ending.clone(),
-                    sampling,
-                });
-            }
-        }
-        Ok(Self {
-            choices: requests.len(),
-            runs: Runs::start(Arc::clone(&ready.workers), requests)?,
-            envelope: Envelope::new(route, &ready.model_name, settings.include_usage),
-            usage,
-            stream: settings.stream,
-        })
-    }
-
-    /// The response: a stream of events, or one JSON object when all is computed.
-    pub async fn respond(self) -> Response {
-        if self.stream {
-            let chunks = Chunks {
-                answer: self,
-                ready: VecDeque::new(),
-                role_sent_to: 0,
-                ended: false,
-            };
-            let events = stream::unfold(chunks, |mut chunks| async {
-                let event = chunks.next().await?;
-                Some((Ok::<_, Infallible>(event), chunks))
-            });
-            return Sse::new(events)
-                .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
-                .into_response();
-        }
-        match self.collect().await {
-            Ok(answer) => Json(answer).into_response(),
-            Err(error) => error.into_response(),
-        }
-    }
-
-    async fn collect(mut self) -> Result<Value, ApiError> {
-        let mut choices = vec![(String::new(), ""); self.choices];
-        while let Some(event) = self.runs.next().await {
-            match event {
-                RunEvent::Text { index, text } => choices[index].0 += &text,
-                RunEvent::Finished { index, outcome } => {
-                    choices[index].1 = outcome.reason.as_str();
-                    self.usage.completion_tokens += outcome.completion_tokens;
-                }
-                RunEvent::Failed(error) => return Err(error),
-            }
-        }
-        Ok(self.envelope.answer(&choices, self.usage))
+        _ => Ok(()),
     }
 }
 
-/// Most tokens that the answer to `prompt` may have.
+fn start(
+    ready: &Ready,
+    route: Route,
+    prompts: Vec<Prompt>,
+    settings: &Settings,
+    grammar: Option<(Grammar, &str)>,
+    readers: Vec<ToolReader>,
+) -> Result<Answer, ApiError> {
+    let model = &ready.model;
+    let vocabulary = model.tokenizer.vocabulary;
+    let biased: Vec<u32> = settings.sampling.logit_bias.keys().copied().collect();
+    check_tokens(&biased, vocabulary, "logit_bias")?;
+    let stops: Vec<u32> = settings.ending.stop_tokens.concat();
+    check_tokens(&stops, vocabulary, "stop_token_ids")?;
+    let constraint: Option<Constraint> = match &grammar {
+        None => None,
+        Some((grammar, param)) => Some(model.grammars.constraint(
+            grammar,
+            &model.tokenizer,
+            param,
+        )?),
+    };
+    let is_search = matches!(settings.strategy, Strategy::Beams(_));
+    // One search finds all the choices of its prompt.
+    let (runs, answers) = match is_search {
+        true => (1, settings.choices),
+        false => (settings.best_of, 1),
+    };
+    let prompt_tokens = prompts.iter().map(|prompt| prompt.tokens.len()).sum();
+    let mut requests = Vec::new();
+    for prompt in prompts {
+        let max_tokens = room(model, &prompt.tokens, route, settings)?;
+        let tokens: Arc<[u32]> = prompt.tokens.into();
+        for run in 0..runs {
+            let mut sampling = settings.sampling.clone();
+            // Choices of one seed differ from each other and are the same every time.
+            sampling.seed = sampling.seed.map(|seed| seed.wrapping_add(run as u64));
+            requests.push(GenerationRequest {
+                prompt: Arc::clone(&tokens),
+                max_tokens,
+                ending: settings.ending.clone(),
+                sampling,
+                strategy: settings.strategy,
+                scores: Scores {
+                    shown: settings.logprobs,
+                    summed: settings.best_of > settings.choices,
+                },
+                echo: prompt.echo.clone(),
+                constraint: constraint.as_ref().map(Constraint::apart),
+                answers,
+            });
+        }
+    }
+    let shape = Shape {
+        stream: settings.stream,
+        shows_scores: settings.logprobs.is_some(),
+        computed: settings.best_of,
+        given: settings.choices,
+        readers,
+        prompt_tokens,
+    };
+    let envelope = Envelope::new(route, &ready.model_name, settings.include_usage);
+    Answer::start(ready, envelope, requests, shape)
+}
+
 /// What cannot fit is refused before it is taken apart, which would take many times its memory.
 fn check_length(model: &LoadedModel, text: &str, route: Route) -> Result<(), ApiError> {
     let context = model.generator.context_tokens;
@@ -184,6 +272,7 @@ fn too_much_input(most: usize, used: &str, param: &str) -> ApiError {
     }
 }
 
+/// Most tokens that the answer to `prompt` may have.
 fn room(
     model: &LoadedModel,
     prompt: &[u32],
@@ -204,73 +293,22 @@ fn room(
     if used >= context {
         return Err(too_long(context, &used.to_string(), param));
     }
-    Ok(settings
-        .max_tokens
-        .unwrap_or(usize::MAX)
-        .min(context - used))
-}
-
-/// The events of a streamed answer.
-struct Chunks {
-    answer: Answer,
-    ready: VecDeque<Event>,
-    /// Choices below this have had their first chunk.
-    role_sent_to: usize,
-    ended: bool,
-}
-
-impl Chunks {
-    async fn next(&mut self) -> Option<Event> {
-        loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Some(event);
+    let left = match settings.strategy {
+        Strategy::Sampling | Strategy::Contrastive(_) => context - used,
+        // A request has the cache of one context: the prompt once, and the answer of each beam.
+        Strategy::Beams(beams) => match (context - used) / beams.beams {
+            0 => {
+                let message = format!(
+                    "the prompt has {used} tokens; in this model's context of {context} tokens that leaves no room for {} beams",
+                    beams.beams
+                );
+                return Err(ApiError {
+                    code: Some("context_length_exceeded"),
+                    ..ApiError::field(param, message)
+                });
             }
-            if self.ended {
-                return None;
-            }
-            self.advance().await;
-        }
-    }
-
-    async fn advance(&mut self) {
-        let event = self.answer.runs.next().await;
-        let envelope = self.answer.envelope.clone();
-        match event {
-            Some(RunEvent::Text { index, text }) => {
-                self.begin(index);
-                self.push(&envelope.text_chunk(index, &text));
-            }
-            Some(RunEvent::Finished { index, outcome }) => {
-                self.begin(index);
-                self.answer.usage.completion_tokens += outcome.completion_tokens;
-                self.push(&envelope.finish_chunk(index, outcome.reason.as_str()));
-            }
-            Some(RunEvent::Failed(error)) => {
-                // The status is sent already, so the error is in the stream, and nothing says that the answer was whole.
-                self.push(&error.body());
-                self.ended = true;
-            }
-            None => {
-                if envelope.include_usage {
-                    self.push(&envelope.usage_chunk(self.answer.usage));
-                }
-                self.ready.push_back(Event::default().data("[DONE]"));
-                self.ended = true;
-            }
-        }
-    }
-
-    fn begin(&mut self, index: usize) {
-        if index >= self.role_sent_to {
-            self.role_sent_to = index + 1;
-            if let Some(chunk) = self.answer.envelope.role_chunk(index) {
-                self.push(&chunk);
-            }
-        }
-    }
-
-    fn push(&mut self, chunk: &Value) {
-        self.ready
-            .push_back(Event::default().data(chunk.to_string()));
-    }
+            left => left,
+        },
+    };
+    Ok(settings.max_tokens.unwrap_or(usize::MAX).min(left))
 }

@@ -17,7 +17,7 @@ const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 /// Decodes a growing window of the last tokens and gives out what is new in it.
 ///
 /// Tokens may end inside a letter; the decoder then shows U+FFFD at the end, which is held back until the letter is whole.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Detokenizer {
     window: Vec<u32>,
     /// The part of the window's text that has been given out.

@@ -27,6 +27,16 @@ impl Fields {
         self.0.shift_remove(name).filter(|value| !value.is_null())
     }
 
+    /// Whether a field is there and not `null`.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    /// The number of a field, which stays.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.0.get(name).and_then(Value::as_f64)
+    }
+
     /// # Errors
     /// 400 when it is there and no string.
     pub fn take_string(&mut self, name: &str) -> Result<Option<String>, ApiError> {

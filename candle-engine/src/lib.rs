@@ -4,26 +4,35 @@
 //! A model is a Hugging Face folder: `config.json`, `tokenizer.json`, safetensors, and for chat a chat template.
 //! [`serve`] listens first and loads then, so that whoever started it can follow `GET /health` from the first moment.
 
+mod answer;
 mod api;
 mod api_error;
 mod budget;
 mod calendar;
 mod chat_template;
 mod completion;
+mod decoding;
 mod detokenize;
 mod error;
 mod fields;
 mod generate;
+mod grammar;
 mod loading;
 mod memory;
 mod model_config;
+mod network;
 mod options;
+mod pieces;
 mod runs;
 mod safetensors_header;
-mod sample;
+mod sampling;
+mod scores;
 mod server;
 mod stop;
+mod token_routes;
 mod tokenizer;
+mod tools;
+mod vocabulary;
 mod weights;
 mod wire;
 mod worker;

@@ -3,12 +3,13 @@
 use crate::chat_template::ChatTemplate;
 use crate::error::EngineError;
 use crate::generate::Generator;
+use crate::grammar::Grammars;
 use crate::model_config::ModelConfig;
+use crate::network::Llama;
 use crate::options::EngineOptions;
-use crate::sample::SamplingSettings;
+use crate::sampling::SamplingSettings;
 use crate::tokenizer::ModelTokenizer;
 use crate::weights;
-use candle_transformers::models::llama::Llama;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// How far a load is; written by the loading thread, read by `GET /health`.
@@ -70,6 +71,8 @@ pub(crate) struct LoadedModel {
     pub generator: Generator,
     /// What a request does not say about the choice of tokens.
     pub sampling_defaults: SamplingSettings,
+    /// What answers can be held to.
+    pub grammars: Grammars,
 }
 
 /// Loads the model and computes one token with it, so that the first request finds everything warm.
@@ -104,9 +107,10 @@ pub(crate) fn load(
     )?;
     progress.weights(0, 1)?;
     let weights = weights::load(folder, &config, &device, dtype, progress)?;
-    let llama = Llama::load(weights.builder, &config.llama).map_err(EngineError::load)?;
+    let llama = Llama::load(&weights.builder, &config.llama, options.context_tokens)
+        .map_err(EngineError::load)?;
     progress.set(WARM_UP, WEIGHTS_PERCENT.end)?;
-    let generator = Generator::new(llama, config.llama, options, (device, dtype), weights.bytes)?;
+    let generator = Generator::new(llama, &config.llama, options, dtype, weights.bytes);
     generator.warm_up()?;
     progress.set(WARM_UP, 100)?;
     Ok(LoadedModel {
@@ -114,6 +118,7 @@ pub(crate) fn load(
         template,
         generator,
         sampling_defaults: config.sampling_defaults,
+        grammars: Grammars::new(),
     })
 }
 

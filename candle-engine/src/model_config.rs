@@ -1,7 +1,7 @@
 //! Owns `config.json` and `generation_config.json`: reads them, refuses what this engine cannot compute. Never reads weights.
 
 use crate::error::EngineError;
-use crate::sample::SamplingSettings;
+use crate::sampling::SamplingSettings;
 use candle_transformers::models::llama::{Config, LlamaConfig, LlamaEosToks};
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -1,77 +1,96 @@
-//! Owns the answers of one request: several prompts or choices run one after the other. Never writes JSON.
+//! Owns the answers of one request: several prompts or choices run beside each other where there are seats. Never writes
+//! JSON.
 
 use crate::api_error::ApiError;
-use crate::generate::{GenerationRequest, Outcome};
+use crate::generate::GenerationRequest;
 use crate::worker::{AnswerEvent, Workers};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tokio::sync::mpsc::UnboundedReceiver;
-
-/// What happened in one of the answers; `index` is the choice's.
-#[derive(Debug)]
-pub(crate) enum RunEvent {
-    /// A worker took it up or gave a piece of text, which is not empty.
-    Text {
-        index: usize,
-        text: String,
-    },
-    Finished {
-        index: usize,
-        outcome: Outcome,
-    },
-    /// Nothing comes after this.
-    Failed(ApiError),
-}
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The answers of one request. Dropping it cancels what is left.
 pub(crate) struct Runs {
     workers: Arc<Workers>,
-    waiting: VecDeque<GenerationRequest>,
-    current: Option<UnboundedReceiver<AnswerEvent>>,
-    next_index: usize,
+    /// Requests that are not queued yet, each with its first choice.
+    waiting: VecDeque<(usize, GenerationRequest)>,
+    /// Queued or running.
+    running: usize,
+    most_running: usize,
+    events: UnboundedReceiver<AnswerEvent>,
+    sender: UnboundedSender<AnswerEvent>,
 }
 
 impl Runs {
-    /// Queues the first answer; the others follow when their turn comes, so that one client never holds several workers.
+    /// Queues as many as there are seats; the others follow when one of them has ended. So other clients, who queue
+    /// meanwhile, have their turns between them.
     ///
     /// # Errors
     /// 429 when too many wait already.
     pub fn start(
         workers: Arc<Workers>,
+        seats: usize,
         requests: Vec<GenerationRequest>,
     ) -> Result<Self, ApiError> {
+        let (sender, events) = unbounded_channel();
+        let mut waiting = VecDeque::with_capacity(requests.len());
+        let mut choice = 0;
+        for request in requests {
+            let answers = request.answers;
+            waiting.push_back((choice, request));
+            choice += answers;
+        }
         let mut runs = Self {
             workers,
-            waiting: requests.into(),
-            current: None,
-            next_index: 0,
+            waiting,
+            running: 0,
+            most_running: seats.max(1),
+            events,
+            sender,
         };
-        runs.submit_next()?;
+        runs.fill()?;
         Ok(runs)
     }
 
     /// The next event; `None` after all answers finished or one failed.
-    pub async fn next(&mut self) -> Option<RunEvent> {
-        let index = self.next_index.checked_sub(1)?;
-        let event = match self.current.as_mut()?.recv().await {
-            Some(AnswerEvent::Text(text)) => return Some(RunEvent::Text { index, text }),
-            Some(AnswerEvent::Finished(outcome)) => match self.submit_next() {
-                Ok(()) => return Some(RunEvent::Finished { index, outcome }),
-                Err(error) => error,
-            },
-            Some(AnswerEvent::Failed(error)) => error,
-            None => ApiError::internal("the engine stopped before the answer was finished"),
-        };
-        self.current = None;
-        self.waiting.clear();
-        Some(RunEvent::Failed(event))
+    pub async fn next(&mut self) -> Option<AnswerEvent> {
+        while self.running > 0 {
+            match self.events.recv().await? {
+                AnswerEvent::Ended => {
+                    self.running -= 1;
+                    if let Err(error) = self.fill() {
+                        return Some(self.fail(error));
+                    }
+                }
+                AnswerEvent::Failed(error) => return Some(self.fail(error)),
+                event => return Some(event),
+            }
+        }
+        None
     }
 
-    fn submit_next(&mut self) -> Result<(), ApiError> {
-        self.current = None;
-        if let Some(request) = self.waiting.pop_front() {
-            self.current = Some(self.workers.submit(request)?);
-            self.next_index += 1;
+    fn fail(&mut self, error: ApiError) -> AnswerEvent {
+        self.waiting.clear();
+        self.running = 0;
+        self.events.close();
+        AnswerEvent::Failed(error)
+    }
+
+    /// Queues what there are seats for. A full queue is no failure while something of this request runs.
+    fn fill(&mut self) -> Result<(), ApiError> {
+        while self.running < self.most_running
+            && let Some((choice, request)) = self.waiting.front()
+        {
+            let submitted = self
+                .workers
+                .submit(request.clone(), *choice, self.sender.clone());
+            match submitted {
+                Ok(()) => {
+                    self.waiting.pop_front();
+                    self.running += 1;
+                }
+                Err(error) if self.running == 0 => return Err(error),
+                Err(_) => break,
+            }
         }
         Ok(())
     }

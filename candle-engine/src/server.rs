@@ -1,11 +1,13 @@
 //! Owns the listener, the routes and the order of a life: listen, load, serve, stop. Never computes.
 
+use crate::answer::Answer;
 use crate::api_error::ApiError;
-use crate::completion::{self, Answer};
+use crate::completion;
 use crate::error::EngineError;
 use crate::loading::{self, LoadedModel, Progress};
 use crate::memory::{MemoryReport, resident_bytes};
 use crate::options::{EngineOptions, Listen};
+use crate::token_routes;
 use crate::worker::Workers;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
@@ -15,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt;
 use axum::{Json, Router};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -166,6 +168,10 @@ fn router(engine: Arc<Engine>) -> Router {
         .route("/v1/models", get(models))
         .route("/v1/chat/completions", post(chat_completions))
         .route("/v1/completions", post(completions))
+        .route("/tokenize", post(tokenize))
+        .route("/v1/tokenize", post(tokenize))
+        .route("/detokenize", post(detokenize))
+        .route("/v1/detokenize", post(detokenize))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -210,30 +216,61 @@ async fn chat_completions(
     State(engine): State<Arc<Engine>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    answer(&engine, body, completion::chat).await
+    answer(engine, body, completion::chat).await
 }
 
 async fn completions(
     State(engine): State<Arc<Engine>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    answer(&engine, body, completion::complete).await
+    answer(engine, body, completion::complete).await
+}
+
+async fn tokenize(
+    State(engine): State<Arc<Engine>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<Value>, ApiError> {
+    work_on(engine, body, token_routes::tokenize)
+        .await
+        .map(Json)
+}
+
+async fn detokenize(
+    State(engine): State<Arc<Engine>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<Value>, ApiError> {
+    work_on(engine, body, token_routes::detokenize)
+        .await
+        .map(Json)
 }
 
 async fn answer(
-    engine: &Engine,
+    engine: Arc<Engine>,
     body: Result<Bytes, BytesRejection>,
-    start: impl FnOnce(&Ready, &[u8]) -> Result<Answer, ApiError>,
+    start: fn(&Ready, &[u8]) -> Result<Answer, ApiError>,
 ) -> Response {
-    let started = body
-        .map_err(|rejection| {
-            ApiError::with_status(rejection.status(), "invalid_body", rejection.body_text())
-        })
-        .and_then(|body| start(engine.ready.get().ok_or_else(still_loading)?, &body));
-    match started {
+    match work_on(engine, body, start).await {
         Ok(answer) => answer.respond().await,
         Err(error) => error.into_response(),
     }
+}
+
+/// Works on a body where it blocks nobody: long texts and grammars take milliseconds and more.
+async fn work_on<T: Send + 'static>(
+    engine: Arc<Engine>,
+    body: Result<Bytes, BytesRejection>,
+    work: fn(&Ready, &[u8]) -> Result<T, ApiError>,
+) -> Result<T, ApiError> {
+    let body = body.map_err(|rejection| {
+        ApiError::with_status(rejection.status(), "invalid_body", rejection.body_text())
+    })?;
+    let worked = tokio::task::spawn_blocking(move || {
+        let ready = engine.ready.get().ok_or_else(still_loading)?;
+        work(ready, &body)
+    });
+    worked
+        .await
+        .unwrap_or_else(|_| Err(ApiError::internal("the engine failed on this request")))
 }
 
 fn still_loading() -> ApiError {

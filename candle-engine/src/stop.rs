@@ -1,7 +1,7 @@
 //! Owns the search for stop strings in a text that arrives in pieces. Never sees tokens.
 
 /// Finds the first stop string, wherever the pieces are cut, and keeps it out of the text.
-#[derive(Debug)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct StopMatcher {
     stops: Vec<String>,
     /// Text that may be the beginning of a stop string, so it is not given out yet.

@@ -4,6 +4,7 @@ use crate::api_error::ApiError;
 use crate::detokenize::DecodeTokens;
 use crate::error::EngineError;
 use crate::model_config::{ModelConfig, read_json};
+use crate::vocabulary::Vocabulary;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,6 +19,8 @@ pub(crate) struct ModelTokenizer {
     pub end_tokens: BTreeSet<u32>,
     /// Ids below this exist; the model's embedding may have more rows, which mean nothing.
     pub vocabulary: usize,
+    /// What each token stands for.
+    pub words: Vocabulary,
     /// The text of the beginning-of-sequence token, for templates.
     pub bos_token: Option<String>,
     /// The text of the end-of-sequence token, for templates.
@@ -84,6 +87,7 @@ impl ModelTokenizer {
             ));
         }
         Ok(Self {
+            words: Vocabulary::of(&tokenizer, vocabulary),
             tokenizer,
             longest_token_bytes,
             end_tokens,
@@ -97,6 +101,22 @@ impl ModelTokenizer {
     /// generous part is left out.
     pub fn tokens_at_least(&self, bytes: usize) -> usize {
         bytes / self.longest_token_bytes / 4
+    }
+
+    /// The id of a special token by its text.
+    pub fn special_token(&self, text: &str) -> Option<u32> {
+        let id = self.tokenizer.token_to_id(text);
+        id.filter(|id| self.words.special.contains(id))
+    }
+
+    /// The text of tokens, with the special ones in it.
+    ///
+    /// # Errors
+    /// When the decoder refuses the tokens.
+    pub fn text_of(&self, tokens: &[u32]) -> Result<String, ApiError> {
+        self.tokenizer
+            .decode(tokens, false)
+            .map_err(|error| ApiError::internal(format!("tokens cannot be decoded: {error}")))
     }
 
     /// The tokens of `text`; a rendered chat template already contains its special tokens, a plain prompt gets them added.
@@ -164,6 +184,7 @@ mod tests {
         let tokenizer =
             Tokenizer::from_bytes(json.to_string()).expect("the tokenizer is well formed");
         ModelTokenizer {
+            words: Vocabulary::of(&tokenizer, 258),
             tokenizer,
             longest_token_bytes: 16,
             end_tokens: BTreeSet::new(),

@@ -1,5 +1,6 @@
 //! Owns the JSON of answers, in OpenAI's exact shapes. Never decides what is in them.
 
+use crate::tools::ToolCall;
 use serde_json::{Value, json};
 
 /// Which of the two routes answers.
@@ -24,6 +25,24 @@ impl Usage {
             "total_tokens": self.prompt_tokens + self.completion_tokens,
         })
     }
+}
+
+/// One whole choice.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Choice {
+    pub text: String,
+    /// `null` where nobody asked for them.
+    pub logprobs: Value,
+    pub calls: Vec<Value>,
+    pub reason: &'static str,
+}
+
+/// What a chunk adds to a choice.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Delta {
+    pub text: String,
+    pub logprobs: Value,
+    pub calls: Vec<Value>,
 }
 
 /// What all answers to one request have in common.
@@ -53,16 +72,18 @@ impl Envelope {
         }
     }
 
-    /// The whole answer; `choices` are texts with their finish reasons.
-    pub fn answer(&self, choices: &[(String, &str)], usage: Usage) -> Value {
+    /// The whole answer.
+    pub fn answer(&self, choices: Vec<Choice>, usage: Usage) -> Value {
         let choices: Vec<Value> = choices
-            .iter()
+            .into_iter()
             .enumerate()
-            .map(|(index, (text, reason))| match self.route {
+            .map(|(index, choice)| match self.route {
                 Route::Chat => json!({
-                    "index": index, "message": {"role": "assistant", "content": text, "refusal": null}, "logprobs": null, "finish_reason": reason,
+                    "index": index, "message": message(choice.text, choice.calls), "logprobs": choice.logprobs, "finish_reason": choice.reason,
                 }),
-                Route::Completion => json!({"index": index, "text": text, "logprobs": null, "finish_reason": reason}),
+                Route::Completion => json!({
+                    "index": index, "text": choice.text, "logprobs": choice.logprobs, "finish_reason": choice.reason,
+                }),
             })
             .collect();
         let object = if self.route == Route::Chat {
@@ -75,18 +96,26 @@ impl Envelope {
         answer
     }
 
-    /// The first chunk of a choice; completions have none.
-    pub fn role_chunk(&self, index: usize) -> Option<Value> {
-        (self.route == Route::Chat)
-            .then(|| self.chunk(index, json!({"role": "assistant", "content": ""}), "", None))
+    /// The first chunk of a choice; completions have none. An answer that may be calls alone has no content yet.
+    pub fn role_chunk(&self, index: usize, may_call: bool) -> Option<Value> {
+        let content = if may_call { Value::Null } else { json!("") };
+        let delta = json!({"role": "assistant", "content": content});
+        (self.route == Route::Chat).then(|| self.chunk(index, delta, "", Value::Null, None))
     }
 
-    pub fn text_chunk(&self, index: usize, text: &str) -> Value {
-        self.chunk(index, json!({"content": text}), text, None)
+    pub fn delta_chunk(&self, index: usize, delta: Delta) -> Value {
+        let mut content = json!({});
+        if !delta.text.is_empty() || delta.calls.is_empty() {
+            content["content"] = json!(delta.text);
+        }
+        if !delta.calls.is_empty() {
+            content["tool_calls"] = json!(delta.calls);
+        }
+        self.chunk(index, content, &delta.text, delta.logprobs, None)
     }
 
     pub fn finish_chunk(&self, index: usize, reason: &str) -> Value {
-        self.chunk(index, json!({}), "", Some(reason))
+        self.chunk(index, json!({}), "", Value::Null, Some(reason))
     }
 
     pub fn usage_chunk(&self, usage: Usage) -> Value {
@@ -95,13 +124,20 @@ impl Envelope {
         chunk
     }
 
-    fn chunk(&self, index: usize, delta: Value, text: &str, reason: Option<&str>) -> Value {
+    fn chunk(
+        &self,
+        index: usize,
+        delta: Value,
+        text: &str,
+        logprobs: Value,
+        reason: Option<&str>,
+    ) -> Value {
         let choice = match self.route {
             Route::Chat => {
-                json!({"index": index, "delta": delta, "logprobs": null, "finish_reason": reason})
+                json!({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason})
             }
             Route::Completion => {
-                json!({"index": index, "text": text, "logprobs": null, "finish_reason": reason})
+                json!({"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason})
             }
         };
         let mut chunk = self.head(self.chunk_object(), json!([choice]));
@@ -122,4 +158,29 @@ impl Envelope {
     fn head(&self, object: &str, choices: Value) -> Value {
         json!({"id": self.id, "object": object, "created": self.created_unix_seconds, "model": self.model, "choices": choices})
     }
+}
+
+/// A call with an id of its own; `index` is its place among those of a stream's choice.
+pub(crate) fn tool_call(call: &ToolCall, index: Option<usize>) -> Value {
+    let id = format!("call_{:024x}", rand::random::<u128>() >> 32);
+    let mut json = json!({
+        "id": id, "type": "function", "function": {"name": call.name, "arguments": call.arguments},
+    });
+    if let Some(index) = index {
+        json["index"] = json!(index);
+    }
+    json
+}
+
+/// A message that only calls has no content.
+fn message(text: String, calls: Vec<Value>) -> Value {
+    let content = match text.is_empty() && !calls.is_empty() {
+        true => Value::Null,
+        false => Value::from(text),
+    };
+    let mut message = json!({"role": "assistant", "content": content, "refusal": null});
+    if !calls.is_empty() {
+        message["tool_calls"] = json!(calls);
+    }
+    message
 }

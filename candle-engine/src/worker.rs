@@ -3,27 +3,36 @@
 
 use crate::api_error::ApiError;
 use crate::budget::{Budget, Part};
+use crate::decoding::Strategy;
 use crate::error::EngineError;
 use crate::generate::{GenerationRequest, Outcome};
 use crate::loading::LoadedModel;
 use crate::options::WAITING_REQUESTS_MAX;
+use crate::pieces::Piece;
 use axum::http::StatusCode;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::UnboundedSender;
 
-/// What a client hears of its answer. Nothing comes after `Finished` or `Failed`.
+/// Address space; the steps of a deep grammar go down as many levels as it has.
+const STACK_BYTES: usize = 64 * 1024 * 1024;
+
+/// What a client hears of its answers, each with the index of its choice.
 #[derive(Debug)]
 pub(crate) enum AnswerEvent {
-    /// A piece of text that is not empty.
-    Text(String),
-    Finished(Outcome),
+    /// A piece that is not empty.
+    Piece(usize, Piece),
+    Finished(usize, Outcome),
+    /// One request is over, and another may be queued in its place.
+    Ended,
     Failed(ApiError),
 }
 
 struct Job {
     request: GenerationRequest,
+    /// Choice of its first answer.
+    first_choice: usize,
     /// Unbounded, because an answer is bounded by its tokens and a slow reader must not hold a worker. Its receiver's end is the
     /// client: when that is dropped the work stops at the next token.
     events: UnboundedSender<AnswerEvent>,
@@ -51,6 +60,7 @@ impl Workers {
             let budgets = Arc::clone(&budgets);
             std::thread::Builder::new()
                 .name(format!("generate-{index}"))
+                .stack_size(STACK_BYTES)
                 .spawn(move || work(&model, &jobs, &budgets))
                 .map_err(|error| {
                     EngineError::option(
@@ -62,24 +72,31 @@ impl Workers {
         Ok(Self { queue })
     }
 
-    /// Queues a request. Dropping the receiver cancels it, also while it waits.
+    /// Queues a request, whose first answer is `first_choice`. Closing the receiver of `events` cancels it, also while it waits.
     ///
     /// # Errors
     /// 429 when too many wait already.
     pub fn submit(
         &self,
         request: GenerationRequest,
-    ) -> Result<UnboundedReceiver<AnswerEvent>, ApiError> {
-        let (events, receiver) = unbounded_channel();
-        self.queue.try_send(Job { request, events }).map_err(|error| match error {
+        first_choice: usize,
+        events: UnboundedSender<AnswerEvent>,
+    ) -> Result<(), ApiError> {
+        let job = Job {
+            request,
+            first_choice,
+            events,
+        };
+        self.queue.try_send(job).map_err(|error| match error {
             TrySendError::Full(_) => ApiError::with_status(
                 StatusCode::TOO_MANY_REQUESTS,
                 "queue_full",
-                format!("{WAITING_REQUESTS_MAX} requests wait for this engine already; try again later"),
+                format!(
+                    "{WAITING_REQUESTS_MAX} requests wait for this engine already; try again later"
+                ),
             ),
             TrySendError::Disconnected(_) => ApiError::internal("the engine's workers have ended"),
-        })?;
-        Ok(receiver)
+        })
     }
 }
 
@@ -103,7 +120,11 @@ fn next<'a>(
         }
         let prompt = job.request.prompt.len();
         let is_wanted = || !job.events.is_closed();
-        let most = prompt.saturating_add(job.request.max_tokens);
+        let beams = match job.request.strategy {
+            Strategy::Beams(settings) => settings.beams,
+            Strategy::Sampling | Strategy::Contrastive(_) => 1,
+        };
+        let most = prompt.saturating_add(job.request.max_tokens.saturating_mul(beams));
         let Some(total) = budgets.total.take(most, is_wanted) else {
             continue;
         };
@@ -114,23 +135,11 @@ fn next<'a>(
 }
 
 fn work(model: &LoadedModel, jobs: &Mutex<Receiver<Job>>, budgets: &Budgets) {
-    while let Some((Job { request, events }, total, prefill)) = next(jobs, budgets) {
-        let mut prefill = Some(prefill);
-        let give = |text: String| {
-            if text.is_empty() {
-                !events.is_closed()
-            } else {
-                // The prompt is computed once there is a text.
-                prefill.take();
-                events.send(AnswerEvent::Text(text)).is_ok()
-            }
-        };
+    while let Some((job, total, prefill)) = next(jobs, budgets) {
         // A panic below would take a worker away from all later requests; it is this request's failure only.
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            model.generator.generate(&request, &model.tokenizer, give)
-        }));
+        let result = catch_unwind(AssertUnwindSafe(|| answer(model, &job, prefill)));
         let last = match result {
-            Ok(Ok(Some(outcome))) => AnswerEvent::Finished(outcome),
+            Ok(Ok(Some(()))) => AnswerEvent::Ended,
             Ok(Ok(None)) => continue,
             Ok(Err(error)) => AnswerEvent::Failed(error),
             Err(_) => AnswerEvent::Failed(ApiError::internal(
@@ -138,7 +147,40 @@ fn work(model: &LoadedModel, jobs: &Mutex<Receiver<Job>>, budgets: &Budgets) {
             )),
         };
         // A client that left between the last token and now does not miss it.
-        let _ = events.send(last);
+        let _ = job.events.send(last);
         drop(total);
     }
+}
+
+/// Computes a job's answers. `None` when nobody wants them any more.
+fn answer(model: &LoadedModel, job: &Job, prefill: Part<'_>) -> Result<Option<()>, ApiError> {
+    let (events, first) = (&job.events, job.first_choice);
+    let (generator, tokenizer) = (&model.generator, &model.tokenizer);
+    if let Strategy::Beams(settings) = job.request.strategy {
+        let is_wanted = || !events.is_closed();
+        let answers = generator.search(&job.request, settings, tokenizer, is_wanted)?;
+        drop(prefill);
+        for (choice, (text, outcome)) in (first..).zip(answers.into_iter().flatten()) {
+            let piece = Piece {
+                text,
+                ..Piece::default()
+            };
+            let _ = events.send(AnswerEvent::Piece(choice, piece));
+            let _ = events.send(AnswerEvent::Finished(choice, outcome));
+        }
+        return Ok((!events.is_closed()).then_some(()));
+    }
+    let mut prefill = Some(prefill);
+    let give = |piece: Piece| {
+        if piece.is_empty() {
+            !events.is_closed()
+        } else {
+            // The prompt is computed once there is a text.
+            prefill.take();
+            events.send(AnswerEvent::Piece(first, piece)).is_ok()
+        }
+    };
+    let outcome = generator.generate(&job.request, tokenizer, give)?;
+    let finished = |outcome| events.send(AnswerEvent::Finished(first, outcome)).ok();
+    Ok(outcome.and_then(finished))
 }

@@ -1,9 +1,16 @@
-//! Owns the choice of the next token from logits: penalties, temperature, top-k, top-p, a seed. Never runs a model.
+//! Owns the choice of the next token from logits: penalties, filters, a seed. Never runs a model.
+
+mod filters;
+mod logprobs;
+mod penalties;
+
+pub(crate) use logprobs::{TokenLogprob, likeliest, log_softmax, logprob_of};
+pub(crate) use penalties::Penalties;
 
 use crate::api_error::ApiError;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// How a request wants its tokens chosen.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +21,10 @@ pub(crate) struct SamplingSettings {
     pub top_p: f32,
     /// So many of the likeliest tokens; `None` is all.
     pub top_k: Option<usize>,
+    /// Tokens with at least this part of the likeliest's probability, 0 to 1.
+    pub min_p: f32,
+    /// Tokens of the most expected surprise that together have this probability, above 0 to 1.
+    pub typical_p: f32,
     /// The same seed gives the same tokens; `None` is a random one.
     pub seed: Option<u64>,
     /// Subtracted once from the logits of tokens that were generated.
@@ -32,6 +43,8 @@ impl Default for SamplingSettings {
             temperature: 1.0,
             top_p: 1.0,
             top_k: None,
+            min_p: 0.0,
+            typical_p: 1.0,
             seed: None,
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
@@ -45,9 +58,7 @@ impl Default for SamplingSettings {
 pub(crate) struct Sampler {
     settings: SamplingSettings,
     random: StdRng,
-    /// How often each token was generated.
-    generated: BTreeMap<u32, u32>,
-    prompt: BTreeSet<u32>,
+    penalties: Penalties,
 }
 
 impl Sampler {
@@ -55,106 +66,44 @@ impl Sampler {
         let random = settings
             .seed
             .map_or_else(|| StdRng::from_rng(&mut rand::rng()), StdRng::seed_from_u64);
-        // Only the repetition penalty looks at the prompt.
-        let prompt = if settings.repetition_penalty == 1.0 {
-            BTreeSet::new()
-        } else {
-            prompt.iter().copied().collect()
-        };
         Self {
+            penalties: Penalties::new(&settings, prompt),
             settings,
             random,
-            generated: BTreeMap::new(),
-            prompt,
         }
     }
 
-    /// Chooses a token; the index of a logit is its token's id.
+    /// Chooses a token; the index of a logit is its token's id. What may not be chosen has a logit that is no number or
+    /// negative infinity.
     ///
     /// # Errors
     /// When no logit is a finite number: the weights are broken.
     pub fn sample(&mut self, logits: &mut [f32]) -> Result<u32, ApiError> {
-        self.adjust(logits);
-        let mut candidates: Vec<u32> = (0..logits.len() as u32)
-            .filter(|token| logits[*token as usize].is_finite())
-            .collect();
-        let by_logit = |a: &u32, b: &u32| {
-            logits[*b as usize]
-                .total_cmp(&logits[*a as usize])
-                .then(a.cmp(b))
-        };
-        let best = *candidates
-            .iter()
-            .min_by(|a, b| by_logit(a, b))
-            .ok_or_else(|| {
-                ApiError::internal("the model computed no finite logits; its weights are broken")
-            })?;
-        let token = if self.settings.temperature == 0.0 || self.settings.top_k == Some(1) {
-            best
-        } else {
-            if self.settings.top_k.is_some() || self.settings.top_p < 1.0 {
-                candidates.sort_unstable_by(by_logit);
-                candidates.truncate(self.settings.top_k.unwrap_or(usize::MAX));
-            }
-            let scale = |token: &u32| {
-                ((logits[*token as usize] - logits[best as usize]) / self.settings.temperature)
-                    .exp()
-            };
-            let weights: Vec<f32> = candidates.iter().map(scale).collect();
-            candidates[draw(&weights, self.settings.top_p, &mut self.random)]
-        };
-        *self.generated.entry(token).or_insert(0) += 1;
+        self.penalties.apply(logits);
+        let candidates = filters::candidates(logits, &self.settings);
+        let token = draw(&candidates, &mut self.random).ok_or_else(no_finite_logits)?;
+        self.penalties.note(token);
         Ok(token)
-    }
-
-    fn adjust(&self, logits: &mut [f32]) {
-        let settings = &self.settings;
-        if settings.repetition_penalty != 1.0 {
-            for token in self.prompt.iter().chain(
-                self.generated
-                    .keys()
-                    .filter(|token| !self.prompt.contains(token)),
-            ) {
-                if let Some(logit) = logits.get_mut(*token as usize) {
-                    *logit *= if *logit > 0.0 {
-                        settings.repetition_penalty.recip()
-                    } else {
-                        settings.repetition_penalty
-                    };
-                }
-            }
-        }
-        for (token, count) in &self.generated {
-            if let Some(logit) = logits.get_mut(*token as usize) {
-                *logit -= settings.presence_penalty + settings.frequency_penalty * *count as f32;
-            }
-        }
-        for (token, bias) in &settings.logit_bias {
-            if let Some(logit) = logits.get_mut(*token as usize) {
-                *logit += bias;
-            }
-        }
     }
 }
 
-/// Draws an index in proportion to `weights`; with `top_p` below 1 they are sorted and only the first that reach it count.
-fn draw(weights: &[f32], top_p: f32, random: &mut StdRng) -> usize {
-    let wanted = weights.iter().sum::<f32>() * top_p;
-    let mut nucleus = 0.0;
-    let mut count = 0;
-    while count < weights.len() && (count == 0 || nucleus < wanted) {
-        nucleus += weights[count];
-        count += 1;
-    }
-    let mut left = random.random::<f32>() * nucleus;
-    for (index, weight) in weights[..count].iter().enumerate() {
+pub(crate) fn no_finite_logits() -> ApiError {
+    ApiError::internal("the model computed no finite logits; its weights are broken")
+}
+
+/// Draws a token in proportion to its weight.
+fn draw(candidates: &[(u32, f32)], random: &mut StdRng) -> Option<u32> {
+    let (first, _) = candidates.first()?;
+    let sum: f32 = candidates.iter().map(|(_, weight)| weight).sum();
+    let mut left = random.random::<f32>() * sum;
+    for (token, weight) in candidates {
         left -= weight;
         if left < 0.0 {
-            return index;
+            return Some(*token);
         }
     }
-    // Rounding can leave a hair over; it belongs to the likeliest.
-    0
+    // Rounding can leave a hair over.
+    Some(*first)
 }
 
 #[cfg(test)]

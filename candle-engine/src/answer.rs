@@ -1,0 +1,339 @@
+//! Owns an answer on its way: from what the workers give to one JSON object or a stream of events. Never computes.
+
+use crate::api_error::ApiError;
+use crate::generate::{GenerationRequest, Outcome};
+use crate::loading::LoadedModel;
+use crate::pieces::{Piece, ScoredToken};
+use crate::runs::Runs;
+use crate::scores;
+use crate::server::Ready;
+use crate::tools::{Part, ToolReader};
+use crate::wire::{Choice, Delta, Envelope, Route, Usage, tool_call};
+use crate::worker::AnswerEvent;
+use axum::Json;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Comments keep the connection of a waiting client alive through proxies.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// How an answer is made of what is computed.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    pub stream: bool,
+    /// Clients asked for the probabilities of tokens.
+    pub shows_scores: bool,
+    /// Of each prompt's answers, one after another, so many are given: the likeliest.
+    pub computed: usize,
+    pub given: usize,
+    /// One for each choice where the model may call tools.
+    pub readers: Vec<ToolReader>,
+    pub prompt_tokens: usize,
+}
+
+/// An answer on its way. Dropping it cancels the computation.
+pub(crate) struct Answer {
+    runs: Runs,
+    envelope: Envelope,
+    usage: Usage,
+    shape: Shape,
+    choices: usize,
+    model: Arc<LoadedModel>,
+}
+
+/// A choice that was computed.
+#[derive(Default)]
+struct Computed {
+    text: String,
+    tokens: Vec<ScoredToken>,
+    outcome: Option<Outcome>,
+}
+
+impl Answer {
+    /// # Errors
+    /// 429 when too many requests wait already.
+    pub fn start(
+        ready: &Ready,
+        envelope: Envelope,
+        requests: Vec<GenerationRequest>,
+        shape: Shape,
+    ) -> Result<Self, ApiError> {
+        let seats = ready.model.generator.concurrency;
+        Ok(Self {
+            choices: requests.iter().map(|request| request.answers).sum(),
+            runs: Runs::start(Arc::clone(&ready.workers), seats, requests)?,
+            envelope,
+            usage: Usage {
+                prompt_tokens: shape.prompt_tokens,
+                completion_tokens: 0,
+            },
+            shape,
+            model: Arc::clone(&ready.model),
+        })
+    }
+
+    /// The response: a stream of events, or one JSON object when all is computed.
+    pub async fn respond(mut self) -> Response {
+        if self.shape.stream {
+            let chunks = Chunks {
+                begun: vec![false; self.choices],
+                calls: vec![0; self.choices],
+                answer: self,
+                ready: VecDeque::new(),
+                ended: false,
+            };
+            let events = stream::unfold(chunks, |mut chunks| async {
+                let event = chunks.next().await?;
+                Some((Ok::<_, Infallible>(event), chunks))
+            });
+            return Sse::new(events)
+                .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+                .into_response();
+        }
+        match self.collect().await {
+            Ok(computed) => {
+                let choices = computed.into_iter().enumerate();
+                let choices = choices.map(|(index, computed)| self.choice(index, computed));
+                let choices = choices.collect();
+                Json(self.envelope.answer(choices, self.usage)).into_response()
+            }
+            Err(error) => error.into_response(),
+        }
+    }
+
+    /// Only some of the choices that are computed are given, so all must be known first.
+    fn selects(&self) -> bool {
+        self.shape.computed > self.shape.given
+    }
+
+    /// Computes all choices and keeps those that are given.
+    async fn collect(&mut self) -> Result<Vec<Computed>, ApiError> {
+        let mut choices: Vec<Computed> = Vec::new();
+        choices.resize_with(self.choices, Computed::default);
+        while let Some(event) = self.runs.next().await {
+            match event {
+                AnswerEvent::Piece(index, piece) => {
+                    choices[index].text += &piece.text;
+                    choices[index].tokens.extend(piece.tokens);
+                }
+                AnswerEvent::Finished(index, outcome) => {
+                    choices[index].outcome = Some(outcome);
+                    self.usage.completion_tokens += outcome.completion_tokens;
+                }
+                AnswerEvent::Failed(error) => return Err(error),
+                AnswerEvent::Ended => {}
+            }
+        }
+        if self.selects() {
+            choices = best(choices, self.shape.computed, self.shape.given);
+        }
+        Ok(choices)
+    }
+
+    fn choice(&mut self, index: usize, computed: Computed) -> Choice {
+        let logprobs = self.logprobs(&computed.tokens);
+        let reason = computed
+            .outcome
+            .map_or("stop", |outcome| outcome.reason.as_str());
+        let Some(reader) = self.shape.readers.get_mut(index) else {
+            return Choice {
+                text: computed.text,
+                logprobs,
+                reason,
+                ..Choice::default()
+            };
+        };
+        let mut choice = Choice {
+            logprobs,
+            reason,
+            ..Choice::default()
+        };
+        let mut parts = reader.push(&computed.text);
+        parts.extend(reader.finish());
+        for part in parts {
+            match part {
+                Part::Text(text) => choice.text += &text,
+                Part::Call(call) => choice.calls.push(tool_call(&call, None)),
+            }
+        }
+        choice.reason = reason_with_calls(reason, !choice.calls.is_empty());
+        choice
+    }
+
+    fn logprobs(&self, tokens: &[ScoredToken]) -> Value {
+        let words = &self.model.tokenizer.words;
+        match (self.shape.shows_scores, self.envelope.route) {
+            (false, _) => Value::Null,
+            (true, Route::Chat) => scores::of_chat(tokens, words),
+            (true, Route::Completion) => scores::of_completion(tokens, words),
+        }
+    }
+}
+
+/// An answer that its limit cut off may lack calls, so its limit is what the client must know.
+fn reason_with_calls(reason: &'static str, has_calls: bool) -> &'static str {
+    match reason {
+        "stop" if has_calls => "tool_calls",
+        _ => reason,
+    }
+}
+
+/// The `given` choices of the largest mean logprob of each row of `computed`, the best first.
+fn best(choices: Vec<Computed>, computed: usize, given: usize) -> Vec<Computed> {
+    let mean = |choice: &Computed| {
+        choice
+            .outcome
+            .map_or(f64::NEG_INFINITY, |outcome| outcome.mean_logprob())
+    };
+    let mut kept = Vec::new();
+    let mut choices = choices.into_iter();
+    loop {
+        let mut row: Vec<Computed> = choices.by_ref().take(computed).collect();
+        if row.is_empty() {
+            return kept;
+        }
+        row.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
+        kept.extend(row.into_iter().take(given));
+    }
+}
+
+/// The events of a streamed answer.
+struct Chunks {
+    answer: Answer,
+    ready: VecDeque<Event>,
+    /// Choices that had their first chunk.
+    begun: Vec<bool>,
+    /// Tool calls of each choice so far.
+    calls: Vec<usize>,
+    ended: bool,
+}
+
+impl Chunks {
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            if self.ended {
+                return None;
+            }
+            if self.answer.selects() {
+                self.all_at_once().await;
+            } else {
+                self.advance().await;
+            }
+        }
+    }
+
+    async fn advance(&mut self) {
+        match self.answer.runs.next().await {
+            Some(AnswerEvent::Piece(index, piece)) => self.piece(index, piece),
+            Some(AnswerEvent::Finished(index, outcome)) => {
+                self.answer.usage.completion_tokens += outcome.completion_tokens;
+                self.finish(index, outcome.reason.as_str());
+            }
+            Some(AnswerEvent::Failed(error)) => self.fail(&error),
+            Some(AnswerEvent::Ended) => {}
+            None => self.end(),
+        }
+    }
+
+    /// Which choices are given is known when all are computed.
+    async fn all_at_once(&mut self) {
+        match self.answer.collect().await {
+            Ok(choices) => {
+                for (index, computed) in choices.into_iter().enumerate() {
+                    let piece = Piece {
+                        text: computed.text,
+                        tokens: computed.tokens,
+                    };
+                    self.piece(index, piece);
+                    let reason = computed.outcome.map_or("stop", |it| it.reason.as_str());
+                    self.finish(index, reason);
+                }
+                self.end();
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    fn piece(&mut self, index: usize, piece: Piece) {
+        self.begin(index);
+        let mut delta = Delta {
+            logprobs: self.answer.logprobs(&piece.tokens),
+            ..Delta::default()
+        };
+        match self.answer.shape.readers.get_mut(index) {
+            None => delta.text = piece.text,
+            Some(reader) => {
+                let parts = reader.push(&piece.text);
+                self.add(index, parts, &mut delta);
+            }
+        }
+        if !delta.text.is_empty() || !delta.calls.is_empty() || !piece.tokens.is_empty() {
+            self.push(&self.answer.envelope.delta_chunk(index, delta));
+        }
+    }
+
+    fn add(&mut self, index: usize, parts: Vec<Part>, delta: &mut Delta) {
+        for part in parts {
+            match part {
+                Part::Text(text) => delta.text += &text,
+                Part::Call(call) => {
+                    delta.calls.push(tool_call(&call, Some(self.calls[index])));
+                    self.calls[index] += 1;
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, index: usize, reason: &'static str) {
+        self.begin(index);
+        if let Some(reader) = self.answer.shape.readers.get_mut(index) {
+            let parts = reader.finish();
+            let mut delta = Delta::default();
+            self.add(index, parts, &mut delta);
+            if !delta.text.is_empty() || !delta.calls.is_empty() {
+                self.push(&self.answer.envelope.delta_chunk(index, delta));
+            }
+        }
+        let reason = reason_with_calls(reason, self.calls[index] > 0);
+        self.push(&self.answer.envelope.finish_chunk(index, reason));
+    }
+
+    fn fail(&mut self, error: &ApiError) {
+        // The status is sent already, so the error is in the stream, and nothing says that the answer was whole.
+        self.push(&error.body());
+        self.ended = true;
+    }
+
+    fn end(&mut self) {
+        if self.answer.envelope.include_usage {
+            self.push(&self.answer.envelope.usage_chunk(self.answer.usage));
+        }
+        self.ready.push_back(Event::default().data("[DONE]"));
+        self.ended = true;
+    }
+
+    fn begin(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.begun[index], true)
+            && let Some(chunk) = self
+                .answer
+                .envelope
+                .role_chunk(index, !self.answer.shape.readers.is_empty())
+        {
+            self.push(&chunk);
+        }
+    }
+
+    fn push(&mut self, chunk: &Value) {
+        self.ready
+            .push_back(Event::default().data(chunk.to_string()));
+    }
+}

@@ -1,0 +1,316 @@
+//! Owns the fields that say what an answer must be: `response_format` and the `guided_` ones, and their bounds. Never
+//! compiles a grammar.
+
+use crate::api_error::ApiError;
+use crate::fields::{Fields, expected};
+use crate::grammar::Grammar;
+use serde_json::{Value, json};
+
+pub(super) const SCHEMA_BYTES_MAX: usize = 64 * 1024;
+/// Expressions take time that grows faster than their length.
+const EXPRESSION_BYTES_MAX: usize = 16 * 1024;
+const GRAMMAR_BYTES_MAX: usize = 32 * 1024;
+const DEPTH_MAX: usize = 40;
+const CHOICES_MAX: usize = 256;
+const NAME_LETTERS_MAX: usize = 64;
+
+/// The grammar that a request names, and the field that does so; only one may.
+pub(super) fn take_grammar(
+    fields: &mut Fields,
+) -> Result<Option<(Grammar, &'static str)>, ApiError> {
+    let mut found: Option<(Grammar, &'static str)> = None;
+    for name in [
+        "response_format",
+        "guided_json",
+        "guided_regex",
+        "guided_choice",
+        "guided_grammar",
+    ] {
+        let Some(value) = fields.take(name) else {
+            continue;
+        };
+        let grammar = match name {
+            "response_format" => parse_format(value)?,
+            "guided_json" => Some(parse_json(value)?),
+            "guided_choice" => Some(parse_choice(value)?),
+            "guided_regex" => Some(Grammar::Regex(text(name, value, EXPRESSION_BYTES_MAX)?)),
+            _ => Some(Grammar::Lark(text(name, value, GRAMMAR_BYTES_MAX)?)),
+        };
+        if let (Some((_, other)), Some(_)) = (&found, &grammar) {
+            return Err(ApiError::field(
+                name,
+                format!("`{name}` and `{other}` exclude each other"),
+            ));
+        }
+        found = grammar.map(|grammar| (grammar, name)).or(found);
+    }
+    Ok(found)
+}
+
+fn parse_format(value: Value) -> Result<Option<Grammar>, ApiError> {
+    const NAME: &str = "response_format";
+    let Value::Object(object) = value else {
+        return Err(expected(NAME, "an object", &value));
+    };
+    let mut fields = Fields::from(object);
+    let kind = fields.take("type").unwrap_or_default();
+    let grammar = match kind.as_str() {
+        Some("text") => None,
+        Some("json_object") => Some(Grammar::Json {
+            schema: json!({"type": "object"}),
+            lenient: false,
+        }),
+        Some("json_schema") => match fields.take("json_schema") {
+            Some(Value::Object(object)) => Some(parse_named_schema(Fields::from(object))?),
+            other => {
+                return Err(expected(
+                    "response_format.json_schema",
+                    "an object with a `name` and a `schema`",
+                    &other.unwrap_or_default(),
+                ));
+            }
+        },
+        _ => {
+            return Err(expected(
+                "response_format.type",
+                "one of text, json_object, json_schema",
+                &kind,
+            ));
+        }
+    };
+    fields.finish("response_format.")?;
+    Ok(grammar)
+}
+
+fn parse_named_schema(mut fields: Fields) -> Result<Grammar, ApiError> {
+    let place = "response_format.json_schema.";
+    let name = fields.take("name").unwrap_or_default();
+    if !name.as_str().is_some_and(is_name) {
+        return Err(expected(&format!("{place}name"), NAME_WANTED, &name));
+    }
+    fields.take_string("description")?;
+    let strict = fields.take_bool("strict")?.unwrap_or(false);
+    let schema = fields.take("schema").unwrap_or(json!({"type": "object"}));
+    fields.finish(place)?;
+    Ok(Grammar::Json {
+        schema: checked_schema(&format!("{place}schema"), schema)?,
+        // Without `strict` OpenAI promises less: words that cannot be enforced are passed over.
+        lenient: !strict,
+    })
+}
+
+pub(super) const NAME_WANTED: &str = "1 to 64 letters, digits, underscores and dashes";
+
+/// Names of schemas and functions, as OpenAI has them.
+pub(super) fn is_name(name: &str) -> bool {
+    let known = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
+    (1..=NAME_LETTERS_MAX).contains(&name.len()) && name.chars().all(known)
+}
+
+fn parse_json(value: Value) -> Result<Grammar, ApiError> {
+    let schema = match &value {
+        // Other engines take the schema as text too.
+        Value::String(text) => serde_json::from_str(text).map_err(|error| {
+            ApiError::field(
+                "guided_json",
+                format!("`guided_json` is a text that is no JSON: {error}"),
+            )
+        })?,
+        _ => value,
+    };
+    Ok(Grammar::Json {
+        schema: checked_schema("guided_json", schema)?,
+        lenient: false,
+    })
+}
+
+fn parse_choice(value: Value) -> Result<Grammar, ApiError> {
+    let texts: Option<Vec<String>> = value
+        .as_array()
+        .filter(|list| (1..=CHOICES_MAX).contains(&list.len()))
+        .and_then(|list| {
+            let text = |value: &Value| value.as_str().map(str::to_owned);
+            list.iter().map(text).collect()
+        });
+    let bytes = |texts: &Vec<String>| texts.iter().map(String::len).sum::<usize>();
+    texts
+        .filter(|texts| texts.iter().all(|text| !text.is_empty()))
+        .filter(|texts| bytes(texts) <= SCHEMA_BYTES_MAX)
+        .map(Grammar::Choice)
+        .ok_or_else(|| {
+            let wanted = format!(
+                "a list of 1 to {CHOICES_MAX} strings, none of them empty, of {SCHEMA_BYTES_MAX} bytes together"
+            );
+            expected("guided_choice", wanted, &value)
+        })
+}
+
+/// The text of an expression or a grammar.
+fn text(name: &str, value: Value, bytes_max: usize) -> Result<String, ApiError> {
+    let text = match value {
+        Value::String(text) if !text.trim().is_empty() => text,
+        other => return Err(expected(name, "a string that is not empty", &other)),
+    };
+    check_bytes(name, text.len(), bytes_max)?;
+    // Readers of grammars go down one level of their own stack for each level of these.
+    let mut depth = 0usize;
+    let mut deepest = 0;
+    for letter in text.chars() {
+        match letter {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    check_depth(name, deepest)?;
+    Ok(text)
+}
+
+/// A schema within the bounds; whether it can be followed is seen when it is compiled.
+pub(super) fn checked_schema(name: &str, schema: Value) -> Result<Value, ApiError> {
+    if !schema.is_object() && !schema.is_boolean() {
+        return Err(expected(name, "a JSON schema: an object", &schema));
+    }
+    check_bytes(name, schema.to_string().len(), SCHEMA_BYTES_MAX)?;
+    let longest = longest_text(&schema);
+    if longest > EXPRESSION_BYTES_MAX {
+        return Err(ApiError::field(
+            name,
+            format!(
+                "`{name}` has a text of {longest} bytes; at most {EXPRESSION_BYTES_MAX} are taken"
+            ),
+        ));
+    }
+    check_depth(name, depth(&schema))?;
+    Ok(schema)
+}
+
+fn check_bytes(name: &str, bytes: usize, most: usize) -> Result<(), ApiError> {
+    match bytes <= most {
+        true => Ok(()),
+        false => Err(ApiError::field(
+            name,
+            format!("`{name}` has {bytes} bytes; at most {most} are taken"),
+        )),
+    }
+}
+
+fn check_depth(name: &str, depth: usize) -> Result<(), ApiError> {
+    match depth <= DEPTH_MAX {
+        true => Ok(()),
+        false => Err(ApiError::field(
+            name,
+            format!("`{name}` is {depth} levels deep; at most {DEPTH_MAX} are taken"),
+        )),
+    }
+}
+
+/// Bytes of the longest text in a schema, which may be an expression.
+fn longest_text(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => map.values().map(longest_text).max().unwrap_or(0),
+        Value::Array(list) => list.iter().map(longest_text).max().unwrap_or(0),
+        Value::String(text) => text.len(),
+        _ => 0,
+    }
+}
+
+/// Levels of objects and lists. The reader of bodies has a bound of its own, so this ends.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        Value::Array(list) => 1 + list.iter().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(body: Value) -> Result<Option<(Grammar, &'static str)>, ApiError> {
+        let mut fields = Fields::parse(body.to_string().as_bytes()).expect("an object");
+        let grammar = take_grammar(&mut fields)?;
+        fields.finish("")?;
+        Ok(grammar)
+    }
+
+    #[test]
+    fn strictness_decides_about_words_that_cannot_be_enforced() {
+        for (strict, lenient) in [
+            (json!(true), false),
+            (json!(false), true),
+            (json!(null), true),
+        ] {
+            let format = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": {}, "strict": strict}});
+            let grammar = take(json!({"response_format": format})).expect("is taken");
+            let wanted = Grammar::Json {
+                schema: json!({}),
+                lenient,
+            };
+            assert_eq!(grammar, Some((wanted, "response_format")));
+        }
+        assert_eq!(take(json!({"response_format": {"type": "text"}})), Ok(None));
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused_by_its_field() {
+        let mut deep = json!({});
+        for _ in 0..45 {
+            deep = json!({"items": deep});
+        }
+        let schema = |schema: Value| json!({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}});
+        for (body, field) in [
+            (json!({"response_format": "json"}), "response_format"),
+            (json!({"response_format": {}}), "response_format.type"),
+            (
+                json!({"response_format": {"type": "xml"}}),
+                "response_format.type",
+            ),
+            (
+                json!({"response_format": {"type": "text", "a": 1}}),
+                "response_format.a",
+            ),
+            (
+                json!({"response_format": {"type": "json_schema"}}),
+                "response_format.json_schema",
+            ),
+            (
+                json!({"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}}),
+                "response_format.json_schema.name",
+            ),
+            (schema(json!("x")), "response_format.json_schema.schema"),
+            (schema(deep.clone()), "response_format.json_schema.schema"),
+            (
+                schema(json!({"title": "x".repeat(70_000)})),
+                "response_format.json_schema.schema",
+            ),
+            (json!({"guided_json": "{"}), "guided_json"),
+            (json!({"guided_json": 5}), "guided_json"),
+            (json!({"guided_choice": []}), "guided_choice"),
+            (json!({"guided_choice": ["a", ""]}), "guided_choice"),
+            (json!({"guided_choice": ["a", 1]}), "guided_choice"),
+            (json!({"guided_regex": ""}), "guided_regex"),
+            (json!({"guided_regex": "(".repeat(100)}), "guided_regex"),
+            (json!({"guided_grammar": {"a": 1}}), "guided_grammar"),
+            (
+                json!({"guided_regex": "a", "guided_choice": ["a"]}),
+                "guided_choice",
+            ),
+            (
+                json!({"response_format": {"type": "json_object"}, "guided_regex": "a"}),
+                "guided_regex",
+            ),
+        ] {
+            let error = take(body.clone()).expect_err("must be refused");
+            let shown: String = body.to_string().chars().take(100).collect();
+            assert_eq!(
+                error.param.as_deref(),
+                Some(field),
+                "{shown}: {}",
+                error.message
+            );
+        }
+    }
+}

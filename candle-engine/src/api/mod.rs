@@ -1,0 +1,294 @@
+//! Owns the requests of the generating routes: their fields, ranges and defaults. Never tokenises and never answers.
+
+mod format;
+mod messages;
+mod sampling;
+mod strategy;
+mod tools;
+
+use crate::api_error::ApiError;
+use crate::decoding::Strategy;
+use crate::fields::{Fields, expected};
+use crate::generate::Ending;
+use crate::grammar::Grammar;
+use crate::sampling::SamplingSettings;
+use crate::tools::Tools;
+use serde_json::Value;
+
+pub(crate) use messages::take_messages;
+
+const CHOICES_MAX: i64 = 8;
+/// Choices that are computed and of which the best are given.
+const BEST_OF_MAX: i64 = 20;
+const PROMPTS_MAX: usize = 64;
+/// OpenAI's bound, of both routes here.
+const LOGPROBS_MAX: i64 = 20;
+/// Larger limits are mistakes, not wishes; smaller ones are clamped to what the context leaves.
+const TOKENS_MAX: i64 = 1_000_000_000;
+/// OpenAI's default for `/v1/completions`.
+const COMPLETION_TOKENS_DEFAULT: usize = 16;
+/// Fields that OpenAI knows and whose work this engine does not do; refused unless they ask for nothing.
+const UNSUPPORTED: [&str; 8] = [
+    "functions",
+    "function_call",
+    "audio",
+    "prediction",
+    "web_search_options",
+    "suffix",
+    "reasoning_effort",
+    "modalities",
+];
+
+/// What both routes take.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Settings {
+    /// The model that is asked for; absent is this one.
+    pub model: Option<String>,
+    /// `None` is as many as the context leaves.
+    pub max_tokens: Option<usize>,
+    /// Choices that are given.
+    pub choices: usize,
+    /// Choices that are computed, at least as many.
+    pub best_of: usize,
+    pub stream: bool,
+    pub include_usage: bool,
+    pub ending: Ending,
+    pub sampling: SamplingSettings,
+    pub strategy: Strategy,
+    /// With each token the probabilities of so many likeliest.
+    pub logprobs: Option<usize>,
+    /// What the answers must be, and the field that says so.
+    pub grammar: Option<(Grammar, &'static str)>,
+}
+
+/// A request of `/v1/chat/completions`.
+#[derive(Debug)]
+pub(crate) struct ChatRequest {
+    /// Messages as the chat template sees them.
+    pub messages: Vec<Value>,
+    pub tools: Tools,
+    pub settings: Settings,
+}
+
+/// A prompt as the client gives it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PromptInput {
+    Text(String),
+    Tokens(Vec<u32>),
+}
+
+/// A request of `/v1/completions`.
+#[derive(Debug)]
+pub(crate) struct CompletionRequest {
+    pub prompts: Vec<PromptInput>,
+    /// The answers begin with the prompt.
+    pub echo: bool,
+    pub settings: Settings,
+}
+
+impl ChatRequest {
+    /// # Errors
+    /// 400 that names the field which is wrong, unknown or not supported.
+    pub fn parse(body: &[u8], defaults: &SamplingSettings) -> Result<Self, ApiError> {
+        let mut fields = Fields::parse(body)?;
+        let messages = take_messages(&mut fields)?;
+        let wants_logprobs = fields.take_bool("logprobs")?.unwrap_or(false);
+        let top = fields.take_integer("top_logprobs", 0..=LOGPROBS_MAX)?;
+        if top.is_some_and(|top| top > 0) && !wants_logprobs {
+            return Err(ApiError::field(
+                "top_logprobs",
+                "`top_logprobs` needs `logprobs` to be true",
+            ));
+        }
+        let logprobs = wants_logprobs.then(|| top.unwrap_or(0) as usize);
+        let limits = [
+            fields.take_integer("max_completion_tokens", 1..=TOKENS_MAX)?,
+            fields.take_integer("max_tokens", 1..=TOKENS_MAX)?,
+        ];
+        let max_tokens = limits
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|limit| limit as usize);
+        let tools = tools::take_tools(&mut fields)?;
+        let settings = parse_settings(&mut fields, max_tokens, logprobs, defaults)?;
+        if let (Some((_, param)), Some(_)) = (&settings.grammar, tools.demanded()) {
+            return Err(ApiError::field(
+                *param,
+                format!("`{param}` and a `tool_choice` that demands a call exclude each other"),
+            ));
+        }
+        fields.finish("")?;
+        Ok(Self {
+            messages,
+            tools,
+            settings,
+        })
+    }
+}
+
+impl CompletionRequest {
+    /// # Errors
+    /// 400 that names the field which is wrong, unknown or not supported.
+    pub fn parse(body: &[u8], defaults: &SamplingSettings) -> Result<Self, ApiError> {
+        let mut fields = Fields::parse(body)?;
+        let prompts = match fields.take("prompt") {
+            Some(value) => parse_prompts(value)?,
+            None => return Err(ApiError::field("prompt", "`prompt` is required")),
+        };
+        let logprobs = fields
+            .take_integer("logprobs", 0..=LOGPROBS_MAX)?
+            .map(|count| count as usize);
+        let echo = fields.take_bool("echo")?.unwrap_or(false);
+        let best_of = fields.take_integer("best_of", 1..=BEST_OF_MAX)?;
+        // A prompt that is only looked at needs no answer.
+        let least = if echo { 0 } else { 1 };
+        let max_tokens = fields
+            .take_integer("max_tokens", least..=TOKENS_MAX)?
+            .map_or(COMPLETION_TOKENS_DEFAULT, |limit| limit as usize);
+        let mut settings = parse_settings(&mut fields, Some(max_tokens), logprobs, defaults)?;
+        let is_search = matches!(settings.strategy, Strategy::Beams(_));
+        if let Some(best_of) = best_of.map(|count| count as usize) {
+            if best_of < settings.choices {
+                let message = format!(
+                    "`best_of` must be at least `n`, which is {}, not {best_of}",
+                    settings.choices
+                );
+                return Err(ApiError::field("best_of", message));
+            }
+            if is_search && best_of > settings.choices {
+                return Err(ApiError::field(
+                    "best_of",
+                    "`best_of` does not go with beam search, which gives the best anyway",
+                ));
+            }
+            settings.best_of = best_of;
+        }
+        if echo && is_search {
+            return Err(ApiError::field(
+                "echo",
+                "`echo` does not go with beam search; put the prompt before the answer yourself",
+            ));
+        }
+        fields.finish("")?;
+        Ok(Self {
+            prompts,
+            echo,
+            settings,
+        })
+    }
+}
+
+/// A text, several, the tokens of one, or those of several.
+fn parse_prompts(value: Value) -> Result<Vec<PromptInput>, ApiError> {
+    let tokens = |list: &Vec<Value>| {
+        let id = |value: &Value| u32::try_from(value.as_u64()?).ok();
+        list.iter().map(id).collect::<Option<Vec<u32>>>()
+    };
+    let one = |value: &Value| match value {
+        Value::String(text) => Some(PromptInput::Text(text.clone())),
+        Value::Array(list) => tokens(list).map(PromptInput::Tokens),
+        _ => None,
+    };
+    let prompts = match &value {
+        Value::Array(list) if list.first().is_some_and(Value::is_number) => {
+            one(&value).map(|prompt| vec![prompt])
+        }
+        Value::Array(list) if (1..=PROMPTS_MAX).contains(&list.len()) => {
+            let all: Option<Vec<PromptInput>> = list.iter().map(one).collect();
+            let is_text = |prompt: &PromptInput| matches!(prompt, PromptInput::Text(_));
+            // All of one kind, as OpenAI has it.
+            all.filter(|all| all.iter().all(is_text) || !all.iter().any(is_text))
+        }
+        Value::String(_) => one(&value).map(|prompt| vec![prompt]),
+        _ => None,
+    };
+    prompts.ok_or_else(|| {
+        let wanted = format!(
+            "a string, a list of token ids, or a list of 1 to {PROMPTS_MAX} strings or lists of token ids"
+        );
+        expected("prompt", wanted, &value)
+    })
+}
+
+fn parse_settings(
+    fields: &mut Fields,
+    max_tokens: Option<usize>,
+    logprobs: Option<usize>,
+    defaults: &SamplingSettings,
+) -> Result<Settings, ApiError> {
+    refuse_unsupported(fields)?;
+    // It names the end user, for abuse reports; it changes nothing by its nature.
+    fields.take_string("user")?;
+    let stream = fields.take_bool("stream")?.unwrap_or(false);
+    let include_usage = match fields.take("stream_options") {
+        None => false,
+        Some(_) if !stream => {
+            return Err(ApiError::field(
+                "stream_options",
+                "`stream_options` needs `stream` to be true",
+            ));
+        }
+        Some(Value::Object(options)) => {
+            let mut options = Fields::from(options);
+            let include_usage = options.take_bool("include_usage")?.unwrap_or(false);
+            options.finish("stream_options.")?;
+            include_usage
+        }
+        Some(other) => return Err(expected("stream_options", "an object", &other)),
+    };
+    let choices = fields.take_integer("n", 1..=CHOICES_MAX)?.unwrap_or(1) as usize;
+    let (sampling, strategy) = strategy::take_strategy(fields, defaults)?;
+    if let Strategy::Beams(settings) = strategy {
+        if choices > settings.beams {
+            let message = format!(
+                "`n` is {choices}, and a beam search of {} beams finds so many answers at most",
+                settings.beams
+            );
+            return Err(ApiError::field("n", message));
+        }
+        if logprobs.is_some() {
+            return Err(ApiError::field(
+                "logprobs",
+                "`logprobs` does not go with beam search, whose tokens are not chosen one by one",
+            ));
+        }
+    }
+    Ok(Settings {
+        model: fields.take_string("model")?,
+        max_tokens,
+        choices,
+        best_of: choices,
+        stream,
+        include_usage,
+        ending: sampling::take_ending(fields)?,
+        sampling,
+        strategy,
+        logprobs,
+        grammar: format::take_grammar(fields)?,
+    })
+}
+
+fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
+    for name in UNSUPPORTED {
+        let nothing = |value: &Value| {
+            value.as_array().is_some_and(Vec::is_empty)
+                || (name == "modalities" && *value == serde_json::json!(["text"]))
+                || (name == "suffix" && *value == "")
+        };
+        match fields.take(name) {
+            Some(value) if name == "suffix" && !nothing(&value) => {
+                return Err(ApiError {
+                    code: Some("unsupported_parameter"),
+                    ..ApiError::field(
+                        name,
+                        "`suffix` is not supported by this engine: it goes on from a prompt and fills no gap",
+                    )
+                });
+            }
+            Some(value) if !nothing(&value) => return Err(ApiError::unsupported(name)),
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! Owns the fields of a request that concern tools. Never reads or enforces a call.
+
+use super::format::{NAME_WANTED, SCHEMA_BYTES_MAX, checked_schema, is_name};
+use crate::api_error::ApiError;
+use crate::fields::{Fields, expected};
+use crate::tools::{Tool, ToolChoice, Tools};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// OpenAI's bound.
+const TOOLS_MAX: usize = 128;
+/// Of all tools together; a demanded call is compiled of all their schemas.
+const TOOLS_BYTES_MAX: usize = 4 * SCHEMA_BYTES_MAX;
+
+/// What a request says about tools.
+pub(super) fn take_tools(fields: &mut Fields) -> Result<Tools, ApiError> {
+    let list = match fields.take("tools") {
+        None => Vec::new(),
+        Some(Value::Array(list)) if list.len() <= TOOLS_MAX => {
+            let tools = list.into_iter().enumerate();
+            tools
+                .map(|(index, tool)| parse_tool(index, tool))
+                .collect::<Result<_, _>>()?
+        }
+        Some(other) => {
+            let wanted = format!("a list of at most {TOOLS_MAX} tools");
+            return Err(expected("tools", wanted, &other));
+        }
+    };
+    let bytes = |tool: &Tool| tool.definition.to_string().len();
+    let bytes: usize = list.iter().map(bytes).sum();
+    if bytes > TOOLS_BYTES_MAX {
+        return Err(ApiError::field(
+            "tools",
+            format!("`tools` has {bytes} bytes; at most {TOOLS_BYTES_MAX} are taken"),
+        ));
+    }
+    let mut names = BTreeSet::new();
+    if let Some(twice) = list.iter().find(|tool| !names.insert(&tool.name)) {
+        return Err(ApiError::field(
+            "tools",
+            format!("`tools` has the function {:?} twice", twice.name),
+        ));
+    }
+    let choice = match fields.take("tool_choice") {
+        None => ToolChoice::Auto,
+        Some(value) => parse_choice(&value)?,
+    };
+    match &choice {
+        ToolChoice::Named(name) if !names.contains(name) => {
+            return Err(ApiError::field(
+                "tool_choice",
+                format!("`tool_choice` names the function {name:?}, which `tools` has not"),
+            ));
+        }
+        ToolChoice::Required if list.is_empty() => {
+            return Err(ApiError::field(
+                "tool_choice",
+                "`tool_choice` demands a call, and there are no `tools`",
+            ));
+        }
+        _ => {}
+    }
+    Ok(Tools {
+        list,
+        choice,
+        parallel: fields.take_bool("parallel_tool_calls")?.unwrap_or(true),
+    })
+}
+
+fn parse_tool(index: usize, definition: Value) -> Result<Tool, ApiError> {
+    let place = format!("tools[{index}]");
+    let parts = definition
+        .as_object()
+        .filter(|tool| tool.get("type").is_some_and(|kind| kind == "function"));
+    let function = parts.and_then(|tool| tool.get("function")?.as_object());
+    let (Some(parts), Some(function)) = (parts, function) else {
+        let wanted = "an object with `type` \"function\" and an object `function`";
+        return Err(expected(&place, wanted, &definition));
+    };
+    let mut rest = Fields::from(parts.clone());
+    rest.take("type");
+    rest.take("function");
+    rest.finish(&format!("{place}."))?;
+    let place = format!("{place}.function.");
+    let mut fields = Fields::from(function.clone());
+    let name = fields.take("name").unwrap_or_default();
+    let Some(name) = name.as_str().filter(|name| is_name(name)) else {
+        return Err(expected(&format!("{place}name"), NAME_WANTED, &name));
+    };
+    fields.take_string("description")?;
+    let parameters = match fields.take("parameters") {
+        None => None,
+        Some(schema) => Some(checked_schema(&format!("{place}parameters"), schema)?),
+    };
+    let strict = fields.take_bool("strict")?.unwrap_or(false);
+    fields.finish(&place)?;
+    Ok(Tool {
+        name: name.to_owned(),
+        parameters,
+        strict,
+        definition,
+    })
+}
+
+fn parse_choice(value: &Value) -> Result<ToolChoice, ApiError> {
+    let named = || {
+        let object = value.as_object()?;
+        (object.get("type")? == "function").then_some(())?;
+        object.get("function")?.get("name")?.as_str()
+    };
+    match value.as_str() {
+        Some("none") => Ok(ToolChoice::None),
+        Some("auto") => Ok(ToolChoice::Auto),
+        Some("required") => Ok(ToolChoice::Required),
+        _ => named()
+            .map(|name| ToolChoice::Named(name.to_owned()))
+            .ok_or_else(|| {
+                let wanted = "one of none, auto, required, or {\"type\": \"function\", \"function\": {\"name\": …}}";
+                expected("tool_choice", wanted, value)
+            }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn take(body: Value) -> Result<Tools, ApiError> {
+        take_tools(&mut Fields::parse(body.to_string().as_bytes()).expect("an object"))
+    }
+
+    fn tool(name: &str) -> Value {
+        json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}})
+    }
+
+    #[test]
+    fn tools_and_the_choice_between_them_are_read() {
+        let tools = take(
+            json!({"tools": [tool("a"), tool("b")], "tool_choice": {"type": "function", "function": {"name": "b"}}}),
+        );
+        let tools = tools.expect("is taken");
+        assert_eq!(tools.choice, ToolChoice::Named("b".to_owned()));
+        let demanded = tools.demanded().expect("one is demanded");
+        assert_eq!((demanded.len(), demanded[0].name.as_str()), (1, "b"));
+        assert!(tools.parallel && tools.offered().len() == 2);
+        let none = take(json!({"tools": [tool("a")], "tool_choice": "none"})).expect("is taken");
+        assert!(none.offered().is_empty() && none.demanded().is_none());
+        assert_eq!(take(json!({"tools": []})).expect("is taken").list, []);
+    }
+
+    #[test]
+    fn wrong_tools_are_refused_by_their_place() {
+        for (body, field) in [
+            (json!({"tools": {}}), "tools"),
+            (json!({"tools": vec![tool("a"); 129]}), "tools"),
+            (json!({"tools": [tool("a"), tool("a")]}), "tools"),
+            (
+                json!({"tools": [tool("a"), {"type": "function"}]}),
+                "tools[1]",
+            ),
+            (json!({"tools": [{"type": "retrieval"}]}), "tools[0]"),
+            (json!({"tools": [tool("a b")]}), "tools[0].function.name"),
+            (
+                json!({"tools": [{"type": "function", "function": {"name": "a", "parameters": []}}]}),
+                "tools[0].function.parameters",
+            ),
+            (
+                json!({"tools": [{"type": "function", "function": {"name": "a", "colour": 1}}]}),
+                "tools[0].function.colour",
+            ),
+            (json!({"tool_choice": "required"}), "tool_choice"),
+            (json!({"tool_choice": "sometimes"}), "tool_choice"),
+            (
+                json!({"tools": [tool("a")], "tool_choice": {"type": "function", "function": {"name": "b"}}}),
+                "tool_choice",
+            ),
+            (
+                json!({"tools": [tool("a")], "parallel_tool_calls": 1}),
+                "parallel_tool_calls",
+            ),
+        ] {
+            let error = take(body).expect_err("must be refused");
+            assert_eq!(error.param.as_deref(), Some(field), "{}", error.message);
+        }
+    }
+}

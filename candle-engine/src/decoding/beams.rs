@@ -1,0 +1,173 @@
+//! Owns the rule of beam search: which beams go on with which tokens, which answers are kept, when it ends. Never runs a
+//! model; the state of a beam is the caller's.
+
+use crate::sampling::likeliest;
+
+/// When the search ends before its limit of tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum EarlyStopping {
+    /// As soon as there are as many answers as beams.
+    AtOnce,
+    /// When no beam, at its present length, is better than the worst answer kept.
+    #[default]
+    WhenWorse,
+    /// When no beam can become better than the worst answer kept, whatever its length.
+    Never,
+}
+
+/// What a request says about beam search.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct BeamSettings {
+    pub beams: usize,
+    /// The sum of logprobs is divided by the length to this power: more than 0 favours long answers.
+    pub length_penalty: f32,
+    pub early_stopping: EarlyStopping,
+}
+
+/// One way on: beam `parent` with `token`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Extension {
+    pub parent: usize,
+    pub token: u32,
+    /// Sum of the logprobs with the token.
+    pub sum: f64,
+    /// Among the first as many as there are beams; only these may end an answer.
+    pub is_leading: bool,
+}
+
+/// The answers that were finished, with the caller's state `T` of each.
+#[derive(Debug)]
+pub(crate) struct Beams<T> {
+    settings: BeamSettings,
+    /// The best first, at most as many as beams.
+    finished: Vec<(f64, T)>,
+}
+
+impl<T> Beams<T> {
+    pub fn new(settings: BeamSettings) -> Self {
+        Self {
+            settings,
+            finished: Vec::new(),
+        }
+    }
+
+    /// The best ways on, the best first: twice as many as beams, so that enough are left where all others end an answer.
+    /// `beams` are the sums so far, `rows` the logprobs of the next token for each.
+    pub fn extensions(&self, beams: &[f64], rows: &[Vec<f32>]) -> Vec<Extension> {
+        let count = self.settings.beams * 2;
+        let mut ways: Vec<Extension> = Vec::new();
+        for (parent, (sum, row)) in beams.iter().zip(rows).enumerate() {
+            ways.extend(likeliest(row, count).into_iter().map(|token| Extension {
+                parent,
+                token,
+                sum: sum + f64::from(row[token as usize]),
+                is_leading: false,
+            }));
+        }
+        // Stable, so that equals keep the order of beams and tokens.
+        ways.sort_by(|a, b| b.sum.total_cmp(&a.sum));
+        ways.truncate(count);
+        for way in ways.iter_mut().take(self.settings.beams) {
+            way.is_leading = true;
+        }
+        ways
+    }
+
+    /// Keeps an answer of `tokens` tokens if it is among the best.
+    pub fn finish(&mut self, sum: f64, tokens: usize, state: T) {
+        let score = self.score(sum, tokens);
+        let place = self.finished.partition_point(|(other, _)| *other >= score);
+        self.finished.insert(place, (score, state));
+        self.finished.truncate(self.settings.beams);
+    }
+
+    /// Whether the beams can be given up. `best` is the best sum among them at `tokens` tokens, of `max_tokens`.
+    pub fn is_done(&self, best: f64, tokens: usize, max_tokens: usize) -> bool {
+        let Some((worst, _)) = self.finished.last() else {
+            return false;
+        };
+        if self.finished.len() < self.settings.beams {
+            return false;
+        }
+        let longest = match self.settings.length_penalty > 0.0 {
+            true => max_tokens,
+            false => tokens,
+        };
+        match self.settings.early_stopping {
+            EarlyStopping::AtOnce => true,
+            EarlyStopping::WhenWorse => *worst >= self.score(best, tokens),
+            EarlyStopping::Never => *worst >= self.score(best, longest),
+        }
+    }
+
+    /// The best answers, the best first.
+    pub fn into_best(self, count: usize) -> Vec<T> {
+        let best = self.finished.into_iter().take(count);
+        best.map(|(_, state)| state).collect()
+    }
+
+    fn score(&self, sum: f64, tokens: usize) -> f64 {
+        sum / (tokens.max(1) as f64).powf(f64::from(self.settings.length_penalty))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(beams: usize, length_penalty: f32, early_stopping: EarlyStopping) -> BeamSettings {
+        BeamSettings {
+            beams,
+            length_penalty,
+            early_stopping,
+        }
+    }
+
+    #[test]
+    fn ways_on_compete_across_beams() {
+        let beams = Beams::<()>::new(settings(2, 1.0, EarlyStopping::default()));
+        let rows = [vec![-0.1, -3.0, f32::NEG_INFINITY], vec![-0.2, -0.3, -9.0]];
+        let ways: Vec<(usize, u32)> = beams
+            .extensions(&[-2.0, -1.0], &rows)
+            .iter()
+            .map(|way| (way.parent, way.token))
+            .collect();
+        assert_eq!(ways, [(1, 0), (1, 1), (0, 0), (0, 1)]);
+        let leading = beams.extensions(&[-2.0, -1.0], &rows);
+        assert_eq!(leading.iter().filter(|way| way.is_leading).count(), 2);
+    }
+
+    #[test]
+    fn the_best_answers_are_kept_by_score_and_length_penalty() {
+        let best = |length_penalty: f32| {
+            let mut beams = Beams::new(settings(2, length_penalty, EarlyStopping::default()));
+            beams.finish(-3.0, 1, "short");
+            beams.finish(-4.0, 4, "long");
+            beams.finish(-50.0, 2, "bad");
+            beams.into_best(2)
+        };
+        assert_eq!(best(0.0), ["short", "long"]);
+        assert_eq!(best(1.0), ["long", "short"]);
+    }
+
+    #[test]
+    fn the_search_ends_when_the_request_wants_it_to() {
+        for (early_stopping, best, done) in [
+            (EarlyStopping::AtOnce, -0.1, true),
+            (EarlyStopping::WhenWorse, -0.1, false),
+            (EarlyStopping::WhenWorse, -6.0, true),
+            (EarlyStopping::Never, -6.0, false),
+            (EarlyStopping::Never, -90.0, true),
+        ] {
+            let mut beams = Beams::new(settings(2, 1.0, early_stopping));
+            beams.finish(-2.0, 2, ());
+            assert!(!beams.is_done(best, 2, 10), "one answer is not enough");
+            beams.finish(-4.0, 2, ());
+            assert_eq!(
+                beams.is_done(best, 2, 10),
+                done,
+                "{early_stopping:?} {best}"
+            );
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Owns the ways in which the tokens of an answer are searched for: drawn one by one, by beams, or by contrast. Never runs a
+//! model.
+
+mod beams;
+mod contrastive;
+
+pub(crate) use beams::{BeamSettings, Beams, EarlyStopping, Extension};
+pub(crate) use contrastive::{ContrastiveSettings, Seen, choose};
+
+/// How a request wants its tokens found.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) enum Strategy {
+    /// Drawn from the distribution, or the likeliest where the temperature is 0.
+    #[default]
+    Sampling,
+    Beams(BeamSettings),
+    Contrastive(ContrastiveSettings),
+}

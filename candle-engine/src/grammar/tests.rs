@@ -1,0 +1,242 @@
+//! Grammars over the vocabulary of a demo model: what they take, refuse and keep. Owns no helper for others.
+
+use super::*;
+use crate::detokenize::DecodeTokens;
+use crate::model_config::ModelConfig;
+use std::path::Path;
+
+fn demo() -> ModelTokenizer {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat");
+    let config = ModelConfig::read(&folder).expect("a configuration");
+    ModelTokenizer::load(&folder, &config).expect("a tokenizer")
+}
+
+fn schema(schema: Value) -> Grammar {
+    Grammar::Json {
+        schema,
+        lenient: false,
+    }
+}
+
+/// Whether the whole text satisfies the grammar.
+fn takes(grammar: &Grammar, text: &str) -> bool {
+    let (tokenizer, grammars) = (demo(), Grammars::new());
+    let constraint = grammars.constraint(grammar, &tokenizer, "guided_json");
+    let mut constraint = constraint.expect("compiles");
+    let end = 2;
+    for token in tokenizer.encode(text, false).expect("encodes") {
+        let mut logits = vec![0.0; tokenizer.vocabulary];
+        constraint.mask(&mut logits, &[end]).expect("a mask");
+        if logits[token as usize] != 0.0 {
+            return false;
+        }
+        constraint.accept(token).expect("is allowed");
+    }
+    let mut logits = vec![0.0; tokenizer.vocabulary];
+    constraint.mask(&mut logits, &[end]).expect("a mask");
+    logits[end as usize] == 0.0
+}
+
+#[test]
+fn a_schema_takes_its_own_json_and_no_other() {
+    let person = schema(json!({
+        "type": "object", "required": ["name", "age"], "additionalProperties": false,
+        "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0}}
+    }));
+    assert!(takes(&person, r#"{"name": "Ada", "age": 36}"#));
+    assert!(takes(&person, "{\n  \"name\": \"日本\",\n  \"age\": 3\n}"));
+    assert!(!takes(&person, r#"{"name": "Ada"}"#));
+    assert!(!takes(&person, r#"{"name": "Ada", "age": -1}"#));
+    assert!(!takes(&person, "hello"));
+}
+
+#[test]
+fn expressions_choices_and_grammars_are_followed() {
+    let regex = Grammar::Regex(r"\d{4}-\d{2}/(a|b)".to_owned());
+    assert!(takes(&regex, "2024-11/a") && !takes(&regex, "2024-1/a"));
+    let choice = Grammar::Choice(vec!["yes".to_owned(), "no \"thanks\"\u{7f}".to_owned()]);
+    assert!(takes(&choice, "yes") && takes(&choice, "no \"thanks\"\u{7f}"));
+    assert!(!takes(&choice, "no"));
+    let lark = Grammar::Lark("start: \"a\" (\",\" \"a\")*".to_owned());
+    assert!(takes(&lark, "a,a,a") && !takes(&lark, "a,"));
+}
+
+#[test]
+fn what_cannot_be_compiled_or_satisfied_is_refused_with_the_reason() {
+    let (tokenizer, grammars) = (demo(), Grammars::new());
+    for grammar in [
+        schema(json!({"type": "wizard"})),
+        schema(json!({"enum": []})),
+        schema(json!(false)),
+        schema(json!({"type": "integer", "minimum": 5, "maximum": 3})),
+        schema(json!({"$ref": "http://127.0.0.1:1/schema.json"})),
+        schema(json!({"$ref": "file:///etc/passwd"})),
+        schema(json!({"$ref": "#"})),
+        schema(json!({"$ref": "#/nowhere"})),
+        schema(json!({"type": "string", "pattern": "("})),
+        schema(json!({"not": {"type": "string"}})),
+        Grammar::Regex("(".to_owned()),
+        Grammar::Lark("start: other".to_owned()),
+        Grammar::Lark("".to_owned()),
+    ] {
+        let shown = format!("{grammar:?}");
+        let error = grammars.constraint(&grammar, &tokenizer, "guided_json");
+        let error = error.err().unwrap_or_else(|| panic!("{shown} is taken"));
+        assert_eq!(error.status, 400, "{shown}: {}", error.message);
+        assert!(error.message.len() < 500, "{shown}: {}", error.message);
+    }
+    let lenient = Grammar::Json {
+        schema: json!({"type": "string", "not": {"const": "x"}}),
+        lenient: true,
+    };
+    assert!(grammars.constraint(&lenient, &tokenizer, "x").is_ok());
+}
+
+#[test]
+fn hostile_grammars_end_soon() {
+    let (tokenizer, grammars) = (demo(), Grammars::new());
+    let definitions = |count: usize, one: &dyn Fn(usize) -> Value| {
+        let mut all: serde_json::Map<String, Value> = (0..count)
+            .map(|nth| (format!("a{nth}"), one(nth + 1)))
+            .collect();
+        all.insert(
+            format!("a{count}"),
+            json!({"type": "object", "properties": {"x": {"type": "integer"}}}),
+        );
+        json!({"$ref": "#/$defs/a0", "$defs": all})
+    };
+    let to = |nth: usize| json!({"$ref": format!("#/$defs/a{nth}")});
+    let rules = |count: usize| {
+        let rules: String = (0..count)
+            .map(|nth| format!("a{nth}: a{}\n", nth + 1))
+            .collect();
+        format!("start: a0\n{rules}a{count}: \"x\"\n")
+    };
+    for (name, grammar) in [
+        ("chain", schema(definitions(1500, &to))),
+        (
+            "all of",
+            schema(definitions(24, &|nth| json!({"allOf": [to(nth), to(nth)]}))),
+        ),
+        (
+            "any of",
+            schema(definitions(24, &|nth| json!({"anyOf": [to(nth), to(nth)]}))),
+        ),
+        (
+            "one of",
+            schema(definitions(
+                24,
+                &|nth| json!({"oneOf": [to(nth), {"allOf": [to(nth), {"required": ["x"]}]}]}),
+            )),
+        ),
+        (
+            "properties",
+            schema(definitions(
+                24,
+                &|nth| json!({"properties": {"a": to(nth), "b": to(nth)}}),
+            )),
+        ),
+        (
+            "pattern",
+            schema(json!({"type": "string", "pattern": "(".repeat(20_000)})),
+        ),
+        (
+            "patterns",
+            schema(
+                json!({"allOf": (0..300).map(|nth| json!({"type": "string", "pattern": format!("^a*b{{{nth}}}.*$")})).collect::<Vec<_>>()}),
+            ),
+        ),
+        ("long", Grammar::Regex("ab".repeat(30_000))),
+        (
+            "wide",
+            Grammar::Regex(
+                (0..9000)
+                    .map(|nth| format!("x{nth}"))
+                    .collect::<Vec<_>>()
+                    .join("|"),
+            ),
+        ),
+        (
+            "optional",
+            Grammar::Regex("a?".repeat(5000) + &"a".repeat(5000)),
+        ),
+        (
+            "stars",
+            Grammar::Regex("a".to_owned() + &"*+".repeat(20_000)),
+        ),
+        (
+            "stars of stars",
+            Grammar::Regex("(.*a){200}(.*b){200}".to_owned()),
+        ),
+        ("rules", Grammar::Lark(rules(2500))),
+        (
+            "nots",
+            Grammar::Lark(format!("start: T\nT: {}/a/", "~".repeat(30_000))),
+        ),
+        (
+            "groups",
+            Grammar::Lark(format!("start: {}", "\"a\" | ".repeat(8000) + "\"a\"")),
+        ),
+        (
+            "ambiguous",
+            Grammar::Lark("start: a a a a a\na: a a | \"x\" |\n".to_owned()),
+        ),
+    ] {
+        let begun = std::time::SystemTime::now();
+        let taken = grammars.constraint(&grammar, &tokenizer, "x");
+        let spent = begun.elapsed().unwrap_or_default();
+        println!(
+            "{name}: {spent:?} {:?}",
+            taken.as_ref().err().map(|error| &error.message)
+        );
+        assert!(spent.as_secs() < 10, "{name} took {spent:?}");
+        let Ok(mut constraint) = taken else { continue };
+        // The steps of an answer run on threads with small stacks.
+        let begun = std::time::SystemTime::now();
+        for _ in 0..6 {
+            let mut logits = vec![0.0; tokenizer.vocabulary];
+            let Ok(true) = constraint.mask(&mut logits, &[2]) else {
+                break;
+            };
+            let next = (3..).find(|token: &u32| logits[*token as usize] == 0.0);
+            if constraint.accept(next.expect("something goes on")).is_err() {
+                break;
+            }
+        }
+        drop(constraint.clone().apart());
+        let spent = begun.elapsed().unwrap_or_default();
+        assert!(spent.as_secs() < 10, "{name} took {spent:?}");
+    }
+}
+
+#[test]
+fn only_so_many_compiled_grammars_are_kept() {
+    let (tokenizer, grammars) = (demo(), Grammars::new());
+    for index in 0..KEPT_GRAMMARS + 5 {
+        let choice = Grammar::Choice(vec![format!("answer {index}")]);
+        for _ in 0..2 {
+            assert!(grammars.constraint(&choice, &tokenizer, "x").is_ok());
+        }
+    }
+    assert_eq!(grammars.kept().len(), KEPT_GRAMMARS);
+}
+
+#[test]
+fn a_whole_answer_can_only_end() {
+    let (tokenizer, grammars) = (demo(), Grammars::new());
+    let choice = Grammar::Choice(vec!["yes".to_owned()]);
+    let mut constraint = grammars
+        .constraint(&choice, &tokenizer, "x")
+        .expect("compiles");
+    for token in tokenizer.encode("yes", false).expect("encodes") {
+        assert!(!constraint.is_complete());
+        constraint.accept(token).expect("is allowed");
+    }
+    let mut logits = vec![0.0; tokenizer.vocabulary];
+    assert_eq!(constraint.mask(&mut logits, &[2]), Ok(false));
+    let left: Vec<u32> = (0..logits.len() as u32)
+        .filter(|token| logits[*token as usize] == 0.0)
+        .collect();
+    assert_eq!(tokenizer.decode(&left).as_deref(), Ok(""));
+    assert_eq!(left, [2]);
+}

@@ -1,0 +1,239 @@
+//! Owns the pieces in which an answer is given out: text that is certain, with the tokens that it consists of. Never chooses
+//! a token and never writes JSON.
+
+use crate::api_error::ApiError;
+use crate::detokenize::{DecodeTokens, Detokenizer};
+use crate::sampling::TokenLogprob;
+use crate::stop::StopMatcher;
+use std::collections::VecDeque;
+
+/// A token as a client sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ScoredToken {
+    pub token: u32,
+    /// Letters of the text before it.
+    pub offset: usize,
+    /// `None` for the first token of a prompt, before which there is nothing.
+    pub logprob: Option<TokenLogprob>,
+}
+
+/// A piece of an answer.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Piece {
+    pub text: String,
+    /// Tokens that begin in the text given so far; none where nobody asked for them.
+    pub tokens: Vec<ScoredToken>,
+}
+
+impl Piece {
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.tokens.is_empty()
+    }
+}
+
+/// What one token led to.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Step {
+    pub piece: Piece,
+    /// A stop string was found; it and what follows are dropped.
+    pub stopped: bool,
+}
+
+/// Makes the text of one answer from its tokens. Tokens come out with the text in which they begin, so that those of a stop
+/// string never do.
+#[derive(Debug, Clone)]
+pub(crate) struct AnswerText {
+    detokenizer: Detokenizer,
+    stops: StopMatcher,
+    /// Tokens that were not given out yet, with the byte at which each begins.
+    waiting: VecDeque<(usize, ScoredToken)>,
+    /// Bytes and letters of the text of all tokens.
+    seen_bytes: usize,
+    seen_letters: usize,
+    given_bytes: usize,
+}
+
+impl AnswerText {
+    /// `letters_before` are those of a prompt that is given out before.
+    pub fn new(stops: StopMatcher, letters_before: usize) -> Self {
+        Self {
+            detokenizer: Detokenizer::new(),
+            stops,
+            waiting: VecDeque::new(),
+            seen_bytes: 0,
+            seen_letters: letters_before,
+            given_bytes: 0,
+        }
+    }
+
+    /// Takes a token; `logprob` where the client wants to see it.
+    ///
+    /// # Errors
+    /// When the decoder refuses the tokens.
+    pub fn push(
+        &mut self,
+        decoder: &impl DecodeTokens,
+        token: u32,
+        logprob: Option<TokenLogprob>,
+    ) -> Result<Step, ApiError> {
+        if let Some(logprob) = logprob {
+            let scored = ScoredToken {
+                token,
+                offset: self.seen_letters,
+                logprob: Some(logprob),
+            };
+            self.waiting.push_back((self.seen_bytes, scored));
+        }
+        let text = self.detokenizer.push(decoder, token)?;
+        self.seen_bytes += text.len();
+        self.seen_letters += text.chars().count();
+        let step = self.stops.push(&text);
+        Ok(Step {
+            piece: self.piece(step.text, false),
+            stopped: step.stopped,
+        })
+    }
+
+    /// The rest, when no more tokens come.
+    ///
+    /// # Errors
+    /// When the decoder refuses the tokens.
+    pub fn finish(mut self, decoder: &impl DecodeTokens) -> Result<Step, ApiError> {
+        let rest = std::mem::replace(&mut self.detokenizer, Detokenizer::new()).finish(decoder)?;
+        let step = self.stops.push(&rest);
+        let text = match step.stopped {
+            true => step.text,
+            false => step.text + &std::mem::take(&mut self.stops).finish(),
+        };
+        Ok(Step {
+            piece: self.piece(text, !step.stopped),
+            stopped: step.stopped,
+        })
+    }
+
+    fn piece(&mut self, text: String, is_all: bool) -> Piece {
+        self.given_bytes += text.len();
+        let given = self.given_bytes;
+        let count = match is_all {
+            true => self.waiting.len(),
+            false => self.waiting.partition_point(|(start, _)| *start < given),
+        };
+        let tokens = self.waiting.drain(..count).map(|(_, token)| token);
+        Piece {
+            tokens: tokens.collect(),
+            text,
+        }
+    }
+}
+
+/// The tokens of a prompt that is given out as text, each with its place in it.
+///
+/// # Errors
+/// When the decoder refuses the tokens.
+pub(crate) fn prompt_tokens(
+    decoder: &impl DecodeTokens,
+    prompt: &[u32],
+    logprobs: Vec<Option<TokenLogprob>>,
+) -> Result<Vec<ScoredToken>, ApiError> {
+    let mut detokenizer = Detokenizer::new();
+    let mut offset = 0;
+    let mut tokens = Vec::with_capacity(prompt.len());
+    for (token, logprob) in prompt.iter().zip(logprobs) {
+        tokens.push(ScoredToken {
+            token: *token,
+            offset,
+            logprob,
+        });
+        offset += detokenizer.push(decoder, *token)?.chars().count();
+    }
+    Ok(tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One token is one byte.
+    struct Bytes;
+
+    impl DecodeTokens for Bytes {
+        fn decode(&self, tokens: &[u32]) -> Result<String, ApiError> {
+            let bytes: Vec<u8> = tokens.iter().map(|token| *token as u8).collect();
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        }
+    }
+
+    fn run(text: &str, stops: &[&str]) -> (Vec<(String, String)>, bool) {
+        let stops = StopMatcher::new(stops.iter().map(|stop| (*stop).to_owned()));
+        let mut answer = AnswerText::new(stops, 10);
+        let mut pieces = Vec::new();
+        let shown = |piece: Piece| {
+            let tokens = piece.tokens.iter();
+            let bytes: Vec<u8> = tokens.map(|scored| scored.token as u8).collect();
+            (piece.text, String::from_utf8_lossy(&bytes).into_owned())
+        };
+        for byte in text.bytes() {
+            let logprob = TokenLogprob {
+                token: u32::from(byte),
+                logprob: -1.0,
+                top: Vec::new(),
+            };
+            let step = answer.push(&Bytes, u32::from(byte), Some(logprob)).unwrap();
+            pieces.push(shown(step.piece));
+            if step.stopped {
+                return (pieces, true);
+            }
+        }
+        let step = answer.finish(&Bytes).unwrap();
+        pieces.push(shown(step.piece));
+        (pieces, step.stopped)
+    }
+
+    fn joined(pieces: &[(String, String)]) -> (String, String) {
+        let texts = pieces.iter().map(|(text, _)| text.as_str()).collect();
+        (
+            texts,
+            pieces.iter().map(|(_, tokens)| tokens.as_str()).collect(),
+        )
+    }
+
+    #[test]
+    fn the_tokens_of_a_stop_string_are_not_given_out() {
+        let (pieces, stopped) = run("one END two", &["END"]);
+        assert!(stopped);
+        assert_eq!(joined(&pieces), ("one ".to_owned(), "one ".to_owned()));
+        let (pieces, stopped) = run("one EN", &["END"]);
+        assert!(!stopped);
+        assert_eq!(joined(&pieces), ("one EN".to_owned(), "one EN".to_owned()));
+    }
+
+    #[test]
+    fn tokens_come_with_the_text_in_which_they_begin() {
+        let (pieces, _) = run("a😀b", &[]);
+        assert_eq!(pieces[0], ("a".to_owned(), "a".to_owned()));
+        assert_eq!(pieces[1], (String::new(), String::new()));
+        assert_eq!(pieces[4], ("😀".to_owned(), "😀".to_owned()));
+    }
+
+    #[test]
+    fn offsets_count_letters_and_go_on_after_a_prompt() {
+        let mut answer = AnswerText::new(StopMatcher::default(), 10);
+        let mut offsets = Vec::new();
+        for token in "é€a".bytes() {
+            let logprob = TokenLogprob {
+                token: 0,
+                logprob: 0.0,
+                top: Vec::new(),
+            };
+            let step = answer
+                .push(&Bytes, u32::from(token), Some(logprob))
+                .unwrap();
+            offsets.extend(step.piece.tokens.iter().map(|token| token.offset));
+        }
+        assert_eq!(offsets, [10, 10, 11, 11, 11, 12]);
+        let prompt: Vec<u32> = "é€a".bytes().map(u32::from).collect();
+        let tokens = prompt_tokens(&Bytes, &prompt, vec![None; 6]).unwrap();
+        let offsets: Vec<usize> = tokens.iter().map(|token| token.offset).collect();
+        assert_eq!(offsets, [0, 0, 1, 1, 1, 2]);
+    }
+}

@@ -1,0 +1,116 @@
+//! Owns the probabilities that are told to clients: those of the model itself, before temperature, penalties, biases, filters
+//! and grammars. Never chooses a token.
+
+/// What a client sees where a probability is as good as zero; JSON has no infinity.
+const LOWEST: f32 = -9999.0;
+
+/// A token with its probability, and the likeliest tokens in its place.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TokenLogprob {
+    pub token: u32,
+    pub logprob: f32,
+    /// The likeliest first.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// Rows of logits become natural logarithms of probabilities. What is no number has none.
+pub(crate) fn log_softmax(logits: &mut [f32]) {
+    let sum = log_sum(logits);
+    for logit in logits {
+        *logit = scored(*logit, sum);
+    }
+}
+
+/// The probability of `token` and of the `top` likeliest.
+pub(crate) fn logprob_of(logits: &[f32], token: u32, top: usize) -> TokenLogprob {
+    let sum = log_sum(logits);
+    let score = |token: u32| {
+        logits
+            .get(token as usize)
+            .map_or(LOWEST, |logit| scored(*logit, sum).max(LOWEST))
+    };
+    TokenLogprob {
+        token,
+        logprob: score(token),
+        top: likeliest(logits, top)
+            .into_iter()
+            .map(|token| (token, score(token)))
+            .collect(),
+    }
+}
+
+/// The `count` tokens with the largest logits, the largest first; of equals the lower id.
+pub(crate) fn likeliest(logits: &[f32], count: usize) -> Vec<u32> {
+    let mut tokens: Vec<u32> = (0..logits.len() as u32)
+        .filter(|token| logits[*token as usize].is_finite())
+        .collect();
+    let order = |a: &u32, b: &u32| {
+        logits[*b as usize]
+            .total_cmp(&logits[*a as usize])
+            .then(a.cmp(b))
+    };
+    if count == 0 {
+        return Vec::new();
+    }
+    if count < tokens.len() {
+        tokens.select_nth_unstable_by(count - 1, order);
+        tokens.truncate(count);
+    }
+    tokens.sort_unstable_by(order);
+    tokens
+}
+
+fn scored(logit: f32, sum: f64) -> f32 {
+    match logit.is_finite() {
+        true => (f64::from(logit) - sum) as f32,
+        false => f32::NEG_INFINITY,
+    }
+}
+
+/// The logarithm of the sum of all exponentials, in a form that does not overflow.
+fn log_sum(logits: &[f32]) -> f64 {
+    let finite = || logits.iter().copied().filter(|logit| logit.is_finite());
+    let largest = f64::from(finite().fold(f32::MIN, f32::max));
+    largest
+        + finite()
+            .map(|logit| (f64::from(logit) - largest).exp())
+            .sum::<f64>()
+            .ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probabilities_add_up_to_one_and_the_likeliest_come_first() {
+        let logits = [1.0, 3.0, f32::NEG_INFINITY, 2.0, 3.0];
+        let all = logprob_of(&logits, 0, 10);
+        let order: Vec<u32> = all.top.iter().map(|(token, _)| *token).collect();
+        assert_eq!(order, [1, 4, 3, 0]);
+        let sum: f32 = all.top.iter().map(|(_, logprob)| logprob.exp()).sum();
+        assert!((sum - 1.0).abs() < 1e-5, "{sum}");
+        assert_eq!(all.logprob, all.top[3].1);
+        assert_eq!(logprob_of(&logits, 0, 2).top, all.top[..2]);
+        assert_eq!(logprob_of(&logits, 0, 0).top, []);
+    }
+
+    #[test]
+    fn what_cannot_be_told_in_json_is_a_very_small_number() {
+        let logits = [1000.0, -1000.0, f32::NEG_INFINITY, f32::NAN];
+        assert_eq!(logprob_of(&logits, 0, 1).logprob, 0.0);
+        for token in 1..5 {
+            let logprob = logprob_of(&logits, token, 0).logprob;
+            assert!((-9999.0..=-2000.0).contains(&logprob), "{logprob}");
+        }
+        let nothing = logprob_of(&[f32::NAN, f32::NEG_INFINITY], 0, 3);
+        assert_eq!((nothing.logprob, nothing.top), (-9999.0, Vec::new()));
+    }
+
+    #[test]
+    fn a_row_becomes_logarithms_of_probabilities() {
+        let mut row = [0.0, 0.0, f32::NEG_INFINITY];
+        log_softmax(&mut row);
+        assert!((row[0] - 0.5f32.ln()).abs() < 1e-6 && row[2] == f32::NEG_INFINITY);
+    }
+}

@@ -1,0 +1,65 @@
+//! Owns what earlier tokens and a request's biases do to the logits of the next. Never chooses a token.
+
+use super::SamplingSettings;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The tokens of one answer so far, as penalties count them.
+#[derive(Debug, Clone)]
+pub(crate) struct Penalties {
+    presence: f32,
+    frequency: f32,
+    repetition: f32,
+    biases: BTreeMap<u32, f32>,
+    /// How often each token was generated.
+    generated: BTreeMap<u32, u32>,
+    prompt: BTreeSet<u32>,
+}
+
+impl Penalties {
+    pub fn new(settings: &SamplingSettings, prompt: &[u32]) -> Self {
+        // Only the repetition penalty looks at the prompt.
+        let prompt = match settings.repetition_penalty == 1.0 {
+            true => BTreeSet::new(),
+            false => prompt.iter().copied().collect(),
+        };
+        Self {
+            presence: settings.presence_penalty,
+            frequency: settings.frequency_penalty,
+            repetition: settings.repetition_penalty,
+            biases: settings.logit_bias.clone(),
+            generated: BTreeMap::new(),
+            prompt,
+        }
+    }
+
+    /// Counts a token of the answer.
+    pub fn note(&mut self, token: u32) {
+        *self.generated.entry(token).or_insert(0) += 1;
+    }
+
+    /// Changes the logits; the index of a logit is its token's id.
+    pub fn apply(&self, logits: &mut [f32]) {
+        if self.repetition != 1.0 {
+            let new = |token: &&u32| !self.prompt.contains(token);
+            let seen = self.prompt.iter();
+            for token in seen.chain(self.generated.keys().filter(new)) {
+                if let Some(logit) = logits.get_mut(*token as usize) {
+                    *logit *= match *logit > 0.0 {
+                        true => self.repetition.recip(),
+                        false => self.repetition,
+                    };
+                }
+            }
+        }
+        for (token, count) in &self.generated {
+            if let Some(logit) = logits.get_mut(*token as usize) {
+                *logit -= self.presence + self.frequency * *count as f32;
+            }
+        }
+        for (token, bias) in &self.biases {
+            if let Some(logit) = logits.get_mut(*token as usize) {
+                *logit += bias;
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Owns the routes between text and tokens: `tokenize` and `detokenize`, as vLLM has them. Never generates.
+
+use crate::api::take_messages;
+use crate::api_error::ApiError;
+use crate::completion::{check_model, check_tokens, template_of};
+use crate::fields::{Fields, expected};
+use crate::server::Ready;
+use serde_json::{Value, json};
+
+/// A longer text would hold a core for seconds.
+const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// `POST /tokenize`: a `prompt`, or `messages` through the chat template.
+pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Value, ApiError> {
+    let mut fields = Fields::parse(body)?;
+    check_model(ready, fields.take_string("model")?.as_deref())?;
+    let model = &ready.model;
+    let special = fields.take_bool("add_special_tokens")?;
+    let wants_texts = fields.take_bool("return_token_strs")?.unwrap_or(false);
+    let prompt = fields.take_string("prompt")?;
+    let (text, special) = match (prompt, fields.has("messages")) {
+        (Some(prompt), false) => (prompt, special.unwrap_or(true)),
+        (None, true) => {
+            let messages = take_messages(&mut fields)?;
+            let text = template_of(model)?.render(&messages, &[])?;
+            // A template writes its special tokens itself.
+            (text, special.unwrap_or(false))
+        }
+        (Some(_), true) => {
+            let message = "`prompt` and `messages` exclude each other";
+            return Err(ApiError::field("prompt", message));
+        }
+        (None, false) => {
+            let message = "`prompt` is required, or `messages` in its place";
+            return Err(ApiError::field("prompt", message));
+        }
+    };
+    fields.finish("")?;
+    if text.len() > TEXT_BYTES_MAX {
+        let message = format!(
+            "the text has {} bytes; at most {TEXT_BYTES_MAX} are taken",
+            text.len()
+        );
+        return Err(ApiError::invalid(message));
+    }
+    let tokens = model.tokenizer.encode(&text, special)?;
+    let mut answer = json!({
+        "count": tokens.len(), "max_model_len": model.generator.context_tokens, "tokens": tokens,
+    });
+    if wants_texts {
+        let words = &model.tokenizer.words;
+        let texts = tokens
+            .iter()
+            .map(|token| String::from_utf8_lossy(words.bytes(*token)));
+        answer["token_strs"] = texts.collect();
+    }
+    Ok(answer)
+}
+
+/// `POST /detokenize`: `tokens` to the text they stand for, special tokens with it.
+pub(crate) fn detokenize(ready: &Ready, body: &[u8]) -> Result<Value, ApiError> {
+    let mut fields = Fields::parse(body)?;
+    check_model(ready, fields.take_string("model")?.as_deref())?;
+    let Some(value) = fields.take("tokens") else {
+        return Err(ApiError::field("tokens", "`tokens` is required"));
+    };
+    fields.finish("")?;
+    let id = |value: &Value| u32::try_from(value.as_u64()?).ok();
+    let list = value.as_array().map(|list| list.iter().map(id));
+    let tokens: Option<Vec<u32>> = list.and_then(|ids| ids.collect());
+    let Some(tokens) = tokens else {
+        return Err(expected("tokens", "a list of token ids", &value));
+    };
+    let tokenizer = &ready.model.tokenizer;
+    check_tokens(&tokens, tokenizer.vocabulary, "tokens")?;
+    Ok(json!({"prompt": tokenizer.text_of(&tokens)?}))
+}

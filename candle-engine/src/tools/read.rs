@@ -1,0 +1,342 @@
+//! Owns the reading of tool calls out of an answer that arrives in pieces. Never waits longer with a text than it may still
+//! become a call.
+
+use super::{Family, ToolCall};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+
+/// A part of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Part {
+    Text(String),
+    Call(ToolCall),
+}
+
+/// Reads one answer.
+#[derive(Debug)]
+pub(crate) struct ToolReader {
+    family: Family,
+    /// The tools that exist. JSON that stands alone is a call only of one of these.
+    names: BTreeSet<String>,
+    most_calls: usize,
+    calls: usize,
+    /// What is not given out yet.
+    held: String,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing but white space came yet; JSON here may be a call.
+    Beginning,
+    Text,
+    /// Behind the opening, or in JSON that may be a call.
+    Call {
+        is_opened: bool,
+    },
+}
+
+impl ToolReader {
+    pub fn new(family: Family, names: BTreeSet<String>, parallel: bool) -> Self {
+        Self {
+            family,
+            names,
+            most_calls: if parallel { usize::MAX } else { 1 },
+            calls: 0,
+            held: String::new(),
+            state: State::Beginning,
+        }
+    }
+
+    /// Whether a call was read.
+    pub fn has_calls(&self) -> bool {
+        self.calls > 0
+    }
+
+    /// Takes the next piece of the answer.
+    pub fn push(&mut self, piece: &str) -> Vec<Part> {
+        self.held.push_str(piece);
+        let mut parts = Vec::new();
+        while self.advance(&mut parts) {}
+        parts
+    }
+
+    /// The rest, when no more comes.
+    pub fn finish(&mut self) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let held = std::mem::take(&mut self.held);
+        match self.state {
+            State::Call { is_opened } => self.read(&held, is_opened, &mut parts),
+            // White space before nothing.
+            State::Beginning | State::Text if held.trim().is_empty() && self.has_calls() => {}
+            State::Beginning | State::Text => text(held, &mut parts),
+        }
+        parts
+    }
+
+    /// Makes a step if what is held allows one.
+    fn advance(&mut self, parts: &mut Vec<Part>) -> bool {
+        match self.state {
+            State::Call { .. } => self.close(parts),
+            State::Beginning | State::Text => self.open(parts),
+        }
+    }
+
+    fn close(&mut self, parts: &mut Vec<Part>) -> bool {
+        let Some(closing) = self.family.closing() else {
+            return false;
+        };
+        let Some((call, rest)) = self.held.split_once(closing) else {
+            return false;
+        };
+        let (call, rest) = (call.to_owned(), rest.to_owned());
+        self.read(&call, true, parts);
+        self.held = rest;
+        self.state = State::Text;
+        true
+    }
+
+    fn open(&mut self, parts: &mut Vec<Part>) -> bool {
+        let begins_json = || self.held.trim_start().starts_with(['{', '[']);
+        let opening = self.family.opening().unwrap_or("\0");
+        if let Some(place) = self.held.find(opening) {
+            let before: String = self.held.drain(..place + opening.len()).collect();
+            // White space around calls is the family's form and no text.
+            text(before[..place].trim_end().to_owned(), parts);
+            self.state = State::Call { is_opened: true };
+            return true;
+        }
+        if self.state == State::Beginning && self.family != Family::Hermes && begins_json() {
+            // It may still be the opening, which begins with a bracket as well.
+            if !opening.starts_with(self.held.trim_start()) {
+                self.state = State::Call { is_opened: false };
+            }
+            return false;
+        }
+        // Trailing white space, and what may become the opening, wait.
+        let certain = certain_length(&self.held, opening);
+        let kept = self.held.split_off(certain);
+        let given = std::mem::replace(&mut self.held, kept);
+        if !given.is_empty() {
+            self.state = State::Text;
+        }
+        text(given, parts);
+        false
+    }
+
+    /// Reads the calls of a text; a text without one is given out as it is.
+    fn read(&mut self, written: &str, is_opened: bool, parts: &mut Vec<Part>) {
+        let calls = calls_of(written).filter(|calls| {
+            !calls.is_empty()
+                && (is_opened || calls.iter().all(|call| self.names.contains(&call.name)))
+        });
+        match calls {
+            Some(calls) => {
+                for call in calls {
+                    if self.calls < self.most_calls {
+                        self.calls += 1;
+                        parts.push(Part::Call(call));
+                    }
+                }
+            }
+            None if is_opened => {
+                let opening = self.family.opening().unwrap_or_default();
+                let closing = self.family.closing().unwrap_or_default();
+                text(format!("{opening}{written}{closing}"), parts);
+            }
+            None => text(written.to_owned(), parts),
+        }
+    }
+}
+
+fn text(text: String, parts: &mut Vec<Part>) {
+    if !text.is_empty() {
+        parts.push(Part::Text(text));
+    }
+}
+
+/// Bytes before white space and before a beginning of `opening` at the end of `held`.
+fn certain_length(held: &str, opening: &str) -> usize {
+    let partial = held
+        .char_indices()
+        .map(|(place, _)| place)
+        .find(|place| opening.starts_with(&held[*place..]));
+    held[..partial.unwrap_or(held.len())].trim_end().len()
+}
+
+/// All calls of a text that consists of nothing else: objects or lists of them, separated by white space, commas or
+/// semicolons, or names with their arguments behind.
+fn calls_of(written: &str) -> Option<Vec<ToolCall>> {
+    let mut calls = Vec::new();
+    let mut rest = written.trim();
+    while !rest.is_empty() {
+        let named = !rest.starts_with(['{', '[']);
+        let name = if named {
+            let end = rest.find(['{', '['])?;
+            let name = rest[..end].trim().to_owned();
+            rest = rest[end..].strip_prefix("[ARGS]").unwrap_or(&rest[end..]);
+            Some(name)
+        } else {
+            None
+        };
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        let value = values.next()?.ok()?;
+        rest = &rest[values.byte_offset()..];
+        rest = rest.trim_start_matches([' ', '\n', '\r', '\t', ',', ';']);
+        match (name, value) {
+            (Some(name), Value::Object(arguments)) if !name.is_empty() => calls.push(ToolCall {
+                name,
+                arguments: Value::Object(arguments).to_string(),
+            }),
+            (None, Value::Object(call)) => calls.push(call_of(&call)?),
+            (None, Value::Array(list)) => {
+                for call in list {
+                    calls.push(call_of(call.as_object()?)?);
+                }
+            }
+            _ => return None,
+        }
+    }
+    Some(calls)
+}
+
+fn call_of(object: &Map<String, Value>) -> Option<ToolCall> {
+    if let Some(Value::Object(function)) = object.get("function") {
+        return call_of(function);
+    }
+    let name = object.get("name")?.as_str()?.to_owned();
+    let arguments = object.get("arguments").or_else(|| object.get("parameters"));
+    let arguments = match arguments {
+        None | Some(Value::Null) => "{}".to_owned(),
+        Some(Value::String(written)) => {
+            serde_json::from_str::<Map<String, Value>>(written).ok()?;
+            written.clone()
+        }
+        Some(arguments @ Value::Object(_)) => arguments.to_string(),
+        Some(_) => return None,
+    };
+    Some(ToolCall { name, arguments })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(name: &str, arguments: &str) -> Part {
+        Part::Call(ToolCall {
+            name: name.to_owned(),
+            arguments: arguments.to_owned(),
+        })
+    }
+
+    fn said(text: &str) -> Part {
+        Part::Text(text.to_owned())
+    }
+
+    /// Whatever the cuts, the parts are the same; neighbouring texts are joined.
+    fn read(family: Family, parallel: bool, written: &str) -> Vec<Part> {
+        let names = || BTreeSet::from(["weather".to_owned(), "time".to_owned()]);
+        let mut all = Vec::new();
+        for size in [1, 3, usize::MAX] {
+            let mut reader = ToolReader::new(family, names(), parallel);
+            let mut parts: Vec<Part> = Vec::new();
+            let letters: Vec<char> = written.chars().collect();
+            for piece in letters.chunks(size.min(letters.len().max(1))) {
+                parts.extend(reader.push(&piece.iter().collect::<String>()));
+            }
+            parts.extend(reader.finish());
+            let mut joined: Vec<Part> = Vec::new();
+            for part in parts {
+                match (joined.last_mut(), part) {
+                    (Some(Part::Text(known)), Part::Text(more)) => known.push_str(&more),
+                    (_, part) => joined.push(part),
+                }
+            }
+            all.push(joined);
+        }
+        assert!(all.iter().all(|parts| *parts == all[0]), "{all:?}");
+        all.remove(0)
+    }
+
+    #[test]
+    fn calls_of_each_family_are_read() {
+        let paris = call("weather", r#"{"city":"Paris"}"#);
+        let now = call("time", "{}");
+        let hermes = "Let me see.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>\n\
+                      <tool_call>{\"name\": \"time\"}</tool_call>\n";
+        assert_eq!(
+            read(Family::Hermes, true, hermes),
+            [said("Let me see."), paris.clone(), now.clone()]
+        );
+        assert_eq!(
+            read(Family::Hermes, false, hermes),
+            [said("Let me see."), paris.clone()]
+        );
+        let llama = r#"{"name": "weather", "parameters": {"city": "Paris"}}"#;
+        for written in [
+            llama.to_owned(),
+            format!("<|python_tag|>{llama}"),
+            format!("\n{llama}"),
+        ] {
+            assert_eq!(
+                read(Family::Llama, true, &written),
+                std::slice::from_ref(&paris)
+            );
+        }
+        let two = format!("{llama}; {{\"name\": \"time\", \"parameters\": {{}}}}");
+        assert_eq!(
+            read(Family::Llama, true, &two),
+            [paris.clone(), now.clone()]
+        );
+        let list = r#"[{"name": "weather", "arguments": {"city": "Paris"}}, {"name": "time", "arguments": {}}]"#;
+        for written in [list.to_owned(), format!("[TOOL_CALLS] {list}")] {
+            assert_eq!(
+                read(Family::Mistral, true, &written),
+                [paris.clone(), now.clone()]
+            );
+        }
+        let newer = r#"[TOOL_CALLS]weather[ARGS]{"city": "Paris"}"#;
+        assert_eq!(
+            read(Family::Mistral, true, newer),
+            std::slice::from_ref(&paris)
+        );
+        let nested = r#"{"type": "function", "function": {"name": "weather", "arguments": "{\"city\":\"Paris\"}"}}"#;
+        assert_eq!(read(Family::Json, true, nested), [paris]);
+    }
+
+    #[test]
+    fn what_is_no_call_is_text() {
+        for family in [Family::Hermes, Family::Llama, Family::Mistral, Family::Json] {
+            for written in [
+                "",
+                "hello world",
+                "  two spaces  ",
+                "{\"answer\": 42}",
+                "[1, 2, 3]",
+                "a < b and [TOOL",
+                "{\"name\": \"somebody\", \"arguments\": {}}",
+                "{\"name\": \"weather\", \"arguments\": {",
+                "{\"name\": \"weather\", \"arguments\": 5}",
+            ] {
+                let wanted = match written {
+                    "" => Vec::new(),
+                    text => vec![said(text)],
+                };
+                assert_eq!(read(family, true, written), wanted, "{family:?}");
+            }
+        }
+        let broken = "<tool_call>{\"name\": }</tool_call>";
+        assert_eq!(read(Family::Hermes, true, broken), [said(broken)]);
+        let open = "<tool_call>{\"name\": \"weather\"}";
+        assert_eq!(read(Family::Hermes, true, open), [call("weather", "{}")]);
+    }
+
+    #[test]
+    fn text_is_not_held_longer_than_needed() {
+        let mut reader = ToolReader::new(Family::Hermes, BTreeSet::new(), true);
+        assert_eq!(reader.push("hello "), [said("hello")]);
+        assert_eq!(reader.push("w<b"), [said(" w<b")]);
+        assert_eq!(reader.push("<tool"), []);
+        assert_eq!(reader.push("s"), [said("<tools")]);
+    }
+}

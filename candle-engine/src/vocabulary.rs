@@ -1,0 +1,135 @@
+//! Owns the bytes that each token of a vocabulary stands for. Never encodes a text.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use tokenizers::Tokenizer;
+
+/// What the tokens of a model stand for.
+#[derive(Debug)]
+pub(crate) struct Vocabulary {
+    bytes: Vec<Box<[u8]>>,
+    /// Tokens that are no text, such as the end of an answer.
+    pub special: BTreeSet<u32>,
+}
+
+/// How a tokenizer writes bytes in the names of its tokens.
+enum Form {
+    /// Each byte is a letter, as GPT-2 has it.
+    ByteLevel,
+    /// Text with `▁` for spaces, and `<0x0A>` for bytes, as sentencepiece has it.
+    ByteFallback,
+    /// Only the decoder knows.
+    Other,
+}
+
+impl Vocabulary {
+    /// `count`: ids below it exist.
+    pub fn of(tokenizer: &Tokenizer, count: usize) -> Self {
+        let decoder = tokenizer.get_decoder();
+        let decoder = decoder.and_then(|decoder| serde_json::to_value(decoder).ok());
+        let form = form(&decoder.unwrap_or_default());
+        let added = tokenizer.get_added_tokens_decoder();
+        let letters = byte_letters();
+        let bytes = (0..count as u32).map(|id| {
+            let Some(name) = tokenizer.id_to_token(id) else {
+                return Vec::new();
+            };
+            if added.contains_key(&id) {
+                return name.into_bytes();
+            }
+            match form {
+                Form::ByteLevel => {
+                    let bytes: Option<Vec<u8>> = name
+                        .chars()
+                        .map(|letter| letters.iter().position(|known| *known == letter))
+                        .map(|byte| byte.map(|byte| byte as u8))
+                        .collect();
+                    bytes.unwrap_or_else(|| name.into_bytes())
+                }
+                Form::ByteFallback => match byte_of(&name) {
+                    Some(byte) => vec![byte],
+                    None => name.replace('▁', " ").into_bytes(),
+                },
+                Form::Other => tokenizer.decode(&[id], false).unwrap_or(name).into_bytes(),
+            }
+        });
+        let special = |(id, token): (&u32, &tokenizers::AddedToken)| token.special.then_some(*id);
+        Self {
+            bytes: bytes.map(Vec::into_boxed_slice).collect(),
+            special: added.iter().filter_map(special).collect(),
+        }
+    }
+
+    /// The bytes of a token; empty for an id that does not exist.
+    pub fn bytes(&self, token: u32) -> &[u8] {
+        self.bytes.get(token as usize).map_or(&[], |bytes| bytes)
+    }
+}
+
+fn form(decoder: &Value) -> Form {
+    let has = |name: &str| {
+        let parts = decoder["decoders"].as_array();
+        let parts = parts.map_or(std::slice::from_ref(decoder), Vec::as_slice);
+        parts.iter().any(|part| part["type"] == name)
+    };
+    if has("ByteLevel") {
+        Form::ByteLevel
+    } else if has("ByteFallback") || has("Metaspace") {
+        Form::ByteFallback
+    } else {
+        Form::Other
+    }
+}
+
+/// `<0x0A>` is the byte 10.
+fn byte_of(name: &str) -> Option<u8> {
+    let digits = name.strip_prefix("<0x")?.strip_suffix('>')?;
+    (digits.len() == 2).then(|| u8::from_str_radix(digits, 16).ok())?
+}
+
+/// The letter for each byte: itself where it can be seen, and letters from U+0100 on for the others.
+fn byte_letters() -> Vec<char> {
+    let mut others = ('\u{100}'..).take(256);
+    (0..=255u8)
+        .map(|byte| match byte {
+            b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => char::from(byte),
+            _ => others.next().unwrap_or(char::REPLACEMENT_CHARACTER),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn the_bytes_of_all_tokens_of_a_text_are_the_text() {
+        let file =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat/tokenizer.json");
+        let tokenizer = Tokenizer::from_file(file).expect("a tokenizer");
+        let count = tokenizer.get_vocab_size(true);
+        let vocabulary = Vocabulary::of(&tokenizer, count);
+        for text in ["What is a lease?", "naïve café\n\t", "日本語 😀"] {
+            let tokens = tokenizer.encode_fast(text, false).expect("encodes");
+            let bytes: Vec<u8> = tokens
+                .get_ids()
+                .iter()
+                .flat_map(|token| vocabulary.bytes(*token))
+                .copied()
+                .collect();
+            assert_eq!(String::from_utf8(bytes).as_deref(), Ok(text));
+        }
+        let end = tokenizer.token_to_id("<|im_end|>").expect("it exists");
+        assert!(vocabulary.special.contains(&end));
+        assert_eq!(vocabulary.bytes(end), b"<|im_end|>");
+        assert_eq!(vocabulary.bytes(count as u32), b"");
+    }
+
+    #[test]
+    fn bytes_of_sentencepiece_are_bytes() {
+        assert_eq!(byte_of("<0x0A>"), Some(10));
+        assert_eq!(byte_of("<0xZZ>"), None);
+        assert_eq!(byte_of("hello"), None);
+    }
+}
