@@ -2,6 +2,7 @@
 //! whole. A value that is held here works, so nobody checks again. It opens no file but its own.
 
 mod environment;
+pub(crate) mod oidc;
 pub(crate) mod positions;
 pub(crate) mod reading;
 mod sections;
@@ -20,6 +21,7 @@ use serde_json::Value;
 use crate::pool::{Limits, Span};
 
 pub use environment::PREFIX as ENVIRONMENT_PREFIX;
+pub use oidc::{GrantRole, GrantSection, OidcSection};
 pub use reading::Flaw;
 pub use sections::{
     AuthSection, AutoscalerKind, AutoscalerSection, CatalogSection, EveningMode, EveningSection,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::pool::{Bytes, Span};
 
+use super::oidc;
 use super::sections::{AutoscalerKind, AutoscalerSection, Provider};
 use super::{Config, IdleProbe, InventorySection};
 
@@ -128,6 +129,7 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
         "autoscaler.kind is ray or slurm, which this version does not do; write none".to_owned(),
     );
     problems.extend(inventory_problems(&config.inventory));
+    problems.extend(config.auth.oidc.iter().flat_map(oidc::problems));
     problems
 }
 

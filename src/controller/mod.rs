@@ -60,6 +60,7 @@ pub use watch::{Finding, LoadPath};
 pub use crate::engine::{
     Endpoint, Failure, LogLine, LogStream, Remote, ReplicaLog, Stream, connect,
 };
+pub use crate::oidc::{Identity, Oidc, OidcError};
 pub use crate::source::{Settings as SourceSettings, Sources};
 pub use crate::store::{
     HistoryQuery, KeyRecord, NewKey, Role, Store, StoreFault, StoredRecord, find_key, generate_key,
