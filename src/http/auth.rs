@@ -9,7 +9,9 @@ use arc_swap::ArcSwap;
 use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::{HeaderMap, header, request::Parts};
 
+use super::audit::{self, Actor};
 use super::error::Failure;
+use super::sign_on::Person;
 use super::state::App;
 use crate::config::InferenceAuth;
 use crate::controller::Clock;
@@ -162,6 +164,19 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
 #[derive(Clone, Debug)]
 pub struct User {
     pub key: KeyId,
+    /// Who came by a token of the single sign-on.
+    pub person: Option<Person>,
+}
+
+impl User {
+    fn of_key(key: KeyId) -> User {
+        User { key, person: None }
+    }
+
+    /// 403 where the person's groups may not use the model.
+    pub fn may_use(&self, model: &str) -> Result<(), Failure> {
+        self.person.as_ref().map_or(Ok(()), |it| it.may_use(model))
+    }
 }
 
 /// Somebody who may steer the pool.
@@ -182,6 +197,9 @@ impl FromRequestParts<App> for User {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<User, Failure> {
+        if let Some(person) = Person::of(bearer(&parts.headers), parts, app).await? {
+            return person.user();
+        }
         let anonymous = match app.config.auth.inference {
             InferenceAuth::Open => true,
             InferenceAuth::Loopback => from_loopback(parts),
@@ -192,11 +210,11 @@ impl FromRequestParts<App> for User {
         // needed.
         match bearer(&parts.headers) {
             Some(text) => match app.keys.find(text) {
-                Some(key) => Ok(User { key: key.id }),
-                None if anonymous && !text.starts_with("mp-") => Ok(User { key: KeyId(0) }),
+                Some(key) => Ok(User::of_key(key.id)),
+                None if anonymous && !text.starts_with("mp-") => Ok(User::of_key(KeyId(0))),
                 None => Err(Failure::unauthorized_key()),
             },
-            None if anonymous => Ok(User { key: KeyId(0) }),
+            None if anonymous => Ok(User::of_key(KeyId(0))),
             None => Err(Failure::unauthorized(
                 "an API key is needed: send it as `Authorization: Bearer mp-…`; an administrator makes one with `admin-client keys create NAME --role user`",
             )),
@@ -208,6 +226,9 @@ impl FromRequestParts<App> for Admin {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Admin, Failure> {
+        if let Some(person) = Person::of(bearer(&parts.headers), parts, app).await? {
+            return person.admin();
+        }
         let text = bearer(&parts.headers).ok_or_else(|| {
             let file = app.config.admin_key_file();
             Failure::unauthorized(format!(
@@ -218,6 +239,12 @@ impl FromRequestParts<App> for Admin {
         let key = app.keys.find(text).ok_or_else(|| {
             Failure::forbidden("invalid_api_key", "this key is unknown, expired or revoked")
         })?;
+        audit::tell(parts, || Actor {
+            key: Some(key.id),
+            subject: None,
+            name: key.name.clone(),
+            is_admin: key.role == Role::Admin,
+        });
         match key.role {
             Role::Admin => Ok(Admin { name: key.name }),
             Role::User => Err(Failure::forbidden(

@@ -137,12 +137,19 @@ pub(super) fn told(app: &App, (model, failure): Failed) -> Response {
 }
 
 /// The request's body, read, and the model that it names.
-pub(super) async fn find(app: &App, body: Body) -> Result<(Scanned, Arc<Route>), Failed> {
+pub(super) async fn find(
+    app: &App,
+    user: &User,
+    body: Body,
+) -> Result<(Scanned, Arc<Route>), Failed> {
     let early = |failure: Failure| (None, failure);
     let limit = app.config.server.body_limit.0.0;
     let body = read_body(body, limit).await.map_err(early)?;
     let scanned = Scanned::read(body).map_err(early)?;
-    let route = match app.handle.route(&scanned.model) {
+    let known = app.handle.route(&scanned.model);
+    let name = known.as_ref().map_or(&scanned.model, |it| &it.entry.name);
+    user.may_use(name).map_err(early)?;
+    let route = match known {
         Some(route) => route,
         None => newcomer::of_user(app, &scanned.model)
             .await
@@ -159,7 +166,7 @@ async fn begin(
 ) -> Result<Response, Failed> {
     let clock = app.handle.clock();
     let asked = clock.now();
-    let (scanned, route) = find(app, request.into_body()).await?;
+    let (scanned, route) = find(app, &user, request.into_body()).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     // What the model cannot be asked is refused before anything is loaded for it.

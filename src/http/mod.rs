@@ -4,6 +4,7 @@
 mod admin;
 mod aggregate;
 mod as_chat;
+mod audit;
 mod auth;
 mod body;
 mod conversation;
@@ -21,6 +22,7 @@ mod passing;
 mod proxy;
 mod remote;
 mod server;
+mod sign_on;
 mod state;
 mod stream;
 mod wait;

@@ -105,7 +105,7 @@ async fn try_pass(
 ) -> Result<Response, Failed> {
     let clock = app.handle.clock();
     let asked = clock.now();
-    let (scanned, route) = find(app, request.into_body()).await?;
+    let (scanned, route) = find(app, &user, request.into_body()).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     if route.entry.recipe.only_completes() {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::audit::Strangers;
 use super::auth::Keys;
 use super::metrics::Metrics;
 use super::proxy::Upstream;
 use super::server::SharedIds;
 use crate::config::Config;
-use crate::controller::Handle;
+use crate::controller::{Handle, Oidc};
 
 /// Cheap to clone; one per connection and request.
 #[derive(Clone)]
@@ -17,6 +18,8 @@ pub struct App {
     pub(super) handle: Handle,
     pub(super) config: Arc<Config>,
     pub(super) keys: Arc<Keys>,
+    pub(super) oidc: Option<Arc<Oidc>>,
+    pub(super) strangers: Arc<Strangers>,
     pub(super) metrics: Metrics,
     pub(super) upstream: Arc<Upstream>,
     pub(super) request_ids: SharedIds,
@@ -32,11 +35,21 @@ impl App {
             handle,
             config,
             keys,
+            oidc: None,
+            strangers: Arc::default(),
             metrics,
             upstream: Arc::default(),
             request_ids: Arc::default(),
             started_unix_seconds,
             ending: CancellationToken::new(),
+        }
+    }
+
+    /// With tokens of this issuer beside the keys.
+    pub fn with_sign_on(self, oidc: Option<Oidc>) -> App {
+        App {
+            oidc: oidc.map(Arc::new),
+            ..self
         }
     }
 

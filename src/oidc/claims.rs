@@ -135,7 +135,9 @@ fn at<'a>(claims: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
 
 /// A name for one line.
 fn shown(name: &str) -> String {
-    let clean = name.chars().map(|it| if it.is_control() { ' ' } else { it });
+    let clean = name
+        .chars()
+        .map(|it| if it.is_control() { ' ' } else { it });
     clean.take(NAME_MAX).collect::<String>().trim().to_owned()
 }
 

@@ -73,7 +73,9 @@ pub enum IssuerFault {
     TooLarge { address: String, limit: usize },
     #[error("{address} answers with something else than is specified: {why}")]
     Shape { address: String, why: String },
-    #[error("{address} is the document of the issuer `{said}`; auth.oidc.issuer has to be the same text")]
+    #[error(
+        "{address} is the document of the issuer `{said}`; auth.oidc.issuer has to be the same text"
+    )]
     OtherIssuer { address: String, said: String },
     #[error("jwks_uri of the issuer, {address}, is not trusted: {why}")]
     KeysAddress { address: String, why: String },

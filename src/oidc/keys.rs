@@ -46,9 +46,8 @@ pub(super) enum NoKey {
 
 impl PartialEq for KeySet {
     fn eq(&self, other: &KeySet) -> bool {
-        let published = |set: &KeySet| -> Vec<Jwk> {
-            set.0.iter().map(|key| key.published.clone()).collect()
-        };
+        let published =
+            |set: &KeySet| -> Vec<Jwk> { set.0.iter().map(|key| key.published.clone()).collect() };
         published(self) == published(other)
     }
 }
@@ -106,7 +105,11 @@ impl Key {
             return None;
         }
         let material = DecodingKey::from_jwk(&published).ok()?;
-        let point_of = |bytes: usize| material.try_get_as_bytes().is_ok_and(|it| it.len() == bytes);
+        let point_of = |bytes: usize| {
+            material
+                .try_get_as_bytes()
+                .is_ok_and(|it| it.len() == bytes)
+        };
         let mut algorithms = match &published.algorithm {
             AlgorithmParameters::RSA(_) => {
                 let jsonwebtoken::DecodingKeyKind::RsaModulusExponent { n, .. } = material.kind()
@@ -196,10 +199,7 @@ mod tests {
                 json!({"kty": "EC", "crv": "secp256k1", "x": text(32), "y": text(32)}),
                 false,
             ),
-            (
-                json!({"kty": "OKP", "crv": "Ed25519", "x": text(32)}),
-                true,
-            ),
+            (json!({"kty": "OKP", "crv": "Ed25519", "x": text(32)}), true),
             (json!({"kty": "OKP", "crv": "X25519", "x": text(32)}), false),
             (json!({"kty": "RSA", "crv": "P-256", "x": text(32)}), false),
             (json!("no key"), false),

@@ -29,7 +29,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::config::OidcSection;
-use crate::pool::Time;
+use crate::pool::{KeyId, Time};
 
 use claims::Rules;
 use issuer::Issuer;
@@ -135,6 +135,13 @@ impl Oidc {
             self.tell(error, &header, now);
         }
         judged
+    }
+
+    /// The name of somebody whose token was verified lately.
+    pub fn name_of(&self, key: KeyId) -> Option<String> {
+        let verified = self.verified();
+        let mut known = verified.iter().map(|(_, it)| &it.identity);
+        known.find(|it| it.key == key).map(|it| it.name.clone())
     }
 
     /// Once in a second at most, because anybody may send tokens.
@@ -248,7 +255,11 @@ fn head_of(token: &str) -> Result<Header, OidcError> {
     match &header.typ {
         Some(kind) if !KINDS.contains(&kind.to_ascii_lowercase().as_str()) => {
             Err(OidcError::Kind {
-                kind: kind.chars().filter(|it| !it.is_control()).take(40).collect(),
+                kind: kind
+                    .chars()
+                    .filter(|it| !it.is_control())
+                    .take(40)
+                    .collect(),
             })
         }
         _ => Ok(header),

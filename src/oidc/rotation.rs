@@ -83,7 +83,12 @@ impl Rotation {
     pub fn pause_left(&self, now: Time) -> Span {
         let attempt = self.attempt.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = attempt.as_ref().map(|it| between(now, it.began));
-        Span(PAUSE.0.saturating_sub(waited.map_or(0, |it| it.0)).max(1000))
+        Span(
+            PAUSE
+                .0
+                .saturating_sub(waited.map_or(0, |it| it.0))
+                .max(1000),
+        )
     }
 
     /// Begins to read the keys, or joins the attempt that runs or has just ended. It goes on when the

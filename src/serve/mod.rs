@@ -24,7 +24,8 @@ use crate::controller::{self, Clock, Handle, Parts};
 use crate::engine::{self, GuardianSettings, Guardians};
 use crate::http::{App, Keys, Metrics, Server};
 use crate::inventory::{self, Inventory, InventorySettings};
-use crate::pool::{CleanupScope, Command};
+use crate::oidc::Oidc;
+use crate::pool::{CleanupScope, Command, Time};
 use crate::schedule::{Evening, EveningEvent, Schedule};
 use crate::source::{Settings, Sources};
 use crate::store::{KeptWish, Store};
@@ -85,6 +86,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     let keys = Keys::open(Arc::clone(&store), clock, &config.admin_key_file())
         .await
         .map_err(line)?;
+    let oidc = open_sign_on(&config).await?;
     let catalog = open_catalog(&config, &store).await?;
     describe(&catalog, &inventory);
 
@@ -135,7 +137,8 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     };
     let (handle, mut controller) = controller::spawn(parts);
     let metrics = Metrics::new(&handle);
-    let app = App::new(handle.clone(), Arc::clone(&config), Arc::new(keys), metrics);
+    let app =
+        App::new(handle.clone(), Arc::clone(&config), Arc::new(keys), metrics).with_sign_on(oidc);
     let stop = CancellationToken::new();
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let door = Door::open(&runtime_dir).map_err(|error| {
@@ -313,6 +316,15 @@ async fn open_catalog(config: &Arc<Config>, store: &Store) -> Result<Catalog, St
     });
     read.await
         .map_err(|error| format!("reading the catalogue panicked: {error}"))?
+}
+
+async fn open_sign_on(config: &Config) -> Result<Option<Oidc>, String> {
+    // Tokens are judged by the time of day, which may be set while we run.
+    let clock = || Time(u64::try_from(Utc::now().timestamp_millis()).unwrap_or(0));
+    match &config.auth.oidc {
+        Some(section) => Oidc::new(section, clock).await.map(Some).map_err(line),
+        None => Ok(None),
+    }
 }
 
 async fn open_inventory(config: &Config) -> Result<Inventory, String> {
