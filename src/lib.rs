@@ -5,7 +5,7 @@
 //! |-------|-------------------------------------------|
 //! | 0     | `pool`: decides, purely                    |
 //! | 1     | `config`, `catalog`: what was written down |
-//! | 2     | `engine`, `inventory`, `limits`, `source`, `store`: drivers |
+//! | 2     | `engine`, `inventory`, `limits`, `oidc`, `source`, `store`: drivers |
 //! | 3     | `controller`: the loop; `sim`: its double  |
 //! | 4     | `http`, `schedule`: thin surfaces          |
 //! | 5     | `serve`, `check`, `simulate`, `cli`        |
@@ -20,6 +20,7 @@ pub mod guardian;
 pub mod engine;
 pub mod inventory;
 pub mod limits;
+pub mod oidc;
 pub mod source;
 pub mod store;
 

@@ -371,6 +371,26 @@ pub struct ReloadAnswer {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
+pub struct AuditList {
+    pub entries: Vec<AuditEntry>,
+}
+
+/// A change that somebody asked for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct AuditEntry {
+    pub at: Option<String>,
+    pub key: Option<String>,
+    pub name: Option<String>,
+    pub client: String,
+    pub method: String,
+    pub path: String,
+    pub what: serde_json::Map<String, Value>,
+    pub status: u16,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub struct KeyList {
     pub keys: Vec<KeyView>,
 }

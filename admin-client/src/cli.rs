@@ -145,6 +145,18 @@ pub enum Command {
     Reload,
     /// Show the effective configuration, without secrets
     Config,
+    /// Show who changed what, refused attempts too
+    Audit {
+        /// How many entries, the newest ones
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        limit: u32,
+        /// Only of this key, by its id, or of this subject of a single sign-on
+        #[arg(long, value_name = "KEY-ID|SUBJECT")]
+        of: Option<String>,
+        /// Only of routes that begin so, as /admin/keys
+        #[arg(long, value_name = "PATH")]
+        path: Option<String>,
+    },
     /// Create, list and revoke API keys
     #[command(subcommand)]
     Keys(KeysCommand),

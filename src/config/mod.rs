@@ -4,6 +4,7 @@
 mod compat;
 mod environment;
 pub(crate) mod limits;
+pub(crate) mod oidc;
 pub(crate) mod positions;
 pub(crate) mod reading;
 mod sections;
@@ -24,6 +25,7 @@ use crate::pool::{Limits, Span};
 pub use compat::CompatSection;
 pub use environment::PREFIX as ENVIRONMENT_PREFIX;
 pub use limits::{Limit, LimitsSection, OnOutage, RedisSection};
+pub use oidc::{GrantRole, GrantSection, OidcSection};
 pub use reading::Flaw;
 pub use sections::{
     AuthSection, AutoscalerKind, AutoscalerSection, CatalogSection, EveningMode, EveningSection,

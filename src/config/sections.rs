@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::pool::Bytes;
 
+use super::oidc::OidcSection;
 use super::units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size};
 use super::values::{BasePath, CronExpression, DatabaseUrl, ListenAddress, TimeZone};
 
@@ -326,6 +327,8 @@ pub struct AuthSection {
     /// The file that holds the first administrator's key, written at the first start;
     /// null: `admin.key` in `state.dir`.
     pub admin_key_file: Option<PathBuf>,
+    /// Tokens of a single sign-on that count beside the pool's keys; null: none do.
+    pub oidc: Option<OidcSection>,
 }
 
 impl Default for AuthSection {
@@ -333,6 +336,7 @@ impl Default for AuthSection {
         AuthSection {
             inference: InferenceAuth::Loopback,
             admin_key_file: None,
+            oidc: None,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::pool::{Bytes, Span};
 
+use super::oidc;
 use super::sections::{AutoscalerKind, AutoscalerSection, Provider};
 use super::{Config, IdleProbe, InventorySection};
 
@@ -130,6 +131,7 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
     problems.extend(config.limits.problems());
     problems.extend(inventory_problems(&config.inventory));
     problems.extend(config.compat.problem());
+    problems.extend(config.auth.oidc.iter().flat_map(oidc::problems));
     problems
 }
 

@@ -60,8 +60,9 @@ pub use watch::{Finding, LoadPath};
 pub use crate::engine::{
     Endpoint, Failure, LogLine, LogStream, Remote, ReplicaLog, Stream, connect,
 };
+pub use crate::oidc::{Identity, Oidc, OidcError};
 pub use crate::source::{Settings as SourceSettings, Sources};
 pub use crate::store::{
-    HistoryQuery, KeyRecord, KeyUse, NewKey, Role, Store, StoreFault, StoredRecord, find_key,
-    generate_key, hash_key,
+    AuditEntry, AuditQuery, HistoryQuery, KeyRecord, KeyUse, NewKey, Retention, Role, Store,
+    StoreFault, StoredAudit, StoredRecord, find_key, generate_key, hash_key,
 };

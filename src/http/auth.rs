@@ -10,7 +10,9 @@ use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::{HeaderMap, header, request::Parts};
 use wildmatch::WildMatch;
 
+use super::audit::{self, Actor};
 use super::error::Failure;
+use super::sign_on::Person;
 use super::state::App;
 use crate::catalog::Entry;
 use crate::config::InferenceAuth;
@@ -197,6 +199,8 @@ pub struct User {
     pub bucket: Bucket,
     /// Patterns of models; none: all.
     models: Vec<String>,
+    /// Who came by a token of the single sign-on.
+    person: Option<Person>,
 }
 
 impl User {
@@ -205,12 +209,13 @@ impl User {
         let mut names = std::iter::once(&entry.name)
             .chain(&entry.aliases)
             .chain(&entry.adapters);
-        self.models.is_empty() || names.any(|name| matches_any(&self.models, name))
+        names.any(|name| self.may_name(name))
     }
 
     /// The same for a name that no entry has yet.
     pub fn may_name(&self, name: &str) -> bool {
-        self.models.is_empty() || matches_any(&self.models, name)
+        let of_person = self.person.as_ref().is_none_or(|it| it.may_use(name));
+        of_person && (self.models.is_empty() || matches_any(&self.models, name))
     }
 
     fn of_key(key: KeyRecord, app: &App) -> User {
@@ -222,6 +227,20 @@ impl User {
                 limit: key.allowed.limits.unwrap_or(app.limits.default_limit()),
             },
             models: key.allowed.models,
+            person: None,
+        }
+    }
+
+    pub(super) fn of_person(key: KeyId, name: &str, person: Person, app: &App) -> User {
+        User {
+            key,
+            bucket: Bucket {
+                id: format!("person:{:x}", key.0),
+                words: name.to_owned(),
+                limit: app.limits.default_limit(),
+            },
+            models: Vec::new(),
+            person: Some(person),
         }
     }
 
@@ -235,6 +254,7 @@ impl User {
                 limit: app.limits.anonymous_limit(),
             },
             models: Vec::new(),
+            person: None,
         }
     }
 }
@@ -286,6 +306,9 @@ impl FromRequestParts<App> for User {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<User, Failure> {
+        if let Some(person) = Person::of(bearer(&parts.headers), parts, app).await? {
+            return person.user(app);
+        }
         let anonymous = match app.config.auth.inference {
             InferenceAuth::Open => true,
             InferenceAuth::Loopback => from_loopback(parts),
@@ -315,6 +338,9 @@ impl FromRequestParts<App> for Admin {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Admin, Failure> {
+        if let Some(person) = Person::of(bearer(&parts.headers), parts, app).await? {
+            return person.admin();
+        }
         let text = bearer(&parts.headers).ok_or_else(|| {
             let file = app.config.admin_key_file();
             Failure::unauthorized(format!(
@@ -325,6 +351,12 @@ impl FromRequestParts<App> for Admin {
         let key = app.keys.find(text).ok_or_else(|| {
             Failure::forbidden("invalid_api_key", "this key is unknown, expired or revoked")
         })?;
+        audit::tell(parts, || Actor {
+            key: Some(key.id),
+            subject: None,
+            name: key.name.clone(),
+            is_admin: key.role == Role::Admin,
+        });
         match key.role {
             Role::Admin => {
                 on_its_routes(&key, parts, app)?;

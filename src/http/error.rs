@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::controller::{Busy, ChangeError, Cut};
+use crate::controller::{Busy, ChangeError, Cut, OidcError};
 use crate::pool::{Refusal, Span, StopReason};
 
 /// `{"error": {…}}`, as OpenAI's clients expect it.
@@ -311,6 +311,27 @@ impl IntoResponse for Failure {
 impl From<Busy> for Failure {
     fn from(_: Busy) -> Failure {
         Failure::refused("the pool", &Refusal::ShuttingDown)
+    }
+}
+
+impl From<OidcError> for Failure {
+    fn from(error: OidcError) -> Failure {
+        let message = error.to_string();
+        match error {
+            OidcError::NoGroup { .. } => Failure::forbidden("no_group", message),
+            OidcError::Unavailable { retry } => {
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                let mut failure =
+                    Failure::new(status, "server_error", "issuer_unavailable", message);
+                failure.retry = Some(retry);
+                failure
+            }
+            _ => {
+                let mut failure = Failure::unauthorized(message);
+                failure.body.error.code = Some("invalid_token");
+                failure
+            }
+        }
     }
 }
 

@@ -43,7 +43,7 @@ const TAGS: [(&str, &str); 8] = [
     ("pool", "Devices, queues, and what is loaded."),
     (
         "history",
-        "Every decision with its reason, and what engines print.",
+        "Every decision with its reason, who asked for what, and what engines print.",
     ),
     ("upkeep", "Cleanup, reset, configuration, reload."),
     ("keys", "API keys of users and administrators."),
@@ -111,7 +111,7 @@ impl IntoResponses for AdminErrors {
             ),
             (
                 "401",
-                "No key was sent",
+                "No key was sent, or a token of the single sign-on that does not count",
                 error(
                     "an admin key is needed: send it as `Authorization: Bearer mp-…`",
                     "authentication_error",
@@ -121,7 +121,7 @@ impl IntoResponses for AdminErrors {
             ),
             (
                 "403",
-                "The key is unknown, expired, revoked, or no admin key",
+                "The key is unknown, expired, revoked, or no admin key; or a person whose groups may not do this",
                 error(
                     "the key mp-Ab3xY9… may use models, not steer the pool",
                     "permission_error",
@@ -161,7 +161,7 @@ impl IntoResponses for AdminErrors {
             ),
             (
                 "503",
-                "The pool is shutting down, or its store cannot be used",
+                "The pool is shutting down, its store cannot be used, or the issuer of a token cannot be reached",
                 error(
                     "the pool: the pool is shutting down",
                     "server_error",
@@ -193,7 +193,7 @@ mod tests {
         serde_json::to_value(document(router.into_openapi(), "/llm")).unwrap()
     }
 
-    const ADMIN: [(&str, &str); 22] = [
+    const ADMIN: [(&str, &str); 23] = [
         ("post", "/admin/load"),
         ("post", "/admin/unload"),
         ("post", "/admin/plan"),
@@ -215,6 +215,7 @@ mod tests {
         ("post", "/admin/keys"),
         ("patch", "/admin/keys"),
         ("delete", "/admin/keys"),
+        ("get", "/admin/audit"),
         ("get", "/hot-models"),
     ];
 

@@ -25,7 +25,7 @@ use utoipa_axum::routes;
 
 use super::error::Failure;
 use super::state::App;
-use super::{admin, compat, gateway, hot_models, listing, metrics, openapi, passing};
+use super::{admin, audit, compat, gateway, hot_models, listing, metrics, openapi, passing};
 
 /// A client that takes longer for its head is no client.
 const HEAD_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
@@ -145,7 +145,9 @@ fn router(app: App) -> Router {
     let (based, api) = OpenApiRouter::new()
         .merge(inference())
         .merge(hot_models::routes())
-        .merge(admin::routes())
+        .merge(
+            admin::routes().route_layer(middleware::from_fn_with_state(app.clone(), audit::record)),
+        )
         .routes(routes!(health))
         .routes(routes!(ready))
         .split_for_parts();
@@ -227,12 +229,15 @@ async fn wrong_method(request: Request<Body>) -> Failure {
 }
 
 /// Gives every answer an `x-request-id`: the client's own if it sent a sane one.
-async fn identify(State(app): State<App>, request: Request<Body>, next: Next) -> Response {
+async fn identify(State(app): State<App>, mut request: Request<Body>, next: Next) -> Response {
     let sent = request
         .headers()
         .get("x-request-id")
         .filter(|id| id.len() <= 128 && id.as_bytes().iter().all(|byte| byte.is_ascii_graphic()));
     let id = sent.cloned().unwrap_or_else(|| app.request_ids.next());
+    request
+        .extensions_mut()
+        .insert(audit::RequestId(id.clone()));
     let mut response = next.run(request).await;
     response.headers_mut().insert("x-request-id", id);
     response

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::audit::Strangers;
 use super::auth::Keys;
 use super::metrics::Metrics;
 use super::proxy::Upstream;
 use super::server::SharedIds;
 use crate::config::Config;
-use crate::controller::Handle;
+use crate::controller::{Handle, Oidc};
 use crate::limits::Limits;
 
 /// Cheap to clone; one per connection and request.
@@ -19,6 +20,8 @@ pub struct App {
     pub(super) config: Arc<Config>,
     pub(super) keys: Arc<Keys>,
     pub(super) limits: Arc<Limits>,
+    pub(super) oidc: Option<Arc<Oidc>>,
+    pub(super) strangers: Arc<Strangers>,
     pub(super) metrics: Metrics,
     pub(super) upstream: Arc<Upstream>,
     pub(super) request_ids: SharedIds,
@@ -41,11 +44,21 @@ impl App {
             config,
             keys,
             limits,
+            oidc: None,
+            strangers: Arc::default(),
             metrics,
             upstream: Arc::default(),
             request_ids: Arc::default(),
             started_unix_seconds,
             ending: CancellationToken::new(),
+        }
+    }
+
+    /// With tokens of this issuer beside the keys.
+    pub fn with_sign_on(self, oidc: Option<Oidc>) -> App {
+        App {
+            oidc: oidc.map(Arc::new),
+            ..self
         }
     }
 

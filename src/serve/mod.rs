@@ -26,7 +26,8 @@ use crate::controller::{self, Clock, Handle, Parts};
 use crate::engine::{self, GuardianSettings, Guardians};
 use crate::http::{App, Keys, Metrics, Server};
 use crate::inventory::{self, Inventory, InventorySettings};
-use crate::pool::{CleanupScope, Command};
+use crate::oidc::Oidc;
+use crate::pool::{CleanupScope, Command, Time};
 use crate::schedule::{Evening, EveningEvent, Schedule};
 use crate::source::{Settings, Sources};
 use crate::store::{KeptWish, Store};
@@ -87,6 +88,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     let keys = Keys::open(Arc::clone(&store), clock, &config.admin_key_file())
         .await
         .map_err(line)?;
+    let oidc = open_sign_on(&config).await?;
     let catalog = open_catalog(&config, &store).await?;
     describe(&catalog, &inventory);
 
@@ -144,7 +146,8 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         Arc::new(keys),
         Arc::clone(&limits),
         metrics,
-    );
+    )
+    .with_sign_on(oidc);
     let _upkeep =
         AbortOnDropHandle::new(start(limits::keep(Arc::clone(&limits), Arc::clone(&store))));
     let stop = CancellationToken::new();
@@ -326,6 +329,15 @@ async fn open_catalog(config: &Arc<Config>, store: &Store) -> Result<Catalog, St
     });
     read.await
         .map_err(|error| format!("reading the catalogue panicked: {error}"))?
+}
+
+async fn open_sign_on(config: &Config) -> Result<Option<Oidc>, String> {
+    // Tokens are judged by the time of day, which may be set while we run.
+    let clock = || Time(u64::try_from(Utc::now().timestamp_millis()).unwrap_or(0));
+    match &config.auth.oidc {
+        Some(section) => Oidc::new(section, clock).await.map(Some).map_err(line),
+        None => Ok(None),
+    }
 }
 
 async fn open_inventory(config: &Config) -> Result<Inventory, String> {

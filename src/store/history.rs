@@ -80,7 +80,7 @@ impl Default for Retention {
 }
 
 /// Rows deleted at once: few enough that a wish does not wait noticeably for its turn to be written.
-const FORGOTTEN_AT_ONCE: i64 = 5_000;
+pub(super) const FORGOTTEN_AT_ONCE: i64 = 5_000;
 
 impl Store {
     /// Appends the records in order, all or none, and answers with them as they are kept.

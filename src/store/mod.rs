@@ -1,5 +1,5 @@
 //! What survives a restart: administrators' wishes, registrations, keys, measurements and the
-//! history (D1, D3). Owns the database file and is the only place with SQL. It never decides
+//! history (D1, D3), and the audit. Owns the database file and is the only place with SQL. It never decides
 //! anything, never hands out a row of another shape than the pool's own types, and never answers
 //! before the change is on disk: SQLite with a write-ahead log and `synchronous = FULL`.
 //!
@@ -10,6 +10,7 @@
 //!
 //! Models are kept by name: their ids are given anew at each start. Times are Unix milliseconds.
 
+mod audit;
 mod cordons;
 mod facts;
 mod fault;
@@ -27,6 +28,7 @@ use std::sync::{Mutex, PoisonError};
 use nix::fcntl::Flock;
 use sqlx::sqlite::SqlitePool;
 
+pub use audit::{AuditEntry, AuditQuery, StoredAudit};
 pub use fault::StoreFault;
 pub use history::{HistoryQuery, Retention, StoredMemory, StoredRecord, StoredShare};
 pub use keys::{

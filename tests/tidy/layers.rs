@@ -60,15 +60,16 @@ const fn all(module: &'static str) -> Row {
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
     pure("pool", ""),
-    row("config", "pool", "serde serde_json serde_saphyr serde_path_to_error granit_parser schemars thiserror humantime bytesize strsim croner chrono chrono_tz"),
+    row("config", "pool", "serde serde_json serde_saphyr serde_path_to_error granit_parser schemars thiserror humantime bytesize strsim croner chrono chrono_tz url"),
     row("catalog", "pool config", "serde serde_json serde_saphyr minijinja thiserror strsim bytesize humantime schemars sha2 shellexpand regex_syntax tokenizers"),
     row("guardian", "", "nix rustix memchr serde serde_json chrono"),
     row("engine", "pool config catalog guardian", "rand tokio nix hyper hyper_util http_body_util bytes minijinja serde serde_json thiserror tracing chrono futures_util humantime rustix rustls_native_certs tokio_rustls"),
     row("inventory", "pool config catalog", "nvml_wrapper thiserror tracing nix"),
     row("store", "pool config catalog", "sqlx serde serde_json thiserror tracing sha2 subtle rand uuid chrono tokio nix base64"),
+    row("oidc", "pool config", "arc_swap futures_util jsonwebtoken lru reqwest ring serde serde_json sha2 thiserror tokio tokio_rustls tracing wildmatch"),
     row("source", "pool config catalog", "bytes futures_util md5 object_store rand reqwest rustix serde serde_json sha1 sha2 thiserror tokio tokio_rustls tracing wildmatch"),
     row("limits", "pool config", "chrono chrono_tz governor redis thiserror tokio tracing uuid wildmatch"),
-    row("controller", "pool config catalog engine inventory source store", "tokio tokio_util tracing arc_swap serde_json thiserror futures_util chrono"),
+    row("controller", "pool config catalog engine inventory oidc source store", "tokio tokio_util tracing arc_swap serde_json thiserror futures_util chrono"),
     pure("sim", "pool catalog"),
     row("schedule", "pool config controller", "tokio tokio_cron_scheduler croner chrono chrono_tz thiserror tracing"),
     row("http", "pool config catalog controller limits", "axum hyper hyper_util http_body_util bytes tower tower_http utoipa utoipa_axum utoipa_swagger_ui \

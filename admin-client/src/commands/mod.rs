@@ -1,6 +1,7 @@
 //! One function a command: ask the server, show the answer. Each prints the server's JSON unchanged
 //! with `--json`, and text otherwise. Nothing here decides how text looks.
 
+mod audit;
 mod cordon;
 mod keys;
 mod load;
@@ -86,6 +87,9 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Reset { yes } => upkeep::reset(session, yes).await,
         Command::Reload => upkeep::reload(session).await,
         Command::Config => state::config(session).await,
+        Command::Audit { limit, of, path } => {
+            audit::run(session, &audit::Filter { limit, of, path }).await
+        }
         Command::Keys(command) => keys::run(session, command).await,
         Command::Completions { shell } => completions(shell),
     };

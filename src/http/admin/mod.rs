@@ -1,6 +1,7 @@
 //! The admin API: every route needs an admin key, reads its request strictly, hands an order over or
 //! reads the snapshot, and writes down who did what. Nothing here decides what is loaded or evicted.
 
+mod audit;
 mod cordons;
 mod devices;
 mod events;
@@ -49,6 +50,7 @@ pub fn routes() -> OpenApiRouter<App> {
             keys::change,
             keys::revoke
         ))
+        .routes(routes!(audit::list))
 }
 
 /// The model of a name or an alias, or 404 with the closest names.

@@ -27,7 +27,10 @@ pub async fn show(State(app): State<App>, _: Admin, _: Params<Nothing>) -> Json<
     let keys = app.keys.all();
     let name = |id| {
         let key = keys.iter().find(|key| key.id == id);
-        key.map_or_else(|| id.to_string(), |key| key.name.clone())
+        let person = || app.oidc.as_ref().and_then(|oidc| oidc.name_of(id));
+        key.map(|key| key.name.clone())
+            .or_else(person)
+            .unwrap_or_else(|| id.to_string())
     };
     Json(QueueView::of(&app.handle.snapshot(), &name))
 }

@@ -2,6 +2,7 @@
 //! snapshot. Plain data and conversions; nothing here asks, decides or knows of HTTP. Amounts end in
 //! `_bytes`, lengths of time in `_ms`, moments in `_at` (RFC 3339, UTC).
 
+mod audit;
 mod cordons;
 mod devices;
 mod history;
@@ -19,6 +20,7 @@ use utoipa::ToSchema;
 use crate::controller::Snapshot;
 use crate::pool::{self, Time};
 
+pub use audit::{AuditList, AuditView};
 pub use cordons::{
     CordonAnswer, CordonRequest, CordonView, UncordonAnswer, UncordonRequest, Until,
 };

@@ -1,0 +1,26 @@
+//! `audit`: who changed what. One page, the newest; changes nothing.
+
+use crate::answers::AuditList;
+use crate::commands::Session;
+use crate::failure::Failure;
+use crate::render;
+use crate::render::quantity::Clock;
+
+/// Which entries.
+pub struct Filter {
+    pub limit: u32,
+    /// A key's id, or the subject of a token.
+    pub of: Option<String>,
+    pub path: Option<String>,
+}
+
+pub async fn run(session: &Session, filter: &Filter) -> Result<(), Failure> {
+    let limit = filter.limit.to_string();
+    let mut query = vec![("limit", limit.as_str())];
+    query.extend(filter.of.as_deref().map(|key| ("key", key)));
+    query.extend(filter.path.as_deref().map(|path| ("path", path)));
+    let answer = session.client.get("admin/audit", &query).await?;
+    session.show(&answer, |list: &AuditList| {
+        render::audit::audit(list, Clock::read(), session.screen.style)
+    })
+}

@@ -1,0 +1,109 @@
+//! The audit as a table: when, who, from where, what, and with which end. Pure.
+
+use serde_json::Value;
+
+use crate::answers::{AuditEntry, AuditList};
+use crate::render::quantity::Clock;
+use crate::render::table::{Cell, table};
+use crate::screen::{Style, Tint};
+
+/// Oldest first, as the server gives them.
+pub fn audit(list: &AuditList, clock: Clock, style: Style) -> String {
+    let rows: Vec<Vec<Cell>> = list
+        .entries
+        .iter()
+        .map(|entry| {
+            let at = entry.at.as_deref();
+            vec![
+                Cell::from(at.map_or_else(|| "-".to_owned(), |at| clock.stamp(at))),
+                Cell::from(who(entry)),
+                Cell::from(entry.client.as_str()),
+                Cell::from(format!("{} {}", entry.method, entry.path)),
+                Cell::from(what(entry)),
+                Cell::tinted(end(entry.status), tint(entry.status)),
+            ]
+        })
+        .collect();
+    table(
+        &["WHEN", "WHO", "FROM", "ACTION", "WHAT", "END"],
+        &rows,
+        "Nobody has changed anything.",
+        style,
+    )
+}
+
+/// `ann (k3)`; a person of the single sign-on without an id, which would be long.
+fn who(entry: &AuditEntry) -> String {
+    match (&entry.name, &entry.key) {
+        (Some(name), Some(key)) => format!("{name} ({key})"),
+        (Some(name), None) => name.clone(),
+        (None, _) => "nobody known".to_owned(),
+    }
+}
+
+/// `model=org/m priority=1`.
+fn what(entry: &AuditEntry) -> String {
+    let field = |(name, value): (&String, &Value)| match value {
+        Value::String(text) => format!("{name}={text}"),
+        other => format!("{name}={other}"),
+    };
+    let fields: Vec<String> = entry.what.iter().map(field).collect();
+    fields.join(" ")
+}
+
+fn end(status: u16) -> String {
+    match status {
+        200..300 => "done".to_owned(),
+        401 | 403 => format!("{status} not allowed"),
+        499 => "client left".to_owned(),
+        _ => format!("{status} refused"),
+    }
+}
+
+fn tint(status: u16) -> Option<Tint> {
+    match status {
+        200..300 => None,
+        401 | 403 => Some(Tint::Bad),
+        _ => Some(Tint::Warning),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::quantity::tests::noon;
+    use serde_json::json;
+
+    #[test]
+    fn each_change_is_a_line_with_who_and_what_and_its_end() {
+        let entry = |key: Value, name: Value, what: Value, status: u16| {
+            json!({"id": 1, "at": "2026-11-21T11:59:00Z", "key": key, "subject": null, "name": name,
+                "client": "10.0.0.7", "method": "POST", "path": "/admin/load", "what": what, "status": status,
+                "request": "req-1"})
+        };
+        let none = Value::Null;
+        let list = json!({"entries": [
+            entry("k3".into(), "ann".into(), json!({"model": "org/m", "priority": 1, "lease": null}), 200),
+            entry(none.clone(), "bob".into(), json!({"model": "org/m"}), 403),
+            entry(none.clone(), none.clone(), json!({}), 401),
+            entry("k3".into(), "ann".into(), json!({}), 499),
+            entry("k3".into(), "ann".into(), json!({}), 409),
+        ], "next_before": 1});
+        let list: AuditList = serde_json::from_value(list).expect("an audit");
+        assert_eq!(
+            audit(&list, noon(), Style::PLAIN),
+            "WHEN                 WHO           FROM      ACTION            WHAT                               END\n\
+             2026-11-21 11:59:00  ann (k3)      10.0.0.7  POST /admin/load  model=org/m priority=1 lease=null  done\n\
+             2026-11-21 11:59:00  bob           10.0.0.7  POST /admin/load  model=org/m                        403 not allowed\n\
+             2026-11-21 11:59:00  nobody known  10.0.0.7  POST /admin/load                                     401 not allowed\n\
+             2026-11-21 11:59:00  ann (k3)      10.0.0.7  POST /admin/load                                     client left\n\
+             2026-11-21 11:59:00  ann (k3)      10.0.0.7  POST /admin/load                                     409 refused\n"
+        );
+    }
+
+    #[test]
+    fn an_empty_audit_is_a_sentence() {
+        let text = audit(&AuditList::default(), noon(), Style::PLAIN);
+        assert_eq!(text, "Nobody has changed anything.\n");
+    }
+}

@@ -1,0 +1,249 @@
+//! The section `auth.oidc`: whose tokens count beside the pool's own keys, and what the groups that
+//! they name may do. Holds and checks the section; it asks no issuer and reads no token.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use url::{Host, Url};
+
+use super::units::Length;
+use crate::pool::Span;
+
+const LEEWAY_MAX: Span = Span::from_secs(600);
+const REFRESH: (Span, Span) = (Span::from_secs(60), Span::from_secs(86_400));
+/// More is a mistake.
+const GROUPS_MAX: usize = 1_000;
+
+/// Bearer tokens of an OpenID Connect issuer, beside the pool's own keys.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OidcSection {
+    /// The issuer as its tokens name it (`iss`); `/.well-known/openid-configuration` below it is read.
+    /// `https`, or `http` on this machine.
+    pub issuer: String,
+    /// What tokens for this pool have in `aud`.
+    pub audience: String,
+    /// The claim with a person's groups: its name, or a path such as `realm_access.roles`.
+    #[serde(default = "groups_claim")]
+    pub groups_claim: String,
+    /// The claim with the name that logs and the audit show; without it the subject is shown.
+    #[serde(default = "name_claim")]
+    pub name_claim: String,
+    /// How far the issuer's clock may be from ours, 0s to 10m.
+    #[serde(default = "leeway")]
+    pub leeway: Length,
+    /// How often the issuer's keys are read anew, 1m to 1d. A key that is not known is asked for at once.
+    #[serde(default = "refresh")]
+    pub refresh: Length,
+    /// What the members of a group may do. Who is in several may do what any of them may.
+    #[serde(default)]
+    pub groups: BTreeMap<String, GrantSection>,
+    /// What everybody may do who has a token for this pool; null: nothing without a group.
+    #[serde(default)]
+    pub everybody: Option<GrantSection>,
+    /// A PEM file with authorities that are trusted for the issuer, beside the system's.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
+}
+
+/// What a group may do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GrantSection {
+    /// `user`: use models; `admin`: steer the pool as well.
+    pub role: GrantRole,
+    /// Models by name, with `*` for any letters.
+    #[serde(default = "everything")]
+    pub models: Vec<String>,
+    /// Routes below the base path such as `/v1/chat/completions`, with `*` for any letters.
+    #[serde(default = "everything")]
+    pub routes: Vec<String>,
+}
+
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum GrantRole {
+    User,
+    Admin,
+}
+
+fn groups_claim() -> String {
+    "groups".to_owned()
+}
+
+fn name_claim() -> String {
+    "preferred_username".to_owned()
+}
+
+fn leeway() -> Length {
+    Length::from_secs(30)
+}
+
+fn refresh() -> Length {
+    Length::from_secs(3600)
+}
+
+fn everything() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
+/// An address that secrets or keys may come from: `https`, or `http` that does not leave this machine.
+pub(crate) fn trusted_address(text: &str) -> Result<Url, String> {
+    let address = Url::parse(text).map_err(|error| error.to_string())?;
+    let is_local = match address.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback(),
+        None => false,
+    };
+    match address.scheme() {
+        "https" => {}
+        "http" if is_local => {}
+        "http" => return Err("http is for this machine alone; write https".to_owned()),
+        _ => return Err("it has to begin with https://".to_owned()),
+    }
+    if !address.username().is_empty() || address.password().is_some() {
+        return Err("it may not hold a user or a password".to_owned());
+    }
+    Ok(address)
+}
+
+/// All that stands against using this section.
+pub(super) fn problems(section: &OidcSection) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut unless = |holds: bool, problem: String| {
+        if !holds {
+            problems.push(format!("auth.oidc.{problem}"));
+        }
+    };
+    match trusted_address(&section.issuer) {
+        Ok(address) => unless(
+            address.query().is_none() && address.fragment().is_none(),
+            "issuer may have no `?` and no `#`".to_owned(),
+        ),
+        Err(why) => unless(
+            false,
+            format!("issuer is no address such as https://login.example.org/realms/lab: {why}"),
+        ),
+    }
+    let texts = [
+        ("audience", &section.audience),
+        ("groups_claim", &section.groups_claim),
+        ("name_claim", &section.name_claim),
+    ];
+    for (key, text) in texts {
+        unless(
+            !text.trim().is_empty(),
+            format!("{key} is empty; write the text that the issuer uses"),
+        );
+    }
+    let (leeway, refresh) = (section.leeway, section.refresh);
+    unless(
+        leeway.0 <= LEEWAY_MAX,
+        format!("leeway is {leeway}; allowed: 0s to 10m"),
+    );
+    unless(
+        (REFRESH.0..=REFRESH.1).contains(&refresh.0),
+        format!("refresh is {refresh}; allowed: 1m to 1d"),
+    );
+    unless(
+        !section.groups.is_empty() || section.everybody.is_some(),
+        "groups is empty and auth.oidc.everybody null, so that nobody may do anything; write for example groups: {staff: {role: admin}}".to_owned(),
+    );
+    unless(
+        section.groups.len() <= GROUPS_MAX,
+        format!(
+            "groups has {} groups; allowed: up to {GROUPS_MAX}",
+            section.groups.len()
+        ),
+    );
+    let named = section.groups.iter();
+    let named = named.map(|(name, grant)| (format!("groups.{name}"), grant));
+    let everybody = section.everybody.iter();
+    for (key, grant) in named.chain(everybody.map(|grant| ("everybody".to_owned(), grant))) {
+        for (list, patterns) in [("models", &grant.models), ("routes", &grant.routes)] {
+            unless(
+                !patterns.is_empty() && patterns.iter().all(|it| !it.trim().is_empty()),
+                format!("{key}.{list} holds nothing, or an empty text; leave it out to allow all"),
+            );
+        }
+        unless(
+            grant.routes.iter().all(|it| it.starts_with(['/', '*'])),
+            format!("{key}.routes: a route begins with `/`, as /v1/chat/completions"),
+        );
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::reading::yaml;
+
+    fn read(text: &str) -> OidcSection {
+        yaml(text).unwrap()
+    }
+
+    #[test]
+    fn what_is_left_out_has_a_default() {
+        let section = read(
+            "issuer: https://login.example.org\naudience: pool\ngroups: {staff: {role: admin}}\n",
+        );
+        assert_eq!(problems(&section), [] as [String; 0]);
+        assert_eq!(section.groups_claim, "groups");
+        assert_eq!(section.leeway, Length::from_secs(30));
+        assert_eq!(section.groups["staff"].models, ["*"]);
+        assert_eq!(section.everybody, None);
+    }
+
+    #[test]
+    fn every_problem_is_told_with_its_key() {
+        let section = read(
+            "issuer: http://login.example.org/?a=1\naudience: ' '\nleeway: 11m\nrefresh: 1s\n\
+             groups: {staff: {role: admin, models: []}, students: {role: user, routes: [v1]}}\n",
+        );
+        let told = problems(&section);
+        let words = [
+            "auth.oidc.issuer is no address",
+            "auth.oidc.audience is empty",
+            "auth.oidc.leeway is 11m; allowed: 0s to 10m",
+            "auth.oidc.refresh is 1s; allowed: 1m to 1d",
+            "auth.oidc.groups.staff.models holds nothing",
+            "auth.oidc.groups.students.routes: a route begins with `/`",
+        ];
+        assert_eq!(told.len(), words.len(), "{told:?}");
+        for (told, words) in told.iter().zip(words) {
+            assert!(told.contains(words), "{told}");
+        }
+        let nobody = read("issuer: https://a.example\naudience: pool\n");
+        assert!(problems(&nobody)[0].contains("nobody may do anything"));
+    }
+
+    #[test]
+    fn plain_http_is_for_this_machine_alone() {
+        for good in [
+            "https://login.example.org/realms/lab",
+            "http://127.0.0.1:9000",
+            "http://[::1]:9000/a",
+            "http://localhost/",
+        ] {
+            assert!(trusted_address(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "http://login.example.org",
+            "http://127.0.0.1@evil.example",
+            "http://localhost.evil.example",
+            "http://10.0.0.1",
+            "ftp://127.0.0.1",
+            "https://user:word@login.example.org",
+            "login.example.org",
+            "",
+        ] {
+            assert!(trusted_address(bad).is_err(), "{bad}");
+        }
+    }
+}

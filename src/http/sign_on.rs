@@ -1,0 +1,81 @@
+//! People of the single sign-on at the door: whether a bearer text is such a person's token, and what
+//! the grants of their groups let them do here. Keys of our own are none of its business.
+
+use std::sync::Arc;
+
+use axum::http::request::Parts;
+
+use super::audit::{self, Actor};
+use super::auth::{Admin, User};
+use super::error::Failure;
+use super::state::App;
+use crate::config::GrantRole;
+use crate::controller::{Identity, Oidc};
+
+/// Somebody whom the issuer vouches for, and the route that they ask.
+#[derive(Clone, Debug)]
+pub struct Person {
+    identity: Arc<Identity>,
+    /// Below the base path.
+    route: String,
+}
+
+impl Person {
+    /// The person whose token this text is; none where it cannot be one, or no issuer is configured.
+    pub async fn of(
+        text: Option<&str>,
+        parts: &Parts,
+        app: &App,
+    ) -> Result<Option<Person>, Failure> {
+        let (Some(oidc), Some(token)) = (&app.oidc, text.filter(|it| Oidc::is_token(it))) else {
+            return Ok(None);
+        };
+        let identity = oidc.verify(token).await?;
+        audit::tell(parts, || Actor {
+            key: None,
+            subject: Some(identity.subject.clone()),
+            name: identity.name.clone(),
+            is_admin: identity.may(GrantRole::Admin, parts.uri.path()),
+        });
+        Ok(Some(Person {
+            identity,
+            route: parts.uri.path().to_owned(),
+        }))
+    }
+
+    pub fn user(self, app: &App) -> Result<User, Failure> {
+        self.needs(GrantRole::User)?;
+        let identity = Arc::clone(&self.identity);
+        Ok(User::of_person(identity.key, &identity.name, self, app))
+    }
+
+    pub fn admin(self) -> Result<Admin, Failure> {
+        self.needs(GrantRole::Admin)?;
+        Ok(Admin {
+            name: self.identity.name.clone(),
+        })
+    }
+
+    fn needs(&self, role: GrantRole) -> Result<(), Failure> {
+        if self.identity.may(role, &self.route) {
+            return Ok(());
+        }
+        let (name, route) = (&self.identity.name, &self.route);
+        let is_admin = self.identity.grants.iter().any(|it| it.role >= role);
+        Err(match is_admin {
+            true => Failure::forbidden(
+                "route_not_allowed",
+                format!("the groups of {name} may not use {route} (auth.oidc.groups, routes)"),
+            ),
+            false => Failure::forbidden(
+                "not_an_admin",
+                format!("{name} may use models, not steer the pool"),
+            ),
+        })
+    }
+
+    /// Whether the model may be used on this route.
+    pub fn may_use(&self, model: &str) -> bool {
+        self.identity.may_use(model, &self.route)
+    }
+}

@@ -1,0 +1,163 @@
+//! The audit: what administrators asked for and what came of it. It only grows at the end; old rows go
+//! by [`Store::forget_audit`]. Whoever writes a row has left out what is secret.
+
+use serde_json::{Map, Value};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{QueryBuilder, Row, Sqlite};
+
+use super::history::FORGOTTEN_AT_ONCE;
+use super::{Retention, Store, StoreFault, from_integer, to_integer};
+use crate::pool::{KeyId, Time};
+
+/// One change that somebody asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AuditEntry {
+    pub at: Time,
+    pub key: Option<KeyId>,
+    /// Of a token of the single sign-on.
+    pub subject: Option<String>,
+    /// Of the key or the person; `None` where nobody known asked.
+    pub name: Option<String>,
+    pub client: String,
+    pub method: String,
+    /// Below the base path.
+    pub path: String,
+    /// A few fields of the request.
+    pub what: Map<String, Value>,
+    pub status: u16,
+    /// `x-request-id`.
+    pub request: String,
+}
+
+/// A kept one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredAudit {
+    /// Rising, never reused.
+    pub id: i64,
+    pub entry: AuditEntry,
+}
+
+/// Which part of the audit: the newest rows that fit. Answers come in rising order of id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditQuery {
+    /// Only rows with a smaller id.
+    pub before: Option<i64>,
+    /// At most so many; between 1 and [`AuditQuery::LIMIT_MAX`], others are brought into it.
+    pub limit: u32,
+    /// The id of a key such as `k3`, or the subject of a token.
+    pub key: Option<String>,
+    /// What the path begins with.
+    pub path: Option<String>,
+}
+
+impl AuditQuery {
+    /// About half a MiB of JSON.
+    pub const LIMIT_MAX: u32 = 1000;
+}
+
+impl Store {
+    /// Appends a row and answers with its id.
+    pub async fn add_audit(&self, entry: &AuditEntry) -> Result<i64, StoreFault> {
+        let what = Value::Object(entry.what.clone()).to_string();
+        sqlx::query(
+            "INSERT INTO audit (at, key, subject, name, client, method, path, what, status, request)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(to_integer(entry.at.0))
+        .bind(entry.key.map(|key| key.to_string()))
+        .bind(entry.subject.as_deref())
+        .bind(entry.name.as_deref())
+        .bind(entry.client.as_str())
+        .bind(entry.method.as_str())
+        .bind(entry.path.as_str())
+        .bind(what)
+        .bind(i64::from(entry.status))
+        .bind(entry.request.as_str())
+        .execute(&self.writer)
+        .await
+        .map(|done| done.last_insert_rowid())
+        .map_err(self.failed("write the audit"))
+    }
+
+    /// A part of the audit, in rising order of id.
+    pub async fn audit(&self, query: AuditQuery) -> Result<Vec<StoredAudit>, StoreFault> {
+        let mut sql = QueryBuilder::<Sqlite>::new("SELECT * FROM (SELECT * FROM audit WHERE id < ");
+        sql.push_bind(query.before.unwrap_or(i64::MAX));
+        if let Some(key) = query.key {
+            sql.push(" AND (key = ").push_bind(key.clone());
+            sql.push(" OR subject = ").push_bind(key).push(")");
+        }
+        if let Some(path) = query.path {
+            sql.push(" AND substr(path, 1, length(")
+                .push_bind(path.clone());
+            sql.push(")) = ").push_bind(path);
+        }
+        sql.push(" ORDER BY id DESC LIMIT ")
+            .push_bind(i64::from(query.limit.clamp(1, AuditQuery::LIMIT_MAX)));
+        let rows = sql
+            .push(") ORDER BY id")
+            .build()
+            .fetch_all(&self.readers)
+            .await
+            .map_err(self.failed("read the audit"))?;
+        rows.iter().map(|row| self.read_audit(row)).collect()
+    }
+
+    /// Deletes what is older or more than is kept; answers how many rows went.
+    pub async fn forget_audit(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
+        let last: i64 = sqlx::query_scalar(
+            "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'audit'",
+        )
+        .fetch_one(&self.readers)
+        .await
+        .map_err(self.failed("read the end of the audit"))?;
+        let oldest_id = last.saturating_sub(to_integer(retention.rows));
+        let oldest_at = to_integer(now.0.saturating_sub(retention.age.0));
+        let mut forgotten = 0;
+        loop {
+            let done = sqlx::query(
+                "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id <= ?1 OR at < ?2 LIMIT ?3)",
+            )
+            .bind(oldest_id)
+            .bind(oldest_at)
+            .bind(FORGOTTEN_AT_ONCE)
+            .execute(&self.writer)
+            .await
+            .map_err(self.failed("forget old rows of the audit"))?
+            .rows_affected();
+            forgotten += done;
+            if done == 0 {
+                return Ok(forgotten);
+            }
+        }
+    }
+
+    fn read_audit(&self, row: &SqliteRow) -> Result<StoredAudit, StoreFault> {
+        let id: i64 = row.get("id");
+        let key: Option<&str> = row.get("key");
+        let key = key.map(|text| {
+            let number = text
+                .strip_prefix('k')
+                .and_then(|digits| digits.parse().ok());
+            number
+                .map(KeyId)
+                .ok_or_else(|| self.bad_row("audit", id, "the key is no key's id"))
+        });
+        let what = serde_json::from_str(row.get("what"));
+        Ok(StoredAudit {
+            id,
+            entry: AuditEntry {
+                at: Time(from_integer(row.get("at"))),
+                key: key.transpose()?,
+                subject: row.get("subject"),
+                name: row.get("name"),
+                client: row.get("client"),
+                method: row.get("method"),
+                path: row.get("path"),
+                what: what.map_err(|error| self.bad_row("audit", id, error))?,
+                status: u16::try_from(row.get::<i64, _>("status")).unwrap_or(0),
+                request: row.get("request"),
+            },
+        })
+    }
+}
