@@ -77,6 +77,13 @@ async fn a_flood_of_unknown_keys_asks_the_issuer_once_in_ten_seconds() {
         for refused in futures_util::future::join_all(flood).await {
             assert!(matches!(refused, Err(OidcError::UnknownKey { .. })));
         }
+        // Those that come one after another find no attempt under way.
+        for number in 0..20 {
+            let head = json!({"alg": "ES256", "kid": format!("later{round}-{number}")});
+            let token = key.token_with(&head, &scene.claims(json!({})));
+            let refused = scene.verify(&token).await;
+            assert!(matches!(refused, Err(OidcError::UnknownKey { .. })));
+        }
         assert_eq!(scene.issuer.keys_given(), 2 + round);
         // Who is known is served meanwhile.
         let good = key.token("ES256", &scene.claims(json!({"jti": round})));
