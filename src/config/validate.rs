@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::pool::{Bytes, Span};
 
 use super::sections::{AutoscalerKind, AutoscalerSection, Provider};
-use super::{Config, IdleProbe, InventorySection};
+use super::{Config, IdleProbe, InventorySection, server};
 
 /// Requests that may wait for one model.
 pub(crate) const QUEUE_LIMIT_MAX: u32 = 1_000_000;
@@ -127,6 +127,7 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
         config.autoscaler.kind == AutoscalerKind::None,
         "autoscaler.kind is ray or slurm, which this version does not do; write none".to_owned(),
     );
+    problems.extend(server::problems(&config.server));
     problems.extend(inventory_problems(&config.inventory));
     problems
 }

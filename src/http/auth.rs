@@ -1,14 +1,14 @@
 //! Who asks: API keys, and what each may do. Keys are looked up by hash in memory; the store keeps
 //! them. Nothing here logs or shows a key.
 
-use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use axum::extract::{ConnectInfo, FromRequestParts};
+use axum::extract::FromRequestParts;
 use axum::http::{HeaderMap, header, request::Parts};
 
+use super::edge::{ClientAddress, record};
 use super::error::Failure;
 use super::state::App;
 use crate::config::InferenceAuth;
@@ -102,6 +102,7 @@ impl Keys {
         let now = self.clock.now();
         let known = self.known.load();
         let key = find_key(&known, text, now)?.clone();
+        record::asked_by(key.id, &key.name, false);
         if key.last_used.is_none_or(|at| now.since(at) > TOUCH_EVERY) {
             self.touch(key.id, now);
         }
@@ -228,13 +229,10 @@ impl FromRequestParts<App> for Admin {
     }
 }
 
-/// The peer itself is on this machine. Forwarding headers are not believed.
+/// The client itself is on this machine, and speaks for nobody else.
 fn from_loopback(parts: &Parts) -> bool {
-    let peer = parts
-        .extensions
-        .get::<ConnectInfo<SocketAddr>>()
-        .map(|info| info.0.ip().to_canonical());
-    peer.is_some_and(|ip: IpAddr| ip.is_loopback())
+    let client = parts.extensions.get::<ClientAddress>();
+    client.is_some_and(ClientAddress::is_loopback)
 }
 
 impl Failure {

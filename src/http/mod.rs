@@ -8,6 +8,7 @@ mod auth;
 mod body;
 mod conversation;
 mod dto;
+mod edge;
 mod error;
 mod gateway;
 mod hot_models;
@@ -26,6 +27,7 @@ mod stream;
 mod wait;
 
 pub use auth::{Keys, KeysError};
+pub use edge::{Edge, EdgeError, LastLines};
 pub use metrics::Metrics;
 pub use server::{ListenError, Server};
 pub use state::App;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::auth::Keys;
+use super::edge::Edge;
 use super::metrics::Metrics;
 use super::proxy::Upstream;
 use super::server::SharedIds;
@@ -19,6 +20,7 @@ pub struct App {
     pub(super) keys: Arc<Keys>,
     pub(super) metrics: Metrics,
     pub(super) upstream: Arc<Upstream>,
+    pub(super) edge: Arc<Edge>,
     pub(super) request_ids: SharedIds,
     pub(super) started_unix_seconds: u64,
     /// The process ends now: what is still answered is told so.
@@ -26,7 +28,13 @@ pub struct App {
 }
 
 impl App {
-    pub fn new(handle: Handle, config: Arc<Config>, keys: Arc<Keys>, metrics: Metrics) -> App {
+    pub fn new(
+        handle: Handle,
+        config: Arc<Config>,
+        keys: Arc<Keys>,
+        metrics: Metrics,
+        edge: Arc<Edge>,
+    ) -> App {
         let started_unix_seconds = handle.clock().now().0 / 1000;
         App {
             handle,
@@ -34,6 +42,7 @@ impl App {
             keys,
             metrics,
             upstream: Arc::default(),
+            edge,
             request_ids: Arc::default(),
             started_unix_seconds,
             ending: CancellationToken::new(),
