@@ -52,10 +52,14 @@ impl Server {
 
     pub fn new(listener: TcpListener, app: App) -> Server {
         let router = router(app.clone());
-        Server {
-            listener,
-            front: Front { app, router },
-        }
+        // Laid over the whole table, fallbacks too; the edge sends nothing but inference there.
+        let for_pages = cors(&app.config.server).map(|cors| router.clone().layer(cors));
+        let front = Front {
+            app,
+            router,
+            for_pages,
+        };
+        Server { listener, front }
     }
 
     /// Serves until `stop` fires, then lets open connections finish what they have begun. How long
@@ -107,10 +111,6 @@ fn router(app: App) -> Router {
             // `{*model}` takes ids with slashes; in the document it is the plain `{model}`.
             .route("/v1/models/{*model}", get(listing::model))
             .route("/v1/{*rest}", any(listing::not_served))
-    };
-    let inference = || match cors(&app.config.server) {
-        Some(cors) => inference().layer(cors),
-        None => inference(),
     };
     let (based, api) = OpenApiRouter::new()
         .merge(inference())

@@ -1,15 +1,13 @@
-//! Bodies of requests on their way in: read when a handler asks, whole, within a time, a size and a share
-//! of memory. The memory counts until the last copy of the body is gone, not only while it arrives.
+//! The bounds of requests' bodies: a time, a size and a share of memory, which counts until the last copy of
+//! the body is gone, not only while it arrives.
 
-use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use http_body_util::BodyExt;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Incoming};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::record::Record;
@@ -54,7 +52,7 @@ impl Bodies {
         }
     }
 
-    async fn read(&self, mut body: Incoming, record: &Record) -> Result<Bytes, Failure> {
+    pub async fn read(&self, mut body: Incoming, record: &Record) -> Result<Bytes, Failure> {
         let declared = body.size_hint().exact();
         let expected = declared.unwrap_or(0);
         if expected > self.limit {
@@ -200,77 +198,6 @@ impl Arrived {
             Arrived::Nothing => Bytes::new(),
             Arrived::One(bytes) => bytes,
             Arrived::Many(all) => all.into(),
-        }
-    }
-}
-
-/// Why a body was not read: the answer that its request gets, whatever the handler makes of it.
-pub(super) type Refused = Arc<OnceLock<Failure>>;
-
-type Reading = Pin<Box<dyn Future<Output = Result<Bytes, Failure>> + Send>>;
-
-/// The body that handlers see: one frame, when it has arrived.
-pub(super) struct Arriving {
-    state: State,
-    length: SizeHint,
-    refused: Refused,
-}
-
-enum State {
-    Reading(Reading),
-    Over,
-}
-
-impl Arriving {
-    pub fn new(body: Incoming, bodies: &Arc<Bodies>, record: &Arc<Record>) -> (Arriving, Refused) {
-        let refused = Refused::default();
-        let length = body.size_hint();
-        let (bodies, record) = (Arc::clone(bodies), Arc::clone(record));
-        let reading: Reading = Box::pin(async move { bodies.read(body, &record).await });
-        let arriving = Arriving {
-            state: State::Reading(reading),
-            length,
-            refused: Arc::clone(&refused),
-        };
-        (arriving, refused)
-    }
-}
-
-impl Body for Arriving {
-    type Data = Bytes;
-    type Error = axum::BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
-        let State::Reading(reading) = &mut self.state else {
-            return Poll::Ready(None);
-        };
-        let read = match reading.as_mut().poll(cx) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(read) => read,
-        };
-        self.state = State::Over;
-        Poll::Ready(match read {
-            Ok(bytes) if bytes.is_empty() => None,
-            Ok(bytes) => Some(Ok(Frame::data(bytes))),
-            Err(failure) => {
-                let words = failure.body.error.message.clone();
-                let _ = self.refused.set(failure);
-                Some(Err(words.into()))
-            }
-        })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        matches!(self.state, State::Over)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self.state {
-            State::Reading(_) => self.length.clone(),
-            State::Over => SizeHint::with_exact(0),
         }
     }
 }

@@ -27,7 +27,7 @@ impl ClientAddress {
     pub fn of(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> ClientAddress {
         let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
         let peer = peer.to_canonical();
-        let listed = chain(headers, "x-forwarded-for", |entry| address_of(entry));
+        let listed = chain(headers, "x-forwarded-for", address_of);
         let forwarded = chain(headers, "forwarded", forwarded_for);
         let is_forwarded = listed.is_some() || forwarded.is_some();
         if !is_trusted(peer) {

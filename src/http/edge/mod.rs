@@ -10,6 +10,7 @@
 //! ```
 
 mod access_log;
+mod arriving;
 mod bodies;
 mod client;
 mod connection;
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::http::{HeaderValue, Request, Response};
+use axum::http::{HeaderValue, Request, Response, Version, header};
 use axum::response::IntoResponse;
 use futures_util::FutureExt;
 use hyper::body::Body as _;
@@ -41,11 +42,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use self::access_log::{AccessLog, AccessLogError};
-use self::bodies::{Arriving, Bodies};
+use self::arriving::{Arriving, throw_away};
+use self::bodies::Bodies;
 pub(super) use self::client::ClientAddress;
 use self::exchange::{Exchange, Sent};
 use self::hosts::Hosts;
 use self::pulse::{Patience, Turn};
+use self::record::Record;
 use self::seats::Seats;
 use self::tls::{Tls, TlsError};
 use super::error::Failure;
@@ -76,7 +79,6 @@ pub struct Edge {
     patience: Patience,
     seats: Arc<Seats>,
     base: String,
-    has_cors: bool,
 }
 
 impl Edge {
@@ -95,7 +97,6 @@ impl Edge {
             },
             seats: Arc::new(Seats::of(server, files_max)),
             base: server.base_path.as_str().to_owned(),
-            has_cors: server.cors.is_some(),
         })
     }
 
@@ -106,6 +107,12 @@ impl Edge {
         Some(format!(
             "{failed}; the certificate from before stays in use"
         ))
+    }
+
+    /// Routes that web pages may be allowed to call.
+    fn is_inference(&self, path: &str) -> bool {
+        let below = path.strip_prefix(&self.base).unwrap_or(path);
+        below.starts_with("/v1/")
     }
 
     pub(super) fn has_tls(&self) -> bool {
@@ -138,6 +145,8 @@ pub(super) const LOOK_EVERY: std::time::Duration = tls::LOOK_EVERY;
 pub(super) struct Front {
     pub app: App,
     pub router: Router,
+    /// The same for web pages of other origins, where any may ask.
+    pub for_pages: Option<Router>,
 }
 
 impl Front {
@@ -164,7 +173,11 @@ impl Front {
         peer: SocketAddr,
         turn: Turn,
     ) -> Response<Sent> {
-        let Front { app, router } = self;
+        let Front {
+            app,
+            router,
+            for_pages,
+        } = self;
         let edge = Arc::clone(&app.edge);
         let (mut parts, body) = request.into_parts();
         let sent = parts.headers.get("x-request-id");
@@ -175,46 +188,64 @@ impl Front {
         let clock = app.handle.clock();
         let span = tracing::info_span!("request", id = text);
         let exchange = Exchange::begin(&edge, turn, clock, text, &parts, client.address);
-        let path = parts.uri.path().to_owned();
+        let (path, version) = (parts.uri.path().to_owned(), parts.version);
         let checked = edge.hosts.check(&parts);
-        let checked = checked.and_then(|()| refusing::check(&parts, edge.has_cors));
-        let mut response = match checked {
-            Err(failure) => failure.into_response(),
+        let for_pages = for_pages.filter(|_| edge.is_inference(&path));
+        let checked = checked.and_then(|()| refusing::check(&parts, for_pages.is_some()));
+        let router = for_pages.unwrap_or(router);
+        let waits = parts.headers.contains_key(header::EXPECT);
+        let (mut response, is_over) = match checked {
+            Err(failure) => {
+                let is_over = body.is_end_stream() || (!waits && throw_away(body).await);
+                (failure.into_response(), is_over)
+            }
             Ok(()) => {
-                let record = &exchange.record;
                 parts.extensions.insert(ConnectInfo(peer));
                 parts.extensions.insert(client);
-                let (body, refused) = match body.is_end_stream() {
+                let (body, outcome) = match body.is_end_stream() {
                     true => (Body::empty(), None),
                     false => {
-                        let (body, refused) = Arriving::new(body, &edge.bodies, record);
-                        (Body::new(body), Some(refused))
+                        let (body, outcome) = Arriving::new(body, &edge.bodies, &exchange.record);
+                        (Body::new(body), Some(outcome))
                     }
                 };
                 let request = Request::from_parts(parts, body);
-                let work = tower::ServiceExt::oneshot(router, request);
-                let work = AssertUnwindSafe(work).catch_unwind().instrument(span);
-                let worked = record::within(Arc::clone(record), work).await;
-                // Why a body did not arrive is known better here than by who waited for it.
-                let refused = refused.and_then(|it| it.get().cloned());
-                match (refused, worked) {
-                    (Some(failure), _) => failure.into_response(),
-                    (None, Ok(Ok(response))) => response,
-                    (None, Ok(Err(never))) => match never {},
-                    (None, Err(_)) => {
-                        tracing::error!(id = exchange.record.id, "a handler panicked");
-                        Failure::internal(
-                            "something went wrong inside; the service's log says what",
-                        )
-                        .into_response()
+                let worked = work(router, request, &exchange.record).instrument(span);
+                let response = worked.await;
+                match outcome {
+                    None => (response, true),
+                    Some(outcome) => {
+                        // Why a body did not arrive is known better here than by who waited for it.
+                        let refused = outcome.refused().map(Failure::into_response);
+                        let is_over = outcome.is_over(waits).await;
+                        (refused.unwrap_or(response), is_over)
                     }
                 }
             }
         };
+        if !is_over && version < Version::HTTP_2 {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
         response.headers_mut().insert("x-request-id", id);
         dressing::dress(&path, &edge.base, response.headers_mut());
         let status = response.status().as_u16();
         response.map(|body| exchange.answered(status, body))
+    }
+}
+
+/// What the routes answer; a handler that panics is no reason to leave its client without an answer.
+async fn work(router: Router, request: Request<Body>, record: &Arc<Record>) -> Response<Body> {
+    let routed = tower::ServiceExt::oneshot(router, request);
+    let routed = AssertUnwindSafe(routed).catch_unwind();
+    match record::within(Arc::clone(record), routed).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(never)) => match never {},
+        Err(_) => {
+            tracing::error!("a handler panicked");
+            let message = "something went wrong inside; the service's log says what";
+            Failure::internal(message).into_response()
+        }
     }
 }
 

@@ -116,11 +116,15 @@ mod tests {
     async fn notes_go_to_the_request_of_the_task_also_from_one_that_goes_on_with_it() {
         let record = Arc::new(Record::new("a".to_owned(), Time(0)));
         note(|facts| facts.model = Some("nobody's".to_owned()));
-        let later = within(Arc::clone(&record), async {
+        let mut later = None;
+        within(Arc::clone(&record), async {
             note(|facts| facts.model = Some("m".to_owned()));
-            carried(async { note(|facts| facts.completion_tokens = 7) })
-        });
-        later.await.await;
+            later = Some(carried(async {
+                note(|facts| facts.completion_tokens = 7);
+            }));
+        })
+        .await;
+        later.unwrap().await;
         assert_eq!(record.with(|facts| facts.model.clone()).unwrap(), "m");
         assert_eq!(record.with(|facts| facts.completion_tokens), 7);
     }

@@ -64,7 +64,7 @@ fn most(asked: u32, files_max: Option<u64>) -> u32 {
     let possible = (files.saturating_sub(OWN_FILES) / 2).max(files / 4).max(8);
     let possible = u32::try_from(possible).unwrap_or(u32::MAX);
     if possible < asked {
-        tracing::warn!(
+        tracing::info!(
             "server.connections_max is {asked}, and the system allows {files} open files: at most {possible} connections are taken at once; raise LimitNOFILE or `ulimit -n`"
         );
     }
