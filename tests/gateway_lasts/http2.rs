@@ -70,7 +70,7 @@ fn sigterm_says_goodbye_and_lets_a_stream_of_http_2_finish() {
 }
 
 #[test]
-fn a_flood_of_resets_ends_its_connection_and_nobody_elses() {
+fn a_flood_of_resets_harms_nobody_else_and_leaves_nothing_behind() {
     let pool = Pool::with_models(
         &[stub("talker", &["--tokens", "500", "--token-ms", "20"])],
         "",
@@ -79,13 +79,11 @@ fn a_flood_of_resets_ends_its_connection_and_nobody_elses() {
     runtime().block_on(async {
         let mut client = h2(&pool).await;
         let uri = "http://localhost/v1/chat/completions";
-        let mut ended = false;
         for _ in 0..20_000 {
             // Dropped at once: the stream is reset as soon as it is opened.
             drop(client.send_request(post(uri, &chat("talker", true))));
             tokio::task::yield_now().await;
             if client.is_closed() || client.ready().await.is_err() {
-                ended = true;
                 break;
             }
         }
@@ -95,8 +93,6 @@ fn a_flood_of_resets_ends_its_connection_and_nobody_elses() {
                 .unwrap(),
         );
         assert_eq!(other.await.unwrap().status(), 200);
-        // Whether the flood was ended or was too slow to be one, nothing of it stays.
-        let _ = ended;
     });
     let key = pool.admin_key();
     wait_for("the queue to be empty", || {
