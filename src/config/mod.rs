@@ -8,6 +8,7 @@ pub(crate) mod oidc;
 pub(crate) mod positions;
 pub(crate) mod reading;
 mod sections;
+mod server;
 mod units;
 pub(crate) mod validate;
 mod values;
@@ -30,8 +31,9 @@ pub use reading::Flaw;
 pub use sections::{
     AuthSection, AutoscalerKind, AutoscalerSection, CatalogSection, EveningMode, EveningSection,
     FixedDevice, InferenceAuth, InventorySection, LogFormat, LogLevel, LogSection, OnRestart,
-    OnUnknown, ParkingSection, PoolSection, Provider, ServerSection, SourcesSection, StateSection,
+    OnUnknown, ParkingSection, PoolSection, Provider, SourcesSection, StateSection,
 };
+pub use server::{AccessLog, CorsSection, HostName, Network, ServerSection, TlsFiles};
 pub use units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size, Unreadable};
 pub use values::{BasePath, CronExpression, DatabaseUrl, ListenAddress, TimeZone};
 

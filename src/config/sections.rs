@@ -10,32 +10,7 @@ use crate::pool::Bytes;
 
 use super::oidc::OidcSection;
 use super::units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size};
-use super::values::{BasePath, CronExpression, DatabaseUrl, ListenAddress, TimeZone};
-
-/// The HTTP server.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ServerSection {
-    /// Address and port. Port 0 takes any free one.
-    pub listen: ListenAddress,
-    /// The path in front of every route; `/v1` and `/metrics` exist beside it.
-    pub base_path: BasePath,
-    /// The largest request body that is read, 1KiB to 1GiB; a larger one is answered with 413.
-    pub body_limit: Size,
-    /// How often a streaming client that waits for a load gets a comment line, 100ms to 10m (Q2).
-    pub keep_alive_comment: Length,
-}
-
-impl Default for ServerSection {
-    fn default() -> ServerSection {
-        ServerSection {
-            listen: ListenAddress(std::net::SocketAddr::from(([127, 0, 0, 1], 8080))),
-            base_path: BasePath::standard(),
-            body_limit: Size(Bytes(10 * Bytes::MIB)),
-            keep_alive_comment: Length::from_secs(10),
-        }
-    }
-}
+use super::values::{CronExpression, DatabaseUrl, TimeZone};
 
 /// Where the service keeps what must survive a restart (D1).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

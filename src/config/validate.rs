@@ -7,7 +7,7 @@ use crate::pool::{Bytes, Span};
 
 use super::oidc;
 use super::sections::{AutoscalerKind, AutoscalerSection, Provider};
-use super::{Config, IdleProbe, InventorySection};
+use super::{Config, IdleProbe, InventorySection, server};
 
 /// Requests that may wait for one model.
 pub(crate) const QUEUE_LIMIT_MAX: u32 = 1_000_000;
@@ -129,6 +129,7 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
         "autoscaler.kind is ray or slurm, which this version does not do; write none".to_owned(),
     );
     problems.extend(config.limits.problems());
+    problems.extend(server::problems(&config.server));
     problems.extend(inventory_problems(&config.inventory));
     problems.extend(config.compat.problem());
     problems.extend(config.auth.oidc.iter().flat_map(oidc::problems));

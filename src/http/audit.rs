@@ -2,12 +2,11 @@
 //! from where, what and with which end. The row is in the store before the answer goes out. Of what was
 //! sent only the fields of a fixed list are kept; a key, a document or a reason never is.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{ConnectInfo, Query, State};
+use axum::extract::{Query, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, Request, StatusCode, Uri};
 use axum::middleware::Next;
@@ -15,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value};
 
+use super::edge::ClientAddress;
 use super::error::Failure;
 use super::state::App;
 use crate::controller::{AuditEntry, Retention};
@@ -189,7 +189,7 @@ struct Pending {
 
 impl Pending {
     fn new(app: App, parts: &Parts, what: Map<String, Value>, seen: Seen) -> Pending {
-        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+        let client = parts.extensions.get::<ClientAddress>();
         let request = parts.extensions.get::<RequestId>();
         let request = request.and_then(|id| id.0.to_str().ok()).unwrap_or("");
         let entry = AuditEntry {
@@ -197,7 +197,7 @@ impl Pending {
             key: None,
             subject: None,
             name: None,
-            client: peer.map_or_else(String::new, |it| it.0.ip().to_canonical().to_string()),
+            client: client.map_or_else(String::new, |it| it.address.to_string()),
             method: parts.method.to_string(),
             path: parts.uri.path().chars().take(TEXT_MAX).collect(),
             what,

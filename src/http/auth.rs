@@ -1,16 +1,16 @@
 //! Who asks: API keys, and what each may do. Keys are looked up by hash in memory; the store keeps
 //! them. Nothing here logs or shows a key.
 
-use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use axum::extract::{ConnectInfo, FromRequestParts};
+use axum::extract::FromRequestParts;
 use axum::http::{HeaderMap, header, request::Parts};
 use wildmatch::WildMatch;
 
 use super::audit::{self, Actor};
+use super::edge::{ClientAddress, record};
 use super::error::Failure;
 use super::sign_on::Person;
 use super::state::App;
@@ -135,6 +135,7 @@ impl Keys {
         let now = self.clock.now();
         let known = self.known.load();
         let key = find_key(&known, text, now)?.clone();
+        record::asked_by(key.id, &key.name, key.allowed.log_prompts);
         if key.last_used.is_none_or(|at| now.since(at) > TOUCH_EVERY) {
             self.touch(key.id, now);
         }
@@ -245,7 +246,8 @@ impl User {
     }
 
     fn anonymous(parts: &Parts, app: &App) -> User {
-        let peer = peer(parts).map_or_else(|| "unknown".to_owned(), |ip| ip.to_string());
+        let client = parts.extensions.get::<ClientAddress>();
+        let peer = client.map_or_else(|| "unknown".to_owned(), |it| it.address.to_string());
         User {
             key: KeyId(0),
             bucket: Bucket {
@@ -370,14 +372,10 @@ impl FromRequestParts<App> for Admin {
     }
 }
 
-/// Whoever holds the other end of the connection. Forwarding headers are not believed.
-fn peer(parts: &Parts) -> Option<IpAddr> {
-    let info = parts.extensions.get::<ConnectInfo<SocketAddr>>()?;
-    Some(info.0.ip().to_canonical())
-}
-
+/// The client itself is on this machine, and speaks for nobody else.
 fn from_loopback(parts: &Parts) -> bool {
-    peer(parts).is_some_and(|ip| ip.is_loopback())
+    let client = parts.extensions.get::<ClientAddress>();
+    client.is_some_and(ClientAddress::is_loopback)
 }
 
 impl Failure {

@@ -62,6 +62,12 @@ impl Failure {
         }
     }
 
+    /// When to come back.
+    pub fn again_in(mut self, span: Span) -> Failure {
+        self.retry = Some(span);
+        self
+    }
+
     /// 400: the request itself is wrong.
     pub fn invalid(param: impl Into<Option<String>>, message: impl Into<String>) -> Failure {
         let mut failure = Failure::new(

@@ -19,6 +19,7 @@ use super::aggregate::Aggregate;
 use super::as_chat::AsChat;
 use super::auth::User;
 use super::body::Scanned;
+use super::edge::record;
 use super::error::{ErrorBody, Failure};
 use super::ignored::note;
 use super::outgoing::{CHAT, COMPLETIONS, Outgoing, outgoing};
@@ -467,5 +468,5 @@ fn event_stream(body: Body) -> Response {
     reason = "ends with the body it feeds; a shutdown drains leases first"
 )]
 fn spawn(task: impl Future<Output = ()> + Send + 'static) {
-    tokio::spawn(task);
+    tokio::spawn(record::carried(task));
 }

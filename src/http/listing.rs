@@ -70,8 +70,39 @@ fn adapter_object(app: &App, name: &str, base: &str) -> serde_json::Value {
     object
 }
 
+/// Parts of OpenAI's API, by the first word behind `/v1/`; what begins with another exists nowhere.
+const KNOWN_ELSEWHERE: &[&str] = &[
+    "assistants",
+    "audio",
+    "batches",
+    "containers",
+    "conversations",
+    "evals",
+    "files",
+    "fine_tuning",
+    "images",
+    "messages",
+    "moderations",
+    "organization",
+    "realtime",
+    "responses",
+    "threads",
+    "uploads",
+    "vector_stores",
+    "videos",
+];
+
 /// Said in words, not by a bare 404.
 pub(super) async fn not_served(request: Request<Body>) -> Failure {
+    let path = request.uri().path();
+    let behind = path.split_once("/v1/").map_or("", |(_, rest)| rest);
+    let first = behind.split('/').next().unwrap_or_default();
+    if !KNOWN_ELSEWHERE.contains(&first) {
+        let path: String = path.chars().take(200).collect();
+        return Failure::not_found(format!(
+            "there is nothing at {path}; the routes are listed at /llm/docs"
+        ));
+    }
     let message = format!(
         "{} {} is not served by this version; it serves /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, /v1/score and /v1/models",
         request.method(),

@@ -11,6 +11,7 @@ mod body;
 mod compat;
 mod conversation;
 mod dto;
+mod edge;
 mod error;
 mod gateway;
 mod hot_models;
@@ -33,6 +34,7 @@ mod validation;
 mod wait;
 
 pub use auth::{Keys, KeysError};
+pub use edge::{Edge, EdgeError, LastLines};
 pub use metrics::Metrics;
 pub use server::{ListenError, Server};
 pub use state::App;

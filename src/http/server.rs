@@ -1,5 +1,5 @@
-//! Listeners, the routing table, and what every request gets: a request id, TCP without Nagle's
-//! delay, a bounded head.
+//! The listener, the routing table and request ids. What happens to a connection, and to a request
+//! before its route, is the `edge`'s.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,28 +8,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::Json;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{ConnectInfo, State};
-use axum::http::{HeaderValue, Request, StatusCode};
-use axum::middleware::{self, Next};
+use axum::extract::State;
+use axum::http::{HeaderValue, Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use serde_json::json;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::edge::{Front, LOOK_EVERY};
 use super::error::Failure;
 use super::state::App;
 use super::{admin, audit, compat, gateway, hot_models, listing, metrics, openapi, passing};
-
-/// A client that takes longer for its head is no client.
-const HEAD_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
-const HEAD_BYTES_MAX: usize = 64 << 10;
+use crate::config::ServerSection;
 
 #[derive(Debug, Error)]
 #[error(
@@ -43,7 +39,7 @@ pub struct ListenError {
 /// A bound listener with its routes.
 pub struct Server {
     listener: TcpListener,
-    router: Router,
+    front: Front,
 }
 
 impl Server {
@@ -55,21 +51,33 @@ impl Server {
     }
 
     pub fn new(listener: TcpListener, app: App) -> Server {
-        Server {
-            listener,
-            router: router(app),
-        }
+        let router = router(app.clone());
+        // Laid over the whole table, fallbacks too; the edge sends nothing but inference there.
+        let for_pages = cors(&app.config.server).map(|cors| router.clone().layer(cors));
+        let front = Front {
+            app,
+            router,
+            for_pages,
+        };
+        Server { listener, front }
     }
 
     /// Serves until `stop` fires, then lets open connections finish what they have begun. How long
     /// that may take is for the caller, who may drop this.
     pub async fn serve(self, stop: CancellationToken) {
         let mut connections = JoinSet::new();
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        let edge = Arc::clone(&self.front.app.edge);
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => break,
                 accepted = self.listener.accept() => accepted,
                 Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+                _ = looks.tick(), if edge.has_tls() => {
+                    let edge = Arc::clone(&edge);
+                    let _ = tokio::task::spawn_blocking(move || edge.look_again()).await;
+                    continue;
+                }
             };
             let (socket, peer) = match accepted {
                 Ok(accepted) => accepted,
@@ -80,52 +88,14 @@ impl Server {
                     continue;
                 }
             };
-            // Small frames of a stream must not wait for the client's acknowledgements.
-            let _ = socket.set_nodelay(true);
-            connections.spawn(connection(socket, peer, self.router.clone(), stop.clone()));
+            if let Some(connection) = self.front.connection(socket, peer, stop.clone()) {
+                connections.spawn(connection);
+            }
         }
+        // New clients are refused from now on, and not left waiting for an answer.
+        drop(self.listener);
         while connections.join_next().await.is_some() {}
     }
-}
-
-/// How long a new connection may take to send its first request once the server stops.
-const FIRST_REQUEST_WITHIN: std::time::Duration = std::time::Duration::from_millis(500);
-
-async fn connection(
-    socket: tokio::net::TcpStream,
-    peer: SocketAddr,
-    router: Router,
-    stop: CancellationToken,
-) {
-    let begun = CancellationToken::new();
-    let begins = begun.clone();
-    let service = tower::service_fn(move |mut request: Request<hyper::body::Incoming>| {
-        begins.cancel();
-        request.extensions_mut().insert(ConnectInfo(peer));
-        tower::ServiceExt::oneshot(router.clone(), request.map(Body::new))
-    });
-    let mut builder =
-        hyper_util::server::conn::auto::Builder::new(TokioExecutor::new()).http1_only();
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WITHIN)
-        .max_buf_size(HEAD_BYTES_MAX);
-    let serving = builder.serve_connection(TokioIo::new(socket), TowerToHyperService::new(service));
-    let mut serving = std::pin::pin!(serving);
-    tokio::select! {
-        _ = serving.as_mut() => return,
-        () = stop.cancelled() => {}
-    }
-    // Of a connection that was accepted a moment ago the first request is on its way: hyper would close
-    // it unread.
-    tokio::select! {
-        _ = serving.as_mut() => return,
-        () = begun.cancelled() => {}
-        () = tokio::time::sleep(FIRST_REQUEST_WITHIN) => {}
-    }
-    serving.as_mut().graceful_shutdown();
-    let _ = serving.await;
 }
 
 fn router(app: App) -> Router {
@@ -146,7 +116,10 @@ fn router(app: App) -> Router {
         .merge(inference())
         .merge(hot_models::routes())
         .merge(
-            admin::routes().route_layer(middleware::from_fn_with_state(app.clone(), audit::record)),
+            admin::routes().route_layer(axum::middleware::from_fn_with_state(
+                app.clone(),
+                audit::record,
+            )),
         )
         .routes(routes!(health))
         .routes(routes!(ready))
@@ -163,11 +136,31 @@ fn router(app: App) -> Router {
         .nest(&base, based)
         .merge(alias)
         .route("/metrics", get(metrics::render))
-        .with_state(app.clone())
+        .with_state(app)
         .merge(docs)
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn_with_state(app, identify))
+}
+
+/// Browsers may call from the configured origins. They send no cookies, and whoever may call needs a
+/// key as anybody does.
+fn cors(server: &ServerSection) -> Option<CorsLayer> {
+    let section = server.cors.as_ref()?;
+    let is_any = section.origins.iter().any(|origin| origin == "*");
+    let listed = section.origins.iter();
+    let listed = listed.filter_map(|origin| HeaderValue::from_str(origin).ok());
+    let origins = match is_any {
+        true => AllowOrigin::any(),
+        false => AllowOrigin::list(listed),
+    };
+    let layer = CorsLayer::new()
+        .allow_origin(origins)
+        .allow_methods([Method::GET, Method::POST])
+        // OpenAI's clients send a dozen headers of their own.
+        .allow_headers(AllowHeaders::mirror_request())
+        .expose_headers(Any)
+        .max_age(section.max_age.duration());
+    Some(layer)
 }
 
 /// The route with a wildcard, which the router cannot describe by itself.
@@ -228,21 +221,6 @@ async fn wrong_method(request: Request<Body>) -> Failure {
     )
 }
 
-/// Gives every answer an `x-request-id`: the client's own if it sent a sane one.
-async fn identify(State(app): State<App>, mut request: Request<Body>, next: Next) -> Response {
-    let sent = request
-        .headers()
-        .get("x-request-id")
-        .filter(|id| id.len() <= 128 && id.as_bytes().iter().all(|byte| byte.is_ascii_graphic()));
-    let id = sent.cloned().unwrap_or_else(|| app.request_ids.next());
-    request
-        .extensions_mut()
-        .insert(audit::RequestId(id.clone()));
-    let mut response = next.run(request).await;
-    response.headers_mut().insert("x-request-id", id);
-    response
-}
-
 /// Ids of requests: a random part of this start, and a count.
 #[derive(Debug)]
 pub(super) struct RequestIds {
@@ -261,7 +239,7 @@ impl Default for RequestIds {
 }
 
 impl RequestIds {
-    fn next(&self) -> HeaderValue {
+    pub fn next(&self) -> HeaderValue {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         let text = format!("req-{}-{count}", self.start);
         HeaderValue::from_str(&text).expect("hexadecimal digits make a header")

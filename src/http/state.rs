@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::audit::Strangers;
 use super::auth::Keys;
+use super::edge::Edge;
 use super::metrics::Metrics;
 use super::proxy::Upstream;
 use super::server::SharedIds;
@@ -24,6 +25,7 @@ pub struct App {
     pub(super) strangers: Arc<Strangers>,
     pub(super) metrics: Metrics,
     pub(super) upstream: Arc<Upstream>,
+    pub(super) edge: Arc<Edge>,
     pub(super) request_ids: SharedIds,
     pub(super) started_unix_seconds: u64,
     /// The process ends now: what is still answered is told so.
@@ -37,6 +39,7 @@ impl App {
         keys: Arc<Keys>,
         limits: Arc<Limits>,
         metrics: Metrics,
+        edge: Arc<Edge>,
     ) -> App {
         let started_unix_seconds = handle.clock().now().0 / 1000;
         App {
@@ -48,6 +51,7 @@ impl App {
             strangers: Arc::default(),
             metrics,
             upstream: Arc::default(),
+            edge,
             request_ids: Arc::default(),
             started_unix_seconds,
             ending: CancellationToken::new(),

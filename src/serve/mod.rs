@@ -1,6 +1,7 @@
 //! The composition root: configuration → store → catalogue → inventory → controller → HTTP →
 //! schedule, and the way back down. It wires; it decides nothing.
 
+mod files;
 mod limits;
 mod lock;
 mod notify;
@@ -24,7 +25,7 @@ use crate::cli::ServeArgs;
 use crate::config::{Config, EveningMode, LogFormat, OnRestart, Provider};
 use crate::controller::{self, Clock, Handle, Parts};
 use crate::engine::{self, GuardianSettings, Guardians};
-use crate::http::{App, Keys, Metrics, Server};
+use crate::http::{App, Edge, Keys, LastLines, Metrics, Server};
 use crate::inventory::{self, Inventory, InventorySettings};
 use crate::oidc::Oidc;
 use crate::pool::{CleanupScope, Command, Time};
@@ -73,6 +74,8 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     // What can fail by itself does so while an old one still serves.
     let inventory = open_inventory(&config).await?;
     let evening = evening(&config)?;
+    let edge = Arc::new(Edge::open(&config, clock, files::allow_many()).map_err(line)?);
+    let _log = LastLines(Arc::clone(&edge));
     let inherited = match takeover {
         true => take_over(&config, &runtime_dir).await?,
         false => None,
@@ -146,6 +149,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         Arc::new(keys),
         Arc::clone(&limits),
         metrics,
+        edge,
     )
     .with_sign_on(oidc);
     let _upkeep =
@@ -163,7 +167,10 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     let mut server = start(Server::new(listener, app).serve(stop.clone()));
     let schedule = start_schedule(evening, done, &handle, &config, &store).await?;
     let base = config.server.base_path.as_str();
-    tracing::info!("serving http://{address}/v1, Swagger UI at http://{address}{base}/docs");
+    let scheme = config.server.tls.as_ref().map_or("http", |_| "https");
+    tracing::info!(
+        "serving {scheme}://{address}/v1, Swagger UI at {scheme}://{address}{base}/docs"
+    );
     notify::ready();
     if let Some(inherited) = inherited {
         inherited.serving();

@@ -60,7 +60,7 @@ const fn all(module: &'static str) -> Row {
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
     pure("pool", ""),
-    row("config", "pool", "serde serde_json serde_saphyr serde_path_to_error granit_parser schemars thiserror humantime bytesize strsim croner chrono chrono_tz url"),
+    row("config", "pool", "serde serde_json serde_saphyr serde_path_to_error granit_parser schemars thiserror humantime bytesize strsim croner chrono chrono_tz ipnet url"),
     row("catalog", "pool config", "serde serde_json serde_saphyr minijinja thiserror strsim bytesize humantime schemars sha2 shellexpand regex_syntax tokenizers"),
     row("guardian", "", "nix rustix memchr serde serde_json chrono"),
     row("engine", "pool config catalog guardian", "rand tokio nix hyper hyper_util http_body_util bytes minijinja serde serde_json thiserror tracing chrono futures_util humantime rustix rustls_native_certs tokio_rustls"),
@@ -73,7 +73,7 @@ const TABLE: &[Row] = &[
     pure("sim", "pool catalog"),
     row("schedule", "pool config controller", "tokio tokio_cron_scheduler croner chrono chrono_tz thiserror tracing"),
     row("http", "pool config catalog controller limits", "axum hyper hyper_util http_body_util bytes tower tower_http utoipa utoipa_axum utoipa_swagger_ui \
-        serde serde_json tokio tokio_stream futures_util tracing thiserror uuid chrono humantime subtle strsim arc_swap memchr tokio_util wildmatch"),
+        serde serde_json tokio tokio_stream futures_util tracing thiserror uuid chrono humantime subtle strsim arc_swap memchr tokio_util tokio_rustls wildmatch"),
     all("serve"),
     all("check"),
     all("simulate"),

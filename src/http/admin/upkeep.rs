@@ -107,6 +107,7 @@ pub async fn config(State(app): State<App>, _: Admin, _: Params<Nothing>) -> Jso
 /// Read the catalogue again
 ///
 /// Model files and the reference. Only what changed is touched; nothing is changed if a file is wrong.
+/// The certificate of `server.tls` is read again too.
 #[utoipa::path(
     post, path = "/admin/reload", tag = "upkeep", operation_id = "reload", security(("admin_key" = [])),
     request_body(content = Option<Object>, description = "Nothing, or an empty object", example = json!({})),
@@ -122,8 +123,12 @@ pub async fn reload(
     admin: Admin,
     _: Body<Nothing>,
 ) -> Result<Json<ReloadAnswer>, Failure> {
+    // The certificate is read whatever becomes of the model files.
+    let edge = std::sync::Arc::clone(&app.edge);
+    let certificate = tokio::task::spawn_blocking(move || edge.reload()).await;
     let (changes, warnings) = app.handle.reload().await?;
-    let answer = ReloadAnswer::of(changes, &warnings);
+    let mut answer = ReloadAnswer::of(changes, &warnings);
+    answer.warnings.extend(certificate.ok().flatten());
     let ReloadAnswer {
         added,
         changed,

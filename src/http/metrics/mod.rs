@@ -1,5 +1,6 @@
 //! Prometheus metrics. The hot path counts in memory, per model; everything else is read at the
-//! scrape, from the snapshot and from what the history gained since the last one. Nothing here
+//! scrape, from the snapshot and from what the history gained since the last one. What is counted of a
+//! request is noted for the access log too. Nothing here
 //! changes the pool, and a scrape loads and keeps nothing (L2).
 
 mod gauges;
@@ -16,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 
 use self::history::Counted;
 use self::text::{Histogram, Kind, Text};
+use super::edge::record;
 use super::state::App;
 use crate::controller::Handle;
 use crate::pool::Time;
@@ -66,6 +68,7 @@ impl Metrics {
 
     /// One request has ended. `model` is a name of the catalogue, never a client's own words.
     pub fn request(&self, model: &str, code: u16) {
+        record::note(|facts| facts.is_for(model));
         self.count(model, |counts| {
             *counts.by_code.entry(code).or_default() += 1
         });
@@ -73,6 +76,10 @@ impl Metrics {
 
     /// A request got its seat after so long in the queue.
     pub fn waited(&self, model: &str, time: Duration) {
+        record::note(|facts| {
+            facts.is_for(model);
+            facts.waited_ms = u64::try_from(time.as_millis()).ok();
+        });
         self.count(model, |counts| counts.waited.observe(time.as_secs_f64()));
     }
 
@@ -84,6 +91,10 @@ impl Metrics {
     }
 
     pub fn tokens(&self, model: &str, prompt: u64, completion: u64) {
+        record::note(|facts| {
+            facts.prompt_tokens = facts.prompt_tokens.saturating_add(prompt);
+            facts.completion_tokens = facts.completion_tokens.saturating_add(completion);
+        });
         self.count(model, |counts| {
             counts.prompt = counts.prompt.saturating_add(prompt);
             counts.completion = counts.completion.saturating_add(completion);

@@ -1,0 +1,363 @@
+//! The `server` section: where the service listens, what it takes from a network, and how long it waits
+//! for it. Its values are checked here; no file that it names is opened.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::pool::{Bytes, Span};
+
+use super::units::{Length, Size, Unreadable, written_as_text};
+use super::values::{BasePath, ListenAddress};
+
+/// The HTTP server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerSection {
+    /// Address and port. Port 0 takes any free one.
+    pub listen: ListenAddress,
+    /// The path in front of every route; `/v1` and `/metrics` exist beside it.
+    pub base_path: BasePath,
+    /// The largest request body that is read, 1KiB to 1GiB; a larger one is answered with 413.
+    pub body_limit: Size,
+    /// How often a streaming client that waits for a load gets a comment line, 100ms to 10m (Q2).
+    pub keep_alive_comment: Length,
+    /// The names by which clients call this service, without ports. On a loopback address `localhost`
+    /// and the loopback addresses always count, and no other name is answered; elsewhere any name is
+    /// answered while this is empty.
+    pub hosts: Vec<HostName>,
+    /// Serve over TLS with this certificate; null: in clear.
+    pub tls: Option<TlsFiles>,
+    /// Web pages of these origins may call the inference routes; null: none may.
+    pub cors: Option<CorsSection>,
+    /// Proxies, by address or network, that may say for whom they ask (`X-Forwarded-For`, `Forwarded`).
+    pub trusted_proxies: Vec<Network>,
+    /// One JSON line for each request: `off`, `stderr`, or the path of a file.
+    pub access_log: AccessLog,
+    /// Connections at once, 1 to 1000000; more are answered with 503 and closed.
+    pub connections_max: u32,
+    /// The same for each address; null: no such bound. Trusted proxies and this machine are free of it.
+    pub connections_per_address: Option<u32>,
+    /// A connection without a request is closed after so long, 1s and more.
+    pub idle_timeout: Length,
+    /// How long the body of a request may take, 100ms and more; a large one gets a second more for each
+    /// 16 KiB. A slower one is answered with 408.
+    pub body_timeout: Length,
+    /// How much memory the bodies of all requests may take together, at least `body_limit`.
+    pub bodies_memory: Size,
+    /// A client that takes nothing of its answer for so long is cut, 100ms and more.
+    pub write_timeout: Length,
+}
+
+impl Default for ServerSection {
+    fn default() -> ServerSection {
+        ServerSection {
+            listen: ListenAddress(std::net::SocketAddr::from(([127, 0, 0, 1], 8080))),
+            base_path: BasePath::standard(),
+            body_limit: Size(Bytes(10 * Bytes::MIB)),
+            keep_alive_comment: Length::from_secs(10),
+            hosts: Vec::new(),
+            tls: None,
+            cors: None,
+            trusted_proxies: Vec::new(),
+            access_log: AccessLog::Off,
+            connections_max: 20_000,
+            connections_per_address: None,
+            idle_timeout: Length::from_secs(75),
+            body_timeout: Length::from_secs(30),
+            bodies_memory: Size(Bytes(256 * Bytes::MIB)),
+            write_timeout: Length::from_secs(300),
+        }
+    }
+}
+
+/// A certificate and its key. Both are read again when they change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TlsFiles {
+    /// The certificate in PEM, with those of its issuers behind it.
+    pub cert: PathBuf,
+    /// Its private key in PEM.
+    pub key: PathBuf,
+}
+
+/// Which web pages may call the inference routes from a browser.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CorsSection {
+    /// Such as `https://lab.example.org`, or `*` alone for all. Cookies are never allowed.
+    pub origins: Vec<String>,
+    /// How long a browser may keep the permission.
+    #[serde(default = "cors_max_age")]
+    pub max_age: Length,
+}
+
+fn cors_max_age() -> Length {
+    Length::from_secs(3600)
+}
+
+/// The name of a host: letters, digits, `-` and `.`; or an IP address. In lower case, without a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostName(String);
+
+impl HostName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for HostName {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<HostName, Unreadable> {
+        let text = text.trim().trim_end_matches('.').to_ascii_lowercase();
+        let bare = text.trim_start_matches('[').trim_end_matches(']');
+        if let Ok(address) = bare.parse::<IpAddr>() {
+            return Ok(HostName(address.to_string()));
+        }
+        let label = |label: &str| {
+            (1..=63).contains(&label.len())
+                && label
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+        };
+        match text.len() <= 253 && text.split('.').all(label) {
+            true => Ok(HostName(text)),
+            false => Err(Unreadable(format!(
+                "`{text}` is no name of a host; write one like llm.example.org, without a port and without http://"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+written_as_text!(
+    HostName,
+    "the name of a host, such as \"llm.example.org\"",
+    ["llm.example.org"]
+);
+
+/// An address or a network of addresses: `10.0.0.7`, `10.0.0.0/8`, `fd00::/8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network(ipnet::IpNet);
+
+impl Network {
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.0.contains(&address.to_canonical())
+    }
+}
+
+impl FromStr for Network {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Network, Unreadable> {
+        let text = text.trim();
+        let one = || text.parse::<IpAddr>().ok().map(ipnet::IpNet::from);
+        let network = text.parse::<ipnet::IpNet>().ok().or_else(one);
+        network.map(|it| Network(it.trunc())).ok_or_else(|| {
+            Unreadable(format!(
+                "`{text}` is no address and no network; write one like 10.0.0.7, 10.0.0.0/8 or fd00::/8"
+            ))
+        })
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.prefix_len() == self.0.max_prefix_len() {
+            true => self.0.addr().fmt(f),
+            false => self.0.fmt(f),
+        }
+    }
+}
+
+written_as_text!(
+    Network,
+    "an address or a network such as \"10.0.0.0/8\"",
+    ["10.0.0.7", "10.0.0.0/8", "fd00::/8"]
+);
+
+/// Where the lines of the access log go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessLog {
+    Off,
+    Stderr,
+    File(PathBuf),
+}
+
+impl FromStr for AccessLog {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<AccessLog, Unreadable> {
+        match text.trim() {
+            "off" => Ok(AccessLog::Off),
+            "stderr" => Ok(AccessLog::Stderr),
+            "" => Err(Unreadable(
+                "the access log is empty; write off, stderr, or the path of a file".to_owned(),
+            )),
+            path => Ok(AccessLog::File(PathBuf::from(path))),
+        }
+    }
+}
+
+impl fmt::Display for AccessLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AccessLog::Off => f.write_str("off"),
+            AccessLog::Stderr => f.write_str("stderr"),
+            AccessLog::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+written_as_text!(
+    AccessLog,
+    "off, stderr, or the path of a file",
+    ["off", "stderr", "/var/log/model-pool/access.log"]
+);
+
+const CONNECTIONS_MAX: u32 = 1_000_000;
+const IDLE_MIN: Span = Span::from_secs(1);
+const PATIENCE_MIN: Span = Span(100);
+/// Browsers keep no permission for longer.
+const CORS_AGE_MAX: Span = Span::from_secs(86_400);
+
+/// All that stands against this section.
+pub(super) fn problems(server: &ServerSection) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut unless = |holds: bool, problem: String| {
+        if !holds {
+            problems.push(problem);
+        }
+    };
+    let most = server.connections_max;
+    unless(
+        (1..=CONNECTIONS_MAX).contains(&most),
+        format!("server.connections_max is {most}; allowed: 1 to {CONNECTIONS_MAX}"),
+    );
+    unless(
+        server.connections_per_address != Some(0),
+        "server.connections_per_address is 0; allowed: 1 and more, or null".to_owned(),
+    );
+    let idle = server.idle_timeout;
+    unless(
+        idle.0 >= IDLE_MIN,
+        format!("server.idle_timeout is {idle}; allowed: 1s and more"),
+    );
+    for (key, length) in [
+        ("body_timeout", server.body_timeout),
+        ("write_timeout", server.write_timeout),
+    ] {
+        unless(
+            length.0 >= PATIENCE_MIN,
+            format!("server.{key} is {length}; allowed: 100ms and more"),
+        );
+    }
+    let (memory, one) = (server.bodies_memory, server.body_limit);
+    unless(
+        memory.0.0 / 4 * 3 >= one.0.0,
+        format!(
+            "server.bodies_memory is {memory}, of which three quarters are for large bodies, and server.body_limit {one}; one body has to fit"
+        ),
+    );
+    if let Some(cors) = &server.cors {
+        unless(
+            !cors.origins.is_empty(),
+            "server.cors.origins is empty; list origins, or leave server.cors out".to_owned(),
+        );
+        for origin in &cors.origins {
+            unless(
+                is_origin(origin) || (origin == "*" && cors.origins.len() == 1),
+                format!(
+                    "server.cors.origins has `{origin}`; write a scheme and a host like https://lab.example.org, or `*` alone"
+                ),
+            );
+        }
+        let age = cors.max_age;
+        unless(
+            age.0 <= CORS_AGE_MAX,
+            format!("server.cors.max_age is {age}; allowed: 0s to 1d"),
+        );
+    }
+    problems
+}
+
+/// `scheme://host[:port]`, as browsers send it: nothing behind it.
+fn is_origin(text: &str) -> bool {
+    let host = ["http://", "https://"]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme));
+    host.is_some_and(|host| {
+        !host.is_empty()
+            && host.bytes().all(|byte| {
+                byte.is_ascii_digit() || byte.is_ascii_lowercase() || b"-._:[]".contains(&byte)
+            })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_is_an_address_or_a_range_and_knows_what_is_in_it() {
+        for (text, inside, outside) in [
+            ("10.0.0.7", "10.0.0.7", "10.0.0.8"),
+            ("10.0.0.0/8", "10.255.1.2", "11.0.0.1"),
+            ("10.1.2.3/8", "10.9.9.9", "9.9.9.9"),
+            ("fd00::/8", "fd12::1", "fe80::1"),
+            ("127.0.0.1", "::ffff:127.0.0.1", "::1"),
+        ] {
+            let network: Network = text.parse().unwrap();
+            assert!(network.contains(inside.parse().unwrap()), "{text}");
+            assert!(!network.contains(outside.parse().unwrap()), "{text}");
+        }
+        for text in ["10.0.0.0/33", "lab", "", "10.0.0"] {
+            assert!(text.parse::<Network>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_of_a_host_has_no_port_and_no_scheme() {
+        for (text, name) in [
+            ("LLM.Example.ORG", "llm.example.org"),
+            ("llm.example.org.", "llm.example.org"),
+            ("[::1]", "::1"),
+            ("10.0.0.7", "10.0.0.7"),
+        ] {
+            assert_eq!(text.parse::<HostName>().unwrap().as_str(), name);
+        }
+        for text in ["llm.example.org:80", "http://llm", "a b", "", "a..b", "*"] {
+            assert!(text.parse::<HostName>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn origins_are_schemes_and_hosts() {
+        for text in [
+            "https://lab.example.org",
+            "http://localhost:3000",
+            "http://[::1]:80",
+        ] {
+            assert!(is_origin(text), "{text}");
+        }
+        for text in [
+            "lab.example.org",
+            "https://",
+            "https://lab/",
+            "https://*.lab",
+            "null",
+        ] {
+            assert!(!is_origin(text), "{text}");
+        }
+    }
+}

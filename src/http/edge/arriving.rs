@@ -1,0 +1,166 @@
+//! A request's body on its way in: read when a handler asks for it, and whole. What becomes of it is told to
+//! whoever answers, also when no handler asked.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+
+use super::bodies::Bodies;
+use super::record::Record;
+use crate::http::error::Failure;
+
+/// So much of a body that nobody asked for is read, and for so long.
+const THROWN_AWAY_MAX: usize = 256 << 10;
+const THROWN_AWAY_WITHIN: Duration = Duration::from_millis(250);
+
+/// What became of a body, for whoever answers its request.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    refused: OnceLock<Failure>,
+    is_whole: AtomicBool,
+    /// The handler did not ask for it.
+    unread: Mutex<Option<Incoming>>,
+}
+
+impl Outcome {
+    /// Why it was not read: the answer that its request gets, whatever the handler makes of it.
+    pub fn refused(&self) -> Option<Failure> {
+        self.refused.get().cloned()
+    }
+
+    /// Whether nothing of the body is left on the connection, so that another request may follow. What a
+    /// handler left is read for a moment and thrown away: a client whose last bytes meet a closed
+    /// connection may never see its answer.
+    /// One that waits to be asked for its body is not asked only for that.
+    pub async fn is_over(&self, waits: bool) -> bool {
+        let unread = self
+            .unread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        match unread {
+            Some(body) => !waits && throw_away(body).await,
+            None => self.is_whole.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Whether the body came to its end within a moment.
+pub(super) async fn throw_away(mut body: Incoming) -> bool {
+    let all = async {
+        let mut received = 0;
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else { return false };
+            received += frame.data_ref().map_or(0, Bytes::len);
+            if received > THROWN_AWAY_MAX {
+                return false;
+            }
+        }
+        true
+    };
+    tokio::time::timeout(THROWN_AWAY_WITHIN, all)
+        .await
+        .unwrap_or(false)
+}
+
+type Reading = Pin<Box<dyn Future<Output = Result<Bytes, Failure>> + Send>>;
+
+/// The body that handlers see: one frame, when it has arrived.
+pub(super) struct Arriving {
+    state: State,
+    length: SizeHint,
+    bodies: Arc<Bodies>,
+    record: Arc<Record>,
+    outcome: Arc<Outcome>,
+}
+
+enum State {
+    Unread(Incoming),
+    Reading(Reading),
+    Over,
+}
+
+impl Arriving {
+    pub fn new(
+        body: Incoming,
+        bodies: &Arc<Bodies>,
+        record: &Arc<Record>,
+    ) -> (Arriving, Arc<Outcome>) {
+        let outcome = Arc::new(Outcome::default());
+        let arriving = Arriving {
+            length: body.size_hint(),
+            state: State::Unread(body),
+            bodies: Arc::clone(bodies),
+            record: Arc::clone(record),
+            outcome: Arc::clone(&outcome),
+        };
+        (arriving, outcome)
+    }
+}
+
+impl Body for Arriving {
+    type Data = Bytes;
+    type Error = axum::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
+        let mut reading = match std::mem::replace(&mut self.state, State::Over) {
+            State::Over => return Poll::Ready(None),
+            State::Reading(reading) => reading,
+            State::Unread(body) => {
+                let (bodies, record) = (Arc::clone(&self.bodies), Arc::clone(&self.record));
+                Box::pin(async move { bodies.read(body, &record).await })
+            }
+        };
+        let read = match reading.as_mut().poll(cx) {
+            Poll::Pending => {
+                self.state = State::Reading(reading);
+                return Poll::Pending;
+            }
+            Poll::Ready(read) => read,
+        };
+        Poll::Ready(match read {
+            Ok(bytes) => {
+                self.outcome.is_whole.store(true, Ordering::Relaxed);
+                (!bytes.is_empty()).then(|| Ok(Frame::data(bytes)))
+            }
+            Err(failure) => {
+                let words = failure.body.error.message.clone();
+                let _ = self.outcome.refused.set(failure);
+                Some(Err(words.into()))
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.state {
+            State::Unread(_) | State::Reading(_) => self.length,
+            State::Over => SizeHint::with_exact(0),
+        }
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        if let State::Unread(body) = std::mem::replace(&mut self.state, State::Over) {
+            let mut unread = self
+                .outcome
+                .unread
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *unread = Some(body);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The bounds of requests' bodies: a time, a size and a share of memory, which counts until the last copy of
+//! the body is gone, not only while it arrives.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::record::Record;
+use crate::config::ServerSection;
+use crate::controller::Clock;
+use crate::http::error::Failure;
+use crate::pool::Span;
+
+/// A body that comes more slowly than this, after the time that every body has, is no body.
+const BYTES_PER_SECOND_MIN: u64 = 16 << 10;
+/// Memory is given out in pieces of this size.
+const PIECE: u64 = 1 << 10;
+/// Larger bodies share three quarters of the memory, so that they never stop the small ones.
+const SMALL_MAX: u64 = 256 << 10;
+/// What a body of unknown length is given first; then always twice as much.
+const UNKNOWN_FIRST: u64 = 16 << 10;
+const BUSY_RETRY: Span = Span::from_secs(5);
+
+/// The bounds that all bodies share.
+#[derive(Debug)]
+pub(super) struct Bodies {
+    limit: u64,
+    within: Duration,
+    all: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+    clock: Clock,
+}
+
+impl Bodies {
+    pub fn of(server: &ServerSection, clock: Clock) -> Bodies {
+        let pieces = server.bodies_memory.0.0 / PIECE;
+        let some = |pieces: u64| {
+            let pieces = usize::try_from(pieces).unwrap_or(usize::MAX);
+            Arc::new(Semaphore::new(pieces.min(Semaphore::MAX_PERMITS)))
+        };
+        Bodies {
+            limit: server.body_limit.0.0,
+            within: server.body_timeout.duration(),
+            all: some(pieces),
+            large: some(pieces / 4 * 3),
+            clock,
+        }
+    }
+
+    pub async fn read(&self, mut body: Incoming, record: &Record) -> Result<Bytes, Failure> {
+        let declared = body.size_hint().exact();
+        let expected = declared.unwrap_or(0);
+        if expected > self.limit {
+            return Err(Failure::too_large(self.limit));
+        }
+        let first = declared.unwrap_or(UNKNOWN_FIRST.min(self.limit));
+        let mut held = Held::default();
+        self.reserve(&mut held, first).await?;
+        let begun = self.clock.now();
+        let mut received = 0;
+        let mut arriving = Arrived::Nothing;
+        loop {
+            let allowed = self.within + Duration::from_secs(received / BYTES_PER_SECOND_MIN);
+            let passed = Duration::from_millis(self.clock.now().since(begun).0);
+            let left = allowed.saturating_sub(passed);
+            let frame = match tokio::time::timeout(left, body.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                Ok(None) => break,
+                Ok(Some(Err(error))) => {
+                    return Err(Failure::invalid(
+                        None,
+                        format!("the body did not arrive whole: {error}"),
+                    ));
+                }
+                Err(_) => return Err(too_slow(received, allowed)),
+            };
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            received += data.len() as u64;
+            if received > self.limit {
+                return Err(Failure::too_large(self.limit));
+            }
+            if received > held.bytes {
+                let wanted = (held.bytes * 2).max(received).min(self.limit);
+                let more = wanted - held.bytes;
+                self.reserve(&mut held, more).await?;
+            }
+            arriving.push(data, expected);
+        }
+        let bytes = arriving.whole();
+        record.arrived(&bytes);
+        Ok(Bytes::from_owner(Whole { bytes, _held: held }))
+    }
+
+    /// Waits for memory as long as a body may take.
+    async fn reserve(&self, held: &mut Held, bytes: u64) -> Result<(), Failure> {
+        let pieces = u32::try_from(bytes.div_ceil(PIECE)).unwrap_or(u32::MAX);
+        if pieces == 0 {
+            return Ok(());
+        }
+        let is_large = held.bytes + bytes > SMALL_MAX;
+        let reserved = async {
+            let large = match is_large {
+                true => Some(Arc::clone(&self.large).acquire_many_owned(pieces).await),
+                false => None,
+            };
+            let all = Arc::clone(&self.all).acquire_many_owned(pieces).await;
+            large
+                .into_iter()
+                .chain([all])
+                .collect::<Result<Vec<_>, _>>()
+        };
+        match tokio::time::timeout(self.within, reserved).await {
+            // The semaphores are never closed.
+            Ok(permits) => held.permits.extend(permits.unwrap_or_default()),
+            Err(_) => return Err(no_memory()),
+        }
+        held.bytes += bytes;
+        Ok(())
+    }
+}
+
+fn too_slow(received: u64, within: Duration) -> Failure {
+    Failure::new(
+        StatusCode::REQUEST_TIMEOUT,
+        "invalid_request_error",
+        "body_too_slow",
+        format!(
+            "of the body only {received} bytes came within {:.1} s (server.body_timeout)",
+            within.as_secs_f64()
+        ),
+    )
+}
+
+fn no_memory() -> Failure {
+    let failure = Failure::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "server_error",
+        "bodies_memory",
+        "the bodies of other requests take all the memory there is for them (server.bodies_memory); ask again",
+    );
+    failure.again_in(BUSY_RETRY)
+}
+
+/// A share of the memory; dropping it gives it back.
+#[derive(Debug, Default)]
+struct Held {
+    bytes: u64,
+    permits: Vec<OwnedSemaphorePermit>,
+}
+
+/// A body with its share of the memory.
+struct Whole {
+    bytes: Bytes,
+    _held: Held,
+}
+
+impl AsRef<[u8]> for Whole {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// What came so far. One piece stays as it is; many small ones are copied together at once, since each
+/// keeps the buffer that it came in.
+enum Arrived {
+    Nothing,
+    One(Bytes),
+    Many(Vec<u8>),
+}
+
+impl Arrived {
+    fn push(&mut self, data: Bytes, expected: u64) {
+        *self = match std::mem::replace(self, Arrived::Nothing) {
+            Arrived::Nothing => Arrived::One(data),
+            Arrived::One(first) => {
+                let capacity = usize::try_from(expected).unwrap_or(0);
+                let mut all = Vec::with_capacity(capacity.max(first.len() + data.len()));
+                all.extend_from_slice(&first);
+                all.extend_from_slice(&data);
+                Arrived::Many(all)
+            }
+            Arrived::Many(mut all) => {
+                all.extend_from_slice(&data);
+                Arrived::Many(all)
+            }
+        };
+    }
+
+    fn whole(self) -> Bytes {
+        match self {
+            Arrived::Nothing => Bytes::new(),
+            Arrived::One(bytes) => bytes,
+            Arrived::Many(all) => all.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Size;
+    use crate::pool;
+
+    fn bodies(memory: u64) -> Bodies {
+        let server = ServerSection {
+            bodies_memory: Size(pool::Bytes(memory)),
+            body_timeout: "100ms".parse().unwrap(),
+            ..ServerSection::default()
+        };
+        Bodies::of(&server, Clock::start())
+    }
+
+    #[tokio::test]
+    async fn memory_that_is_given_out_comes_back_with_the_last_copy() {
+        let bodies = bodies(pool::Bytes::MIB);
+        let mut held = Held::default();
+        bodies.reserve(&mut held, 700 << 10).await.unwrap();
+        let bytes = Bytes::from_static(b"{}");
+        let body = Bytes::from_owner(Whole { bytes, _held: held });
+        let copy = body.clone();
+        drop(body);
+        let mut next = Held::default();
+        let refused = bodies.reserve(&mut next, 700 << 10).await.unwrap_err();
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+        drop(copy);
+        bodies.reserve(&mut next, 700 << 10).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn large_bodies_leave_a_quarter_to_the_small_ones() {
+        let bodies = bodies(pool::Bytes::MIB);
+        let mut large = Held::default();
+        bodies.reserve(&mut large, 768 << 10).await.unwrap();
+        let mut second = Held::default();
+        assert!(bodies.reserve(&mut second, 257 << 10).await.is_err());
+        let mut small = Held::default();
+        bodies.reserve(&mut small, 256 << 10).await.unwrap();
+        assert!(bodies.reserve(&mut second, 1).await.is_err());
+    }
+
+    #[test]
+    fn one_piece_is_not_copied_and_many_are_put_together() {
+        let mut arrived = Arrived::Nothing;
+        let piece = Bytes::from(vec![1, 2]);
+        let place = piece.as_ptr();
+        arrived.push(piece, 2);
+        let Arrived::One(one) = &arrived else {
+            panic!("one piece");
+        };
+        assert_eq!(one.as_ptr(), place);
+        arrived.push(Bytes::from_static(&[3]), 4);
+        arrived.push(Bytes::from_static(&[4]), 4);
+        assert_eq!(arrived.whole().as_ref(), [1, 2, 3, 4]);
+    }
+}

@@ -1,0 +1,192 @@
+//! Whose request it is, by address. A proxy is believed only if it is configured as trusted; whatever
+//! else a request says of its origin makes it less trusted, never more.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::http::HeaderMap;
+
+use crate::config::Network;
+
+/// Where a request comes from, as far as it can be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::http) struct ClientAddress {
+    /// The peer, or whom a trusted proxy names.
+    pub address: IpAddr,
+    /// Somebody stands between, and does not say in a way that can be believed for whom he asks.
+    pub is_hidden: bool,
+}
+
+impl ClientAddress {
+    /// The client itself is on this machine.
+    pub fn is_loopback(&self) -> bool {
+        !self.is_hidden && self.address.is_loopback()
+    }
+
+    /// Reads from the right: each trusted proxy has written who spoke to it, and the first that is not
+    /// trusted is the client. What stands left of it he may have written himself.
+    pub fn of(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> ClientAddress {
+        let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
+        let peer = peer.to_canonical();
+        let listed = chain(headers, "x-forwarded-for", address_of);
+        let forwarded = chain(headers, "forwarded", forwarded_for);
+        let is_forwarded = listed.is_some() || forwarded.is_some();
+        if !is_trusted(peer) {
+            return ClientAddress {
+                address: peer,
+                is_hidden: is_forwarded,
+            };
+        }
+        let client = |hops: &[Option<IpAddr>]| {
+            let mut nearest = peer;
+            for hop in hops.iter().rev() {
+                match hop {
+                    Some(hop) if is_trusted(*hop) => nearest = *hop,
+                    Some(hop) => return (*hop, false),
+                    None => return (nearest, true),
+                }
+            }
+            (nearest, false)
+        };
+        let (address, is_hidden) = match (listed, forwarded) {
+            (None, None) => (peer, false),
+            (Some(hops), None) | (None, Some(hops)) => client(&hops),
+            // A proxy that writes one of them lets the other through as the client sent it.
+            (Some(listed), Some(forwarded)) => match (client(&listed), client(&forwarded)) {
+                (one, other) if one == other => one,
+                _ => (peer, true),
+            },
+        };
+        ClientAddress { address, is_hidden }
+    }
+}
+
+/// The hops that all headers of this name list, in their order; nothing without such a header.
+fn chain(
+    headers: &HeaderMap,
+    name: &str,
+    read: impl Fn(&str) -> Option<IpAddr>,
+) -> Option<Vec<Option<IpAddr>>> {
+    let mut hops = None;
+    for value in headers.get_all(name) {
+        let hops = hops.get_or_insert_with(Vec::new);
+        match value.to_str() {
+            Ok(text) => hops.extend(text.split(',').map(|entry| read(entry.trim()))),
+            Err(_) => hops.push(None),
+        }
+    }
+    hops
+}
+
+/// `for=192.0.2.60;proto=http`, `for="[2001:db8::1]:4711"`.
+fn forwarded_for(entry: &str) -> Option<IpAddr> {
+    let mut pairs = entry.split(';').filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.find(|(name, _)| name.trim().eq_ignore_ascii_case("for"))?;
+    address_of(value.trim().trim_matches('"'))
+}
+
+/// An address, with or without a port.
+fn address_of(text: &str) -> Option<IpAddr> {
+    let bare = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(text);
+    let with_port = || text.parse::<SocketAddr>().ok().map(|it| it.ip());
+    let address = bare.parse::<IpAddr>().ok().or_else(with_port);
+    address.map(|it| it.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    fn client(
+        peer: &str,
+        headers: &[(&'static str, &'static str)],
+        trusted: &[&str],
+    ) -> (String, bool) {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, HeaderValue::from_static(value));
+        }
+        let trusted: Vec<Network> = trusted.iter().map(|it| it.parse().unwrap()).collect();
+        let client = ClientAddress::of(peer.parse().unwrap(), &map, &trusted);
+        (client.address.to_string(), client.is_hidden)
+    }
+
+    #[test]
+    fn a_stranger_is_not_believed_and_is_not_taken_for_this_machine() {
+        let said = [("x-forwarded-for", "127.0.0.1")];
+        assert_eq!(
+            client("10.0.0.9", &said, &["10.0.0.7"]),
+            ("10.0.0.9".to_owned(), true)
+        );
+        // A proxy on this machine that nobody configured: its clients are not local.
+        assert_eq!(
+            client("127.0.0.1", &said, &[]),
+            ("127.0.0.1".to_owned(), true)
+        );
+        assert_eq!(
+            client("127.0.0.1", &[], &[]),
+            ("127.0.0.1".to_owned(), false)
+        );
+    }
+
+    #[test]
+    fn of_a_trusted_proxy_the_right_most_address_that_is_not_trusted_counts() {
+        let trusted = ["10.0.0.0/8", "127.0.0.1"];
+        for (said, expected) in [
+            ("192.0.2.1", ("192.0.2.1", false)),
+            ("127.0.0.1, 192.0.2.1", ("192.0.2.1", false)),
+            ("6.6.6.6, 192.0.2.1, 10.0.0.2", ("192.0.2.1", false)),
+            ("192.0.2.1:4711, 10.0.0.2", ("192.0.2.1", false)),
+            ("[2001:db8::1]:4711", ("2001:db8::1", false)),
+            ("10.0.0.3, 10.0.0.2", ("10.0.0.3", false)),
+            ("unknown, 10.0.0.2", ("10.0.0.2", true)),
+            ("", ("127.0.0.1", true)),
+        ] {
+            let (address, hidden) = expected;
+            assert_eq!(
+                client("127.0.0.1", &[("x-forwarded-for", said)], &trusted),
+                (address.to_owned(), hidden),
+                "{said}"
+            );
+        }
+        let lines = [
+            ("x-forwarded-for", "6.6.6.6"),
+            ("x-forwarded-for", "192.0.2.1, 10.0.0.2"),
+        ];
+        assert_eq!(client("10.0.0.1", &lines, &trusted).0, "192.0.2.1");
+    }
+
+    #[test]
+    fn forwarded_is_read_too_and_two_headers_that_differ_hide_the_client() {
+        let trusted = ["127.0.0.1"];
+        let one = [("forwarded", "For=\"[2001:db8::1]:80\";proto=https")];
+        assert_eq!(
+            client("127.0.0.1", &one, &trusted),
+            ("2001:db8::1".to_owned(), false)
+        );
+        let hidden = [("forwarded", "for=_gazonk")];
+        assert_eq!(
+            client("127.0.0.1", &hidden, &trusted),
+            ("127.0.0.1".to_owned(), true)
+        );
+        let both = [
+            ("x-forwarded-for", "192.0.2.1"),
+            ("forwarded", "for=127.0.0.1"),
+        ];
+        assert_eq!(
+            client("127.0.0.1", &both, &trusted),
+            ("127.0.0.1".to_owned(), true)
+        );
+        let same = [
+            ("x-forwarded-for", "192.0.2.1"),
+            ("forwarded", "for=192.0.2.1"),
+        ];
+        assert_eq!(
+            client("127.0.0.1", &same, &trusted),
+            ("192.0.2.1".to_owned(), false)
+        );
+    }
+}

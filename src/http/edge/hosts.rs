@@ -1,0 +1,159 @@
+//! Under which names this service answers. On a loopback address no other name than its own is answered,
+//! so that a web page whose name was bound to 127.0.0.1 reaches nothing (DNS rebinding).
+
+use std::net::IpAddr;
+
+use axum::http::request::Parts;
+use axum::http::{StatusCode, Version, header};
+
+use crate::config::{HostName, ServerSection};
+use crate::http::error::Failure;
+
+#[derive(Debug)]
+pub(super) struct Hosts {
+    names: Vec<HostName>,
+    /// The loopback names count.
+    on_loopback: bool,
+}
+
+impl Hosts {
+    pub fn of(server: &ServerSection) -> Hosts {
+        Hosts {
+            names: server.hosts.clone(),
+            on_loopback: server.listen.0.ip().to_canonical().is_loopback(),
+        }
+    }
+
+    /// Whether a request may be answered; HTTP/2 names the host in its target.
+    pub fn check(&self, parts: &Parts) -> Result<(), Failure> {
+        let mut named = parts.headers.get_all(header::HOST).iter();
+        let (first, second) = (named.next(), named.next());
+        if second.is_some() {
+            return Err(Failure::invalid(None, "the request has more than one Host"));
+        }
+        let authority = parts.uri.authority().map(|it| it.as_str());
+        if first.is_none() && authority.is_none() {
+            return match parts.version {
+                Version::HTTP_09 | Version::HTTP_10 => Ok(()),
+                _ => Err(Failure::invalid(
+                    None,
+                    "the request has no Host; HTTP/1.1 wants one",
+                )),
+            };
+        }
+        let first = first.map(|value| value.to_str().unwrap_or("\u{fffd}"));
+        for text in first.into_iter().chain(authority) {
+            let Some(name) = name_of(text) else {
+                let message = "the request's Host is no name of a host, with or without a port";
+                return Err(Failure::invalid(None, message));
+            };
+            if !self.has(&name) {
+                return Err(self.unknown(&name));
+            }
+        }
+        Ok(())
+    }
+
+    fn has(&self, name: &HostName) -> bool {
+        if self.names.contains(name) {
+            return true;
+        }
+        if !self.on_loopback {
+            return self.names.is_empty();
+        }
+        let address = name.as_str().parse::<IpAddr>().ok();
+        name.as_str() == "localhost" || address.is_some_and(|it| it.to_canonical().is_loopback())
+    }
+
+    fn unknown(&self, name: &HostName) -> Failure {
+        let own = match self.on_loopback {
+            true => "localhost, 127.0.0.1, [::1] and those in server.hosts",
+            false => "those in server.hosts",
+        };
+        Failure::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "invalid_request_error",
+            "unknown_host",
+            format!(
+                "this service is not called {name}; its names are {own}, where an administrator can add one"
+            ),
+        )
+    }
+}
+
+/// The name without its port.
+fn name_of(text: &str) -> Option<HostName> {
+    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, rest)) => {
+            address.parse::<IpAddr>().ok()?;
+            (address, rest)
+        }
+        None => match text.find(':') {
+            Some(at) => text.split_at(at),
+            None => (text, ""),
+        },
+    };
+    let is_port = |port: &str| {
+        port.strip_prefix(':')
+            .is_some_and(|it| it.is_empty() || it.parse::<u16>().is_ok())
+    };
+    if host.is_empty() || host != host.trim() || !(port.is_empty() || is_port(port)) {
+        return None;
+    }
+    host.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::Request;
+
+    fn status(listen: &str, hosts: &[&str], host: &str) -> u16 {
+        let server = ServerSection {
+            listen: listen.parse().unwrap(),
+            hosts: hosts.iter().map(|it| it.parse().unwrap()).collect(),
+            ..ServerSection::default()
+        };
+        let request = Request::get("/v1/models").header(header::HOST, host);
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let checked = Hosts::of(&server).check(&parts);
+        checked.map_or_else(|failure| failure.status.as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn on_loopback_only_its_own_names_and_the_configured_ones_are_answered() {
+        for (host, expected) in [
+            ("localhost", 200),
+            ("LOCALHOST:8080", 200),
+            ("localhost.", 200),
+            ("127.0.0.1:1", 200),
+            ("[::1]", 200),
+            ("[::1]:8080", 200),
+            ("llm.example.org:443", 200),
+            ("evil.example", 421),
+            ("localhost.evil.example", 421),
+            ("10.0.0.1", 421),
+            ("127.0.0.1.evil.example", 421),
+            ("user@localhost", 400),
+            ("localhost:port", 400),
+            ("", 400),
+            ("a b", 400),
+            ("[::1", 400),
+        ] {
+            assert_eq!(
+                status("127.0.0.1:8080", &["llm.example.org"], host),
+                expected,
+                "{host}"
+            );
+        }
+    }
+
+    #[test]
+    fn elsewhere_names_are_checked_when_there_are_some() {
+        assert_eq!(status("0.0.0.0:80", &[], "anything.example"), 200);
+        let own = ["llm.example.org"];
+        assert_eq!(status("0.0.0.0:80", &own, "anything.example"), 421);
+        assert_eq!(status("0.0.0.0:80", &own, "llm.example.org"), 200);
+        assert_eq!(status("0.0.0.0:80", &own, "localhost"), 421);
+    }
+}

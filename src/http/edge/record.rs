@@ -1,0 +1,143 @@
+//! What is said of one request in the access log. Whoever handles the request notes what it learns, from
+//! wherever it is in its task; nothing here writes, and nothing here holds a key or, unless its key
+//! says so, a prompt.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::pool::{KeyId, Time};
+
+/// So much of a prompt is kept, where prompts are kept at all.
+const PROMPT_BYTES_MAX: usize = 16 << 10;
+
+tokio::task_local! {
+    static CURRENT: Arc<Record>;
+}
+
+/// What the handlers learn.
+#[derive(Debug, Default)]
+pub(in crate::http) struct Facts {
+    pub key: Option<(KeyId, String)>,
+    /// As the catalogue calls it.
+    pub model: Option<String>,
+    pub waited_ms: Option<u64>,
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+    /// The key's owner chose that its prompts are written down.
+    pub log_prompts: bool,
+    pub prompt: Option<String>,
+}
+
+impl Facts {
+    pub fn is_for(&mut self, model: &str) {
+        if self.model.as_deref() != Some(model) {
+            self.model = Some(model.to_owned());
+        }
+    }
+}
+
+/// One request, from its head to the last byte of its answer.
+#[derive(Debug)]
+pub(in crate::http) struct Record {
+    pub id: String,
+    pub begun: Time,
+    /// Of the request's body, as far as it was read.
+    pub bytes_in: AtomicU64,
+    facts: Mutex<Facts>,
+}
+
+impl Record {
+    pub fn new(id: String, begun: Time) -> Record {
+        Record {
+            id,
+            begun,
+            bytes_in: AtomicU64::new(0),
+            facts: Mutex::default(),
+        }
+    }
+
+    pub fn with<T>(&self, read: impl FnOnce(&mut Facts) -> T) -> T {
+        read(&mut self.facts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The whole body is there. It is kept only if its key says so.
+    pub fn arrived(&self, body: &[u8]) {
+        let bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
+        self.bytes_in.store(bytes, Ordering::Relaxed);
+        self.with(|facts| {
+            if facts.log_prompts {
+                let kept = &body[..body.len().min(PROMPT_BYTES_MAX)];
+                facts.prompt = Some(String::from_utf8_lossy(kept).into_owned());
+            }
+        });
+    }
+}
+
+/// Notes something of the request that the current task works for; nothing without one.
+pub(in crate::http) fn note(what: impl FnOnce(&mut Facts)) {
+    let _ = CURRENT.try_with(|record| record.with(what));
+}
+
+/// Whose key the request bears, and whether that key's owner chose that its prompts are written down. To
+/// be said before the body is read.
+pub(in crate::http) fn asked_by(id: KeyId, name: &str, log_prompts: bool) {
+    note(|facts| {
+        facts.key = Some((id, name.to_owned()));
+        facts.log_prompts = log_prompts;
+    });
+}
+
+/// What is noted inside `work` is noted of this request.
+pub(in crate::http) async fn within<T>(record: Arc<Record>, work: impl Future<Output = T>) -> T {
+    CURRENT.scope(record, work).await
+}
+
+/// The same for a task that goes on with the current request.
+pub(in crate::http) fn carried(
+    work: impl Future<Output = ()> + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
+    let current = CURRENT.try_with(Arc::clone).ok();
+    let span = tracing::Span::current();
+    let work = tracing::Instrument::instrument(work, span);
+    async move {
+        match current {
+            Some(record) => CURRENT.scope(record, work).await,
+            None => work.await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn notes_go_to_the_request_of_the_task_also_from_one_that_goes_on_with_it() {
+        let record = Arc::new(Record::new("a".to_owned(), Time(0)));
+        note(|facts| facts.model = Some("nobody's".to_owned()));
+        let mut later = None;
+        within(Arc::clone(&record), async {
+            note(|facts| facts.model = Some("m".to_owned()));
+            later = Some(carried(async {
+                note(|facts| facts.completion_tokens = 7);
+            }));
+        })
+        .await;
+        later.unwrap().await;
+        assert_eq!(record.with(|facts| facts.model.clone()).unwrap(), "m");
+        assert_eq!(record.with(|facts| facts.completion_tokens), 7);
+    }
+
+    #[test]
+    fn a_prompt_is_kept_only_by_choice_and_bounded() {
+        let record = Arc::new(Record::new("a".to_owned(), Time(0)));
+        record.arrived(b"secret");
+        assert_eq!(record.with(|facts| facts.prompt.clone()), None);
+        CURRENT.sync_scope(Arc::clone(&record), || asked_by(KeyId(1), "k", true));
+        record.arrived(&vec![b'x'; PROMPT_BYTES_MAX + 1]);
+        let prompt = record.with(|facts| facts.prompt.clone()).unwrap();
+        assert_eq!(prompt.len(), PROMPT_BYTES_MAX);
+        assert_eq!(record.bytes_in.load(Ordering::Relaxed), 16_385);
+    }
+}

@@ -1,0 +1,153 @@
+//! Requests that no route should have to think of: odd verbs, odd targets, bodies in a coding, keys in
+//! an address. Each is refused in OpenAI's shape, before anything of its body is read.
+
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode, Version, header};
+
+use crate::http::error::Failure;
+
+/// Names under which people put keys into addresses; without `-` and `_`.
+const KEY_NAMES: &[&str] = &["apikey", "key", "xapikey", "accesstoken", "token"];
+const PATH_BYTES_MAX: usize = 2048;
+
+/// Why a request is refused whatever is asked; `has_cors` says that browsers may ask beforehand.
+pub(super) fn check(parts: &Parts, has_cors: bool) -> Result<(), Failure> {
+    let method = &parts.method;
+    let is_known = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::PATCH,
+        Method::DELETE,
+    ]
+    .contains(method);
+    let may_ask = has_cors && method == Method::OPTIONS;
+    if !is_known && !may_ask {
+        let method: String = method.as_str().chars().take(32).collect();
+        return Err(Failure::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "invalid_request_error",
+            "method_not_allowed",
+            format!("{method} goes with no route here; the routes are listed at /llm/docs"),
+        ));
+    }
+    let is_absolute = parts.uri.authority().is_some() && parts.version < Version::HTTP_2;
+    if is_absolute || is_odd(parts.uri.path()) {
+        return Err(Failure::not_found(
+            "there is nothing at an address like this; the routes are listed at /llm/docs",
+        ));
+    }
+    if let Some(name) = parts.uri.query().and_then(key_in) {
+        let message = format!(
+            "`{name}` in the address: a key does not go there, where proxies and logs write it down; send it as `Authorization: Bearer …`, and make a new one if it was real"
+        );
+        let mut failure = Failure::invalid(name.to_owned(), message);
+        failure.body.error.code = Some("key_in_address");
+        return Err(failure);
+    }
+    let mut codings = parts.headers.get_all(header::CONTENT_ENCODING).iter();
+    if codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err(Failure::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "invalid_request_error",
+            "unsupported_content_encoding",
+            "bodies in a content coding are not read; send the body as it is, without Content-Encoding",
+        ));
+    }
+    Ok(())
+}
+
+/// Paths that can only be meant to be read as others. Names of models may have an encoded slash.
+fn is_odd(path: &str) -> bool {
+    let lower = path.to_ascii_lowercase();
+    let names_model = lower.contains("/v1/models/");
+    let has_dots = lower.split('/').any(|segment| {
+        let plain = segment.replace("%2e", ".");
+        plain == "." || plain == ".."
+    });
+    has_dots
+        || path.len() > PATH_BYTES_MAX
+        || !path.starts_with('/')
+        || lower.contains("//")
+        || lower.contains('\\')
+        || lower.contains("%5c")
+        || lower.contains("%00")
+        || (!names_model && lower.contains("%2f"))
+        || (names_model && lower.replace("%2f", "/").contains("/../"))
+}
+
+/// The name of the parameter that a key is given as.
+fn key_in(query: &str) -> Option<&str> {
+    let names = query.split('&').filter_map(|pair| pair.split('=').next());
+    let mut names = names.filter(|name| name.len() <= 32);
+    names.find(|name| {
+        let plain = name.to_ascii_lowercase().replace(['-', '_'], "");
+        KEY_NAMES.contains(&plain.as_str())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::Request;
+
+    fn status(request: axum::http::request::Builder) -> u16 {
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        check(&parts, false).map_or_else(|failure| failure.status.as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn odd_targets_and_verbs_are_refused() {
+        for (method, target, expected) in [
+            ("GET", "/v1/models", 200),
+            ("HEAD", "/v1/models", 200),
+            ("GET", "/v1/models/org%2Fname", 200),
+            ("GET", "/v1/models/..%2f..%2fetc", 404),
+            ("GET", "/v1/models/a/../b", 404),
+            ("GET", "/v1/%2e%2e/x", 404),
+            ("GET", "//v1/models", 404),
+            ("GET", "/v1%2fmodels", 404),
+            ("GET", "/v1/models%5c", 404),
+            ("GET", "/v1/models/%00", 404),
+            ("GET", "http://evil.example/v1/models", 404),
+            ("TRACE", "/v1/models", 405),
+            ("OPTIONS", "/v1/models", 405),
+            ("OPTIONS", "*", 405),
+            ("CONNECT", "evil.example:443", 405),
+            ("BREW", "/v1/models", 405),
+        ] {
+            let request = Request::builder().method(method).uri(target);
+            assert_eq!(status(request), expected, "{method} {target}");
+        }
+    }
+
+    #[test]
+    fn a_key_in_an_address_is_refused_without_repeating_it() {
+        for query in [
+            "api_key=mp-secret",
+            "a=b&KEY=mp-secret",
+            "access-token=mp-secret",
+            "token",
+        ] {
+            let request = Request::get(format!("/v1/models?{query}"));
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            let failure = check(&parts, false).unwrap_err();
+            assert_eq!(failure.status, StatusCode::BAD_REQUEST, "{query}");
+            assert!(!failure.json().contains("mp-secret"), "{}", failure.json());
+        }
+        let fine = Request::get("/llm/admin/models?model=key&monkey=1");
+        assert_eq!(status(fine), 200);
+    }
+
+    #[test]
+    fn a_body_in_a_coding_is_refused() {
+        let coded = |coding: &str| {
+            let request = Request::post("/v1/completions");
+            status(request.header(header::CONTENT_ENCODING, coding))
+        };
+        assert_eq!(coded("gzip"), 415);
+        assert_eq!(coded("identity, gzip"), 415);
+        assert_eq!(coded("Identity"), 200);
+    }
+}

@@ -1,0 +1,167 @@
+//! Clients that whole-program tests are: raw sockets that may send anything, and HTTP/2. It also asks the
+//! stub engine itself what became of its requests.
+#![allow(dead_code, reason = "shared by targets that each use a part")]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::stub::stub_engine;
+use super::whole::Pool;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A model whose engine is the stub, with further flags.
+pub fn stub(name: &str, flags: &[&str]) -> (String, String) {
+    let mut words = vec![stub_engine().display().to_string()];
+    words.extend(["--port", "{{ port }}"].map(str::to_owned));
+    words.extend(flags.iter().map(|flag| (*flag).to_owned()));
+    let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+    let file = format!(
+        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{}]\npool_config: {{memory_gib: 0.5}}\n",
+        words.join(", ")
+    );
+    (format!("{name}.yaml"), file)
+}
+
+pub fn chat(model: &str, stream: bool) -> String {
+    format!(
+        r#"{{"model":"{model}","stream":{stream},"messages":[{{"role":"user","content":"What is a priority?"}}]}}"#
+    )
+}
+
+/// The head of a request with a body of so many bytes, and further lines.
+pub fn head(method: &str, target: &str, more: &str) -> String {
+    format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n")
+}
+
+pub fn connect(pool: &Pool) -> TcpStream {
+    let socket = TcpStream::connect(pool.address()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// Everything that comes until the service closes; a reset is an end too.
+pub fn rest(socket: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let mut chunk = [0; 4096];
+    loop {
+        match socket.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(count) => bytes.extend_from_slice(&chunk[..count]),
+            // With a timeout set, a read ends so when the process was stopped and goes on.
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                panic!("the service neither answered nor closed")
+            }
+            Err(_) => break,
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Sends these bytes on a connection of their own, and reads what comes until it is closed.
+pub fn raw(pool: &Pool, bytes: &[u8]) -> String {
+    let mut socket = connect(pool);
+    let _ = socket.write_all(bytes);
+    rest(&mut socket)
+}
+
+/// One request that closes its connection: status and the whole answer.
+pub fn ask(pool: &Pool, method: &str, target: &str, more: &str) -> (u16, String) {
+    let text = raw(
+        pool,
+        head(method, target, &format!("Connection: close\r\n{more}")).as_bytes(),
+    );
+    (status(&text), text)
+}
+
+pub fn status(answer: &str) -> u16 {
+    let word = answer.split_whitespace().nth(1).unwrap_or_default();
+    word.parse().unwrap_or(0)
+}
+
+/// The address of the engine of a model that is loaded.
+pub fn engine(pool: &Pool, model: &str) -> String {
+    let records = pool.journal();
+    let record = records.iter().find(|record| record["model"] == model);
+    let record = record.unwrap_or_else(|| panic!("no engine of {model} in {records:?}"));
+    record["endpoint"]["tcp"].as_str().unwrap().to_owned()
+}
+
+/// What the stub says of its requests: running, completed, abandoned, tokens.
+pub fn stats(engine: &str) -> Value {
+    let mut socket = TcpStream::connect(engine).unwrap();
+    let ask = "GET /stats HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    socket.write_all(ask.as_bytes()).unwrap();
+    let text = rest(&mut socket);
+    serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+pub type Client = SendRequest<Full<Bytes>>;
+
+pub async fn h2(pool: &Pool) -> Client {
+    let socket = tokio::net::TcpStream::connect(pool.address()).await;
+    h2_over(socket.unwrap()).await
+}
+
+pub async fn h2_over<S>(stream: S) -> Client
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    h2_with(stream, &http2::Builder::new(TokioExecutor::new())).await
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a client's connection ends with the test's runtime"
+)]
+pub async fn h2_with<S>(stream: S, builder: &http2::Builder<TokioExecutor>) -> Client
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (client, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    client
+}
+
+pub fn post(uri: &str, body: &str) -> Request<Full<Bytes>> {
+    let request = Request::post(uri).header("content-type", "application/json");
+    let body = Full::new(Bytes::from(body.to_owned()));
+    request.body(body).unwrap()
+}
+
+pub async fn text(answer: Response<Incoming>) -> String {
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8_lossy(&body).into_owned()
+}
+
+pub fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().unwrap()
+}
+
+pub fn open_files(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .count()
+}
+
+/// The resident memory of a process in KiB.
+pub fn memory_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let word = line.unwrap().split_whitespace().nth(1).unwrap();
+    word.parse().unwrap()
+}
