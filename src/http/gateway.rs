@@ -18,9 +18,11 @@ use super::aggregate::{Aggregate, Usage};
 use super::as_chat::AsChat;
 use super::auth::User;
 use super::body::Scanned;
-use super::error::{ErrorBody, Failure};
+use super::dialect::{Dialect, Teller, Telling};
+use super::error::Failure;
 use super::ignored::note;
 use super::metrics::Metrics;
+use super::openapi::InferenceErrors;
 use super::outgoing::{CHAT, COMPLETIONS, Outgoing, outgoing};
 use super::state::App;
 use super::{conversation, newcomer, remote, stream, wait};
@@ -80,12 +82,7 @@ impl Served {
     })),
     responses(
         (status = 200, description = "A chat.completion, or a stream of chat.completion.chunk events; while the model loads, a stream carries comments such as `: waiting position=1 stage=loading`"),
-        (status = 400, description = "Not an OpenAI request; names the field", body = ErrorBody),
-        (status = 401, description = "An API key is needed", body = ErrorBody),
-        (status = 404, description = "No such model; names the closest", body = ErrorBody),
-        (status = 413, description = "The body is over the limit", body = ErrorBody),
-        (status = 429, description = "The model's queue is full; Retry-After says when to come back", body = ErrorBody),
-        (status = 503, description = "The model cannot be had: no room, a failed load, a timeout in the queue", body = ErrorBody),
+        InferenceErrors,
     )
 )]
 pub(super) async fn chat_completions(
@@ -93,7 +90,7 @@ pub(super) async fn chat_completions(
     user: User,
     request: Request<Body>,
 ) -> Response {
-    complete(app, user, request, CHAT).await
+    complete(app, user, request, CHAT, Dialect::OpenAi).await
 }
 
 /// Complete a text.
@@ -104,11 +101,7 @@ pub(super) async fn chat_completions(
     })),
     responses(
         (status = 200, description = "A text_completion, or a stream of them"),
-        (status = 400, description = "Not an OpenAI request; names the field", body = ErrorBody),
-        (status = 401, description = "An API key is needed", body = ErrorBody),
-        (status = 404, description = "No such model; names the closest", body = ErrorBody),
-        (status = 429, description = "The model's queue is full", body = ErrorBody),
-        (status = 503, description = "The model cannot be had", body = ErrorBody),
+        InferenceErrors,
     )
 )]
 pub(super) async fn completions(
@@ -116,11 +109,18 @@ pub(super) async fn completions(
     user: User,
     request: Request<Body>,
 ) -> Response {
-    complete(app, user, request, COMPLETIONS).await
+    complete(app, user, request, COMPLETIONS, Dialect::OpenAi).await
 }
 
-async fn complete(app: App, user: User, request: Request<Body>, path: &'static str) -> Response {
-    match begin(&app, user, request, path).await {
+/// Whatever the dialect, `path` says which of the engine's routes is meant.
+pub(super) async fn complete(
+    app: App,
+    user: User,
+    request: Request<Body>,
+    path: &'static str,
+    dialect: Dialect,
+) -> Response {
+    match begin(&app, user, request, path, dialect).await {
         Ok(response) => response,
         Err(failed) => told(&app, failed),
     }
@@ -136,11 +136,16 @@ pub(super) fn told(app: &App, (model, failure): Failed) -> Response {
     failure.into_response()
 }
 
-/// The request's body, read, and the model that it names.
-pub(super) async fn find(app: &App, body: Body) -> Result<(Scanned, Arc<Route>), Failed> {
-    let early = |failure: Failure| (None, failure);
+/// The request's body, bounded.
+pub(super) async fn read(app: &App, body: Body) -> Result<Bytes, Failed> {
     let limit = app.config.server.body_limit.0.0;
-    let body = read_body(body, limit).await.map_err(early)?;
+    let body = read_body(body, limit).await;
+    body.map_err(|failure| (None, failure))
+}
+
+/// What routing needs of the body, and the model that it names.
+pub(super) async fn find(app: &App, body: Bytes) -> Result<(Scanned, Arc<Route>), Failed> {
+    let early = |failure: Failure| (None, failure);
     let scanned = Scanned::read(body).map_err(early)?;
     let route = match app.handle.route(&scanned.model) {
         Some(route) => route,
@@ -156,17 +161,22 @@ async fn begin(
     user: User,
     request: Request<Body>,
     path: &'static str,
+    dialect: Dialect,
 ) -> Result<Response, Failed> {
     let clock = app.handle.clock();
     let asked = clock.now();
-    let (scanned, route) = find(app, request.into_body()).await?;
+    let body = read(app, request.into_body()).await?;
+    let said = dialect.read(body, asked.0 / 1000);
+    let said = said.map_err(|failure| (None, failure))?;
+    let (scanned, route) = find(app, said.body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     // What the model cannot be asked is refused before anything is loaded for it.
     let adapter = route.entry.adapter(&scanned.model);
     let served_name = adapter.or(route.entry.recipe.served_model_name());
     let served_name = served_name.unwrap_or(&model);
-    let outgoing = outgoing_of(&scanned, path, served_name, &route.entry).map_err(fail)?;
+    let mut outgoing = outgoing_of(&scanned, path, served_name, &route.entry).map_err(fail)?;
+    outgoing.ignored.extend(said.ignored);
     let served_name = served_name.to_owned();
     let several = route.has_several();
     let conversation = several.then(|| conversation::of(&scanned.body)).flatten();
@@ -183,6 +193,7 @@ async fn begin(
         entry: Arc::clone(&route.entry),
         served_name,
         outgoing,
+        teller: said.teller,
     };
     let lease = match seat {
         Seat::Now(lease) => lease,
@@ -216,9 +227,9 @@ async fn begin(
     if call.scanned.stream {
         let (frames, body) = stream::fed();
         let wants_usage = call.scanned.include_usage;
-        let as_chat = call.as_chat();
+        let telling = call.telling();
         spawn(async move {
-            stream::forward(answer.into_body(), served, wants_usage, as_chat, &frames).await;
+            stream::forward(answer.into_body(), served, wants_usage, telling, &frames).await;
         });
         return Ok(note(event_stream(body), &call.outgoing.ignored));
     }
@@ -238,6 +249,7 @@ struct Call {
     /// The name that `outgoing` has.
     served_name: String,
     outgoing: Outgoing,
+    teller: Teller,
 }
 
 fn outgoing_of(
@@ -261,6 +273,10 @@ fn outgoing_of(
 impl Call {
     fn as_chat(&self) -> Option<AsChat> {
         self.outgoing.answers_chat.then(AsChat::default)
+    }
+
+    fn telling(&self) -> Telling {
+        Telling::new(self.as_chat(), self.teller.clone())
     }
 
     /// Sends the request to the lease's engine.
@@ -307,7 +323,7 @@ impl Call {
                         answer.into_body(),
                         served,
                         self.scanned.include_usage,
-                        self.as_chat(),
+                        self.telling(),
                         &frames,
                     )
                     .await;
@@ -315,17 +331,16 @@ impl Call {
                 Ok((served, answer)) => {
                     served.answered(answer.status().as_u16());
                     let body = remote::masked(&served.lease, limited(answer.into_body()).await);
-                    let event = format!(
-                        "data: {}\n\n",
-                        String::from_utf8_lossy(&body).replace(['\n', '\r'], " ")
-                    );
+                    let event = self.telling().engine_refused(&body);
                     let _ = frames.send(Ok(event.into())).await;
                 }
                 Err(failure) => {
                     self.app
                         .metrics
                         .request(&self.model, failure.status.as_u16());
-                    let _ = frames.send(Ok(failure.sse().into())).await;
+                    let _ = frames
+                        .send(Ok(self.telling().failed(&failure).into()))
+                        .await;
                 }
             }
         });
@@ -389,6 +404,7 @@ impl Call {
         if remote::of(&served.lease).is_some() {
             answer["model"] = json!(self.model);
         }
+        let answer = self.teller.clone().whole(answer)?;
         served.answered(200);
         Ok(Json(answer).into_response())
     }

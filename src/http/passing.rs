@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use super::aggregate::usage_of;
 use super::auth::User;
-use super::error::{ErrorBody, Failure};
-use super::gateway::{ANSWER_MAX, Failed, Served, engine_error, find, reach, told};
+use super::error::Failure;
+use super::gateway::{ANSWER_MAX, Failed, Served, engine_error, find, reach, read, told};
+use super::openapi::InferenceErrors;
 use super::outgoing::renamed;
 use super::state::App;
 use super::{remote, stream};
@@ -31,13 +32,7 @@ const SCORE: &str = "/v1/score";
     })),
     responses(
         (status = 200, description = "OpenAI's list of embeddings, as the engine gives it"),
-        (status = 400, description = "Not such a request; names the field", body = ErrorBody),
-        (status = 401, description = "An API key is needed", body = ErrorBody),
-        (status = 404, description = "No such model, or its engine makes no embeddings", body = ErrorBody),
-        (status = 413, description = "The body is over the limit", body = ErrorBody),
-        (status = 429, description = "The model's queue is full", body = ErrorBody),
-        (status = 501, description = "The model's engine is the embedded one, which has no such route", body = ErrorBody),
-        (status = 503, description = "The model cannot be had", body = ErrorBody),
+        InferenceErrors,
     )
 )]
 pub(super) async fn embeddings(
@@ -56,13 +51,7 @@ pub(super) async fn embeddings(
     })),
     responses(
         (status = 200, description = "`results`, each with `index` and `relevance_score`"),
-        (status = 400, description = "Not such a request; names the field", body = ErrorBody),
-        (status = 401, description = "An API key is needed", body = ErrorBody),
-        (status = 404, description = "No such model, or its engine does not rank", body = ErrorBody),
-        (status = 413, description = "The body is over the limit", body = ErrorBody),
-        (status = 429, description = "The model's queue is full", body = ErrorBody),
-        (status = 501, description = "The model's engine is the embedded one, which has no such route", body = ErrorBody),
-        (status = 503, description = "The model cannot be had", body = ErrorBody),
+        InferenceErrors,
     )
 )]
 pub(super) async fn rerank(State(app): State<App>, user: User, request: Request<Body>) -> Response {
@@ -77,13 +66,7 @@ pub(super) async fn rerank(State(app): State<App>, user: User, request: Request<
     })),
     responses(
         (status = 200, description = "`data`, each with `index` and `score`"),
-        (status = 400, description = "Not such a request; names the field", body = ErrorBody),
-        (status = 401, description = "An API key is needed", body = ErrorBody),
-        (status = 404, description = "No such model, or its engine does not score", body = ErrorBody),
-        (status = 413, description = "The body is over the limit", body = ErrorBody),
-        (status = 429, description = "The model's queue is full", body = ErrorBody),
-        (status = 501, description = "The model's engine is the embedded one, which has no such route", body = ErrorBody),
-        (status = 503, description = "The model cannot be had", body = ErrorBody),
+        InferenceErrors,
     )
 )]
 pub(super) async fn score(State(app): State<App>, user: User, request: Request<Body>) -> Response {
@@ -105,7 +88,8 @@ async fn try_pass(
 ) -> Result<Response, Failed> {
     let clock = app.handle.clock();
     let asked = clock.now();
-    let (scanned, route) = find(app, request.into_body()).await?;
+    let body = read(app, request.into_body()).await?;
+    let (scanned, route) = find(app, body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     if route.entry.recipe.only_completes() {

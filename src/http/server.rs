@@ -23,9 +23,10 @@ use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::dialect::anthropic;
 use super::error::Failure;
 use super::state::App;
-use super::{admin, gateway, hot_models, listing, metrics, openapi, passing};
+use super::{admin, gateway, hot_models, listing, messages, metrics, openapi, passing, responses};
 
 /// A client that takes longer for its head is no client.
 const HEAD_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
@@ -134,6 +135,9 @@ fn router(app: App) -> Router {
         OpenApiRouter::new()
             .routes(routes!(gateway::chat_completions))
             .routes(routes!(gateway::completions))
+            .routes(routes!(messages::create))
+            .routes(routes!(responses::create))
+            .routes(routes!(responses::get, responses::delete))
             .routes(routes!(passing::embeddings))
             .routes(routes!(passing::rerank))
             .routes(routes!(passing::score))
@@ -231,7 +235,11 @@ async fn identify(State(app): State<App>, request: Request<Body>, next: Next) ->
         .get("x-request-id")
         .filter(|id| id.len() <= 128 && id.as_bytes().iter().all(|byte| byte.is_ascii_graphic()));
     let id = sent.cloned().unwrap_or_else(|| app.request_ids.next());
+    let speaks_anthropic = anthropic::is_route(request.uri().path());
     let mut response = next.run(request).await;
+    if speaks_anthropic {
+        response = anthropic::retold(response, &id).await;
+    }
     response.headers_mut().insert("x-request-id", id);
     response
 }
