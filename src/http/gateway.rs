@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::State;
 use axum::http::{HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -22,8 +21,7 @@ use super::dialect::{Dialect, Teller, Telling};
 use super::error::Failure;
 use super::ignored::note;
 use super::metrics::Metrics;
-use super::openapi::InferenceErrors;
-use super::outgoing::{CHAT, COMPLETIONS, Outgoing, outgoing};
+use super::outgoing::{Outgoing, outgoing};
 use super::state::App;
 use super::{conversation, newcomer, remote, stream, wait};
 use crate::catalog::Entry;
@@ -74,44 +72,6 @@ impl Served {
     }
 }
 
-/// Chat with a model. A model that is not ready is loaded; the request waits for it.
-#[utoipa::path(
-    post, path = "/v1/chat/completions", tag = "inference",
-    request_body(content = Object, description = "OpenAI's chat completion request", example = json!({
-        "model": "tiny-guide", "messages": [{"role": "user", "content": "What is a priority?"}], "stream": false
-    })),
-    responses(
-        (status = 200, description = "A chat.completion, or a stream of chat.completion.chunk events; while the model loads, a stream carries comments such as `: waiting position=1 stage=loading`"),
-        InferenceErrors,
-    )
-)]
-pub(super) async fn chat_completions(
-    State(app): State<App>,
-    user: User,
-    request: Request<Body>,
-) -> Response {
-    complete(app, user, request, CHAT, Dialect::OpenAi).await
-}
-
-/// Complete a text.
-#[utoipa::path(
-    post, path = "/v1/completions", tag = "inference",
-    request_body(content = Object, description = "OpenAI's completion request", example = json!({
-        "model": "tiny-chat", "prompt": "A priority is", "max_tokens": 16
-    })),
-    responses(
-        (status = 200, description = "A text_completion, or a stream of them"),
-        InferenceErrors,
-    )
-)]
-pub(super) async fn completions(
-    State(app): State<App>,
-    user: User,
-    request: Request<Body>,
-) -> Response {
-    complete(app, user, request, COMPLETIONS, Dialect::OpenAi).await
-}
-
 /// Whatever the dialect, `path` says which of the engine's routes is meant.
 pub(super) async fn complete(
     app: App,
@@ -145,15 +105,19 @@ pub(super) async fn read(app: &App, body: Body) -> Result<Bytes, Failed> {
 
 /// What routing needs of the body, and the model that it names.
 pub(super) async fn find(app: &App, body: Bytes) -> Result<(Scanned, Arc<Route>), Failed> {
-    let early = |failure: Failure| (None, failure);
-    let scanned = Scanned::read(body).map_err(early)?;
-    let route = match app.handle.route(&scanned.model) {
-        Some(route) => route,
-        None => newcomer::of_user(app, &scanned.model)
-            .await
-            .map_err(early)?,
-    };
+    let scanned = Scanned::read(body).map_err(|failure| (None, failure))?;
+    let route = model(app, &scanned.model).await?;
     Ok((scanned, route))
+}
+
+/// The model of this name, brought in if it may be.
+pub(super) async fn model(app: &App, name: &str) -> Result<Arc<Route>, Failed> {
+    match app.handle.route(name) {
+        Some(route) => Ok(route),
+        None => newcomer::of_user(app, name)
+            .await
+            .map_err(|failure| (None, failure)),
+    }
 }
 
 async fn begin(
@@ -289,7 +253,7 @@ impl Call {
             false => outgoing_of(&self.scanned, self.path, name, &self.entry)?.body,
         };
         let served = Served::new(&self.app, &self.model, lease, self.asked);
-        reach(&self.app, served, self.outgoing.path, body).await
+        reach(&self.app, served, self.outgoing.path, (&JSON, body)).await
     }
 
     /// The stream begins before there is a seat: comments until there is one, then the engine's
@@ -410,15 +374,19 @@ impl Call {
     }
 }
 
-/// The head of the engine's answer; or why there is none.
+/// A body that is JSON.
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// The head of the engine's answer; or why there is none. `kind`: the body's `content-type`.
 pub(super) async fn reach(
     app: &App,
     served: Served,
     path: &str,
-    body: Bytes,
+    (kind, body): (&HeaderValue, Bytes),
 ) -> Result<(Served, hyper::Response<Incoming>), Failure> {
     let cut = served.lease.cut();
-    let sent = app.upstream.send(&served.lease, Method::POST, path, body);
+    let lease = &served.lease;
+    let sent = app.upstream.send(lease, Method::POST, path, (kind, body));
     tokio::select! {
         biased;
         sent = sent => match sent {
@@ -498,6 +466,6 @@ fn event_stream(body: Body) -> Response {
     clippy::disallowed_methods,
     reason = "ends with the body it feeds; a shutdown drains leases first"
 )]
-fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(task);
 }

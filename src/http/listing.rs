@@ -67,7 +67,7 @@ fn adapter_object(app: &App, name: &str, base: &str) -> serde_json::Value {
 /// Said in words, not by a bare 404.
 pub(super) async fn not_served(request: Request<Body>) -> Failure {
     let message = format!(
-        "{} {} is not served by this version; it serves /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/embeddings, /v1/rerank, /v1/score and /v1/models",
+        "{} {} is not served by this version; it serves /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/embeddings, /v1/rerank, /v1/score, /v1/audio/transcriptions, /v1/audio/translations, /v1/audio/speech, /v1/tokenize, /v1/detokenize and /v1/models",
         request.method(),
         request.uri().path()
     );

@@ -11,6 +11,7 @@ use super::gateway::complete;
 use super::openapi::InferenceErrors;
 use super::outgoing::CHAT;
 use super::state::App;
+use super::tokens;
 
 /// Answer a conversation, in the words of Anthropic's Messages API.
 ///
@@ -28,4 +29,23 @@ use super::state::App;
 )]
 pub(super) async fn create(State(app): State<App>, user: User, request: Request<Body>) -> Response {
     complete(app, user, request, CHAT, Dialect::Anthropic).await
+}
+
+/// How many tokens a message would have. The model is loaded if it is not ready.
+#[utoipa::path(
+    post, path = "/v1/messages/count_tokens", tag = "inference",
+    request_body(content = Object, description = "Anthropic's request for a message, without what concerns its answer", example = json!({
+        "model": "tiny-guide", "messages": [{"role": "user", "content": "What is a priority?"}]
+    })),
+    responses(
+        (status = 200, description = "The number of tokens", example = json!({"input_tokens": 12})),
+        InferenceErrors,
+    )
+)]
+pub(super) async fn count_tokens(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
+    tokens::count(&app, user, request).await
 }

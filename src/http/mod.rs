@@ -4,12 +4,16 @@
 mod admin;
 mod aggregate;
 mod as_chat;
+mod audio;
 mod auth;
 mod body;
+mod completions;
 mod conversation;
 mod dialect;
 mod dto;
+mod embeddings;
 mod error;
+mod form;
 mod gateway;
 mod hot_models;
 mod ignored;
@@ -26,6 +30,7 @@ mod responses;
 mod server;
 mod state;
 mod stream;
+mod tokens;
 mod wait;
 
 pub use auth::{Keys, KeysError};

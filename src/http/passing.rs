@@ -1,5 +1,6 @@
-//! Routes whose requests go to an engine and back as they are: embeddings, ranks, scores. They wait for their
-//! model like any other request; nothing of them is streamed, and what an engine does not do it says itself.
+//! Routes whose requests go to an engine and back: how they wait for their model like any other request, and are
+//! asked. Ranks and scores go through here as they are; nothing is streamed, and what an engine does not do
+//! for this model it says itself.
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -12,36 +13,14 @@ use std::time::Duration;
 use super::aggregate::usage_of;
 use super::auth::User;
 use super::error::Failure;
-use super::gateway::{ANSWER_MAX, Failed, Served, engine_error, find, reach, read, told};
+use super::gateway::{ANSWER_MAX, Failed, JSON, Served, engine_error, find, reach, read, told};
 use super::openapi::InferenceErrors;
 use super::outgoing::renamed;
 use super::state::App;
 use super::{remote, stream};
-use crate::catalog::RerankWords;
-use crate::controller::Seat;
-
-const EMBEDDINGS: &str = "/v1/embeddings";
-const RERANK: &str = "/v1/rerank";
-const SCORE: &str = "/v1/score";
-
-/// Numbers for texts. The model is loaded if it is not ready.
-#[utoipa::path(
-    post, path = "/v1/embeddings", tag = "inference",
-    request_body(content = Object, description = "OpenAI's embeddings request", example = json!({
-        "model": "org/embedder", "input": ["keep-hot", "priority"]
-    })),
-    responses(
-        (status = 200, description = "OpenAI's list of embeddings, as the engine gives it"),
-        InferenceErrors,
-    )
-)]
-pub(super) async fn embeddings(
-    State(app): State<App>,
-    user: User,
-    request: Request<Body>,
-) -> Response {
-    pass(app, user, request, EMBEDDINGS).await
-}
+use crate::catalog::{ENGINES, Extra, Recipe, RerankWords};
+use crate::controller::{Route, Seat};
+use crate::pool::Time;
 
 /// Documents by how well they answer a query.
 #[utoipa::path(
@@ -55,7 +34,7 @@ pub(super) async fn embeddings(
     )
 )]
 pub(super) async fn rerank(State(app): State<App>, user: User, request: Request<Body>) -> Response {
-    pass(app, user, request, RERANK).await
+    pass(app, user, request, Extra::Rerank).await
 }
 
 /// How alike texts are, as vLLM has it.
@@ -70,11 +49,11 @@ pub(super) async fn rerank(State(app): State<App>, user: User, request: Request<
     )
 )]
 pub(super) async fn score(State(app): State<App>, user: User, request: Request<Body>) -> Response {
-    pass(app, user, request, SCORE).await
+    pass(app, user, request, Extra::Score).await
 }
 
-async fn pass(app: App, user: User, request: Request<Body>, path: &'static str) -> Response {
-    match try_pass(&app, user, request, path).await {
+async fn pass(app: App, user: User, request: Request<Body>, extra: Extra) -> Response {
+    match try_pass(&app, user, request, extra).await {
         Ok(response) => response,
         Err(failed) => told(&app, failed),
     }
@@ -84,84 +63,139 @@ async fn try_pass(
     app: &App,
     user: User,
     request: Request<Body>,
-    path: &'static str,
+    extra: Extra,
 ) -> Result<Response, Failed> {
-    let clock = app.handle.clock();
-    let asked = clock.now();
+    let asked = app.handle.clock().now();
     let body = read(app, request.into_body()).await?;
     let (scanned, route) = find(app, body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
-    if route.entry.recipe.only_completes() {
-        let message = format!(
-            "{model} is run by the embedded engine, which has no {path}; a model with type EmbeddingEngine, VLLMEngine or LlamaCppEngine may have it"
-        );
-        let failure = Failure::new(
-            StatusCode::NOT_IMPLEMENTED,
-            "invalid_request_error",
-            "not_implemented",
-            message,
-        );
-        return Err(fail(failure));
-    }
-    let ranks_for_tei = path == RERANK && route.entry.recipe.rerank_words() == RerankWords::Tei;
+    check_has(&route, extra).map_err(fail)?;
+    let ranks_for_tei =
+        extra == Extra::Rerank && route.entry.recipe.rerank_words() == RerankWords::Tei;
     // What is wrong with a request is said before anything is loaded for it.
     let body = match ranks_for_tei {
         true => to_tei(&scanned.body).map_err(fail)?,
         false => scanned.body.clone(),
     };
-    let seat = app.handle.seat(&route, user.key, None);
-    let lease = match seat.map_err(|busy| fail(busy.into()))? {
-        Seat::Now(lease) => lease,
-        Seat::Wait(mut waiting) => waiting
-            .seat()
-            .await
-            .map_err(|refusal| fail(Failure::refused(&model, &refusal)))?,
-    };
-    app.metrics
-        .waited(&model, Duration::from_millis(clock.now().since(asked).0));
-    let own = lease.served_name().unwrap_or(&model);
-    let name = route
-        .entry
-        .adapter(&scanned.model)
-        .unwrap_or(own)
-        .to_owned();
-    let body = renamed(&body, &name).map_err(fail)?;
-    let served = Served::new(app, &model, lease, asked);
+    let served = seated(app, &user, &route, asked).await.map_err(fail)?;
+    let body = renamed(&body, &name_there(&served, &route, &scanned.model)).map_err(fail)?;
     let there = match ranks_for_tei {
         true => "/rerank",
-        false => path,
+        false => extra.path(),
     };
-    let (served, answer) = reach(app, served, there, body).await.map_err(fail)?;
+    match ask(app, served, there, (&JSON, body)).await.map_err(fail)? {
+        Answer::Refused(response) => Ok(response),
+        Answer::Whole(served, _, bytes) => {
+            let most = ranks_for_tei.then(|| top_n(&scanned.body));
+            let response = finish(&served, bytes, most).map_err(fail)?;
+            served.answered(200);
+            Ok(response)
+        }
+    }
+}
+
+/// What the model's engine has not is refused before anything is loaded for it.
+pub(super) fn check_has(route: &Route, extra: Extra) -> Result<(), Failure> {
+    let recipe = &route.entry.recipe;
+    if recipe.has(extra) {
+        return Ok(());
+    }
+    let engine = match recipe {
+        Recipe::Server(server) => server.engine.name(),
+        Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => "the embedded engine",
+    };
+    let having = ENGINES
+        .iter()
+        .filter(|engine| engine.routes.contains(&extra));
+    let mut having: Vec<&str> = having.map(|engine| engine.name()).collect();
+    having.push("CommandEngine");
+    Err(Failure::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "invalid_request_error",
+        "not_implemented",
+        format!(
+            "{} is run by {engine}, which has no {}; a model with one of these types may have it: {}",
+            route.entry.name,
+            extra.path(),
+            having.join(", ")
+        ),
+    ))
+}
+
+/// A seat at the model's engine.
+pub(super) async fn seated(
+    app: &App,
+    user: &User,
+    route: &Route,
+    asked: Time,
+) -> Result<Served, Failure> {
+    let model = &route.entry.name;
+    let lease = match app.handle.seat(route, user.key, None)? {
+        Seat::Now(lease) => lease,
+        Seat::Wait(mut waiting) => {
+            let seat = waiting.seat().await;
+            seat.map_err(|refusal| Failure::refused(model, &refusal))?
+        }
+    };
+    let waited = app.handle.clock().now().since(asked);
+    app.metrics.waited(model, Duration::from_millis(waited.0));
+    Ok(Served::new(app, model, lease, asked))
+}
+
+/// The name by which the engine of the seat knows what was asked for.
+pub(super) fn name_there(served: &Served, route: &Route, asked_for: &str) -> String {
+    let own = served.lease.served_name().unwrap_or(&served.model);
+    route.entry.adapter(asked_for).unwrap_or(own).to_owned()
+}
+
+/// What came of a request.
+pub(super) enum Answer {
+    /// With its `content-type`.
+    Whole(Served, Option<HeaderValue>, Bytes),
+    /// The engine's own error, as it goes to the client.
+    Refused(Response),
+}
+
+/// The engine's whole answer.
+pub(super) async fn ask(
+    app: &App,
+    served: Served,
+    path: &str,
+    body: (&HeaderValue, Bytes),
+) -> Result<Answer, Failure> {
+    let (served, answer) = reach(app, served, path, body).await?;
     if !answer.status().is_success() {
         served.answered(answer.status().as_u16());
-        return Ok(engine_error(answer, &served).await);
+        return Ok(Answer::Refused(engine_error(answer, &served).await));
     }
     // It speaks, though no tokens.
     served.lease.token();
+    let kind = answer.headers().get(header::CONTENT_TYPE).cloned();
     let cut = served.lease.cut();
     let whole = Limited::new(answer.into_body(), ANSWER_MAX).collect();
     let bytes = tokio::select! {
         biased;
-        () = cut.cancelled() => return Err(fail(stream::why(&served).await)),
-        () = served.ending.cancelled() => return Err(fail(Failure::ending(&model))),
+        () = cut.cancelled() => return Err(stream::why(&served).await),
+        () = served.ending.cancelled() => return Err(Failure::ending(&served.model)),
         whole = whole => match whole {
             Ok(whole) => whole.to_bytes(),
             Err(_) => {
                 served.lease.worked(false);
-                return Err(fail(stream::why(&served).await));
+                return Err(stream::why(&served).await);
             }
         },
     };
     served.lease.token();
-    let most = ranks_for_tei.then(|| top_n(&scanned.body));
-    let response = finish(&served, bytes, most).map_err(fail)?;
-    served.answered(200);
-    Ok(response)
+    Ok(Answer::Whole(served, kind, bytes))
 }
 
 /// The answer with the model called as the pool calls it; its usage is counted.
-fn finish(served: &Served, bytes: Bytes, tei_most: Option<usize>) -> Result<Response, Failure> {
+pub(super) fn finish(
+    served: &Served,
+    bytes: Bytes,
+    tei_most: Option<usize>,
+) -> Result<Response, Failure> {
     let Ok(mut answer) = serde_json::from_slice::<Value>(&bytes) else {
         return Err(Failure::engine(&served.model, "an answer that is no JSON"));
     };

@@ -26,7 +26,10 @@ use utoipa_axum::routes;
 use super::dialect::anthropic;
 use super::error::Failure;
 use super::state::App;
-use super::{admin, gateway, hot_models, listing, messages, metrics, openapi, passing, responses};
+use super::{
+    admin, audio, completions, embeddings, hot_models, listing, messages, metrics, openapi,
+    passing, responses, tokens,
+};
 
 /// A client that takes longer for its head is no client.
 const HEAD_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
@@ -133,12 +136,18 @@ fn router(app: App) -> Router {
     let base = app.config.server.base_path.as_str().to_owned();
     let inference = || {
         OpenApiRouter::new()
-            .routes(routes!(gateway::chat_completions))
-            .routes(routes!(gateway::completions))
+            .routes(routes!(completions::chat_completions))
+            .routes(routes!(completions::completions))
             .routes(routes!(messages::create))
             .routes(routes!(responses::create))
             .routes(routes!(responses::get, responses::delete))
-            .routes(routes!(passing::embeddings))
+            .routes(routes!(messages::count_tokens))
+            .routes(routes!(tokens::tokenize))
+            .routes(routes!(tokens::detokenize))
+            .routes(routes!(audio::transcriptions))
+            .routes(routes!(audio::translations))
+            .routes(routes!(audio::speech))
+            .routes(routes!(embeddings::embeddings))
             .routes(routes!(passing::rerank))
             .routes(routes!(passing::score))
             .routes(routes!(listing::models))

@@ -314,14 +314,33 @@ impl Pool {
         split(&answer)
     }
 
+    /// The same of a POST whose body is not JSON.
+    pub fn request_as(&self, kind: &str, path: &str, body: &str) -> (u16, String, String) {
+        let mut socket = self.send_as(kind, "POST", path, body, None);
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer);
+        split(&answer)
+    }
+
     fn send(&self, method: &str, path: &str, body: &str, key: Option<&str>) -> TcpStream {
+        self.send_as("application/json", method, path, body, key)
+    }
+
+    fn send_as(
+        &self,
+        kind: &str,
+        method: &str,
+        path: &str,
+        body: &str,
+        key: Option<&str>,
+    ) -> TcpStream {
         let mut socket = TcpStream::connect(&self.address).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let key = key
             .map(|key| format!("Authorization: Bearer {key}\r\n"))
             .unwrap_or_default();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{key}Connection: close\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{key}Connection: close\r\n\r\n",
             self.address,
             body.len()
         );

@@ -9,6 +9,7 @@ mod flags;
 mod launch;
 mod lines;
 mod llama_cpp;
+mod routes;
 mod sglang;
 mod tei;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use super::model_file::Sleep;
 pub use flags::{Flags, Flaw, Said, Words};
 pub use launch::{Place, PlacedDevice, ServerCommand, ServerRecipe, Where};
 pub use lines::{Failure, FailureClass, Stage};
+pub use routes::{Extra, TokenWords};
 
 /// The engines, one row each.
 pub const ENGINES: [&Engine; 6] = [
@@ -92,9 +94,15 @@ pub struct Engine {
     /// Fields of OpenAI's requests that it takes and does nothing with, by its own documentation; those
     /// that concern OpenAI's own service are known beside.
     pub ignores: &'static [&'static str],
-    /// Failures that only it has; those that all share are known beside.
     /// The words of its `/rerank`.
     pub rerank: RerankWords,
+    /// What it has beside chats and completed texts.
+    pub routes: &'static [Extra],
+    /// The words of its `/tokenize` and `/detokenize`.
+    pub tokens: TokenWords,
+    /// Whether its embeddings have as many dimensions as a request wants.
+    pub dimensions: bool,
+    /// Failures that only it has; those that all share are known beside.
     pub failures: &'static [Failure],
 }
 

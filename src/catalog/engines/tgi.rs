@@ -10,7 +10,9 @@ use super::super::engine_options::EngineKind;
 use super::super::estimate::GPU_OVERHEAD;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Asks, Beside, Engine, Given, Metrics, RerankWords, Where, pair, port_beside};
+use super::{
+    Asks, Beside, Engine, Given, Metrics, RerankWords, TokenWords, Where, pair, port_beside,
+};
 
 pub const TGI: Engine = Engine {
     names: &["TextGenerationInferenceEngine"],
@@ -53,6 +55,9 @@ pub const TGI: Engine = Engine {
     lora: None,
     ignores: &["best_of", "echo", "logit_bias", "n", "parallel_tool_calls"],
     rerank: RerankWords::Common,
+    routes: &[],
+    tokens: TokenWords::Vllm,
+    dimensions: false,
     failures: FAILURES,
 };
 

@@ -9,7 +9,7 @@
 use super::super::engine_options::EngineKind;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Asks, Engine, Given, RerankWords, Where, pair};
+use super::{Asks, Engine, Given, RerankWords, TokenWords, Where, pair};
 
 pub const TRTLLM: Engine = Engine {
     names: &["TRTLLMEngine"],
@@ -47,6 +47,9 @@ pub const TRTLLM: Engine = Engine {
     lora: None,
     ignores: &["parallel_tool_calls"],
     rerank: RerankWords::Common,
+    routes: &[],
+    tokens: TokenWords::Vllm,
+    dimensions: false,
     failures: FAILURES,
 };
 

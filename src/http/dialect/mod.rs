@@ -10,6 +10,7 @@ use axum::body::Bytes;
 use serde_json::{Map, Value, json};
 
 use self::chunk::Chunk;
+pub(super) use self::taken::Taken;
 use super::aggregate::data_of;
 use super::as_chat::AsChat;
 use super::body::bounded;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::super::error::Failure;
 
 /// One object and where it stands in the request.
-pub(super) struct Taken {
+pub(in crate::http) struct Taken {
     at: String,
     fields: Map<String, Value>,
 }

@@ -176,9 +176,9 @@ async fn transcribe(State(stub): State<Stub>, body: Bytes) -> Response {
     }
 }
 
-/// The text itself, as if it were a sound, and bytes that are no text.
+/// The text itself, as if it were a sound, after bytes that are no JSON.
 async fn speak(Json(body): Json<Value>) -> Response {
-    let mut sound = b"RIFF\xff\x00".to_vec();
+    let mut sound = b"RIFF\x01\x00".to_vec();
     sound.extend_from_slice(body["input"].as_str().unwrap_or_default().as_bytes());
     ([(header::CONTENT_TYPE, "audio/wav")], sound).into_response()
 }
