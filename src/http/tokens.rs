@@ -146,11 +146,7 @@ impl Asking {
 
     /// What an engine cannot be asked, told before anything is loaded for it.
     fn check(&self, model: &str, words: TokenWords) -> Result<(), Failure> {
-        let cannot = |what: &str| {
-            let message = format!("the engine of {model} {what}");
-            let not = StatusCode::NOT_IMPLEMENTED;
-            Failure::new(not, "invalid_request_error", "not_implemented", message)
-        };
+        let cannot = |what: &str| cannot(model, what);
         if self.strings && words != TokenWords::Vllm {
             return Err(cannot(
                 "does not tell tokens as texts; leave `return_token_strs` out",
@@ -184,6 +180,25 @@ impl Asking {
         add("add_special_tokens", self.special.map(Value::Bool));
         add("return_token_strs", self.strings.then_some(json!(true)));
         Value::Object(body).to_string().into()
+    }
+}
+
+fn cannot(model: &str, what: &str) -> Failure {
+    Failure::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "invalid_request_error",
+        "not_implemented",
+        format!("the engine of {model} {what}"),
+    )
+}
+
+/// An engine of which nothing was known before, or an older one, may have no such route.
+fn refused(model: &str, response: Response, path: &str) -> Result<Told, Failure> {
+    match response.status() {
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+            Err(cannot(model, &format!("has no {path}")))
+        }
+        _ => Ok(Told::Refused(response)),
     }
 }
 
@@ -236,7 +251,9 @@ async fn tokens(
                 .await
                 .map_err(fail)?
             {
-                Answer::Refused(response) => return Ok(Told::Refused(response)),
+                Answer::Refused(response) => {
+                    return refused(&model, response, "/apply-template").map_err(fail);
+                }
                 Answer::Whole(served, _, bytes) => {
                     let prompt = text_of(&served.model, &bytes, "prompt").map_err(fail)?;
                     (served, content(&prompt, asking.special))
@@ -249,7 +266,7 @@ async fn tokens(
         .await
         .map_err(fail)?
     {
-        Answer::Refused(response) => Ok(Told::Refused(response)),
+        Answer::Refused(response) => refused(&model, response, "/tokenize").map_err(fail),
         Answer::Whole(served, _, bytes) => {
             let answer = counted(&model, &bytes).map_err(fail)?;
             served.answered(200);
@@ -298,7 +315,7 @@ async fn text(app: &App, user: User, request: Request<Body>) -> Result<Told, Fai
         .await
         .map_err(fail)?
     {
-        Answer::Refused(response) => Ok(Told::Refused(response)),
+        Answer::Refused(response) => refused(&model, response, "/detokenize").map_err(fail),
         Answer::Whole(served, _, bytes) => {
             let text = text_of(&model, &bytes, field).map_err(fail)?;
             served.answered(200);

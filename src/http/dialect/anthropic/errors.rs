@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 use super::super::error_in;
 
+/// Their clients go on without threads when they read this code.
+pub(super) const NO_THREADS: &str = "thread_unsupported_request";
 /// An error is short; what is longer is cut off at the end of what was said.
 const ERROR_MAX: usize = 1 << 20;
 
@@ -61,8 +63,11 @@ pub(super) fn error_of(error: &Value, status: Option<StatusCode>, id: Option<&st
             _ => "api_error",
         },
     };
-    let error = json!({"type": kind, "message": text("message")});
-    let mut told = json!({"type": "error", "error": error});
+    let mut said = json!({"type": kind, "message": text("message")});
+    if text("code") == NO_THREADS {
+        said["details"] = json!({"error_code": NO_THREADS, "unsupported": ["thread"]});
+    }
+    let mut told = json!({"type": "error", "error": said});
     if let Some(id) = id {
         told["request_id"] = json!(id);
     }
@@ -109,6 +114,9 @@ mod tests {
             error_of(&error, None, None)["error"]["type"],
             "overloaded_error"
         );
+        let thread = json!({"message": "m", "type": "invalid_request_error", "code": NO_THREADS});
+        let told = error_of(&thread, Some(StatusCode::BAD_REQUEST), None);
+        assert_eq!(told["error"]["details"]["error_code"], NO_THREADS);
         let crashed = json!({"message": "m", "type": "server_error", "code": "engine_crashed"});
         assert_eq!(error_of(&crashed, None, None)["error"]["type"], "api_error");
     }

@@ -9,6 +9,7 @@ use super::super::taken::Taken;
 use super::super::{Asked, Teller};
 use super::Message;
 use super::blocks::{Noted, messages, text_of};
+use super::errors::NO_THREADS;
 
 /// `POST /v1/messages`.
 pub(in crate::http) fn read(body: &Bytes) -> Result<Asked, Failure> {
@@ -47,10 +48,10 @@ pub(in crate::http) fn read(body: &Bytes) -> Result<Asked, Failure> {
         chat.insert("stream".to_owned(), json!(true));
         chat.insert("stream_options".to_owned(), json!({"include_usage": true}));
     }
-    let tiers = [json!("auto"), json!("standard_only")];
+    let tiers = [json!("auto"), json!("standard_only"), json!("standard")];
     asked.refuse(
         "service_tier",
-        &tiers,
+        &tiers[..2],
         "there is one tier, the standard one",
     )?;
     asked.finish()?;
@@ -80,6 +81,12 @@ fn conversation(
     chat: &mut Map<String, Value>,
     noted: &mut Noted,
 ) -> Result<String, Failure> {
+    if asked.take("thread").is_some() {
+        let why = "nothing is kept here; send the whole conversation in `messages`";
+        let mut failure = asked.not_here("thread", why);
+        failure.body.error.code = Some(NO_THREADS);
+        return Err(failure);
+    }
     let model = asked.need_text("model")?;
     chat.insert("model".to_owned(), json!(model));
     noted.cache_control(asked)?;
@@ -272,6 +279,11 @@ mod tests {
             ),
             (json!({"mcp_servers": [{}]}), "mcp_servers"),
             (json!({"messages": null}), "messages"),
+            (
+                json!({"thread": {"type": "create"}, "model": null}),
+                "thread",
+            ),
+            (json!({"speed": "fast"}), "speed"),
             (json!({"model": 3}), "model"),
         ] {
             assert_eq!(param(more.clone()), named, "{more}");
