@@ -1,12 +1,16 @@
 //! Anthropic's Messages routes: an answer is made as a chat's is, and told in their words.
 
+use std::collections::BTreeMap;
+
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::Request;
+use axum::http::{Request, StatusCode};
 use axum::response::Response;
+use utoipa::IntoResponses;
+use utoipa::openapi::{Content, RefOr, Response as Described, ResponseBuilder, Schema};
 
 use super::auth::User;
-use super::dialect::Dialect;
+use super::dialect::{Dialect, anthropic};
 use super::gateway::complete;
 use super::openapi::InferenceErrors;
 use super::outgoing::CHAT;
@@ -24,7 +28,7 @@ use super::tokens;
     })),
     responses(
         (status = 200, description = "A message, or a stream of events from `message_start` to `message_stop`"),
-        InferenceErrors,
+        MessageErrors,
     )
 )]
 pub(super) async fn create(State(app): State<App>, user: User, request: Request<Body>) -> Response {
@@ -39,7 +43,7 @@ pub(super) async fn create(State(app): State<App>, user: User, request: Request<
     })),
     responses(
         (status = 200, description = "The number of tokens", example = json!({"input_tokens": 12})),
-        InferenceErrors,
+        MessageErrors,
     )
 )]
 pub(super) async fn count_tokens(
@@ -48,4 +52,52 @@ pub(super) async fn count_tokens(
     request: Request<Body>,
 ) -> Response {
     tokens::count(&app, user, request).await
+}
+
+/// What every inference route may answer, in the form that these have.
+struct MessageErrors;
+
+impl IntoResponses for MessageErrors {
+    fn responses() -> BTreeMap<String, RefOr<Described>> {
+        let all = InferenceErrors::responses().into_iter();
+        let told = all.filter_map(|(status, response)| {
+            let RefOr::T(response) = response else {
+                return None;
+            };
+            let RefOr::T(content) = response.content.into_values().next()? else {
+                return None;
+            };
+            let example = content.example?;
+            let code = StatusCode::from_bytes(status.as_bytes()).ok();
+            let error = anthropic::error_of(&example["error"], code, Some("req-1"));
+            let mut content = Content::new::<RefOr<Schema>>(None);
+            content.example = Some(error);
+            let described = ResponseBuilder::new()
+                .description(response.description)
+                .content("application/json", content)
+                .build();
+            Some((status, RefOr::T(described)))
+        });
+        told.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_is_described_in_their_form() {
+        let all = serde_json::to_value(MessageErrors::responses()).unwrap();
+        let wanted = serde_json::to_value(InferenceErrors::responses()).unwrap();
+        assert_eq!(
+            all.as_object().unwrap().len(),
+            wanted.as_object().unwrap().len()
+        );
+        for (status, response) in all.as_object().unwrap() {
+            let example = &response["content"]["application/json"]["example"];
+            assert_eq!(example["type"], "error", "{status}");
+            assert!(example["error"]["message"].is_string(), "{status}");
+        }
+    }
 }

@@ -42,7 +42,11 @@ pub(in crate::http) async fn retold(mut response: Response, id: &HeaderValue) ->
 }
 
 /// Anthropic's object for one of OpenAI's. Without a status, in a stream, the error itself says what it is.
-pub(super) fn error_of(error: &Value, status: Option<StatusCode>, id: Option<&str>) -> Value {
+pub(in crate::http) fn error_of(
+    error: &Value,
+    status: Option<StatusCode>,
+    id: Option<&str>,
+) -> Value {
     let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
     let kind = match status.map(|status| status.as_u16()) {
         Some(401) => "authentication_error",

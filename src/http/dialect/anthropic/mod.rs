@@ -6,5 +6,5 @@ mod errors;
 mod request;
 
 pub(in crate::http) use answer::Message;
-pub(in crate::http) use errors::{is_route, retold};
+pub(in crate::http) use errors::{error_of, is_route, retold};
 pub(in crate::http) use request::{counted, read};
