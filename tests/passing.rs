@@ -87,7 +87,33 @@ fn wrong_requests_are_refused_and_load_nothing() {
             .unwrap()
             .contains("embedder")
     );
-    let (status, _) = ask(&pool, "/v1/audio/speech", &json!({"model": "embedder"}));
+    for (body, param) in [
+        (json!({"input": []}), "input"),
+        (json!({"input": ["a", ""]}), "input"),
+        (
+            json!({"input": "a", "encoding_format": "hex"}),
+            "encoding_format",
+        ),
+        (json!({"input": "a", "dimensions": -1}), "dimensions"),
+    ] {
+        let mut body = body;
+        body["model"] = json!("embedder");
+        let (status, answer) = ask(&pool, "/v1/embeddings", &body);
+        assert_eq!(
+            (status, &answer["error"]["param"]),
+            (400, &json!(param)),
+            "{answer}"
+        );
+    }
+    let (status, answer) = ask(&pool, "/v1/audio/speech", &json!({"model": "embedder"}));
+    assert_eq!((status, &answer["error"]["param"]), (400, &json!("input")));
+    let (status, answer) = ask(&pool, "/v1/tokenize", &json!({"model": "embedder"}));
+    assert_eq!((status, &answer["error"]["param"]), (400, &json!("prompt")));
+    let (status, _) = ask(
+        &pool,
+        "/v1/images/generations",
+        &json!({"model": "embedder"}),
+    );
     assert_eq!(status, 501);
     assert!(pool.engine_pids().is_empty());
 }
@@ -143,4 +169,152 @@ fn a_field_that_the_engine_does_nothing_with_is_named_in_a_header() {
             "stream {stream}"
         );
     }
+}
+
+#[test]
+fn vectors_come_as_base64_of_their_floats_where_the_client_wants_that() {
+    let pool = Pool::with_models(&[model("embedder", "theirs")], "");
+    let body = json!({"model": "embedder", "input": "one two", "encoding_format": "base64"});
+    let (status, answer) = ask(&pool, "/v1/embeddings", &body);
+    assert_eq!(status, 200, "{answer}");
+    // 7.0 and 2.0.
+    assert_eq!(answer["data"][0]["embedding"], "AADgQAAAAEA=");
+    assert_eq!(
+        (&answer["model"], &answer["usage"]["prompt_tokens"]),
+        (&json!("embedder"), &json!(3))
+    );
+}
+
+#[test]
+fn texts_become_tokens_and_tokens_texts_in_the_same_words() {
+    let pool = Pool::with_models(&[model("writer", "theirs")], "");
+    let body = json!({"model": "writer", "prompt": "one three"});
+    let (status, answer) = ask(&pool, "/v1/tokenize", &body);
+    assert_eq!(
+        (status, answer),
+        (
+            200,
+            json!({"tokens": [3, 5], "count": 2, "max_model_len": 4096})
+        )
+    );
+    let (status, answer) = ask(
+        &pool,
+        "/v1/detokenize",
+        &json!({"model": "writer", "tokens": [3, 5]}),
+    );
+    assert_eq!((status, answer), (200, json!({"prompt": "xxx xxxxx"})));
+    let messages = json!([{"role": "user", "content": "How many are these?"}]);
+    let body = json!({"model": "writer", "system": "Count well.", "messages": messages});
+    let (status, answer) = ask(&pool, "/v1/messages/count_tokens", &body);
+    assert_eq!((status, answer), (200, json!({"input_tokens": 6})));
+}
+
+/// A form with a sound of some bytes.
+fn form(pool: &Pool, path: &str, fields: &[(&str, &str)]) -> (u16, String, String) {
+    let mut body = "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\nContent-Type: audio/wav\r\n\r\nRIFF\r\n".to_owned();
+    for (name, value) in fields {
+        body +=
+            &format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
+    }
+    body += "--x--\r\n";
+    pool.request_as("multipart/form-data; boundary=x", path, &body)
+}
+
+#[test]
+fn a_sound_goes_to_the_engine_under_the_name_it_knows_and_its_text_comes_back() {
+    let pool = Pool::with_env(
+        &[model("hearer", "theirs")],
+        "",
+        &[("MODEL_POOL__SERVER__BODY_LIMIT", "1KiB")],
+    );
+    let fields = [
+        ("model", "hearer"),
+        ("language", "de"),
+        ("timestamp_granularities[]", "word"),
+    ];
+    let (status, text, _) = form(&pool, "/v1/audio/transcriptions", &fields);
+    assert_eq!(status, 200, "{text}");
+    assert_eq!(
+        text,
+        r#"{"text":"heard model, language, timestamp_granularities[], file"}"#
+    );
+    let fields = [("model", "hearer"), ("response_format", "text")];
+    let (status, text, head) = form(&pool, "/v1/audio/translations", &fields);
+    assert_eq!(
+        (status, text.as_str()),
+        (200, "heard model, response_format, file")
+    );
+    assert!(head.contains("content-type: text/plain"), "{head}");
+    let long = "x".repeat(2000);
+    for (fields, status, words) in [
+        (vec![("language", "de")], 400, "no `model`"),
+        (
+            vec![("model", "hearer"), ("stream", "true")],
+            400,
+            "`stream`",
+        ),
+        (vec![("model", "hearer"), ("url", "http://x")], 400, "`url`"),
+        (vec![("model", "nobody")], 404, "nobody"),
+        (
+            vec![("model", "hearer"), ("prompt", long.as_str())],
+            413,
+            "1024",
+        ),
+    ] {
+        let (got, text, _) = form(&pool, "/v1/audio/transcriptions", &fields);
+        assert!(got == status && text.contains(words), "{got} {text}");
+    }
+}
+
+#[test]
+fn a_text_is_spoken_and_the_sound_comes_as_it_is() {
+    let pool = Pool::with_models(&[model("speaker", "theirs")], "");
+    let body =
+        json!({"model": "speaker", "input": "Loaded.", "voice": "calm", "response_format": "wav"});
+    let (status, text, head) = pool.request("POST", "/v1/audio/speech", &body.to_string(), None);
+    assert_eq!(status, 200, "{text}");
+    assert!(head.contains("content-type: audio/wav"), "{head}");
+    assert!(
+        text.starts_with("RIFF") && text.ends_with("Loaded."),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_an_engine_has_not_is_told_before_it_is_loaded() {
+    let files = [("ranker", "EmbeddingEngine"), ("llama", "LlamaCppEngine")].map(|(name, kind)| {
+        let text = format!("engine_config: {{model_id: {name}, type: {kind}, model_path: /nowhere/{name}.gguf}}\npool_config: {{memory_gib: 1}}\n");
+        (format!("{name}.yaml"), text)
+    });
+    let pool = Pool::with_models(&files, "");
+    for (path, body, words) in [
+        (
+            "/v1/audio/speech",
+            json!({"model": "llama", "input": "a"}),
+            "LlamaCppEngine",
+        ),
+        ("/v1/score", json!({"model": "llama"}), "VLLMEngine"),
+        (
+            "/v1/tokenize",
+            json!({"model": "ranker", "prompt": "a"}),
+            "LlamaCppEngine",
+        ),
+    ] {
+        let (status, answer) = ask(&pool, path, &body);
+        assert_eq!(status, 501, "{path}: {answer}");
+        assert!(
+            answer["error"]["message"].as_str().unwrap().contains(words),
+            "{answer}"
+        );
+    }
+    let (status, answer) = ask(
+        &pool,
+        "/v1/embeddings",
+        &json!({"model": "llama", "input": "a", "dimensions": 3}),
+    );
+    assert_eq!(
+        (status, &answer["error"]["param"]),
+        (400, &json!("dimensions")),
+        "{answer}"
+    );
 }

@@ -183,7 +183,14 @@ fn bad_requests_are_told_what_is_wrong() {
             501,
             "embedded engine",
         ),
-        ("POST", "/v1/audio/speech", "{}", 501, "not served"),
+        ("POST", "/v1/images/edits", "{}", 501, "not served"),
+        (
+            "POST",
+            "/v1/audio/speech",
+            r#"{"model":"tiny-chat","input":"x"}"#,
+            501,
+            "embedded engine",
+        ),
         (
             "POST",
             "/llm/admin/load",

@@ -54,9 +54,9 @@ pub use architecture::{Architecture, CacheLoad, LayerCache, LayerGroup, NumberWi
 pub use constraint::{DeviceConstraint, DeviceFacts};
 pub use engine_options::{EngineKind, EngineOptions};
 pub use engines::{
-    Asks, Call, ENGINES, Engine, Failure, FailureClass, Flags, Flaw as FlagFlaw, Given, Metrics,
-    Parking, Place, PlacedDevice, RerankWords, ServerCommand, ServerRecipe, Stage, Where, Words,
-    find as find_engine,
+    Asks, Call, ENGINES, Engine, Extra, Failure, FailureClass, Flags, Flaw as FlagFlaw, Given,
+    Metrics, Parking, Place, PlacedDevice, RerankWords, ServerCommand, ServerRecipe, Stage,
+    TokenWords, Where, Words, find as find_engine,
 };
 pub use entry::{Entry, PriorityFrom, Source};
 pub use estimate::{CANDLE_CPU_OVERHEAD, EstimateError, GPU_OVERHEAD, ModelFiles};

@@ -8,7 +8,7 @@ use minijinja::{Environment, UndefinedBehavior, Value};
 
 use crate::pool::Bytes;
 
-use super::engines::{RerankWords, ServerRecipe};
+use super::engines::{Extra, RerankWords, ServerRecipe, TokenWords};
 pub use super::model_file::{ComputeDevice, Listen, Secret, Sleep};
 use super::remote::RemoteRecipe;
 
@@ -77,9 +77,31 @@ impl Recipe {
         OF_OPENAI_ALONE.contains(&field) || own.contains(&field)
     }
 
-    /// Whether its engine writes texts and does nothing else.
-    pub fn only_completes(&self) -> bool {
-        matches!(self, Recipe::Candle(_))
+    /// Whether its engine has this route. Of those of which nothing is known it is supposed; they say
+    /// themselves what they have not.
+    pub fn has(&self, extra: Extra) -> bool {
+        match self {
+            Recipe::Candle(_) => matches!(extra, Extra::Tokenize | Extra::Detokenize),
+            Recipe::Server(server) => server.engine.routes.contains(&extra),
+            Recipe::Command(_) | Recipe::Remote(_) => true,
+        }
+    }
+
+    /// How its engine wants to be asked for tokens.
+    pub fn token_words(&self) -> TokenWords {
+        match self {
+            Recipe::Server(server) => server.engine.tokens,
+            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => TokenWords::Vllm,
+        }
+    }
+
+    /// Whether its engine's embeddings have as many dimensions as a request wants.
+    pub fn has_dimensions(&self) -> bool {
+        match self {
+            Recipe::Candle(_) => false,
+            Recipe::Server(server) => server.engine.dimensions,
+            Recipe::Command(_) | Recipe::Remote(_) => true,
+        }
     }
 
     /// How its engine wants to be asked for ranks.

@@ -1,7 +1,7 @@
 //! Before a request goes to its model: whether its key may use the model and has enough left, how long its
 //! client is willing to wait, and what the head of its answer tells of all that. Counts nothing itself.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -9,6 +9,7 @@ use axum::response::Response;
 
 use super::auth::User;
 use super::error::Failure;
+use super::gateway::{Failed, told};
 use super::state::App;
 use crate::catalog::Entry;
 use crate::config::Length;
@@ -71,19 +72,57 @@ impl Patience {
         };
         Ok(patience)
     }
+}
 
-    /// What happens within the deadline.
-    pub async fn within<T>(
-        &self,
-        clock: Clock,
-        work: impl Future<Output = T>,
-    ) -> Result<T, Failure> {
-        match self.deadline {
-            None => Ok(work.await),
-            Some(deadline) => tokio::time::timeout(rest(clock, deadline), work)
-                .await
-                .map_err(|_| Failure::deadline()),
+/// A request of somebody, until its answer begins.
+pub(super) struct Visit {
+    pub user: User,
+    pub asked: Time,
+    patience: Result<Patience, Failure>,
+    /// What the head of the answer will tell.
+    head: Mutex<HeaderMap>,
+}
+
+impl Visit {
+    pub fn new(app: &App, user: User, headers: &HeaderMap) -> Visit {
+        let asked = app.handle.clock().now();
+        Visit {
+            user,
+            asked,
+            patience: Patience::of(headers, asked),
+            head: Mutex::default(),
         }
+    }
+
+    pub fn patience(&self) -> Patience {
+        self.patience.as_ref().copied().unwrap_or_default()
+    }
+
+    pub fn tell<T>(&self, write: impl FnOnce(&mut HeaderMap) -> T) -> T {
+        write(&mut self.head.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What comes of the request within its time.
+    pub async fn end(
+        &self,
+        app: &App,
+        work: impl Future<Output = Result<Response, Failed>>,
+    ) -> Response {
+        let worked = match &self.patience {
+            Err(failure) => Err((None, failure.clone())),
+            Ok(Patience { deadline: None, .. }) => work.await,
+            Ok(Patience {
+                deadline: Some(deadline),
+                ..
+            }) => {
+                let rest = rest(app.handle.clock(), *deadline);
+                let late = |_| Err((None, Failure::deadline()));
+                tokio::time::timeout(rest, work).await.unwrap_or_else(late)
+            }
+        };
+        let mut response = worked.unwrap_or_else(|failed| told(app, failed));
+        response.headers_mut().extend(self.tell(std::mem::take));
+        response
     }
 }
 
@@ -131,21 +170,20 @@ pub(super) fn closest(app: &App, user: &User, name: &str) -> Vec<String> {
 /// Counts the request, for whoever asks and for the model.
 pub(super) async fn admit(
     app: &App,
-    user: &User,
+    visit: &Visit,
     model: &str,
     body_bytes: usize,
-    head: &mut HeaderMap,
 ) -> Result<Arc<Admitted>, Failure> {
-    let mut buckets = vec![user.bucket.clone()];
+    let mut buckets = vec![visit.user.bucket.clone()];
     buckets.extend(app.limits.of_model(model));
     let estimate = body_bytes as u64 / BYTES_PER_TOKEN;
     match app.limits.admit(buckets, estimate).await {
         Ok(admitted) => {
-            standing(head, &admitted.standing());
+            visit.tell(|head| standing(head, &admitted.standing()));
             Ok(Arc::new(admitted))
         }
         Err(refused) => {
-            standing(head, &nothing_left(&refused));
+            visit.tell(|head| standing(head, &nothing_left(&refused)));
             Err(Failure::over_limit(&refused))
         }
     }
@@ -214,11 +252,16 @@ fn short(span: Span) -> String {
 }
 
 /// Where the answer comes from, and what it cost to have it.
-pub(super) fn seated(head: &mut HeaderMap, replica: &str, waited: Span, loaded: bool) {
-    head.insert(REPLICA, text(replica));
-    head.insert(WAITED, HeaderValue::from(waited.0));
-    let loaded = HeaderValue::from_static(if loaded { "true" } else { "false" });
-    head.insert(LOADED, loaded);
+pub(super) fn seated(visit: &Visit, app: &App, route: &Route, lease: &Lease, was_ready: bool) {
+    let waited = app.handle.clock().now().since(visit.asked);
+    app.metrics
+        .waited(&route.entry.name, Duration::from_millis(waited.0));
+    visit.tell(|head| {
+        head.insert(REPLICA, text(&lease.replica().to_string()));
+        head.insert(WAITED, HeaderValue::from(waited.0));
+        let loaded = if was_ready { "false" } else { "true" };
+        head.insert(LOADED, HeaderValue::from_static(loaded));
+    });
 }
 
 fn text(value: &str) -> HeaderValue {
@@ -252,31 +295,33 @@ pub(super) async fn not_ready(app: &App, route: &Route) -> Failure {
 }
 
 /// A seat, waited for as long as the client does; for answers that are not streamed.
-pub(super) async fn seat(
-    app: &App,
-    user: &User,
-    route: &Route,
-    conversation: Option<u64>,
-    patience: Patience,
-) -> Result<Lease, Failure> {
-    if patience.seat == Some(Duration::ZERO) {
-        return match app.handle.seat_now(route, conversation) {
-            Some(lease) => Ok(lease),
-            None => Err(not_ready(app, route).await),
-        };
-    }
-    let mut waiting = match app.handle.seat(route, user.key, conversation)? {
-        Seat::Now(lease) => return Ok(lease),
-        Seat::Wait(waiting) => waiting,
-    };
-    let most = patience.seat.unwrap_or(Duration::MAX);
-    match tokio::time::timeout(most, waiting.seat()).await {
-        Ok(seat) => seat.map_err(|refusal| Failure::refused(&route.entry.name, &refusal)),
-        Err(_) => {
-            drop(waiting);
-            Err(not_ready(app, route).await)
+pub(super) async fn seat(app: &App, visit: &Visit, route: &Route) -> Result<Lease, Failure> {
+    let patience = visit.patience();
+    let was_ready = route.is_ready();
+    let lease = if patience.seat == Some(Duration::ZERO) {
+        match app.handle.seat_now(route, None) {
+            Some(lease) => lease,
+            None => return Err(not_ready(app, route).await),
         }
-    }
+    } else {
+        match app.handle.seat(route, visit.user.key, None)? {
+            Seat::Now(lease) => lease,
+            Seat::Wait(mut waiting) => {
+                let most = patience.seat.unwrap_or(Duration::MAX);
+                match tokio::time::timeout(most, waiting.seat()).await {
+                    Ok(seat) => {
+                        seat.map_err(|refusal| Failure::refused(&route.entry.name, &refusal))?
+                    }
+                    Err(_) => {
+                        drop(waiting);
+                        return Err(not_ready(app, route).await);
+                    }
+                }
+            }
+        }
+    };
+    seated(visit, app, route, &lease, was_ready);
+    Ok(lease)
 }
 
 impl Failure {

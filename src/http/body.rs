@@ -150,7 +150,7 @@ fn not_json(error: serde_json::Error) -> Failure {
 }
 
 /// One pass over the bytes, without recursion.
-fn bounded(body: &[u8]) -> Result<(), Failure> {
+pub(super) fn bounded(body: &[u8]) -> Result<(), Failure> {
     let (mut depth, mut keys, mut in_string, mut escaped) = (0_u32, 0_u32, false, false);
     for &byte in body {
         if in_string {

@@ -6,24 +6,24 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::admission::Patience;
+use super::admission::{Patience, Visit};
 use super::aggregate::Aggregate;
 use super::as_chat::AsChat;
 use super::auth::User;
 use super::body::Scanned;
+use super::dialect::{Dialect, Teller, Telling};
 use super::edge::record;
-use super::error::{ErrorBody, Failure};
+use super::error::Failure;
 use super::ignored::note;
-use super::outgoing::{CHAT, COMPLETIONS, Outgoing, outgoing};
-use super::served::{Served, engine_error, limited, reach};
+use super::outgoing::{CHAT, Outgoing, outgoing};
+use super::served::{JSON, Served, engine_error, limited, reach};
 use super::state::App;
 use super::{admission, conversation, newcomer, remote, request_fields, stream, validation, wait};
 use crate::catalog::{Ask, Entry};
@@ -34,60 +34,17 @@ use crate::pool::{Span, Time};
 /// An answer that is aggregated for a client without `stream` may be this large.
 pub(super) const ANSWER_MAX: usize = 64 << 20;
 
-/// Chat with a model. A model that is not ready is loaded; the request waits for it.
-#[utoipa::path(
-    post, path = "/v1/chat/completions", tag = "inference",
-    request_body(content = Object, description = "OpenAI's chat completion request", example = json!({
-        "model": "tiny-guide", "messages": [{"role": "user", "content": "What is a priority?"}], "stream": false
-    })),
-    responses(
-        (status = 200, description = "A chat.completion, or a stream of chat.completion.chunk events; while the model loads, a stream carries comments such as `: waiting position=1 stage=loading`"),
-        (status = 400, description = "Not an OpenAI request; names the field", body = ErrorBody),
-        (status = 401, description = "An API key is needed", body = ErrorBody),
-        (status = 404, description = "No such model; names the closest", body = ErrorBody),
-        (status = 413, description = "The body is over the limit", body = ErrorBody),
-        (status = 429, description = "The model's queue is full; Retry-After says when to come back", body = ErrorBody),
-        (status = 503, description = "The model cannot be had: no room, a failed load, a timeout in the queue", body = ErrorBody),
-    )
-)]
-pub(super) async fn chat_completions(
-    State(app): State<App>,
+/// Whatever the dialect, `path` says which of the engine's routes is meant.
+pub(super) async fn complete(
+    app: App,
     user: User,
     request: Request<Body>,
+    path: &'static str,
+    dialect: Dialect,
 ) -> Response {
-    complete(app, user, request, CHAT).await
-}
-
-/// Complete a text.
-#[utoipa::path(
-    post, path = "/v1/completions", tag = "inference",
-    request_body(content = Object, description = "OpenAI's completion request", example = json!({
-        "model": "tiny-chat", "prompt": "A priority is", "max_tokens": 16
-    })),
-    responses(
-        (status = 200, description = "A text_completion, or a stream of them"),
-        (status = 400, description = "Not an OpenAI request; names the field", body = ErrorBody),
-        (status = 401, description = "An API key is needed", body = ErrorBody),
-        (status = 404, description = "No such model; names the closest", body = ErrorBody),
-        (status = 429, description = "The model's queue is full", body = ErrorBody),
-        (status = 503, description = "The model cannot be had", body = ErrorBody),
-    )
-)]
-pub(super) async fn completions(
-    State(app): State<App>,
-    user: User,
-    request: Request<Body>,
-) -> Response {
-    complete(app, user, request, COMPLETIONS).await
-}
-
-async fn complete(app: App, user: User, request: Request<Body>, path: &'static str) -> Response {
-    let mut head = HeaderMap::new();
-    let response = match begin(&app, user, request, path, &mut head).await {
-        Ok(response) => response,
-        Err(failed) => told(&app, failed),
-    };
-    admission::with(response, head)
+    let visit = Visit::new(&app, user, request.headers());
+    let begun = begin(&app, &visit, request, path, dialect);
+    visit.end(&app, begun).await
 }
 
 /// The catalogue's name of the model, once it is known, goes with a failure into the metrics.
@@ -100,75 +57,70 @@ pub(super) fn told(app: &App, (model, failure): Failed) -> Response {
     failure.into_response()
 }
 
-/// The request's body, read, and the model that it names.
+/// The request's body, bounded.
+pub(super) async fn read(app: &App, body: Body) -> Result<Bytes, Failed> {
+    let limit = app.config.server.body_limit.0.0;
+    let body = read_body(body, limit).await;
+    body.map_err(|failure| (None, failure))
+}
+
+/// What routing needs of the body, and the model that it names.
 pub(super) async fn find(
     app: &App,
     user: &User,
-    body: Body,
+    body: Bytes,
 ) -> Result<(Scanned, Arc<Route>), Failed> {
-    let early = |failure: Failure| (None, failure);
-    let limit = app.config.server.body_limit.0.0;
-    let body = read_body(body, limit).await.map_err(early)?;
-    let scanned = Scanned::read(body).map_err(early)?;
-    let route = match app.handle.route(&scanned.model) {
-        Some(route) => route,
-        None => newcomer::of_user(app, user, &scanned.model)
-            .await
-            .map_err(early)?,
-    };
-    admission::allowed(app, user, &scanned.model, &route.entry).map_err(early)?;
+    let scanned = Scanned::read(body).map_err(|failure| (None, failure))?;
+    let route = model(app, user, &scanned.model).await?;
     Ok((scanned, route))
+}
+
+/// The model of this name, if it is for this user; brought in if it may be.
+pub(super) async fn model(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failed> {
+    let early = |failure: Failure| (None, failure);
+    let route = match app.handle.route(name) {
+        Some(route) => route,
+        None => newcomer::of_user(app, user, name).await.map_err(early)?,
+    };
+    admission::allowed(app, user, name, &route.entry).map_err(early)?;
+    Ok(route)
 }
 
 async fn begin(
     app: &App,
-    user: User,
+    visit: &Visit,
     request: Request<Body>,
     path: &'static str,
-    head: &mut HeaderMap,
+    dialect: Dialect,
 ) -> Result<Response, Failed> {
-    let patience = Patience::of(request.headers(), app.handle.clock().now())
-        .map_err(|failure| (None, failure))?;
-    let begun = begin_within(app, user, request, path, head, patience);
-    match patience.within(app.handle.clock(), begun).await {
-        Ok(begun) => begun,
-        Err(late) => Err((None, late)),
-    }
-}
-
-async fn begin_within(
-    app: &App,
-    user: User,
-    request: Request<Body>,
-    path: &'static str,
-    head: &mut HeaderMap,
-    patience: Patience,
-) -> Result<Response, Failed> {
-    let clock = app.handle.clock();
-    let asked = clock.now();
-    let (scanned, route) = find(app, &user, request.into_body()).await?;
+    let (asked, patience) = (visit.asked, visit.patience());
+    let body = read(app, request.into_body()).await?;
+    let said = dialect.read(body, asked.0 / 1000);
+    let said = said.map_err(|failure| (None, failure))?;
+    let (scanned, route) = find(app, &visit.user, said.body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     // What the model cannot be asked is refused before anything is loaded for it.
-    let scanned = validation::checked(scanned, path, &route.entry, head)
+    let scanned = validation::checked(scanned, path, &route.entry, visit)
         .await
         .map_err(fail)?;
     let adapter = route.entry.adapter(&scanned.model);
     let served_name = adapter.or(route.entry.recipe.served_model_name());
     let served_name = served_name.unwrap_or(&model);
-    let outgoing = outgoing_of(&scanned, path, served_name, &route.entry).map_err(fail)?;
+    let mut outgoing = outgoing_of(&scanned, path, served_name, &route.entry).map_err(fail)?;
+    outgoing.ignored.extend(said.ignored);
     let served_name = served_name.to_owned();
     let several = route.has_several();
     let conversation = several.then(|| conversation::of(&scanned.body)).flatten();
-    let admitted = admission::admit(app, &user, &model, scanned.body.len(), head);
+    let admitted = admission::admit(app, visit, &model, scanned.body.len());
     let admitted = admitted.await.map_err(fail)?;
-    let loaded = !route.is_ready();
+    let was_ready = route.is_ready();
     let seat = match patience.seat {
         Some(Duration::ZERO) => match app.handle.seat_now(&route, conversation) {
             Some(lease) => Ok(Seat::Now(lease)),
             None => return Err(fail(admission::not_ready(app, &route).await)),
         },
-        _ => app.handle.seat(&route, user.key, conversation),
+        _ => app.handle.seat(&route, visit.user.key, conversation),
     };
     let seat = seat.map_err(|busy| fail(busy.into()))?;
     let call = Call {
@@ -183,6 +135,7 @@ async fn begin_within(
         entry: Arc::clone(&route.entry),
         served_name,
         outgoing,
+        teller: said.teller,
     };
     let lease = match seat {
         Seat::Now(lease) => lease,
@@ -205,14 +158,7 @@ async fn begin_within(
             }
         }
     };
-    let waited = clock.now().since(asked);
-    app.metrics.waited(&model, Duration::from_millis(waited.0));
-    admission::seated(
-        head,
-        &lease.replica().to_string(),
-        waited,
-        loaded && waited > Span::ZERO,
-    );
+    admission::seated(visit, app, &route, &lease, was_ready);
     let (served, answer) = call.send(lease).await.map_err(fail)?;
     if !answer.status().is_success() {
         served.answered(answer.status().as_u16());
@@ -221,9 +167,9 @@ async fn begin_within(
     if call.scanned.stream {
         let (frames, body) = stream::fed();
         let wants_usage = call.scanned.include_usage;
-        let as_chat = call.as_chat();
+        let telling = call.telling();
         spawn(async move {
-            stream::forward(answer.into_body(), served, wants_usage, as_chat, &frames).await;
+            stream::forward(answer.into_body(), served, wants_usage, telling, &frames).await;
         });
         return Ok(note(event_stream(body), &call.outgoing.ignored));
     }
@@ -246,6 +192,7 @@ struct Call {
     /// The name that `outgoing` has.
     served_name: String,
     outgoing: Outgoing,
+    teller: Teller,
 }
 
 fn outgoing_of(
@@ -275,6 +222,10 @@ impl Call {
         self.outgoing.answers_chat.then(AsChat::default)
     }
 
+    fn telling(&self) -> Telling {
+        Telling::new(self.as_chat(), self.teller.clone())
+    }
+
     /// Sends the request to the lease's engine.
     async fn send(&self, lease: Lease) -> Result<(Served, hyper::Response<Incoming>), Failure> {
         let own = lease.served_name().unwrap_or(&self.model);
@@ -294,7 +245,7 @@ impl Call {
             admitted,
             deadline,
         );
-        reach(&self.app, served, self.outgoing.path, body).await
+        reach(&self.app, served, self.outgoing.path, (&JSON, body)).await
     }
 
     /// The stream begins before there is a seat: comments until there is one, then the engine's
@@ -350,7 +301,7 @@ impl Call {
                         answer.into_body(),
                         served,
                         self.scanned.include_usage,
-                        self.as_chat(),
+                        self.telling(),
                         &frames,
                     )
                     .await;
@@ -358,17 +309,16 @@ impl Call {
                 Ok((served, answer)) => {
                     served.answered(answer.status().as_u16());
                     let body = remote::masked(&served.lease, limited(answer.into_body()).await);
-                    let event = format!(
-                        "data: {}\n\n",
-                        String::from_utf8_lossy(&body).replace(['\n', '\r'], " ")
-                    );
+                    let event = self.telling().engine_refused(&body);
                     let _ = frames.send(Ok(event.into())).await;
                 }
                 Err(failure) => {
                     self.app
                         .metrics
                         .request(&self.model, failure.status.as_u16());
-                    let _ = frames.send(Ok(failure.sse().into())).await;
+                    let _ = frames
+                        .send(Ok(self.telling().failed(&failure).into()))
+                        .await;
                 }
             }
         });
@@ -432,6 +382,7 @@ impl Call {
         if remote::of(&served.lease).is_some() {
             answer["model"] = json!(self.model);
         }
+        let answer = self.teller.clone().whole(answer)?;
         served.answered(200);
         Ok(Json(answer).into_response())
     }
@@ -467,6 +418,6 @@ fn event_stream(body: Body) -> Response {
     clippy::disallowed_methods,
     reason = "ends with the body it feeds; a shutdown drains leases first"
 )]
-fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(record::carried(task));
 }

@@ -104,7 +104,7 @@ pub(super) async fn not_served(request: Request<Body>) -> Failure {
         ));
     }
     let message = format!(
-        "{} {} is not served by this version; it serves /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, /v1/score and /v1/models",
+        "{} {} is not served by this version; it serves /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/embeddings, /v1/rerank, /v1/score, /v1/audio/transcriptions, /v1/audio/translations, /v1/audio/speech, /v1/tokenize, /v1/detokenize and /v1/models",
         request.method(),
         request.uri().path()
     );

@@ -170,16 +170,122 @@ impl IntoResponses for AdminErrors {
                 ),
             ),
         ];
-        let response = |(status, words, example): (&str, &str, Value)| {
-            let mut content = Content::new(Some(Ref::from_schema_name(ErrorBody::name())));
-            content.example = Some(example);
-            let response = ResponseBuilder::new()
-                .description(words)
-                .content("application/json", content)
-                .build();
-            (status.to_owned(), RefOr::T(response))
-        };
-        all.map(response).into()
+        all.map(described).into()
+    }
+}
+
+/// One error with its words and an example, as the document has it.
+fn described((status, words, example): (&str, &str, Value)) -> (String, RefOr<Response>) {
+    let mut content = Content::new(Some(Ref::from_schema_name(ErrorBody::name())));
+    content.example = Some(example);
+    let response = ResponseBuilder::new()
+        .description(words)
+        .content("application/json", content)
+        .build();
+    (status.to_owned(), RefOr::T(response))
+}
+
+/// What every inference route may answer instead of what was asked for. The routes of messages tell the
+/// same in Anthropic's form.
+pub struct InferenceErrors;
+
+impl IntoResponses for InferenceErrors {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let error = |message: &str, kind: &str, param: Option<&str>, code: &str| json!({"error": {"message": message, "type": kind, "param": param, "code": code}});
+        let (invalid, server) = ("invalid_request_error", "server_error");
+        let all = [
+            (
+                "400",
+                "Not such a request; `param` names the field",
+                error(
+                    "`model` is missing; name one of GET /v1/models",
+                    invalid,
+                    Some("model"),
+                    "invalid_request",
+                ),
+            ),
+            (
+                "401",
+                "An API key is needed, or it is unknown, expired or revoked",
+                error(
+                    "this API key is unknown, expired or revoked",
+                    "authentication_error",
+                    None,
+                    "invalid_api_key",
+                ),
+            ),
+            (
+                "403",
+                "The key may not do this",
+                error(
+                    "this key may not use tiny-guide",
+                    "permission_error",
+                    None,
+                    "model_not_allowed",
+                ),
+            ),
+            (
+                "404",
+                "No such model, and the closest names; or its engine has no such route",
+                error(
+                    "no model is called tiny-chta; the closest are: tiny-chat",
+                    invalid,
+                    Some("model"),
+                    "model_not_found",
+                ),
+            ),
+            (
+                "413",
+                "The body is larger than `server.body_limit`",
+                error(
+                    "the body is larger than 10485760 bytes, the limit (server.body_limit)",
+                    invalid,
+                    None,
+                    "body_too_large",
+                ),
+            ),
+            (
+                "429",
+                "The model's queue is full; Retry-After says when to come back",
+                error(
+                    "tiny-chat: 100 requests wait already; allowed: 100",
+                    "rate_limit_error",
+                    None,
+                    "queue_full",
+                ),
+            ),
+            (
+                "501",
+                "The model's engine has no such route",
+                error(
+                    "tiny-chat is run by the embedded engine, which has no /v1/embeddings",
+                    invalid,
+                    None,
+                    "not_implemented",
+                ),
+            ),
+            (
+                "502",
+                "The engine did not answer properly",
+                error(
+                    "the engine of tiny-chat did not answer properly: it broke the connection off",
+                    server,
+                    None,
+                    "engine_error",
+                ),
+            ),
+            (
+                "503",
+                "The model cannot be had: no room, a failed load, a timeout in the queue; Retry-After where that may change",
+                error(
+                    "tiny-chat: the request waited 10m and no seat was free",
+                    server,
+                    None,
+                    "queue_timeout",
+                ),
+            ),
+        ];
+        all.map(described).into()
     }
 }
 

@@ -1,55 +1,28 @@
-//! Routes whose requests go to an engine and back as they are: embeddings, ranks, scores. They wait for their
-//! model like any other request; nothing of them is streamed, and what an engine does not do it says itself.
+//! Routes whose requests go to an engine and back: how they wait for their model like any other request, and are
+//! asked. Ranks and scores go through here as they are; nothing is streamed, and what an engine does not do
+//! for this model it says itself.
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Limited};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use std::time::Duration;
 
-use super::admission::{self, Patience};
+use super::admission::Visit;
 use super::aggregate::usage_of;
 use super::auth::User;
-use super::error::{ErrorBody, Failure};
-use super::gateway::{ANSWER_MAX, Failed, find, told};
+use super::error::Failure;
+use super::gateway::{ANSWER_MAX, Failed, find, read};
+use super::openapi::InferenceErrors;
 use super::outgoing::renamed;
 use super::request_fields::{self, Fate};
-use super::served::{Served, engine_error, reach};
+use super::served::{JSON, Served, engine_error, reach};
 use super::state::App;
-use super::{remote, stream};
-use crate::catalog::{Ask, RerankWords};
-
-const EMBEDDINGS: &str = "/v1/embeddings";
-const RERANK: &str = "/v1/rerank";
-const SCORE: &str = "/v1/score";
-
-/// Numbers for texts. The model is loaded if it is not ready.
-#[utoipa::path(
-    post, path = "/v1/embeddings", tag = "inference",
-    request_body(content = Object, description = "OpenAI's embeddings request", example = json!({
-        "model": "org/embedder", "input": ["keep-hot", "priority"]
-    })),
-    responses(
-        (status = 200, description = "OpenAI's list of embeddings, as the engine gives it"),
-        (status = 400, description = "Not such a request; names the field", body = ErrorBody),
-        (status = 401, description = "An API key is needed", body = ErrorBody),
-        (status = 404, description = "No such model, or its engine makes no embeddings", body = ErrorBody),
-        (status = 413, description = "The body is over the limit", body = ErrorBody),
-        (status = 429, description = "The model's queue is full", body = ErrorBody),
-        (status = 501, description = "The model's engine is the embedded one, which has no such route", body = ErrorBody),
-        (status = 503, description = "The model cannot be had", body = ErrorBody),
-    )
-)]
-pub(super) async fn embeddings(
-    State(app): State<App>,
-    user: User,
-    request: Request<Body>,
-) -> Response {
-    pass(app, user, request, EMBEDDINGS).await
-}
+use super::{admission, remote, stream};
+use crate::catalog::{Ask, ENGINES, Extra, Recipe, RerankWords};
+use crate::controller::Route;
 
 /// Documents by how well they answer a query.
 #[utoipa::path(
@@ -59,17 +32,11 @@ pub(super) async fn embeddings(
     })),
     responses(
         (status = 200, description = "`results`, each with `index` and `relevance_score`"),
-        (status = 400, description = "Not such a request; names the field", body = ErrorBody),
-        (status = 401, description = "An API key is needed", body = ErrorBody),
-        (status = 404, description = "No such model, or its engine does not rank", body = ErrorBody),
-        (status = 413, description = "The body is over the limit", body = ErrorBody),
-        (status = 429, description = "The model's queue is full", body = ErrorBody),
-        (status = 501, description = "The model's engine is the embedded one, which has no such route", body = ErrorBody),
-        (status = 503, description = "The model cannot be had", body = ErrorBody),
+        InferenceErrors,
     )
 )]
 pub(super) async fn rerank(State(app): State<App>, user: User, request: Request<Body>) -> Response {
-    pass(app, user, request, RERANK).await
+    pass(app, user, request, Extra::Rerank).await
 }
 
 /// How alike texts are, as vLLM has it.
@@ -80,124 +47,165 @@ pub(super) async fn rerank(State(app): State<App>, user: User, request: Request<
     })),
     responses(
         (status = 200, description = "`data`, each with `index` and `score`"),
-        (status = 400, description = "Not such a request; names the field", body = ErrorBody),
-        (status = 401, description = "An API key is needed", body = ErrorBody),
-        (status = 404, description = "No such model, or its engine does not score", body = ErrorBody),
-        (status = 413, description = "The body is over the limit", body = ErrorBody),
-        (status = 429, description = "The model's queue is full", body = ErrorBody),
-        (status = 501, description = "The model's engine is the embedded one, which has no such route", body = ErrorBody),
-        (status = 503, description = "The model cannot be had", body = ErrorBody),
+        InferenceErrors,
     )
 )]
 pub(super) async fn score(State(app): State<App>, user: User, request: Request<Body>) -> Response {
-    pass(app, user, request, SCORE).await
+    pass(app, user, request, Extra::Score).await
 }
 
-async fn pass(app: App, user: User, request: Request<Body>, path: &'static str) -> Response {
-    let mut head = HeaderMap::new();
-    let passed = match Patience::of(request.headers(), app.handle.clock().now()) {
-        Ok(patience) => {
-            let passed = try_pass(&app, user, request, path, &mut head, patience);
-            let late = |late| Err((None, late));
-            patience
-                .within(app.handle.clock(), passed)
-                .await
-                .unwrap_or_else(late)
-        }
-        Err(failure) => Err((None, failure)),
-    };
-    let response = passed.unwrap_or_else(|failed| told(&app, failed));
-    admission::with(response, head)
+async fn pass(app: App, user: User, request: Request<Body>, extra: Extra) -> Response {
+    let visit = Visit::new(&app, user, request.headers());
+    visit
+        .end(&app, try_pass(&app, &visit, request, extra))
+        .await
 }
 
 async fn try_pass(
     app: &App,
-    user: User,
+    visit: &Visit,
     request: Request<Body>,
-    path: &'static str,
-    head: &mut HeaderMap,
-    patience: Patience,
+    extra: Extra,
 ) -> Result<Response, Failed> {
-    let clock = app.handle.clock();
-    let asked = clock.now();
-    let (scanned, route) = find(app, &user, request.into_body()).await?;
+    let body = read(app, request.into_body()).await?;
+    let (scanned, route) = find(app, &visit.user, body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
-    if route.entry.recipe.only_completes() {
-        let message = format!(
-            "{model} is run by the embedded engine, which has no {path}; a model with type EmbeddingEngine, VLLMEngine or LlamaCppEngine may have it"
-        );
-        let failure = Failure::new(
-            StatusCode::NOT_IMPLEMENTED,
-            "invalid_request_error",
-            "not_implemented",
-            message,
-        );
-        return Err(fail(failure));
-    }
-    let ask = match path {
-        EMBEDDINGS => Ask::Embeddings,
-        _ => Ask::Ranks,
-    };
-    let fate = |name: &str, value: &RawValue| request_fields::fate(&route.entry, ask, name, value);
-    let checked = renamed(&scanned.body, &model, fate).map_err(fail)?;
-    let ranks_for_tei = path == RERANK && route.entry.recipe.rerank_words() == RerankWords::Tei;
+    check_has(&route, extra).map_err(fail)?;
+    let checked = taken(&route, Ask::Ranks, &scanned.body).map_err(fail)?;
+    let ranks_for_tei =
+        extra == Extra::Rerank && route.entry.recipe.rerank_words() == RerankWords::Tei;
     // What is wrong with a request is said before anything is loaded for it.
     let body = match ranks_for_tei {
         true => to_tei(&scanned.body).map_err(fail)?,
         false => checked,
     };
-    let admitted = admission::admit(app, &user, &model, body.len(), head);
-    let admitted = admitted.await.map_err(fail)?;
-    let loaded = !route.is_ready();
-    let lease = admission::seat(app, &user, &route, None, patience);
-    let lease = lease.await.map_err(fail)?;
-    let waited = clock.now().since(asked);
-    app.metrics.waited(&model, Duration::from_millis(waited.0));
-    admission::seated(head, &lease.replica().to_string(), waited, loaded);
-    let own = lease.served_name().unwrap_or(&model);
-    let name = route
-        .entry
-        .adapter(&scanned.model)
-        .unwrap_or(own)
-        .to_owned();
-    let body = renamed(&body, &name, |_, _| Ok(Fate::Goes)).map_err(fail)?;
-    let deadline = patience.deadline;
-    let served = Served::new(app, &model, lease, asked, admitted, deadline);
+    let served = seated(app, visit, &route, body.len()).await.map_err(fail)?;
+    let there = name_there(&served, &route, &scanned.model);
+    let body = renamed(&body, &there, |_, _| Ok(Fate::Goes)).map_err(fail)?;
     let there = match ranks_for_tei {
         true => "/rerank",
-        false => path,
+        false => extra.path(),
     };
-    let (served, answer) = reach(app, served, there, body).await.map_err(fail)?;
+    match ask(app, served, there, (&JSON, body)).await.map_err(fail)? {
+        Answer::Refused(response) => Ok(response),
+        Answer::Whole(served, _, bytes) => {
+            let most = ranks_for_tei.then(|| top_n(&scanned.body));
+            let response = finish(&served, bytes, most).map_err(fail)?;
+            served.answered(200);
+            Ok(response)
+        }
+    }
+}
+
+/// What the model's engine has not is refused before anything is loaded for it.
+pub(super) fn check_has(route: &Route, extra: Extra) -> Result<(), Failure> {
+    let recipe = &route.entry.recipe;
+    if recipe.has(extra) {
+        return Ok(());
+    }
+    let engine = match recipe {
+        Recipe::Server(server) => server.engine.name(),
+        Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => "the embedded engine",
+    };
+    let having = ENGINES
+        .iter()
+        .filter(|engine| engine.routes.contains(&extra));
+    let mut having: Vec<&str> = having.map(|engine| engine.name()).collect();
+    having.push("CommandEngine");
+    Err(Failure::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "invalid_request_error",
+        "not_implemented",
+        format!(
+            "{} is run by {engine}, which has no {}; a model with one of these types may have it: {}",
+            route.entry.name,
+            extra.path(),
+            having.join(", ")
+        ),
+    ))
+}
+
+/// The body with the fields that the model's engine takes.
+pub(super) fn taken(route: &Route, ask: Ask, body: &Bytes) -> Result<Bytes, Failure> {
+    let fate = |name: &str, value: &RawValue| request_fields::fate(&route.entry, ask, name, value);
+    renamed(body, &route.entry.name, fate)
+}
+
+/// A seat at the model's engine, for a request whose limits allow it.
+pub(super) async fn seated(
+    app: &App,
+    visit: &Visit,
+    route: &Route,
+    body_bytes: usize,
+) -> Result<Served, Failure> {
+    let model = &route.entry.name;
+    let admitted = admission::admit(app, visit, model, body_bytes).await?;
+    let lease = admission::seat(app, visit, route).await?;
+    let deadline = visit.patience().deadline;
+    Ok(Served::new(
+        app,
+        model,
+        lease,
+        visit.asked,
+        admitted,
+        deadline,
+    ))
+}
+
+/// The name by which the engine of the seat knows what was asked for.
+pub(super) fn name_there(served: &Served, route: &Route, asked_for: &str) -> String {
+    let own = served.lease.served_name().unwrap_or(&served.model);
+    route.entry.adapter(asked_for).unwrap_or(own).to_owned()
+}
+
+/// What came of a request.
+pub(super) enum Answer {
+    /// With its `content-type`.
+    Whole(Served, Option<HeaderValue>, Bytes),
+    /// The engine's own error, as it goes to the client.
+    Refused(Response),
+}
+
+/// The engine's whole answer.
+pub(super) async fn ask(
+    app: &App,
+    served: Served,
+    path: &str,
+    body: (&HeaderValue, Bytes),
+) -> Result<Answer, Failure> {
+    let (served, answer) = reach(app, served, path, body).await?;
     if !answer.status().is_success() {
         served.answered(answer.status().as_u16());
-        return Ok(engine_error(answer, &served).await);
+        return Ok(Answer::Refused(engine_error(answer, &served).await));
     }
     // It speaks, though no tokens.
     served.lease.token();
+    let kind = answer.headers().get(header::CONTENT_TYPE).cloned();
     let cut = served.lease.cut();
     let whole = Limited::new(answer.into_body(), ANSWER_MAX).collect();
     let bytes = tokio::select! {
         biased;
-        () = cut.cancelled() => return Err(fail(stream::why(&served).await)),
-        () = served.ending.cancelled() => return Err(fail(Failure::ending(&model))),
+        () = cut.cancelled() => return Err(stream::why(&served).await),
+        () = served.ending.cancelled() => return Err(Failure::ending(&served.model)),
         whole = whole => match whole {
             Ok(whole) => whole.to_bytes(),
             Err(_) => {
                 served.lease.worked(false);
-                return Err(fail(stream::why(&served).await));
+                return Err(stream::why(&served).await);
             }
         },
     };
     served.lease.token();
-    let most = ranks_for_tei.then(|| top_n(&scanned.body));
-    let response = finish(&served, bytes, most).map_err(fail)?;
-    served.answered(200);
-    Ok(response)
+    Ok(Answer::Whole(served, kind, bytes))
 }
 
 /// The answer with the model called as the pool calls it; its usage is counted.
-fn finish(served: &Served, bytes: Bytes, tei_most: Option<usize>) -> Result<Response, Failure> {
+pub(super) fn finish(
+    served: &Served,
+    bytes: Bytes,
+    tei_most: Option<usize>,
+) -> Result<Response, Failure> {
     let Ok(mut answer) = serde_json::from_slice::<Value>(&bytes) else {
         return Err(Failure::engine(&served.model, "an answer that is no JSON"));
     };

@@ -51,7 +51,8 @@ impl Default for Upstream {
 }
 
 impl Upstream {
-    /// Sends one request to the lease's engine. Errors are those of connecting and of the head.
+    /// Sends one request to the lease's engine, with its `content-type`. Errors are those of connecting
+    /// and of the head.
     ///
     /// An idle connection that ends without a word was closed by the engine while the request was on its
     /// way (llama-server does so after each streamed answer, whatever its headers say): the request goes
@@ -62,7 +63,7 @@ impl Upstream {
         lease: &Lease,
         method: Method,
         path: &str,
-        body: Bytes,
+        (kind, body): (&header::HeaderValue, Bytes),
     ) -> Result<Response<Incoming>, hyper_util::client::legacy::Error> {
         let host = lease.replica().to_string();
         {
@@ -91,8 +92,8 @@ impl Upstream {
             let mut request = Request::new(Full::new(body.clone()));
             request.uri_mut().clone_from(&uri);
             request.method_mut().clone_from(&method);
-            let json = header::HeaderValue::from_static("application/json");
-            request.headers_mut().insert(header::CONTENT_TYPE, json);
+            let headers = request.headers_mut();
+            headers.insert(header::CONTENT_TYPE, kind.clone());
             if let Some(remote) = remote {
                 request.headers_mut().extend(remote.headers());
             }

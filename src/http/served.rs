@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::{Method, header};
+use axum::http::{HeaderValue, Method, header};
 use axum::response::Response;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -77,15 +77,19 @@ impl Served {
     }
 }
 
-/// The head of the engine's answer; or why there is none.
+/// A body that is JSON.
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// The head of the engine's answer; or why there is none. `kind`: the body's `content-type`.
 pub(super) async fn reach(
     app: &App,
     served: Served,
     path: &str,
-    body: Bytes,
+    (kind, body): (&HeaderValue, Bytes),
 ) -> Result<(Served, hyper::Response<Incoming>), Failure> {
     let cut = served.lease.cut();
-    let sent = app.upstream.send(&served.lease, Method::POST, path, body);
+    let lease = &served.lease;
+    let sent = app.upstream.send(lease, Method::POST, path, (kind, body));
     tokio::select! {
         biased;
         sent = sent => match sent {

@@ -24,7 +24,10 @@ use utoipa_axum::routes;
 use super::edge::{Front, LOOK_EVERY};
 use super::error::Failure;
 use super::state::App;
-use super::{admin, audit, compat, gateway, hot_models, listing, metrics, openapi, passing};
+use super::{
+    admin, audio, audit, compat, completions, embeddings, hot_models, listing, messages, metrics,
+    openapi, passing, responses, tokens,
+};
 use crate::config::ServerSection;
 
 #[derive(Debug, Error)]
@@ -102,9 +105,18 @@ fn router(app: App) -> Router {
     let base = app.config.server.base_path.as_str().to_owned();
     let inference = || {
         OpenApiRouter::new()
-            .routes(routes!(gateway::chat_completions))
-            .routes(routes!(gateway::completions))
-            .routes(routes!(passing::embeddings))
+            .routes(routes!(completions::chat_completions))
+            .routes(routes!(completions::completions))
+            .routes(routes!(messages::create))
+            .routes(routes!(responses::create))
+            .routes(routes!(responses::get, responses::delete))
+            .routes(routes!(messages::count_tokens))
+            .routes(routes!(tokens::tokenize))
+            .routes(routes!(tokens::detokenize))
+            .routes(routes!(audio::transcriptions))
+            .routes(routes!(audio::translations))
+            .routes(routes!(audio::speech))
+            .routes(routes!(embeddings::embeddings))
             .routes(routes!(passing::rerank))
             .routes(routes!(passing::score))
             .routes(routes!(listing::models))

@@ -11,7 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::admission;
 use super::aggregate::{data_of, next_event, usage_of};
-use super::as_chat::AsChat;
+use super::dialect::Telling;
 use super::error::Failure;
 use super::remote;
 use super::served::Served;
@@ -38,7 +38,7 @@ pub(super) async fn forward(
     mut upstream: Incoming,
     served: Served,
     wants_usage: bool,
-    mut as_chat: Option<AsChat>,
+    mut telling: Telling,
     frames: &Frames,
 ) {
     let cut = served.lease.cut();
@@ -63,10 +63,7 @@ pub(super) async fn forward(
                 let mut ready = Vec::new();
                 while let Some(event) = next_event(&mut buffer) {
                     if keep(&event, wants_usage, &served, &mut done) {
-                        let event = match &mut as_chat {
-                            Some(chat) => chat.event(event),
-                            None => event,
-                        };
+                        let event = telling.event(event);
                         ready.extend(remote::renamed(&served.lease, &served.model, event));
                     }
                 }
@@ -92,7 +89,7 @@ pub(super) async fn forward(
         None => served.answered(200),
         Some(failure) => {
             served.answered(failure.status.as_u16());
-            let _ = frames.send(Ok(failure.sse().into())).await;
+            let _ = frames.send(Ok(telling.failed(&failure).into())).await;
         }
     }
 }

@@ -333,6 +333,14 @@ impl Pool {
         split(&answer)
     }
 
+    /// The same of a POST whose body is not JSON.
+    pub fn request_as(&self, kind: &str, path: &str, body: &str) -> (u16, String, String) {
+        let mut answer = Vec::new();
+        let mut socket = self.send_as(kind, "POST", path, body, &[]);
+        let _ = socket.read_to_end(&mut answer);
+        split(&answer)
+    }
+
     fn send(&self, method: &str, path: &str, body: &str, key: Option<&str>) -> TcpStream {
         let bearer = key.map(|key| format!("Bearer {key}"));
         let line = bearer.as_deref().map(|it| ("Authorization", it));
@@ -340,12 +348,23 @@ impl Pool {
     }
 
     fn send_with(&self, method: &str, path: &str, body: &str, lines: &[(&str, &str)]) -> TcpStream {
+        self.send_as("application/json", method, path, body, lines)
+    }
+
+    fn send_as(
+        &self,
+        kind: &str,
+        method: &str,
+        path: &str,
+        body: &str,
+        lines: &[(&str, &str)],
+    ) -> TcpStream {
         let mut socket = TcpStream::connect(&self.address).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let line = |(name, value): &(&str, &str)| format!("{name}: {value}\r\n");
         let key: String = lines.iter().map(line).collect();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{key}Connection: close\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{key}Connection: close\r\n\r\n",
             self.address,
             body.len()
         );

@@ -72,7 +72,7 @@ const TABLE: &[Row] = &[
     row("controller", "pool config catalog engine inventory oidc source store", "tokio tokio_util tracing arc_swap serde_json thiserror futures_util chrono"),
     pure("sim", "pool catalog"),
     row("schedule", "pool config controller", "tokio tokio_cron_scheduler croner chrono chrono_tz thiserror tracing"),
-    row("http", "pool config catalog controller limits", "axum hyper hyper_util http_body_util bytes tower tower_http utoipa utoipa_axum utoipa_swagger_ui \
+    row("http", "pool config catalog controller limits", "axum base64 hyper hyper_util http_body_util bytes tower tower_http utoipa utoipa_axum utoipa_swagger_ui \
         serde serde_json tokio tokio_stream futures_util tracing thiserror uuid chrono humantime subtle strsim arc_swap memchr tokio_util tokio_rustls wildmatch"),
     all("serve"),
     all("check"),

@@ -10,7 +10,7 @@
 use super::super::engine_options::EngineKind;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, Stage, by_marks, failure, mark};
-use super::{Asks, Engine, Given, Metrics, RerankWords, Where, pair};
+use super::{Asks, Engine, Extra, Given, Metrics, RerankWords, TokenWords, Where, pair};
 
 pub const LLAMA_CPP: Engine = Engine {
     names: &["LlamaCppEngine"],
@@ -95,6 +95,15 @@ pub const LLAMA_CPP: Engine = Engine {
     ],
     pooling_extensions: &["content", "embd_normalize"],
     rerank: RerankWords::Common,
+    routes: &[
+        Extra::Embeddings,
+        Extra::Rerank,
+        Extra::Transcriptions,
+        Extra::Tokenize,
+        Extra::Detokenize,
+    ],
+    tokens: TokenWords::LlamaCpp,
+    dimensions: false,
     failures: FAILURES,
 };
 

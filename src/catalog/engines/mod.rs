@@ -9,6 +9,7 @@ mod flags;
 mod launch;
 mod lines;
 mod llama_cpp;
+mod routes;
 mod sglang;
 mod tei;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use super::model_file::Sleep;
 pub use flags::{Flags, Flaw, Said, Words};
 pub use launch::{Place, PlacedDevice, ServerCommand, ServerRecipe, Where};
 pub use lines::{Failure, FailureClass, Stage};
+pub use routes::{Extra, TokenWords};
 
 /// The engines, one row each.
 pub const ENGINES: [&Engine; 6] = [
@@ -98,6 +100,12 @@ pub struct Engine {
     pub pooling_extensions: &'static [&'static str],
     /// The words of its `/rerank`.
     pub rerank: RerankWords,
+    /// What it has beside chats and completed texts.
+    pub routes: &'static [Extra],
+    /// The words of its `/tokenize` and `/detokenize`.
+    pub tokens: TokenWords,
+    /// Whether its embeddings have as many dimensions as a request wants.
+    pub dimensions: bool,
     /// Failures that only it has; those that all share are known beside.
     pub failures: &'static [Failure],
 }

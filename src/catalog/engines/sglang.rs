@@ -11,7 +11,9 @@ use super::super::engine_options::EngineKind;
 use super::super::model_file::Sleep;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords, Where, pair};
+use super::{
+    Asks, Call, Engine, Extra, Given, Metrics, Parking, RerankWords, TokenWords, Where, pair,
+};
 
 pub const SGLANG: Engine = Engine {
     names: &["SGLangEngine"],
@@ -74,6 +76,16 @@ pub const SGLANG: Engine = Engine {
     ],
     pooling_extensions: &["messages"],
     rerank: RerankWords::Common,
+    routes: &[
+        Extra::Embeddings,
+        Extra::Rerank,
+        Extra::Score,
+        Extra::Transcriptions,
+        Extra::Tokenize,
+        Extra::Detokenize,
+    ],
+    tokens: TokenWords::Sglang,
+    dimensions: true,
     failures: FAILURES,
 };
 

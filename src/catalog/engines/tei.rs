@@ -6,7 +6,9 @@
 use super::super::engine_options::EngineKind;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Asks, Beside, Engine, Given, RerankWords, Where, pair, port_beside};
+use super::{
+    Asks, Beside, Engine, Extra, Given, RerankWords, TokenWords, Where, pair, port_beside,
+};
 
 pub const TEI: Engine = Engine {
     names: &["EmbeddingEngine", "TextEmbeddingsInferenceEngine"],
@@ -56,6 +58,9 @@ pub const TEI: Engine = Engine {
         "truncation_direction",
     ],
     rerank: RerankWords::Tei,
+    routes: &[Extra::Embeddings, Extra::Rerank],
+    tokens: TokenWords::Vllm,
+    dimensions: true,
     failures: FAILURES,
 };
 

@@ -10,7 +10,9 @@ use super::super::engine_options::EngineKind;
 use super::super::estimate::GPU_OVERHEAD;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Asks, Beside, Engine, Given, Metrics, RerankWords, Where, pair, port_beside};
+use super::{
+    Asks, Beside, Engine, Given, Metrics, RerankWords, TokenWords, Where, pair, port_beside,
+};
 
 pub const TGI: Engine = Engine {
     names: &["TextGenerationInferenceEngine"],
@@ -60,6 +62,9 @@ pub const TGI: Engine = Engine {
     ],
     pooling_extensions: &[],
     rerank: RerankWords::Common,
+    routes: &[],
+    tokens: TokenWords::Vllm,
+    dimensions: false,
     failures: FAILURES,
 };
 

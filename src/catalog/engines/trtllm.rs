@@ -9,7 +9,7 @@
 use super::super::engine_options::EngineKind;
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Asks, Engine, Given, RerankWords, Where, pair};
+use super::{Asks, Engine, Given, RerankWords, TokenWords, Where, pair};
 
 pub const TRTLLM: Engine = Engine {
     names: &["TRTLLMEngine"],
@@ -67,6 +67,9 @@ pub const TRTLLM: Engine = Engine {
     ],
     pooling_extensions: &[],
     rerank: RerankWords::Common,
+    routes: &[],
+    tokens: TokenWords::Vllm,
+    dimensions: false,
     failures: FAILURES,
 };
 

@@ -10,7 +10,10 @@ use super::super::model_file::Sleep;
 use super::flags::{Flags, Spelling, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
 use super::vllm_flags::{BARRED, GROUPS, WARNED};
-use super::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords, Where, lora, pair, post};
+use super::{
+    Asks, Call, Engine, Extra, Given, Metrics, Parking, RerankWords, TokenWords, Where, lora, pair,
+    post,
+};
 
 pub const VLLM: Engine = Engine {
     names: &["VLLMEngine"],
@@ -100,6 +103,17 @@ pub const VLLM: Engine = Engine {
         "use_activation",
     ],
     rerank: RerankWords::Common,
+    routes: &[
+        Extra::Embeddings,
+        Extra::Rerank,
+        Extra::Score,
+        Extra::Transcriptions,
+        Extra::Translations,
+        Extra::Tokenize,
+        Extra::Detokenize,
+    ],
+    tokens: TokenWords::Vllm,
+    dimensions: true,
     failures: FAILURES,
 };
 

@@ -4,16 +4,18 @@
 use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::strategy::{self, Strategy};
 use crate::http::admin::fields::{Fields, Strict, whole};
+use crate::http::admission::Visit;
 use crate::http::auth::User;
 use crate::http::body::Scanned;
+use crate::http::completions;
 use crate::http::error::Failure;
-use crate::http::gateway::{self, ANSWER_MAX};
+use crate::http::gateway::ANSWER_MAX;
 use crate::http::outgoing::COMPLETIONS;
 use crate::http::state::App;
 use crate::http::{admission, newcomer, validation};
@@ -74,20 +76,21 @@ pub(super) async fn run(
         body[&field] = value;
     }
     // The answer begins with the prompt as it was asked, which the model's rule may have cleaned.
-    let mut head = HeaderMap::new();
+    let visit = Visit::new(&app, user.clone(), &parts.headers);
     let scanned = Scanned::read(body.to_string().into())?;
-    let scanned = validation::checked(scanned, COMPLETIONS, &route.entry, &mut head)
+    let scanned = validation::checked(scanned, COMPLETIONS, &route.entry, &visit)
         .await
         .map_err(as_data)?;
     let prompt = prompt_of(&scanned.body);
     parts.headers.remove(header::CONTENT_LENGTH);
     let request = Request::from_parts(parts, Body::from(scanned.body));
-    let response = gateway::completions(State(app), user, request).await;
+    let response = completions::completions(State(app), user, request).await;
     let response = match response.status().is_success() {
         true => text_of(prompt, response).await?,
         false => response,
     };
-    Ok(admission::with(response, head))
+    let told = visit.tell(std::mem::take);
+    Ok(admission::with(response, told))
 }
 
 /// The request's own, the configuration's, or the only one there is.

@@ -51,6 +51,7 @@ use self::pulse::{Patience, Turn};
 use self::record::Record;
 use self::seats::Seats;
 use self::tls::{Tls, TlsError};
+use super::dialect::anthropic;
 use super::error::Failure;
 use super::state::App;
 use crate::config::{Config, Network};
@@ -227,6 +228,9 @@ impl Front {
         if !is_over && version < Version::HTTP_2 {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);
+        }
+        if anthropic::is_route(&path) {
+            response = anthropic::retold(response, &id).await;
         }
         response.headers_mut().insert("x-request-id", id);
         dressing::dress(&path, &edge.base, response.headers_mut());

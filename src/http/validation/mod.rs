@@ -13,6 +13,7 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
+use super::admission::Visit;
 use super::body::{Fields, Scanned, write_json};
 use super::error::Failure;
 use super::outgoing::CHAT;
@@ -35,7 +36,7 @@ pub(super) async fn checked(
     scanned: Scanned,
     path: &'static str,
     entry: &Arc<Entry>,
-    head: &mut HeaderMap,
+    visit: &Visit,
 ) -> Result<Scanned, Failure> {
     let Some(rule) = &entry.validation else {
         return Ok(scanned);
@@ -57,7 +58,7 @@ pub(super) async fn checked(
             None => return Ok(scanned),
         }
     };
-    note(head, &done);
+    visit.tell(|head| note(head, &done));
     Ok(Scanned { body, ..scanned })
 }
 

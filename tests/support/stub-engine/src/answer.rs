@@ -1,12 +1,15 @@
 //! What the stub says: the JSON of OpenAI's answers, whole and in pieces. It owns the words and
-//! their form; of a request it understands only `model`, `stream`, `stream_options.include_usage`
-//! and `max_tokens` (or `max_completion_tokens`). It knows no HTTP and no time.
+//! their form; of a request it understands only `model`, `stream`, `stream_options.include_usage`,
+//! `max_tokens` (or `max_completion_tokens`) and `tools`: it calls the first one, until a message
+//! with a tool's result is the last. It knows no HTTP and no time.
 
 use serde_json::{Value, json};
 
 /// A moment long past: answers are the same always.
 const CREATED: u64 = 1_700_000_000;
 const PROMPT_TOKENS: usize = 3;
+/// A call of a tool, in the pieces that a stream has: the name goes with the first.
+const CALL_PIECES: [&str; 3] = ["", "{\"city\":", " \"Ulm\"}"];
 
 /// Which of the two routes was asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub struct Answer {
     pub tokens: usize,
     /// Whether the request wanted fewer tokens than there are.
     is_cut: bool,
+    /// The tool that it calls instead of saying something.
+    tool: Option<String>,
 }
 
 impl Answer {
@@ -45,6 +50,11 @@ impl Answer {
         let tokens = wanted
             .and_then(|wanted| usize::try_from(wanted).ok())
             .map_or(most, |wanted| wanted.min(most));
+        let tool = tool_of(request).filter(|_| form == Form::Chat);
+        let (tokens, most) = match &tool {
+            Some(_) => (CALL_PIECES.len(), CALL_PIECES.len()),
+            None => (tokens, most),
+        };
         Ok(Answer {
             form,
             model: model.ok_or("`model` is missing")?.to_owned(),
@@ -52,6 +62,7 @@ impl Answer {
             with_usage: request["stream_options"]["include_usage"] == json!(true),
             tokens,
             is_cut: tokens < most,
+            tool,
         })
     }
 
@@ -61,7 +72,7 @@ impl Answer {
         let choice = match self.form {
             Form::Chat => json!({
                 "index": 0,
-                "message": {"role": "assistant", "content": text},
+                "message": self.message(&text),
                 "logprobs": null,
                 "finish_reason": self.finish(),
             }),
@@ -86,7 +97,11 @@ impl Answer {
             return Some(self.chunk(json!([choice])));
         }
         if let Some(token) = self.token_of_step(step) {
-            return Some(self.chunk(json!([self.said(&self.word(token), None)])));
+            let said = match &self.tool {
+                Some(tool) => self.chunk_choice(call_piece(tool, token), None),
+                None => self.said(&self.word(token), None),
+            };
+            return Some(self.chunk(json!([said])));
         }
         let step = step - self.steps_before() - self.tokens;
         match (step, self.with_usage) {
@@ -116,8 +131,20 @@ impl Answer {
         }
     }
 
+    fn message(&self, text: &str) -> Value {
+        match &self.tool {
+            None => json!({"role": "assistant", "content": text}),
+            Some(tool) => {
+                let function = json!({"name": tool, "arguments": CALL_PIECES.concat()});
+                let call = json!({"id": "call_stub", "type": "function", "function": function});
+                json!({"role": "assistant", "content": null, "tool_calls": [call]})
+            }
+        }
+    }
+
     fn finish(&self) -> &'static str {
         match self.is_cut {
+            false if self.tool.is_some() => "tool_calls",
             true => "length",
             false => "stop",
         }
@@ -169,6 +196,28 @@ impl Answer {
             "choices": choices,
         })
     }
+}
+
+/// The first tool, unless none is wanted or its result is there.
+fn tool_of(request: &Value) -> Option<String> {
+    let has_result = request["messages"]
+        .as_array()
+        .and_then(|messages| messages.last())
+        .is_some_and(|last| last["role"] == "tool");
+    let name = request.pointer("/tools/0/function/name")?.as_str()?;
+    (request["tool_choice"] != "none" && !has_result).then(|| name.to_owned())
+}
+
+fn call_piece(tool: &str, piece: usize) -> Value {
+    let mut function = json!({"arguments": CALL_PIECES[piece]});
+    let mut call = json!({"index": 0});
+    if piece == 0 {
+        function["name"] = json!(tool);
+        call["id"] = json!("call_stub");
+        call["type"] = json!("function");
+    }
+    call["function"] = function;
+    json!({"tool_calls": [call]})
 }
 
 /// The answer of `/v1/models`.

@@ -41,6 +41,11 @@ pub fn router(flags: Arc<Flags>) -> Router {
         .route("/v1/completions", post(text))
         .route("/v1/embeddings", post(embeddings))
         .route("/v1/rerank", post(rerank))
+        .route("/tokenize", post(tokenize))
+        .route("/detokenize", post(detokenize))
+        .route("/v1/audio/transcriptions", post(transcribe))
+        .route("/v1/audio/translations", post(transcribe))
+        .route("/v1/audio/speech", post(speak))
         .fallback(nowhere)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(from_fn_with_state(stub.clone(), check_key))
@@ -128,6 +133,54 @@ async fn rerank(Json(body): Json<Value>) -> Response {
         json!({"index": index, "relevance_score": score})
     });
     Json(json!({"results": results.collect::<Vec<_>>()})).into_response()
+}
+
+/// A token for each word, in vLLM's words: of `prompt`, or of what the `messages` say.
+async fn tokenize(State(stub): State<Stub>, Json(body): Json<Value>) -> Response {
+    if body["model"] != stub.flags.model.as_str() {
+        return refuse(StatusCode::NOT_FOUND, "no such model");
+    }
+    let mut texts: Vec<&str> = body["prompt"].as_str().into_iter().collect();
+    for message in body["messages"].as_array().into_iter().flatten() {
+        texts.extend(message["content"].as_str());
+    }
+    let words = texts.iter().flat_map(|text| text.split_whitespace());
+    let tokens: Vec<usize> = words.map(str::len).collect();
+    Json(
+        json!({"count": tokens.len(), "max_model_len": 4096, "tokens": tokens, "token_strs": null}),
+    )
+    .into_response()
+}
+
+/// Of each token as many letters.
+async fn detokenize(Json(body): Json<Value>) -> Response {
+    let tokens = body["tokens"].as_array().cloned().unwrap_or_default();
+    let word = |token: &Value| "x".repeat(token.as_u64().unwrap_or(0) as usize);
+    let words: Vec<String> = tokens.iter().map(word).collect();
+    Json(json!({"prompt": words.join(" ")})).into_response()
+}
+
+/// The names of the parts that came, and whether the model is the one it knows.
+async fn transcribe(State(stub): State<Stub>, body: Bytes) -> Response {
+    let text = String::from_utf8_lossy(&body);
+    let parts = text.split("; name=\"").skip(1);
+    let parts: Vec<&str> = parts.filter_map(|part| part.split('"').next()).collect();
+    let model = format!("name=\"model\"\r\n\r\n{}\r\n", stub.flags.model);
+    if !text.contains(&model) {
+        return refuse(StatusCode::NOT_FOUND, "no such model");
+    }
+    let heard = format!("heard {}", parts.join(", "));
+    match text.contains("name=\"response_format\"\r\n\r\ntext\r\n") {
+        true => heard.into_response(),
+        false => Json(json!({"text": heard})).into_response(),
+    }
+}
+
+/// The text itself, as if it were a sound, after bytes that are no JSON.
+async fn speak(Json(body): Json<Value>) -> Response {
+    let mut sound = b"RIFF\x01\x00".to_vec();
+    sound.extend_from_slice(body["input"].as_str().unwrap_or_default().as_bytes());
+    ([(header::CONTENT_TYPE, "audio/wav")], sound).into_response()
 }
 
 async fn nowhere(uri: Uri) -> Response {

@@ -1,0 +1,127 @@
+//! Errors of the pool and of engines in Anthropic's form, on the routes that speak it: from the keys, the
+//! limits, the queue, the routing or an engine. The status and what a client may do about it stay.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use http_body_util::{BodyExt, Limited};
+use serde_json::{Value, json};
+
+use super::super::error_in;
+
+/// Their clients go on without threads when they read this code.
+pub(super) const NO_THREADS: &str = "thread_unsupported_request";
+/// An error is short; what is longer is cut off at the end of what was said.
+const ERROR_MAX: usize = 1 << 20;
+
+/// Whether a request's path belongs to the Messages API.
+pub(in crate::http) fn is_route(path: &str) -> bool {
+    let at = path.find("/v1/messages");
+    let rest = at.map(|at| &path[at + "/v1/messages".len()..]);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The answer with its id where Anthropic's clients look for it; an error in their form.
+pub(in crate::http) async fn retold(mut response: Response, id: &HeaderValue) -> Response {
+    response.headers_mut().insert("request-id", id.clone());
+    let status = response.status();
+    if !status.is_client_error() && !status.is_server_error() {
+        return response;
+    }
+    let (mut head, body) = response.into_parts();
+    let body = match Limited::new(body, ERROR_MAX).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => error.to_string().into(),
+    };
+    let error = error_in(&String::from_utf8_lossy(&body));
+    let told = error_of(&error, Some(status), id.to_str().ok());
+    head.headers.remove(header::CONTENT_LENGTH);
+    let json = HeaderValue::from_static("application/json");
+    head.headers.insert(header::CONTENT_TYPE, json);
+    Response::from_parts(head, Body::from(told.to_string()))
+}
+
+/// Anthropic's object for one of OpenAI's. Without a status, in a stream, the error itself says what it is.
+pub(in crate::http) fn error_of(
+    error: &Value,
+    status: Option<StatusCode>,
+    id: Option<&str>,
+) -> Value {
+    let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
+    let kind = match status.map(|status| status.as_u16()) {
+        Some(401) => "authentication_error",
+        Some(403) => "permission_error",
+        Some(404) => "not_found_error",
+        Some(413) => "request_too_large",
+        Some(429) => "rate_limit_error",
+        Some(503 | 529) => "overloaded_error",
+        Some(504) => "timeout_error",
+        Some(501 | 400..=499) => "invalid_request_error",
+        Some(_) => "api_error",
+        None => match (text("type"), text("code")) {
+            ("rate_limit_error", _) => "rate_limit_error",
+            (_, "engine_error" | "engine_crashed" | "internal_error") => "api_error",
+            // The pool's own refusals.
+            ("server_error", code) if !code.is_empty() => "overloaded_error",
+            ("invalid_request_error" | "BadRequestError", _) => "invalid_request_error",
+            _ => "api_error",
+        },
+    };
+    let mut said = json!({"type": kind, "message": text("message")});
+    if text("code") == NO_THREADS {
+        said["details"] = json!({"error_code": NO_THREADS, "unsupported": ["thread"]});
+    }
+    let mut told = json!({"type": "error", "error": said});
+    if let Some(id) = id {
+        told["request_id"] = json!(id);
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_routes_of_messages_speak_so() {
+        for (path, is) in [
+            ("/v1/messages", true),
+            ("/llm/v1/messages/count_tokens", true),
+            ("/v1/messages/batches", true),
+            ("/v1/messagesx", false),
+            ("/v1/chat/completions", false),
+        ] {
+            assert_eq!(is_route(path), is, "{path}");
+        }
+    }
+
+    #[test]
+    fn each_status_has_its_type_and_each_error_of_a_stream_too() {
+        let error = json!({"message": "m", "type": "server_error", "code": "no_room"});
+        for (status, kind) in [
+            (400, "invalid_request_error"),
+            (401, "authentication_error"),
+            (403, "permission_error"),
+            (404, "not_found_error"),
+            (405, "invalid_request_error"),
+            (413, "request_too_large"),
+            (429, "rate_limit_error"),
+            (501, "invalid_request_error"),
+            (502, "api_error"),
+            (503, "overloaded_error"),
+        ] {
+            let told = error_of(&error, StatusCode::from_u16(status).ok(), Some("req-1"));
+            let expected = json!({"type": "error", "error": {"type": kind, "message": "m"}, "request_id": "req-1"});
+            assert_eq!(told, expected);
+        }
+        assert_eq!(
+            error_of(&error, None, None)["error"]["type"],
+            "overloaded_error"
+        );
+        let thread = json!({"message": "m", "type": "invalid_request_error", "code": NO_THREADS});
+        let told = error_of(&thread, Some(StatusCode::BAD_REQUEST), None);
+        assert_eq!(told["error"]["details"]["error_code"], NO_THREADS);
+        let crashed = json!({"message": "m", "type": "server_error", "code": "engine_crashed"});
+        assert_eq!(error_of(&crashed, None, None)["error"]["type"], "api_error");
+    }
+}

@@ -1,0 +1,134 @@
+//! What one chunk of a chat says, or a whole answer as if it were one: text, pieces of tool calls, why it
+//! ended, what it cost. It keeps nothing from one to the next.
+
+use serde_json::{Map, Value};
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Chunk {
+    pub text: String,
+    pub calls: Vec<CallPiece>,
+    /// OpenAI's `finish_reason`.
+    pub finish: Option<String>,
+    /// The stop sequence that was met, where the engine says so.
+    pub stopped_by: Option<String>,
+    pub usage: Option<Tokens>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct CallPiece {
+    pub index: u64,
+    pub id: Option<String>,
+    pub name: Option<String>,
+    pub arguments: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tokens {
+    pub prompt: u64,
+    pub completion: u64,
+    /// Of the prompt's.
+    pub cached: u64,
+    /// Of the completion's.
+    pub reasoning: u64,
+}
+
+impl Chunk {
+    pub fn of_event(event: &Value) -> Chunk {
+        Chunk::read(event, "delta")
+    }
+
+    pub fn of_answer(answer: &Value) -> Chunk {
+        Chunk::read(answer, "message")
+    }
+
+    fn read(chunk: &Value, said_in: &str) -> Chunk {
+        let choice = chunk.pointer("/choices/0").and_then(Value::as_object);
+        let choice = choice.cloned().unwrap_or_default();
+        let said = choice.get(said_in).and_then(Value::as_object);
+        let empty = Map::new();
+        let said = said.unwrap_or(&empty);
+        let text = |name: &str| said.get(name).and_then(Value::as_str);
+        let calls = said.get("tool_calls").and_then(Value::as_array);
+        let calls = calls.into_iter().flatten().zip(0..);
+        Chunk {
+            // A refusal is what the model said, too.
+            text: [text("content"), text("refusal")]
+                .into_iter()
+                .flatten()
+                .collect(),
+            calls: calls
+                .map(|(call, nth)| CallPiece::read(call, nth))
+                .collect(),
+            finish: text_in(&choice, "finish_reason"),
+            stopped_by: text_in(&choice, "stop_reason"),
+            usage: chunk.get("usage").and_then(Tokens::read),
+        }
+    }
+}
+
+impl CallPiece {
+    fn read(call: &Value, nth: u64) -> CallPiece {
+        let text = |path: &str| call.pointer(path).and_then(Value::as_str);
+        let given = |path: &str| text(path).filter(|it| !it.is_empty()).map(str::to_owned);
+        CallPiece {
+            index: call.get("index").and_then(Value::as_u64).unwrap_or(nth),
+            id: given("/id"),
+            name: given("/function/name"),
+            arguments: text("/function/arguments").unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+impl Tokens {
+    fn read(usage: &Value) -> Option<Tokens> {
+        let count = |path: &str| usage.pointer(path).and_then(Value::as_u64).unwrap_or(0);
+        usage.is_object().then(|| Tokens {
+            prompt: count("/prompt_tokens"),
+            completion: count("/completion_tokens"),
+            cached: count("/prompt_tokens_details/cached_tokens"),
+            reasoning: count("/completion_tokens_details/reasoning_tokens"),
+        })
+    }
+}
+
+fn text_in(fields: &Map<String, Value>, name: &str) -> Option<String> {
+    fields.get(name).and_then(Value::as_str).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_chunk_and_a_whole_answer_are_read_alike() {
+        let calls =
+            json!([{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
+        let answer = json!({"choices": [{"message": {"content": "hi", "tool_calls": calls}, "finish_reason": "tool_calls"}],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}}});
+        let read = Chunk::of_answer(&answer);
+        assert_eq!(
+            (read.text.as_str(), read.finish.as_deref()),
+            ("hi", Some("tool_calls"))
+        );
+        assert_eq!(read.calls[0].name.as_deref(), Some("f"));
+        let tokens = Tokens {
+            prompt: 3,
+            completion: 2,
+            cached: 1,
+            reasoning: 0,
+        };
+        assert_eq!(read.usage, Some(tokens));
+        let event = json!({"choices": [{"delta": {"tool_calls": [{"index": 1, "function": {"arguments": "{"}}]}, "stop_reason": 2}]});
+        let read = Chunk::of_event(&event);
+        assert_eq!(
+            (read.calls[0].index, read.calls[0].arguments.as_str()),
+            (1, "{")
+        );
+        assert_eq!((read.stopped_by, read.usage), (None, None));
+        assert_eq!(
+            Chunk::of_event(&json!({"choices": [], "usage": null})),
+            Chunk::default()
+        );
+    }
+}

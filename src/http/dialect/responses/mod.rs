@@ -1,0 +1,10 @@
+//! OpenAI's Responses API: its requests, answers and events, from and to a chat's. Nothing is kept, so that what
+//! refers to an earlier response is refused.
+
+mod answer;
+mod events;
+mod items;
+mod request;
+
+pub(in crate::http) use answer::Response;
+pub(in crate::http) use request::read;

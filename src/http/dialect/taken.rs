@@ -1,0 +1,177 @@
+//! An object of a request whose fields are taken one by one. What has a wrong type is named, and what nobody
+//! took at the end is unknown and named too. It knows no field's meaning.
+
+use serde_json::{Map, Value};
+
+use super::super::error::Failure;
+
+/// One object and where it stands in the request.
+pub(in crate::http) struct Taken {
+    at: String,
+    fields: Map<String, Value>,
+}
+
+impl Taken {
+    /// The whole body, which has been bounded before.
+    pub fn body(body: &[u8]) -> Result<Taken, Failure> {
+        let fields = serde_json::from_slice(body).map_err(|error| {
+            let message = format!("the body is not the JSON object it should be: {error}");
+            Failure::invalid(None, message)
+        })?;
+        Ok(Taken {
+            at: String::new(),
+            fields,
+        })
+    }
+
+    pub fn of(at: impl Into<String>, value: Value) -> Result<Taken, Failure> {
+        let at = at.into();
+        match value {
+            Value::Object(fields) => Ok(Taken { at, fields }),
+            _ => Err(wrong(&at, "an object")),
+        }
+    }
+
+    /// `messages[0].content`.
+    pub fn path(&self, name: &str) -> String {
+        match self.at.as_str() {
+            "" => name.to_owned(),
+            at => format!("{at}.{name}"),
+        }
+    }
+
+    /// `null` is the same as absent.
+    pub fn take(&mut self, name: &str) -> Option<Value> {
+        self.fields.shift_remove(name).filter(|it| !it.is_null())
+    }
+
+    pub fn need(&mut self, name: &str) -> Result<Value, Failure> {
+        self.take(name).ok_or_else(|| self.missing(name))
+    }
+
+    pub fn text(&mut self, name: &str) -> Result<Option<String>, Failure> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(self.wrong(name, "a string")),
+        }
+    }
+
+    pub fn need_text(&mut self, name: &str) -> Result<String, Failure> {
+        self.text(name)?.ok_or_else(|| self.missing(name))
+    }
+
+    pub fn flag(&mut self, name: &str) -> Result<Option<bool>, Failure> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(flag)),
+            Some(_) => Err(self.wrong(name, "true or false")),
+        }
+    }
+
+    pub fn number(&mut self, name: &str) -> Result<Option<Value>, Failure> {
+        match self.take(name) {
+            Some(value) if !value.is_number() => Err(self.wrong(name, "a number")),
+            value => Ok(value),
+        }
+    }
+
+    /// A whole number from 1.
+    pub fn count(&mut self, name: &str) -> Result<Option<u64>, Failure> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(value) => match value.as_u64().filter(|count| *count > 0) {
+                Some(count) => Ok(Some(count)),
+                None => Err(self.wrong(name, "a whole number from 1")),
+            },
+        }
+    }
+
+    pub fn list(&mut self, name: &str) -> Result<Option<Vec<Value>>, Failure> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::Array(list)) => Ok(Some(list)),
+            Some(_) => Err(self.wrong(name, "a list")),
+        }
+    }
+
+    pub fn object(&mut self, name: &str) -> Result<Option<Taken>, Failure> {
+        let at = self.path(name);
+        self.take(name)
+            .map(|value| Taken::of(at, value))
+            .transpose()
+    }
+
+    /// A field that cannot be honoured; values that ask for nothing pass.
+    pub fn refuse(&mut self, name: &str, idle: &[Value], why: &str) -> Result<(), Failure> {
+        match self.take(name) {
+            Some(value) if !idle.contains(&value) => Err(self.not_here(name, why)),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn not_here(&self, name: &str, why: &str) -> Failure {
+        let path = self.path(name);
+        Failure::invalid(
+            path.clone(),
+            format!("`{path}` is not supported here: {why}"),
+        )
+    }
+
+    pub fn wrong(&self, name: &str, wanted: &str) -> Failure {
+        wrong(&self.path(name), wanted)
+    }
+
+    fn missing(&self, name: &str) -> Failure {
+        let path = self.path(name);
+        Failure::invalid(path.clone(), format!("`{path}` is required"))
+    }
+
+    /// What is left nobody knows.
+    pub fn finish(self) -> Result<(), Failure> {
+        let left = self.fields.iter().filter(|(_, value)| !value.is_null());
+        let names: Vec<String> = left.map(|(name, _)| self.path(name)).collect();
+        match names.first() {
+            None => Ok(()),
+            Some(first) => Err(Failure::invalid(
+                first.clone(),
+                format!("unknown field: {}; remove it", names.join(", ")),
+            )),
+        }
+    }
+}
+
+fn wrong(path: &str, wanted: &str) -> Failure {
+    Failure::invalid(path.to_owned(), format!("`{path}` must be {wanted}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_wrong_missing_or_unknown_is_named_by_its_whole_path() {
+        let value = json!({"a": 1, "n": null, "x": true, "y": 0});
+        let mut taken = Taken::of("messages[2]", value).unwrap();
+        let param = |failure: Failure| failure.body.error.param.unwrap();
+        assert_eq!(param(taken.text("a").unwrap_err()), "messages[2].a");
+        assert_eq!(taken.text("n").unwrap(), None);
+        assert_eq!(param(taken.need_text("b").unwrap_err()), "messages[2].b");
+        assert_eq!(param(taken.count("y").unwrap_err()), "messages[2].y");
+        let failure = taken.finish().unwrap_err();
+        assert!(failure.body.error.message.contains("messages[2].x"));
+        assert!(Taken::of("z", json!([])).is_err());
+        assert!(Taken::body(b"[]").is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_honoured_is_refused_unless_it_asks_for_nothing() {
+        let mut taken = Taken::of("", json!({"a": "off", "b": "on"})).unwrap();
+        taken.refuse("a", &[json!("off")], "no").unwrap();
+        let failure = taken
+            .refuse("b", &[json!("off")], "it has no place")
+            .unwrap_err();
+        assert!(failure.body.error.message.contains("it has no place"));
+    }
+}

@@ -1,0 +1,451 @@
+//! Texts as tokens and back, in vLLM's words for every engine that can; and how many tokens a message would have.
+//! Where a prompt format writes a model's conversations, it writes these too.
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+
+use super::admission::Visit;
+use super::auth::User;
+use super::dialect::{Taken, anthropic};
+use super::error::Failure;
+use super::gateway::{Failed, find, read};
+use super::openapi::InferenceErrors;
+use super::passing::{Answer, ask, check_has, name_there, seated};
+use super::served::JSON;
+use super::state::App;
+use crate::catalog::{Extra, Prompt, TokenWords};
+use crate::controller::Route;
+
+/// The tokens of a text, or of a conversation as the model would read it.
+#[utoipa::path(
+    post, path = "/v1/tokenize", tag = "inference",
+    request_body(content = Object, description = "`prompt`, or `messages` and `tools`; `add_special_tokens`, `add_generation_prompt` and `return_token_strs` as vLLM has them", example = json!({
+        "model": "tiny-guide", "prompt": "What is a priority?"
+    })),
+    responses(
+        (status = 200, description = "`tokens`, their `count` and `max_model_len`, which is null where the engine does not tell", example = json!({"tokens": [5, 7, 9], "count": 3, "max_model_len": 512})),
+        InferenceErrors,
+    )
+)]
+pub(super) async fn tokenize(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
+    let visit = Visit::new(&app, user, request.headers());
+    let told = tokens(&app, &visit, request, Asking::read);
+    visit.end(&app, answered(told)).await
+}
+
+/// The text of tokens.
+#[utoipa::path(
+    post, path = "/v1/detokenize", tag = "inference",
+    request_body(content = Object, description = "`tokens`", example = json!({"model": "org/chat", "tokens": [5, 7, 9]})),
+    responses(
+        (status = 200, description = "The text, as `prompt`", example = json!({"prompt": "What is a priority?"})),
+        InferenceErrors,
+    )
+)]
+pub(super) async fn detokenize(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
+    let visit = Visit::new(&app, user, request.headers());
+    visit.end(&app, answered(text(&app, &visit, request))).await
+}
+
+/// How many tokens a message would have, in Anthropic's words.
+pub(super) async fn count(app: &App, user: User, request: Request<Body>) -> Response {
+    let visit = Visit::new(app, user, request.headers());
+    let told = async {
+        let told = tokens(app, &visit, request, Asking::of_message).await?;
+        Ok(match told {
+            Told::Whole(told) => Told::Whole(json!({"input_tokens": told["count"]})),
+            refused => refused,
+        })
+    };
+    visit.end(app, answered(told)).await
+}
+
+enum Told {
+    Whole(Value),
+    /// The engine's own error.
+    Refused(Response),
+}
+
+async fn answered(told: impl Future<Output = Result<Told, Failed>>) -> Result<Response, Failed> {
+    Ok(match told.await? {
+        Told::Whole(answer) => Json(answer).into_response(),
+        Told::Refused(response) => response,
+    })
+}
+
+/// What is to be tokenized.
+#[derive(Debug, Default)]
+struct Asking {
+    prompt: Option<String>,
+    messages: Vec<Value>,
+    tools: Vec<Value>,
+    special: Option<bool>,
+    generation: Option<bool>,
+    strings: bool,
+}
+
+impl Asking {
+    fn read(body: &Bytes) -> Result<Asking, Failure> {
+        let mut asked = Taken::body(body)?;
+        asked.need_text("model")?;
+        let asking = Asking {
+            prompt: asked.text("prompt")?,
+            messages: asked.list("messages")?.unwrap_or_default(),
+            tools: asked.list("tools")?.unwrap_or_default(),
+            special: asked.flag("add_special_tokens")?,
+            generation: asked.flag("add_generation_prompt")?,
+            strings: asked.flag("return_token_strs")?.unwrap_or(false),
+        };
+        asked.finish()?;
+        if asking.prompt.is_some() != asking.messages.is_empty() {
+            let message = "either `prompt` or `messages` is needed, and not both";
+            return Err(Failure::invalid("prompt".to_owned(), message));
+        }
+        only_data(&asking.messages)?;
+        Ok(asking)
+    }
+
+    fn of_message(body: &Bytes) -> Result<Asking, Failure> {
+        let mut chat = anthropic::counted(body)?;
+        let mut list = |name: &str| match chat.shift_remove(name) {
+            Some(Value::Array(list)) => list,
+            _ => Vec::new(),
+        };
+        Ok(Asking {
+            messages: list("messages"),
+            tools: list("tools"),
+            ..Asking::default()
+        })
+    }
+
+    /// A conversation as one text, where the model's file says how it is written.
+    fn written(mut self, prompt: &Prompt) -> Result<Asking, Failure> {
+        if self.prompt.is_some() {
+            return Ok(self);
+        }
+        match prompt {
+            Prompt::ChatTemplate => Ok(self),
+            Prompt::Disabled => Err(Failure::invalid(
+                "messages".to_owned(),
+                "this model completes texts and takes no conversations; send a `prompt`",
+            )),
+            Prompt::Format(format) => {
+                let rendered = format.render(&self.messages);
+                let text = rendered.map_err(|it| Failure::invalid(it.field, it.message))?;
+                self.prompt = Some(text);
+                self.messages.clear();
+                Ok(self)
+            }
+        }
+    }
+
+    /// What an engine cannot be asked, told before anything is loaded for it.
+    fn check(&self, model: &str, words: TokenWords) -> Result<(), Failure> {
+        let cannot = |what: &str| cannot(model, what);
+        if self.strings && words != TokenWords::Vllm {
+            return Err(cannot(
+                "does not tell tokens as texts; leave `return_token_strs` out",
+            ));
+        }
+        let is_written_by_engine = self.prompt.is_none();
+        match words {
+            TokenWords::Sglang if is_written_by_engine => Err(cannot(
+                "tells the tokens of a `prompt`, and not those of a conversation",
+            )),
+            TokenWords::LlamaCpp if is_written_by_engine && self.generation == Some(false) => Err(
+                cannot("always adds what begins an answer; leave `add_generation_prompt` out"),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// For `/tokenize` in vLLM's or SGLang's words.
+    fn body(&self, name: &str) -> Bytes {
+        let mut body = Map::new();
+        body.insert("model".to_owned(), json!(name));
+        let mut add = |name: &str, value: Option<Value>| {
+            body.extend(value.map(|value| (name.to_owned(), value)));
+        };
+        add("prompt", self.prompt.as_ref().map(|text| json!(text)));
+        if self.prompt.is_none() {
+            add("messages", Some(json!(self.messages)));
+            add("tools", (!self.tools.is_empty()).then(|| json!(self.tools)));
+            add("add_generation_prompt", self.generation.map(Value::Bool));
+        }
+        add("add_special_tokens", self.special.map(Value::Bool));
+        add("return_token_strs", self.strings.then_some(json!(true)));
+        Value::Object(body).to_string().into()
+    }
+}
+
+fn cannot(model: &str, what: &str) -> Failure {
+    Failure::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "invalid_request_error",
+        "not_implemented",
+        format!("the engine of {model} {what}"),
+    )
+}
+
+/// An engine of which nothing was known before, or an older one, may have no such route.
+fn refused(model: &str, response: Response, path: &str) -> Result<Told, Failure> {
+    match response.status() {
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+            Err(cannot(model, &format!("has no {path}")))
+        }
+        _ => Ok(Told::Refused(response)),
+    }
+}
+
+/// Pictures stand in the request itself; no engine is made to fetch one.
+fn only_data(messages: &[Value]) -> Result<(), Failure> {
+    for (nth, message) in messages.iter().enumerate() {
+        let parts = message.get("content").and_then(Value::as_array);
+        for (at, part) in parts.into_iter().flatten().enumerate() {
+            let url = part.pointer("/image_url/url").and_then(Value::as_str);
+            let is_data = url.is_some_and(|url| url.starts_with("data:"));
+            if part["type"] != "text" && !(part["type"] == "image_url" && is_data) {
+                let field = format!("messages[{nth}].content[{at}]");
+                let message = format!("`{field}` must be a text, or an image_url with a data: URL");
+                return Err(Failure::invalid(field, message));
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn tokens(
+    app: &App,
+    visit: &Visit,
+    request: Request<Body>,
+    asking: fn(&Bytes) -> Result<Asking, Failure>,
+) -> Result<Told, Failed> {
+    let body = read(app, request.into_body()).await?;
+    let (scanned, route) = find(app, &visit.user, body).await?;
+    let model = route.entry.name.clone();
+    let fail = |failure: Failure| (Some(model.clone()), failure);
+    check_has(&route, Extra::Tokenize).map_err(fail)?;
+    let words = route.entry.recipe.token_words();
+    let asking = asking(&scanned.body).map_err(fail)?;
+    let asking = asking
+        .written(&route.entry.generation.prompt)
+        .map_err(fail)?;
+    asking.check(&model, words).map_err(fail)?;
+    let served = seated(app, visit, &route, scanned.body.len())
+        .await
+        .map_err(fail)?;
+    let name = name_there(&served, &route, &scanned.model);
+    let (served, body) = match (words, &asking.prompt) {
+        (TokenWords::LlamaCpp, Some(prompt)) => (served, content(prompt, asking.special)),
+        (TokenWords::LlamaCpp, None) => {
+            let mut body = json!({"messages": asking.messages});
+            if !asking.tools.is_empty() {
+                body["tools"] = json!(asking.tools);
+            }
+            let body: Bytes = body.to_string().into();
+            match ask(app, served, "/apply-template", (&JSON, body))
+                .await
+                .map_err(fail)?
+            {
+                Answer::Refused(response) => {
+                    return refused(&model, response, "/apply-template").map_err(fail);
+                }
+                Answer::Whole(served, _, bytes) => {
+                    let prompt = text_of(&served.model, &bytes, "prompt").map_err(fail)?;
+                    (served, content(&prompt, asking.special))
+                }
+            }
+        }
+        _ => (served, asking.body(&name)),
+    };
+    match ask(app, served, "/tokenize", (&JSON, body))
+        .await
+        .map_err(fail)?
+    {
+        Answer::Refused(response) => refused(&model, response, "/tokenize").map_err(fail),
+        Answer::Whole(served, _, bytes) => {
+            let answer = counted(&model, &bytes).map_err(fail)?;
+            served.answered(200);
+            Ok(Told::Whole(answer))
+        }
+    }
+}
+
+/// For llama-server: special tokens in the text are read as such, and the first one is added as it does
+/// itself before it answers.
+fn content(prompt: &str, special: Option<bool>) -> Bytes {
+    let special = special.unwrap_or(true);
+    json!({"content": prompt, "add_special": special, "parse_special": true})
+        .to_string()
+        .into()
+}
+
+/// The answer in vLLM's words, whoever gave it.
+fn counted(model: &str, bytes: &Bytes) -> Result<Value, Failure> {
+    let answer: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    let Some(tokens) = answer.get("tokens").and_then(Value::as_array) else {
+        return Err(Failure::engine(model, "an answer without tokens"));
+    };
+    let mut told = json!({"tokens": tokens, "count": tokens.len(), "max_model_len": answer.get("max_model_len")});
+    if let Some(strings) = answer.get("token_strs").filter(|it| !it.is_null()) {
+        told["token_strs"] = strings.clone();
+    }
+    Ok(told)
+}
+
+async fn text(app: &App, visit: &Visit, request: Request<Body>) -> Result<Told, Failed> {
+    let body = read(app, request.into_body()).await?;
+    let (scanned, route) = find(app, &visit.user, body).await?;
+    let model = route.entry.name.clone();
+    let fail = |failure: Failure| (Some(model.clone()), failure);
+    check_has(&route, Extra::Detokenize).map_err(fail)?;
+    let tokens = tokens_in(&scanned.body).map_err(fail)?;
+    let served = seated(app, visit, &route, scanned.body.len())
+        .await
+        .map_err(fail)?;
+    let (body, field) = detokenized(
+        &route,
+        &name_there(&served, &route, &scanned.model),
+        &tokens,
+    );
+    match ask(app, served, "/detokenize", (&JSON, body))
+        .await
+        .map_err(fail)?
+    {
+        Answer::Refused(response) => refused(&model, response, "/detokenize").map_err(fail),
+        Answer::Whole(served, _, bytes) => {
+            let text = text_of(&model, &bytes, field).map_err(fail)?;
+            served.answered(200);
+            Ok(Told::Whole(json!({"prompt": text})))
+        }
+    }
+}
+
+fn tokens_in(body: &Bytes) -> Result<Vec<Value>, Failure> {
+    let mut asked = Taken::body(body)?;
+    asked.need_text("model")?;
+    let tokens = asked.list("tokens")?.unwrap_or_default();
+    if tokens.is_empty() || !tokens.iter().all(Value::is_u64) {
+        return Err(asked.wrong("tokens", "a list of whole numbers, at least one"));
+    }
+    asked.finish()?;
+    Ok(tokens)
+}
+
+/// What the engine is sent, and the field in which it answers.
+fn detokenized(route: &Route, name: &str, tokens: &[Value]) -> (Bytes, &'static str) {
+    let field = match route.entry.recipe.token_words() {
+        TokenWords::Vllm => "prompt",
+        TokenWords::Sglang => "text",
+        TokenWords::LlamaCpp => "content",
+    };
+    let body = json!({"model": name, "tokens": tokens});
+    (body.to_string().into(), field)
+}
+
+fn text_of(model: &str, bytes: &Bytes, field: &str) -> Result<String, Failure> {
+    let answer: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    match answer.get(field).and_then(Value::as_str) {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(Failure::engine(
+            model,
+            format!("an answer without `{field}`"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_of(body: Value) -> Result<Asking, Failure> {
+        Asking::read(&body.to_string().into())
+    }
+
+    fn sent(asking: &Asking) -> Value {
+        serde_json::from_slice(&asking.body("theirs")).unwrap()
+    }
+
+    #[test]
+    fn a_text_or_a_conversation_is_asked_for_in_vllms_words() {
+        let asking =
+            read_of(json!({"model": "m", "prompt": "Hi", "add_special_tokens": false})).unwrap();
+        assert_eq!(
+            sent(&asking),
+            json!({"model": "theirs", "prompt": "Hi", "add_special_tokens": false})
+        );
+        let messages = json!([{"role": "user", "content": "Hi"}]);
+        let asking =
+            read_of(json!({"model": "m", "messages": messages, "add_generation_prompt": true}))
+                .unwrap();
+        assert_eq!(
+            sent(&asking),
+            json!({"model": "theirs", "messages": messages, "add_generation_prompt": true})
+        );
+    }
+
+    #[test]
+    fn what_no_engine_is_asked_is_named() {
+        let url = json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}]);
+        for (body, param) in [
+            (json!({"model": "m"}), "prompt"),
+            (
+                json!({"model": "m", "prompt": "a", "messages": [{}]}),
+                "prompt",
+            ),
+            (
+                json!({"model": "m", "prompt": "a", "chat_template": "{{ x }}"}),
+                "chat_template",
+            ),
+            (
+                json!({"model": "m", "messages": url}),
+                "messages[0].content[0]",
+            ),
+        ] {
+            let failure = read_of(body).unwrap_err();
+            assert_eq!(failure.body.error.param.as_deref(), Some(param));
+        }
+        for body in [
+            json!({"model": "m"}),
+            json!({"model": "m", "tokens": ["a"]}),
+            json!({"model": "m", "tokens": []}),
+        ] {
+            assert!(tokens_in(&body.to_string().into()).is_err());
+        }
+    }
+
+    #[test]
+    fn an_engine_that_cannot_says_so_before_it_is_loaded() {
+        let chat = || {
+            read_of(json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}]})).unwrap()
+        };
+        assert!(chat().check("m", TokenWords::Vllm).is_ok());
+        assert!(chat().check("m", TokenWords::LlamaCpp).is_ok());
+        let failure = chat().check("m", TokenWords::Sglang).unwrap_err();
+        assert_eq!(failure.status.as_u16(), 501);
+    }
+
+    #[test]
+    fn every_answer_is_told_in_vllms_words() {
+        let told = |answer: Value| counted("m", &answer.to_string().into());
+        assert_eq!(
+            told(json!({"tokens": [1, 2]})).unwrap(),
+            json!({"tokens": [1, 2], "count": 2, "max_model_len": null})
+        );
+        let whole = json!({"tokens": [1], "count": 1, "max_model_len": 9, "token_strs": ["a"]});
+        assert_eq!(told(whole.clone()).unwrap(), whole);
+        assert_eq!(told(json!({})).unwrap_err().status.as_u16(), 502);
+    }
+}
