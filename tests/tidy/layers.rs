@@ -71,7 +71,7 @@ const TABLE: &[Row] = &[
     pure("sim", "pool catalog"),
     row("schedule", "pool config controller", "tokio tokio_cron_scheduler croner chrono chrono_tz thiserror tracing"),
     row("http", "pool config catalog controller", "axum hyper hyper_util http_body_util bytes tower tower_http utoipa utoipa_axum utoipa_swagger_ui \
-        serde serde_json tokio tokio_stream futures_util tracing thiserror uuid chrono humantime subtle strsim arc_swap tokio_util"),
+        memchr serde serde_json tokio tokio_stream futures_util tracing thiserror uuid chrono humantime subtle strsim arc_swap tokio_util"),
     all("serve"),
     all("check"),
     all("simulate"),
