@@ -10,7 +10,6 @@ use axum::extract::State;
 use axum::http::{HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +21,7 @@ use super::error::{ErrorBody, Failure};
 use super::ignored::note;
 use super::metrics::Metrics;
 use super::outgoing::{CHAT, COMPLETIONS, Outgoing, outgoing};
+use super::proxy::Incoming;
 use super::state::App;
 use super::{conversation, newcomer, remote, stream, wait};
 use crate::catalog::Entry;
@@ -335,14 +335,16 @@ impl Call {
     /// The whole answer for a client that did not ask for a stream.
     async fn aggregate(&self, served: Served, mut upstream: Incoming) -> Result<Response, Failure> {
         let cut = served.lease.cut();
+        let mut cut = std::pin::pin!(cut.cancelled());
+        let mut ending = std::pin::pin!(served.ending.cancelled());
         let mut whole = Aggregate::of(self.as_chat());
         let mut size = 0;
         loop {
             let frame = tokio::select! {
                 biased;
-                () = cut.cancelled() => return Err(stream::why(&served).await),
-                () = served.ending.cancelled() => return Err(Failure::ending(&self.model)),
-                frame = upstream.frame() => frame,
+                frame = upstream.frame(), if served.lease.why().is_none() => frame,
+                () = &mut cut => return Err(stream::why(&served).await),
+                () = &mut ending => return Err(Failure::ending(&self.model)),
             };
             match frame {
                 Some(Ok(frame)) => {

@@ -9,6 +9,7 @@ mod body;
 mod conversation;
 mod dto;
 mod error;
+mod events;
 mod gateway;
 mod hot_models;
 mod ignored;
@@ -24,6 +25,7 @@ mod server;
 mod state;
 mod stream;
 mod wait;
+mod wire;
 
 pub use auth::{Keys, KeysError};
 pub use metrics::Metrics;
