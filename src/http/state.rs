@@ -1,5 +1,6 @@
 //! What every handler shares.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -11,9 +12,19 @@ use super::server::SharedIds;
 use crate::config::Config;
 use crate::controller::Handle;
 
-/// Cheap to clone; one per connection and request.
+/// One count to clone, several times a request: what is in it is reached as if it were the handlers' own.
 #[derive(Clone)]
-pub struct App {
+pub struct App(Arc<Parts>);
+
+impl Deref for App {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+pub struct Parts {
     pub(super) handle: Handle,
     pub(super) config: Arc<Config>,
     pub(super) keys: Arc<Keys>,
@@ -28,7 +39,7 @@ pub struct App {
 impl App {
     pub fn new(handle: Handle, config: Arc<Config>, keys: Arc<Keys>, metrics: Metrics) -> App {
         let started_unix_seconds = handle.clock().now().0 / 1000;
-        App {
+        App(Arc::new(Parts {
             handle,
             config,
             keys,
@@ -37,7 +48,7 @@ impl App {
             request_ids: Arc::default(),
             started_unix_seconds,
             ending: CancellationToken::new(),
-        }
+        }))
     }
 
     /// To be fired when answers that have begun cannot be finished.
