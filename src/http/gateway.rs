@@ -22,6 +22,7 @@ use super::ignored::note;
 use super::metrics::Metrics;
 use super::outgoing::{CHAT, COMPLETIONS, Outgoing, outgoing};
 use super::proxy::Incoming;
+use super::quiet::quiet;
 use super::state::App;
 use super::{conversation, newcomer, remote, stream, wait};
 use crate::catalog::Entry;
@@ -485,5 +486,5 @@ fn event_stream(body: Body) -> Response {
     reason = "ends with the body it feeds; a shutdown drains leases first"
 )]
 fn spawn(task: impl Future<Output = ()> + Send + 'static) {
-    tokio::spawn(task);
+    tokio::spawn(quiet(task));
 }

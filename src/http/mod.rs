@@ -20,6 +20,7 @@ mod openapi;
 mod outgoing;
 mod passing;
 mod proxy;
+mod quiet;
 mod remote;
 mod server;
 mod state;

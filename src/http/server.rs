@@ -24,6 +24,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::error::Failure;
+use super::quiet::quiet;
 use super::state::App;
 use super::{admin, gateway, hot_models, listing, metrics, openapi, passing};
 
@@ -82,7 +83,8 @@ impl Server {
             };
             // Small frames of a stream must not wait for the client's acknowledgements.
             let _ = socket.set_nodelay(true);
-            connections.spawn(connection(socket, peer, self.router.clone(), stop.clone()));
+            let connection = connection(socket, peer, self.router.clone(), stop.clone());
+            connections.spawn(quiet(connection));
         }
         while connections.join_next().await.is_some() {}
     }
