@@ -8,7 +8,7 @@
 //! | 2     | `engine`, `inventory`, `limits`, `oidc`, `source`, `store`: drivers |
 //! | 3     | `controller`: the loop; `sim`: its double  |
 //! | 4     | `http`, `schedule`: thin surfaces          |
-//! | 5     | `serve`, `check`, `simulate`, `cli`        |
+//! | 5     | `serve`, `check`, `simulate`, `bench`, `cli` |
 
 pub mod pool;
 
@@ -30,6 +30,7 @@ pub mod sim;
 pub mod http;
 pub mod schedule;
 
+pub mod bench;
 pub mod check;
 pub mod cli;
 pub mod serve;

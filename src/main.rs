@@ -1,11 +1,11 @@
-//! Parses the command line and hands over. What each command does stands in `serve`, `check` and
-//! `simulate`; the hidden word `guardian` is heard before anything else (see `guardian`).
+//! Parses the command line and hands over. What each command does stands in `serve`, `check`,
+//! `simulate` and `bench`; the hidden word `guardian` is heard before anything else (see `guardian`).
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use model_pool::cli::{Cli, Command, EngineArgs, EngineDevice};
-use model_pool::{check, guardian, serve, simulate};
+use model_pool::{bench, check, guardian, serve, simulate};
 
 fn main() -> ExitCode {
     // Before anything else: a guardian is small and starts at once.
@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Check(args)) => check::run(&args),
         Some(Command::Simulate(args)) => simulate::run(&args),
+        Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Version) => {
             println!("model-pool {}", env!("CARGO_PKG_VERSION"));
             Ok(())

@@ -1,9 +1,14 @@
 //! A stream of chunks made into the one answer that a client without `stream` expects. Works on
 //! OpenAI's chunks of chat and of completions; fields it does not know are kept from the first chunk.
 
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use super::as_chat::AsChat;
+use super::events::{data_of, event_end};
 
 /// What has come of an answer so far.
 #[derive(Debug, Default)]
@@ -20,18 +25,11 @@ pub(super) struct Aggregate {
 }
 
 /// What one event of a stream tells the gateway, beside its text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default)]
 pub(super) struct Usage {
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
-}
-
-/// The payload of an event's `data:` lines, if it has any; comments have none.
-pub(super) fn data_of(event: &[u8]) -> Option<&[u8]> {
-    event
-        .split(|byte| *byte == b'\n')
-        .find_map(|line| line.strip_prefix(b"data:"))
-        .map(|data| data.trim_ascii())
 }
 
 pub(super) fn usage_of(chunk: &Value) -> Option<Usage> {
@@ -43,19 +41,39 @@ pub(super) fn usage_of(chunk: &Value) -> Option<Usage> {
     })
 }
 
-/// Takes whole events off the front of a buffer. Both kinds of line ends occur.
-pub(super) fn next_event(buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
-    let end = |pattern: &[u8]| {
-        buffer
-            .windows(pattern.len())
-            .position(|window| window == pattern)
-            .map(|at| at + pattern.len())
-    };
-    let at = match (end(b"\n\n"), end(b"\r\n\r\n")) {
-        (Some(a), Some(b)) => a.min(b),
-        (a, b) => a.or(b)?,
-    };
-    Some(buffer.drain(..at).collect())
+/// A chunk that says nothing but the next piece of one text; any other does not fit in here.
+#[derive(Deserialize)]
+struct Token<'a> {
+    #[serde(borrow)]
+    choices: [TokenChoice<'a>; 1],
+    /// Not there, or null.
+    #[serde(default, rename = "usage")]
+    _usage: (),
+    #[serde(default, rename = "error")]
+    _error: (),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenChoice<'a> {
+    #[serde(default)]
+    index: u64,
+    #[serde(borrow)]
+    delta: Option<TokenDelta<'a>>,
+    #[serde(borrow)]
+    text: Option<Cow<'a, str>>,
+    #[serde(default, rename = "finish_reason")]
+    _finish_reason: (),
+    #[serde(default, rename = "logprobs")]
+    _logprobs: (),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenDelta<'a> {
+    role: Option<IgnoredAny>,
+    #[serde(borrow)]
+    content: Cow<'a, str>,
 }
 
 impl Aggregate {
@@ -69,24 +87,76 @@ impl Aggregate {
     /// More bytes of the stream. Whether an event with data came with them.
     pub fn push(&mut self, bytes: &[u8]) -> bool {
         let mut spoke = false;
-        self.buffer.extend_from_slice(bytes);
-        while let Some(event) = next_event(&mut self.buffer) {
-            let event = match &mut self.as_chat {
-                Some(chat) => chat.event(event),
-                None => event,
-            };
-            match data_of(&event) {
-                Some(b"[DONE]") => self.done = true,
-                Some(data) => {
-                    spoke = true;
-                    if let Ok(Value::Object(chunk)) = serde_json::from_slice(data) {
-                        self.chunk(chunk);
-                    }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.extend_from_slice(bytes);
+        let mut used = 0;
+        while let Some(length) = event_end(&buffer[used..]) {
+            let event = &buffer[used..used + length];
+            used += length;
+            match &mut self.as_chat {
+                Some(chat) => {
+                    let event = chat.event(event.to_vec());
+                    spoke |= self.event(&event);
                 }
-                None => {}
+                None => spoke |= self.event(event),
             }
         }
+        buffer.drain(..used);
+        self.buffer = buffer;
         spoke
+    }
+
+    /// Whether it has data.
+    fn event(&mut self, event: &[u8]) -> bool {
+        match data_of(event) {
+            None => false,
+            Some(b"[DONE]") => {
+                self.done = true;
+                false
+            }
+            Some(data) => {
+                if !self.plain_token(data)
+                    && let Ok(Value::Object(chunk)) = serde_json::from_slice(data)
+                {
+                    self.chunk(chunk);
+                }
+                true
+            }
+        }
+    }
+
+    /// Most chunks only add a text to a choice that has one: those are read without being built.
+    fn plain_token(&mut self, data: &[u8]) -> bool {
+        if self.head.is_none() {
+            return false;
+        }
+        let Ok(token) = serde_json::from_slice::<Token<'_>>(data) else {
+            return false;
+        };
+        let [choice] = &token.choices;
+        let known = self
+            .choices
+            .iter_mut()
+            .find(|it| it.get("index").and_then(Value::as_u64).unwrap_or(0) == choice.index);
+        let Some(whole) = known else {
+            return false;
+        };
+        let (place, text) = match (&choice.delta, &choice.text) {
+            (Some(delta), None) => {
+                let message = whole.get_mut("message").and_then(Value::as_object_mut);
+                let message = message.filter(|it| delta.role.is_none() || it.contains_key("role"));
+                (message.and_then(|it| it.get_mut("content")), &delta.content)
+            }
+            (None, Some(text)) => (whole.get_mut("text"), text),
+            _ => return false,
+        };
+        match place {
+            Some(Value::String(known)) => {
+                known.push_str(text);
+                true
+            }
+            _ => false,
+        }
     }
 
     pub fn usage(&self) -> Option<Usage> {
@@ -310,6 +380,34 @@ mod tests {
             &json!({"id": "t", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}})
         );
         assert_eq!(answer["choices"][0]["message"]["content"], Value::Null);
+    }
+
+    #[test]
+    fn a_token_that_says_more_than_its_text_loses_nothing() {
+        let chunk = |choice: Value| json!({"id": "c", "object": "chat.completion.chunk", "choices": [choice], "usage": null});
+        let answer = whole(&[
+            chunk(json!({"index": 0, "delta": {"role": "assistant", "content": ""}})),
+            chunk(
+                json!({"index": 0, "delta": {"content": "a"}, "finish_reason": null, "logprobs": null}),
+            ),
+            chunk(
+                json!({"index": 0, "delta": {"content": "\u{e9}\n"}, "logprobs": {"content": [1]}}),
+            ),
+            chunk(json!({"index": 0, "delta": {"content": "b", "reasoning_content": "why"}})),
+            chunk(
+                json!({"index": 0, "delta": {"content": "c"}, "finish_reason": "stop", "stop_reason": 7}),
+            ),
+            chunk(json!({"index": 1, "delta": {"content": "other"}})),
+        ]);
+        let first = &answer["choices"][0];
+        assert_eq!(first["message"]["content"], "a\u{e9}\nbc");
+        assert_eq!(first["message"]["reasoning_content"], "why");
+        assert_eq!(first["logprobs"], json!({"content": [1]}));
+        assert_eq!(
+            (&first["finish_reason"], &first["stop_reason"]),
+            (&json!("stop"), &json!(7))
+        );
+        assert_eq!(answer["choices"][1]["message"]["content"], "other");
     }
 
     #[test]

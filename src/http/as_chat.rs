@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::aggregate::data_of;
+use super::events::data_of;
 
 /// One answer on its way; remembers which of its choices have begun.
 #[derive(Debug, Default)]

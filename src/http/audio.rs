@@ -18,6 +18,7 @@ use super::gateway::{Failed, find, model, read, spawn};
 use super::openapi::InferenceErrors;
 use super::outgoing::renamed;
 use super::passing::{Answer, ask, check_has, name_there, seated};
+use super::proxy::Incoming;
 use super::request_fields::Fate;
 use super::served::{JSON, Served, engine_error, reach};
 use super::state::App;
@@ -164,7 +165,7 @@ fn check_text(body: &Bytes) -> Result<(), Failure> {
 
 /// The engine's bytes as they come. One that breaks off breaks the connection off: half a sound must not look
 /// like a whole one.
-fn flowing(served: Served, answer: hyper::Response<hyper::body::Incoming>) -> Response {
+fn flowing(served: Served, answer: hyper::Response<Incoming>) -> Response {
     let (pieces, received) = mpsc::channel::<Result<Bytes, std::io::Error>>(PIECES_MAX);
     let (head, mut upstream) = answer.into_parts();
     spawn(async move {

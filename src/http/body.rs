@@ -151,19 +151,11 @@ fn not_json(error: serde_json::Error) -> Failure {
 
 /// One pass over the bytes, without recursion.
 pub(super) fn bounded(body: &[u8]) -> Result<(), Failure> {
-    let (mut depth, mut keys, mut in_string, mut escaped) = (0_u32, 0_u32, false, false);
-    for &byte in body {
-        if in_string {
-            (in_string, escaped) = match byte {
-                _ if escaped => (true, false),
-                b'\\' => (true, true),
-                b'"' => (false, false),
-                _ => (true, false),
-            };
-            continue;
-        }
+    let (mut depth, mut keys, mut at) = (0_u32, 0_u32, 0);
+    while let Some(&byte) = body.get(at) {
+        at += 1;
         match byte {
-            b'"' => in_string = true,
+            b'"' => at = past_string(body, at),
             b'{' | b'[' => depth += 1,
             b'}' | b']' => depth = depth.saturating_sub(1),
             b':' => keys += 1,
@@ -183,6 +175,18 @@ pub(super) fn bounded(body: &[u8]) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Where the string ends that begins at `at`, after its quote. Prompts are nearly all of a body.
+fn past_string(body: &[u8], mut at: usize) -> usize {
+    while let Some(found) = memchr::memchr2(b'"', b'\\', &body[at..]) {
+        at += found + 1;
+        if body[at - 1] == b'"' {
+            return at;
+        }
+        at = (at + 1).min(body.len());
+    }
+    body.len()
 }
 
 #[cfg(test)]

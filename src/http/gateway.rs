@@ -9,7 +9,6 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -23,6 +22,8 @@ use super::edge::record;
 use super::error::Failure;
 use super::ignored::note;
 use super::outgoing::{CHAT, Outgoing, outgoing};
+use super::proxy::Incoming;
+use super::quiet::quiet;
 use super::served::{JSON, Served, engine_error, limited, reach};
 use super::state::App;
 use super::{admission, conversation, newcomer, remote, request_fields, stream, validation, wait};
@@ -328,14 +329,16 @@ impl Call {
     /// The whole answer for a client that did not ask for a stream.
     async fn aggregate(&self, served: Served, mut upstream: Incoming) -> Result<Response, Failure> {
         let cut = served.lease.cut();
+        let mut cut = std::pin::pin!(cut.cancelled());
+        let mut ending = std::pin::pin!(served.ending.cancelled());
         let mut whole = Aggregate::of(self.as_chat());
         let mut size = 0;
         loop {
             let frame = tokio::select! {
                 biased;
-                () = cut.cancelled() => return Err(stream::why(&served).await),
-                () = served.ending.cancelled() => return Err(Failure::ending(&self.model)),
-                frame = upstream.frame() => frame,
+                frame = upstream.frame(), if served.lease.why().is_none() => frame,
+                () = &mut cut => return Err(stream::why(&served).await),
+                () = &mut ending => return Err(Failure::ending(&self.model)),
             };
             match frame {
                 Some(Ok(frame)) => {
@@ -419,5 +422,5 @@ fn event_stream(body: Body) -> Response {
     reason = "ends with the body it feeds; a shutdown drains leases first"
 )]
 pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
-    tokio::spawn(record::carried(task));
+    tokio::spawn(quiet(record::carried(task)));
 }

@@ -8,12 +8,12 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Method, header};
 use axum::response::Response;
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
 use super::aggregate::Usage;
 use super::error::Failure;
 use super::metrics::Metrics;
+use super::proxy::Incoming;
 use super::state::App;
 use super::{remote, stream};
 use crate::controller::{Clock, Lease};

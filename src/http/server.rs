@@ -23,6 +23,7 @@ use utoipa_axum::routes;
 
 use super::edge::{Front, LOOK_EVERY};
 use super::error::Failure;
+use super::quiet::quiet;
 use super::state::App;
 use super::{
     admin, audio, audit, compat, completions, embeddings, hot_models, listing, messages, metrics,
@@ -92,7 +93,7 @@ impl Server {
                 }
             };
             if let Some(connection) = self.front.connection(socket, peer, stop.clone()) {
-                connections.spawn(connection);
+                connections.spawn(quiet(connection));
             }
         }
         // New clients are refused from now on, and not left waiting for an answer.

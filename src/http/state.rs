@@ -1,5 +1,6 @@
 //! What every handler shares.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -14,9 +15,19 @@ use crate::config::Config;
 use crate::controller::{Handle, Oidc};
 use crate::limits::Limits;
 
-/// Cheap to clone; one per connection and request.
+/// One count to clone, several times a request: what is in it is reached as if it were the handlers' own.
 #[derive(Clone)]
-pub struct App {
+pub struct App(Arc<Parts>);
+
+impl Deref for App {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+pub struct Parts {
     pub(super) handle: Handle,
     pub(super) config: Arc<Config>,
     pub(super) keys: Arc<Keys>,
@@ -38,16 +49,17 @@ impl App {
         config: Arc<Config>,
         keys: Arc<Keys>,
         limits: Arc<Limits>,
+        oidc: Option<Oidc>,
         metrics: Metrics,
         edge: Arc<Edge>,
     ) -> App {
         let started_unix_seconds = handle.clock().now().0 / 1000;
-        App {
+        App(Arc::new(Parts {
             handle,
             config,
             keys,
             limits,
-            oidc: None,
+            oidc: oidc.map(Arc::new),
             strangers: Arc::default(),
             metrics,
             upstream: Arc::default(),
@@ -55,15 +67,7 @@ impl App {
             request_ids: Arc::default(),
             started_unix_seconds,
             ending: CancellationToken::new(),
-        }
-    }
-
-    /// With tokens of this issuer beside the keys.
-    pub fn with_sign_on(self, oidc: Option<Oidc>) -> App {
-        App {
-            oidc: oidc.map(Arc::new),
-            ..self
-        }
+        }))
     }
 
     /// To be fired when answers that have begun cannot be finished.

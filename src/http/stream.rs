@@ -1,18 +1,23 @@
 //! The body of a streamed answer: an engine's events as they come, with the lease held until the last
 //! byte or until the client goes. A stream that is cut ends with an error object that says why.
 
+use std::pin::pin;
+
 use axum::body::{Body, Bytes};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::admission;
-use super::aggregate::{data_of, next_event, usage_of};
+use super::aggregate::{Usage, usage_of};
 use super::dialect::Telling;
 use super::error::Failure;
+use super::events::{data_of, event_end};
+use super::proxy::Incoming;
 use super::remote;
 use super::served::Served;
 
@@ -42,30 +47,69 @@ pub(super) async fn forward(
     frames: &Frames,
 ) {
     let cut = served.lease.cut();
+    let mut ended = pin!(async {
+        tokio::select! {
+            biased;
+            () = cut.cancelled() => End::Cut,
+            () = served.ending.cancelled() => End::Process,
+            () = frames.closed() => End::Left,
+            () = admission::over(served.clock, served.deadline) => End::Late,
+        }
+    });
+    let changes = telling.changes() || remote::of(&served.lease).is_some();
     let mut buffer = Vec::new();
     let mut first = true;
     let mut done = false;
     let failure = loop {
         let frame = tokio::select! {
             biased;
-            () = cut.cancelled() => break Some(why(&served).await),
-            () = served.ending.cancelled() => break Some(Failure::ending(&served.model)),
-            () = frames.closed() => return,
-            () = admission::over(served.clock, served.deadline) => break Some(Failure::deadline()),
-            frame = upstream.frame() => frame,
+            // What is there is passed on first, unless it is known already that it must not be.
+            frame = upstream.frame(), if served.lease.why().is_none() => frame,
+            ended = &mut ended => match ended {
+                End::Cut => break Some(why(&served).await),
+                End::Process => break Some(Failure::ending(&served.model)),
+                End::Late => break Some(Failure::deadline()),
+                End::Left => return,
+            },
         };
         match frame {
             Some(Ok(frame)) => {
                 let Ok(data) = frame.into_data() else {
                     continue;
                 };
-                buffer.extend_from_slice(&data);
-                let mut ready = Vec::new();
-                while let Some(event) = next_event(&mut buffer) {
-                    if keep(&event, wants_usage, &served, &mut done) {
-                        let event = telling.event(event);
-                        ready.extend(remote::renamed(&served.lease, &served.model, event));
+                let in_buffer = !buffer.is_empty();
+                if in_buffer {
+                    buffer.extend_from_slice(&data);
+                }
+                let bytes = if in_buffer { &buffer[..] } else { &data[..] };
+                let mut used = 0;
+                // While all events go on as they are, there is nothing to write anew.
+                let mut written = changes.then(Vec::new);
+                while let Some(length) = event_end(&bytes[used..]) {
+                    let event = &bytes[used..used + length];
+                    let kept = keep(event, wants_usage, &served, &mut done);
+                    match (&mut written, kept) {
+                        (None, true) => {}
+                        (None, false) => written = Some(bytes[..used].to_vec()),
+                        (Some(_), false) => {}
+                        (Some(written), true) if changes => {
+                            let event = telling.event(event.to_vec());
+                            let event = remote::renamed(&served.lease, &served.model, event);
+                            written.extend(event);
+                        }
+                        (Some(written), true) => written.extend_from_slice(event),
                     }
+                    used += length;
+                }
+                let ready = match written {
+                    Some(written) => written.into(),
+                    None if in_buffer => Bytes::copy_from_slice(&buffer[..used]),
+                    None => data.slice(..used),
+                };
+                if in_buffer {
+                    buffer.drain(..used);
+                } else {
+                    buffer.extend_from_slice(&data[used..]);
                 }
                 if ready.is_empty() {
                     continue;
@@ -73,7 +117,7 @@ pub(super) async fn forward(
                 if std::mem::take(&mut first) {
                     served.first_token();
                 }
-                if !pass_on(frames, ready.into(), &served).await {
+                if !pass_on(frames, ready, &served).await {
                     return;
                 }
             }
@@ -127,21 +171,44 @@ fn keep(event: &[u8], wants_usage: bool, served: &Served, done: &mut bool) -> bo
         return true;
     }
     // Cheap enough to look for, and rare enough to parse.
-    if !data.windows(7).any(|window| window == b"\"usage\"") {
+    if memchr::memmem::find(data, b"\"usage\"").is_none() {
         return true;
     }
-    let Ok(chunk) = serde_json::from_slice::<serde_json::Value>(data) else {
-        return true;
+    let (usage, only_usage) = match serde_json::from_slice::<Counted>(data) {
+        Ok(chunk) => {
+            let only_usage = chunk.choices.is_some_and(|choices| choices.is_empty());
+            (chunk.usage, only_usage)
+        }
+        // With numbers that are none.
+        Err(_) => match serde_json::from_slice::<serde_json::Value>(data) {
+            Ok(chunk) => {
+                let choices = chunk.get("choices").and_then(|it| it.as_array());
+                (usage_of(&chunk), choices.is_some_and(Vec::is_empty))
+            }
+            Err(_) => return true,
+        },
     };
-    let Some(usage) = usage_of(&chunk) else {
+    let Some(usage) = usage else {
         return true;
     };
     served.tokens(usage);
-    let only_usage = chunk
-        .get("choices")
-        .and_then(|choices| choices.as_array())
-        .is_some_and(Vec::is_empty);
     wants_usage || !only_usage
+}
+
+/// A chunk, as far as it is counted.
+#[derive(Deserialize)]
+struct Counted {
+    usage: Option<Usage>,
+    choices: Option<Vec<IgnoredAny>>,
+}
+
+/// What ends a stream before its engine does.
+enum End {
+    Cut,
+    Process,
+    Left,
+    /// The client's own deadline has passed.
+    Late,
 }
 
 /// Why the answer broke off: the controller knows, at the latest a moment later.

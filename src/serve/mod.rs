@@ -148,10 +148,10 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         Arc::clone(&config),
         Arc::new(keys),
         Arc::clone(&limits),
+        oidc,
         metrics,
         edge,
-    )
-    .with_sign_on(oidc);
+    );
     let _upkeep =
         AbortOnDropHandle::new(start(limits::keep(Arc::clone(&limits), Arc::clone(&store))));
     let stop = CancellationToken::new();

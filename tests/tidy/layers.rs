@@ -77,6 +77,7 @@ const TABLE: &[Row] = &[
     all("serve"),
     all("check"),
     all("simulate"),
+    all("bench"),
     all("cli"),
     all("main"),
     all("lib"),

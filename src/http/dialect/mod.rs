@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 
 use self::chunk::Chunk;
 pub(super) use self::taken::Taken;
-use super::aggregate::data_of;
 use super::as_chat::AsChat;
 use super::body::bounded;
 use super::error::Failure;
+use super::events::data_of;
 
 /// How a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +135,11 @@ impl Telling {
             Some(teller) => retold(teller, event),
             None => event,
         }
+    }
+
+    /// Whether [`Telling::event`] does anything.
+    pub fn changes(&self) -> bool {
+        self.as_chat.is_some() || !matches!(self.teller, Teller::Plain)
     }
 
     /// The pool's own error as the last event.

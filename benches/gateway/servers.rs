@@ -1,0 +1,231 @@
+//! The processes of the bench: the pool with its engine, nginx in front of the same engine, and what the
+//! system says of their processors and memory. It measures nothing by itself.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+pub const MODEL: &str = "m";
+
+pub fn wait_for(what: &str, mut so: impl FnMut() -> bool) {
+    let began = SystemTime::now();
+    while !so() {
+        let waited = began.elapsed().unwrap_or_default();
+        assert!(
+            waited < Duration::from_secs(60),
+            "waited in vain for {what}"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("bound").port()
+}
+
+/// A server in a folder of its own, ended with it.
+pub struct Server {
+    pub name: String,
+    pub address: String,
+    child: Child,
+    _folder: tempfile::TempDir,
+}
+
+impl Server {
+    pub fn url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// The processes that a request passes through: nginx has workers.
+    pub fn pids(&self) -> Vec<u32> {
+        let own = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
+        let is_nginx = self.name == "nginx";
+        let children = children.ok().filter(|_| is_nginx).unwrap_or_default();
+        let children = children
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok());
+        std::iter::once(own).chain(children).collect()
+    }
+
+    /// Time on processors so far.
+    pub fn cpu(&self) -> Duration {
+        self.pids().into_iter().map(cpu_of).sum()
+    }
+
+    pub fn resident_bytes(&self) -> u64 {
+        self.pids().into_iter().map(resident_of).sum()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let pid = self.child.id().to_string();
+        let _ = Command::new("kill").args(["-TERM", &pid]).status();
+        for _ in 0..300 {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn cpu_of(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks: u64 = after
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum();
+    // A tick is 10 ms on every Linux that one meets.
+    Duration::from_millis(ticks * 10)
+}
+
+fn resident_of(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// A pool with one model, whose engine is this program. Also tells where the engine itself listens.
+pub fn pool(name: &str, program: &Path) -> (Server, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |file: &str| folder.path().join(file);
+    let own = std::env::current_exe().expect("this program");
+    fs::create_dir(at("models")).expect("a new folder");
+    let model = format!(
+        "engine_config:\n  model_id: {MODEL}\n  type: CommandEngine\n  listen: port\n  command: [{:?}, \"engine\", \"{{{{ port }}}}\"]\ndeployment_config: {{max_ongoing_requests: 20000}}\npool_config: {{priority: 2, memory_gib: 1, stall_after: 1h, first_token_after: 1h}}\n",
+        own.display().to_string()
+    );
+    fs::write(at("models/m.yaml"), model).expect("a new file");
+    let config = format!(
+        "server: {{listen: \"127.0.0.1:0\"}}\nstate: {{dir: {:?}}}\ncatalog: {{models_dir: {:?}}}\ninventory: {{provider: fixed, devices: [{{name: gpu0, memory: 16GiB}}]}}\nevening: {{cleanup: null, reopen: null}}\n",
+        at("data"),
+        at("models")
+    );
+    fs::write(at("config.yaml"), config).expect("a new file");
+    let log = fs::File::create(at("log")).expect("a new file");
+    let child = Command::new(program)
+        .arg("--config")
+        .arg(at("config.yaml"))
+        .env("NO_COLOR", "1")
+        .env("MODEL_POOL__POOL__ON_RESTART", "stop")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("the pool starts");
+    let mut address = None;
+    wait_for("the pool to serve", || {
+        let said = fs::read_to_string(at("log")).unwrap_or_default();
+        let line = said
+            .split_once("serving http://")
+            .map(|(_, rest)| rest.to_owned());
+        address = line.and_then(|rest| Some(rest.split_once("/v1")?.0.to_owned()));
+        address.is_some()
+    });
+    let mut engine = None;
+    wait_for("the engine to be ready", || {
+        engine = journal(&at("data/engines"));
+        engine.is_some()
+    });
+    let server = Server {
+        name: name.to_owned(),
+        address: address.expect("just found"),
+        child,
+        _folder: folder,
+    };
+    (server, engine.expect("just found"))
+}
+
+/// Where the engine of a pool listens, once it is ready.
+fn journal(folder: &Path) -> Option<String> {
+    let entry = fs::read_dir(folder).ok()?.flatten().find(|entry| {
+        entry
+            .path()
+            .extension()
+            .is_some_and(|extension| extension == "json")
+    })?;
+    let text = fs::read_to_string(entry.path()).ok()?;
+    let record: serde_json::Value = serde_json::from_str(&text).ok()?;
+    record["ready_at_ms"].as_u64()?;
+    let place = record["endpoint"].to_string();
+    let port = place.split_once("127.0.0.1:")?.1;
+    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+    Some(format!("127.0.0.1:{port}"))
+}
+
+/// nginx as a plain reverse proxy of the engine; `None` if there is none on the path.
+pub fn nginx(engine: &str) -> Option<Server> {
+    let found = Command::new("nginx")
+        .arg("-v")
+        .stderr(Stdio::null())
+        .status();
+    if !found.is_ok_and(|status| status.success()) {
+        return None;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let address = format!("127.0.0.1:{}", free_port());
+    let here = folder.path().display();
+    let user = if rustix::process::geteuid().is_root() {
+        "user root;"
+    } else {
+        ""
+    };
+    let config = format!(
+        "daemon off; {user} pid {here}/pid; error_log {here}/errors crit; worker_processes auto; worker_rlimit_nofile {};
+events {{ worker_connections 65536; }}
+http {{
+  access_log off; client_body_temp_path {here}/body; proxy_temp_path {here}/proxy;
+  fastcgi_temp_path {here}/f; uwsgi_temp_path {here}/u; scgi_temp_path {here}/s;
+  keepalive_requests 1000000000;
+  upstream engine {{ server {engine}; keepalive 512; keepalive_requests 1000000000; }}
+  server {{
+    listen {address} backlog=4096;
+    location / {{
+      proxy_pass http://engine; proxy_http_version 1.1; proxy_set_header Connection \"\";
+      proxy_buffering off; proxy_read_timeout 1h;
+    }}
+  }}
+}}
+",
+        files_limit()
+    );
+    fs::write(folder.path().join("nginx.conf"), config).expect("a new file");
+    let child = Command::new("nginx")
+        .args(["-e", "stderr", "-p"])
+        .arg(folder.path())
+        .args(["-c", "nginx.conf"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("nginx starts");
+    wait_for("nginx to listen", || TcpStream::connect(&address).is_ok());
+    Some(Server {
+        name: "nginx".to_owned(),
+        address,
+        child,
+        _folder: folder,
+    })
+}
+
+/// Raises this process's limit of open files, which its children inherit, as far as it may go.
+pub fn files_limit() -> u64 {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return 1024;
+    };
+    match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        Ok(()) => hard,
+        Err(_) => soft,
+    }
+}

@@ -1,0 +1,301 @@
+//! What one answer says, read as it comes: a stream's events with the times of its tokens, or one JSON
+//! object. It knows OpenAI's forms, and neither connections nor clocks.
+
+use std::borrow::Cow;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+/// One request, as it ended.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// Why it failed, if it did.
+    pub fault: Option<Fault>,
+    /// From the moment it was due to the last byte.
+    pub took: Duration,
+    /// How much later than due it was sent.
+    pub late: Duration,
+    /// From the moment it was due; of streams alone.
+    pub first_token: Option<Duration>,
+    /// Between events that bring something.
+    pub gaps: Vec<Duration>,
+    pub bytes: u64,
+    pub prompt_tokens: u64,
+    /// As the endpoint counts them, or else the events that brought something.
+    pub tokens: u64,
+}
+
+/// Failures are counted by their labels; of each the first words are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub label: String,
+    pub words: String,
+}
+
+impl Fault {
+    pub fn of(label: impl Into<String>, words: impl Into<String>) -> Fault {
+        let (label, words) = (label.into(), words.into());
+        Fault { label, words }
+    }
+}
+
+#[derive(Deserialize)]
+struct Chunk<'a> {
+    #[serde(borrow, default)]
+    choices: Option<Vec<Choice<'a>>>,
+    usage: Option<Usage>,
+    #[serde(borrow)]
+    error: Option<Told<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    #[serde(borrow)]
+    delta: Option<Delta<'a>>,
+    #[serde(borrow)]
+    text: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct Delta<'a> {
+    #[serde(borrow)]
+    content: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    reasoning_content: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    reasoning: Option<Cow<'a, str>>,
+    tool_calls: Option<Vec<serde::de::IgnoredAny>>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+struct Usage {
+    #[serde(default)]
+    prompt_tokens: u64,
+    #[serde(default)]
+    completion_tokens: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Told<'a> {
+    Object {
+        #[serde(borrow)]
+        message: Option<Cow<'a, str>>,
+        code: Option<serde_json::Value>,
+        #[serde(borrow)]
+        r#type: Option<Cow<'a, str>>,
+    },
+    Text(String),
+}
+
+impl Told<'_> {
+    /// The code, or else the type, and the message.
+    fn read(&self) -> (String, String) {
+        match self {
+            Told::Text(text) => (String::new(), text.clone()),
+            Told::Object {
+                message,
+                code,
+                r#type,
+            } => {
+                let code = code.as_ref().and_then(serde_json::Value::as_str);
+                let label = code.or(r#type.as_deref()).unwrap_or_default().to_owned();
+                (label, message.as_deref().unwrap_or_default().to_owned())
+            }
+        }
+    }
+}
+
+impl Chunk<'_> {
+    /// Whether it brings something of the answer; roles and ends do not.
+    fn says_something(&self) -> bool {
+        let given = |text: &Option<Cow<'_, str>>| text.as_ref().is_some_and(|it| !it.is_empty());
+        self.choices.iter().flatten().any(|choice| {
+            let delta = choice.delta.as_ref().is_some_and(|delta| {
+                given(&delta.content)
+                    || given(&delta.reasoning_content)
+                    || given(&delta.reasoning)
+                    || delta.tool_calls.as_ref().is_some_and(|it| !it.is_empty())
+            });
+            delta || given(&choice.text)
+        })
+    }
+}
+
+/// A stream that is being read.
+#[derive(Debug, Default)]
+pub struct Events {
+    rest: Vec<u8>,
+    last: Option<Instant>,
+    first: Option<Instant>,
+    gaps: Vec<Duration>,
+    events: u64,
+    usage: Option<(u64, u64)>,
+    fault: Option<Fault>,
+    done: bool,
+}
+
+impl Events {
+    /// More bytes, which came at `now`.
+    pub fn push(&mut self, bytes: &[u8], now: Instant) {
+        if self.rest.is_empty() {
+            let used = self.lines(bytes, now);
+            self.rest.extend_from_slice(&bytes[used..]);
+        } else {
+            let mut all = std::mem::take(&mut self.rest);
+            all.extend_from_slice(bytes);
+            let used = self.lines(&all, now);
+            all.drain(..used);
+            self.rest = all;
+        }
+    }
+
+    pub fn has_begun(&self) -> bool {
+        self.first.is_some()
+    }
+
+    /// The fault, if any is known before the end.
+    pub fn fault(&self) -> Option<&Fault> {
+        self.fault.as_ref()
+    }
+
+    pub fn finish(self, due: Instant, answer: &mut Answer) {
+        answer.first_token = self.first.map(|first| first.saturating_duration_since(due));
+        answer.gaps = self.gaps;
+        let (prompt, completion) = self.usage.unwrap_or((0, self.events));
+        (answer.prompt_tokens, answer.tokens) = (prompt, completion);
+        answer.fault = match (self.fault, self.done) {
+            (Some(fault), _) => Some(fault),
+            (None, true) => None,
+            (None, false) => Some(Fault::of("broken off", "the stream ended without [DONE]")),
+        };
+    }
+
+    /// Reads whole lines; how many bytes they are.
+    fn lines(&mut self, bytes: &[u8], now: Instant) -> usize {
+        let mut from = 0;
+        while let Some(length) = memchr::memchr(b'\n', &bytes[from..]) {
+            let line = &bytes[from..from + length];
+            from += length + 1;
+            if let Some(data) = line.strip_prefix(b"data:") {
+                self.data(data.trim_ascii(), now);
+            }
+        }
+        from
+    }
+
+    fn data(&mut self, data: &[u8], now: Instant) {
+        if data == b"[DONE]" {
+            self.done = true;
+            return;
+        }
+        let Ok(chunk) = serde_json::from_slice::<Chunk<'_>>(data) else {
+            let words = String::from_utf8_lossy(&data[..data.len().min(200)]);
+            self.fault
+                .get_or_insert_with(|| Fault::of("no JSON in the stream", words));
+            return;
+        };
+        if let Some(told) = &chunk.error {
+            let (label, words) = told.read();
+            let label = format!("in the stream: {label}");
+            self.fault.get_or_insert_with(|| Fault::of(label, words));
+        }
+        if let Some(usage) = chunk.usage {
+            self.usage = Some((usage.prompt_tokens, usage.completion_tokens));
+        }
+        if chunk.says_something() {
+            self.events += 1;
+            self.first.get_or_insert(now);
+            if let Some(last) = self.last.replace(now) {
+                self.gaps.push(now.saturating_duration_since(last));
+            }
+        }
+    }
+}
+
+/// Reads an answer that is no stream.
+pub fn whole(body: &[u8], answer: &mut Answer) {
+    match serde_json::from_slice::<Chunk<'_>>(body) {
+        Ok(chunk) => {
+            if let Some(told) = &chunk.error {
+                let (label, words) = told.read();
+                answer.fault = Some(Fault::of(format!("200 with an error: {label}"), words));
+            }
+            let usage = chunk
+                .usage
+                .map(|it| (it.prompt_tokens, it.completion_tokens));
+            (answer.prompt_tokens, answer.tokens) = usage.unwrap_or_default();
+        }
+        Err(error) => answer.fault = Some(Fault::of("no JSON", error.to_string())),
+    }
+}
+
+/// An answer that is no success: its status with the error's code, and the message.
+pub fn refused(status: u16, body: &[u8]) -> Fault {
+    let told = serde_json::from_slice::<Chunk<'_>>(body).ok();
+    match told.as_ref().and_then(|chunk| chunk.error.as_ref()) {
+        Some(told) => {
+            let (label, words) = told.read();
+            Fault::of(format!("{status} {label}").trim_end(), words)
+        }
+        None => {
+            let text = String::from_utf8_lossy(&body[..body.len().min(200)]);
+            Fault::of(status.to_string(), text.trim())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[expect(clippy::disallowed_methods, reason = "any moment does")]
+    fn read(text: &str) -> (Answer, Instant) {
+        let due = Instant::now();
+        let mut events = Events::default();
+        for (nth, byte) in text.as_bytes().iter().enumerate() {
+            events.push(&[*byte], due + Duration::from_millis(nth as u64));
+        }
+        let mut answer = Answer::default();
+        events.finish(due, &mut answer);
+        (answer, due)
+    }
+
+    #[test]
+    fn tokens_are_timed_from_the_first_event_that_says_something() {
+        let role =
+            "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n";
+        let word = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":null}\r\n\r\n";
+        let usage =
+            "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":2}}\n\n";
+        let text = format!(": wait\n\n{role}{word}{word}{usage}data: [DONE]\n\n");
+        let (answer, _) = read(&text);
+        assert_eq!(answer.fault, None);
+        assert_eq!((answer.prompt_tokens, answer.tokens), (4, 2));
+        let end_of_first = 8 + role.len() + word.trim_end().len() + 1;
+        let first = Duration::from_millis(end_of_first as u64);
+        assert_eq!(answer.first_token, Some(first));
+        assert_eq!(answer.gaps, [Duration::from_millis(word.len() as u64)]);
+    }
+
+    #[test]
+    fn a_stream_without_its_end_has_failed() {
+        let (answer, _) = read("data: {\"choices\":[{\"text\":\"a\"}]}\n\n");
+        assert_eq!(answer.fault.unwrap().label, "broken off");
+        assert_eq!(answer.tokens, 1, "without a usage events are counted");
+    }
+
+    #[test]
+    fn errors_are_told_by_status_and_code() {
+        let body =
+            br#"{"error":{"message":"come back","type":"t","param":null,"code":"queue_full"}}"#;
+        assert_eq!(refused(429, body), Fault::of("429 queue_full", "come back"));
+        assert_eq!(refused(502, b"<html>"), Fault::of("502", "<html>"));
+        let (answer, _) =
+            read("data: {\"error\":{\"message\":\"gone\",\"code\":\"unloaded\"}}\n\n");
+        assert_eq!(
+            answer.fault,
+            Some(Fault::of("in the stream: unloaded", "gone"))
+        );
+    }
+}

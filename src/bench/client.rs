@@ -1,0 +1,287 @@
+//! Asks once: sends one request on a connection, reads its answer with the times, and tells how it
+//! ended. When requests go out is for others.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::{HeaderMap, Method, Request, Response, Uri};
+
+use super::answer::{self, Answer, Events, Fault};
+use super::plan::Plan;
+use super::prompts::Prompts;
+use super::target::Target;
+use super::wire::{Wire, in_words};
+use crate::cli::BenchRoute;
+
+/// An answer that is no stream, or a list of models.
+const ANSWER_MAX: usize = 256 << 20;
+
+pub struct Client {
+    pub target: Target,
+    prompts: Prompts,
+    uri: Uri,
+    headers: HeaderMap,
+    stream: bool,
+    timeout: Duration,
+    /// Connections that nobody uses.
+    idle: Mutex<Vec<Wire>>,
+    opened: std::sync::atomic::AtomicU64,
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a load generator measures real time, here alone"
+)]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+impl Client {
+    pub fn new(plan: Plan, prompts: Prompts) -> Result<Client, String> {
+        let below = match plan.route {
+            BenchRoute::Chat => "/chat/completions",
+            BenchRoute::Completions => "/completions",
+            BenchRoute::Embeddings => "/embeddings",
+        };
+        Ok(Client {
+            uri: plan.target.uri(below)?,
+            headers: plan.target.headers(),
+            target: plan.target,
+            prompts,
+            stream: plan.stream,
+            timeout: plan.timeout,
+            idle: Mutex::default(),
+            opened: std::sync::atomic::AtomicU64::new(0),
+        })
+    }
+
+    pub fn connections_opened(&self) -> u64 {
+        self.opened.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// A connection that was used before, or a new one.
+    pub async fn wire(&self) -> Result<Wire, String> {
+        loop {
+            let idle = self.idle.lock().unwrap_or_else(|it| it.into_inner()).pop();
+            let Some(mut wire) = idle else { break };
+            if wire.is_usable().await {
+                return Ok(wire);
+            }
+        }
+        self.opened
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Wire::open(&self.target).await
+    }
+
+    pub fn give_back(&self, wire: Wire) {
+        self.idle
+            .lock()
+            .unwrap_or_else(|it| it.into_inner())
+            .push(wire);
+    }
+
+    /// One request. A connection that can be used again is left in `wire`.
+    pub async fn ask(&self, nth: u64, due: Instant, wire: &mut Option<Wire>) -> Answer {
+        let mut answer = Answer::default();
+        let deadline = tokio::time::Instant::from_std(due + self.timeout);
+        let asked = self.try_ask(nth, due, wire, &mut answer);
+        match tokio::time::timeout_at(deadline, asked).await {
+            Ok(Ok(())) => {}
+            Ok(Err(fault)) => answer.fault = Some(fault),
+            Err(_) => {
+                let words = format!("no whole answer within {:?}", self.timeout);
+                answer.fault = Some(Fault::of("timeout", words));
+                *wire = None;
+            }
+        }
+        answer.took = now().saturating_duration_since(due);
+        answer
+    }
+
+    async fn try_ask(
+        &self,
+        nth: u64,
+        due: Instant,
+        kept: &mut Option<Wire>,
+        answer: &mut Answer,
+    ) -> Result<(), Fault> {
+        let usable = match kept.take() {
+            Some(mut wire) => wire.is_usable().await.then_some(wire),
+            None => None,
+        };
+        let mut wire = match usable {
+            Some(wire) => wire,
+            None => self
+                .wire()
+                .await
+                .map_err(|words| Fault::of(brief(&words), &words))?,
+        };
+        let request = self.request(nth);
+        answer.late = now().saturating_duration_since(due);
+        let response = wire
+            .send(request)
+            .await
+            .map_err(|words| no_answer(&words))?;
+        let status = response.status();
+        if !status.is_success() {
+            let body = read_whole(&mut wire, response, answer).await?;
+            *kept = Some(wire);
+            return Err(answer::refused(status.as_u16(), &body));
+        }
+        if self.stream {
+            self.read_stream(&mut wire, response, due, answer).await?;
+        } else {
+            let body = read_whole(&mut wire, response, answer).await?;
+            answer::whole(&body, answer);
+        }
+        *kept = Some(wire);
+        Ok(())
+    }
+
+    fn request(&self, nth: u64) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(self.prompts.body(nth)));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+
+    async fn read_stream(
+        &self,
+        wire: &mut Wire,
+        response: Response<Incoming>,
+        due: Instant,
+        answer: &mut Answer,
+    ) -> Result<(), Fault> {
+        let mut body = response.into_body();
+        let mut events = Events::default();
+        while let Some(frame) = wire.during(body.frame()).await {
+            let frame = frame.map_err(|error| no_answer(&in_words(&error)))?;
+            if let Some(data) = frame.data_ref() {
+                answer.bytes += data.len() as u64;
+                events.push(data, now());
+            }
+        }
+        events.finish(due, answer);
+        Ok(())
+    }
+
+    /// Opens a stream and reads on until its first token; the connection and the rest of the answer must
+    /// be kept for it to stay open.
+    pub async fn open_stream(&self, nth: u64) -> Result<(Wire, Incoming), Fault> {
+        let opened = async {
+            let wire = self.wire().await;
+            let mut wire = wire.map_err(|words| Fault::of(brief(&words), &words))?;
+            let sent = wire.send(self.request(nth)).await;
+            let response = sent.map_err(|words| no_answer(&words))?;
+            let status = response.status();
+            if !status.is_success() {
+                let body = read_whole(&mut wire, response, &mut Answer::default()).await?;
+                return Err(answer::refused(status.as_u16(), &body));
+            }
+            let mut body = response.into_body();
+            let mut events = Events::default();
+            loop {
+                match wire.during(body.frame()).await {
+                    Some(Ok(frame)) => {
+                        let data = frame.data_ref().map(|data| events.push(data, now()));
+                        if let (Some(()), Some(fault)) = (data, events.fault()) {
+                            return Err(fault.clone());
+                        }
+                    }
+                    Some(Err(error)) => return Err(no_answer(&in_words(&error))),
+                    None => return Err(Fault::of("ended", "the stream ended at once")),
+                }
+                if events.has_begun() {
+                    return Ok((wire, body));
+                }
+            }
+        };
+        match tokio::time::timeout(self.timeout, opened).await {
+            Ok(opened) => opened,
+            Err(_) => Err(Fault::of(
+                "timeout",
+                format!("no token within {:?}", self.timeout),
+            )),
+        }
+    }
+}
+
+fn no_answer(words: &str) -> Fault {
+    Fault::of("broken off", words)
+}
+
+/// The part of an error that is the same for all of its kind.
+fn brief(words: &str) -> &str {
+    words.split(':').next().unwrap_or(words)
+}
+
+async fn read_whole(
+    wire: &mut Wire,
+    response: Response<Incoming>,
+    answer: &mut Answer,
+) -> Result<Bytes, Fault> {
+    let mut body = Limited::new(response.into_body(), ANSWER_MAX);
+    let mut first = Bytes::new();
+    let mut more = BytesMut::new();
+    while let Some(frame) = wire.during(body.frame()).await {
+        let frame = frame.map_err(|error| no_answer(&error.to_string()))?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        answer.bytes += data.len() as u64;
+        match (first.is_empty(), more.is_empty()) {
+            (true, _) => first = data,
+            (false, true) => {
+                more.extend_from_slice(&first);
+                more.extend_from_slice(&data);
+            }
+            (false, false) => more.extend_from_slice(&data),
+        }
+    }
+    Ok(if more.is_empty() {
+        first
+    } else {
+        more.freeze()
+    })
+}
+
+/// The only model of the endpoint.
+pub async fn only_model(target: &Target, timeout: Duration) -> Result<String, String> {
+    let url = target.url("/models");
+    let advice = "name one by --model";
+    let asked = async {
+        let mut wire = Wire::open(target).await?;
+        let mut request = Request::new(Full::default());
+        *request.uri_mut() = target.uri("/models")?;
+        *request.headers_mut() = target.headers();
+        let response = wire.send(request).await?;
+        let status = response.status();
+        let mut read = Answer::default();
+        let body = read_whole(&mut wire, response, &mut read).await;
+        let body = body.map_err(|fault| fault.words)?;
+        if !status.is_success() {
+            let fault = answer::refused(status.as_u16(), &body);
+            return Err(format!("{}: {}", fault.label, fault.words));
+        }
+        serde_json::from_slice::<serde_json::Value>(&body).map_err(|error| error.to_string())
+    };
+    let listed = match tokio::time::timeout(timeout, asked).await {
+        Ok(listed) => listed.map_err(|why| format!("{url}: {why}"))?,
+        Err(_) => return Err(format!("{url} has not answered within {timeout:?}")),
+    };
+    let ids = listed["data"].as_array().into_iter().flatten();
+    let ids: Vec<&str> = ids.filter_map(|model| model["id"].as_str()).collect();
+    match ids.as_slice() {
+        [one] => Ok((*one).to_owned()),
+        [] => Err(format!("{url} lists no model; {advice}")),
+        several => Err(format!(
+            "{url} lists {} models, such as {}; {advice}",
+            several.len(),
+            several[..several.len().min(5)].join(", ")
+        )),
+    }
+}

@@ -1,0 +1,249 @@
+//! When requests go out: a closed loop of connections, or an open loop that keeps its times whatever the
+//! endpoint does. It owns the loops and their tasks, and judges no answer.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rand_distr::{Distribution, Exp1};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use super::answer::Answer;
+use super::client::{Client, now};
+use super::plan::{Load, Until};
+use super::tally::Tally;
+use super::wire::Wire;
+use crate::cli::Arrivals;
+
+/// After a failure to connect a closed loop waits so long: it would try thousands of times a second.
+const AFTER_NO_CONNECTION: Duration = Duration::from_millis(100);
+
+/// One phase of the load, with everything that it counts.
+pub struct Drive {
+    pub client: Arc<Client>,
+    pub tally: Mutex<Tally>,
+    /// Requests that have begun, in this phase.
+    pub begun: AtomicU64,
+    /// Of these, the ones that have ended.
+    pub ended: AtomicU64,
+    load: Load,
+    until: Until,
+    seed: u64,
+}
+
+impl Drive {
+    pub fn new(client: Arc<Client>, load: Load, until: Until, seed: u64) -> Arc<Drive> {
+        Arc::new(Drive {
+            client,
+            tally: Mutex::default(),
+            begun: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            load,
+            until,
+            seed,
+        })
+    }
+
+    pub fn until(&self) -> Until {
+        self.until
+    }
+
+    /// Comes back when the last request has ended. Dropped, it cuts those that run.
+    pub async fn run(self: &Arc<Drive>) {
+        match self.load {
+            Load::Closed { connections } => self.closed(connections).await,
+            Load::Open {
+                per_second,
+                arrivals,
+                at_once,
+            } => self.open(per_second, arrivals, at_once).await,
+            Load::Held { .. } => {}
+        }
+    }
+
+    async fn closed(self: &Arc<Drive>, connections: usize) {
+        let began = now();
+        let mut lanes = JoinSet::new();
+        for _ in 0..connections {
+            let drive = Arc::clone(self);
+            lanes.spawn(async move {
+                let mut wire = None;
+                while let Some(nth) = drive.next(now() - began) {
+                    let answer = drive.ask(nth, now(), &mut wire).await;
+                    let unconnected = wire.is_none() && answer.fault.is_some();
+                    drive.count(answer);
+                    if unconnected {
+                        tokio::time::sleep(AFTER_NO_CONNECTION).await;
+                    }
+                }
+                wire.into_iter()
+                    .for_each(|wire| drive.client.give_back(wire));
+            });
+        }
+        while lanes.join_next().await.is_some() {}
+    }
+
+    /// The number of the next request, unless there is none.
+    fn next(&self, passed: Duration) -> Option<u64> {
+        let nth = self.begun.fetch_add(1, Ordering::Relaxed);
+        let goes_on = match self.until {
+            Until::Requests(most) => nth < most,
+            Until::Passed(time) => passed < time,
+            Until::Told => true,
+        };
+        if !goes_on {
+            self.begun.fetch_sub(1, Ordering::Relaxed);
+        }
+        goes_on.then_some(nth)
+    }
+
+    async fn open(self: &Arc<Drive>, per_second: f64, arrivals: Arrivals, at_once: usize) {
+        let (due, mut dues) = mpsc::unbounded_channel();
+        let stopped = Arc::new(AtomicBool::new(false));
+        let _stop = StopAtDrop(Arc::clone(&stopped));
+        let pace = Pace::new(per_second, arrivals, self.until, self.seed);
+        // A thread, because the runtime's timers are of a millisecond.
+        std::thread::spawn(move || pace.tell(&due, &stopped));
+        let seats = Arc::new(Semaphore::new(at_once));
+        let mut running = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                due = dues.recv() => {
+                    let Some(due) = due else { break };
+                    let nth = self.begun.fetch_add(1, Ordering::Relaxed);
+                    let (drive, seats) = (Arc::clone(self), Arc::clone(&seats));
+                    running.spawn(async move {
+                        let _seat = seats.acquire_owned().await;
+                        let mut wire = None;
+                        let answer = drive.ask(nth, due, &mut wire).await;
+                        drive.count(answer);
+                        wire.into_iter().for_each(|wire| drive.client.give_back(wire));
+                    });
+                }
+                Some(_) = running.join_next(), if !running.is_empty() => {}
+            }
+        }
+        while running.join_next().await.is_some() {}
+    }
+
+    async fn ask(&self, nth: u64, due: Instant, wire: &mut Option<Wire>) -> Answer {
+        self.client.ask(nth, due, wire).await
+    }
+
+    fn count(&self, answer: Answer) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        self.tally
+            .lock()
+            .unwrap_or_else(|it| it.into_inner())
+            .count(answer);
+    }
+}
+
+struct StopAtDrop(Arc<AtomicBool>);
+
+impl Drop for StopAtDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// When the requests of an open loop are due, as times after its beginning.
+struct Pace {
+    per_second: f64,
+    arrivals: Arrivals,
+    until: Until,
+    random: rand_pcg::Pcg64Mcg,
+    told: u64,
+    /// In seconds, so that nothing is lost over millions of gaps.
+    at: f64,
+}
+
+impl Pace {
+    fn new(per_second: f64, arrivals: Arrivals, until: Until, seed: u64) -> Pace {
+        Pace {
+            per_second,
+            arrivals,
+            until,
+            random: super::seeded(seed),
+            told: 0,
+            at: 0.0,
+        }
+    }
+
+    fn next(&mut self) -> Option<Duration> {
+        let at = match self.arrivals {
+            Arrivals::Constant => self.told as f64 / self.per_second,
+            Arrivals::Poisson => {
+                let gap: f64 = Exp1.sample(&mut self.random);
+                self.at += gap / self.per_second;
+                self.at
+            }
+        };
+        let at = Duration::from_secs_f64(at);
+        let goes_on = match self.until {
+            Until::Requests(most) => self.told < most,
+            Until::Passed(time) => at < time,
+            Until::Told => true,
+        };
+        self.told += 1;
+        goes_on.then_some(at)
+    }
+
+    /// Tells each at its time.
+    fn tell(mut self, due: &mpsc::UnboundedSender<Instant>, stopped: &AtomicBool) {
+        // Without it the system may wake this thread 50 microseconds late; with it only later.
+        #[cfg(target_os = "linux")]
+        let _ = nix::sys::prctl::set_timerslack(1);
+        let began = now();
+        while let Some(at) = self.next() {
+            loop {
+                if stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                let left = (began + at).saturating_duration_since(now());
+                if left.is_zero() {
+                    break;
+                }
+                std::thread::sleep(left.min(Duration::from_millis(100)));
+            }
+            if due.send(began + at).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(arrivals: Arrivals, until: Until, seed: u64) -> Vec<Duration> {
+        let mut pace = Pace::new(100.0, arrivals, until, seed);
+        std::iter::from_fn(|| pace.next()).collect()
+    }
+
+    #[test]
+    fn constant_arrivals_have_equal_gaps_from_the_beginning_on() {
+        let times = all(Arrivals::Constant, Until::Passed(Duration::from_secs(1)), 0);
+        assert_eq!(times.len(), 100);
+        assert_eq!(
+            (times[0], times[50]),
+            (Duration::ZERO, Duration::from_millis(500))
+        );
+    }
+
+    #[test]
+    fn poisson_arrivals_keep_the_rate_and_the_spread_of_an_exponential() {
+        let times = all(Arrivals::Poisson, Until::Requests(20_000), 7);
+        assert_eq!(times.len(), 20_000);
+        let seconds = times.last().unwrap().as_secs_f64();
+        assert!((seconds - 200.0).abs() < 6.0, "{seconds}");
+        let gaps = times.windows(2).map(|two| (two[1] - two[0]).as_secs_f64());
+        let variance = gaps.map(|gap| (gap - 0.01).powi(2)).sum::<f64>() / 20_000.0;
+        assert!((variance.sqrt() - 0.01).abs() < 0.0005, "{variance}");
+        assert_eq!(times, all(Arrivals::Poisson, Until::Requests(20_000), 7));
+        assert_ne!(times, all(Arrivals::Poisson, Until::Requests(20_000), 8));
+    }
+}

@@ -1,0 +1,101 @@
+//! Streams that stay open: opens them, says so, and holds them. What that costs is for whoever looks at
+//! the endpoint meanwhile.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http_body_util::BodyExt;
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
+
+use super::answer::Fault;
+use super::client::Client;
+
+/// Streams that are being opened at once.
+const OPENING: usize = 64;
+/// Files of this program beside its connections.
+const FILES_BESIDE: u64 = 64;
+
+/// Lets this process open so many connections.
+pub fn allow_files(connections: u64) -> Result<(), String> {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let wanted = connections + FILES_BESIDE;
+    let limits = getrlimit(Resource::RLIMIT_NOFILE);
+    let (soft, hard) = limits.map_err(|error| format!("the limit of open files: {error}"))?;
+    if soft >= wanted {
+        return Ok(());
+    }
+    if hard < wanted {
+        return Err(format!(
+            "{connections} connections need {wanted} open files, and this user may have {hard}; raise it with `ulimit -Hn` as root, or ask for {} at most",
+            hard.saturating_sub(FILES_BESIDE)
+        ));
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, wanted, hard)
+        .map_err(|error| format!("the limit of open files cannot be raised to {wanted}: {error}"))
+}
+
+/// Streams as they are.
+#[derive(Default)]
+pub struct Held {
+    pub open: AtomicU64,
+    /// Those that could not be opened, or ended by themselves.
+    faults: std::sync::Mutex<BTreeMap<String, (u64, String)>>,
+    settled: AtomicU64,
+    changed: Notify,
+}
+
+impl Held {
+    pub fn faults(&self) -> BTreeMap<String, (u64, String)> {
+        self.faults
+            .lock()
+            .unwrap_or_else(|it| it.into_inner())
+            .clone()
+    }
+
+    fn failed(&self, fault: Fault) {
+        let mut faults = self.faults.lock().unwrap_or_else(|it| it.into_inner());
+        faults.entry(fault.label).or_insert((0, fault.words)).0 += 1;
+    }
+
+    fn settle(&self) {
+        self.settled.fetch_add(1, Ordering::Relaxed);
+        self.changed.notify_one();
+    }
+
+    /// Comes back when each of so many streams is open or has failed.
+    pub async fn all_settled(&self, streams: usize) {
+        while self.settled.load(Ordering::Relaxed) < streams as u64 {
+            self.changed.notified().await;
+        }
+    }
+}
+
+/// Opens the streams and reads them for as long as they last. Dropped, it closes them all.
+pub async fn hold(client: Arc<Client>, streams: usize, held: Arc<Held>) {
+    let opening = Arc::new(Semaphore::new(OPENING));
+    let mut tasks = JoinSet::new();
+    for nth in 0..streams as u64 {
+        let (client, held, opening) =
+            (Arc::clone(&client), Arc::clone(&held), Arc::clone(&opening));
+        tasks.spawn(async move {
+            let seat = opening.acquire_owned().await;
+            let opened = client.open_stream(nth).await;
+            drop(seat);
+            let (mut wire, mut body) = match opened {
+                Ok(opened) => opened,
+                Err(fault) => {
+                    held.failed(fault);
+                    return held.settle();
+                }
+            };
+            held.open.fetch_add(1, Ordering::Relaxed);
+            held.settle();
+            while let Some(Ok(_)) = wire.during(body.frame()).await {}
+            held.open.fetch_sub(1, Ordering::Relaxed);
+            held.failed(Fault::of("ended", "the stream ended while it was held"));
+        });
+    }
+    while tasks.join_next().await.is_some() {}
+}

@@ -1,0 +1,76 @@
+//! How far a bench is, on the standard error: a bar on a terminal, otherwise a line now and then.
+
+use std::io::IsTerminal;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::client::now;
+use super::drive::Drive;
+use super::plan::Until;
+
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Ends only by being dropped.
+pub async fn show(drive: &Drive, what: &str) -> std::convert::Infallible {
+    let began = now();
+    let shown = Shown(std::io::stderr().is_terminal().then(|| bar(drive.until())));
+    let (mut before, mut told) = (0, Duration::ZERO);
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let passed = now() - began;
+        let ended = drive.ended.load(Ordering::Relaxed);
+        let failed = {
+            let tally = drive.tally.lock().unwrap_or_else(|it| it.into_inner());
+            tally.failures()
+        };
+        match &shown.0 {
+            Some(bar) => {
+                let rate = (ended - before) as f64 / LOOK_EVERY.as_secs_f64();
+                bar.set_position(match drive.until() {
+                    Until::Requests(_) => ended,
+                    _ => passed.as_millis() as u64,
+                });
+                let failed = match failed {
+                    0 => String::new(),
+                    failed => format!(", {failed} failed"),
+                };
+                bar.set_message(format!("{what}: {ended} requests, {rate:.0}/s{failed}"));
+            }
+            None if passed - told >= LINE_EVERY => {
+                told = passed;
+                let seconds = passed.as_secs();
+                eprintln!("{what}, {seconds} s: {ended} requests, {failed} failed");
+            }
+            None => {}
+        }
+        before = ended;
+    }
+}
+
+fn bar(until: Until) -> ProgressBar {
+    let bar = match until {
+        Until::Requests(most) => ProgressBar::new(most),
+        Until::Passed(time) => ProgressBar::new(time.as_millis() as u64),
+        Until::Told => ProgressBar::no_length(),
+    };
+    let template = "  {spinner} {bar:30} {percent:>3} %  {msg} ({elapsed})";
+    // The template is fixed text; were it wrong, the plain bar would serve.
+    if let Ok(look) = ProgressStyle::with_template(template) {
+        bar.set_style(look.progress_chars("━━─"));
+    }
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}
+
+struct Shown(Option<ProgressBar>);
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

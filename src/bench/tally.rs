@@ -1,0 +1,153 @@
+//! What all requests came to: counts, failures by kind, and times in histograms that keep three digits
+//! (HdrHistogram). It measures nothing itself.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use super::answer::Answer;
+
+/// Longer times are counted as this.
+const LONGEST_NS: u64 = 6 * 3600 * 1_000_000_000;
+
+#[derive(Debug)]
+pub struct Tally {
+    pub succeeded: u64,
+    pub failed: BTreeMap<String, Failed>,
+    pub bytes: u64,
+    pub prompt_tokens: u64,
+    pub tokens: u64,
+    /// Of requests that succeeded.
+    pub latency: Times,
+    pub first_token: Times,
+    pub between_tokens: Times,
+    /// How much later than due requests were sent.
+    pub late: Times,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Failed {
+    pub count: u64,
+    /// What the first one said.
+    pub words: String,
+}
+
+impl Default for Tally {
+    fn default() -> Tally {
+        Tally {
+            succeeded: 0,
+            failed: BTreeMap::new(),
+            bytes: 0,
+            prompt_tokens: 0,
+            tokens: 0,
+            latency: Times::new(),
+            first_token: Times::new(),
+            between_tokens: Times::new(),
+            late: Times::new(),
+        }
+    }
+}
+
+impl Tally {
+    pub fn count(&mut self, answer: Answer) {
+        self.bytes += answer.bytes;
+        self.late.record(answer.late);
+        if let Some(fault) = answer.fault {
+            let failed = self.failed.entry(fault.label).or_insert_with(|| Failed {
+                count: 0,
+                words: fault.words,
+            });
+            failed.count += 1;
+            return;
+        }
+        self.succeeded += 1;
+        self.prompt_tokens += answer.prompt_tokens;
+        self.tokens += answer.tokens;
+        self.latency.record(answer.took);
+        if let Some(first) = answer.first_token {
+            self.first_token.record(first);
+        }
+        for gap in answer.gaps {
+            self.between_tokens.record(gap);
+        }
+    }
+
+    pub fn failures(&self) -> u64 {
+        self.failed.values().map(|failed| failed.count).sum()
+    }
+}
+
+#[derive(Debug)]
+pub struct Times(Histogram<u64>);
+
+impl Times {
+    fn new() -> Times {
+        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 3);
+        Times(histogram.expect("fixed bounds of three digits"))
+    }
+
+    fn record(&mut self, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(LONGEST_NS);
+        self.0.saturating_record(nanoseconds.max(1));
+    }
+
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    pub fn mean(&self) -> Duration {
+        Duration::from_nanos(self.0.mean() as u64)
+    }
+
+    pub fn longest(&self) -> Duration {
+        Duration::from_nanos(self.0.max())
+    }
+
+    /// Such as 99.9.
+    pub fn percentile(&self, percent: f64) -> Duration {
+        Duration::from_nanos(self.0.value_at_percentile(percent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::answer::Fault;
+
+    #[test]
+    fn percentiles_are_those_of_what_was_recorded() {
+        let mut times = Times::new();
+        for milliseconds in 1..=1000 {
+            times.record(Duration::from_millis(milliseconds));
+        }
+        let near = |percent: f64, expected: f64| {
+            let found = times.percentile(percent).as_secs_f64() * 1000.0;
+            assert!((found / expected - 1.0).abs() < 0.002, "{percent}: {found}");
+        };
+        near(50.0, 500.0);
+        near(99.0, 990.0);
+        near(99.9, 999.0);
+        assert_eq!(times.count(), 1000);
+    }
+
+    #[test]
+    fn a_failure_is_counted_by_its_kind_and_not_timed() {
+        let mut tally = Tally::default();
+        for words in ["first", "second"] {
+            tally.count(Answer {
+                fault: Some(Fault::of("503", words)),
+                ..Answer::default()
+            });
+        }
+        tally.count(Answer {
+            tokens: 3,
+            took: Duration::from_secs(1),
+            ..Answer::default()
+        });
+        assert_eq!((tally.succeeded, tally.failures(), tally.tokens), (1, 2, 3));
+        let failed = &tally.failed["503"];
+        assert_eq!((failed.count, failed.words.as_str()), (2, "first"));
+        assert_eq!(tally.latency.count(), 1);
+    }
+}

@@ -1,0 +1,116 @@
+//! One connection to the endpoint, HTTP/1.1 or HTTP/2, driven by whoever waits for an answer on it: no
+//! task of its own, so that what is measured is not this program's scheduler. Knows nothing of OpenAI.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use super::target::Target;
+
+enum Sender {
+    One(http1::SendRequest<Full<Bytes>>),
+    Two(http2::SendRequest<Full<Bytes>>),
+}
+
+pub struct Wire {
+    sender: Sender,
+    driver: Driver,
+}
+
+type Moving = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Moves a connection's bytes; `None` once it has ended.
+struct Driver(Option<Moving>);
+
+impl Driver {
+    async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            if let Some(moving) = &mut self.0
+                && moving.as_mut().poll(context).is_ready()
+            {
+                self.0 = None;
+            }
+            // What the work leaves for the driver wakes this same task.
+            work.as_mut().poll(context)
+        })
+        .await
+    }
+}
+
+impl Wire {
+    pub async fn open(target: &Target) -> Result<Wire, String> {
+        let stream = target.connect().await.map_err(|error| match error.kind() {
+            std::io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+            _ => format!("cannot connect: {error}"),
+        })?;
+        let io = TokioIo::new(stream);
+        let failed = |error: hyper::Error| format!("cannot connect: {}", in_words(&error));
+        let (sender, driver): (_, Moving) = match target.http2 {
+            false => {
+                let (sender, driver) = http1::handshake(io).await.map_err(failed)?;
+                (Sender::One(sender), Box::pin(async { drop(driver.await) }))
+            }
+            true => {
+                let executor = TokioExecutor::new();
+                let (sender, driver) = http2::handshake(executor, io).await.map_err(failed)?;
+                (Sender::Two(sender), Box::pin(async { drop(driver.await) }))
+            }
+        };
+        Ok(Wire {
+            sender,
+            driver: Driver(Some(driver)),
+        })
+    }
+
+    /// Moves bytes until the work is done.
+    pub async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        self.driver.during(work).await
+    }
+
+    /// Whether another request can go out on it; notices an end that came meanwhile.
+    pub async fn is_usable(&mut self) -> bool {
+        self.during(async {}).await;
+        let is_closed = match &self.sender {
+            Sender::One(sender) => sender.is_closed(),
+            Sender::Two(sender) => sender.is_closed(),
+        };
+        self.driver.0.is_some() && !is_closed
+    }
+
+    pub async fn send(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, String> {
+        let Wire { sender, driver } = self;
+        let sent = async {
+            match sender {
+                Sender::One(sender) => {
+                    sender.ready().await?;
+                    sender.send_request(request).await
+                }
+                Sender::Two(sender) => {
+                    sender.ready().await?;
+                    sender.send_request(request).await
+                }
+            }
+        };
+        driver.during(sent).await.map_err(|error| in_words(&error))
+    }
+}
+
+pub fn in_words(error: &hyper::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
