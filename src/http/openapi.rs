@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use utoipa::openapi::schema::{ComponentsBuilder, Schema};
+use utoipa::openapi::schema::{AdditionalProperties, ComponentsBuilder, Schema};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
@@ -82,6 +82,15 @@ pub fn document(mut api: OpenApi, base_path: &str) -> OpenApi {
         .take()
         .unwrap_or_else(|| ComponentsBuilder::new().build());
     components.schemas.extend(schemas);
+    for (name, schema) in &mut components.schemas {
+        // What administrators send is read strictly; a mistyped field is refused.
+        let is_sent = name.ends_with("Request") || name == "ModelPatch";
+        if let RefOr::T(Schema::Object(object)) = schema
+            && is_sent
+        {
+            object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
+        }
+    }
     let admin =
         "An admin key, `mp-…`; the first one lies in a file on the server (`auth.admin_key_file`).";
     let user = "A user's or an admin's key, `mp-…`; `auth.inference` says whether one is needed.";

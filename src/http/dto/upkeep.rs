@@ -83,6 +83,11 @@ pub struct KeyView {
     pub expires_at: Option<String>,
 }
 
+/// Nothing is to be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
+#[schema(example = json!({}))]
+pub struct EmptyRequest {}
+
 /// What making a key takes.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"name": "course 4711", "role": "user", "expires": "180d"}))]
