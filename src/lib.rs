@@ -8,7 +8,7 @@
 //! | 2     | `engine`, `inventory`, `source`, `store`: drivers |
 //! | 3     | `controller`: the loop; `sim`: its double  |
 //! | 4     | `http`, `schedule`: thin surfaces          |
-//! | 5     | `serve`, `check`, `simulate`, `cli`        |
+//! | 5     | `serve`, `check`, `simulate`, `cli`, `fuzzing` |
 
 pub mod pool;
 
@@ -30,5 +30,7 @@ pub mod schedule;
 
 pub mod check;
 pub mod cli;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod serve;
 pub mod simulate;

@@ -9,6 +9,7 @@ mod body;
 mod conversation;
 mod dto;
 mod error;
+pub(crate) mod fuzzing;
 mod gateway;
 mod hot_models;
 mod ignored;

@@ -76,6 +76,7 @@ const TABLE: &[Row] = &[
     all("check"),
     all("simulate"),
     all("cli"),
+    all("fuzzing"),
     all("main"),
     all("lib"),
 ];

@@ -1,0 +1,65 @@
+//! What clients and engines send, read as the gateway reads it, for fuzzers alone. It serves nothing, and says
+//! by a panic when something that must hold does not.
+
+use axum::body::Bytes;
+use serde_json::Value;
+
+use super::aggregate::{Aggregate, data_of, next_event, usage_of};
+use super::as_chat::AsChat;
+use super::body::{Fields, Scanned};
+use super::outgoing::{CHAT, COMPLETIONS, outgoing, renamed};
+use crate::catalog::Generation;
+
+/// A client's body: what routing reads of it, and its fields.
+pub(crate) fn body(bytes: &[u8]) {
+    let Ok(scanned) = Scanned::read(Bytes::copy_from_slice(bytes)) else {
+        return;
+    };
+    assert!(!scanned.model.is_empty());
+    // What routing can read, everything after it can read too.
+    let fields = Fields::read(&scanned.body).expect("an object that was scanned");
+    assert!(fields.get("model").is_some());
+    let renamed = renamed(&scanned.body, "other").expect("an object that was scanned");
+    let renamed: Value = serde_json::from_slice(&renamed).expect("what the pool writes is JSON");
+    assert_eq!(renamed["model"], "other");
+}
+
+/// A client's body on its way to an engine.
+pub(crate) fn to_engine(bytes: &[u8], generation: &Generation) {
+    let Ok(scanned) = Scanned::read(Bytes::copy_from_slice(bytes)) else {
+        return;
+    };
+    for path in [CHAT, COMPLETIONS] {
+        let room = Some(Value::from(512));
+        let ignores = |name: &str| name == "store";
+        let written = outgoing(&scanned.body, path, "served", generation, room, ignores);
+        let Ok(written) = written else {
+            continue;
+        };
+        let sent: Value =
+            serde_json::from_slice(&written.body).expect("what the pool writes is JSON");
+        assert_eq!(sent["model"], "served");
+        assert_eq!(sent["stream"], true);
+        assert!(sent.get("store").is_none());
+    }
+}
+
+/// An engine's stream in pieces, made into one answer, as it is and as a chat's.
+pub(crate) fn from_engine(bytes: &[u8]) {
+    let mut rest = bytes.to_vec();
+    let mut taken = 0;
+    while let Some(event) = next_event(&mut rest) {
+        taken += event.len();
+        let chunk = data_of(&event).and_then(|data| serde_json::from_slice::<Value>(data).ok());
+        let _ = chunk.as_ref().and_then(usage_of);
+    }
+    assert_eq!(taken + rest.len(), bytes.len(), "no byte is lost");
+    for as_chat in [None, Some(AsChat::default())] {
+        let mut whole = Aggregate::of(as_chat);
+        for piece in bytes.chunks(7) {
+            whole.push(piece);
+        }
+        let _ = whole.usage();
+        let _ = whole.finish();
+    }
+}

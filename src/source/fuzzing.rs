@@ -1,0 +1,35 @@
+//! What strangers write of a repository, read as a fetch reads it, for fuzzers alone. It asks nobody.
+
+use std::path::{Path, PathBuf};
+
+use super::hub::Hub;
+use super::select::select;
+use crate::catalog::{Fetch, Manifest};
+
+/// A hub's listing; and which of its files are wanted.
+pub(crate) fn listing(body: &[u8], wanted: &Fetch) {
+    let hub = Hub {
+        http: reqwest::Client::new(),
+        endpoint: "https://hub.test".to_owned(),
+        token: None,
+        cache: PathBuf::new(),
+    };
+    let Ok(listing) = hub.listing("lab/model", body) else {
+        return;
+    };
+    if let Ok(chosen) = select(listing, wanted) {
+        let plain = |path: &Path| {
+            path.components()
+                .all(|it| matches!(it, std::path::Component::Normal(_)))
+        };
+        assert!(
+            chosen.parts.iter().all(|part| plain(Path::new(&part.path))),
+            "a file would lie outside of its folder"
+        );
+    }
+}
+
+/// What a fetch left behind.
+pub(crate) fn manifest(body: &[u8]) {
+    let _ = serde_json::from_slice::<Manifest>(body);
+}
