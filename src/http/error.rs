@@ -275,6 +275,12 @@ impl IntoResponse for Failure {
             let no = HeaderValue::from_static("false");
             response.headers_mut().insert("x-should-retry", no);
         }
+        if status == StatusCode::PAYLOAD_TOO_LARGE {
+            // The rest of the body stays unread, so the connection is of no more use; a client that is not
+            // told loses its next request on it.
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
         if status == StatusCode::UNAUTHORIZED {
             response
                 .headers_mut()

@@ -59,7 +59,7 @@ pub(crate) fn from_engine(bytes: &[u8]) {
     assert_eq!(taken + rest.len(), bytes.len(), "no byte is lost");
     for as_chat in [None, Some(AsChat::default())] {
         let mut whole = Aggregate::of(as_chat);
-        for piece in bytes.chunks(7) {
+        for piece in bytes.chunks(61) {
             whole.push(piece);
         }
         let _ = whole.usage();

@@ -213,20 +213,22 @@ def strangers():
         assert error.code == "invalid_api_key" and "mp-no-such-key" not in error.message, error.body
 
 
-@check("a body over the limit is told as 413")
+@check("a body over the limit is told as 413, and the next request is answered")
 def large():
     huge = [{"role": "user", "content": "x" * (11 << 20)}]
     error = fails(openai.APIStatusError, lambda: ask(messages=huge))
     assert error.status_code == 413 and error.code == "body_too_large", error.body
+    # The connection is given up on both sides: the next request is not lost on it.
+    assert ask(max_tokens=1).choices
 
 
 @check("embeddings of a model that completes texts are told as 501, and not asked for again")
 def embeddings():
     retrying = client.with_options(max_retries=2)
-    began = time.monotonic()
     error = fails(openai.InternalServerError, lambda: retrying.embeddings.create(model=MODEL, input="keep-hot"))
     assert error.status_code == 501 and error.code == "not_implemented", error.body
-    assert "embed" in error.message.lower() and time.monotonic() - began < 0.4, error.message
+    assert "embed" in error.message.lower(), error.message
+    assert error.response.request.headers["x-stainless-retry-count"] == "0", "it was asked again"
 
 
 @check("embeddings come as numbers and as base64", needs=["embedder"])
