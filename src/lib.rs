@@ -8,7 +8,7 @@
 //! | 2     | `engine`, `inventory`, `limits`, `oidc`, `source`, `store`: drivers |
 //! | 3     | `controller`: the loop; `sim`: its double  |
 //! | 4     | `http`, `schedule`: thin surfaces          |
-//! | 5     | `serve`, `check`, `simulate`, `bench`, `cli` |
+//! | 5     | `serve`, `check`, `simulate`, `bench`, `cli`, `fuzzing` |
 
 pub mod pool;
 
@@ -33,5 +33,7 @@ pub mod schedule;
 pub mod bench;
 pub mod check;
 pub mod cli;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod serve;
 pub mod simulate;

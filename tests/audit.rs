@@ -243,7 +243,7 @@ fn every_change_is_kept_with_who_asked_and_what_came_of_it_and_survives_kill_9()
 
     let page = entries(&pool, "?limit=2&before=5");
     assert_eq!(page, all[2..4]);
-    assert_eq!(entries(&pool, &format!("?key={id}")), all[3..4]);
+    assert_eq!(entries(&pool, &format!("?of={id}")), all[3..4]);
     assert_eq!(entries(&pool, "?path=/llm/admin/keys").len(), 2);
     for (query, field) in [
         ("?limit=0", "limit"),

@@ -68,7 +68,7 @@ fn without_a_word_in_the_configuration_none_of_the_routes_is_there() {
     assert_eq!(asked("GET", "/v1/models/org--one"), 404);
     assert_eq!(asked("GET", "/v1/models/org/one"), 200);
     assert_eq!(asked("DELETE", "/v1/models/org/one"), 405);
-    assert_eq!(asked("GET", "/v1/health_check"), 501);
+    assert_eq!(asked("GET", "/v1/health_check"), 404);
 }
 
 #[test]

@@ -85,7 +85,11 @@ fn files(root: &Path) -> Vec<String> {
             let entry = entry.expect("an entry");
             let name = entry.file_name().to_string_lossy().into_owned();
             let hidden = name.starts_with('.') && name != ".ci";
-            let built = folder.as_os_str().is_empty() && matches!(name.as_str(), "target" | "data");
+            let built = match folder.to_str() {
+                Some("") => matches!(name.as_str(), "target" | "data"),
+                Some("fuzz") => matches!(name.as_str(), "target" | "artifacts" | "coverage"),
+                _ => false,
+            };
             if hidden || built {
                 continue;
             }

@@ -363,7 +363,7 @@ fn every_other_command_asks_its_route_and_succeeds() {
         ),
         (
             "audit --limit 5 --of k3 --path /admin/keys",
-            "GET /llm/admin/audit?limit=5&key=k3&path=%2Fadmin%2Fkeys",
+            "GET /llm/admin/audit?limit=5&of=k3&path=%2Fadmin%2Fkeys",
             json!({"entries": [{"id": 57, "at": "2026-11-21T11:00:00Z", "key": "k3", "name": "ann", "client": "10.0.0.7",
                 "method": "DELETE", "path": "/admin/keys", "what": {"id": "k1"}, "status": 200}], "next_before": 57}),
             "DELETE /admin/keys  id=k1  done",

@@ -335,7 +335,7 @@ impl Failure {
                 "limits_unavailable",
                 refused.to_string(),
             )
-            .retry_after(Span::from_secs(2));
+            .again_in(Span::from_secs(2));
         };
         let (kind, code) = match figure {
             Figure::Requests => ("requests", "rate_limit_exceeded"),
@@ -349,7 +349,7 @@ impl Failure {
             code,
             refused.to_string(),
         )
-        .retry_after(*retry)
+        .again_in(*retry)
     }
 }
 

@@ -233,10 +233,13 @@ impl Aggregate {
         }
         let mut choices = self.choices;
         choices.sort_by_key(|choice| choice.get("index").and_then(Value::as_u64).unwrap_or(0));
+        // OpenAI has these in every answer, and strict clients look for them.
         for choice in &mut choices {
+            choice.entry("logprobs").or_insert(Value::Null);
             if let Some(Value::Object(message)) = choice.get_mut("message") {
                 message.entry("role").or_insert_with(|| json!("assistant"));
                 message.entry("content").or_insert(Value::Null);
+                message.entry("refusal").or_insert(Value::Null);
             }
         }
         answer.insert(
@@ -361,7 +364,7 @@ mod tests {
         assert_eq!(answer["object"], "chat.completion");
         assert_eq!(
             answer["choices"][0]["message"],
-            json!({"role": "assistant", "content": "Hello"})
+            json!({"role": "assistant", "content": "Hello", "refusal": null})
         );
         assert_eq!(answer["choices"][0]["finish_reason"], "stop");
         assert_eq!(answer["choices"][1]["message"]["content"], "B");

@@ -40,6 +40,14 @@ enum StreamOptions {
 impl Scanned {
     pub fn read(body: Bytes) -> Result<Scanned, Failure> {
         bounded(&body)?;
+        // A parser that skips a text does not look at its letters; whoever reads it later does.
+        if let Err(error) = std::str::from_utf8(&body) {
+            let message = format!(
+                "the body is not the UTF-8 that JSON is written in: byte {} begins no letter",
+                error.valid_up_to()
+            );
+            return Err(Failure::invalid(None, message));
+        }
         if body.trim_ascii_start().starts_with(b"[") {
             let message = "the body is a list, and not the JSON object it should be";
             return Err(Failure::invalid(None, message));
@@ -230,6 +238,16 @@ mod tests {
         assert!(message(r#"{"model": "a", "stream_options": 1}"#).contains("stream_options"));
         assert!(message("not json").contains("line 1"));
         assert!(message("[1]").contains("JSON object"));
+    }
+
+    #[test]
+    fn letters_that_are_none_are_found_wherever_they_stand() {
+        let body = b"{\"model\":\"a\",\"x\":\"\xff\"}";
+        let failure = Scanned::read(Bytes::from_static(body)).unwrap_err();
+        assert!(
+            failure.body.error.message.contains("byte 18"),
+            "{failure:?}"
+        );
     }
 
     #[test]

@@ -240,18 +240,13 @@ impl Failure {
         )
     }
 
-    pub fn retry_after(mut self, retry: Span) -> Failure {
-        self.retry = Some(retry);
-        self
-    }
-
     /// The client said that it does not wait for a load.
     pub fn not_ready(model: &str, expected: Span) -> Failure {
         let message = format!(
             "{model} is not ready, and the request does not wait for it (x-model-pool-wait); a load takes about {expected}"
         );
         let status = StatusCode::SERVICE_UNAVAILABLE;
-        Failure::new(status, "server_error", "not_ready", message).retry_after(expected)
+        Failure::new(status, "server_error", "not_ready", message).again_in(expected)
     }
 
     /// The client's own deadline has passed.
@@ -304,6 +299,12 @@ impl IntoResponse for Failure {
             // OpenAI's clients would ask again.
             let no = HeaderValue::from_static("false");
             response.headers_mut().insert("x-should-retry", no);
+        }
+        if status == StatusCode::PAYLOAD_TOO_LARGE {
+            // The rest of the body stays unread, so the connection is of no more use; a client that is not
+            // told loses its next request on it.
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
         }
         if status == StatusCode::UNAUTHORIZED {
             response

@@ -37,7 +37,8 @@ pub(super) async fn models(State(app): State<App>, user: User) -> Response {
 /// One model; ids may have slashes.
 #[utoipa::path(get, path = "/v1/models/{model}", tag = "inference",
     params(("model" = String, Path, description = "The model's id or an alias", example = "tiny-guide")),
-    responses((status = 200, description = "OpenAI's model object"), (status = 404, description = "No such model", body = ErrorBody)))]
+    responses((status = 200, description = "OpenAI's model object"),
+        (status = 401, description = "An API key is needed", body = ErrorBody), (status = 404, description = "No such model", body = ErrorBody)))]
 pub(super) async fn model(
     State(app): State<App>,
     user: User,

@@ -19,6 +19,7 @@ mod embeddings;
 mod error;
 mod events;
 mod form;
+pub(crate) mod fuzzing;
 mod gateway;
 mod hot_models;
 mod ignored;

@@ -96,10 +96,7 @@ impl Hub {
         if !answer.status().is_success() {
             return Err(self.refused(id, revision, answer).await);
         }
-        let no_hub = |why: String| SourceFault::NoHub {
-            what: format!("{}/api/models/{id}", self.shown()),
-            why,
-        };
+        let no_hub = |why: String| self.no_hub(id, why);
         let mut body = Vec::new();
         let mut chunks = answer.bytes_stream();
         while let Some(chunk) = chunks.next().await {
@@ -108,8 +105,14 @@ impl Hub {
                 return Err(no_hub(format!("it is longer than {LISTING_MAX} bytes")));
             }
         }
+        self.listing(id, &body)
+    }
+
+    /// The listing as the hub writes it.
+    pub fn listing(&self, id: &str, body: &[u8]) -> Result<Listing, SourceFault> {
+        let no_hub = |why: String| self.no_hub(id, why);
         let read: Repository =
-            serde_json::from_slice(&body).map_err(|error| no_hub(error.to_string()))?;
+            serde_json::from_slice(body).map_err(|error| no_hub(error.to_string()))?;
         let is_commit = read.sha.len() <= 64 && read.sha.bytes().all(|it| it.is_ascii_hexdigit());
         if read.sha.is_empty() || !is_commit {
             return Err(no_hub("its sha is none".to_owned()));
@@ -126,6 +129,13 @@ impl Hub {
             },
             commit: read.sha,
         })
+    }
+
+    fn no_hub(&self, id: &str, why: String) -> SourceFault {
+        SourceFault::NoHub {
+            what: format!("{}/api/models/{id}", self.shown()),
+            why,
+        }
     }
 
     pub async fn open(

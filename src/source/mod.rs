@@ -14,6 +14,7 @@ mod cache;
 mod credentials;
 mod disk;
 mod fault;
+pub(crate) mod fuzzing;
 mod hub;
 mod lock;
 mod part;

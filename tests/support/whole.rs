@@ -326,10 +326,8 @@ impl Pool {
         body: &str,
         lines: &[(&str, &str)],
     ) -> (u16, String, String) {
-        let mut answer = Vec::new();
-        let _ = self
-            .send_with(method, path, body, lines)
-            .read_to_end(&mut answer);
+        let (mut answer, mut socket) = (Vec::new(), self.send_with(method, path, body, lines));
+        let _ = socket.read_to_end(&mut answer);
         split(&answer)
     }
 

@@ -79,6 +79,7 @@ const TABLE: &[Row] = &[
     all("simulate"),
     all("bench"),
     all("cli"),
+    all("fuzzing"),
     all("main"),
     all("lib"),
 ];

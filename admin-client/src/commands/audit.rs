@@ -17,7 +17,7 @@ pub struct Filter {
 pub async fn run(session: &Session, filter: &Filter) -> Result<(), Failure> {
     let limit = filter.limit.to_string();
     let mut query = vec![("limit", limit.as_str())];
-    query.extend(filter.of.as_deref().map(|key| ("key", key)));
+    query.extend(filter.of.as_deref().map(|key| ("of", key)));
     query.extend(filter.path.as_deref().map(|path| ("path", path)));
     let answer = session.client.get("admin/audit", &query).await?;
     session.show(&answer, |list: &AuditList| {

@@ -276,7 +276,9 @@ mod tests {
         .expect("keys");
         let text = keys(&list, noon(), Style::PLAIN);
         assert!(
-            text.contains("k1  ann   user  mp-ab…  2026-11-21 11:00:00  never      never\n"),
+            text.contains(
+                "k1  ann   user  mp-ab…  2026-11-21 11:00:00  never      never    everything\n"
+            ),
             "{text}"
         );
         let new: NewKey = serde_json::from_value(

@@ -74,8 +74,8 @@ impl Clock {
             Some(then) => {
                 let ms = (self.now - then).num_milliseconds();
                 match u64::try_from(ms) {
-                    Ok(ms) => format!("{} ago", milliseconds(ms / 1000 * 1000)),
-                    Err(_) => "just now".to_owned(),
+                    Ok(ms) if ms >= 1000 => format!("{} ago", milliseconds(ms / 1000 * 1000)),
+                    _ => "just now".to_owned(),
                 }
             }
             None => at.to_owned(),

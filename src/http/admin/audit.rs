@@ -26,7 +26,7 @@ pub struct ListQuery {
     before: Option<i64>,
     /// Only of this key, by its id, or of this subject of a token.
     #[param(example = "k3")]
-    key: Option<String>,
+    of: Option<String>,
     /// Only of paths that begin so.
     #[param(example = "/admin/keys")]
     path: Option<String>,
@@ -38,7 +38,7 @@ impl Strict for ListQuery {
         Ok(ListQuery {
             limit: fields.count("limit", 1..=AuditQuery::LIMIT_MAX)?,
             before: before.map(|before| i64::try_from(before).unwrap_or(i64::MAX)),
-            key: fields.text("key")?,
+            of: fields.text("of")?,
             path: fields.text("path")?,
         })
     }
@@ -76,7 +76,7 @@ pub async fn list(
     let wanted = AuditQuery {
         before: query.before,
         limit,
-        key: query.key,
+        key: query.of,
         path,
     };
     let page = app.handle.store().audit(wanted).await.map_err(unreadable)?;

@@ -13,6 +13,7 @@ use futures_util::{Stream, stream};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use utoipa::IntoParams;
+use utoipa::openapi::{Object, ObjectBuilder, Type};
 
 use super::fields::{Fields, Params, Strict};
 use super::{PULSE, is_over};
@@ -61,11 +62,37 @@ pub struct EventsQuery {
     #[param(example = "tiny-chat")]
     model: Option<String>,
     /// Only records of this kind, such as `load`, `ready`, `evict` or `refuse`.
-    #[param(value_type = Option<String>, example = "evict")]
+    #[param(schema_with = kinds)]
     kind: Option<&'static str>,
     /// A stream of events, as with `Accept: text/event-stream`.
     #[param(example = false)]
     follow: Option<bool>,
+}
+
+/// Where a broken stream goes on.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(
+    dead_code,
+    reason = "describes a header for the document; `last_event` reads it"
+)]
+pub struct LastEvent {
+    /// The id of the last record that came.
+    #[param(
+        rename = "Last-Event-ID", value_type = String, required = false,
+        pattern = "^[0-9]{0,18}$", example = "117"
+    )]
+    last_event_id: Option<i64>,
+}
+
+fn kinds() -> Object {
+    let names = KINDS.map(|kind| kind.name());
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some(names))
+        .description(Some("Only records of this kind."))
+        .examples([serde_json::json!("evict")])
+        .build()
 }
 
 impl Strict for EventsQuery {
@@ -90,10 +117,7 @@ impl Strict for EventsQuery {
 /// an event `error`.
 #[utoipa::path(
     get, path = "/admin/events", tag = "history", operation_id = "list_events", security(("admin_key" = [])),
-    params(
-        EventsQuery,
-        ("Last-Event-ID" = Option<i64>, Header, description = "Where a broken stream goes on", example = 117),
-    ),
+    params(EventsQuery, LastEvent),
     responses(
         (status = 200, description = "A page, or the stream", content(
             (EventList<EventView> = "application/json", example = json!({"events": [{
@@ -103,7 +127,7 @@ impl Strict for EventsQuery {
                 "placement": [{"device": "gpu0", "bytes": 17179869184_u64}],
                 "memory": [{"device": "gpu0", "before_bytes": 17179869184_u64, "after_bytes": 0}]
             }], "next_after": 118})),
-            (String = "text/event-stream", example = json!("id: 118\nevent: evict\ndata: {\"id\":118,…}\n\n")),
+            ("text/event-stream", example = json!("id: 118\nevent: evict\ndata: {\"id\":118,…}\n\n")),
         )),
         AdminErrors,
     )
@@ -126,8 +150,9 @@ pub async fn list(
     let follow = query
         .follow
         .unwrap_or_else(|| accept.contains("text/event-stream"));
+    let last = last_event(&headers)?;
     if follow {
-        let after = last_event(&headers)?.or(query.after);
+        let after = last.or(query.after);
         let follower = Follower::begin(app, after, model, query.kind)
             .await
             .map_err(unreadable)?;

@@ -53,7 +53,8 @@ impl<T: Strict> FromRequest<App> for Body<T> {
 
     async fn from_request(request: Request, app: &App) -> Result<Body<T>, Failure> {
         let bytes = whole(request, app).await?;
-        if T::MAY_BE_EMPTY && bytes.trim_ascii().is_empty() {
+        // Clients that have nothing to say send null, too.
+        if T::MAY_BE_EMPTY && [&b""[..], b"null"].contains(&bytes.trim_ascii()) {
             return read(Fields::new(Vec::new(), From::Body)?).map(Body);
         }
         read(Fields::of_json(&bytes)?).map(Body)
@@ -190,7 +191,7 @@ impl Fields {
         };
         let number = match &value {
             Value::String(text) if self.from == From::Query => text.parse().ok(),
-            other => other.as_u64(),
+            other => other.as_u64().or_else(|| whole_of(other)),
         };
         let allowed = format!("a whole number from {} to {}", range.start(), range.end());
         match number.filter(|number| range.contains(number)) {
@@ -313,6 +314,14 @@ impl Fields {
         };
         Err(invalid(&shortened(name), &format!("is unknown; {hint}")))
     }
+}
+
+/// A whole number may be written 2.0; JSON has one type of number.
+fn whole_of(value: &Value) -> Option<u64> {
+    const EXACT_MAX: f64 = 9e15;
+    let number = value.as_f64()?;
+    let is_whole = number.fract() == 0.0 && (0.0..=EXACT_MAX).contains(&number);
+    is_whole.then_some(number as u64)
 }
 
 fn invalid(name: &str, problem: &str) -> Failure {

@@ -33,7 +33,7 @@ pub struct LogsQuery {
     #[param(example = "tiny-chat")]
     model: String,
     /// One replica of it; without it those that run, or else the last one.
-    #[param(value_type = Option<String>, example = "r3")]
+    #[param(value_type = Option<String>, pattern = "^r[0-9]{1,18}$", example = "r3")]
     replica: Option<ReplicaId>,
     /// The newest lines, 0 to 10000; 100 without it. Engines' last 1000 lines are kept.
     #[param(minimum = 0, maximum = 10_000, example = 100)]
@@ -65,7 +65,7 @@ impl Strict for LogsQuery {
             (LogList = "application/json", example = json!({"model": "tiny-chat", "lines": [{
                 "replica": "r3", "at": "2026-01-31T20:15:00.123Z", "stream": "stderr", "line": "weights loaded"
             }]})),
-            (String = "text/event-stream", example = json!("data: {\"replica\":\"r3\",…}\n\n")),
+            ("text/event-stream", example = json!("data: {\"replica\":\"r3\",…}\n\n")),
         )),
         AdminErrors,
     )

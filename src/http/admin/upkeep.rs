@@ -8,7 +8,9 @@ use super::fields::{Body, Fields, Nothing, Params, Strict};
 use super::load::gone;
 use crate::config::EveningMode;
 use crate::http::auth::Admin;
-use crate::http::dto::{CleanupAnswer, CleanupMode, CleanupRequest, ReloadAnswer, ResetAnswer};
+use crate::http::dto::{
+    CleanupAnswer, CleanupMode, CleanupRequest, EmptyRequest, ReloadAnswer, ResetAnswer,
+};
 use crate::http::error::Failure;
 use crate::http::openapi::AdminErrors;
 use crate::http::state::App;
@@ -69,7 +71,7 @@ pub async fn cleanup(
 /// Quarantined and cooling models may be loaded again, and no load is remembered.
 #[utoipa::path(
     post, path = "/admin/reset", tag = "upkeep", operation_id = "reset", security(("admin_key" = [])),
-    request_body(content = Option<Object>, description = "Nothing, or an empty object", example = json!({})),
+    request_body(content = Option<EmptyRequest>, description = "Nothing, or an empty object", example = json!({})),
     responses(
         (status = 200, description = "The pool is empty", body = ResetAnswer,
             example = json!({"unloaded": ["r3", "r4"]})),
@@ -110,7 +112,7 @@ pub async fn config(State(app): State<App>, _: Admin, _: Params<Nothing>) -> Jso
 /// The certificate of `server.tls` is read again too.
 #[utoipa::path(
     post, path = "/admin/reload", tag = "upkeep", operation_id = "reload", security(("admin_key" = [])),
-    request_body(content = Option<Object>, description = "Nothing, or an empty object", example = json!({})),
+    request_body(content = Option<EmptyRequest>, description = "Nothing, or an empty object", example = json!({})),
     responses(
         (status = 200, description = "What is different now", body = ReloadAnswer, example = json!({
             "added": ["org/new-model"], "changed": ["tiny-chat"], "removed": [], "warnings": []

@@ -31,8 +31,8 @@ pub use load::{LoadAnswer, LoadRequest, UnloadAnswer, UnloadRequest};
 pub use models::{ModelList, ModelPatch, ModelView, RemoveAnswer, find, measured};
 pub use plan::PlanView;
 pub use upkeep::{
-    ChangeKeyRequest, CleanupAnswer, CleanupMode, CleanupRequest, KeyList, KeyRole, KeyView,
-    NewKey, NewKeyRequest, ReloadAnswer, ResetAnswer, RevokeAnswer,
+    ChangeKeyRequest, CleanupAnswer, CleanupMode, CleanupRequest, EmptyRequest, KeyList, KeyRole,
+    KeyView, NewKey, NewKeyRequest, ReloadAnswer, ResetAnswer, RevokeAnswer,
 };
 
 /// A part of one device.

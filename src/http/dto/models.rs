@@ -140,7 +140,7 @@ pub struct ReplicaView {
 
 /// What changing a model takes: absent keeps, null clears.
 #[derive(Clone, Debug, Default, PartialEq, Eq, ToSchema)]
-#[schema(example = json!({"priority": 2, "lease": "2h"}))]
+#[schema(min_properties = 1, example = json!({"priority": 2, "lease": "2h"}))]
 pub struct ModelPatch {
     /// 0 to 1000000; null: as the catalogue says.
     #[schema(value_type = Option<u32>, minimum = 0, maximum = 1_000_000)]

@@ -111,6 +111,11 @@ pub struct LimitView {
     pub tokens_per_day: Option<u64>,
 }
 
+/// Nothing is to be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
+#[schema(example = json!({}))]
+pub struct EmptyRequest {}
+
 /// What making a key takes.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"name": "course 4711", "role": "user", "expires": "180d"}))]

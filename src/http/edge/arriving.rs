@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Bytes;
+use axum::http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
@@ -16,8 +17,8 @@ use super::record::Record;
 use crate::http::error::Failure;
 
 /// So much of a body that nobody asked for is read, and for so long.
-const THROWN_AWAY_MAX: usize = 256 << 10;
-const THROWN_AWAY_WITHIN: Duration = Duration::from_millis(250);
+const THROWN_AWAY_MAX: usize = 64 << 20;
+const THROWN_AWAY_WITHIN: Duration = Duration::from_secs(2);
 
 /// What became of a body, for whoever answers its request.
 #[derive(Debug, Default)]
@@ -29,6 +30,11 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
+    fn leave(&self, body: Incoming) {
+        let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        *unread = Some(body);
+    }
+
     /// Why it was not read: the answer that its request gets, whatever the handler makes of it.
     pub fn refused(&self) -> Option<Failure> {
         self.refused.get().cloned()
@@ -69,7 +75,8 @@ pub(super) async fn throw_away(mut body: Incoming) -> bool {
         .unwrap_or(false)
 }
 
-type Reading = Pin<Box<dyn Future<Output = Result<Bytes, Failure>> + Send>>;
+/// What was read, and what is left of the body.
+type Reading = Pin<Box<dyn Future<Output = (Result<Bytes, Failure>, Incoming)> + Send>>;
 
 /// The body that handlers see: one frame, when it has arrived.
 pub(super) struct Arriving {
@@ -115,12 +122,12 @@ impl Body for Arriving {
         let mut reading = match std::mem::replace(&mut self.state, State::Over) {
             State::Over => return Poll::Ready(None),
             State::Reading(reading) => reading,
-            State::Unread(body) => {
+            State::Unread(mut body) => {
                 let (bodies, record) = (Arc::clone(&self.bodies), Arc::clone(&self.record));
-                Box::pin(async move { bodies.read(body, &record).await })
+                Box::pin(async move { (bodies.read(&mut body, &record).await, body) })
             }
         };
-        let read = match reading.as_mut().poll(cx) {
+        let (read, rest) = match reading.as_mut().poll(cx) {
             Poll::Pending => {
                 self.state = State::Reading(reading);
                 return Poll::Pending;
@@ -133,6 +140,10 @@ impl Body for Arriving {
                 (!bytes.is_empty()).then(|| Ok(Frame::data(bytes)))
             }
             Err(failure) => {
+                // Who is still sending must be let to read why it is in vain.
+                if failure.status != StatusCode::REQUEST_TIMEOUT {
+                    self.outcome.leave(rest);
+                }
                 let words = failure.body.error.message.clone();
                 let _ = self.outcome.refused.set(failure);
                 Some(Err(words.into()))
@@ -155,12 +166,7 @@ impl Body for Arriving {
 impl Drop for Arriving {
     fn drop(&mut self) {
         if let State::Unread(body) = std::mem::replace(&mut self.state, State::Over) {
-            let mut unread = self
-                .outcome
-                .unread
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            *unread = Some(body);
+            self.outcome.leave(body);
         }
     }
 }

@@ -52,7 +52,7 @@ impl Bodies {
         }
     }
 
-    pub async fn read(&self, mut body: Incoming, record: &Record) -> Result<Bytes, Failure> {
+    pub async fn read(&self, body: &mut Incoming, record: &Record) -> Result<Bytes, Failure> {
         let declared = body.size_hint().exact();
         let expected = declared.unwrap_or(0);
         if expected > self.limit {

@@ -192,7 +192,7 @@ impl Front {
         let (path, version) = (parts.uri.path().to_owned(), parts.version);
         let checked = edge.hosts.check(&parts);
         let for_pages = for_pages.filter(|_| edge.is_inference(&path));
-        let checked = checked.and_then(|()| refusing::check(&parts, for_pages.is_some()));
+        let checked = checked.and_then(|()| refusing::check(&parts));
         let router = for_pages.unwrap_or(router);
         let waits = parts.headers.contains_key(header::EXPECT);
         let (mut response, is_over) = match checked {

@@ -2,7 +2,7 @@
 //! an address. Each is refused in OpenAI's shape, before anything of its body is read.
 
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode, Version, header};
+use axum::http::{StatusCode, Version, header};
 
 use crate::http::error::Failure;
 
@@ -10,21 +10,11 @@ use crate::http::error::Failure;
 const KEY_NAMES: &[&str] = &["apikey", "key", "xapikey", "accesstoken", "token"];
 const PATH_BYTES_MAX: usize = 2048;
 
-/// Why a request is refused whatever is asked; `has_cors` says that browsers may ask beforehand.
-pub(super) fn check(parts: &Parts, has_cors: bool) -> Result<(), Failure> {
-    let method = &parts.method;
-    let is_known = [
-        Method::GET,
-        Method::HEAD,
-        Method::POST,
-        Method::PUT,
-        Method::PATCH,
-        Method::DELETE,
-    ]
-    .contains(method);
-    let may_ask = has_cors && method == Method::OPTIONS;
-    if !is_known && !may_ask {
-        let method: String = method.as_str().chars().take(32).collect();
+/// Why a request is refused whatever is asked.
+pub(super) fn check(parts: &Parts) -> Result<(), Failure> {
+    // Which methods a route takes the router says; these name none.
+    if !parts.uri.path().starts_with('/') {
+        let method: String = parts.method.as_str().chars().take(32).collect();
         return Err(Failure::new(
             StatusCode::METHOD_NOT_ALLOWED,
             "invalid_request_error",
@@ -94,7 +84,7 @@ mod tests {
 
     fn status(request: axum::http::request::Builder) -> u16 {
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        check(&parts, false).map_or_else(|failure| failure.status.as_u16(), |()| 200)
+        check(&parts).map_or_else(|failure| failure.status.as_u16(), |()| 200)
     }
 
     #[test]
@@ -111,11 +101,10 @@ mod tests {
             ("GET", "/v1/models%5c", 404),
             ("GET", "/v1/models/%00", 404),
             ("GET", "http://evil.example/v1/models", 404),
-            ("TRACE", "/v1/models", 405),
-            ("OPTIONS", "/v1/models", 405),
+            ("TRACE", "/v1/models", 200),
             ("OPTIONS", "*", 405),
             ("CONNECT", "evil.example:443", 405),
-            ("BREW", "/v1/models", 405),
+            ("BREW", "/v1/models", 200),
         ] {
             let request = Request::builder().method(method).uri(target);
             assert_eq!(status(request), expected, "{method} {target}");
@@ -132,7 +121,7 @@ mod tests {
         ] {
             let request = Request::get(format!("/v1/models?{query}"));
             let (parts, ()) = request.body(()).unwrap().into_parts();
-            let failure = check(&parts, false).unwrap_err();
+            let failure = check(&parts).unwrap_err();
             assert_eq!(failure.status, StatusCode::BAD_REQUEST, "{query}");
             assert!(!failure.json().contains("mp-secret"), "{}", failure.json());
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
@@ -62,7 +62,7 @@ impl Tls {
     pub fn open(files: &TlsFiles) -> Result<Tls, TlsError> {
         let seen = look(files);
         let current = Arc::new(Current(ArcSwap::new(read(files)?)));
-        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(TlsError::Setup)?
             .with_no_client_auth()
@@ -118,7 +118,7 @@ fn read(files: &TlsFiles) -> Result<Arc<CertifiedKey>, TlsError> {
     let text = std::fs::read(&files.key).map_err(|error| bad_key(error.to_string()))?;
     let key = PrivateKeyDer::from_pem_slice(&text)
         .map_err(|_| bad_key("it holds no private key in PEM".to_owned()))?;
-    let certified = CertifiedKey::from_der(chain, key, &ring::default_provider());
+    let certified = CertifiedKey::from_der(chain, key, &default_provider());
     let certified = certified.map_err(|error| {
         let why = match error {
             rustls::Error::InconsistentKeys(_) => {

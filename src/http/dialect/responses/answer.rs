@@ -112,8 +112,7 @@ impl Response {
             "status": status, "background": false, "error": error,
             "incomplete_details": details, "model": self.model, "output": output,
             "previous_response_id": null, "reasoning": {"effort": null, "summary": null},
-            "service_tier": "default", "store": false, "top_logprobs": 0, "truncation": "disabled",
-            "max_tool_calls": null,
+            "service_tier": "default", "top_logprobs": 0, "truncation": "disabled",
         });
         if let Value::Object(all) = &mut all {
             all.extend(self.echo.clone());

@@ -1,0 +1,11 @@
+//! A client's body, for `cargo fuzz run body`. Finds panics; what is read is model-pool's.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use tempfile::TempDir;
+
+static FOLDER: LazyLock<TempDir> = LazyLock::new(|| TempDir::new().expect("a folder for files"));
+
+fuzz_target!(|bytes: &[u8]| model_pool::fuzzing::body(bytes, FOLDER.path()));

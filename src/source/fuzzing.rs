@@ -1,0 +1,43 @@
+//! What strangers write of a repository, read as a fetch reads it, for fuzzers alone. It asks nobody.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use super::hub::Hub;
+use super::select::select;
+use crate::catalog::{Fetch, Manifest};
+
+/// A hub's listing; and which of its files are wanted.
+pub(crate) fn listing(body: &[u8], wanted: &Fetch) {
+    static CLIENT: OnceLock<Option<reqwest::Client>> = OnceLock::new();
+    let client = CLIENT.get_or_init(|| {
+        let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+        reqwest::Client::builder().build().ok()
+    });
+    // A machine without authorities asks no hub.
+    let Some(http) = client.clone() else { return };
+    let hub = Hub {
+        http,
+        endpoint: "https://hub.test".to_owned(),
+        token: None,
+        cache: PathBuf::new(),
+    };
+    let Ok(listing) = hub.listing("lab/model", body) else {
+        return;
+    };
+    if let Ok(chosen) = select(listing, wanted) {
+        let plain = |path: &Path| {
+            path.components()
+                .all(|it| matches!(it, std::path::Component::Normal(_)))
+        };
+        assert!(
+            chosen.parts.iter().all(|part| plain(Path::new(&part.path))),
+            "a file would lie outside of its folder"
+        );
+    }
+}
+
+/// What a fetch left behind.
+pub(crate) fn manifest(body: &[u8]) {
+    let _ = serde_json::from_slice::<Manifest>(body);
+}
