@@ -186,6 +186,30 @@ fn so_many_requests_a_minute_and_the_next_is_told_when() {
         (chat(&pool, "small", &wide).0, chat(&pool, "small", &wide).0),
         (200, 429)
     );
+    let more = json!({"limits": {"tokens_per_day": 5}});
+    let (_, changed) = admin(&pool, "PATCH", &format!("/keys?id={id}"), &more);
+    assert_eq!(
+        changed["limits"]["requests_per_minute"], 1,
+        "what is not named stays"
+    );
+    assert_eq!(changed["limits"]["tokens_per_day"], 5);
+}
+
+#[test]
+fn who_leaves_before_the_engine_has_counted_has_had_what_came() {
+    let pool = pool(CLOSED);
+    let (key, _) = key(&pool, json!({"limits": {"tokens_per_minute": 15}}));
+    let body = json!({"model": "slow", "stream": true, "messages": [{"role": "user", "content": "Hello"}]});
+    let line = format!("Bearer {key}");
+    let lines = [("Authorization", line.as_str())];
+    let stream = pool.stream_with("/v1/chat/completions", &body.to_string(), &lines);
+    wait_for("it to be answered", || stream.text().contains("content"));
+    drop(stream);
+    wait_for("nothing to be in flight", || {
+        let (_, models) = admin(&pool, "GET", "/models?model=slow", &Value::Null);
+        models["models"][0]["replicas"][0]["in_flight"] == 0
+    });
+    assert_eq!(chat(&pool, "small", &key).0, 429);
 }
 
 #[test]

@@ -292,7 +292,7 @@ pub enum KeysCommand {
     Revoke { id: String },
 }
 
-/// What a key may be used for. Limits that are given take the place of all that it had.
+/// What a key may be used for. Limits that are not given stay as they are.
 #[derive(Debug, Args)]
 pub struct KeyArgs {
     /// Models it may use, as names or patterns such as tiny-*; with an empty text all

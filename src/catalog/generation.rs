@@ -86,8 +86,12 @@ const PARAMETERS: &[Parameter] = &[
         (-1.0, 4e9),
         &[(&[Candle, Vllm, LlamaCpp], "top_k")],
     ),
-    number("min_p", (0.0, 1.0), &[(&[Vllm, LlamaCpp], "min_p")]),
-    number("typical_p", (0.0, 1.0), &[(&[LlamaCpp], "typical_p")]),
+    number("min_p", (0.0, 1.0), &[(&[Candle, Vllm, LlamaCpp], "min_p")]),
+    number(
+        "typical_p",
+        (0.0, 1.0),
+        &[(&[Candle, LlamaCpp], "typical_p")],
+    ),
     number(
         "repetition_penalty repeat_penalty",
         (0.01, 10.0),

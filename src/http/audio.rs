@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::admission::Visit;
+use super::admission::{self, Visit};
 use super::auth::User;
 use super::dialect::Taken;
 use super::error::Failure;
@@ -170,12 +170,19 @@ fn flowing(served: Served, answer: hyper::Response<Incoming>) -> Response {
     let (head, mut upstream) = answer.into_parts();
     spawn(async move {
         let cut = served.lease.cut();
+        let mut late = std::pin::pin!(admission::over(served.clock, served.deadline));
         loop {
             let frame = tokio::select! {
                 biased;
                 () = cut.cancelled() => None,
                 () = served.ending.cancelled() => None,
                 () = pieces.closed() => return,
+                () = &mut late => {
+                    served.answered(504);
+                    let words = std::io::Error::other("the time of x-request-timeout is over");
+                    let _ = pieces.try_send(Err(words));
+                    return;
+                }
                 frame = upstream.frame() => Some(frame),
             };
             match frame {
@@ -190,6 +197,8 @@ fn flowing(served: Served, answer: hyper::Response<Incoming>) -> Response {
                         biased;
                         sent = pieces.send(Ok(data)) => sent.is_ok(),
                         () = cut.cancelled() => true,
+                        () = served.ending.cancelled() => true,
+                        () = admission::over(served.clock, served.deadline) => true,
                     };
                     served.lease.resume();
                     if !sent {
@@ -197,11 +206,14 @@ fn flowing(served: Served, answer: hyper::Response<Incoming>) -> Response {
                     }
                 }
                 Some(None) => return served.answered(200),
-                Some(Some(Err(_))) | None => {
+                broken @ (Some(Some(Err(_))) | None) => {
+                    if broken.is_some() {
+                        served.lease.worked(false);
+                    }
                     let why = stream::why(&served).await;
                     served.answered(why.status.as_u16());
                     let words = std::io::Error::other(why.body.error.message.clone());
-                    let _ = pieces.send(Err(words)).await;
+                    let _ = pieces.try_send(Err(words));
                     return;
                 }
             }

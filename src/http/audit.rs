@@ -21,9 +21,27 @@ use crate::controller::{AuditEntry, Retention};
 use crate::pool::{KeyId, Time};
 
 /// What is kept of a body or a query, where it is a text, a number, a flag or null.
-const KEPT: [&str; 17] = [
-    "model", "replica", "priority", "replicas", "gpus", "keep_hot", "lease", "force", "wait",
-    "now", "device", "preview", "mode", "name", "role", "expires", "id",
+const KEPT: [&str; 20] = [
+    "model",
+    "replica",
+    "priority",
+    "replicas",
+    "gpus",
+    "keep_hot",
+    "lease",
+    "force",
+    "wait",
+    "now",
+    "device",
+    "preview",
+    "mode",
+    "name",
+    "role",
+    "expires",
+    "id",
+    "model_name",
+    "num_replicas",
+    "gpus_per_replica",
 ];
 /// Longer texts are cut.
 const TEXT_MAX: usize = 200;
@@ -98,6 +116,15 @@ struct Beginning {
 
 impl Beginning {
     async fn of(body: Body) -> Beginning {
+        // A long one is not read before it is known who sends it.
+        let most = hyper::body::Body::size_hint(&body).upper();
+        if most.is_some_and(|most| most > BODY_READ_MAX as u64) {
+            let rest = Some((Ok(Bytes::new()), body.into_data_stream()));
+            return Beginning {
+                bytes: Vec::new(),
+                rest,
+            };
+        }
         let mut bytes = Vec::new();
         let mut frames = body.into_data_stream();
         while let Some(frame) = frames.next().await {

@@ -77,6 +77,7 @@ impl Keys {
         allowed: KeyUse,
         expires: Option<Time>,
     ) -> Result<(KeyRecord, String), StoreFault> {
+        let _turn = self.changes.lock().await;
         let text = generate_key()?;
         let key = NewKey {
             name: name.to_owned(),
@@ -116,6 +117,7 @@ impl Keys {
 
     /// False if there is no such key, or it is revoked already.
     pub async fn revoke(&self, id: KeyId) -> Result<bool, StoreFault> {
+        let _turn = self.changes.lock().await;
         let revoked = self.store.revoke_key(id).await?;
         self.refresh().await?;
         Ok(revoked)
@@ -147,12 +149,15 @@ impl Keys {
         reason = "one small write; losing it at the end loses a date of use"
     )]
     fn touch(self: &Arc<Keys>, id: KeyId, now: Time) {
-        let mut newer = self.known.load().as_ref().clone();
-        newer
-            .iter_mut()
-            .filter(|key| key.id == id)
-            .for_each(|key| key.last_used = Some(now));
-        self.known.store(Arc::new(newer));
+        // Of a list that another one has taken the place of meanwhile nothing may come back.
+        self.known.rcu(|known| {
+            let mut newer = known.as_ref().clone();
+            newer
+                .iter_mut()
+                .filter(|key| key.id == id)
+                .for_each(|key| key.last_used = Some(now));
+            newer
+        });
         let keys = Arc::clone(self);
         tokio::spawn(async move {
             if let Err(fault) = keys.store.touch_key(id, now).await {

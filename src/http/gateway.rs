@@ -288,7 +288,14 @@ impl Call {
                     if frames.send(Ok(comment.into())).await.is_err() {
                         return;
                     }
-                    self.send(lease).await
+                    let ending = self.app.ending();
+                    tokio::select! {
+                        biased;
+                        () = frames.closed() => return,
+                        () = admission::over(clock, patience.deadline) => Err(Failure::deadline()),
+                        () = ending.cancelled() => Err(Failure::ending(&self.model)),
+                        sent = self.send(lease) => sent,
+                    }
                 }
                 Err(failure) => Err(failure),
             };
@@ -310,16 +317,13 @@ impl Call {
                 Ok((served, answer)) => {
                     served.answered(answer.status().as_u16());
                     let body = remote::masked(&served.lease, limited(answer.into_body()).await);
-                    let event = self.telling().engine_refused(&body);
-                    let _ = frames.send(Ok(event.into())).await;
+                    stream::last(&frames, self.telling().engine_refused(&body)).await;
                 }
                 Err(failure) => {
                     self.app
                         .metrics
                         .request(&self.model, failure.status.as_u16());
-                    let _ = frames
-                        .send(Ok(self.telling().failed(&failure).into()))
-                        .await;
+                    stream::last(&frames, self.telling().failed(&failure)).await;
                 }
             }
         });
@@ -354,7 +358,7 @@ impl Call {
                     }
                     let before = whole.has_begun();
                     if whole.push(&data) {
-                        served.lease.token();
+                        served.token();
                     }
                     if !before && whole.has_begun() {
                         served.first_token();

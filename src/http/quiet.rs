@@ -31,10 +31,8 @@ impl Wake for Own {
     }
 
     fn wake_by_ref(self: &Arc<Own>) {
-        let noted =
-            self.state
-                .compare_exchange(POLLING, WOKEN, Ordering::AcqRel, Ordering::Acquire);
-        if noted == Err(IDLE) {
+        // What was written before the wake is seen by the poll after it.
+        if self.state.swap(WOKEN, Ordering::AcqRel) == IDLE {
             self.task.wake();
         }
     }
@@ -47,7 +45,7 @@ pub(super) async fn quiet<F: Future>(future: F) -> F::Output {
     poll_fn(|context| {
         own.task.register(context.waker());
         for _ in 0..ROUNDS_MAX {
-            own.state.store(POLLING, Ordering::Release);
+            own.state.swap(POLLING, Ordering::AcqRel);
             let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
             if polled.is_ready() {
                 return polled;
@@ -59,7 +57,7 @@ pub(super) async fn quiet<F: Future>(future: F) -> F::Output {
                 return Poll::Pending;
             }
         }
-        own.state.store(IDLE, Ordering::Release);
+        own.state.swap(IDLE, Ordering::AcqRel);
         context.waker().wake_by_ref();
         Poll::Pending
     })

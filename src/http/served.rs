@@ -1,7 +1,8 @@
 //! A request that has a seat: what is counted of it, how it reaches its engine, and how the engine's own errors come
 //! back. Knows nothing of what is asked.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -32,6 +33,10 @@ pub(super) struct Served {
     asked: Time,
     /// Counted among the requests of its key and its model until it ends.
     admitted: Arc<Admitted>,
+    /// What its engine has told so far of the tokens.
+    told: Mutex<Usage>,
+    /// Pieces of the answer that came.
+    heard: AtomicU64,
     /// When the client wants no more of it.
     pub deadline: Option<Time>,
     /// The process ends now.
@@ -49,6 +54,8 @@ impl Served {
     ) -> Served {
         Served {
             admitted,
+            told: Mutex::default(),
+            heard: AtomicU64::new(0),
             deadline,
             lease,
             model: model.to_owned(),
@@ -65,15 +72,39 @@ impl Served {
             .first_token(&self.model, Duration::from_millis(took.0));
     }
 
+    /// A piece of the answer came.
+    pub fn token(&self) {
+        self.heard.fetch_add(1, Ordering::Relaxed);
+        self.lease.token();
+    }
+
+    /// What the engine says that the request took until now. Some say it once, some with every piece.
     pub fn tokens(&self, usage: Usage) {
-        self.admitted
-            .took(usage.prompt_tokens.saturating_add(usage.completion_tokens));
-        self.metrics
-            .tokens(&self.model, usage.prompt_tokens, usage.completion_tokens);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let prompt = usage.prompt_tokens.saturating_sub(told.prompt_tokens);
+        let completion = usage
+            .completion_tokens
+            .saturating_sub(told.completion_tokens);
+        told.prompt_tokens += prompt;
+        told.completion_tokens += completion;
+        self.admitted.took(prompt.saturating_add(completion));
+        self.metrics.tokens(&self.model, prompt, completion);
     }
 
     pub fn answered(&self, code: u16) {
         self.metrics.request(&self.model, code);
+    }
+}
+
+impl Drop for Served {
+    /// Who leaves before the engine has counted has had what came; a piece is about a token.
+    fn drop(&mut self) {
+        let told = *self.told.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let heard = *self.heard.get_mut();
+        if told == Usage::default() && heard > 0 {
+            self.admitted
+                .took(self.admitted.estimate().saturating_add(heard));
+        }
     }
 }
 

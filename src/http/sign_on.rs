@@ -7,6 +7,7 @@ use axum::http::request::Parts;
 
 use super::audit::{self, Actor};
 use super::auth::{Admin, User};
+use super::edge::record;
 use super::error::Failure;
 use super::state::App;
 use crate::config::GrantRole;
@@ -31,6 +32,7 @@ impl Person {
             return Ok(None);
         };
         let identity = oidc.verify(token).await?;
+        record::asked_by(identity.key, &identity.name, false);
         audit::tell(parts, || Actor {
             key: None,
             subject: Some(identity.subject.clone()),

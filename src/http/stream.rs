@@ -133,9 +133,14 @@ pub(super) async fn forward(
         None => served.answered(200),
         Some(failure) => {
             served.answered(failure.status.as_u16());
-            let _ = frames.send(Ok(telling.failed(&failure).into())).await;
+            last(frames, telling.failed(&failure)).await;
         }
     }
+}
+
+/// The end of a stream for a client that may not read any more: its seat must not wait for that.
+pub(super) async fn last(frames: &Frames, event: String) {
+    let _ = tokio::time::timeout(WHY_WITHIN, frames.send(Ok(event.into()))).await;
 }
 
 /// Whether the client is still there. One that does not read holds the engine back, whose silence
@@ -152,6 +157,8 @@ async fn pass_on(frames: &Frames, ready: Bytes, served: &Served) -> bool {
                 biased;
                 sent = frames.send(ready) => sent.is_ok(),
                 () = cut.cancelled() => true,
+                () = served.ending.cancelled() => true,
+                () = admission::over(served.clock, served.deadline) => true,
             };
             served.lease.resume();
             sent
@@ -165,11 +172,12 @@ fn keep(event: &[u8], wants_usage: bool, served: &Served, done: &mut bool) -> bo
     let Some(data) = data_of(event) else {
         return true;
     };
-    served.lease.token();
     if data == b"[DONE]" {
+        served.lease.token();
         *done = true;
         return true;
     }
+    served.token();
     // Cheap enough to look for, and rare enough to parse.
     if memchr::memmem::find(data, b"\"usage\"").is_none() {
         return true;

@@ -173,6 +173,12 @@ impl Memory {
             .collect()
     }
 
+    pub fn not_kept(&mut self, bucket: &str) {
+        if let Some(count) = self.counts.get_mut(bucket) {
+            count.unsaved = true;
+        }
+    }
+
     pub fn restore_days(&mut self, today: impl Iterator<Item = DayTokens>) {
         for it in today {
             let clock = &self.clock;

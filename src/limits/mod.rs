@@ -249,6 +249,12 @@ impl Limits {
         self.own().take_days()
     }
 
+    /// The store did not take them: they will be told again.
+    pub fn not_kept(&self, buckets: impl Iterator<Item = String>) {
+        let mut own = self.own();
+        buckets.for_each(|bucket| own.not_kept(&bucket));
+    }
+
     /// What was used before this start.
     pub fn restore_days(&self, days: Vec<DayTokens>) {
         let today = self.day((self.now)()).number;
@@ -329,6 +335,11 @@ pub struct Admitted {
 impl Admitted {
     pub fn standing(&self) -> Standing {
         self.standing
+    }
+
+    /// What it was thought to take before it began.
+    pub fn estimate(&self) -> u64 {
+        self.estimate
     }
 
     /// What it took in the end, prompt and answer together.

@@ -64,5 +64,6 @@ pub(super) async fn save(limits: &Limits, store: &Store) {
     }
     if let Err(fault) = store.keep_day_tokens(&changed, limits.today()).await {
         tracing::warn!(%fault, "the tokens of a day were not kept");
+        limits.not_kept(changed.into_iter().map(|it| it.bucket));
     }
 }

@@ -152,7 +152,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         metrics,
         edge,
     );
-    let _upkeep =
+    let upkeep =
         AbortOnDropHandle::new(start(limits::keep(Arc::clone(&limits), Arc::clone(&store))));
     let stop = CancellationToken::new();
     let address = listener.local_addr().map_err(|error| error.to_string())?;
@@ -203,6 +203,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
                 "the controller does not end; the new process goes on without it".to_owned(),
             );
         }
+        drop(upkeep);
         limits::save(&limits, &store).await;
         store.close().await;
         drop((door, lock));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use serde_json::Value;
 use utoipa::IntoParams;
 
 use super::fields::{Body, Fields, Nothing, Params, Strict};
@@ -11,7 +12,7 @@ use crate::config::Limit;
 use crate::controller::{KeyRecord, KeyUse, Role, StoreFault};
 use crate::http::auth::Admin;
 use crate::http::dto::{
-    ChangeKeyRequest, KeyList, KeyRole, KeyView, NewKey, NewKeyRequest, RevokeAnswer,
+    ChangeKeyRequest, KeyList, KeyRole, KeyView, LimitChange, NewKey, NewKeyRequest, RevokeAnswer,
 };
 use crate::http::error::Failure;
 use crate::http::openapi::AdminErrors;
@@ -95,14 +96,24 @@ fn routes(fields: &mut Fields) -> Result<Vec<String>, Failure> {
 }
 
 fn limits(fields: &mut Fields) -> Result<Option<Limit>, Failure> {
-    let wrong = |message: String| Failure::invalid(Some("limits".to_owned()), message);
+    let document = fields.object("limits")?;
+    document.map(limit_of).transpose()
+}
+
+fn limit_change(fields: &mut Fields) -> Result<Option<LimitChange>, Failure> {
     let Some(document) = fields.object("limits")? else {
         return Ok(None);
     };
+    limit_of(document.clone())?;
+    Ok(document.as_object().cloned().map(LimitChange))
+}
+
+fn limit_of(document: Value) -> Result<Limit, Failure> {
+    let wrong = |message: String| Failure::invalid(Some("limits".to_owned()), message);
     let limit: Limit =
         serde_json::from_value(document).map_err(|error| wrong(format!("limits: {error}")))?;
     match limit.problems("limits").first() {
-        None => Ok(Some(limit)),
+        None => Ok(limit),
         Some(problem) => Err(wrong(problem.clone())),
     }
 }
@@ -118,7 +129,7 @@ impl Strict for ChangeKeyRequest {
             routes: fields
                 .clearable("routes", |fields, _| routes(fields).map(Some))?
                 .map(Option::unwrap_or_default),
-            limits: fields.clearable("limits", |fields, _| limits(fields))?,
+            limits: fields.clearable("limits", |fields, _| limit_change(fields))?,
             log_prompts: fields.flag("log_prompts")?,
         })
     }
@@ -254,7 +265,10 @@ pub async fn change(
             let allowed = &mut key.allowed;
             allowed.models = change.models.unwrap_or(std::mem::take(&mut allowed.models));
             allowed.routes = change.routes.unwrap_or(std::mem::take(&mut allowed.routes));
-            allowed.limits = change.limits.unwrap_or(allowed.limits);
+            if let Some(limits) = change.limits {
+                let own = allowed.limits.unwrap_or_default();
+                allowed.limits = limits.map(|limits| limits.over(own));
+            }
             allowed.log_prompts = change.log_prompts.unwrap_or(allowed.log_prompts);
         })
         .await

@@ -11,6 +11,7 @@ use axum::Router;
 use axum::middleware;
 use axum::routing::{get, post};
 
+use super::audit;
 use super::state::App;
 
 /// What lies below the base path.
@@ -18,21 +19,26 @@ pub(super) fn below_base(router: Router<App>, app: &App) -> Router<App> {
     let compat = &app.config.compat;
     let mut router = beside_openai(router, app);
     if compat.run {
-        router = router
-            .route("/run", post(run::run))
-            .route("/pending", get(run::pending));
+        router = router.route("/pending", get(run::pending));
     }
     if compat.ncsa {
         let reset = middleware::from_fn_with_state(app.clone(), ncsa::reset);
-        router = router.merge(ncsa::routes()).layer(reset);
+        let audited = middleware::from_fn_with_state(app.clone(), audit::record);
+        router = router
+            .merge(ncsa::routes().route_layer(audited))
+            .layer(reset);
     }
     router
 }
 
 /// What lies beside OpenAI's routes, with the base path and without.
 pub(super) fn beside_openai(router: Router<App>, app: &App) -> Router<App> {
-    match app.config.compat.rayllm {
-        true => router.merge(rayllm::routes()),
-        false => router,
+    let mut router = router;
+    if app.config.compat.run {
+        router = router.route("/run", post(run::run));
     }
+    if app.config.compat.rayllm {
+        router = router.merge(rayllm::routes(app));
+    }
+    router
 }

@@ -6,20 +6,22 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::{delete, get};
-use axum::{Json, Router};
+use axum::{Json, Router, middleware};
 use serde_json::{Map, Value, json};
 
 use crate::controller::Route;
 use crate::http::admin::fields::Params;
 use crate::http::admin::models;
+use crate::http::audit;
 use crate::http::auth::Admin;
 use crate::http::error::Failure;
 use crate::http::state::App;
 
-pub(super) fn routes() -> Router<App> {
+pub(super) fn routes(app: &App) -> Router<App> {
+    let audited = middleware::from_fn_with_state(app.clone(), audit::record);
     Router::new()
         .route("/v1/health_check", get(health_check))
-        .route("/v1/models/{*model}", delete(remove))
+        .route("/v1/models/{*model}", delete(remove).route_layer(audited))
 }
 
 /// The model that a name stands for which is no name here.

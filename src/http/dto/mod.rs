@@ -32,7 +32,7 @@ pub use models::{ModelList, ModelPatch, ModelView, RemoveAnswer, find, measured}
 pub use plan::PlanView;
 pub use upkeep::{
     ChangeKeyRequest, CleanupAnswer, CleanupMode, CleanupRequest, EmptyRequest, KeyList, KeyRole,
-    KeyView, NewKey, NewKeyRequest, ReloadAnswer, ResetAnswer, RevokeAnswer,
+    KeyView, LimitChange, NewKey, NewKeyRequest, ReloadAnswer, ResetAnswer, RevokeAnswer,
 };
 
 /// A part of one device.

@@ -142,6 +142,21 @@ pub struct NewKeyRequest {
     pub log_prompts: bool,
 }
 
+/// Figures of a limit by their names; those that are not among them stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitChange(pub serde_json::Map<String, serde_json::Value>);
+
+impl LimitChange {
+    /// What `limit` is with these figures. They have been read as a limit's before.
+    pub fn over(self, limit: Limit) -> Limit {
+        let Ok(serde_json::Value::Object(mut figures)) = serde_json::to_value(limit) else {
+            return limit;
+        };
+        figures.extend(self.0);
+        serde_json::from_value(figures.into()).unwrap_or(limit)
+    }
+}
+
 /// What changing a key takes: what is absent stays, null takes away.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 pub struct ChangeKeyRequest {
@@ -156,7 +171,7 @@ pub struct ChangeKeyRequest {
     pub routes: Option<Vec<String>>,
     /// null: the configured default.
     #[schema(value_type = Option<LimitView>)]
-    pub limits: Option<Option<Limit>>,
+    pub limits: Option<Option<LimitChange>>,
     pub log_prompts: Option<bool>,
 }
 
