@@ -148,6 +148,32 @@ fn a_key_that_is_revoked_or_over_counts_no_more() {
 }
 
 #[test]
+fn the_last_key_that_steers_everything_cannot_be_taken_away_by_any_way() {
+    let pool = pool(CLOSED);
+    let refused = |method: &str, change: &Value| {
+        let (status, text) = admin(&pool, method, "/keys?id=k1", change);
+        (status, text["error"]["code"].clone())
+    };
+    let last = (409, json!("last_admin_key"));
+    assert_eq!(refused("DELETE", &Value::Null), last);
+    for change in [json!({"routes": ["/admin/plan"]}), json!({"expires": "1s"})] {
+        assert_eq!(refused("PATCH", &change), last, "{change}");
+    }
+    key(&pool, json!({"role": "admin", "routes": ["/admin/keys"]}));
+    assert_eq!(
+        refused("DELETE", &Value::Null),
+        last,
+        "that one is for little"
+    );
+    key(&pool, json!({"role": "admin"}));
+    assert_eq!(
+        refused("PATCH", &json!({"expires": "1h"})),
+        (200, Value::Null)
+    );
+    assert_eq!(refused("DELETE", &Value::Null), (200, Value::Null));
+}
+
+#[test]
 fn so_many_requests_a_minute_and_the_next_is_told_when() {
     let pool = pool("auth: {inference: key}\nlimits: {default: {requests_per_minute: 3}}\n");
     let (first, _) = key(&pool, json!({}));

@@ -138,7 +138,6 @@ const NEVER: &[(&str, &str)] = &[
     ("vllm_xargs", "it passes anything to the engine"),
 ];
 
-/// Extensions of the generating routes that the embedded engine has; it refuses what it does not know by itself.
 impl Recipe {
     /// Whether the engine gets this field.
     pub fn takes(&self, ask: Ask, field: &str) -> bool {

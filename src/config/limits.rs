@@ -12,7 +12,7 @@ use super::units::Length;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limit {
-    /// Requests in any minute, 1 to 1000000; refused ones count too.
+    /// Requests in any minute, 1 to 1000000. One that another limit refused may count.
     pub requests_per_minute: Option<u32>,
     /// Tokens of prompts and answers in any minute, 1 to 1000000000. A request that began within it is
     /// finished, and what it took beyond is waited for.

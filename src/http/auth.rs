@@ -94,19 +94,29 @@ impl Keys {
     }
 
     /// The key as it is after the change; none if there is no such key, or it is revoked.
+    ///
+    /// # Errors
+    /// [`KeyRefusal::LastAdmin`] when nobody could steer the pool any more, or only for a time.
     pub async fn change(
         &self,
         id: KeyId,
         change: impl FnOnce(&mut KeyRecord),
-    ) -> Result<Option<KeyRecord>, StoreFault> {
-        // One at a time, so that none is laid over another.
+    ) -> Result<Option<KeyRecord>, KeyRefusal> {
+        // One at a time, so that none is laid over another and what is looked at stays as it is.
         let _turn = self.changes.lock().await;
         let known = self.store.keys().await?;
+        let is_last = is_last_admin(&known, id, self.clock.now());
         let mut found = known.into_iter().filter(|key| key.id == id && !key.revoked);
         let Some(mut key) = found.next() else {
             return Ok(None);
         };
+        let end = key.expires;
         change(&mut key);
+        if is_last
+            && (!key.allowed.routes.is_empty() || key.expires != end && key.expires.is_some())
+        {
+            return Err(KeyRefusal::LastAdmin);
+        }
         let changed = self
             .store
             .change_key(id, &key.name, &key.allowed, key.expires)
@@ -116,8 +126,14 @@ impl Keys {
     }
 
     /// False if there is no such key, or it is revoked already.
-    pub async fn revoke(&self, id: KeyId) -> Result<bool, StoreFault> {
+    ///
+    /// # Errors
+    /// [`KeyRefusal::LastAdmin`] when nobody could steer the pool any more.
+    pub async fn revoke(&self, id: KeyId) -> Result<bool, KeyRefusal> {
         let _turn = self.changes.lock().await;
+        if is_last_admin(&self.store.keys().await?, id, self.clock.now()) {
+            return Err(KeyRefusal::LastAdmin);
+        }
         let revoked = self.store.revoke_key(id).await?;
         self.refresh().await?;
         Ok(revoked)
@@ -165,6 +181,26 @@ impl Keys {
             }
         });
     }
+}
+
+/// Why a key is not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyRefusal {
+    #[error(transparent)]
+    Store(#[from] StoreFault),
+    #[error(
+        "it is the last valid admin key for all routes; make another one first: `admin-client keys create NAME --role admin`"
+    )]
+    LastAdmin,
+}
+
+/// Whether nobody else may steer all of the pool.
+fn is_last_admin(keys: &[KeyRecord], id: KeyId, now: Time) -> bool {
+    let is_full = |key: &&KeyRecord| {
+        key.role == Role::Admin && key.is_valid(now) && key.allowed.routes.is_empty()
+    };
+    let mut full = keys.iter().filter(is_full).map(|key| key.id);
+    full.next() == Some(id) && full.next().is_none()
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -388,5 +424,43 @@ impl Failure {
         let mut failure = Failure::unauthorized("this API key is unknown, expired or revoked");
         failure.body.error.code = Some("invalid_api_key");
         failure
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(id: u64, role: Role, revoked: bool) -> KeyRecord {
+        KeyRecord {
+            id: KeyId(id),
+            name: format!("key {id}"),
+            role,
+            allowed: KeyUse::default(),
+            prefix: "mp-".to_owned(),
+            hash: hash_key("x"),
+            created: Time(0),
+            last_used: None,
+            expires: None,
+            revoked,
+        }
+    }
+
+    #[test]
+    fn the_last_valid_admin_key_is_known() {
+        let keys = vec![
+            key(1, Role::Admin, true),
+            key(2, Role::Admin, false),
+            key(3, Role::User, false),
+        ];
+        assert!(is_last_admin(&keys, KeyId(2), Time(1)));
+        assert!(!is_last_admin(&keys, KeyId(3), Time(1)));
+        let mut two = vec![key(1, Role::Admin, false), key(2, Role::Admin, false)];
+        assert!(!is_last_admin(&two, KeyId(1), Time(1)));
+        two[1].allowed.routes = vec!["/admin/plan".to_owned()];
+        assert!(
+            is_last_admin(&two, KeyId(1), Time(1)),
+            "that one is for little"
+        );
     }
 }

@@ -146,9 +146,13 @@ fn a_client_that_reads_nothing_gives_its_place_back() {
         let uri = "http://localhost/v1/chat/completions";
         let answer = client.send_request(post(uri, &body)).await.unwrap();
         assert_eq!(stats(&engine)["running"], 1);
-        while stats(&engine)["running"] != 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let cut = async {
+            while stats(&engine)["running"] != 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let cut = tokio::time::timeout(Duration::from_secs(30), cut).await;
+        cut.expect("a client that reads nothing is cut");
         drop(answer);
     });
     assert_eq!(stats(&engine)["abandoned"], 2);

@@ -121,9 +121,14 @@ fn a_new_certificate_is_taken_by_itself_and_a_stream_that_has_begun_goes_on() {
         body.frame().await.unwrap().unwrap();
         let second = certificate(folder.path());
         // The old one is not trusted any more by whoever trusts the new one alone.
-        while health(&pool, &second).await.is_none() {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
+        let taken = async {
+            while health(&pool, &second).await.is_none() {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        let within = std::time::Duration::from_secs(30);
+        let taken = tokio::time::timeout(within, taken).await;
+        taken.expect("the new certificate is taken");
         assert!(health(&pool, &first).await.is_none());
         let rest = body.collect().await.unwrap().to_bytes();
         assert!(rest.ends_with(b"data: [DONE]\n\n"), "{rest:?}");

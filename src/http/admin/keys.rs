@@ -1,7 +1,5 @@
 //! API keys: list, make, change, revoke. A key's text leaves here once, in the answer to its making.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use serde_json::Value;
@@ -9,15 +7,15 @@ use utoipa::IntoParams;
 
 use super::fields::{Body, Fields, Nothing, Params, Strict};
 use crate::config::Limit;
-use crate::controller::{KeyRecord, KeyUse, Role, StoreFault};
-use crate::http::auth::Admin;
+use crate::controller::{KeyUse, Role, StoreFault};
+use crate::http::auth::{Admin, KeyRefusal};
 use crate::http::dto::{
     ChangeKeyRequest, KeyList, KeyRole, KeyView, LimitChange, NewKey, NewKeyRequest, RevokeAnswer,
 };
 use crate::http::error::Failure;
 use crate::http::openapi::AdminErrors;
 use crate::http::state::App;
-use crate::pool::{KeyId, Time};
+use crate::pool::KeyId;
 
 const NAME_MAX: usize = 100;
 const PATTERNS_MAX: usize = 100;
@@ -272,7 +270,7 @@ pub async fn change(
             allowed.log_prompts = change.log_prompts.unwrap_or(allowed.log_prompts);
         })
         .await
-        .map_err(not_saved)?
+        .map_err(|refusal| not_changed(id, refusal))?
         .ok_or_else(|| unknown(id))?;
     tracing::info!(admin = admin.name, key = %id, "key changed");
     Ok(Json(KeyView::of(&changed)))
@@ -284,7 +282,7 @@ fn unknown(id: KeyId) -> Failure {
 
 /// Revoke a key
 ///
-/// It is refused from now on. The last valid admin key cannot be revoked.
+/// It is refused from now on. The last valid admin key for all routes cannot be revoked.
 #[utoipa::path(
     delete, path = "/admin/keys", tag = "keys", operation_id = "revoke_key", security(("admin_key" = [])),
     params(KeyQuery),
@@ -299,11 +297,8 @@ pub async fn revoke(
     admin: Admin,
     Params(KeyQuery { id }): Params<KeyQuery>,
 ) -> Result<Json<RevokeAnswer>, Failure> {
-    if is_last_admin(&app.keys.all(), id, app.handle.clock().now()) {
-        let message = format!("{id} is the last valid admin key; make another one first");
-        return Err(Failure::conflict("last_admin_key", message));
-    }
-    if !app.keys.revoke(id).await.map_err(not_saved)? {
+    let revoked = app.keys.revoke(id).await;
+    if !revoked.map_err(|refusal| not_changed(id, refusal))? {
         return Err(unknown(id));
     }
     tracing::info!(admin = admin.name, key = %id, "key revoked");
@@ -313,12 +308,11 @@ pub async fn revoke(
     }))
 }
 
-fn is_last_admin(keys: &Arc<Vec<KeyRecord>>, id: KeyId, now: Time) -> bool {
-    let mut admins = keys
-        .iter()
-        .filter(|key| key.role == Role::Admin && key.is_valid(now))
-        .map(|key| key.id);
-    admins.next() == Some(id) && admins.next().is_none()
+fn not_changed(id: KeyId, refusal: KeyRefusal) -> Failure {
+    match refusal {
+        KeyRefusal::Store(fault) => not_saved(fault),
+        KeyRefusal::LastAdmin => Failure::conflict("last_admin_key", format!("{id}: {refusal}")),
+    }
 }
 
 /// The answer names no statement and no file; the log does.
@@ -337,35 +331,6 @@ fn not_saved(fault: StoreFault) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::hash_key;
-
-    fn key(id: u64, role: Role, revoked: bool) -> KeyRecord {
-        KeyRecord {
-            id: KeyId(id),
-            name: format!("key {id}"),
-            role,
-            allowed: KeyUse::default(),
-            prefix: "mp-".to_owned(),
-            hash: hash_key("x"),
-            created: Time(0),
-            last_used: None,
-            expires: None,
-            revoked,
-        }
-    }
-
-    #[test]
-    fn the_last_valid_admin_key_is_known() {
-        let keys = Arc::new(vec![
-            key(1, Role::Admin, true),
-            key(2, Role::Admin, false),
-            key(3, Role::User, false),
-        ]);
-        assert!(is_last_admin(&keys, KeyId(2), Time(1)));
-        assert!(!is_last_admin(&keys, KeyId(3), Time(1)));
-        let two = Arc::new(vec![key(1, Role::Admin, false), key(2, Role::Admin, false)]);
-        assert!(!is_last_admin(&two, KeyId(1), Time(1)));
-    }
 
     #[test]
     fn a_key_needs_a_name_and_a_role() {
