@@ -1,0 +1,98 @@
+//! Owns tensors as they lie in their files: an encoding, a shape, and bytes that are mapped or held. Never computes with them.
+
+#![allow(dead_code)]
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// How numbers are written. Those that begin with Q are blocks of the GGML family, as GGUF files have them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Encoding {
+    F32,
+    F16,
+    Bf16,
+    Q4_0,
+    Q8_0,
+    Q4K,
+    Q5K,
+    Q6K,
+}
+
+impl Encoding {
+    /// Numbers of one block; rows are whole blocks.
+    pub fn block_numbers(self) -> usize {
+        match self {
+            Self::F32 | Self::F16 | Self::Bf16 => 1,
+            Self::Q4_0 | Self::Q8_0 => 32,
+            Self::Q4K | Self::Q5K | Self::Q6K => 256,
+        }
+    }
+
+    /// Bytes of one block.
+    pub fn block_bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+            Self::Q4_0 => 18,
+            Self::Q8_0 => 34,
+            Self::Q4K => 144,
+            Self::Q5K => 176,
+            Self::Q6K => 210,
+        }
+    }
+
+    /// Bytes of so many numbers, which are whole blocks; `None` where they are not, or no memory holds them.
+    pub fn bytes_of(self, numbers: usize) -> Option<usize> {
+        if !numbers.is_multiple_of(self.block_numbers()) {
+            return None;
+        }
+        (numbers / self.block_numbers()).checked_mul(self.block_bytes())
+    }
+}
+
+/// A tensor as it is stored. A clone shares the bytes.
+#[derive(Clone)]
+pub(crate) struct Stored {
+    pub encoding: Encoding,
+    /// The last dimension is the one that lies together: a matrix is `[outputs, inputs]`.
+    pub shape: Vec<usize>,
+    source: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    range: Range<usize>,
+}
+
+impl Stored {
+    /// Takes a range of a mapped file, or of memory. `None` where the range is not within it or does not have the bytes that
+    /// encoding and shape need.
+    pub fn new(
+        encoding: Encoding,
+        shape: Vec<usize>,
+        source: Arc<dyn AsRef<[u8]> + Send + Sync>,
+        range: Range<usize>,
+    ) -> Option<Self> {
+        let numbers = shape
+            .iter()
+            .try_fold(1usize, |all, size| all.checked_mul(*size))?;
+        let whole = (*source).as_ref().get(range.clone())?.len();
+        (encoding.bytes_of(numbers)? == whole).then_some(Self {
+            encoding,
+            shape,
+            source,
+            range,
+        })
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &(*self.source).as_ref()[self.range.clone()]
+    }
+
+    pub fn numbers(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+impl fmt::Debug for Stored {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:?} {:?}", self.encoding, self.shape)
+    }
+}
