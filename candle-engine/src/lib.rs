@@ -19,6 +19,7 @@ mod generate;
 mod grammar;
 mod loading;
 mod memory;
+mod model;
 mod model_config;
 mod network;
 mod options;
