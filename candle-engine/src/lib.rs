@@ -17,6 +17,7 @@ mod error;
 mod fields;
 mod generate;
 mod grammar;
+mod kernels;
 mod loading;
 mod memory;
 mod model_config;
