@@ -293,10 +293,10 @@ mod tests {
     #[test]
     fn gpus_get_shares_as_large_as_their_free_memory() {
         let division = divide(&sizes(), &[gpu("A", 95), gpu("B", 50)]).unwrap();
-        assert_eq!(division.blocks, [0, 0, 0, 0, 0, 1, 1, 1]);
+        assert_eq!(division.blocks, [0, 0, 0, 0, 0, 0, 1, 1]);
         assert_eq!(
             division.explanation,
-            "layers 0 to 4 (50 bytes) on A (95 free); layers 5 to 7 (30 bytes) on B (50 free); embedding on A, head on B"
+            "layers 0 to 5 (60 bytes) on A (95 free); layers 6 to 7 (20 bytes) on B (50 free); embedding on A, head on B"
         );
     }
 

@@ -96,7 +96,7 @@ fn activate(activation: Activation, number: f32) -> f32 {
         }
         Activation::Gelu => {
             let scaled = f64::from(number) * std::f64::consts::FRAC_1_SQRT_2;
-            (f64::from(number) * 0.5 * (1.0 + candle_core::cpu::erf::erf(scaled))) as f32
+            (f64::from(number) * 0.5 * (1.0 + candle_core::cpu::erf::erf_f64(scaled))) as f32
         }
     }
 }
