@@ -6,18 +6,27 @@
 
 #![allow(dead_code)]
 
+mod attention;
 mod blocks;
+mod cache;
 mod dense;
 mod input;
+mod math;
 mod matrix;
 mod pool;
+mod rows;
 mod tier;
 mod tile;
 mod unpack;
 
+pub(crate) use attention::{Attention, attend};
 pub(crate) use blocks::dequantise;
+pub(crate) use cache::{CacheLayer, CacheShape, Precision};
 pub(crate) use matrix::{Matrix, multiply_all};
 pub(crate) use pool::Pool;
+pub(crate) use rows::{
+    NormWeights, Turns, activate, add, add_and_norm, gate, norm, norm_in_place, turn,
+};
 pub(crate) use tier::Level;
 
 #[cfg(test)]
