@@ -67,6 +67,8 @@ fn engine(args: EngineArgs) -> Result<(), String> {
             prefill: args.max_batch_prefill_tokens,
             total: args.max_batch_total_tokens,
         },
+        quantization: None,
+        verify: false,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -24,6 +24,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         device: DeviceChoice::Cpu,
         threads: None,
         budgets: Default::default(),
+        quantization: None,
+        verify: false,
     };
     serve(options, async { drop(tokio::signal::ctrl_c().await) }).await?;
     Ok(())

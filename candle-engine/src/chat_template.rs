@@ -3,7 +3,7 @@
 use crate::api_error::ApiError;
 use crate::calendar;
 use crate::error::{EngineError, one_line};
-use crate::files::{ModelFiles, read_json};
+use crate::files::ModelFiles;
 use crate::tools::Family;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
@@ -27,8 +27,7 @@ pub(crate) struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Reads `chat_template.jinja`, or `chat_template` of `tokenizer_config.json`: a string, or a list of named templates of
-    /// which `default` or else the first is taken. `None` where the model has none.
+    /// Compiles the templates of a model's files. `None` where the model has none.
     ///
     /// # Errors
     /// A template that cannot be read or compiled.
@@ -37,32 +36,14 @@ impl ChatTemplate {
         bos_token: Option<&str>,
         eos_token: Option<&str>,
     ) -> Result<Option<Self>, EngineError> {
-        let folder = files.folder();
-        let own_file = folder.join("chat_template.jinja");
-        let settings_file = folder.join("tokenizer_config.json");
-        let (file, source, with_tools) = if own_file.exists() {
-            let source = std::fs::read_to_string(&own_file);
-            let source = source.map_err(|error| {
-                EngineError::model(&own_file, error, "make it readable UTF-8 text")
-            })?;
-            (own_file, Some(source), None)
-        } else {
-            let settings = read_json(&settings_file)?.unwrap_or_default();
-            let template = &settings["chat_template"];
-            (
-                settings_file,
-                template_of(template),
-                named(template, TOOLS_NAME),
-            )
-        };
-        let Some(source) = source else {
+        let Some(templates) = files.templates()? else {
             return Ok(None);
         };
-        Self::compile(source, with_tools, bos_token, eos_token)
+        Self::compile(templates.main, templates.with_tools, bos_token, eos_token)
             .map(Some)
             .map_err(|error| {
                 EngineError::model(
-                    file,
+                    templates.file,
                     format!("its chat template is wrong ({error:#})"),
                     "correct the template or remove it",
                 )
@@ -154,24 +135,6 @@ impl ChatTemplate {
             )
         })
     }
-}
-
-fn template_of(value: &Json) -> Option<String> {
-    let text = |template: &Json| template["template"].as_str().map(str::to_owned);
-    match value {
-        Json::String(template) => Some(template.clone()),
-        Json::Array(templates) => {
-            named(value, "default").or_else(|| templates.first().and_then(text))
-        }
-        _ => None,
-    }
-}
-
-/// One of a list of named templates.
-fn named(templates: &Json, name: &str) -> Option<String> {
-    let mut templates = templates.as_array()?.iter();
-    let template = templates.find(|template| template["name"] == name)?;
-    template["template"].as_str().map(str::to_owned)
 }
 
 /// Python's `json.dumps`, which Hugging Face's filter is: a space after commas and colons, and no letter escaped for HTML.
@@ -276,17 +239,5 @@ mod tests {
     fn dates_are_available() {
         let year = render("{{ strftime_now('%Y') }}", &json!([])).expect("renders");
         assert!(year.parse::<u32>().is_ok_and(|year| year >= 2024), "{year}");
-    }
-
-    #[test]
-    fn of_several_templates_the_default_is_taken() {
-        let list =
-            json!([{"name": "tools", "template": "a"}, {"name": "default", "template": "b"}]);
-        assert_eq!(template_of(&list), Some("b".to_owned()));
-        assert_eq!(
-            template_of(&json!([{"name": "rag", "template": "c"}])),
-            Some("c".to_owned())
-        );
-        assert_eq!(template_of(&json!(null)), None);
     }
 }

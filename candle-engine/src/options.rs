@@ -1,6 +1,7 @@
 //! Owns the options of one engine and the choice of its device. Never reads the command line or the environment.
 
 use crate::error::EngineError;
+use crate::stored::Encoding;
 use candle_core::{DType, Device};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use std::path::PathBuf;
 /// Everything that [`serve`](crate::serve) needs to know.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// The Hugging Face folder of the model.
+    /// The Hugging Face folder of the model, a GGUF file, or a folder with one.
     pub model_dir: PathBuf,
     /// The id the engine answers to and echoes.
     pub model_name: String,
@@ -24,6 +25,50 @@ pub struct EngineOptions {
     pub threads: Option<usize>,
     /// Bounds on tokens, beside the context.
     pub budgets: TokenBudgets,
+    /// What matrices are written anew as when the model loads, where its files have them in F32, F16 or BF16.
+    pub quantization: Option<Quantization>,
+    /// Whether every number of the weights is looked at when the model loads, and one that is none is an error.
+    pub verify: bool,
+}
+
+/// An encoding of matrices in blocks of the GGML family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantization {
+    /// 8.5 bits a number; answers are hardly to be told from those of the original.
+    Q8_0,
+    /// 6.6 bits a number. This one and those below need rows of a multiple of 256 numbers; others become `Q8_0`.
+    Q6K,
+    /// 5.5 bits a number.
+    Q5K,
+    /// 4.5 bits a number.
+    Q4K,
+}
+
+impl Quantization {
+    /// All of them by their names in options.
+    pub const NAMES: [(&'static str, Self); 4] = [
+        ("q8_0", Self::Q8_0),
+        ("q6_k", Self::Q6K),
+        ("q5_k", Self::Q5K),
+        ("q4_k", Self::Q4K),
+    ];
+
+    /// The one of a name, in letters of any case.
+    pub fn named(name: &str) -> Option<Self> {
+        let mut known = Self::NAMES.into_iter();
+        known
+            .find(|(known, _)| name.eq_ignore_ascii_case(known))
+            .map(|(_, quantization)| quantization)
+    }
+
+    pub(crate) fn encoding(self) -> Encoding {
+        match self {
+            Self::Q8_0 => Encoding::Q8_0,
+            Self::Q6K => Encoding::Q6K,
+            Self::Q5K => Encoding::Q5K,
+            Self::Q4K => Encoding::Q4K,
+        }
+    }
 }
 
 /// Bounds on tokens, as the scheduler policies of other servers have them; `None` is without one.
@@ -187,6 +232,8 @@ mod tests {
             device: DeviceChoice::Cpu,
             threads: None,
             budgets: TokenBudgets::default(),
+            quantization: None,
+            verify: false,
         }
     }
 

@@ -18,6 +18,8 @@ fn demo() -> LoadedModel {
         device: DeviceChoice::Cpu,
         threads: None,
         budgets: TokenBudgets::default(),
+        quantization: None,
+        verify: false,
     };
     load(&options, &Progress::default()).expect("the demo model loads")
 }

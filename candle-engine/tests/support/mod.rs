@@ -35,6 +35,8 @@ pub fn options(model_dir: &Path, listen: Listen) -> EngineOptions {
         device: DeviceChoice::Cpu,
         threads: None,
         budgets: Default::default(),
+        quantization: None,
+        verify: false,
     }
 }
 
