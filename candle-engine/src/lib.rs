@@ -28,6 +28,7 @@ mod safetensors_header;
 mod sampling;
 mod scores;
 mod server;
+mod sleep;
 mod spec;
 mod step;
 mod stop;
@@ -41,5 +42,5 @@ mod wire;
 mod worker;
 
 pub use error::EngineError;
-pub use options::{DeviceChoice, EngineOptions, Listen, TokenBudgets};
+pub use options::{DeviceChoice, EngineOptions, Listen, Quantization, TokenBudgets};
 pub use server::serve;

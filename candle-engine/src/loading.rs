@@ -85,7 +85,7 @@ pub(crate) fn load(
 ) -> Result<LoadedModel, EngineError> {
     let folder = &options.model_dir;
     progress.set(CONFIG, 0)?;
-    let (device, dtype) = options.device.open()?;
+    let (device, dtype) = options.devices[0].open()?;
     let config = ModelConfig::read(folder)?;
     let most = config.llama.max_position_embeddings;
     if options.context_tokens > most {
