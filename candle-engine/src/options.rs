@@ -195,6 +195,21 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
+impl FromStr for Quantization {
+    type Err = String;
+
+    /// `q8_0`, `q4_k`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "q8_0" => Ok(Self::Q8_0),
+            "q4_k" => Ok(Self::Q4K),
+            _ => Err(format!(
+                "`{text}` is no form that weights are written in at load; write q8_0 or q4_k"
+            )),
+        }
+    }
+}
+
 impl FromStr for DeviceChoice {
     type Err = String;
 
