@@ -21,11 +21,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         listen: Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse()?))),
         context_tokens: 512,
         concurrency: arguments.next().map_or(Ok(4), |count| count.parse())?,
-        device: DeviceChoice::Cpu,
-        threads: None,
-        budgets: Default::default(),
+        devices: vec![DeviceChoice::Cpu],
         quantization: None,
         verify: false,
+        threads: None,
+        budgets: Default::default(),
     };
     serve(options, async { drop(tokio::signal::ctrl_c().await) }).await?;
     Ok(())

@@ -29,6 +29,7 @@ mod runs;
 mod sampling;
 mod scores;
 mod server;
+mod sleep;
 mod spec;
 mod step;
 mod stop;

@@ -15,11 +15,11 @@ fn demo() -> LoadedModel {
         listen: Listen::Unix("unused".into()),
         context_tokens: 512,
         concurrency: 1,
-        device: DeviceChoice::Cpu,
-        threads: None,
-        budgets: TokenBudgets::default(),
+        devices: vec![DeviceChoice::Cpu],
         quantization: None,
         verify: false,
+        threads: None,
+        budgets: TokenBudgets::default(),
     };
     load(&options, &Progress::default()).expect("the demo model loads")
 }

@@ -32,11 +32,11 @@ pub fn options(model_dir: &Path, listen: Listen) -> EngineOptions {
         listen,
         context_tokens: CONTEXT_TOKENS,
         concurrency: 2,
-        device: DeviceChoice::Cpu,
-        threads: None,
-        budgets: Default::default(),
+        devices: vec![DeviceChoice::Cpu],
         quantization: None,
         verify: false,
+        threads: None,
+        budgets: Default::default(),
     }
 }
 
