@@ -60,7 +60,7 @@ def phi3_long(first_context, **changes):
     return phi3(rope_scaling=turned, original_max_position_embeddings=first_context, **changes)
 
 
-GEMMA = {"head_dim": 16, "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True, "rms_norm_eps": 1e-6}
+GEMMA = {"head_dim": 16, "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True, "rms_norm_eps": 1e-6}
 DEEPSEEK = {
     "kv_lora_rank": 32,
     "q_lora_rank": 24,
@@ -189,12 +189,14 @@ MODELS = {
         "BF16",
         {"shards": 2},
     ),
-    "gemma": (config("GemmaForCausalLM", "gemma", **GEMMA), "BF16", {}),
+    # "gelu" is what the first published files say; the tanh approximation is meant.
+    "gemma": (config("GemmaForCausalLM", "gemma", **{**GEMMA, "hidden_act": "gelu"}), "BF16", {}),
     "gemma2": (
         config(
             "Gemma2ForCausalLM",
             "gemma2",
             **GEMMA,
+            hidden_activation="gelu_pytorch_tanh",
             num_hidden_layers=4,
             sliding_window=16,
             query_pre_attn_scalar=12,
@@ -208,7 +210,9 @@ MODELS = {
         config(
             "Gemma3ForCausalLM",
             "gemma3_text",
+            "hidden_act",
             **GEMMA,
+            hidden_activation="gelu_pytorch_tanh",
             num_hidden_layers=4,
             sliding_window=16,
             sliding_window_pattern=3,
@@ -224,8 +228,9 @@ MODELS = {
     "phi3-short": (phi3_long(256), "BF16", {}),
     "phi3-long": (phi3_long(32), "BF16", {}),
     "phi4-partial": (
-        phi3_long(32, head_dim=None, num_attention_heads=2, num_key_value_heads=1, partial_rotary_factor=0.5,
-                  tie_word_embeddings=True),
+        phi3_long(
+            32, num_attention_heads=2, num_key_value_heads=1, partial_rotary_factor=0.5, tie_word_embeddings=True
+        ),
         "BF16",
         {},
     ),
@@ -236,6 +241,7 @@ MODELS = {
             num_hidden_layers=4,
             no_rope_layers=[1, 0, 1, 0],
             no_rope_layer_interval=2,
+            pad_token_id=0,
             tie_word_embeddings=True,
             use_sliding_window=False,
             sliding_window=None,
@@ -310,4 +316,40 @@ MODELS = {
         "BF16",
         {},
     ),
+}
+
+# Changes of a configuration that must change what is computed: otherwise a vector would not show what it is for.
+SHOWN = {
+    "llama3": [{"rope_scaling": None}],
+    "llama-biased": [{"hidden_act": "silu"}],
+    "llama-linear": [{"rope_scaling": None}],
+    "llama-yarn": [{"rope_scaling": None}, {"rope_scaling": {**YARN_SCALING, "attention_factor": 1.0}}],
+    "llama-new-config": [{"rope_parameters": {"rope_theta": 5000.0, "rope_type": "default"}}],
+    "mistral": [{"sliding_window": None}, {"sliding_window": 15}],
+    "mixtral": [{"num_experts_per_tok": 3}],
+    "qwen2-windowed": [{"use_sliding_window": False}, {"max_window_layers": 2}],
+    "qwen2-moe": [{"norm_topk_prob": True}],
+    "qwen3-moe": [{"norm_topk_prob": False}],
+    "gemma": [{"hidden_act": "silu"}],
+    "gemma2": [
+        {"sliding_window": 15},
+        {"query_pre_attn_scalar": 16},
+        {"attn_logit_softcapping": None},
+        {"final_logit_softcapping": None},
+    ],
+    "gemma3": [{"sliding_window": 15}, {"rope_scaling": None}, {"rope_local_base_freq": 1000000.0}],
+    "phi3": [{"sliding_window": None}],
+    "phi3-short": [{"rope_scaling": None}, {"original_max_position_embeddings": 32}],
+    "phi3-long": [{"rope_scaling": None}, {"original_max_position_embeddings": 256}],
+    "phi4-partial": [{"original_max_position_embeddings": 256}],
+    "smollm3": [{"no_rope_layers": [1, 1, 1, 1]}],
+    "granite": [
+        {"embedding_multiplier": 5.0},
+        {"residual_multiplier": 0.5},
+        {"attention_multiplier": 0.25},
+        {"logits_scaling": 1.0},
+    ],
+    "deepseek2": [{"rope_scaling": None}, {"num_experts_per_tok": 2}, {"routed_scaling_factor": 2.0}],
+    "deepseek2-grouped": [{"topk_group": 3}, {"topk_method": "greedy"}],
+    "deepseek3": [{"rope_scaling": None}, {"topk_group": 3}, {"norm_topk_prob": False}],
 }

@@ -20,6 +20,8 @@ KEPT_EVERY = 16
 # Logits have a spread (standard deviation) of about one.
 SMALLEST_MARGIN = 4e-3
 FEWEST_DIFFERENT_TOKENS = 24
+# What a variation must change at some position to count as shown.
+LEAST_DIFFERENCE = 0.03
 SEEDS = 400
 STORED = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -112,13 +114,25 @@ def greedy(model, prompt):
     return tokens, float((best[:, 0] - best[:, 1]).min())
 
 
+def differences_shown(folder, changes, tokens, logits):
+    """The largest difference of logits for each change of the configuration."""
+    text = (folder / "config.json").read_text()
+    differences = []
+    for change in changes:
+        (folder / "config.json").write_text(json.dumps({**json.loads(text), **change}))
+        changed = loaded(folder)(torch.tensor([tokens]), use_cache=False).logits[0]
+        differences.append(float((changed - logits).abs().max()))
+    (folder / "config.json").write_text(text)
+    return differences
+
+
 def prompt_of(name, vocabulary):
     random = numpy.random.default_rng(zlib.crc32(name.encode()))
     return [int(token) for token in random.integers(3, vocabulary, PROMPT_TOKENS)]
 
 
 @torch.no_grad()
-def make(name, model, folder, scratch):
+def make(name, model, shown, folder, scratch):
     """Writes one model and what is expected of it; answers what was chosen."""
     config, stored, facts = model
     folder.mkdir(parents=True, exist_ok=True)
@@ -137,6 +151,8 @@ def make(name, model, folder, scratch):
     whole = network(torch.tensor([prompt + continuation]), use_cache=False).logits[0]
     again = whole[PROMPT_TOKENS - 1 : -1].argmax(-1).tolist()
     assert again == continuation, f"{name}: with and without a cache the reference differs"
+    for change, difference in zip(shown, differences_shown(folder, shown, prompt + continuation, whole)):
+        assert difference > LEAST_DIFFERENCE, f"{name}: {change} changes logits by {difference} alone"
     positions = list(range(PROMPT_TOKENS + KEPT_EVERY - 1, PROMPT_TOKENS + GREEDY_TOKENS, KEPT_EVERY))
     kept = {"logits": of_prompt.logits[0].numpy(), "later_logits": whole[positions].numpy()}
     if facts.get("hidden"):

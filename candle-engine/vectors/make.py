@@ -22,7 +22,7 @@ def decoders(check, names):
     import transformers
 
     import decoders as making
-    from decoder_models import MODELS
+    from decoder_models import MODELS, SHOWN
 
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -34,7 +34,7 @@ def decoders(check, names):
         with tempfile.TemporaryDirectory() as scratch:
             scratch = Path(scratch)
             made = scratch / name
-            expected = making.make(name, model, made, scratch / "published")
+            expected = making.make(name, model, SHOWN.get(name, []), made, scratch / "published")
             bytes_kept = sum(file.stat().st_size for file in made.iterdir())
             print(
                 f"{name:18} seed {expected['seed']:3}  margin {expected['smallest_margin']:.4f}  "
