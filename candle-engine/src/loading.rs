@@ -2,12 +2,12 @@
 
 use crate::chat_template::ChatTemplate;
 use crate::error::EngineError;
-use crate::files::ModelFiles;
+use crate::files::{LoadPlan, ModelFiles};
 use crate::generate::Generator;
 use crate::grammar::Grammars;
 use crate::model_config;
 use crate::network::Llama;
-use crate::options::EngineOptions;
+use crate::options::{EngineOptions, Quantization};
 use crate::sampling::SamplingSettings;
 use crate::tokenizer::ModelTokenizer;
 use crate::weights;
@@ -85,8 +85,8 @@ pub(crate) fn load(
     progress: &Progress,
 ) -> Result<LoadedModel, EngineError> {
     progress.set(CONFIG, 0)?;
-    let (device, dtype) = options.device.open()?;
-    let files = ModelFiles::open(&options.model_dir)?;
+    let (device, dtype) = options.devices[0].open()?;
+    let mut files = ModelFiles::open(&options.model_dir)?;
     let most = files.spec()?.context_tokens;
     if options.context_tokens > most {
         return Err(EngineError::option(
@@ -106,8 +106,12 @@ pub(crate) fn load(
         tokenizer.eos_token.as_deref(),
     )?;
     let config = model_config::of_plain_llama(&files)?;
-    progress.weights(0, 1)?;
-    let weights = weights::load(&files, &device, dtype, progress)?;
+    let plan = LoadPlan {
+        quantization: options.quantization.map(Quantization::encoding),
+        verify: options.verify,
+    };
+    files.load(plan, progress)?;
+    let weights = weights::load(&files, &device, dtype)?;
     let llama = Llama::load(&weights.builder, &config, options.context_tokens)
         .map_err(EngineError::load)?;
     progress.set(WARM_UP, WEIGHTS_PERCENT.end)?;

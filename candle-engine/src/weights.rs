@@ -2,7 +2,6 @@
 
 use crate::error::EngineError;
 use crate::files::{Expected, ModelFiles};
-use crate::loading::Progress;
 use crate::stored::{Encoding, Stored};
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
@@ -18,15 +17,13 @@ pub(crate) struct Weights {
 /// Brings all tensors of a decoder onto `device` as `dtype`.
 ///
 /// # Errors
-/// A tensor that is missing, memory that does not suffice, or a load that was cancelled.
+/// A tensor that is missing, or memory that does not suffice.
 pub(crate) fn load(
     files: &ModelFiles,
     device: &Device,
     dtype: DType,
-    progress: &Progress,
 ) -> Result<Weights, EngineError> {
-    let total = files.weights_bytes();
-    let (mut done, mut bytes) = (0u64, 0u64);
+    let mut bytes = 0u64;
     #[expect(
         clippy::disallowed_types,
         reason = "candle's VarBuilder takes this map; its order is never looked at"
@@ -47,8 +44,6 @@ pub(crate) fn load(
             })?;
         bytes += (loaded.elem_count() * dtype.size_in_bytes()) as u64;
         tensors.insert(name, loaded);
-        done += stored.bytes().len() as u64;
-        progress.weights(done, total)?;
     }
     Ok(Weights {
         builder: VarBuilder::from_tensors(tensors, dtype, device),
