@@ -3,14 +3,13 @@
 use crate::api_error::ApiError;
 use crate::calendar;
 use crate::error::{EngineError, one_line};
-use crate::model_config::read_json;
+use crate::files::{ModelFiles, read_json};
 use crate::tools::Family;
 use dialect::without_generation_tags;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, Error, Value, context};
 use serde_json::Value as Json;
-use std::path::Path;
 
 mod dialect;
 mod json;
@@ -37,10 +36,11 @@ impl ChatTemplate {
     /// # Errors
     /// A template that cannot be read or compiled.
     pub fn load(
-        folder: &Path,
+        files: &ModelFiles,
         bos_token: Option<&str>,
         eos_token: Option<&str>,
     ) -> Result<Option<Self>, EngineError> {
+        let folder = files.folder();
         let own_file = folder.join("chat_template.jinja");
         let settings_file = folder.join("tokenizer_config.json");
         let (file, source, with_tools) = if own_file.exists() {
