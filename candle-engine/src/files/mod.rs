@@ -20,7 +20,7 @@ mod table;
 mod tests;
 
 pub(crate) use config::Kind;
-pub(crate) use expected::Expected;
+pub(crate) use expected::{Expected, expected};
 pub(crate) use json::read_json;
 
 use crate::error::EngineError;
