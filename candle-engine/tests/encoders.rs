@@ -303,7 +303,7 @@ async fn what_is_wrong_with_a_request_is_said_with_its_field() {
         (json!({"query": "a", "documents": [1]}), "documents[0]"),
         (
             json!({"query": "a", "documents": [""]}),
-            "`documents[0]` is empty",
+            "`documents` is empty",
         ),
         (json!({"query": "a", "documents": "a"}), "a list of texts"),
     ] {
