@@ -8,12 +8,14 @@ use crate::error::EngineError;
 use crate::loading::{self, LoadedModel, Progress};
 use crate::memory::{MemoryReport, resident_bytes};
 use crate::options::{EngineOptions, Listen};
+use crate::sleep::{Door, Sleeper, counted};
 use crate::token_routes;
 use crate::worker::Workers;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt;
@@ -33,6 +35,7 @@ struct Engine {
     model_name: String,
     started_unix_seconds: u64,
     progress: Progress,
+    door: Arc<Door>,
     ready: OnceLock<Served>,
 }
 
@@ -47,6 +50,8 @@ pub(crate) struct Ready {
     pub model_name: String,
     pub model: Arc<LoadedModel>,
     pub workers: Arc<Workers>,
+    /// What gives memory back while the engine sleeps, in the order of it.
+    pub sleepers: Vec<Arc<dyn Sleeper>>,
 }
 
 /// Serves one model until `shutdown` completes: then it accepts nothing new and returns when the requests in flight are finished
@@ -64,6 +69,7 @@ pub async fn serve(
         model_name: options.model_name.clone(),
         started_unix_seconds: crate::calendar::unix_seconds(),
         progress: Progress::default(),
+        door: Arc::default(),
         ready: OnceLock::new(),
     });
     let router = router(Arc::clone(&engine));
@@ -155,6 +161,7 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
         model_name: options.model_name.clone(),
         model,
         workers,
+        sleepers: Vec::new(),
     };
     tracing::info!(model = %ready.model_name, weights_bytes = ready.model.generator.weights_bytes, "ready");
     let _ = engine.ready.set(Served::Decoder(ready));
@@ -182,15 +189,19 @@ fn router(engine: Arc<Engine>) -> Router {
         router.route(path, post(move |state, body| encode(state, route, body)))
     });
     encoding
-        .route("/health", get(health))
-        .route("/memory", get(memory))
-        .route("/v1/models", get(models))
         .route("/v1/chat/completions", post(chat_completions))
         .route("/v1/completions", post(completions))
         .route("/tokenize", post(tokenize))
         .route("/v1/tokenize", post(tokenize))
         .route("/detokenize", post(detokenize))
         .route("/v1/detokenize", post(detokenize))
+        .route_layer(from_fn_with_state(Arc::clone(&engine), through_the_door))
+        .route("/health", get(health))
+        .route("/memory", get(memory))
+        .route("/v1/models", get(models))
+        .route("/sleep", post(sleep))
+        .route("/wake_up", post(wake_up))
+        .route("/is_sleeping", get(is_sleeping))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -199,7 +210,12 @@ fn router(engine: Arc<Engine>) -> Router {
 
 async fn health(State(engine): State<Arc<Engine>>) -> Response {
     if engine.ready.get().is_some() {
-        return Json(json!({"status": "ready"})).into_response();
+        let status = if engine.door.is_asleep() {
+            "asleep"
+        } else {
+            "ready"
+        };
+        return Json(json!({"status": status})).into_response();
     }
     let (stage, percent) = engine.progress.read();
     (
@@ -207,6 +223,39 @@ async fn health(State(engine): State<Arc<Engine>>) -> Response {
         Json(json!({"status": "loading", "stage": stage, "percent": percent})),
     )
         .into_response()
+}
+
+/// Requests that compute; while the engine sleeps they are refused.
+async fn through_the_door(
+    State(engine): State<Arc<Engine>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match engine.door.enter() {
+        Ok(answering) => counted(answering, next.run(request).await),
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Answers when the engine sleeps; those in flight are finished before.
+async fn sleep(State(engine): State<Arc<Engine>>) -> Result<(), ApiError> {
+    engine.door.sleep(sleepers(&engine)?).await
+}
+
+/// Answers when requests are taken again.
+async fn wake_up(State(engine): State<Arc<Engine>>) -> Result<(), ApiError> {
+    engine.door.wake(sleepers(&engine)?).await
+}
+
+fn sleepers(engine: &Engine) -> Result<Vec<Arc<dyn Sleeper>>, ApiError> {
+    Ok(match engine.ready.get().ok_or_else(still_loading)? {
+        Served::Decoder(ready) => ready.sleepers.clone(),
+        Served::Encoder(service) => vec![Arc::clone(service) as Arc<dyn Sleeper>],
+    })
+}
+
+async fn is_sleeping(State(engine): State<Arc<Engine>>) -> Json<Value> {
+    Json(json!({"is_sleeping": engine.door.is_asleep()}))
 }
 
 async fn models(State(engine): State<Arc<Engine>>) -> Response {
@@ -232,6 +281,7 @@ async fn memory(State(engine): State<Arc<Engine>>) -> Response {
     });
     Json(MemoryReport {
         weights_bytes,
+        weights_mapped_bytes: 0,
         kv_cache_bytes_max: generator.map_or(0, |generator| generator.kv_cache_bytes_max()),
         kv_cache_bytes_used: generator.map_or(0, |generator| generator.kv_cache_use.bytes()),
         resident_bytes: resident_bytes(),

@@ -45,6 +45,11 @@ fn parts(architecture: &str) -> Option<(Family, bool)> {
     })
 }
 
+/// Whether an architecture is a cross-encoder's; `None` where it is no encoder's at all.
+pub(crate) fn ranks(architecture: &str) -> Option<bool> {
+    parts(architecture).map(|(_, ranks)| ranks)
+}
+
 /// The names of all architectures that are encoders.
 pub(crate) fn known() -> String {
     let names = FAMILIES.iter().map(|(word, _)| format!("{word}Model"));

@@ -8,8 +8,8 @@ use super::spec::EncoderSpec;
 use super::tensors::Tensors;
 use super::texts::Texts;
 use crate::error::EngineError;
+use crate::files::{LoadPlan, ModelFiles, read_json};
 use crate::loading::Progress;
-use crate::model_config::read_json;
 use crate::options::EngineOptions;
 use serde_json::Value;
 
@@ -36,6 +36,7 @@ pub(crate) struct Encoder {
     pub texts: Texts,
     pub batch_tokens: usize,
     pub weights_bytes: u64,
+    pub is_on_cpu: bool,
 }
 
 /// The `config.json` of a folder whose model is an encoder.
@@ -58,7 +59,24 @@ pub(crate) fn load(
 ) -> Result<Encoder, EngineError> {
     let folder = &options.model_dir;
     let file = folder.join("config.json");
-    let (device, _) = options.device.open()?;
+    let device = match options.devices.as_slice() {
+        [device] => device.open()?.0,
+        several => {
+            return Err(EngineError::option(
+                "devices",
+                format!(
+                    "{} devices are given; an encoder is computed on one",
+                    several.len()
+                ),
+            ));
+        }
+    };
+    if options.quantization.is_some() {
+        return Err(EngineError::option(
+            "quantization",
+            "encoders are computed with their weights as they are, so that vectors stay comparable with those made elsewhere; leave it out",
+        ));
+    }
     let spec = EncoderSpec::read(json).map_err(|problem| {
         EngineError::model(
             &file,
@@ -86,7 +104,13 @@ pub(crate) fn load(
     let includes_prompt = plan.as_ref().is_none_or(|plan| plan.includes_prompt);
     let texts = Texts::load(folder, spec.vocabulary, most, includes_prompt)?;
     progress.weights(0, 1)?;
-    let mut tensors = Tensors::open(folder, &device, Some(progress))?;
+    let mut files = ModelFiles::open(folder)?;
+    let plan_of_load = LoadPlan {
+        quantization: None,
+        verify: options.verify,
+    };
+    files.load(plan_of_load, progress)?;
+    let mut tensors = Tensors::new(&files, &device);
     let (network, root) = Network::load(&spec, &mut tensors, texts.limit)?;
     let mut weights_bytes = 0;
     let output = match (spec.head, plan) {
@@ -115,6 +139,7 @@ pub(crate) fn load(
         texts,
         batch_tokens: batch_tokens.min(budgets.total.unwrap_or(batch_tokens)),
         weights_bytes,
+        is_on_cpu: device.is_cpu(),
     };
     let warm_up = Sequence {
         tokens: vec![0; 2],

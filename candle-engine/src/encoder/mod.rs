@@ -23,5 +23,6 @@ mod tensors;
 mod texts;
 mod token_routes;
 
+pub(crate) use config::{known, ranks};
 pub(crate) use loading::{config_of, load};
 pub(crate) use service::{PATHS, Route, Service};

@@ -6,7 +6,7 @@ use super::network::{Hidden, Sequence};
 use super::spec::Activation;
 use super::tensors::Tensors;
 use crate::error::EngineError;
-use crate::model_config::read_json;
+use crate::files::{ModelFiles, read_json};
 use candle_core::{Device, Result, Tensor};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -233,7 +233,8 @@ impl Pooling {
                     "download the model's folder completely",
                 ));
             }
-            let mut tensors = Tensors::open(&layer.folder, device, None)?;
+            let files = ModelFiles::open_tensors(&layer.folder)?;
+            let mut tensors = Tensors::new(&files, device);
             let name = "linear";
             let linear = Linear::read(
                 &mut tensors,

@@ -10,6 +10,7 @@ use super::texts::Cut;
 use crate::api_error::ApiError;
 use crate::error::EngineError;
 use crate::fields::{Fields, expected};
+use crate::sleep::Sleeper;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -187,6 +188,22 @@ impl Service {
             is_allowed: truncates || tokens.is_some(),
             from_left,
         })
+    }
+}
+
+impl Sleeper for Service {
+    /// On the CPU there is nothing to give back between requests: weights are kept, and the rest is freed after each batch.
+    fn sleep(&self) -> Result<(), EngineError> {
+        if self.encoder.is_on_cpu {
+            return Ok(());
+        }
+        Err(EngineError::load(
+            "the weights of an encoder cannot leave the GPU while the engine lives; stop the engine in place of it",
+        ))
+    }
+
+    fn wake(&self) -> Result<(), EngineError> {
+        Ok(())
     }
 }
 

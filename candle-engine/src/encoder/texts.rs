@@ -4,7 +4,7 @@
 use super::network::Sequence;
 use crate::api_error::ApiError;
 use crate::error::EngineError;
-use crate::model_config::read_json;
+use crate::files::read_json;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
