@@ -20,6 +20,7 @@ mod fields;
 mod files;
 mod generate;
 mod grammar;
+mod kernels;
 mod loading;
 mod memory;
 mod model_config;
