@@ -14,6 +14,7 @@ mod chat_template;
 mod completion;
 mod decoding;
 mod detokenize;
+mod encoder;
 mod error;
 mod fields;
 mod files;

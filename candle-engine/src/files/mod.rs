@@ -85,6 +85,23 @@ impl ModelFiles {
         }
     }
 
+    /// Opens a folder that has tensors and nothing else, such as a dense layer after an encoder.
+    ///
+    /// # Errors
+    /// Files that are missing or damaged.
+    pub fn open_tensors(folder: &Path) -> Result<Self, EngineError> {
+        Ok(Self {
+            description: folder.join("config.json"),
+            kind: Kind::Encoder,
+            spec: None,
+            config: Value::Null,
+            table: safetensors::table(folder)?,
+            replaced: BTreeMap::new(),
+            generation: Generation::default(),
+            words: None,
+        })
+    }
+
     fn open_gguf(file: &Path) -> Result<Self, EngineError> {
         let Gguf {
             mut spec,

@@ -59,8 +59,11 @@ impl Engine {
     }
 
     async fn until_ready(self) -> Self {
-        let engine = self;
+        let mut engine = self;
         while engine.connect().await.is_none() || engine.get("/health").await.0 != StatusCode::OK {
+            if engine.served.is_finished() {
+                panic!("the engine ended: {:?}", (&mut engine.served).await);
+            }
             tokio::task::yield_now().await;
         }
         engine

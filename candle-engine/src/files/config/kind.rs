@@ -1,6 +1,7 @@
 //! Owns what a model is for, told by the architecture that its files name. Never reads a file.
 
 use super::Family;
+use crate::encoder;
 
 /// What a model is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,30 +14,6 @@ pub(crate) enum Kind {
     CrossEncoder,
 }
 
-const ENCODERS: [&str; 13] = [
-    "BertModel",
-    "BertForMaskedLM",
-    "RobertaModel",
-    "RobertaForMaskedLM",
-    "XLMRobertaModel",
-    "XLMRobertaForMaskedLM",
-    "CamembertModel",
-    "DistilBertModel",
-    "MPNetModel",
-    "ModernBertModel",
-    "ModernBertForMaskedLM",
-    "NewModel",
-    "NomicBertModel",
-];
-
-const CROSS_ENCODERS: [&str; 5] = [
-    "BertForSequenceClassification",
-    "RobertaForSequenceClassification",
-    "XLMRobertaForSequenceClassification",
-    "DistilBertForSequenceClassification",
-    "ModernBertForSequenceClassification",
-];
-
 impl Kind {
     /// The kind of the first architecture that is known.
     ///
@@ -48,10 +25,11 @@ impl Kind {
             .find_map(|name| {
                 if Family::of(name).is_some() {
                     Some(Self::Decoder)
-                } else if ENCODERS.contains(name) {
-                    Some(Self::Encoder)
                 } else {
-                    CROSS_ENCODERS.contains(name).then_some(Self::CrossEncoder)
+                    encoder::ranks(name).map(|ranks| match ranks {
+                        true => Self::CrossEncoder,
+                        false => Self::Encoder,
+                    })
                 }
             })
             .ok_or_else(|| unknown(architectures))
@@ -67,8 +45,7 @@ pub(super) fn unknown(found: &[&str]) -> String {
     };
     let decoders = Family::KNOWN.map(|(name, _)| name).join(", ");
     format!(
-        "its architecture is {found}, this engine supports {decoders}, and for embeddings and scores {}, {}",
-        ENCODERS.join(", "),
-        CROSS_ENCODERS.join(", ")
+        "its architecture is {found}, this engine supports {decoders}, and for embeddings and scores {}",
+        encoder::known()
     )
 }
