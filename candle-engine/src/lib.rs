@@ -1,4 +1,4 @@
-//! The embedded engine: serves one Llama model over the OpenAI HTTP API. Owns loading, generating and the routes of one
+//! The embedded engine: serves one model over the OpenAI HTTP API. Owns loading, generating and the routes of one
 //! model; never knows other models, priorities or memory budgets.
 //!
 //! A model is a Hugging Face folder: `config.json`, `tokenizer.json`, safetensors, and for chat a chat template.
@@ -13,6 +13,7 @@ mod chat_template;
 mod completion;
 mod decoding;
 mod detokenize;
+mod encoder;
 mod error;
 mod fields;
 mod generate;

@@ -3,6 +3,7 @@
 use crate::answer::Answer;
 use crate::api_error::ApiError;
 use crate::completion;
+use crate::encoder;
 use crate::error::EngineError;
 use crate::loading::{self, LoadedModel, Progress};
 use crate::memory::{MemoryReport, resident_bytes};
@@ -35,7 +36,23 @@ struct Engine {
     started_unix_seconds: u64,
     progress: Progress,
     door: Arc<Door>,
-    ready: OnceLock<Ready>,
+    ready: OnceLock<Served>,
+}
+
+/// What is served.
+enum Served {
+    Decoder(Ready),
+    Encoder(Arc<encoder::Service>),
+}
+
+impl Served {
+    /// What gives memory back while the engine sleeps.
+    fn sleepers(&self) -> Vec<Arc<dyn Sleeper>> {
+        match self {
+            Self::Decoder(ready) => ready.sleepers.clone(),
+            Self::Encoder(_) => Vec::new(),
+        }
+    }
 }
 
 /// What the generating routes need; it exists when the model is loaded.
@@ -140,6 +157,14 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
     {
         tracing::warn!(%error, "the number of threads was set before; it stays");
     }
+    if let Some(config) = encoder::config_of(options)? {
+        let encoder = encoder::load(options, &config, &engine.progress)?;
+        let weights_bytes = encoder.weights_bytes;
+        let service = encoder::Service::start(options.model_name.clone(), encoder)?;
+        tracing::info!(model = %service.model_name, weights_bytes, "ready");
+        let _ = engine.ready.set(Served::Encoder(Arc::new(service)));
+        return Ok(());
+    }
     let model = Arc::new(loading::load(options, &engine.progress)?);
     let workers = Arc::new(Workers::start(&model, options.concurrency)?);
     let ready = Ready {
@@ -149,7 +174,7 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
         sleepers: Vec::new(),
     };
     tracing::info!(model = %ready.model_name, weights_bytes = ready.model.generator.weights_bytes, "ready");
-    let _ = engine.ready.set(ready);
+    let _ = engine.ready.set(Served::Decoder(ready));
     Ok(())
 }
 
@@ -169,7 +194,11 @@ async fn bind_unix(path: &Path) -> std::io::Result<UnixListener> {
 }
 
 fn router(engine: Arc<Engine>) -> Router {
-    Router::new()
+    let encoding = encoder::PATHS.into_iter();
+    let encoding = encoding.fold(Router::new(), |router, (path, route)| {
+        router.route(path, post(move |state, body| encode(state, route, body)))
+    });
+    encoding
         .route("/v1/chat/completions", post(chat_completions))
         .route("/v1/completions", post(completions))
         .route("/tokenize", post(tokenize))
@@ -220,14 +249,14 @@ async fn through_the_door(
 
 /// Answers when the engine sleeps; those in flight are finished before.
 async fn sleep(State(engine): State<Arc<Engine>>) -> Result<(), ApiError> {
-    let ready = engine.ready.get().ok_or_else(still_loading)?;
-    engine.door.sleep(ready.sleepers.clone()).await
+    let served = engine.ready.get().ok_or_else(still_loading)?;
+    engine.door.sleep(served.sleepers()).await
 }
 
 /// Answers when requests are taken again.
 async fn wake_up(State(engine): State<Arc<Engine>>) -> Result<(), ApiError> {
-    let ready = engine.ready.get().ok_or_else(still_loading)?;
-    engine.door.wake(ready.sleepers.clone()).await
+    let served = engine.ready.get().ok_or_else(still_loading)?;
+    engine.door.wake(served.sleepers()).await
 }
 
 async fn is_sleeping(State(engine): State<Arc<Engine>>) -> Json<Value> {
@@ -235,10 +264,10 @@ async fn is_sleeping(State(engine): State<Arc<Engine>>) -> Json<Value> {
 }
 
 async fn models(State(engine): State<Arc<Engine>>) -> Response {
-    let context = engine
-        .ready
-        .get()
-        .map(|ready| ready.model.generator.context_tokens);
+    let context = engine.ready.get().map(|served| match served {
+        Served::Decoder(ready) => ready.model.generator.context_tokens,
+        Served::Encoder(service) => service.encoder.texts.limit,
+    });
     let model = json!({
         "id": engine.model_name, "object": "model", "created": engine.started_unix_seconds, "owned_by": "candle-engine", "max_model_len": context,
     });
@@ -246,9 +275,17 @@ async fn models(State(engine): State<Arc<Engine>>) -> Response {
 }
 
 async fn memory(State(engine): State<Arc<Engine>>) -> Response {
-    let generator = engine.ready.get().map(|ready| &ready.model.generator);
+    let served = engine.ready.get();
+    let generator = match served {
+        Some(Served::Decoder(ready)) => Some(&ready.model.generator),
+        Some(Served::Encoder(_)) | None => None,
+    };
+    let weights_bytes = served.map_or(0, |served| match served {
+        Served::Decoder(ready) => ready.model.generator.weights_bytes,
+        Served::Encoder(service) => service.encoder.weights_bytes,
+    });
     Json(MemoryReport {
-        weights_bytes: generator.map_or(0, |generator| generator.weights_bytes),
+        weights_bytes,
         weights_mapped_bytes: 0,
         kv_cache_bytes_max: generator.map_or(0, |generator| generator.kv_cache_bytes_max()),
         kv_cache_bytes_used: generator.map_or(0, |generator| generator.kv_cache_use.bytes()),
@@ -275,7 +312,8 @@ async fn tokenize(
     State(engine): State<Arc<Engine>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Value>, ApiError> {
-    work_on(engine, body, token_routes::tokenize)
+    let encoder = encoder::Service::tokenize;
+    work_on(engine, body, token_routes::tokenize, encoder)
         .await
         .map(Json)
 }
@@ -284,7 +322,8 @@ async fn detokenize(
     State(engine): State<Arc<Engine>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Value>, ApiError> {
-    work_on(engine, body, token_routes::detokenize)
+    let encoder = encoder::Service::detokenize;
+    work_on(engine, body, token_routes::detokenize, encoder)
         .await
         .map(Json)
 }
@@ -294,7 +333,8 @@ async fn answer(
     body: Result<Bytes, BytesRejection>,
     start: fn(&Ready, &[u8]) -> Result<Answer, ApiError>,
 ) -> Response {
-    match work_on(engine, body, start).await {
+    let encoder = |service: &encoder::Service, _: &[u8]| Err(service.is_for_something_else("text"));
+    match work_on(engine, body, start, encoder).await {
         Ok(answer) => answer.respond().await,
         Err(error) => error.into_response(),
     }
@@ -305,17 +345,45 @@ async fn work_on<T: Send + 'static>(
     engine: Arc<Engine>,
     body: Result<Bytes, BytesRejection>,
     work: fn(&Ready, &[u8]) -> Result<T, ApiError>,
+    with_encoder: fn(&encoder::Service, &[u8]) -> Result<T, ApiError>,
 ) -> Result<T, ApiError> {
-    let body = body.map_err(|rejection| {
-        ApiError::with_status(rejection.status(), "invalid_body", rejection.body_text())
-    })?;
+    let body = body.map_err(wrong_body)?;
     let worked = tokio::task::spawn_blocking(move || {
-        let ready = engine.ready.get().ok_or_else(still_loading)?;
-        work(ready, &body)
+        match engine.ready.get().ok_or_else(still_loading)? {
+            Served::Decoder(ready) => work(ready, &body),
+            Served::Encoder(service) => with_encoder(service, &body),
+        }
     });
     worked
         .await
         .unwrap_or_else(|_| Err(ApiError::internal("the engine failed on this request")))
+}
+
+/// Embeddings, ranks and scores.
+async fn encode(
+    State(engine): State<Arc<Engine>>,
+    route: encoder::Route,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, ApiError> {
+    let body = body.map_err(wrong_body)?;
+    match engine.ready.get().ok_or_else(still_loading)? {
+        Served::Encoder(service) => Arc::clone(service).answer(route, body).await,
+        Served::Decoder(ready) => Err(ApiError {
+            code: Some("unsupported_operation"),
+            ..ApiError::field(
+                "model",
+                format!(
+                    "the model `{}` generates text and gives no {}; ask /v1/chat/completions or /v1/completions",
+                    ready.model_name,
+                    route.noun()
+                ),
+            )
+        }),
+    }
+}
+
+fn wrong_body(rejection: BytesRejection) -> ApiError {
+    ApiError::with_status(rejection.status(), "invalid_body", rejection.body_text())
 }
 
 fn still_loading() -> ApiError {
