@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::config::{Config, Provider, reading};
 
 use super::CatalogError;
-use super::candle_models::{self, Seen, Serves};
+use super::candle_models::{self, Seen};
 use super::engine_config::{COMMAND, absolute, context, only_of_servers, warn_of_paths};
 use super::limits;
 use super::model_file::{ComputeDevice, EngineConfig, Quantization};
@@ -182,7 +182,7 @@ fn check_quantization(
         return Ok(());
     };
     let field = "engine_config.engine_kwargs.quantization";
-    if seen.is_some_and(|seen| seen.serves == Serves::Ranks) {
+    if seen.is_some_and(|seen| seen.is_encoder) {
         return Err(notes.refuse(
             field,
             format!(

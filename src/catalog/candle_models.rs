@@ -24,6 +24,8 @@ pub enum Serves {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub serves: Serves,
+    /// It reads a whole text at once, in wide numbers.
+    pub is_encoder: bool,
     /// Tokens that the model was made for, where its files say.
     pub context: Option<u64>,
 }
@@ -168,8 +170,12 @@ pub(super) fn look(path: &Path) -> Result<Option<Seen>, String> {
             ));
         }
     };
-    let context = Architecture::of_folder(path).ok().and_then(|it| it.context);
-    Ok(Some(Seen { serves, context }))
+    let architecture = Architecture::of_folder(path).ok();
+    Ok(Some(Seen {
+        serves,
+        is_encoder: architecture.as_ref().is_some_and(|it| it.layers.is_empty()),
+        context: architecture.and_then(|it| it.context),
+    }))
 }
 
 fn look_at_gguf(file: &Path) -> Result<Option<Seen>, String> {
@@ -192,6 +198,7 @@ fn look_at_gguf(file: &Path) -> Result<Option<Seen>, String> {
         .and_then(|it| it.context);
     Ok(Some(Seen {
         serves: Serves::Texts,
+        is_encoder: false,
         context,
     }))
 }
@@ -237,8 +244,9 @@ mod tests {
         let config = r#"{"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_attention_heads": 4,
             "num_hidden_layers": 1, "hidden_size": 8, "max_position_embeddings": 77}"#;
         std::fs::write(folder.path().join("config.json"), config).expect("written");
-        let seen = |context| Seen {
-            serves: context,
+        let seen = |serves| Seen {
+            serves,
+            is_encoder: false,
             context: Some(77),
         };
         let look = || look(folder.path()).expect("it is known");

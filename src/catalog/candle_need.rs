@@ -6,7 +6,8 @@
 //!               load; encoders in four bytes; on a GPU in two bytes
 //! cache         pages of 16 tokens: concurrency × context, at most max_batch_total_tokens; keys and values of four bytes on
 //!               the CPU, of two on a GPU; no windows; latent attention expanded for each head
-//! activations   4 bytes × rows of a step × (4 hidden + 3 feed-forward + 3 queries), and logits of every sequence
+//! activations   4 bytes × rows of a step × (4 hidden + 3 feed-forward + 3 queries), and logits of every sequence; encoders
+//!               have twice the scores of all heads instead, rows × heads × context
 //! the engine    16 MiB and eight times its tokenizer.json; 512 MiB on each GPU
 //! ```
 //!
@@ -29,6 +30,9 @@ use super::safetensors::{Rows, Weights};
 const PAGE_TOKENS: u64 = 16;
 /// Rows that one step computes at most.
 const STEP_ROWS: u64 = 512;
+/// Tokens of the texts that an encoder computes together.
+const ENCODER_ROWS_CPU: u64 = 1024;
+const ENCODER_ROWS_GPU: u64 = 16_384;
 /// Bytes that a tokenizer takes for each of its file: texts of tokens and merges, by both their sides.
 const TOKENIZER_FACTOR: u64 = 8;
 /// More is no tokenizer.
@@ -65,7 +69,7 @@ pub(super) fn need(
         0 | 1 => Bytes::ZERO,
         _ => share(divided, blocks(files)),
     };
-    let activations = widths.map_or(0, |widths| activations(recipe, widths, context));
+    let activations = widths.map_or(0, |widths| activations(recipe, files, widths, context));
     Ok(share(divided, devices) + layer + Bytes(activations) + overhead(recipe))
 }
 
@@ -119,16 +123,28 @@ fn quantised(weights: Weights, form: Quantization) -> u64 {
         .saturating_add(fine.elements.saturating_mul(34) / 32)
 }
 
-fn activations(recipe: &CandleRecipe, widths: Widths, context: u64) -> u64 {
+fn activations(recipe: &CandleRecipe, files: &ModelFiles, widths: Widths, context: u64) -> u64 {
     let concurrency = u64::from(recipe.concurrency);
-    let rows = context.saturating_mul(concurrency).min(STEP_ROWS);
+    let (rows, beside) = if files.architecture.layers.is_empty() {
+        let usual = match recipe.device {
+            ComputeDevice::Cpu => ENCODER_ROWS_CPU,
+            ComputeDevice::Cuda | ComputeDevice::Metal => ENCODER_ROWS_GPU,
+        };
+        // A text that is longer than a batch is computed alone.
+        let rows = recipe.budgets.prefill.map_or(usual, u64::from).max(context);
+        let heads = files.architecture.attention_heads.unwrap_or(1);
+        let scores = rows.saturating_mul(heads).saturating_mul(context);
+        (rows, scores.saturating_mul(2))
+    } else {
+        let rows = context.saturating_mul(concurrency).min(STEP_ROWS);
+        (rows, concurrency.saturating_mul(widths.words))
+    };
     let parts = [(4, widths.hidden), (3, widths.wide), (3, widths.queries)];
     let row = parts.iter().fold(0_u64, |sum, (count, width)| {
         sum.saturating_add(width.saturating_mul(*count))
     });
-    let logits = concurrency.saturating_mul(widths.words);
     rows.saturating_mul(row)
-        .saturating_add(logits)
+        .saturating_add(beside)
         .saturating_mul(4)
 }
 

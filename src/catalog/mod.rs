@@ -83,7 +83,8 @@ pub use safetensors::{Weights, weights_of};
 pub use token_counter::{CountError, Counted, TokenCounter};
 pub use validation::{AllowedCharacters, OnViolation, Range, Validation};
 pub use weights::{
-    Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, Manifest, ManifestFile, Origin, Scheme,
+    Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, GgufFiles, Manifest, ManifestFile,
+    Origin, Scheme,
 };
 
 /// Names that `closest` answers at most.

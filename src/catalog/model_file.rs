@@ -57,6 +57,9 @@ pub struct EngineConfig {
     pub hf_model_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_path: Option<String>,
+    /// Of CandleEngine: which file of `hf_model_id` is the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gguf_file: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_total_tokens: Option<i64>,
     #[serde(default, skip_serializing_if = "is_default")]

@@ -9,6 +9,7 @@ use minijinja::{Environment, UndefinedBehavior, Value};
 use crate::pool::Bytes;
 
 use super::candle_models::Serves;
+use super::engine_options::EngineKind;
 use super::engines::{Extra, Parking, RerankWords, ServerRecipe, TokenWords, post};
 use super::estimate::{CANDLE_CPU_OVERHEAD, GPU_OVERHEAD};
 use super::limits::DEVICES_MAX;
@@ -90,6 +91,15 @@ impl Recipe {
         }
     }
 
+    /// Whether its model writes texts, as far as that is known.
+    pub fn generates(&self) -> bool {
+        match self {
+            Recipe::Candle(candle) => matches!(candle.serves, None | Some(Serves::Texts)),
+            Recipe::Server(server) => server.engine.kind != EngineKind::Tei,
+            Recipe::Command(_) | Recipe::Remote(_) => true,
+        }
+    }
+
     /// How its engine wants to be asked for tokens.
     pub fn token_words(&self) -> TokenWords {
         match self {
@@ -101,7 +111,7 @@ impl Recipe {
     /// Whether its engine's embeddings have as many dimensions as a request wants.
     pub fn has_dimensions(&self) -> bool {
         match self {
-            Recipe::Candle(_) => false,
+            Recipe::Candle(_) => true,
             Recipe::Server(server) => server.engine.dimensions,
             Recipe::Command(_) | Recipe::Remote(_) => true,
         }

@@ -61,6 +61,10 @@ impl EngineDriver for CandleDriver {
         })
     }
 
+    fn memory_path(&self) -> Option<&'static str> {
+        Some("/memory")
+    }
+
     fn progress(&self, body: &[u8]) -> Option<(String, Option<u8>)> {
         health::stage_of(body)
     }
