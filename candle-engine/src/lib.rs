@@ -7,6 +7,7 @@
 mod answer;
 mod api;
 mod api_error;
+mod batch;
 mod budget;
 mod calendar;
 mod chat_template;
