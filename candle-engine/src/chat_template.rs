@@ -3,7 +3,7 @@
 use crate::api_error::ApiError;
 use crate::calendar;
 use crate::error::{EngineError, one_line};
-use crate::model_config::read_json;
+use crate::files::{ModelFiles, read_json};
 use crate::tools::Family;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
@@ -12,7 +12,6 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use serde_json::ser::Formatter;
 use std::io::{self, Write};
-use std::path::Path;
 
 const NAME: &str = "chat";
 /// The template for requests with tools, where a model has one of its own.
@@ -34,10 +33,11 @@ impl ChatTemplate {
     /// # Errors
     /// A template that cannot be read or compiled.
     pub fn load(
-        folder: &Path,
+        files: &ModelFiles,
         bos_token: Option<&str>,
         eos_token: Option<&str>,
     ) -> Result<Option<Self>, EngineError> {
+        let folder = files.folder();
         let own_file = folder.join("chat_template.jinja");
         let settings_file = folder.join("tokenizer_config.json");
         let (file, source, with_tools) = if own_file.exists() {

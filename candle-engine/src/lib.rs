@@ -1,4 +1,4 @@
-//! The embedded engine: serves one Llama model over the OpenAI HTTP API. Owns loading, generating and the routes of one
+//! The embedded engine: serves one model over the OpenAI HTTP API. Owns loading, generating and the routes of one
 //! model; never knows other models, priorities or memory budgets.
 //!
 //! A model is a Hugging Face folder: `config.json`, `tokenizer.json`, safetensors, and for chat a chat template.
@@ -16,16 +16,17 @@ mod decoding;
 mod detokenize;
 mod error;
 mod fields;
+mod files;
 mod generate;
 mod grammar;
 mod loading;
 mod memory;
+mod model;
 mod model_config;
 mod network;
 mod options;
 mod pieces;
 mod runs;
-mod safetensors_header;
 mod sampling;
 mod scores;
 mod server;

@@ -3,11 +3,10 @@
 use crate::api_error::ApiError;
 use crate::detokenize::DecodeTokens;
 use crate::error::EngineError;
-use crate::model_config::{ModelConfig, read_json};
+use crate::files::{ModelFiles, read_json};
 use crate::vocabulary::Vocabulary;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::path::Path;
 use tokenizers::Tokenizer;
 
 /// Text to tokens and back, and the tokens that end an answer.
@@ -32,7 +31,8 @@ impl ModelTokenizer {
     ///
     /// # Errors
     /// A file that is missing or wrong, or a vocabulary that is larger than the model's embedding.
-    pub fn load(folder: &Path, config: &ModelConfig) -> Result<Self, EngineError> {
+    pub fn load(files: &ModelFiles) -> Result<Self, EngineError> {
+        let folder = files.folder();
         let file = folder.join("tokenizer.json");
         if !file.exists() {
             return Err(EngineError::model(
@@ -51,7 +51,7 @@ impl ModelTokenizer {
         let words = tokenizer.get_vocab(true);
         let longest_token_bytes = words.keys().map(String::len).max().unwrap_or(1).max(1);
         let vocabulary = words.into_values().max().map_or(0, |id| id as usize + 1);
-        let rows = config.llama.vocab_size;
+        let rows = files.vocabulary();
         if vocabulary > rows {
             return Err(EngineError::model(
                 &file,
@@ -73,7 +73,7 @@ impl ModelTokenizer {
             special_token(&settings["bos_token"]),
             special_token(&settings["eos_token"]),
         );
-        let mut end_tokens = config.end_tokens.clone();
+        let mut end_tokens = files.end_tokens().clone();
         end_tokens.extend(
             eos_token
                 .as_deref()
@@ -81,7 +81,7 @@ impl ModelTokenizer {
         );
         if let Some(id) = end_tokens.iter().find(|id| **id as usize >= rows) {
             return Err(EngineError::model(
-                &config.file,
+                files.description(),
                 format!("eos_token_id {id} is outside the vocabulary of {rows}"),
                 "correct it",
             ));
@@ -154,11 +154,12 @@ mod tests {
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
     use serde_json::json;
+    use std::path::Path;
 
     fn demo() -> ModelTokenizer {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat");
-        let config = ModelConfig::read(&folder).expect("the demo model has a configuration");
-        ModelTokenizer::load(&folder, &config).expect("the demo model has a tokenizer")
+        let files = ModelFiles::open(&folder).expect("the demo model can be opened");
+        ModelTokenizer::load(&files).expect("the demo model has a tokenizer")
     }
 
     /// A sentencepiece-like tokenizer: two words, and a token for each byte.
