@@ -1,17 +1,17 @@
 //! Owns the load of a model from folder to first token, and its progress. Never listens and never answers a request.
 
+use crate::batch::{Generator, page_count};
 use crate::chat_template::ChatTemplate;
 use crate::error::EngineError;
 use crate::files::ModelFiles;
-use crate::generate::Generator;
 use crate::grammar::Grammars;
-use crate::model_config;
-use crate::network::Llama;
+use crate::model::{Capacity, Decoder, Placement, Tensors};
 use crate::options::EngineOptions;
 use crate::sampling::SamplingSettings;
+use crate::stored::Stored;
 use crate::tokenizer::ModelTokenizer;
-use crate::weights;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// How far a load is; written by the loading thread, read by `GET /health`.
 #[derive(Debug, Default)]
@@ -76,6 +76,16 @@ pub(crate) struct LoadedModel {
     pub grammars: Grammars,
 }
 
+impl Tensors for ModelFiles {
+    fn place(&self) -> &Path {
+        self.description()
+    }
+
+    fn tensor(&self, name: &str) -> Result<Option<Stored>, EngineError> {
+        self.maybe_tensor(name)
+    }
+}
+
 /// Loads the model and computes one token with it, so that the first request finds everything warm.
 ///
 /// # Errors
@@ -85,7 +95,7 @@ pub(crate) fn load(
     progress: &Progress,
 ) -> Result<LoadedModel, EngineError> {
     progress.set(CONFIG, 0)?;
-    let (device, dtype) = options.device.open()?;
+    let (device, _) = options.device.open()?;
     let files = ModelFiles::open(&options.model_dir)?;
     let most = files.spec()?.context_tokens;
     if options.context_tokens > most {
@@ -105,13 +115,21 @@ pub(crate) fn load(
         tokenizer.bos_token.as_deref(),
         tokenizer.eos_token.as_deref(),
     )?;
-    let config = model_config::of_plain_llama(&files)?;
-    progress.weights(0, 1)?;
-    let weights = weights::load(&files, &device, dtype, progress)?;
-    let llama = Llama::load(&weights.builder, &config, options.context_tokens)
-        .map_err(EngineError::load)?;
+    let (total, taken) = (files.weights_bytes(), AtomicU64::new(0));
+    progress.weights(0, total)?;
+    let capacity = Capacity {
+        pages: page_count(options),
+        context_tokens: options.context_tokens,
+    };
+    let spec = files.spec()?;
+    let placement = Placement::on(&device, spec.blocks.len());
+    let decoder = Decoder::load(spec, &files, &placement, &capacity, &|bytes| {
+        let before = taken.fetch_add(bytes, Ordering::Relaxed);
+        progress.weights(before + bytes, total)
+    })?;
+    let weights_bytes = decoder.weights_bytes();
     progress.set(WARM_UP, WEIGHTS_PERCENT.end)?;
-    let generator = Generator::new(llama, &config, options, dtype, weights.bytes);
+    let generator = Generator::new(Box::new(decoder), options, weights_bytes);
     generator.warm_up()?;
     progress.set(WARM_UP, 100)?;
     Ok(LoadedModel {

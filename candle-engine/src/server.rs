@@ -2,17 +2,17 @@
 
 use crate::answer::Answer;
 use crate::api_error::ApiError;
+use crate::batch::Batch;
 use crate::completion;
 use crate::error::EngineError;
 use crate::loading::{self, LoadedModel, Progress};
 use crate::memory::{MemoryReport, resident_bytes};
 use crate::options::{EngineOptions, Listen};
 use crate::token_routes;
-use crate::worker::Workers;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt;
@@ -39,7 +39,7 @@ struct Engine {
 pub(crate) struct Ready {
     pub model_name: String,
     pub model: Arc<LoadedModel>,
-    pub workers: Arc<Workers>,
+    pub batch: Arc<Batch>,
 }
 
 /// Serves one model until `shutdown` completes: then it accepts nothing new and returns when the requests in flight are finished
@@ -135,11 +135,11 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
         tracing::warn!(%error, "the number of threads was set before; it stays");
     }
     let model = Arc::new(loading::load(options, &engine.progress)?);
-    let workers = Arc::new(Workers::start(&model, options.concurrency)?);
+    let batch = Arc::new(Batch::start(&model)?);
     let ready = Ready {
         model_name: options.model_name.clone(),
         model,
-        workers,
+        batch,
     };
     tracing::info!(model = %ready.model_name, weights_bytes = ready.model.generator.weights_bytes, "ready");
     let _ = engine.ready.set(ready);
@@ -165,6 +165,7 @@ fn router(engine: Arc<Engine>) -> Router {
     Router::new()
         .route("/health", get(health))
         .route("/memory", get(memory))
+        .route("/metrics", get(metrics))
         .route("/v1/models", get(models))
         .route("/v1/chat/completions", post(chat_completions))
         .route("/v1/completions", post(completions))
@@ -206,10 +207,17 @@ async fn memory(State(engine): State<Arc<Engine>>) -> Response {
     Json(MemoryReport {
         weights_bytes: generator.map_or(0, |generator| generator.weights_bytes),
         kv_cache_bytes_max: generator.map_or(0, |generator| generator.kv_cache_bytes_max()),
-        kv_cache_bytes_used: generator.map_or(0, |generator| generator.kv_cache_use.bytes()),
+        kv_cache_bytes_used: generator.map_or(0, |generator| generator.kv_cache_bytes_used()),
         resident_bytes: resident_bytes(),
     })
     .into_response()
+}
+
+async fn metrics(State(engine): State<Arc<Engine>>) -> Response {
+    let generator = engine.ready.get().map(|ready| &ready.model.generator);
+    let text = generator.map(|it| it.gauges.text(it.pages, it.page_bytes));
+    let form = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
+    (form, text.unwrap_or_default()).into_response()
 }
 
 async fn chat_completions(

@@ -53,6 +53,7 @@ impl Pages {
         }
     }
 
+    #[cfg(test)]
     pub fn count(&self) -> usize {
         self.slots.len()
     }

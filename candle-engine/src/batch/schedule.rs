@@ -116,10 +116,6 @@ impl Schedule {
         self.groups.is_empty()
     }
 
-    pub fn waiting(&self) -> usize {
-        self.waiting.len()
-    }
-
     pub fn running(&self) -> usize {
         self.running.len()
     }
@@ -130,6 +126,12 @@ impl Schedule {
 
     pub fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// Whether a request has left the queue before, even if it is there again.
+    pub fn has_begun(&self, request: RequestId) -> bool {
+        let group = self.groups.get(&request);
+        group.is_some_and(|group| group.has_begun)
     }
 
     /// Takes a request into the queue.
@@ -252,6 +254,9 @@ impl Schedule {
         let reserve = self.running.len();
         if group.pages_wanted(&self.pages) + reserve > self.pages.available() {
             if is_alone {
+                if !group.has_begun {
+                    plan.begun.push(request);
+                }
                 self.end(request);
                 plan.hopeless.push(request);
             }

@@ -79,7 +79,7 @@ pub(super) struct Group {
     pub wants_from: usize,
     /// Not all that is before the next token is computed.
     pub is_filling: bool,
-    has_begun: bool,
+    pub has_begun: bool,
 }
 
 impl Group {
