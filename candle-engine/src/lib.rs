@@ -1,7 +1,8 @@
 //! The embedded engine: serves one model over the OpenAI HTTP API. Owns loading, generating and the routes of one
 //! model; never knows other models, priorities or memory budgets.
 //!
-//! A model is a Hugging Face folder: `config.json`, `tokenizer.json`, safetensors, and for chat a chat template.
+//! A model is a Hugging Face folder: `config.json`, `tokenizer.json`, safetensors, and for chat a chat template; or a GGUF
+//! file, which has all of it.
 //! [`serve`] listens first and loads then, so that whoever started it can follow `GET /health` from the first moment.
 
 mod answer;
@@ -17,6 +18,7 @@ mod error;
 mod fields;
 mod files;
 mod grammar;
+mod kernels;
 mod loading;
 mod memory;
 mod model;
@@ -25,6 +27,7 @@ mod pieces;
 mod sampling;
 mod scores;
 mod server;
+mod sleep;
 mod spec;
 mod step;
 mod stop;
@@ -36,5 +39,5 @@ mod vocabulary;
 mod wire;
 
 pub use error::EngineError;
-pub use options::{DeviceChoice, EngineOptions, Listen, TokenBudgets};
+pub use options::{DeviceChoice, EngineOptions, Listen, Quantization, TokenBudgets};
 pub use server::serve;

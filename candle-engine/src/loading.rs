@@ -1,17 +1,15 @@
 //! Owns the load of a model from folder to first token, and its progress. Never listens and never answers a request.
 
-use crate::batch::{Generator, page_count};
+use crate::batch::{Generator, Weights, page_count};
 use crate::chat_template::ChatTemplate;
 use crate::error::EngineError;
-use crate::files::ModelFiles;
+use crate::files::{LoadPlan, ModelFiles};
 use crate::grammar::Grammars;
-use crate::model::{Capacity, Decoder, Placement, Tensors};
-use crate::options::EngineOptions;
+use crate::model::{Capacity, Decoder, Placement};
+use crate::options::{EngineOptions, Quantization};
 use crate::sampling::SamplingSettings;
-use crate::stored::Stored;
 use crate::tokenizer::ModelTokenizer;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// How far a load is; written by the loading thread, read by `GET /health`.
 #[derive(Debug, Default)]
@@ -76,16 +74,6 @@ pub(crate) struct LoadedModel {
     pub grammars: Grammars,
 }
 
-impl Tensors for ModelFiles {
-    fn place(&self) -> &Path {
-        self.description()
-    }
-
-    fn tensor(&self, name: &str) -> Result<Option<Stored>, EngineError> {
-        self.maybe_tensor(name)
-    }
-}
-
 /// Loads the model and computes one token with it, so that the first request finds everything warm.
 ///
 /// # Errors
@@ -95,8 +83,8 @@ pub(crate) fn load(
     progress: &Progress,
 ) -> Result<LoadedModel, EngineError> {
     progress.set(CONFIG, 0)?;
-    let (device, _) = options.device.open()?;
-    let files = ModelFiles::open(&options.model_dir)?;
+    let (device, _) = options.devices[0].open()?;
+    let mut files = ModelFiles::open(&options.model_dir)?;
     let most = files.spec()?.context_tokens;
     if options.context_tokens > most {
         return Err(EngineError::option(
@@ -115,21 +103,29 @@ pub(crate) fn load(
         tokenizer.bos_token.as_deref(),
         tokenizer.eos_token.as_deref(),
     )?;
-    let (total, taken) = (files.weights_bytes(), AtomicU64::new(0));
-    progress.weights(0, total)?;
+    let plan = LoadPlan {
+        quantization: options.quantization.map(Quantization::encoding),
+        verify: options.verify,
+    };
+    files.load(plan, progress)?;
     let capacity = Capacity {
         pages: page_count(options),
         context_tokens: options.context_tokens,
     };
     let spec = files.spec()?;
     let placement = Placement::on(&device, spec.blocks.len());
-    let decoder = Decoder::load(spec, &files, &placement, &capacity, &|bytes| {
-        let before = taken.fetch_add(bytes, Ordering::Relaxed);
-        progress.weights(before + bytes, total)
+    let decoder = Decoder::load(spec, &files, &placement, &capacity, &|_| {
+        progress.weights(1, 1)
     })?;
-    let weights_bytes = decoder.weights_bytes();
+    let weights = Weights {
+        bytes: decoder.weights_bytes(),
+        mapped_bytes: match device.is_cpu() {
+            true => files.weights_bytes() - files.held_bytes(),
+            false => 0,
+        },
+    };
     progress.set(WARM_UP, WEIGHTS_PERCENT.end)?;
-    let generator = Generator::new(Box::new(decoder), options, weights_bytes);
+    let generator = Generator::new(Box::new(decoder), options, weights);
     generator.warm_up()?;
     progress.set(WARM_UP, 100)?;
     Ok(LoadedModel {

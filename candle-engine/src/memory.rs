@@ -7,6 +7,9 @@ use serde::Serialize;
 pub(crate) struct MemoryReport {
     /// Weights as they lie on the device.
     pub weights_bytes: u64,
+    /// Of them, those that are pages of mapped files: not in `resident_bytes`, and the engine's all the same. 0 while it
+    /// sleeps, when the system may use them for others.
+    pub weights_mapped_bytes: u64,
     /// The pages of the KV cache, which are there from the start.
     pub kv_cache_bytes_max: u64,
     /// Those that the requests in flight hold now.

@@ -8,11 +8,13 @@ use crate::error::EngineError;
 use crate::loading::{self, LoadedModel, Progress};
 use crate::memory::{MemoryReport, resident_bytes};
 use crate::options::{EngineOptions, Listen};
+use crate::sleep::{Door, Sleeper, counted};
 use crate::token_routes;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt;
@@ -32,6 +34,7 @@ struct Engine {
     model_name: String,
     started_unix_seconds: u64,
     progress: Progress,
+    door: Arc<Door>,
     ready: OnceLock<Ready>,
 }
 
@@ -40,6 +43,8 @@ pub(crate) struct Ready {
     pub model_name: String,
     pub model: Arc<LoadedModel>,
     pub batch: Arc<Batch>,
+    /// What gives memory back while the engine sleeps, in the order of it.
+    pub sleepers: Vec<Arc<dyn Sleeper>>,
 }
 
 /// Serves one model until `shutdown` completes: then it accepts nothing new and returns when the requests in flight are finished
@@ -57,6 +62,7 @@ pub async fn serve(
         model_name: options.model_name.clone(),
         started_unix_seconds: crate::calendar::unix_seconds(),
         progress: Progress::default(),
+        door: Arc::default(),
         ready: OnceLock::new(),
     });
     let router = router(Arc::clone(&engine));
@@ -140,8 +146,9 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
         model_name: options.model_name.clone(),
         model,
         batch,
+        sleepers: Vec::new(),
     };
-    tracing::info!(model = %ready.model_name, weights_bytes = ready.model.generator.weights_bytes, "ready");
+    tracing::info!(model = %ready.model_name, weights_bytes = ready.model.generator.weights.bytes, "ready");
     let _ = engine.ready.set(ready);
     Ok(())
 }
@@ -163,16 +170,20 @@ async fn bind_unix(path: &Path) -> std::io::Result<UnixListener> {
 
 fn router(engine: Arc<Engine>) -> Router {
     Router::new()
-        .route("/health", get(health))
-        .route("/memory", get(memory))
-        .route("/metrics", get(metrics))
-        .route("/v1/models", get(models))
         .route("/v1/chat/completions", post(chat_completions))
         .route("/v1/completions", post(completions))
         .route("/tokenize", post(tokenize))
         .route("/v1/tokenize", post(tokenize))
         .route("/detokenize", post(detokenize))
         .route("/v1/detokenize", post(detokenize))
+        .route_layer(from_fn_with_state(Arc::clone(&engine), through_the_door))
+        .route("/health", get(health))
+        .route("/memory", get(memory))
+        .route("/metrics", get(metrics))
+        .route("/v1/models", get(models))
+        .route("/sleep", post(sleep))
+        .route("/wake_up", post(wake_up))
+        .route("/is_sleeping", get(is_sleeping))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -181,7 +192,12 @@ fn router(engine: Arc<Engine>) -> Router {
 
 async fn health(State(engine): State<Arc<Engine>>) -> Response {
     if engine.ready.get().is_some() {
-        return Json(json!({"status": "ready"})).into_response();
+        let status = if engine.door.is_asleep() {
+            "asleep"
+        } else {
+            "ready"
+        };
+        return Json(json!({"status": status})).into_response();
     }
     let (stage, percent) = engine.progress.read();
     (
@@ -189,6 +205,34 @@ async fn health(State(engine): State<Arc<Engine>>) -> Response {
         Json(json!({"status": "loading", "stage": stage, "percent": percent})),
     )
         .into_response()
+}
+
+/// Requests that compute; while the engine sleeps they are refused.
+async fn through_the_door(
+    State(engine): State<Arc<Engine>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match engine.door.enter() {
+        Ok(answering) => counted(answering, next.run(request).await),
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Answers when the engine sleeps; those in flight are finished before.
+async fn sleep(State(engine): State<Arc<Engine>>) -> Result<(), ApiError> {
+    let ready = engine.ready.get().ok_or_else(still_loading)?;
+    engine.door.sleep(ready.sleepers.clone()).await
+}
+
+/// Answers when requests are taken again.
+async fn wake_up(State(engine): State<Arc<Engine>>) -> Result<(), ApiError> {
+    let ready = engine.ready.get().ok_or_else(still_loading)?;
+    engine.door.wake(ready.sleepers.clone()).await
+}
+
+async fn is_sleeping(State(engine): State<Arc<Engine>>) -> Json<Value> {
+    Json(json!({"is_sleeping": engine.door.is_asleep()}))
 }
 
 async fn models(State(engine): State<Arc<Engine>>) -> Response {
@@ -205,7 +249,11 @@ async fn models(State(engine): State<Arc<Engine>>) -> Response {
 async fn memory(State(engine): State<Arc<Engine>>) -> Response {
     let generator = engine.ready.get().map(|ready| &ready.model.generator);
     Json(MemoryReport {
-        weights_bytes: generator.map_or(0, |generator| generator.weights_bytes),
+        weights_bytes: generator.map_or(0, |generator| generator.weights.bytes),
+        weights_mapped_bytes: match engine.door.is_asleep() {
+            true => 0,
+            false => generator.map_or(0, |generator| generator.weights.mapped_bytes),
+        },
         kv_cache_bytes_max: generator.map_or(0, |generator| generator.kv_cache_bytes_max()),
         kv_cache_bytes_used: generator.map_or(0, |generator| generator.kv_cache_bytes_used()),
         resident_bytes: resident_bytes(),

@@ -3,9 +3,8 @@
 use crate::api_error::ApiError;
 use crate::detokenize::DecodeTokens;
 use crate::error::EngineError;
-use crate::files::{ModelFiles, read_json};
+use crate::files::{ModelFiles, TokenizerFile};
 use crate::vocabulary::Vocabulary;
-use serde_json::Value;
 use std::collections::BTreeSet;
 use tokenizers::Tokenizer;
 
@@ -27,27 +26,17 @@ pub(crate) struct ModelTokenizer {
 }
 
 impl ModelTokenizer {
-    /// Reads `tokenizer.json` and the special tokens of `tokenizer_config.json`.
+    /// Takes the tokenizer of a model's files.
     ///
     /// # Errors
     /// A file that is missing or wrong, or a vocabulary that is larger than the model's embedding.
     pub fn load(files: &ModelFiles) -> Result<Self, EngineError> {
-        let folder = files.folder();
-        let file = folder.join("tokenizer.json");
-        if !file.exists() {
-            return Err(EngineError::model(
-                &file,
-                "the file is missing",
-                "download it; sentencepiece's tokenizer.model alone is not supported",
-            ));
-        }
-        let tokenizer = Tokenizer::from_file(&file).map_err(|error| {
-            EngineError::model(
-                &file,
-                format!("it is not a tokenizer ({error})"),
-                "download it again",
-            )
-        })?;
+        let TokenizerFile {
+            tokenizer,
+            file,
+            bos_token,
+            eos_token,
+        } = files.tokenizer()?;
         let words = tokenizer.get_vocab(true);
         let longest_token_bytes = words.keys().map(String::len).max().unwrap_or(1).max(1);
         let vocabulary = words.into_values().max().map_or(0, |id| id as usize + 1);
@@ -56,7 +45,7 @@ impl ModelTokenizer {
             return Err(EngineError::model(
                 &file,
                 format!(
-                    "its vocabulary has {vocabulary} tokens, the model's embedding {rows} (vocab_size in config.json)"
+                    "its vocabulary has {vocabulary} tokens, the model's embedding {rows} (vocab_size)"
                 ),
                 "use the tokenizer that belongs to the model",
             ));
@@ -68,11 +57,6 @@ impl ModelTokenizer {
                 "use the tokenizer that belongs to the model",
             ));
         }
-        let settings = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
-        let (bos_token, eos_token) = (
-            special_token(&settings["bos_token"]),
-            special_token(&settings["eos_token"]),
-        );
         let mut end_tokens = files.end_tokens().clone();
         end_tokens.extend(
             eos_token
@@ -137,14 +121,6 @@ impl DecodeTokens for ModelTokenizer {
             .decode(tokens, true)
             .map_err(|error| ApiError::internal(format!("tokens cannot be decoded: {error}")))
     }
-}
-
-/// A special token is a string or an object with `content`.
-fn special_token(value: &Value) -> Option<String> {
-    value
-        .as_str()
-        .or_else(|| value["content"].as_str())
-        .map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -239,13 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn special_tokens_are_read_in_both_forms_and_never_shown() {
-        assert_eq!(special_token(&json!("</s>")), Some("</s>".to_owned()));
-        assert_eq!(
-            special_token(&json!({"content": "</s>"})),
-            Some("</s>".to_owned())
-        );
-        assert_eq!(special_token(&Value::Null), None);
+    fn special_tokens_are_never_shown() {
         let tokenizer = demo();
         let tokens = tokenizer
             .encode("<|im_start|>a<|im_end|>", false)

@@ -61,7 +61,7 @@ pub(super) fn recipe(
     let engine = &engine;
     let recipe = match kind.as_deref() {
         Some(REMOTE) => remote::read(engine, notes).map(Recipe::Remote)?,
-        Some(CANDLE) => candle(engine, around.devices, config, notes).map(Recipe::Candle)?,
+        Some(CANDLE) => candle(engine, around, config, notes).map(Recipe::Candle)?,
         Some(COMMAND) => command(engine, notes).map(Recipe::Command)?,
         Some(other) => match engines::find(other) {
             Some(kind) => {

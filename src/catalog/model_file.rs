@@ -172,6 +172,26 @@ impl ComputeDevice {
     }
 }
 
+/// The form in which the embedded engine writes wide weights anew while it loads them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Quantization {
+    /// 8.5 bits a number.
+    #[serde(rename = "q8_0")]
+    Q8_0,
+    /// 4.5 bits a number.
+    #[serde(rename = "q4_k")]
+    Q4K,
+}
+
+impl Quantization {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Quantization::Q8_0 => "q8_0",
+            Quantization::Q4K => "q4_k",
+        }
+    }
+}
+
 /// A LoRA adapter: the name that users write, and its folder or bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -23,7 +23,7 @@ mod schedule;
 mod tests;
 mod write;
 
-pub(crate) use network::Generator;
+pub(crate) use network::{Generator, Weights};
 pub(crate) use queue::Batch;
 pub(crate) use request::{AnswerEvent, Ending, GenerationRequest, Outcome, Scores};
 pub(crate) use room::{answer_room, page_count};

@@ -63,12 +63,20 @@ pub(crate) struct Generator {
     pub context_tokens: usize,
     pub concurrency: usize,
     pub budgets: TokenBudgets,
-    pub weights_bytes: u64,
+    pub weights: Weights,
+}
+
+/// What the weights take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Weights {
+    pub bytes: u64,
+    /// Of them, pages of mapped files.
+    pub mapped_bytes: u64,
 }
 
 impl Generator {
     /// `network` has the pages that [`page_count`] says.
-    pub fn new(network: Box<dyn Network>, options: &EngineOptions, weights_bytes: u64) -> Self {
+    pub fn new(network: Box<dyn Network>, options: &EngineOptions, weights: Weights) -> Self {
         Self {
             page_bytes: network.page_bytes(),
             network: Mutex::new(Some(network)),
@@ -77,7 +85,7 @@ impl Generator {
             context_tokens: options.context_tokens,
             concurrency: options.concurrency,
             budgets: options.budgets,
-            weights_bytes,
+            weights,
         }
     }
 

@@ -31,7 +31,9 @@ fn options(concurrency: usize) -> EngineOptions {
         listen: Listen::Unix("unused".into()),
         context_tokens: CONTEXT_TOKENS,
         concurrency,
-        device: DeviceChoice::Cpu,
+        devices: vec![DeviceChoice::Cpu],
+        quantization: None,
+        verify: false,
         threads: None,
         budgets: TokenBudgets::default(),
     }
@@ -100,7 +102,7 @@ impl Demo {
             steps: Arc::clone(&steps),
             go: told,
         };
-        model.generator = Generator::new(Box::new(watched), options, 0);
+        model.generator = Generator::new(Box::new(watched), options, Weights::default());
         let model = Arc::new(model);
         let limits = limits(model.generator.limits());
         Self {

@@ -8,9 +8,12 @@
 #![allow(dead_code)]
 
 mod config;
+mod convert;
 mod expected;
 mod generation;
+mod gguf;
 mod json;
+mod load;
 mod mapped;
 mod names;
 mod safetensors;
@@ -18,16 +21,21 @@ mod safetensors_header;
 mod table;
 #[cfg(test)]
 mod tests;
+mod verify;
+mod words;
 
 pub(crate) use config::Kind;
-pub(crate) use expected::Expected;
+pub(crate) use expected::{Expected, Role, expected};
 pub(crate) use json::read_json;
+pub(crate) use load::LoadPlan;
+pub(crate) use words::TokenizerFile;
 
 use crate::error::EngineError;
 use crate::sampling::SamplingSettings;
 use crate::spec::Spec;
 use crate::stored::Stored;
 use generation::Generation;
+use gguf::{Gguf, Words};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -49,10 +57,12 @@ pub(crate) struct ModelFiles {
     /// Tensors that are not used as they lie in their files.
     replaced: BTreeMap<String, Stored>,
     generation: Generation,
+    /// The vocabulary of a GGUF.
+    words: Option<Words>,
 }
 
 impl ModelFiles {
-    /// Opens a Hugging Face folder.
+    /// Opens a Hugging Face folder, a GGUF file, or a folder with one GGUF.
     ///
     /// # Errors
     /// Files that are missing, damaged, or contradict each other; an architecture that is not known.
@@ -64,7 +74,36 @@ impl ModelFiles {
                 "give the folder of a Hugging Face model, or a GGUF file",
             ));
         }
-        Self::open_folder(path)
+        if !path.is_dir() {
+            return Self::open_gguf(path);
+        }
+        let safetensors = !safetensors::files_in(path).is_empty();
+        match gguf::only_file_of(path) {
+            Ok(Some(file)) if !safetensors => Self::open_gguf(&file),
+            Err(error) if !safetensors => Err(error),
+            _ => Self::open_folder(path),
+        }
+    }
+
+    fn open_gguf(file: &Path) -> Result<Self, EngineError> {
+        let Gguf {
+            mut spec,
+            config,
+            table,
+            words,
+        } = Gguf::open(file)?;
+        untie_what_differs(&mut spec, &table)?;
+        check(&spec, &table, file)?;
+        Ok(Self {
+            description: file.to_owned(),
+            kind: Kind::Decoder,
+            spec: Some(spec),
+            config,
+            table,
+            replaced: BTreeMap::new(),
+            generation: words.generation(),
+            words: Some(words),
+        })
     }
 
     fn open_folder(folder: &Path) -> Result<Self, EngineError> {
@@ -99,6 +138,7 @@ impl ModelFiles {
             table,
             replaced: BTreeMap::new(),
             generation,
+            words: None,
         })
     }
 
@@ -106,7 +146,7 @@ impl ModelFiles {
         self.kind
     }
 
-    /// The whole `config.json`; null where the model is a GGUF.
+    /// The whole `config.json`; of a GGUF, the one that says the same.
     pub fn config(&self) -> &Value {
         &self.config
     }

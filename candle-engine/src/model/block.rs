@@ -52,10 +52,7 @@ impl<C: Compute> Block<C> {
                 .norm(&name, spec.hidden, spec.norm.adds_one)
                 .map(Some)
         };
-        let (before, after) = (
-            block.norms != Norms::After,
-            block.norms != Norms::Before,
-        );
+        let (before, after) = (block.norms != Norms::After, block.norms != Norms::Before);
         // The second norm of Llama is called after what it follows, not what it precedes.
         let (after_attention, before_feed_forward) = match block.norms {
             Norms::Before => (None, norm("post_attention_layernorm")?),

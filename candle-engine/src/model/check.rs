@@ -116,7 +116,9 @@ pub(super) fn spec(spec: &Spec) -> Result<(), String> {
         }
         match &block.feed_forward {
             FeedForward::Gated(gated) if gated.width == 0 => {
-                return Err(format!("layer {index} has a feed-forward part of width zero"));
+                return Err(format!(
+                    "layer {index} has a feed-forward part of width zero"
+                ));
             }
             FeedForward::Experts(experts)
                 if experts.chosen == 0

@@ -144,12 +144,7 @@ pub(super) trait Compute: Send + 'static {
     fn zeros(&mut self, count: usize, width: usize, output: &mut Self::Rows) -> Result<()>;
 
     /// The rows with these numbers, in this order.
-    fn pick(
-        &mut self,
-        input: &Self::Rows,
-        rows: &[usize],
-        output: &mut Self::Rows,
-    ) -> Result<()>;
+    fn pick(&mut self, input: &Self::Rows, rows: &[usize], output: &mut Self::Rows) -> Result<()>;
 
     /// Adds each row of `part`, multiplied by its factor, to the row of `sum` that has its number. No number comes twice.
     fn add_picked(

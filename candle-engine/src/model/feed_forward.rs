@@ -155,20 +155,21 @@ impl<C: Compute> ExpertPart<C> {
         };
         let name = format!("{name}.{part}");
         let rank_bias = format!("{name}.gate.e_score_correction_bias");
-        let shared = if spec.gates_shared {
-            "shared_expert"
-        } else {
-            "shared_experts"
-        };
         let gated = |expert: String, width: usize, names: [&str; 3]| {
             let expert = format!("{name}.{expert}");
-            Gated::load(loader, &expert, names, (hidden, width, false), spec.activation)
+            Gated::load(
+                loader,
+                &expert,
+                names,
+                (hidden, width, false),
+                spec.activation,
+            )
         };
         Ok(Self {
             spec: spec.clone(),
             hidden,
             router: loader.matrix(&format!("{name}.gate"), spec.count, hidden, false)?,
-            rank_bias: if loader.has(&rank_bias)? {
+            rank_bias: if spec.corrects_choice() {
                 Some(loader.floats(&rank_bias, spec.count)?)
             } else {
                 None
@@ -179,7 +180,7 @@ impl<C: Compute> ExpertPart<C> {
             shared: match spec.shared_width {
                 None => None,
                 Some(width) => Some(gated(
-                    shared.to_owned(),
+                    spec.shared_name().to_owned(),
                     width,
                     ["gate_proj", "up_proj", "down_proj"],
                 )?),

@@ -12,10 +12,12 @@ mod block;
 mod check;
 mod compute;
 mod feed_forward;
+mod native;
 mod place;
 mod plain;
 mod rope;
 mod route;
+mod slices;
 mod stage;
 #[cfg(test)]
 mod tests;
@@ -25,15 +27,20 @@ pub(crate) use place::{Division, Placement, Room, Sizes, divide};
 pub(crate) use weights::Tensors;
 
 use crate::error::EngineError;
+use crate::files::ModelFiles;
+use crate::kernels::Pool;
 use crate::spec::Spec;
 use crate::step::{Page, Step};
+use crate::stored::Encoding;
 use candle_core::{DType, Device, Result};
 use check::Bounds;
 use compute::Work;
+use native::Native;
 use plain::Plain;
 use rope::{Angles, Frequencies};
-use stage::{Plans, Stage, StageOn};
+use stage::{Plans, Share, Stage, StageOn};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Hidden states of the wanted rows of a step, after the last norm: what the head makes logits of, what contrastive search
 /// compares, and what embeddings pool.
@@ -74,11 +81,33 @@ pub(crate) struct Decoder {
 }
 
 /// What a decoder is loaded for.
-pub(crate) struct Capacity {
+pub(crate) struct Resources {
     /// Pages of the KV cache, allocated at once.
     pub pages: usize,
     /// Longest sequence that is served.
     pub context_tokens: usize,
+    /// The threads that compute on the CPU.
+    pub pool: Arc<Pool>,
+}
+
+/// What computes on the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cpu {
+    /// This crate's kernels.
+    Native,
+    /// candle, as a reference.
+    Plain,
+}
+
+/// Keys and values are kept in BF16 on a GPU, unless the model's numbers are F32.
+fn cache_type(tensors: &dyn Tensors, device: &Device) -> std::result::Result<DType, EngineError> {
+    let embedding = tensors.tensor("model.embed_tokens.weight")?;
+    let exact = embedding.is_some_and(|embedding| embedding.encoding == Encoding::F32);
+    Ok(if device.is_cpu() || exact {
+        DType::F32
+    } else {
+        DType::BF16
+    })
 }
 
 impl Decoder {
@@ -87,23 +116,36 @@ impl Decoder {
     /// # Errors
     /// A missing tensor, a shape that contradicts the spec, memory that does not suffice, or what `taken` says.
     pub fn load(
-        spec: &Spec,
-        tensors: &dyn Tensors,
+        files: &ModelFiles,
         placement: &Placement,
-        capacity: &Capacity,
+        resources: &Resources,
         taken: &dyn Fn(u64) -> std::result::Result<(), EngineError>,
     ) -> std::result::Result<Self, EngineError> {
-        Self::load_with(spec, tensors, placement, capacity, taken, false)
+        let spec = files.spec()?;
+        if placement.blocks.len() != spec.blocks.len() {
+            return Err(EngineError::load(format!(
+                "devices are given for {} layers, and the model has {}",
+                placement.blocks.len(),
+                spec.blocks.len()
+            )));
+        }
+        Self::of(
+            spec,
+            files,
+            &placement.shares(),
+            resources,
+            taken,
+            Cpu::Native,
+        )
     }
 
-    /// `plainly` computes on the CPU with candle, as a reference.
-    fn load_with(
+    fn of(
         spec: &Spec,
         tensors: &dyn Tensors,
-        placement: &Placement,
-        capacity: &Capacity,
+        shares: &[(&Device, Share)],
+        resources: &Resources,
         taken: &dyn Fn(u64) -> std::result::Result<(), EngineError>,
-        plainly: bool,
+        cpu: Cpu,
     ) -> std::result::Result<Self, EngineError> {
         check::spec(spec).map_err(|problem| {
             EngineError::model(
@@ -112,31 +154,29 @@ impl Decoder {
                 "the configuration contradicts itself: download the model again",
             )
         })?;
-        if placement.blocks.len() != spec.blocks.len() {
-            return Err(EngineError::load(format!(
-                "devices are given for {} layers, and the model has {}",
-                placement.blocks.len(),
-                spec.blocks.len()
-            )));
-        }
         let plans = Plans {
             spec,
             tensors,
-            pages: capacity.pages,
+            pages: resources.pages,
             taken,
         };
         let mut stages: Vec<Box<dyn Stage>> = Vec::new();
-        for (device, share) in placement.shares() {
-            let plain = Plain::new(device.clone(), DType::F32);
+        for (device, share) in shares {
             stages.push(match device {
-                Device::Cpu if !plainly => Box::new(StageOn::load(plain, &plans, &share)?),
-                _ => Box::new(StageOn::load(plain, &plans, &share)?),
+                Device::Cpu if cpu == Cpu::Native => {
+                    let native = Native::new(Arc::clone(&resources.pool));
+                    Box::new(StageOn::load(native, &plans, share)?)
+                }
+                _ => {
+                    let plain = Plain::new((*device).clone(), cache_type(tensors, device)?);
+                    Box::new(StageOn::load(plain, &plans, share)?)
+                }
             });
         }
         let frequencies: Vec<_> = spec
             .ropes
             .iter()
-            .map(|rope| Frequencies::new(rope, capacity.context_tokens))
+            .map(|rope| Frequencies::new(rope, resources.context_tokens))
             .collect();
         Ok(Self {
             stages,
@@ -145,8 +185,8 @@ impl Decoder {
             between: Vec::new(),
             bounds: Bounds {
                 vocabulary: spec.vocabulary,
-                pages: capacity.pages,
-                context_tokens: capacity.context_tokens,
+                pages: resources.pages,
+                context_tokens: resources.context_tokens,
             },
             hidden: spec.hidden,
             logit_cap: spec.logit_cap,
@@ -160,9 +200,7 @@ impl Decoder {
     /// # Errors
     /// When the step is not sound (then nothing was computed), or a device fails.
     pub fn forward(&mut self, step: &Step, hidden: &mut Hidden) -> Result<()> {
-        self.bounds
-            .check(step)
-            .map_err(candle_core::Error::msg)?;
+        self.bounds.check(step).map_err(candle_core::Error::msg)?;
         hidden.width = self.hidden;
         for (angles, frequencies) in self.angles.iter_mut().zip(&self.frequencies) {
             angles.fill(frequencies, step);

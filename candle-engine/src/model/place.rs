@@ -114,14 +114,15 @@ pub(crate) struct Division {
 /// When it does not fit, with the numbers.
 pub(crate) fn divide(sizes: &Sizes, rooms: &[Room]) -> Result<Division, String> {
     let cpu = rooms.iter().position(|room| room.is_cpu);
-    let gpus: Vec<usize> = (0..rooms.len()).filter(|room| !rooms[*room].is_cpu).collect();
+    let gpus: Vec<usize> = (0..rooms.len())
+        .filter(|room| !rooms[*room].is_cpu)
+        .collect();
     let layers = sizes.blocks.len();
     let roomiest = gpus
         .iter()
         .copied()
         .max_by_key(|gpu| (rooms[*gpu].free_bytes, std::cmp::Reverse(*gpu)));
-    let whole =
-        sizes.embedding + sizes.head + sizes.working + sizes.blocks.iter().sum::<u64>();
+    let whole = sizes.embedding + sizes.head + sizes.working + sizes.blocks.iter().sum::<u64>();
     if let Some(gpu) = roomiest.filter(|gpu| rooms[*gpu].free_bytes >= whole) {
         return Ok(explained(sizes, rooms, gpu, vec![gpu; layers], gpu));
     }
@@ -136,8 +137,12 @@ pub(crate) fn divide(sizes: &Sizes, rooms: &[Room]) -> Result<Division, String> 
             continue;
         }
         let embedding = if first.is_none() { sizes.embedding } else { 0 };
-        let Some(blocks) = spread(gpu_layers, (embedding, sizes.head, sizes.working), &gpus, rooms)
-        else {
+        let Some(blocks) = spread(
+            gpu_layers,
+            (embedding, sizes.head, sizes.working),
+            &gpus,
+            rooms,
+        ) else {
             continue;
         };
         if first.is_some_and(|cpu| rooms[cpu].free_bytes < cpu_bytes(sizes, on_cpu, false)) {
@@ -154,7 +159,8 @@ pub(crate) fn divide(sizes: &Sizes, rooms: &[Room]) -> Result<Division, String> 
             Ok(explained(sizes, rooms, cpu, vec![cpu; layers], cpu))
         }
         _ => {
-            let mut problem = format!("{whole} bytes are needed for {layers} layers, and there are");
+            let mut problem =
+                format!("{whole} bytes are needed for {layers} layers, and there are");
             for room in rooms {
                 let _ = write!(problem, " {} free on {},", room.free_bytes, room.name);
             }
@@ -287,10 +293,10 @@ mod tests {
     #[test]
     fn gpus_get_shares_as_large_as_their_free_memory() {
         let division = divide(&sizes(), &[gpu("A", 95), gpu("B", 50)]).unwrap();
-        assert_eq!(division.blocks, [0, 0, 0, 0, 0, 1, 1, 1]);
+        assert_eq!(division.blocks, [0, 0, 0, 0, 0, 0, 1, 1]);
         assert_eq!(
             division.explanation,
-            "layers 0 to 4 (50 bytes) on A (95 free); layers 5 to 7 (30 bytes) on B (50 free); embedding on A, head on B"
+            "layers 0 to 5 (60 bytes) on A (95 free); layers 6 to 7 (20 bytes) on B (50 free); embedding on A, head on B"
         );
     }
 

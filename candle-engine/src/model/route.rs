@@ -125,11 +125,7 @@ mod tests {
     #[test]
     fn the_best_are_chosen_and_their_factors_sum_to_one() {
         let mut router = Router::default();
-        router.route(
-            &experts(),
-            None,
-            &[0.0, 2.0, 1.0, -1.0, 5.0, 0.0, 0.0, 4.0],
-        );
+        router.route(&experts(), None, &[0.0, 2.0, 1.0, -1.0, 5.0, 0.0, 0.0, 4.0]);
         assert_eq!(router.rows, [vec![1], vec![0], vec![0], vec![1]]);
         let sum = router.factors[1][0] + router.factors[2][0];
         assert!((sum - 1.0).abs() < 1e-6, "{sum}");

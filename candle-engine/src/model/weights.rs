@@ -2,6 +2,7 @@
 
 use super::compute::Compute;
 use crate::error::EngineError;
+use crate::files::ModelFiles;
 use crate::stored::{Encoding, Stored};
 use candle_core::CpuStorage;
 use candle_core::quantized::GgmlDType;
@@ -23,6 +24,16 @@ pub(crate) trait Tensors {
     fn tensor(&self, name: &str) -> Result<Option<Stored>, EngineError>;
 }
 
+impl Tensors for ModelFiles {
+    fn place(&self) -> &Path {
+        self.description()
+    }
+
+    fn tensor(&self, name: &str) -> Result<Option<Stored>, EngineError> {
+        self.maybe_tensor(name)
+    }
+}
+
 /// The embedding, read on the host wherever the blocks are: a step needs few of its rows.
 pub(super) struct Table {
     stored: Stored,
@@ -33,7 +44,11 @@ impl Table {
     /// Adds the row of a token to `numbers`.
     pub fn row(&self, token: u32, numbers: &mut Vec<f32>) -> candle_core::Result<()> {
         let token = token as usize;
-        let row = self.stored.rows(token..token + 1).as_ref().and_then(numbers_of);
+        let row = self
+            .stored
+            .rows(token..token + 1)
+            .as_ref()
+            .and_then(numbers_of);
         match row {
             Some(row) if row.len() == self.width => numbers.extend(row),
             _ => candle_core::bail!("the embedding has no row {token}"),
@@ -53,10 +68,6 @@ pub(super) struct Loader<'a, C> {
 }
 
 impl<C: Compute> Loader<'_, C> {
-    pub fn has(&self, name: &str) -> Result<bool, EngineError> {
-        Ok(self.tensors.tensor(name)?.is_some())
-    }
-
     /// `NAME.weight` as a matrix, with `NAME.bias` if wanted.
     pub fn matrix(
         &self,
@@ -87,16 +98,18 @@ impl<C: Compute> Loader<'_, C> {
         let mut first = 0;
         let mut matrices = Vec::with_capacity(N);
         for count in rows {
-            let part = weights.rows(first..first + count).ok_or_else(|| {
-                self.wrong(name, "its rows are not whole blocks of its encoding")
-            })?;
+            let part = weights
+                .rows(first..first + count)
+                .ok_or_else(|| self.wrong(name, "its rows are not whole blocks of its encoding"))?;
             let bias = bias.as_ref().map(|bias| &bias[first..first + count]);
             let matrix = self
                 .compute
                 .matrix(&part, bias)
                 .map_err(|error| self.wrong(name, error))?;
             self.bytes.set(
-                self.bytes.get() + self.compute.matrix_bytes(&part) + 4 * bias.map_or(0, <[_]>::len) as u64,
+                self.bytes.get()
+                    + self.compute.matrix_bytes(&part)
+                    + 4 * bias.map_or(0, <[_]>::len) as u64,
             );
             matrices.push(matrix);
             first += count;
@@ -107,12 +120,7 @@ impl<C: Compute> Loader<'_, C> {
     }
 
     /// `NAME.weight` as the weights of a norm.
-    pub fn norm(
-        &self,
-        name: &str,
-        width: usize,
-        adds_one: bool,
-    ) -> Result<C::Vector, EngineError> {
+    pub fn norm(&self, name: &str, width: usize, adds_one: bool) -> Result<C::Vector, EngineError> {
         let name = format!("{name}.weight");
         let mut weights = self.floats(&name, width)?;
         if adds_one {
@@ -130,7 +138,10 @@ impl<C: Compute> Loader<'_, C> {
         floats(&stored).ok_or_else(|| {
             self.wrong(
                 name,
-                format!("its encoding is {:?}, and F32, F16 or BF16 is needed", stored.encoding),
+                format!(
+                    "its encoding is {:?}, and F32, F16 or BF16 is needed",
+                    stored.encoding
+                ),
             )
         })
     }

@@ -32,7 +32,9 @@ pub fn options(model_dir: &Path, listen: Listen) -> EngineOptions {
         listen,
         context_tokens: CONTEXT_TOKENS,
         concurrency: 2,
-        device: DeviceChoice::Cpu,
+        devices: vec![DeviceChoice::Cpu],
+        quantization: None,
+        verify: false,
         threads: None,
         budgets: Default::default(),
     }
