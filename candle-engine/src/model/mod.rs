@@ -17,7 +17,6 @@ mod place;
 mod plain;
 mod rope;
 mod route;
-mod slices;
 mod stage;
 #[cfg(test)]
 mod tests;
@@ -81,7 +80,7 @@ pub(crate) struct Decoder {
 }
 
 /// What a decoder is loaded for.
-pub(crate) struct Resources {
+pub(crate) struct Capacity {
     /// Pages of the KV cache, allocated at once.
     pub pages: usize,
     /// Longest sequence that is served.
@@ -118,7 +117,7 @@ impl Decoder {
     pub fn load(
         files: &ModelFiles,
         placement: &Placement,
-        resources: &Resources,
+        capacity: &Capacity,
         taken: &dyn Fn(u64) -> std::result::Result<(), EngineError>,
     ) -> std::result::Result<Self, EngineError> {
         let spec = files.spec()?;
@@ -133,7 +132,7 @@ impl Decoder {
             spec,
             files,
             &placement.shares(),
-            resources,
+            capacity,
             taken,
             Cpu::Native,
         )
@@ -143,7 +142,7 @@ impl Decoder {
         spec: &Spec,
         tensors: &dyn Tensors,
         shares: &[(&Device, Share)],
-        resources: &Resources,
+        capacity: &Capacity,
         taken: &dyn Fn(u64) -> std::result::Result<(), EngineError>,
         cpu: Cpu,
     ) -> std::result::Result<Self, EngineError> {
@@ -157,14 +156,14 @@ impl Decoder {
         let plans = Plans {
             spec,
             tensors,
-            pages: resources.pages,
+            pages: capacity.pages,
             taken,
         };
         let mut stages: Vec<Box<dyn Stage>> = Vec::new();
         for (device, share) in shares {
             stages.push(match device {
                 Device::Cpu if cpu == Cpu::Native => {
-                    let native = Native::new(Arc::clone(&resources.pool));
+                    let native = Native::new(Arc::clone(&capacity.pool));
                     Box::new(StageOn::load(native, &plans, share)?)
                 }
                 _ => {
@@ -176,7 +175,7 @@ impl Decoder {
         let frequencies: Vec<_> = spec
             .ropes
             .iter()
-            .map(|rope| Frequencies::new(rope, resources.context_tokens))
+            .map(|rope| Frequencies::new(rope, capacity.context_tokens))
             .collect();
         Ok(Self {
             stages,
@@ -185,8 +184,8 @@ impl Decoder {
             between: Vec::new(),
             bounds: Bounds {
                 vocabulary: spec.vocabulary,
-                pages: resources.pages,
-                context_tokens: resources.context_tokens,
+                pages: capacity.pages,
+                context_tokens: capacity.context_tokens,
             },
             hidden: spec.hidden,
             logit_cap: spec.logit_cap,

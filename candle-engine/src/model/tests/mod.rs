@@ -2,7 +2,9 @@
 
 mod llama;
 mod random;
+mod speed;
 mod steps;
+mod timed;
 mod variations;
 
 use super::*;
@@ -12,8 +14,8 @@ use std::num::NonZeroUsize;
 
 const PAGES: usize = 24;
 
-fn resources(spec: &Spec) -> Resources {
-    Resources {
+fn capacity(spec: &Spec) -> Capacity {
+    Capacity {
         pages: PAGES,
         context_tokens: spec.context_tokens,
         pool: Arc::new(Pool::new(NonZeroUsize::new(2).expect("two"))),
@@ -23,7 +25,7 @@ fn resources(spec: &Spec) -> Resources {
 fn decoder(spec: &Spec, tensors: &InMemory, cpu: Cpu) -> Decoder {
     let placement = Placement::on(&Device::Cpu, spec.blocks.len());
     let shares = placement.shares();
-    Decoder::of(spec, tensors, &shares, &resources(spec), &|_| Ok(()), cpu).expect("loads")
+    Decoder::of(spec, tensors, &shares, &capacity(spec), &|_| Ok(()), cpu).expect("loads")
 }
 
 /// A sequence with pages of its own.
