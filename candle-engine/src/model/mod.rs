@@ -21,6 +21,8 @@ mod slices;
 mod stage;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vectors;
 mod weights;
 
 pub(crate) use place::{Division, Placement, Room, Sizes, divide};
