@@ -20,6 +20,8 @@ mod route;
 mod stage;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vectors;
 mod weights;
 
 pub(crate) use place::{Division, Placement, Room, Sizes, divide};
@@ -80,7 +82,7 @@ pub(crate) struct Decoder {
 }
 
 /// What a decoder is loaded for.
-pub(crate) struct Capacity {
+pub(crate) struct Resources {
     /// Pages of the KV cache, allocated at once.
     pub pages: usize,
     /// Longest sequence that is served.
@@ -117,7 +119,7 @@ impl Decoder {
     pub fn load(
         files: &ModelFiles,
         placement: &Placement,
-        capacity: &Capacity,
+        resources: &Resources,
         taken: &dyn Fn(u64) -> std::result::Result<(), EngineError>,
     ) -> std::result::Result<Self, EngineError> {
         let spec = files.spec()?;
@@ -132,7 +134,7 @@ impl Decoder {
             spec,
             files,
             &placement.shares(),
-            capacity,
+            resources,
             taken,
             Cpu::Native,
         )
@@ -142,7 +144,7 @@ impl Decoder {
         spec: &Spec,
         tensors: &dyn Tensors,
         shares: &[(&Device, Share)],
-        capacity: &Capacity,
+        resources: &Resources,
         taken: &dyn Fn(u64) -> std::result::Result<(), EngineError>,
         cpu: Cpu,
     ) -> std::result::Result<Self, EngineError> {
@@ -156,14 +158,14 @@ impl Decoder {
         let plans = Plans {
             spec,
             tensors,
-            pages: capacity.pages,
+            pages: resources.pages,
             taken,
         };
         let mut stages: Vec<Box<dyn Stage>> = Vec::new();
         for (device, share) in shares {
             stages.push(match device {
                 Device::Cpu if cpu == Cpu::Native => {
-                    let native = Native::new(Arc::clone(&capacity.pool));
+                    let native = Native::new(Arc::clone(&resources.pool));
                     Box::new(StageOn::load(native, &plans, share)?)
                 }
                 _ => {
@@ -175,7 +177,7 @@ impl Decoder {
         let frequencies: Vec<_> = spec
             .ropes
             .iter()
-            .map(|rope| Frequencies::new(rope, capacity.context_tokens))
+            .map(|rope| Frequencies::new(rope, resources.context_tokens))
             .collect();
         Ok(Self {
             stages,
@@ -184,8 +186,8 @@ impl Decoder {
             between: Vec::new(),
             bounds: Bounds {
                 vocabulary: spec.vocabulary,
-                pages: capacity.pages,
-                context_tokens: capacity.context_tokens,
+                pages: resources.pages,
+                context_tokens: resources.context_tokens,
             },
             hidden: spec.hidden,
             logit_cap: spec.logit_cap,

@@ -14,8 +14,8 @@ use std::num::NonZeroUsize;
 
 const PAGES: usize = 24;
 
-fn capacity(spec: &Spec) -> Capacity {
-    Capacity {
+fn resources(spec: &Spec) -> Resources {
+    Resources {
         pages: PAGES,
         context_tokens: spec.context_tokens,
         pool: Arc::new(Pool::new(NonZeroUsize::new(2).expect("two"))),
@@ -25,7 +25,7 @@ fn capacity(spec: &Spec) -> Capacity {
 fn decoder(spec: &Spec, tensors: &InMemory, cpu: Cpu) -> Decoder {
     let placement = Placement::on(&Device::Cpu, spec.blocks.len());
     let shares = placement.shares();
-    Decoder::of(spec, tensors, &shares, &capacity(spec), &|_| Ok(()), cpu).expect("loads")
+    Decoder::of(spec, tensors, &shares, &resources(spec), &|_| Ok(()), cpu).expect("loads")
 }
 
 /// A sequence with pages of its own.

@@ -120,7 +120,7 @@ fn report(what: &str, times: &Times, whole: Duration, tokens: usize) {
 fn a_decoder_of_110_million_parameters() {
     let spec = spec();
     let threads = std::thread::available_parallelism().expect("known");
-    let capacity = Capacity {
+    let resources = Resources {
         pages: 600,
         context_tokens: spec.context_tokens,
         pool: Arc::new(Pool::new(threads)),
@@ -129,7 +129,7 @@ fn a_decoder_of_110_million_parameters() {
         let tensors = weights(&spec, encoding);
         let times = Times::default();
         let timed = Timed {
-            inner: Native::new(Arc::clone(&capacity.pool)),
+            inner: Native::new(Arc::clone(&resources.pool)),
             times: Arc::clone(&times),
         };
         let placement = Placement::on(&Device::Cpu, spec.blocks.len());
@@ -138,7 +138,7 @@ fn a_decoder_of_110_million_parameters() {
             &spec,
             &tensors,
             &shares,
-            &capacity,
+            &resources,
             &|_| Ok(()),
             Cpu::Native,
         )
@@ -146,7 +146,7 @@ fn a_decoder_of_110_million_parameters() {
         let plans = Plans {
             spec: &spec,
             tensors: &tensors,
-            pages: capacity.pages,
+            pages: resources.pages,
             taken: &|_| Ok(()),
         };
         decoder.stages = vec![Box::new(

@@ -289,7 +289,7 @@ fn layers_on_two_devices_give_what_they_give_on_one() {
         share(false, 3..4, true),
     ];
     let mut whole = decoder(&spec, &tensors, Cpu::Native);
-    let all = &capacity(&spec);
+    let all = &resources(&spec);
     let mut cut = Decoder::of(&spec, &tensors, &shares, all, &|_| Ok(()), Cpu::Native).unwrap();
     assert_eq!(cut.stages.len(), 3);
     assert_eq!(cut.page_bytes(), whole.page_bytes());
@@ -310,7 +310,7 @@ fn a_missing_tensor_and_a_wrong_shape_are_named() {
             &spec,
             tensors,
             &shares,
-            &capacity(&spec),
+            &resources(&spec),
             &|_| Ok(()),
             Cpu::Native,
         )
