@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use candle_engine::{DeviceChoice, Quantization};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// One OpenAI-compatible endpoint for all the models of a lab, on GPU memory that is always too small.
@@ -224,7 +225,7 @@ pub enum Arrivals {
 
 #[derive(Args, Debug)]
 pub struct EngineArgs {
-    /// A folder in Hugging Face layout.
+    /// A folder in Hugging Face layout, or a GGUF file.
     #[arg(long)]
     pub model_dir: PathBuf,
     /// The id it answers to.
@@ -254,13 +255,13 @@ pub struct EngineArgs {
     /// Tokens of all requests that run, with the most that they may answer.
     #[arg(long)]
     pub max_batch_total_tokens: Option<usize>,
-    #[arg(long, value_enum, default_value_t = EngineDevice::Cpu)]
-    pub device: EngineDevice,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum EngineDevice {
-    Cpu,
-    Cuda,
-    Metal,
+    /// Write wide weights anew while they are loaded: q8_0 or q4_k.
+    #[arg(long, value_name = "FORM")]
+    pub quantization: Option<Quantization>,
+    /// Look at every number of the weights before the model counts as ready.
+    #[arg(long)]
+    pub verify: bool,
+    /// cpu, cuda:N or metal:N; with several the layers are divided over them: cuda:0,cuda:1,cpu.
+    #[arg(long, value_delimiter = ',', default_value = "cpu")]
+    pub device: Vec<DeviceChoice>,
 }

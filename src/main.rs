@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use model_pool::cli::{Cli, Command, EngineArgs, EngineDevice};
+use model_pool::cli::{Cli, Command, EngineArgs};
 use model_pool::{bench, check, guardian, serve, simulate};
 
 fn main() -> ExitCode {
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
 
 /// The embedded engine in a process of its own: its memory is freed for certain when it ends.
 fn engine(args: EngineArgs) -> Result<(), String> {
-    use candle_engine::{DeviceChoice, EngineOptions, Listen, TokenBudgets};
+    use candle_engine::{EngineOptions, Listen, TokenBudgets};
     // The controller adds the time to each line it keeps.
     tracing_subscriber::fmt()
         .without_time()
@@ -56,17 +56,15 @@ fn engine(args: EngineArgs) -> Result<(), String> {
         },
         context_tokens: args.context,
         concurrency: args.concurrency,
-        device: match args.device {
-            EngineDevice::Cpu => DeviceChoice::Cpu,
-            EngineDevice::Cuda => DeviceChoice::Cuda(0),
-            EngineDevice::Metal => DeviceChoice::Metal(0),
-        },
+        devices: args.device,
         threads: args.threads,
         budgets: TokenBudgets {
             input: args.max_input_tokens,
             prefill: args.max_batch_prefill_tokens,
             total: args.max_batch_total_tokens,
         },
+        quantization: args.quantization,
+        verify: args.verify,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

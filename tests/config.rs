@@ -5,6 +5,8 @@
 mod catalog;
 #[path = "config/documents.rs"]
 mod documents;
+#[path = "config/embedded.rs"]
+mod embedded;
 #[path = "config/need.rs"]
 mod need;
 #[path = "config/remote.rs"]

@@ -250,3 +250,41 @@ fn programs_can_put_any_engine_to_sleep_and_wake_it() {
         told.contains("could not be put to sleep")
     });
 }
+
+/// A demo model of the embedded engine, on the machine's own memory.
+fn embedded(name: &str) -> (String, String) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("demo/models")
+        .join(name);
+    let text = format!(
+        "engine_config:\n  model_id: {name}\n  type: CandleEngine\n  model_path: {path:?}\n  max_total_tokens: 256\n  engine_kwargs: {{concurrency: 1, threads: 1}}\npool_config: {{sleep: weights, min_resident: 0s}}\n"
+    );
+    (format!("{name}.yaml"), text)
+}
+
+/// Two do not fit there, one and a sleeper do.
+const MACHINE: &str =
+    "inventory: {provider: host, host_memory: 38MiB, headroom: 0%}\nparking: {reserve: 0%}\n";
+
+#[test]
+fn the_embedded_engine_sleeps_on_the_machine_itself_and_its_process_goes_on() {
+    let pool = Pool::with_devices(&[embedded("tiny-chat"), embedded("tiny-helper")], MACHINE);
+    ask(&pool, "tiny-chat");
+    let first = pool.engine_pids();
+    ask(&pool, "tiny-helper");
+    let states = || (status(&pool, "tiny-chat"), status(&pool, "tiny-helper"));
+    wait_for("tiny-chat to sleep", || states().0 == "asleep");
+    assert_eq!(records(&pool, "evict").len(), 0, "it did not have to end");
+    let host = host(&pool);
+    assert_eq!(
+        (&host["sleepers"], &host["held_bytes"]),
+        (&json!(1), &json!(0))
+    );
+    ask(&pool, "tiny-chat");
+    wait_for("tiny-helper to sleep", || states().1 == "asleep");
+    let now = pool.engine_pids();
+    assert!(
+        first.iter().all(|pid| now.contains(pid)),
+        "its process went on: {first:?} {now:?}"
+    );
+}

@@ -1,6 +1,8 @@
 //! Downloads from a hub: what comes, where it lies, and what happens when the hub, the network or the disk
 //! do not do as they should.
 
+#[path = "sources/gguf.rs"]
+mod gguf;
 #[path = "support/hub.rs"]
 mod hub;
 

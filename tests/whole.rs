@@ -10,6 +10,9 @@ use std::time::Duration;
 use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
+#[path = "whole/encoders.rs"]
+mod encoders;
+
 fn chat(model: &str, stream: bool) -> String {
     format!(
         r#"{{"model":"{model}","stream":{stream},"temperature":0,"messages":[{{"role":"user","content":"What is a priority?"}}]}}"#

@@ -21,7 +21,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         listen: Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse()?))),
         context_tokens: 512,
         concurrency: arguments.next().map_or(Ok(4), |count| count.parse())?,
-        device: DeviceChoice::Cpu,
+        devices: vec![DeviceChoice::Cpu],
+        quantization: None,
+        verify: false,
         threads: None,
         budgets: Default::default(),
     };

@@ -43,6 +43,10 @@ pub(crate) fn strftime(pattern: &str, unix_seconds: u64) -> String {
     // The first of January 1970 was a Thursday.
     let weekday = DAYS[((days + 3) % 7) as usize];
     let month_name = MONTHS[month as usize - 1];
+    let first_of_year: u64 = (1970..year)
+        .map(|year| if is_leap(year) { 366 } else { 365 })
+        .sum();
+    let day_of_year = days - first_of_year + 1;
     let (hour, minute, second) = (
         second_of_day / 3600,
         second_of_day / 60 % 60,
@@ -57,6 +61,19 @@ pub(crate) fn strftime(pattern: &str, unix_seconds: u64) -> String {
         }
         // Writing into a String cannot fail.
         let _ = match letters.next() {
+            // The C library's way to leave the leading zero out.
+            Some('-') => match letters.next() {
+                Some('d') => write!(text, "{day}"),
+                Some('m') => write!(text, "{month}"),
+                Some('H') => write!(text, "{hour}"),
+                Some('I') => write!(text, "{}", (hour + 11) % 12 + 1),
+                Some('M') => write!(text, "{minute}"),
+                Some('S') => write!(text, "{second}"),
+                Some('j') => write!(text, "{day_of_year}"),
+                Some(other) => write!(text, "%-{other}"),
+                None => write!(text, "%-"),
+            },
+            Some('j') => write!(text, "{day_of_year:03}"),
             Some('Y') => write!(text, "{year}"),
             Some('y') => write!(text, "{:02}", year % 100),
             Some('m') => write!(text, "{month:02}"),
@@ -121,6 +138,10 @@ mod tests {
         ] {
             assert_eq!(strftime("%A %d %B %Y %T", seconds), expected);
         }
+        assert_eq!(
+            strftime("%-d.%-m. %-I %j %-j %-x", 951_782_400),
+            "29.2. 12 060 60 %-x"
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! The embedded engine: serves one Llama model over the OpenAI HTTP API. Owns loading, generating and the routes of one
+//! The embedded engine: serves one model over the OpenAI HTTP API. Owns loading, generating and the routes of one
 //! model; never knows other models, priorities or memory budgets.
 //!
-//! A model is a Hugging Face folder: `config.json`, `tokenizer.json`, safetensors, and for chat a chat template.
+//! A model is a Hugging Face folder: `config.json`, `tokenizer.json`, safetensors, and for chat a chat template; or a GGUF
+//! file, which has all of it.
 //! [`serve`] listens first and loads then, so that whoever started it can follow `GET /health` from the first moment.
 
 mod answer;
@@ -13,21 +14,25 @@ mod chat_template;
 mod completion;
 mod decoding;
 mod detokenize;
+mod encoder;
 mod error;
 mod fields;
+mod files;
 mod generate;
 mod grammar;
+mod kernels;
 mod loading;
 mod memory;
+mod model;
 mod model_config;
 mod network;
 mod options;
 mod pieces;
 mod runs;
-mod safetensors_header;
 mod sampling;
 mod scores;
 mod server;
+mod sleep;
 mod spec;
 mod step;
 mod stop;
@@ -41,5 +46,5 @@ mod wire;
 mod worker;
 
 pub use error::EngineError;
-pub use options::{DeviceChoice, EngineOptions, Listen, TokenBudgets};
+pub use options::{DeviceChoice, EngineOptions, Listen, Quantization, TokenBudgets};
 pub use server::serve;

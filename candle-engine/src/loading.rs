@@ -2,11 +2,12 @@
 
 use crate::chat_template::ChatTemplate;
 use crate::error::EngineError;
+use crate::files::{LoadPlan, ModelFiles};
 use crate::generate::Generator;
 use crate::grammar::Grammars;
-use crate::model_config::ModelConfig;
+use crate::model_config;
 use crate::network::Llama;
-use crate::options::EngineOptions;
+use crate::options::{EngineOptions, Quantization};
 use crate::sampling::SamplingSettings;
 use crate::tokenizer::ModelTokenizer;
 use crate::weights;
@@ -83,41 +84,45 @@ pub(crate) fn load(
     options: &EngineOptions,
     progress: &Progress,
 ) -> Result<LoadedModel, EngineError> {
-    let folder = &options.model_dir;
     progress.set(CONFIG, 0)?;
-    let (device, dtype) = options.device.open()?;
-    let config = ModelConfig::read(folder)?;
-    let most = config.llama.max_position_embeddings;
+    let (device, dtype) = options.devices[0].open()?;
+    let mut files = ModelFiles::open(&options.model_dir)?;
+    let most = files.spec()?.context_tokens;
     if options.context_tokens > most {
         return Err(EngineError::option(
             "context_tokens",
             format!(
-                "{} is more than the model's {most} (max_position_embeddings in {}); give at most {most}",
+                "{} is more than the model's {most} (by {}); give at most {most}",
                 options.context_tokens,
-                config.file.display()
+                files.description().display()
             ),
         ));
     }
     progress.set(TOKENIZER, 2)?;
-    let tokenizer = ModelTokenizer::load(folder, &config)?;
+    let tokenizer = ModelTokenizer::load(&files)?;
     let template = ChatTemplate::load(
-        folder,
+        &files,
         tokenizer.bos_token.as_deref(),
         tokenizer.eos_token.as_deref(),
     )?;
-    progress.weights(0, 1)?;
-    let weights = weights::load(folder, &config, &device, dtype, progress)?;
-    let llama = Llama::load(&weights.builder, &config.llama, options.context_tokens)
+    let config = model_config::of_plain_llama(&files)?;
+    let plan = LoadPlan {
+        quantization: options.quantization.map(Quantization::encoding),
+        verify: options.verify,
+    };
+    files.load(plan, progress)?;
+    let weights = weights::load(&files, &device, dtype)?;
+    let llama = Llama::load(&weights.builder, &config, options.context_tokens)
         .map_err(EngineError::load)?;
     progress.set(WARM_UP, WEIGHTS_PERCENT.end)?;
-    let generator = Generator::new(llama, &config.llama, options, dtype, weights.bytes);
+    let generator = Generator::new(llama, &config, options, dtype, weights.bytes);
     generator.warm_up()?;
     progress.set(WARM_UP, 100)?;
     Ok(LoadedModel {
         tokenizer,
         template,
         generator,
-        sampling_defaults: config.sampling_defaults,
+        sampling_defaults: files.sampling_defaults().clone(),
         grammars: Grammars::new(),
     })
 }

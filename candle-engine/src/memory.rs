@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct MemoryReport {
     /// Weights as they lie on the device.
     pub weights_bytes: u64,
+    /// Of them, those that are pages of mapped files: not in `resident_bytes`, and the engine's all the same. 0 while it
+    /// sleeps, when the system may use them for others.
+    pub weights_mapped_bytes: u64,
     /// What the KV caches of all concurrent requests take at full context.
     pub kv_cache_bytes_max: u64,
     /// What the KV caches of the requests in flight take now.

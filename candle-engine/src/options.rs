@@ -1,14 +1,17 @@
 //! Owns the options of one engine and the choice of its device. Never reads the command line or the environment.
 
 use crate::error::EngineError;
+use crate::stored::Encoding;
 use candle_core::{DType, Device};
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Everything that [`serve`](crate::serve) needs to know.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// The Hugging Face folder of the model.
+    /// The Hugging Face folder of the model, its GGUF file, or a folder with one.
     pub model_dir: PathBuf,
     /// The id the engine answers to and echoes.
     pub model_name: String,
@@ -18,12 +21,26 @@ pub struct EngineOptions {
     pub context_tokens: usize,
     /// Requests that compute at once, at least 1; more wait inside, first come first served.
     pub concurrency: usize,
-    /// Where it computes.
-    pub device: DeviceChoice,
+    /// Where it computes, at least one; with several the layers are divided over them, in this order.
+    pub devices: Vec<DeviceChoice>,
     /// Threads for matrix products on the CPU, for all requests together; `None` leaves it to candle (one per core).
     pub threads: Option<usize>,
     /// Bounds on tokens, beside the context.
     pub budgets: TokenBudgets,
+    /// Matrices of wide numbers are written anew in this form while they are loaded; `None` leaves them as they are.
+    pub quantization: Option<Quantization>,
+    /// Looks at every number of the weights before the model counts as ready.
+    pub verify: bool,
+}
+
+/// A form of weights that is made at load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantization {
+    /// Blocks of 32 numbers of one byte with a scale: 8.5 bits each.
+    Q8_0,
+    /// Blocks of 256 numbers of half a byte with scales of parts of them: 4.5 bits each. Matrices whose rows are no whole
+    /// blocks of them become `Q8_0`.
+    Q4K,
 }
 
 /// Bounds on tokens, as the scheduler policies of other servers have them; `None` is without one.
@@ -122,6 +139,7 @@ impl EngineOptions {
                 ),
             ));
         }
+        self.check_devices()?;
         if self.threads == Some(0) {
             return Err(EngineError::option(
                 "threads",
@@ -135,6 +153,91 @@ impl EngineOptions {
             ));
         }
         Ok(())
+    }
+
+    /// One device, or GPUs of one kind each named once, after which the CPU may stand.
+    fn check_devices(&self) -> Result<(), EngineError> {
+        let wrong = |problem: String| Err(EngineError::option("device", problem));
+        let Some((_, before)) = self.devices.split_last() else {
+            return wrong("no device is named; give one, such as cpu".to_owned());
+        };
+        if before.contains(&DeviceChoice::Cpu) {
+            return wrong(
+                "the CPU stands before another device; name it once, as the last one".to_owned(),
+            );
+        }
+        let kinds = [
+            self.devices
+                .iter()
+                .any(|device| matches!(device, DeviceChoice::Cuda(_))),
+            self.devices
+                .iter()
+                .any(|device| matches!(device, DeviceChoice::Metal(_))),
+        ];
+        if kinds == [true, true] {
+            return wrong(
+                "CUDA and Metal devices are not mixed; name devices of one kind".to_owned(),
+            );
+        }
+        let mut each = self.devices.iter().enumerate();
+        match each.find(|(index, device)| self.devices[..*index].contains(device)) {
+            Some((_, twice)) => wrong(format!("{twice} is named twice; name each device once")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => formatter.write_str("cpu"),
+            Self::Cuda(ordinal) => write!(formatter, "cuda:{ordinal}"),
+            Self::Metal(ordinal) => write!(formatter, "metal:{ordinal}"),
+        }
+    }
+}
+
+impl Quantization {
+    pub(crate) fn encoding(self) -> Encoding {
+        match self {
+            Self::Q8_0 => Encoding::Q8_0,
+            Self::Q4K => Encoding::Q4K,
+        }
+    }
+}
+
+impl FromStr for Quantization {
+    type Err = String;
+
+    /// `q8_0`, `q4_k`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "q8_0" => Ok(Self::Q8_0),
+            "q4_k" => Ok(Self::Q4K),
+            _ => Err(format!(
+                "`{text}` is no form that weights are written in at load; write q8_0 or q4_k"
+            )),
+        }
+    }
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    /// `cpu`, `cuda`, `cuda:1`, `metal`, `metal:0`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, ordinal) = match text.split_once(':') {
+            None => (text, Some(0)),
+            Some((kind, ordinal)) => (kind, ordinal.parse().ok()),
+        };
+        match (kind, ordinal) {
+            ("cpu", Some(0)) if !text.contains(':') => Ok(Self::Cpu),
+            ("cuda", Some(ordinal)) => Ok(Self::Cuda(ordinal)),
+            ("metal", Some(ordinal)) => Ok(Self::Metal(ordinal)),
+            _ => Err(format!(
+                "`{text}` is no device; write cpu, cuda:N or metal:N"
+            )),
+        }
     }
 }
 
@@ -151,7 +254,7 @@ impl DeviceChoice {
             EngineError::option(
                 "device",
                 format!(
-                    "{self:?} cannot be opened ({first_line}); check the driver and the ordinal, or use the CPU"
+                    "{self} cannot be opened ({first_line}); check the driver and the ordinal, or use the CPU"
                 ),
             )
         };
@@ -184,9 +287,11 @@ mod tests {
             listen: Listen::Unix(PathBuf::from("socket")),
             context_tokens: 128,
             concurrency: 1,
-            device: DeviceChoice::Cpu,
+            devices: vec![DeviceChoice::Cpu],
             threads: None,
             budgets: TokenBudgets::default(),
+            quantization: None,
+            verify: false,
         }
     }
 
@@ -225,6 +330,42 @@ mod tests {
         ] {
             let message = wrong.validate().expect_err("must be refused").to_string();
             assert!(message.starts_with(name), "{message}");
+        }
+    }
+
+    #[test]
+    fn devices_are_named_once_and_the_cpu_is_the_last() {
+        use DeviceChoice::{Cpu, Cuda, Metal};
+        let check = |devices: &[DeviceChoice]| {
+            let options = EngineOptions {
+                devices: devices.to_vec(),
+                ..options()
+            };
+            options.validate().map_err(|error| error.to_string())
+        };
+        for right in [&[Cpu][..], &[Cuda(0), Cuda(1)], &[Cuda(1), Cuda(0), Cpu]] {
+            assert_eq!(check(right), Ok(()));
+        }
+        for (wrong, word) in [
+            (&[][..], "no device"),
+            (&[Cuda(0), Cuda(1), Cuda(0)], "cuda:0 is named twice"),
+            (&[Cpu, Cuda(0)], "as the last one"),
+            (&[Cuda(0), Metal(0)], "not mixed"),
+        ] {
+            let problem = check(wrong).expect_err("must be refused");
+            assert!(problem.contains(word), "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_device_is_read_as_it_is_written() {
+        for text in ["cpu", "cuda:0", "cuda:7", "metal:0"] {
+            let device: DeviceChoice = text.parse().expect("a device");
+            assert_eq!(device.to_string(), text);
+        }
+        assert_eq!("cuda".parse(), Ok(DeviceChoice::Cuda(0)));
+        for wrong in ["", "gpu", "cpu:0", "cuda:", "cuda:-1", "cuda:0,cuda:1"] {
+            assert!(wrong.parse::<DeviceChoice>().is_err(), "{wrong}");
         }
     }
 

@@ -3,16 +3,19 @@
 use crate::answer::Answer;
 use crate::api_error::ApiError;
 use crate::completion;
+use crate::encoder;
 use crate::error::EngineError;
 use crate::loading::{self, LoadedModel, Progress};
 use crate::memory::{MemoryReport, resident_bytes};
 use crate::options::{EngineOptions, Listen};
+use crate::sleep::{Door, Sleeper, counted};
 use crate::token_routes;
 use crate::worker::Workers;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt;
@@ -32,7 +35,14 @@ struct Engine {
     model_name: String,
     started_unix_seconds: u64,
     progress: Progress,
-    ready: OnceLock<Ready>,
+    door: Arc<Door>,
+    ready: OnceLock<Served>,
+}
+
+/// What is served.
+enum Served {
+    Decoder(Ready),
+    Encoder(Arc<encoder::Service>),
 }
 
 /// What the generating routes need; it exists when the model is loaded.
@@ -40,6 +50,8 @@ pub(crate) struct Ready {
     pub model_name: String,
     pub model: Arc<LoadedModel>,
     pub workers: Arc<Workers>,
+    /// What gives memory back while the engine sleeps, in the order of it.
+    pub sleepers: Vec<Arc<dyn Sleeper>>,
 }
 
 /// Serves one model until `shutdown` completes: then it accepts nothing new and returns when the requests in flight are finished
@@ -57,6 +69,7 @@ pub async fn serve(
         model_name: options.model_name.clone(),
         started_unix_seconds: crate::calendar::unix_seconds(),
         progress: Progress::default(),
+        door: Arc::default(),
         ready: OnceLock::new(),
     });
     let router = router(Arc::clone(&engine));
@@ -134,15 +147,24 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
     {
         tracing::warn!(%error, "the number of threads was set before; it stays");
     }
+    if let Some(config) = encoder::config_of(options)? {
+        let encoder = encoder::load(options, &config, &engine.progress)?;
+        let weights_bytes = encoder.weights_bytes;
+        let service = encoder::Service::start(options.model_name.clone(), encoder)?;
+        tracing::info!(model = %service.model_name, weights_bytes, "ready");
+        let _ = engine.ready.set(Served::Encoder(Arc::new(service)));
+        return Ok(());
+    }
     let model = Arc::new(loading::load(options, &engine.progress)?);
     let workers = Arc::new(Workers::start(&model, options.concurrency)?);
     let ready = Ready {
         model_name: options.model_name.clone(),
         model,
         workers,
+        sleepers: Vec::new(),
     };
     tracing::info!(model = %ready.model_name, weights_bytes = ready.model.generator.weights_bytes, "ready");
-    let _ = engine.ready.set(ready);
+    let _ = engine.ready.set(Served::Decoder(ready));
     Ok(())
 }
 
@@ -162,16 +184,24 @@ async fn bind_unix(path: &Path) -> std::io::Result<UnixListener> {
 }
 
 fn router(engine: Arc<Engine>) -> Router {
-    Router::new()
-        .route("/health", get(health))
-        .route("/memory", get(memory))
-        .route("/v1/models", get(models))
+    let encoding = encoder::PATHS.into_iter();
+    let encoding = encoding.fold(Router::new(), |router, (path, route)| {
+        router.route(path, post(move |state, body| encode(state, route, body)))
+    });
+    encoding
         .route("/v1/chat/completions", post(chat_completions))
         .route("/v1/completions", post(completions))
         .route("/tokenize", post(tokenize))
         .route("/v1/tokenize", post(tokenize))
         .route("/detokenize", post(detokenize))
         .route("/v1/detokenize", post(detokenize))
+        .route_layer(from_fn_with_state(Arc::clone(&engine), through_the_door))
+        .route("/health", get(health))
+        .route("/memory", get(memory))
+        .route("/v1/models", get(models))
+        .route("/sleep", post(sleep))
+        .route("/wake_up", post(wake_up))
+        .route("/is_sleeping", get(is_sleeping))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -180,7 +210,12 @@ fn router(engine: Arc<Engine>) -> Router {
 
 async fn health(State(engine): State<Arc<Engine>>) -> Response {
     if engine.ready.get().is_some() {
-        return Json(json!({"status": "ready"})).into_response();
+        let status = if engine.door.is_asleep() {
+            "asleep"
+        } else {
+            "ready"
+        };
+        return Json(json!({"status": status})).into_response();
     }
     let (stage, percent) = engine.progress.read();
     (
@@ -190,11 +225,44 @@ async fn health(State(engine): State<Arc<Engine>>) -> Response {
         .into_response()
 }
 
+/// Requests that compute; while the engine sleeps they are refused.
+async fn through_the_door(
+    State(engine): State<Arc<Engine>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match engine.door.enter() {
+        Ok(answering) => counted(answering, next.run(request).await),
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Answers when the engine sleeps; those in flight are finished before.
+async fn sleep(State(engine): State<Arc<Engine>>) -> Result<(), ApiError> {
+    engine.door.sleep(sleepers(&engine)?).await
+}
+
+/// Answers when requests are taken again.
+async fn wake_up(State(engine): State<Arc<Engine>>) -> Result<(), ApiError> {
+    engine.door.wake(sleepers(&engine)?).await
+}
+
+fn sleepers(engine: &Engine) -> Result<Vec<Arc<dyn Sleeper>>, ApiError> {
+    Ok(match engine.ready.get().ok_or_else(still_loading)? {
+        Served::Decoder(ready) => ready.sleepers.clone(),
+        Served::Encoder(service) => vec![Arc::clone(service) as Arc<dyn Sleeper>],
+    })
+}
+
+async fn is_sleeping(State(engine): State<Arc<Engine>>) -> Json<Value> {
+    Json(json!({"is_sleeping": engine.door.is_asleep()}))
+}
+
 async fn models(State(engine): State<Arc<Engine>>) -> Response {
-    let context = engine
-        .ready
-        .get()
-        .map(|ready| ready.model.generator.context_tokens);
+    let context = engine.ready.get().map(|served| match served {
+        Served::Decoder(ready) => ready.model.generator.context_tokens,
+        Served::Encoder(service) => service.encoder.texts.limit,
+    });
     let model = json!({
         "id": engine.model_name, "object": "model", "created": engine.started_unix_seconds, "owned_by": "candle-engine", "max_model_len": context,
     });
@@ -202,9 +270,18 @@ async fn models(State(engine): State<Arc<Engine>>) -> Response {
 }
 
 async fn memory(State(engine): State<Arc<Engine>>) -> Response {
-    let generator = engine.ready.get().map(|ready| &ready.model.generator);
+    let served = engine.ready.get();
+    let generator = match served {
+        Some(Served::Decoder(ready)) => Some(&ready.model.generator),
+        Some(Served::Encoder(_)) | None => None,
+    };
+    let weights_bytes = served.map_or(0, |served| match served {
+        Served::Decoder(ready) => ready.model.generator.weights_bytes,
+        Served::Encoder(service) => service.encoder.weights_bytes,
+    });
     Json(MemoryReport {
-        weights_bytes: generator.map_or(0, |generator| generator.weights_bytes),
+        weights_bytes,
+        weights_mapped_bytes: 0,
         kv_cache_bytes_max: generator.map_or(0, |generator| generator.kv_cache_bytes_max()),
         kv_cache_bytes_used: generator.map_or(0, |generator| generator.kv_cache_use.bytes()),
         resident_bytes: resident_bytes(),
@@ -230,7 +307,8 @@ async fn tokenize(
     State(engine): State<Arc<Engine>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Value>, ApiError> {
-    work_on(engine, body, token_routes::tokenize)
+    let encoder = encoder::Service::tokenize;
+    work_on(engine, body, token_routes::tokenize, encoder)
         .await
         .map(Json)
 }
@@ -239,7 +317,8 @@ async fn detokenize(
     State(engine): State<Arc<Engine>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Value>, ApiError> {
-    work_on(engine, body, token_routes::detokenize)
+    let encoder = encoder::Service::detokenize;
+    work_on(engine, body, token_routes::detokenize, encoder)
         .await
         .map(Json)
 }
@@ -249,7 +328,8 @@ async fn answer(
     body: Result<Bytes, BytesRejection>,
     start: fn(&Ready, &[u8]) -> Result<Answer, ApiError>,
 ) -> Response {
-    match work_on(engine, body, start).await {
+    let encoder = |service: &encoder::Service, _: &[u8]| Err(service.is_for_something_else("text"));
+    match work_on(engine, body, start, encoder).await {
         Ok(answer) => answer.respond().await,
         Err(error) => error.into_response(),
     }
@@ -260,17 +340,45 @@ async fn work_on<T: Send + 'static>(
     engine: Arc<Engine>,
     body: Result<Bytes, BytesRejection>,
     work: fn(&Ready, &[u8]) -> Result<T, ApiError>,
+    with_encoder: fn(&encoder::Service, &[u8]) -> Result<T, ApiError>,
 ) -> Result<T, ApiError> {
-    let body = body.map_err(|rejection| {
-        ApiError::with_status(rejection.status(), "invalid_body", rejection.body_text())
-    })?;
+    let body = body.map_err(wrong_body)?;
     let worked = tokio::task::spawn_blocking(move || {
-        let ready = engine.ready.get().ok_or_else(still_loading)?;
-        work(ready, &body)
+        match engine.ready.get().ok_or_else(still_loading)? {
+            Served::Decoder(ready) => work(ready, &body),
+            Served::Encoder(service) => with_encoder(service, &body),
+        }
     });
     worked
         .await
         .unwrap_or_else(|_| Err(ApiError::internal("the engine failed on this request")))
+}
+
+/// Embeddings, ranks and scores.
+async fn encode(
+    State(engine): State<Arc<Engine>>,
+    route: encoder::Route,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, ApiError> {
+    let body = body.map_err(wrong_body)?;
+    match engine.ready.get().ok_or_else(still_loading)? {
+        Served::Encoder(service) => Arc::clone(service).answer(route, body).await,
+        Served::Decoder(ready) => Err(ApiError {
+            code: Some("unsupported_operation"),
+            ..ApiError::field(
+                "model",
+                format!(
+                    "the model `{}` generates text and gives no {}; ask /v1/chat/completions or /v1/completions",
+                    ready.model_name,
+                    route.noun()
+                ),
+            )
+        }),
+    }
+}
+
+fn wrong_body(rejection: BytesRejection) -> ApiError {
+    ApiError::with_status(rejection.status(), "invalid_body", rejection.body_text())
 }
 
 fn still_loading() -> ApiError {

@@ -148,6 +148,23 @@ pub(crate) struct Experts {
     pub naming: ExpertNames,
 }
 
+impl Experts {
+    /// Whether a bias corrects the scores that experts are chosen by, and not those that they are weighed by (DeepSeek V3):
+    /// `gate.e_score_correction_bias`.
+    pub fn corrects_choice(&self) -> bool {
+        self.scoring == Scoring::Sigmoid
+    }
+
+    /// What the experts that every token goes through are called.
+    pub fn shared_name(&self) -> &'static str {
+        if self.gates_shared {
+            "shared_expert"
+        } else {
+            "shared_experts"
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scoring {
     Softmax,

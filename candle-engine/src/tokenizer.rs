@@ -3,11 +3,9 @@
 use crate::api_error::ApiError;
 use crate::detokenize::DecodeTokens;
 use crate::error::EngineError;
-use crate::model_config::{ModelConfig, read_json};
+use crate::files::{ModelFiles, TokenizerFile};
 use crate::vocabulary::Vocabulary;
-use serde_json::Value;
 use std::collections::BTreeSet;
-use std::path::Path;
 use tokenizers::Tokenizer;
 
 /// Text to tokens and back, and the tokens that end an answer.
@@ -28,35 +26,26 @@ pub(crate) struct ModelTokenizer {
 }
 
 impl ModelTokenizer {
-    /// Reads `tokenizer.json` and the special tokens of `tokenizer_config.json`.
+    /// Takes the tokenizer of a model's files.
     ///
     /// # Errors
     /// A file that is missing or wrong, or a vocabulary that is larger than the model's embedding.
-    pub fn load(folder: &Path, config: &ModelConfig) -> Result<Self, EngineError> {
-        let file = folder.join("tokenizer.json");
-        if !file.exists() {
-            return Err(EngineError::model(
-                &file,
-                "the file is missing",
-                "download it; sentencepiece's tokenizer.model alone is not supported",
-            ));
-        }
-        let tokenizer = Tokenizer::from_file(&file).map_err(|error| {
-            EngineError::model(
-                &file,
-                format!("it is not a tokenizer ({error})"),
-                "download it again",
-            )
-        })?;
+    pub fn load(files: &ModelFiles) -> Result<Self, EngineError> {
+        let TokenizerFile {
+            tokenizer,
+            file,
+            bos_token,
+            eos_token,
+        } = files.tokenizer()?;
         let words = tokenizer.get_vocab(true);
         let longest_token_bytes = words.keys().map(String::len).max().unwrap_or(1).max(1);
         let vocabulary = words.into_values().max().map_or(0, |id| id as usize + 1);
-        let rows = config.llama.vocab_size;
+        let rows = files.vocabulary();
         if vocabulary > rows {
             return Err(EngineError::model(
                 &file,
                 format!(
-                    "its vocabulary has {vocabulary} tokens, the model's embedding {rows} (vocab_size in config.json)"
+                    "its vocabulary has {vocabulary} tokens, the model's embedding {rows} (vocab_size)"
                 ),
                 "use the tokenizer that belongs to the model",
             ));
@@ -68,12 +57,7 @@ impl ModelTokenizer {
                 "use the tokenizer that belongs to the model",
             ));
         }
-        let settings = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
-        let (bos_token, eos_token) = (
-            special_token(&settings["bos_token"]),
-            special_token(&settings["eos_token"]),
-        );
-        let mut end_tokens = config.end_tokens.clone();
+        let mut end_tokens = files.end_tokens().clone();
         end_tokens.extend(
             eos_token
                 .as_deref()
@@ -81,7 +65,7 @@ impl ModelTokenizer {
         );
         if let Some(id) = end_tokens.iter().find(|id| **id as usize >= rows) {
             return Err(EngineError::model(
-                &config.file,
+                files.description(),
                 format!("eos_token_id {id} is outside the vocabulary of {rows}"),
                 "correct it",
             ));
@@ -139,14 +123,6 @@ impl DecodeTokens for ModelTokenizer {
     }
 }
 
-/// A special token is a string or an object with `content`.
-fn special_token(value: &Value) -> Option<String> {
-    value
-        .as_str()
-        .or_else(|| value["content"].as_str())
-        .map(str::to_owned)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,11 +130,12 @@ mod tests {
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
     use serde_json::json;
+    use std::path::Path;
 
     fn demo() -> ModelTokenizer {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat");
-        let config = ModelConfig::read(&folder).expect("the demo model has a configuration");
-        ModelTokenizer::load(&folder, &config).expect("the demo model has a tokenizer")
+        let files = ModelFiles::open(&folder).expect("the demo model can be opened");
+        ModelTokenizer::load(&files).expect("the demo model has a tokenizer")
     }
 
     /// A sentencepiece-like tokenizer: two words, and a token for each byte.
@@ -238,13 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn special_tokens_are_read_in_both_forms_and_never_shown() {
-        assert_eq!(special_token(&json!("</s>")), Some("</s>".to_owned()));
-        assert_eq!(
-            special_token(&json!({"content": "</s>"})),
-            Some("</s>".to_owned())
-        );
-        assert_eq!(special_token(&Value::Null), None);
+    fn special_tokens_are_never_shown() {
         let tokenizer = demo();
         let tokens = tokenizer
             .encode("<|im_start|>a<|im_end|>", false)

@@ -459,3 +459,36 @@ async fn it_serves_over_tcp_too() {
         "{response}"
     );
 }
+
+#[tokio::test]
+async fn an_engine_that_sleeps_answers_nothing_and_wakes_to_the_same_answers() {
+    let engine = Engine::start(1).await;
+    let asleep = async || engine.get("/is_sleeping").await.1["is_sleeping"].clone();
+    assert_eq!(asleep().await, false);
+    let begun = engine
+        .stream(CHAT, &endless(&json!({"stream": true, "max_tokens": 40})))
+        .await;
+    let nothing = json!({});
+    let sleep = engine.post("/sleep", &nothing);
+    let (chunks, (slept, _)) = tokio::join!(begun.collect(), sleep);
+    assert_eq!(slept, StatusCode::OK, "it sleeps when the stream is over");
+    assert_eq!(
+        chunks.last().expect("chunks")["choices"][0]["finish_reason"],
+        "length"
+    );
+    assert_eq!(asleep().await, true);
+    let (health, body) = engine.get("/health").await;
+    assert_eq!(
+        (health, &body["status"]),
+        (StatusCode::OK, &json!("asleep"))
+    );
+    let (refused, body) = engine.post(CHAT, &ask(&json!({}))).await;
+    assert_eq!(refused, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(body["error"]["code"], "model_asleep");
+    assert_eq!(engine.get("/memory").await.1["weights_mapped_bytes"], 0);
+    assert_eq!(engine.post("/wake_up", &json!({})).await.0, StatusCode::OK);
+    assert_eq!(asleep().await, false);
+    let (_, answer) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
+    assert_eq!(text(&answer), ANSWER);
+    engine.stop().await.expect("a clean end");
+}

@@ -17,10 +17,26 @@ pub struct Architecture {
     pub context: Option<u64>,
     /// Every layer that keeps something, grouped.
     pub layers: Vec<LayerGroup>,
+    /// How wide its rows are between the layers, where that is known.
+    pub widths: Option<Widths>,
     /// What had to be guessed, for an administrator to read.
     pub guesses: Vec<String>,
     /// The file it was read from.
     pub(super) origin: PathBuf,
+}
+
+/// Numbers of one token's row while it is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Widths {
+    pub hidden: u64,
+    /// Within the feed-forward part.
+    pub wide: u64,
+    /// Queries of all heads.
+    pub queries: u64,
+    /// One for each token that can be next; 0 where it is not said.
+    pub words: u64,
+    /// Blocks, also those that keep nothing.
+    pub blocks: u64,
 }
 
 /// Layers of one kind.
@@ -43,7 +59,11 @@ pub enum LayerCache {
     },
     /// Numbers per token that all heads share (multi-head latent attention). Every device of a
     /// replica holds all of them.
-    Latent { numbers: u64 },
+    Latent {
+        numbers: u64,
+        /// Numbers per token where an engine keeps them as keys and values of each head instead.
+        expanded: u64,
+    },
     /// Bytes per sequence, however long it is (linear attention, state spaces).
     State { bytes: u64 },
 }
@@ -81,6 +101,8 @@ pub struct CacheLoad {
     pub drops_old_tokens: bool,
     /// Tokens that windows hold beside, for the batch that is being computed.
     pub window_slack: u64,
+    /// Whether the engine keeps latent keys and values expanded for each head.
+    pub expands_latent: bool,
 }
 
 impl CacheLoad {
@@ -94,6 +116,7 @@ impl CacheLoad {
             values: NumberWidth::TWO_BYTES,
             drops_old_tokens: true,
             window_slack: 0,
+            expands_latent: false,
         }
     }
 
@@ -190,7 +213,14 @@ impl LayerCache {
                     .saturating_add(value_size.saturating_mul(load.values.0));
                 scaled([heads.div_ceil(parts), load.tokens_in(window)], per_head)
             }
-            LayerCache::Latent { numbers } => scaled([load.tokens, numbers], load.keys.0),
+            LayerCache::Latent { numbers, expanded } => {
+                let kept = if load.expands_latent {
+                    expanded
+                } else {
+                    numbers
+                };
+                scaled([load.tokens, kept], load.keys.0)
+            }
             LayerCache::State { bytes } => bytes.saturating_mul(load.sequences).div_ceil(parts),
         }
     }

@@ -1,5 +1,7 @@
 //! From `engine_config` to the recipe of the embedded engine: its own keys, and what of them contradicts the
-//! rest. Nothing is opened.
+//! rest, or the model's own files where they are here.
+
+use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -7,11 +9,13 @@ use serde_json::Value;
 use crate::config::{Config, Provider, reading};
 
 use super::CatalogError;
-use super::engine_config::{CANDLE, COMMAND, absolute, context, only_of_servers, warn_of_paths};
+use super::candle_models::{self, Seen};
+use super::engine_config::{COMMAND, absolute, context, only_of_servers, warn_of_paths};
 use super::limits;
-use super::model_file::{ComputeDevice, EngineConfig};
+use super::model_file::{ComputeDevice, EngineConfig, Quantization};
 use super::notes::Notes;
 use super::recipe::{CandleRecipe, TokenBudgets};
+use super::server_config::Around;
 
 /// Sequences the embedded engine computes together, unless the file says otherwise.
 const CANDLE_CONCURRENCY: u32 = 4;
@@ -24,7 +28,7 @@ const BUDGET_MAX: u32 = 100_000_000;
 
 pub(super) fn candle(
     engine: &EngineConfig,
-    devices: u32,
+    around: &Around,
     config: &Config,
     notes: &mut Notes,
 ) -> Result<CandleRecipe, CatalogError> {
@@ -51,7 +55,7 @@ pub(super) fn candle(
     else {
         return Err(notes.refuse(
             "engine_config.model_path",
-            "is missing; name the local folder with config.json, tokenizer.json and model.safetensors",
+            "is missing; name the local folder with config.json, tokenizer.json and model.safetensors, or a GGUF file",
         ));
     };
     let model_path = absolute("engine_config.model_path", path, notes)?;
@@ -65,6 +69,8 @@ pub(super) fn candle(
         max_batch_total_tokens,
         max_waiting_tokens,
         waiting_served_ratio,
+        quantization,
+        verify,
     } = kwargs(engine, notes)?;
     for (key, given) in [
         ("max_waiting_tokens", max_waiting_tokens.is_some()),
@@ -104,14 +110,24 @@ pub(super) fn candle(
     let context = context(engine, CANDLE_CONTEXT_MIN, notes)?;
     check_budgets(&budgets, context, notes)?;
     let device = device.unwrap_or_default();
-    check_device(device, devices, config, notes)?;
+    check_device(device, around, config, notes)?;
+    let seen = candle_models::look(&model_path)
+        .map_err(|problem| notes.refuse(path_key(engine), problem))?;
+    if let Some(seen) = seen {
+        check_context(context, seen, notes)?;
+    }
+    check_quantization(quantization, seen, &model_path, notes)?;
     Ok(CandleRecipe {
         model_path,
+        serves: seen.map(|seen| seen.serves),
         context,
         concurrency: concurrency.unwrap_or(CANDLE_CONCURRENCY),
         threads,
         budgets,
+        quantization,
+        verify: verify.unwrap_or_default(),
         device,
+        sleep: around.sleep,
         env: engine.env.clone(),
     })
 }
@@ -132,6 +148,56 @@ struct EngineKwargs {
     /// Of other engines' schedulers.
     max_waiting_tokens: Option<Value>,
     waiting_served_ratio: Option<Value>,
+    /// Wide weights are written anew while they are loaded.
+    quantization: Option<Quantization>,
+    verify: Option<bool>,
+}
+
+fn path_key(engine: &EngineConfig) -> &'static str {
+    match engine.model_path {
+        Some(_) => "engine_config.model_path",
+        None => "engine_config.hf_model_id",
+    }
+}
+
+/// The engine refuses a context that the model was not made for.
+fn check_context(context: Option<u32>, seen: Seen, notes: &Notes) -> Result<(), CatalogError> {
+    match (context, seen.context) {
+        (Some(asked), Some(most)) if u64::from(asked) > most => Err(notes.refuse(
+            "engine_config.max_total_tokens",
+            format!("is {asked}, and the model was made for {most} tokens; write {most} at most, or remove it"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// It is for matrices of wide numbers, which a GGUF file need not have and an encoder computes as they are.
+fn check_quantization(
+    quantization: Option<Quantization>,
+    seen: Option<Seen>,
+    path: &Path,
+    notes: &mut Notes,
+) -> Result<(), CatalogError> {
+    let Some(form) = quantization else {
+        return Ok(());
+    };
+    let field = "engine_config.engine_kwargs.quantization";
+    if seen.is_some_and(|seen| seen.is_encoder) {
+        return Err(notes.refuse(
+            field,
+            format!(
+                "is {}, and encoders are computed in wide numbers; remove it",
+                form.as_str()
+            ),
+        ));
+    }
+    if candle_models::gguf_file(path).is_some() {
+        notes.warn(
+            field,
+            "concerns the wide numbers of a GGUF file alone; what is quantised in it stays as it is",
+        );
+    }
+    Ok(())
 }
 
 /// A prompt leaves room for an answer, and one request fits into what all may have.
@@ -168,7 +234,7 @@ fn kwargs(engine: &EngineConfig, notes: &Notes) -> Result<EngineKwargs, CatalogE
 /// A device that this binary, or this pool, cannot give is refused before anything is loaded.
 fn check_device(
     device: ComputeDevice,
-    devices: u32,
+    around: &Around,
     config: &Config,
     notes: &mut Notes,
 ) -> Result<(), CatalogError> {
@@ -191,10 +257,13 @@ fn check_device(
             "cuda needs GPUs, and inventory.provider is host; write cpu, or another provider",
         ));
     }
-    if device != ComputeDevice::Cpu && devices > 1 {
+    if device != ComputeDevice::Cuda && around.devices_in_document > 1 {
         return Err(notes.refuse(
             field,
-            format!("{CANDLE} computes on one GPU, and a replica of this model takes {devices}; set pool_config.gpus_per_replica to 1"),
+            format!(
+                "is {name}, which is one device, and a replica of this model takes {}; set pool_config.gpus_per_replica to 1, or write cuda, which divides its layers over several GPUs",
+                around.devices_in_document
+            ),
         ));
     }
     if device == ComputeDevice::Cpu && config.inventory.provider == Provider::Nvml {

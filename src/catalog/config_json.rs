@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::config::reading;
 
-use super::architecture::{Architecture, LayerCache};
+use super::architecture::{Architecture, LayerCache, Widths};
 use super::estimate::EstimateError;
 use super::layer_kinds::{self, LayerKind};
 use super::safetensors::read_text;
@@ -136,7 +136,7 @@ impl Keys {
     }
 
     pub(super) fn hidden(&self) -> Result<u64, String> {
-        self.needed(&["hidden_size", "n_embd", "d_model"])
+        self.needed(&["hidden_size", "n_embd", "d_model", "dim"])
     }
 
     /// Numbers of one head of keys and of values.
@@ -225,6 +225,7 @@ fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
     if !kind.is_empty() {
         architecture.name = Some(kind.to_owned());
     }
+    architecture.widths = widths(keys);
     if is_listed(kind, ENCODERS) && keys.flag("is_decoder") != Some(true) {
         return Ok(());
     }
@@ -256,7 +257,7 @@ fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
         }
         if let Some(window) = kind.attention() {
             let group = |heads| match latent {
-                Some(numbers) => LayerCache::Latent { numbers },
+                Some((numbers, expanded)) => LayerCache::Latent { numbers, expanded },
                 None => LayerCache::Heads {
                     heads,
                     key_size: head_size,
@@ -281,16 +282,44 @@ fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
     Ok(())
 }
 
+/// As far as they are there; what is wrong with one of them is told where it is needed.
+fn widths(keys: &Keys) -> Option<Widths> {
+    let number = |names: &[&str]| keys.number(names).ok().flatten();
+    let hidden = keys.hidden().ok()?;
+    let dense = number(&[
+        "intermediate_size",
+        "n_inner",
+        "ffn_hidden_size",
+        "hidden_dim",
+    ]);
+    let expert = number(&["moe_intermediate_size"]).unwrap_or(0);
+    let head = match number(&["qk_nope_head_dim"]).zip(number(&["qk_rope_head_dim"])) {
+        Some((plain, turned)) => plain.saturating_add(turned),
+        None => keys.head_size().ok()?,
+    };
+    Some(Widths {
+        hidden,
+        wide: dense.unwrap_or(hidden.saturating_mul(4)).max(expert),
+        queries: keys.heads().ok()?.saturating_mul(head),
+        words: number(&["vocab_size"]).unwrap_or(0),
+        blocks: keys.layers().ok()?,
+    })
+}
+
 /// Numbers per token of multi-head latent attention: the compressed keys and values and the part
 /// that carries the position (DeepSeek-V2, arXiv 2405.04434, section 2.1.3), and the keys of the
-/// indexer of its sparse form where there is one.
-fn latent(keys: &Keys) -> Result<Option<u64>, String> {
+/// indexer of its sparse form where there is one. Beside it the numbers where they are kept as keys and values of each head.
+fn latent(keys: &Keys) -> Result<Option<(u64, u64)>, String> {
     let Some(rank) = keys.number(&["kv_lora_rank"])? else {
         return Ok(None);
     };
     let rope = keys.needed(&["qk_rope_head_dim"])?;
     let indexer = keys.number(&["index_head_dim"])?.unwrap_or(0);
-    Ok(Some(rank.saturating_add(rope).saturating_add(indexer)))
+    let compressed = rank.saturating_add(rope).saturating_add(indexer);
+    let plain = keys.number(&["qk_nope_head_dim"])?.unwrap_or(0);
+    let value = keys.number(&["v_head_dim"])?.unwrap_or(0);
+    let head = plain.saturating_add(rope).saturating_add(value);
+    Ok(Some((compressed, keys.heads()?.saturating_mul(head))))
 }
 
 fn note_once(architecture: &mut Architecture, note: &str) {

@@ -47,13 +47,19 @@ pub(super) fn recipe(
         remote::refuse_elsewhere(&engine, notes)?;
     }
     let kind = kind.map(str::to_owned);
+    if engine.gguf_file.is_some() && kind.as_deref() != Some(CANDLE) {
+        return Err(notes.refuse(
+            "engine_config.gguf_file",
+            format!("is read with type: {CANDLE} alone; name the file in engine_config.model_path, or give the engine its own option"),
+        ));
+    }
     let fetch = match fetching(&engine, kind.as_deref()) {
         Some(how) => weights_config::read(&engine, &how, config, notes)?,
         None => None,
     };
     if let Some(fetch) = &fetch {
         // To its engine it is a folder of this machine.
-        engine.model_path = Some(fetch.folder().display().to_string());
+        engine.model_path = Some(fetch.model_path().display().to_string());
         engine.hf_model_id = None;
         engine.revision = None;
         engine.is_fetched = true;
@@ -61,7 +67,7 @@ pub(super) fn recipe(
     let engine = &engine;
     let recipe = match kind.as_deref() {
         Some(REMOTE) => remote::read(engine, notes).map(Recipe::Remote)?,
-        Some(CANDLE) => candle(engine, around.devices, config, notes).map(Recipe::Candle)?,
+        Some(CANDLE) => candle(engine, around, config, notes).map(Recipe::Candle)?,
         Some(COMMAND) => command(engine, notes).map(Recipe::Command)?,
         Some(other) => match engines::find(other) {
             Some(kind) => {

@@ -13,6 +13,7 @@ use crate::config::{Config, IdleProbe, KeepHot, Length, MaxTurn, MinResident, Pr
 use crate::pool::{Bytes, Priority, Scaling, Span};
 
 use super::constraint::DeviceConstraint;
+use super::engine_config::CANDLE;
 use super::engines::{ENGINES, Parking};
 use super::generation::{self, Generation};
 use super::limits::{self, SEATS_MAX};
@@ -185,14 +186,15 @@ impl Entry {
             (None, Some(priority)) => (priority, PriorityFrom::Reference),
             (None, None) => (Priority::default(), PriorityFrom::Default),
         };
-        let devices_said =
-            devices(pool, &document.scaling_config, notes)?.or(known.gpus_per_replica);
+        let in_document = devices(pool, &document.scaling_config, notes)?;
+        let devices_said = in_document.or(known.gpus_per_replica);
         let asked_seats = asked_seats(&document, notes)?;
         let (mut recipe, fetch) = engine_config::recipe(
             &document.engine_config,
             known.engine.as_deref(),
             &Around {
                 devices: devices_said.unwrap_or(1),
+                devices_in_document: in_document.unwrap_or(1),
                 seats: asked_seats,
                 sleep: pool.sleep,
                 in_host_memory: config.inventory.provider == Provider::Host,
@@ -208,6 +210,14 @@ impl Entry {
         let devices_said = devices_said
             .filter(|_| here)
             .or_else(|| recipe.devices_in_command());
+        let most = recipe.devices_max();
+        if let Some(said) = devices_said.filter(|said| *said > most) {
+            notes.warn(
+                "engine_config.model_id",
+                format!("model_reference.json says {said} GPUs, and {CANDLE} without device: cuda computes on one device, which counts"),
+            );
+        }
+        let devices_said = devices_said.map(|said| said.min(most));
         let devices_per_replica = devices_said.unwrap_or(1);
         let seats_per_replica = asked_seats.unwrap_or(match &recipe {
             Recipe::Candle(candle) => candle.concurrency,
@@ -216,10 +226,7 @@ impl Entry {
             Recipe::Remote(_) => remote::REMOTE_SEATS,
         });
         let sleep = pool.sleep;
-        let parking = match &recipe {
-            Recipe::Server(server) => server.engine.parks(sleep),
-            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => None,
-        };
+        let parking = recipe.parking();
         if sleep != Sleep::Off && parking.is_none() {
             return Err(notes.refuse("pool_config.sleep", no_sleep(sleep, &recipe)));
         }
@@ -425,11 +432,12 @@ fn no_sleep(sleep: Sleep, recipe: &Recipe) -> String {
         let words: Vec<&str> = parking.iter().map(|it| it.depth.as_str()).collect();
         words.join(" and ")
     };
-    let able: Vec<String> = ENGINES
+    let mut able: Vec<String> = ENGINES
         .into_iter()
         .filter(|engine| !engine.parking.is_empty())
         .map(|engine| format!("{} ({})", engine.name(), depths(engine.parking)))
         .collect();
+    able.push(format!("{CANDLE} ({})", Sleep::Weights.as_str()));
     format!(
         "is {}, and the {} engine does not sleep so; these do: {}; write off",
         sleep.as_str(),

@@ -7,16 +7,14 @@ use std::path::{Path, PathBuf};
 
 use crate::pool::Bytes;
 
-use super::architecture::{Architecture, CacheLoad, NumberWidth, Split};
+use super::architecture::{Architecture, CacheLoad};
 use super::engine_options::{EngineKind, EngineOptions};
 use super::gguf::{self, Gguf};
-use super::model_file::ComputeDevice;
 use super::parameters::{CONFIG_TOLERANCE_PER_CENT, weights_by_config};
-use super::recipe::CandleRecipe;
 use super::safetensors::{self, Weights};
 
-/// What the embedded engine's process takes beside weights and cache when it runs on the CPU:
-/// program, tokenizer, activations of a small model. A starting figure; measurements replace it.
+/// What the embedded engine's process takes on the CPU whatever the model is: program, threads, and the tables of a small
+/// tokenizer.
 pub const CANDLE_CPU_OVERHEAD: Bytes = Bytes(16 * Bytes::MIB);
 /// What an engine takes on each GPU beside weights and cache: the CUDA context and the work space
 /// of its libraries, a few hundred MiB by NVIDIA's own accounts. Measurements replace it.
@@ -100,7 +98,7 @@ impl ModelFiles {
             weights: Weights {
                 stored_bytes: gguf.tensor_bytes,
                 float_elements: gguf.elements,
-                other_bytes: 0,
+                ..Weights::default()
             },
             architecture: Architecture::of_gguf(path, &gguf)?,
             by_config: false,
@@ -129,7 +127,7 @@ impl ModelFiles {
     }
 }
 
-fn is_gguf(path: &Path) -> bool {
+pub(super) fn is_gguf(path: &Path) -> bool {
     path.extension()
         .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
 }
@@ -163,45 +161,6 @@ pub(super) fn gguf_of(folder: &Path) -> Result<Option<PathBuf>, EstimateError> {
                 several.len()
             ),
         }),
-    }
-}
-
-/// The need of one replica of the embedded engine on each of its devices.
-pub(super) fn candle(
-    recipe: &CandleRecipe,
-    files: &ModelFiles,
-    devices: u32,
-) -> Result<Bytes, EstimateError> {
-    // Weights and cache have one type: F32 on the CPU, BF16 on a GPU.
-    let (float_bytes, width) = match recipe.device {
-        ComputeDevice::Cpu => (4, NumberWidth::FOUR_BYTES),
-        ComputeDevice::Cuda | ComputeDevice::Metal => (2, NumberWidth::TWO_BYTES),
-    };
-    let context = files.architecture.tokens(recipe.context.map(u64::from))?;
-    let even = CacheLoad::even(context, u64::from(recipe.concurrency));
-    let most = recipe.budgets.total.map_or(u64::MAX, u64::from);
-    let load = CacheLoad {
-        tokens: even.tokens.min(most),
-        keys: width,
-        values: width,
-        drops_old_tokens: false,
-        ..even
-    };
-    let cache = files
-        .architecture
-        .cache_bytes_per_device(&load, Split::Heads, 1);
-    let total =
-        Bytes(files.weights.held_in(float_bytes)) + Bytes(cache) + candle_overhead(recipe, devices);
-    Ok(share(total, devices))
-}
-
-impl CandleRecipe {
-    /// Tokens of one sequence: what the model's file says, or else its `config.json`.
-    pub fn context_tokens(&self) -> Result<u64, EstimateError> {
-        match self.context {
-            Some(tokens) => Ok(u64::from(tokens)),
-            None => Architecture::of_folder(&self.model_path)?.tokens(None),
-        }
     }
 }
 
@@ -295,20 +254,12 @@ pub(super) fn by_file_sizes(path: &Path, overhead: Bytes) -> Option<Bytes> {
     (sizes > Bytes::ZERO).then(|| sizes + overhead)
 }
 
-/// What the embedded engine takes beside weights and cache, on all its devices together.
-pub(super) fn candle_overhead(recipe: &CandleRecipe, devices: u32) -> Bytes {
-    match recipe.device {
-        ComputeDevice::Cpu => CANDLE_CPU_OVERHEAD,
-        ComputeDevice::Cuda | ComputeDevice::Metal => times(GPU_OVERHEAD, devices),
-    }
-}
-
 /// The overhead of a command on all its devices together.
 pub(super) fn command_overhead(kind: EngineKind, devices: u32) -> Bytes {
     times(kind.overhead_per_device(devices), devices)
 }
 
-fn times(bytes: Bytes, count: u32) -> Bytes {
+pub(super) fn times(bytes: Bytes, count: u32) -> Bytes {
     Bytes(bytes.0.saturating_mul(u64::from(count)))
 }
 

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::architecture::{Architecture, LayerCache};
+use super::architecture::{Architecture, LayerCache, Widths};
 use super::estimate::EstimateError;
 use super::gguf::{Gguf, Value};
 
@@ -31,6 +31,13 @@ impl PerLayer {
         match self {
             PerLayer::One(figure) => *figure,
             PerLayer::Each(figures) => figures.get(layer).copied().unwrap_or(0),
+        }
+    }
+
+    fn most(&self) -> u64 {
+        match self {
+            PerLayer::One(figure) => *figure,
+            PerLayer::Each(figures) => figures.iter().copied().max().unwrap_or(0),
         }
     }
 }
@@ -69,10 +76,7 @@ fn fill(gguf: &Gguf, architecture: &mut Architecture) -> Result<(), String> {
     architecture.context = number("context_length");
     let heads = per_layer("attention.head_count")
         .ok_or_else(|| format!("`{name}.attention.head_count` is missing or 0"))?;
-    let most_heads = match &heads {
-        PerLayer::One(heads) => *heads,
-        PerLayer::Each(each) => each.iter().copied().max().unwrap_or(0),
-    };
+    let most_heads = heads.most();
     architecture.attention_heads = Some(most_heads).filter(|heads| *heads > 0);
     if ENCODERS.contains(&name.as_str()) {
         return Ok(());
@@ -91,6 +95,14 @@ fn fill(gguf: &Gguf, architecture: &mut Architecture) -> Result<(), String> {
         size("attention.value_length")?,
     );
     let key_value_heads = per_layer("attention.head_count_kv").unwrap_or(heads);
+    let wide = per_layer("feed_forward_length").map_or(0, |wide| wide.most());
+    architecture.widths = number("embedding_length").map(|hidden| Widths {
+        hidden,
+        wide: wide.max(number("expert_feed_forward_length").unwrap_or(0)),
+        queries: most_heads.saturating_mul(key_size),
+        words: number("vocab_size").unwrap_or(0),
+        blocks: layers,
+    });
     let listed = matches!(key_value_heads, PerLayer::Each(_));
 
     let window = number("attention.sliding_window").filter(|size| *size > 0);
@@ -109,11 +121,19 @@ fn fill(gguf: &Gguf, architecture: &mut Architecture) -> Result<(), String> {
 
     if !listed && pattern.is_none() {
         let heads = key_value_heads.of(0);
-        let group = |window| LayerCache::Heads {
-            heads,
-            key_size,
-            value_size,
-            window,
+        // Of latent attention the file tells the one head that is kept, and beside it each head's own sizes.
+        let own = number("attention.key_length_mla").zip(number("attention.value_length_mla"));
+        let group = |window| match own {
+            Some((key, value)) => LayerCache::Latent {
+                numbers: key_size.saturating_add(value_size),
+                expanded: most_heads.saturating_mul(key.saturating_add(value)),
+            },
+            None => LayerCache::Heads {
+                heads,
+                key_size,
+                value_size,
+                window,
+            },
         };
         if let (Some(every), Some(bytes)) = (hybrid_every, state) {
             architecture.push(layers / every, group(None));

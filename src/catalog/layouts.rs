@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::pool::Bytes;
 
+use super::candle_need;
 use super::entry::Entry;
 use super::estimate::EstimateError;
 use super::need::{Figures, Measured};
@@ -76,7 +77,8 @@ impl Demand {
 
 impl Entry {
     /// The layouts of the model, the smallest first: one where a file or the command says the
-    /// number of devices; otherwise 1, 2, 4, 8 and 16 as far as they divide its attention heads.
+    /// number of devices; otherwise 1, 2, 4, 8 and 16 as far as they divide its attention heads, or
+    /// the embedded engine has as many layers.
     ///
     /// `measured` holds what replicas on so many devices took. `device_total` is the memory of one
     /// device, for engines that fill a share of it. Reads the headers of the model's files: call
@@ -105,14 +107,19 @@ impl Entry {
             return vec![said];
         }
         let most = match &self.recipe {
-            // It computes on one device, or elsewhere.
-            Recipe::Candle(_) | Recipe::Remote(_) => 1,
-            Recipe::Command(command) if command.follows_device_count() => u32::MAX,
-            Recipe::Command(_) => 1,
-            Recipe::Server(server) => server.engine.devices_max,
+            // It computes elsewhere.
+            Recipe::Remote(_) => 1,
+            Recipe::Command(command) if !command.follows_device_count() => 1,
+            recipe => recipe.devices_max(),
         };
         if most == 1 {
             return vec![1];
+        }
+        // It divides its layers, not its heads.
+        if let Recipe::Candle(_) = &self.recipe {
+            let blocks = figures.files().map_or(1, candle_need::blocks);
+            let most = most.min(blocks);
+            return COUNTS.into_iter().filter(|count| *count <= most).collect();
         }
         let heads = match figures.files() {
             Ok(files) => files.architecture.attention_heads,

@@ -6,6 +6,8 @@ mod adapters;
 mod architecture;
 mod arguments;
 mod candle_config;
+mod candle_models;
+mod candle_need;
 mod config_json;
 mod constraint;
 mod engine_config;
@@ -51,6 +53,7 @@ use crate::config::{Config, Flaw};
 use files::Item;
 
 pub use architecture::{Architecture, CacheLoad, LayerCache, LayerGroup, NumberWidth, Split};
+pub use candle_models::Serves;
 pub use constraint::{DeviceConstraint, DeviceFacts};
 pub use engine_options::{EngineKind, EngineOptions};
 pub use engines::{
@@ -70,8 +73,8 @@ pub use parameters::{
 };
 pub use prompt::{Prompt, PromptCompat, PromptError, PromptFormat};
 pub use recipe::{
-    CandleRecipe, CommandRecipe, ComputeDevice, LaunchValues, Listen, Recipe, RenderedCommand,
-    Secret, Sleep, SleepCommands, TemplateError, TokenBudgets,
+    CandleRecipe, CommandRecipe, ComputeDevice, LaunchValues, Listen, Quantization, Recipe,
+    RenderedCommand, Secret, Sleep, SleepCommands, TemplateError, TokenBudgets,
 };
 pub use reference::{Reference, ReferenceEntry};
 pub use remote::{KeySource, RemoteRecipe, RemoteUrl};
@@ -80,7 +83,8 @@ pub use safetensors::{Weights, weights_of};
 pub use token_counter::{CountError, Counted, TokenCounter};
 pub use validation::{AllowedCharacters, OnViolation, Range, Validation};
 pub use weights::{
-    Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, Manifest, ManifestFile, Origin, Scheme,
+    Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, GgufFiles, Manifest, ManifestFile,
+    Origin, Scheme,
 };
 
 /// Names that `closest` answers at most.

@@ -57,6 +57,9 @@ pub struct EngineConfig {
     pub hf_model_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_path: Option<String>,
+    /// Of CandleEngine: which file of `hf_model_id` is the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gguf_file: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_total_tokens: Option<i64>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -168,6 +171,26 @@ impl ComputeDevice {
             ComputeDevice::Cpu => "cpu",
             ComputeDevice::Cuda => "cuda",
             ComputeDevice::Metal => "metal",
+        }
+    }
+}
+
+/// The form in which the embedded engine writes wide weights anew while it loads them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Quantization {
+    /// 8.5 bits a number.
+    #[serde(rename = "q8_0")]
+    Q8_0,
+    /// 4.5 bits a number.
+    #[serde(rename = "q4_k")]
+    Q4K,
+}
+
+impl Quantization {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Quantization::Q8_0 => "q8_0",
+            Quantization::Q4K => "q4_k",
         }
     }
 }

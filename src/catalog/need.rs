@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use crate::config::{Config, KeepHot};
 use crate::pool::{Bytes, KeepHotBounds, Layout, Loader, LoaderId, ModelSpec, Span};
 
+use super::candle_need;
 use super::engine_options::EngineOptions;
 use super::entry::Entry;
 use super::estimate::{self, EstimateError, ModelFiles};
@@ -146,6 +147,7 @@ impl Entry {
             name: self.name.clone(),
             priority: self.priority,
             devices_per_replica: self.devices_per_replica,
+            devices_max: self.recipe.devices_max(),
             bytes_per_device,
             keep_hot,
             adaptive_keep_hot,
@@ -188,10 +190,11 @@ impl Entry {
         }
         let routes = self.recipe.parking()?;
         let weights = self.weights_per_device(1).unwrap_or(total).min(total);
-        let (host, source) = if routes.weights_on_host {
-            (weights, HOST_BYTES_PER_MILLISECOND)
-        } else {
-            (SLEEPING_PROCESS, RELOAD_BYTES_PER_MILLISECOND)
+        let (host, source) = match &self.recipe {
+            _ if routes.weights_on_host => (weights, HOST_BYTES_PER_MILLISECOND),
+            // Its process is on the device itself, and the pages of its weights are the system's.
+            Recipe::Candle(_) => (Bytes::ZERO, HOST_BYTES_PER_MILLISECOND),
+            _ => (SLEEPING_PROCESS, RELOAD_BYTES_PER_MILLISECOND),
         };
         let wakes_in = WAKE_BASE.0.saturating_add(weights.0 / source);
         Some(crate::pool::Parking {
@@ -349,7 +352,7 @@ impl<'a> Figures<'a> {
                 }
             }
             (Recipe::Remote(_), _) => Ok((Demand::Bytes(Bytes::ZERO), NeedSource::File)),
-            // Its cache grows while it is used: a measurement may have seen only a part of it.
+            // Pages of its weights and cache come as they are touched: a measurement may have seen only a part.
             (Recipe::Candle(candle), measured) => {
                 let (estimate, source) = self.of_candle(candle, devices);
                 let (bytes, source) = match measured.filter(|bytes| *bytes >= estimate) {
@@ -363,21 +366,18 @@ impl<'a> Figures<'a> {
 
     fn of_candle(&self, recipe: &CandleRecipe, devices: u32) -> (Bytes, NeedSource) {
         let error = match self.files() {
-            Ok(files) => match estimate::candle(recipe, files, devices) {
+            Ok(files) => match candle_need::need(recipe, files, devices) {
                 Ok(bytes) => return (bytes, self.estimate(files)),
                 Err(error) => error.to_string(),
             },
             Err(error) => error.to_string(),
         };
         // The load will fail with the engine's own reason, or prove the estimate wrong.
-        let overhead = estimate::candle_overhead(recipe, devices);
-        let sizes = estimate::by_file_sizes(&recipe.model_path, overhead);
-        let instead = if sizes.is_some() {
-            BY_SIZES
-        } else {
-            "only the engine's own overhead is reserved"
+        let (bytes, has_sizes) = candle_need::by_sizes(recipe, devices);
+        let instead = match has_sizes {
+            true => BY_SIZES,
+            false => "only the engine's own overhead is reserved",
         };
-        let bytes = estimate::share(sizes.unwrap_or(overhead), devices);
         (bytes, self.rough(&error, instead))
     }
 

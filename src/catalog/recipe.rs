@@ -8,8 +8,12 @@ use minijinja::{Environment, UndefinedBehavior, Value};
 
 use crate::pool::Bytes;
 
-use super::engines::{Extra, RerankWords, ServerRecipe, TokenWords};
-pub use super::model_file::{ComputeDevice, Listen, Secret, Sleep};
+use super::candle_models::Serves;
+use super::engine_options::EngineKind;
+use super::engines::{Extra, Parking, RerankWords, ServerRecipe, TokenWords, post};
+use super::estimate::{CANDLE_CPU_OVERHEAD, GPU_OVERHEAD};
+use super::limits::DEVICES_MAX;
+pub use super::model_file::{ComputeDevice, Listen, Quantization, Secret, Sleep};
 use super::remote::RemoteRecipe;
 
 /// How to run one replica.
@@ -81,8 +85,17 @@ impl Recipe {
     /// themselves what they have not.
     pub fn has(&self, extra: Extra) -> bool {
         match self {
-            Recipe::Candle(_) => matches!(extra, Extra::Tokenize | Extra::Detokenize),
+            Recipe::Candle(candle) => candle.has(extra),
             Recipe::Server(server) => server.engine.routes.contains(&extra),
+            Recipe::Command(_) | Recipe::Remote(_) => true,
+        }
+    }
+
+    /// Whether its model writes texts, as far as that is known.
+    pub fn generates(&self) -> bool {
+        match self {
+            Recipe::Candle(candle) => matches!(candle.serves, None | Some(Serves::Texts)),
+            Recipe::Server(server) => server.engine.kind != EngineKind::Tei,
             Recipe::Command(_) | Recipe::Remote(_) => true,
         }
     }
@@ -98,7 +111,7 @@ impl Recipe {
     /// Whether its engine's embeddings have as many dimensions as a request wants.
     pub fn has_dimensions(&self) -> bool {
         match self {
-            Recipe::Candle(_) => false,
+            Recipe::Candle(_) => true,
             Recipe::Server(server) => server.engine.dimensions,
             Recipe::Command(_) | Recipe::Remote(_) => true,
         }
@@ -125,11 +138,22 @@ impl Recipe {
         }
     }
 
+    /// The most devices that one replica spreads over.
+    pub fn devices_max(&self) -> u32 {
+        match self {
+            Recipe::Candle(candle) if candle.device == ComputeDevice::Cuda => DEVICES_MAX,
+            Recipe::Candle(_) => 1,
+            Recipe::Server(server) => server.engine.devices_max,
+            Recipe::Command(_) | Recipe::Remote(_) => DEVICES_MAX,
+        }
+    }
+
     /// How its engine sleeps; `None`: it cannot, or is not to.
     pub fn parking(&self) -> Option<&'static super::Parking> {
         match self {
+            Recipe::Candle(candle) => candle.parking(),
             Recipe::Server(server) => server.engine.parks(server.sleep),
-            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => None,
+            Recipe::Command(_) | Recipe::Remote(_) => None,
         }
     }
 }
@@ -161,18 +185,65 @@ pub struct TokenBudgets {
 /// The embedded engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CandleRecipe {
-    /// The folder with `config.json`, the tokenizer and the weights; absolute.
+    /// The folder with `config.json`, the tokenizer and the weights, or a GGUF file; absolute.
     pub model_path: PathBuf,
-    /// Tokens of one sequence; `None`: what the model's `config.json` says.
+    /// What the model is for; `None` while its files are not here.
+    pub serves: Option<Serves>,
+    /// Tokens of one sequence; `None`: what the model's own files say.
     pub context: Option<u32>,
     /// Sequences that are computed together.
     pub concurrency: u32,
     /// Processor threads; `None`: the engine's own choice.
     pub threads: Option<u32>,
     pub budgets: TokenBudgets,
+    /// Wide weights are written anew in this form while they are loaded.
+    pub quantization: Option<Quantization>,
+    /// Every number of the weights is looked at before the model counts as ready.
+    pub verify: bool,
     pub device: ComputeDevice,
+    pub sleep: Sleep,
     pub env: BTreeMap<String, Secret>,
 }
+
+impl CandleRecipe {
+    /// Whether its model answers on this route; of a model that is not here yet all are supposed.
+    fn has(&self, extra: Extra) -> bool {
+        match (extra, self.serves) {
+            (Extra::Tokenize | Extra::Detokenize, _) => true,
+            (Extra::Embeddings, serves) => {
+                matches!(serves, None | Some(Serves::Embeddings))
+            }
+            (Extra::Rerank | Extra::Score, serves) => matches!(serves, None | Some(Serves::Ranks)),
+            (Extra::Transcriptions | Extra::Translations | Extra::Speech, _) => false,
+        }
+    }
+
+    /// How it sleeps, if it is to.
+    fn parking(&self) -> Option<&'static Parking> {
+        match (self.sleep, self.device) {
+            (Sleep::Weights, ComputeDevice::Cpu) => Some(&CANDLE_ON_THE_CPU),
+            (Sleep::Weights, ComputeDevice::Cuda | ComputeDevice::Metal) => Some(&CANDLE_ON_A_GPU),
+            (Sleep::Off | Sleep::Discard, _) => None,
+        }
+    }
+}
+
+/// It keeps its mapping of the weights, whose pages are the system's then, and drops caches.
+const CANDLE_ON_THE_CPU: Parking = Parking {
+    depth: Sleep::Weights,
+    sleep: post("/sleep"),
+    wake: &[post("/wake_up")],
+    is_sleeping: Some("/is_sleeping"),
+    resident_per_device: CANDLE_CPU_OVERHEAD,
+    weights_on_host: false,
+};
+
+/// Its weights wait in the host's memory.
+const CANDLE_ON_A_GPU: Parking = Parking {
+    resident_per_device: GPU_OVERHEAD,
+    weights_on_host: true,
+    ..CANDLE_ON_THE_CPU
+};
 
 /// Any program that speaks the OpenAI API.
 #[derive(Clone, Debug, PartialEq)]

@@ -29,6 +29,25 @@ pub struct Weights {
     pub float_elements: u64,
     /// Everything else, which stays as it is.
     pub other_bytes: u64,
+    /// Matrices of wide numbers whose rows are whole blocks of 32, and of 256.
+    pub rows_of_32: Rows,
+    pub rows_of_256: Rows,
+}
+
+/// Matrices of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    pub elements: u64,
+    pub stored_bytes: u64,
+}
+
+impl Rows {
+    fn add(self, other: Rows) -> Rows {
+        Rows {
+            elements: self.elements.saturating_add(other.elements),
+            stored_bytes: self.stored_bytes.saturating_add(other.stored_bytes),
+        }
+    }
 }
 
 impl Weights {
@@ -44,6 +63,8 @@ impl Weights {
             stored_bytes: self.stored_bytes.saturating_add(other.stored_bytes),
             float_elements: self.float_elements.saturating_add(other.float_elements),
             other_bytes: self.other_bytes.saturating_add(other.other_bytes),
+            rows_of_32: self.rows_of_32.add(other.rows_of_32),
+            rows_of_256: self.rows_of_256.add(other.rows_of_256),
         }
     }
 }
@@ -240,6 +261,8 @@ fn sum(entries: &[(String, HeaderEntry)], data_length: u64) -> Result<Weights, S
             stored_bytes: bytes,
             float_elements: if is_float { elements } else { 0 },
             other_bytes: if is_float { 0 } else { bytes },
+            rows_of_32: rows_of(tensor, 32),
+            rows_of_256: rows_of(tensor, 256),
         });
         places.push((begin, end, name));
     }
@@ -253,6 +276,19 @@ fn sum(entries: &[(String, HeaderEntry)], data_length: u64) -> Result<Weights, S
         }
     }
     Ok(weights)
+}
+
+/// A tensor that can be written in blocks of so many numbers: a matrix, or several of one shape.
+fn rows_of(tensor: &Tensor, block: u64) -> Rows {
+    let is_wide = matches!(tensor.dtype.as_str(), "F32" | "F16" | "BF16");
+    let last = tensor.shape.last().copied().unwrap_or(0);
+    if !is_wide || tensor.shape.len() < 2 || !last.is_multiple_of(block) {
+        return Rows::default();
+    }
+    Rows {
+        elements: tensor.shape.iter().product(),
+        stored_bytes: tensor.data_offsets.1 - tensor.data_offsets.0,
+    }
 }
 
 /// Bits of one element, and whether it is a number with a fraction. A type that is not known

@@ -18,6 +18,8 @@ use super::notes::Notes;
 pub(super) struct Around {
     /// Devices of one replica.
     pub devices: u32,
+    /// The same by the document alone, without the reference.
+    pub devices_in_document: u32,
     /// `deployment_config.max_ongoing_requests`.
     pub seats: Option<u32>,
     pub sleep: Sleep,

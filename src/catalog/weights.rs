@@ -31,8 +31,21 @@ pub struct Fetch {
     pub pickles: bool,
     /// It wants the same weights in the form of whoever trained them.
     pub consolidated: bool,
+    /// What it reads of GGUF files.
+    pub gguf: GgufFiles,
     /// The engine's own variables, which go before those of the pool.
     pub env: BTreeMap<String, Secret>,
+}
+
+/// Which GGUF files an engine reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum GgufFiles {
+    #[default]
+    None,
+    /// The only model of a repository without other weights.
+    OnlyOne,
+    /// This one, or the model in parts of which this is one; its path in the repository.
+    Named(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -213,6 +226,10 @@ impl Fetch {
                 &*format!("{:?}", bucket.filters),
             ),
         };
+        let (text, filters) = match &self.gguf {
+            GgufFiles::Named(file) => (format!("{text}/{file}"), format!("{filters} {file}")),
+            GgufFiles::None | GgufFiles::OnlyOne => (text, filters.to_owned()),
+        };
         let plain = |it: char| match it {
             it if it.is_ascii_alphanumeric() || "-_.".contains(it) => it,
             _ => '-',
@@ -223,6 +240,14 @@ impl Fetch {
             "{readable}-{}",
             short_digest(&format!("{text} {filters} {cache}"))
         )
+    }
+
+    /// What an engine is told of it: its folder, or the file of it that was named.
+    pub fn model_path(&self) -> PathBuf {
+        match &self.gguf {
+            GgufFiles::Named(file) => self.folder().join(file),
+            GgufFiles::None | GgufFiles::OnlyOne => self.folder(),
+        }
     }
 
     /// Stands for all that is asked for; whatever differs is fetched anew.
@@ -293,7 +318,8 @@ impl Fetch {
         };
         // Nobody knows whether those are right, or a load has failed with it.
         let is_doubted = self.manifest().is_some_and(|it| it.is_doubted);
-        if is_doubted || !self.extra_files.is_empty() {
+        let is_named = matches!(self.gguf, GgufFiles::Named(_));
+        if is_doubted || is_named || !self.extra_files.is_empty() {
             return None;
         }
         hub_cache::at_revision(&self.root(), revision).filter(|folder| is_whole(folder))
@@ -301,9 +327,8 @@ impl Fetch {
 
     /// Its files as far as they are here, to tell how large it is.
     pub(super) fn found(&self) -> Option<PathBuf> {
-        let folder = self.folder();
-        match folder.exists() {
-            true => Some(folder),
+        match self.folder().exists() {
+            true => Some(self.model_path()),
             false => self.snapshot_of_others(),
         }
     }

@@ -14,7 +14,9 @@ use super::adapters;
 use super::hub_cache;
 use super::model_file::{EngineConfig, Fetcher};
 use super::notes::Notes;
-use super::weights::{Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, Origin, Scheme};
+use super::weights::{
+    Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, GgufFiles, Origin, Scheme,
+};
 
 const S3: &str = "engine_config.s3_mirror_config";
 const GCS: &str = "engine_config.gcs_mirror_config";
@@ -87,6 +89,12 @@ pub(super) fn read(
     let mirror = mirror(engine, config, notes)?;
     let is_mirrored = mirror.is_some();
     if engine.model_path.is_some() {
+        if engine.gguf_file.is_some() {
+            notes.warn(
+                "engine_config.gguf_file",
+                "has no effect: engine_config.model_path is used",
+            );
+        }
         if is_mirrored {
             notes.warn(
                 mirror_key(engine),
@@ -196,8 +204,37 @@ pub(super) fn read(
         extra_by,
         pickles: kind.pickles,
         consolidated: format == Some("mistral"),
+        gguf: gguf_files(engine, kind, notes)?,
         env: engine.env.clone(),
     }))
+}
+
+fn gguf_files(
+    engine: &EngineConfig,
+    kind: &Engine,
+    notes: &Notes,
+) -> Result<GgufFiles, CatalogError> {
+    let Some(file) = engine.gguf_file.as_deref() else {
+        return Ok(match kind.able {
+            Able::PoolOnly => GgufFiles::OnlyOne,
+            Able::PoolFirst | Able::EngineFirst | Able::EngineOnly => GgufFiles::None,
+        });
+    };
+    let is_plain = |part: &str| !part.is_empty() && !part.starts_with('.');
+    if file.len() <= 512
+        && file.to_lowercase().ends_with(".gguf")
+        && file.split('/').all(is_plain)
+        && !file.contains(['\\', '\0'])
+    {
+        return Ok(GgufFiles::Named(file.to_owned()));
+    }
+    Err(notes.refuse(
+        "engine_config.gguf_file",
+        format!(
+            "`{}` is no GGUF file of a repository; write its path there, such as model-Q4_K_M.gguf",
+            file.escape_debug()
+        ),
+    ))
 }
 
 fn check_id(id: &str, notes: &Notes) -> Result<(), CatalogError> {

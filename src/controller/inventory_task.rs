@@ -279,18 +279,23 @@ impl Control {
     }
 
     /// What may sleep on each node. A device that is the machine's memory itself has nowhere else to
-    /// put its models.
+    /// put its models: only engines that need no room elsewhere sleep there.
     fn hosts(&self, machine: MachineMemory) -> Vec<Event> {
-        let nodes: BTreeSet<NodeId> = self
-            .devices
-            .values()
-            .filter(|device| device.info.kind == DeviceKind::Nvidia || self.provider == "fixed")
-            .map(|device| device.info.node)
-            .collect();
+        let mut kinds = self.devices.values().map(|device| device.info.kind);
+        let has_room = self.provider == "fixed" || kinds.any(|kind| kind == DeviceKind::Nvidia);
+        let has_sleepers = || self.facts.values().any(|it| it.entry.parking.is_some());
+        if !has_room && !has_sleepers() {
+            return Vec::new();
+        }
+        let all = self.devices.values();
+        let nodes: BTreeSet<NodeId> = all.map(|device| device.info.node).collect();
         let parking = &self.config.parking;
         let each = |bytes: Bytes| Bytes(bytes.0 / (nodes.len().max(1) as u64));
         let reading = HostReading {
-            capacity: each(parking.host_memory.of(machine.total)),
+            capacity: match has_room {
+                true => each(parking.host_memory.of(machine.total)),
+                false => Bytes::ZERO,
+            },
             reserve: each(parking.reserve.of(machine.total)),
             available: each(machine.available),
         };

@@ -207,6 +207,8 @@ impl Control {
                 concurrency: wide(recipe.concurrency),
                 threads: recipe.threads.map(wide),
                 budgets: recipe.budgets,
+                quantization: recipe.quantization,
+                verify: recipe.verify,
                 device: match recipe.device {
                     catalog::ComputeDevice::Cpu => CandleDevice::Cpu,
                     catalog::ComputeDevice::Cuda => CandleDevice::Cuda,

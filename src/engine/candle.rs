@@ -17,12 +17,12 @@ impl EngineDriver for CandleDriver {
                 endpoint: endpoint.clone(),
             });
         };
-        if launch.devices.len() != 1 {
+        let Some(device) = devices(program.device, launch.devices.len()) else {
             return Err(EngineFault::CandleDevices {
                 model: launch.model_name.clone(),
                 count: launch.devices.len(),
             });
-        }
+        };
         let mut argv: Vec<OsString> = vec![program.executable.clone().into(), "engine".into()];
         let mut option = |name: &str, value: OsString| argv.extend([name.into(), value]);
         option("--model-dir", program.model_dir.clone().into());
@@ -43,12 +43,13 @@ impl EngineDriver for CandleDriver {
                 option(name, tokens.to_string().into());
             }
         }
-        let device = match program.device {
-            CandleDevice::Cpu => "cpu",
-            CandleDevice::Cuda => "cuda",
-            CandleDevice::Metal => "metal",
-        };
+        if let Some(form) = program.quantization {
+            option("--quantization", form.as_str().into());
+        }
         option("--device", device.into());
+        if program.verify {
+            argv.push("--verify".into());
+        }
         Ok(Prepared {
             argv,
             env: program.env.clone(),
@@ -60,7 +61,43 @@ impl EngineDriver for CandleDriver {
         })
     }
 
+    fn memory_path(&self) -> Option<&'static str> {
+        Some("/memory")
+    }
+
     fn progress(&self, body: &[u8]) -> Option<(String, Option<u8>)> {
         health::stage_of(body)
+    }
+}
+
+/// The devices by their numbers in what the placement lets the engine see; `None`: it cannot be placed so.
+fn devices(kind: CandleDevice, count: usize) -> Option<String> {
+    match kind {
+        CandleDevice::Cpu if count == 1 => Some("cpu".to_owned()),
+        CandleDevice::Metal if count == 1 => Some("metal:0".to_owned()),
+        CandleDevice::Cuda if count > 0 => {
+            let each: Vec<String> = (0..count).map(|index| format!("cuda:{index}")).collect();
+            Some(each.join(","))
+        }
+        CandleDevice::Cpu | CandleDevice::Cuda | CandleDevice::Metal => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_counted_as_the_engine_sees_them_and_other_devices_are_one() {
+        let named = |kind, count| devices(kind, count);
+        assert_eq!(named(CandleDevice::Cuda, 1).as_deref(), Some("cuda:0"));
+        assert_eq!(
+            named(CandleDevice::Cuda, 3).as_deref(),
+            Some("cuda:0,cuda:1,cuda:2")
+        );
+        assert_eq!(named(CandleDevice::Cpu, 1).as_deref(), Some("cpu"));
+        assert_eq!(named(CandleDevice::Metal, 1).as_deref(), Some("metal:0"));
+        assert_eq!(named(CandleDevice::Cpu, 2), None);
+        assert_eq!(named(CandleDevice::Cuda, 0), None);
     }
 }

@@ -36,7 +36,7 @@ pub enum EngineFault {
     )]
     ReadyPath { model: String, path: String },
     #[error(
-        "model {model}: the embedded engine runs on exactly 1 device and was placed on {count}; set gpus_per_replica to 1 or choose another engine"
+        "model {model}: the embedded engine computes on 1 device unless engine_kwargs.device is cuda, and was placed on {count}; set gpus_per_replica to 1"
     )]
     CandleDevices { model: String, count: usize },
     #[error("model {model}: {engine} cannot be started as it is placed: {problem}")]

@@ -101,6 +101,7 @@ impl fmt::Debug for ServerProgram {
 pub struct CandleProgram {
     /// Our own executable.
     pub executable: PathBuf,
+    /// The model's folder, or its GGUF file.
     pub model_dir: PathBuf,
     /// The most tokens of prompt and answer together.
     pub context_tokens: usize,
@@ -109,6 +110,8 @@ pub struct CandleProgram {
     /// CPU threads; `None` leaves it to the engine.
     pub threads: Option<usize>,
     pub budgets: catalog::TokenBudgets,
+    pub quantization: Option<catalog::Quantization>,
+    pub verify: bool,
     pub device: CandleDevice,
     /// Beside what every engine gets.
     pub env: BTreeMap<String, String>,
@@ -123,6 +126,8 @@ impl fmt::Debug for CandleProgram {
             .field("concurrency", &self.concurrency)
             .field("threads", &self.threads)
             .field("budgets", &self.budgets)
+            .field("quantization", &self.quantization)
+            .field("verify", &self.verify)
             .field("device", &self.device)
             .field("env", &self.env.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()

@@ -1,13 +1,16 @@
-//! How much host memory an engine's processes have for themselves: anonymous and shared pages, not
-//! the mapped weight files that other replicas may share. It owns the sampling and the peak; all
+//! How much host memory an engine's processes have for themselves: anonymous and shared pages, and of
+//! mapped files those that the engine says are its weights. It owns the sampling and the peak; all
 //! engines share one look at the processes of the system. It never looks at GPU memory.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::unistd::{Pid, getsid};
 
+use super::{Endpoint, probe};
 use crate::guardian::proc;
 use crate::pool::Bytes;
 
@@ -22,17 +25,55 @@ type Sessions = BTreeMap<u32, Vec<u32>>;
 /// The last look, and when it was taken.
 static SEEN: Mutex<Option<(Instant, Arc<Sessions>)>> = Mutex::new(None);
 
+/// What an engine says of the weights that it has mapped. The system takes their pages for its own; an engine that computes
+/// with them needs them all.
+#[derive(Debug, Default)]
+pub(super) struct Mapped(AtomicU64);
+
+impl Mapped {
+    fn bytes(&self) -> Bytes {
+        Bytes(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Asks `path`, if there is one, now and after each pause.
+    pub async fn follow(
+        &self,
+        endpoint: &Endpoint,
+        path: Option<&str>,
+        pause: Duration,
+    ) -> Infallible {
+        let Some(path) = path else {
+            return std::future::pending().await;
+        };
+        loop {
+            if let Ok(answer) = probe(endpoint, path).await
+                && let Some(bytes) = mapped_in(&answer.body)
+            {
+                self.0.store(bytes, Ordering::Relaxed);
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+fn mapped_in(body: &[u8]) -> Option<u64> {
+    let body: serde_json::Value = serde_json::from_slice(body).ok()?;
+    body.get("weights_mapped_bytes")?.as_u64()
+}
+
 /// Follows one engine's memory.
-pub(super) struct Meter {
+pub(super) struct Meter<'a> {
     leader: u32,
+    mapped: &'a Mapped,
     reported: Bytes,
     pub peak: Bytes,
 }
 
-impl Meter {
-    pub fn new(leader: u32) -> Meter {
+impl<'a> Meter<'a> {
+    pub fn new(leader: u32, mapped: &'a Mapped) -> Meter<'a> {
         Meter {
             leader,
+            mapped,
             reported: Bytes::ZERO,
             peak: Bytes::ZERO,
         }
@@ -42,7 +83,7 @@ impl Meter {
     pub async fn read(&mut self) -> Option<Bytes> {
         let leader = self.leader;
         let now = tokio::task::spawn_blocking(move || measure(leader)).await;
-        let now = now.ok().flatten()?;
+        let now = now.ok().flatten()? + self.mapped.bytes();
         self.peak = self.peak.max(now);
         self.reported = now;
         Some(now)
@@ -129,6 +170,14 @@ mod tests {
         assert_eq!(sum_of(status), Some(Bytes(110 << 10)));
         assert_eq!(sum_of("Name:\tx\nState:\tZ (zombie)\n"), Some(Bytes::ZERO));
         assert_eq!(sum_of("RssAnon:\tmany\n"), None);
+    }
+
+    #[test]
+    fn an_engine_says_what_of_its_weights_is_mapped() {
+        let body = br#"{"weights_bytes": 9, "weights_mapped_bytes": 7, "resident_bytes": null}"#;
+        assert_eq!(mapped_in(body), Some(7));
+        assert_eq!(mapped_in(br#"{"weights_bytes": 9}"#), None);
+        assert_eq!(mapped_in(b"no JSON"), None);
     }
 
     #[test]

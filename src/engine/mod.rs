@@ -87,6 +87,11 @@ pub trait EngineDriver: Send + Sync {
     /// per cent when the engine counts them. `None` when the body says nothing.
     fn progress(&self, body: &[u8]) -> Option<(String, Option<u8>)>;
 
+    /// The route that tells how much of its weights are pages of mapped files, where it has one.
+    fn memory_path(&self) -> Option<&'static str> {
+        None
+    }
+
     /// What a line of its output says about the load of `launch`.
     fn progress_of_line(&self, _launch: &Launch, _line: &str) -> Option<(String, Option<u8>)> {
         None

@@ -20,7 +20,7 @@ use super::journal::Kept;
 use super::lack::{Lack, kernel_kills, said};
 use super::liveness::until_dead;
 use super::log::{LogLine, LogStream, ReplicaLog};
-use super::memory::Meter;
+use super::memory::{Mapped, Meter};
 use super::{
     EngineDriver, EngineFault, ExitReport, Launch, Listen, Program, Report, Watch, clean_up,
     driver_of, environment, remote, scrape,
@@ -317,7 +317,8 @@ impl Engine {
         report: &impl Fn(Report),
     ) -> End {
         let guard = &mut self.guard;
-        let mut meter = Meter::new(guard.group.leader.pid);
+        let mapped = Mapped::default();
+        let mut meter = Meter::new(guard.group.leader.pid, &mapped);
         let mut told = None;
         let path = guard.record.ready_path.clone();
         let endpoint = guard.reserved.endpoint.clone();
@@ -344,6 +345,8 @@ impl Engine {
             self.watch.metrics.as_ref(),
             report
         ));
+        let memory_path = kind.and_then(|it| it.driver.memory_path());
+        let mut mapping = pin!(mapped.follow(&endpoint, memory_path, MEMORY_EVERY));
         let cleanup = guard.record.cleanup.clone();
         let mut contained = pin!(clean_up::main_process(&cleanup));
         let mut is_found = false;
@@ -393,6 +396,7 @@ impl Engine {
                     break (false, how);
                 }
                 never = &mut scraping, if is_ready => match never {},
+                never = &mut mapping, if is_ready => match never {},
                 pid = &mut contained, if !is_found => {
                     is_found = true;
                     report(Report::Contained { pid });

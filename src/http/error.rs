@@ -178,7 +178,9 @@ impl Failure {
             Refusal::NoSuchDevice { .. } => (StatusCode::NOT_FOUND, "device_not_found", None),
             Refusal::NotCordoned { .. } => (StatusCode::CONFLICT, "not_cordoned", None),
             Refusal::NotLoaded => (StatusCode::CONFLICT, "not_loaded", None),
-            Refusal::TooManyDevices { .. } => (StatusCode::CONFLICT, "too_many_devices", None),
+            Refusal::TooManyDevices { .. } | Refusal::EngineTakesFewer { .. } => {
+                (StatusCode::CONFLICT, "too_many_devices", None)
+            }
             Refusal::FetchEnded { .. } => (unavailable, "fetch_ended", None),
             Refusal::Superseded => (StatusCode::CONFLICT, "superseded", None),
             Refusal::NotSaved { .. } => (unavailable, "not_saved", None),

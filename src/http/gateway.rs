@@ -22,6 +22,7 @@ use super::edge::record;
 use super::error::Failure;
 use super::ignored::note;
 use super::outgoing::{CHAT, Outgoing, outgoing};
+use super::passing::check_generates;
 use super::proxy::Incoming;
 use super::quiet::quiet;
 use super::served::{JSON, Served, engine_error, limited, reach};
@@ -102,6 +103,7 @@ async fn begin(
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     // What the model cannot be asked is refused before anything is loaded for it.
+    check_generates(&route, path).map_err(fail)?;
     let scanned = validation::checked(scanned, path, &route.entry, visit)
         .await
         .map_err(fail)?;

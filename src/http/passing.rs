@@ -21,7 +21,7 @@ use super::request_fields::{self, Fate};
 use super::served::{JSON, Served, engine_error, reach};
 use super::state::App;
 use super::{admission, remote, stream};
-use crate::catalog::{Ask, ENGINES, Extra, Recipe, RerankWords};
+use crate::catalog::{Ask, ENGINES, EngineKind, Extra, Recipe, RerankWords, Serves};
 use crate::controller::Route;
 
 /// Documents by how well they answer a query.
@@ -104,26 +104,57 @@ pub(super) fn check_has(route: &Route, extra: Extra) -> Result<(), Failure> {
     if recipe.has(extra) {
         return Ok(());
     }
-    let engine = match recipe {
-        Recipe::Server(server) => server.engine.name(),
-        Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => "the embedded engine",
-    };
     let having = ENGINES
         .iter()
         .filter(|engine| engine.routes.contains(&extra));
     let mut having: Vec<&str> = having.map(|engine| engine.name()).collect();
+    if let Some(model) = embedded_with(extra) {
+        having.push(model);
+    }
     having.push("CommandEngine");
-    Err(Failure::new(
+    Err(has_not(route, extra.path(), &having))
+}
+
+/// The same of conversations and texts to go on with.
+pub(super) fn check_generates(route: &Route, path: &str) -> Result<(), Failure> {
+    if route.entry.recipe.generates() {
+        return Ok(());
+    }
+    let having = ENGINES.iter().filter(|it| it.kind != EngineKind::Tei);
+    let mut having: Vec<&str> = having.map(|engine| engine.name()).collect();
+    having.insert(0, "CandleEngine with a model that writes texts");
+    Err(has_not(route, path, &having))
+}
+
+/// Models of the embedded engine that have the route.
+fn embedded_with(extra: Extra) -> Option<&'static str> {
+    match extra {
+        Extra::Embeddings => Some("CandleEngine with a model for embeddings"),
+        Extra::Rerank | Extra::Score => Some("CandleEngine with a model for ranks"),
+        _ => None,
+    }
+}
+
+fn has_not(route: &Route, path: &str, having: &[&str]) -> Failure {
+    let engine = match &route.entry.recipe {
+        Recipe::Server(server) => format!("{}, which has", server.engine.name()),
+        Recipe::Candle(candle) => match candle.serves {
+            Some(Serves::Embeddings) => "the embedded engine for embeddings, which has".to_owned(),
+            Some(Serves::Ranks) => "the embedded engine for ranks, which has".to_owned(),
+            Some(Serves::Texts) | None => "the embedded engine, which has".to_owned(),
+        },
+        Recipe::Command(_) | Recipe::Remote(_) => "its engine, which has".to_owned(),
+    };
+    Failure::new(
         StatusCode::NOT_IMPLEMENTED,
         "invalid_request_error",
         "not_implemented",
         format!(
-            "{} is run by {engine}, which has no {}; a model with one of these types may have it: {}",
+            "{} is run by {engine} no {path}; a model with one of these types may have it: {}",
             route.entry.name,
-            extra.path(),
             having.join(", ")
         ),
-    ))
+    )
 }
 
 /// The body with the fields that the model's engine takes.

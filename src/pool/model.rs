@@ -14,6 +14,8 @@ pub struct ModelSpec {
     pub priority: Priority,
     /// Devices that one replica holds, all of one node (M5). At least 1.
     pub devices_per_replica: u32,
+    /// The most that its engine spreads a replica over. At least 1.
+    pub devices_max: u32,
     /// What one replica reserves on each of its devices (M1, M3).
     pub bytes_per_device: Bytes,
     /// An administrator gave the figure: neither a measurement nor a failure changes it (M1).
@@ -121,6 +123,7 @@ impl Default for ModelSpec {
             name: String::new(),
             priority: Priority(0),
             devices_per_replica: 1,
+            devices_max: u32::MAX,
             bytes_per_device: Bytes(Bytes::GIB),
             need_is_fixed: false,
             wider: Vec::new(),

@@ -113,6 +113,10 @@ impl Pool {
                 if let Some(asked) = load.devices.filter(|asked| *asked > have) {
                     return Some((Refusal::TooManyDevices { asked, have }, None));
                 }
+                let most = it.spec.devices_max;
+                if let Some(asked) = load.devices.filter(|asked| *asked > most) {
+                    return Some((Refusal::EngineTakesFewer { asked, most }, None));
+                }
                 if self.live(it) + it.planned.len() > 0 {
                     return None;
                 }

@@ -162,6 +162,10 @@ pub enum Refusal {
         asked: u32,
         have: u32,
     },
+    EngineTakesFewer {
+        asked: u32,
+        most: u32,
+    },
     Superseded,
     /// The store could not keep the wish, so nothing was done (D1).
     NotSaved {
@@ -378,6 +382,12 @@ impl fmt::Display for Refusal {
                 write!(
                     f,
                     "asked for {asked} devices per replica, and the largest node has {have}"
+                )
+            }
+            Refusal::EngineTakesFewer { asked, most } => {
+                write!(
+                    f,
+                    "asked for {asked} devices per replica, and the model's engine computes on {most} as it is configured"
                 )
             }
             Refusal::FetchEnded { order } => {

@@ -70,6 +70,10 @@ pub enum SourceFault {
     )]
     UnsafeName { where_: String, name: String },
     #[error(
+        "which GGUF file of {where_} is the model is not said; write one of these into engine_config.gguf_file: {files}"
+    )]
+    GgufChoice { where_: String, files: String },
+    #[error(
         "{where_} holds no config.json, so that no engine can tell what its weights are; there are: {files}"
     )]
     NoConfig { where_: String, files: String },
@@ -155,6 +159,7 @@ impl SourceFault {
             | SourceFault::Pickle { .. }
             | SourceFault::NoWeights { .. }
             | SourceFault::NoConfig { .. }
+            | SourceFault::GgufChoice { .. }
             | SourceFault::UnsafeName { .. } => Remedy::Change,
         }
     }

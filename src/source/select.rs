@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 
 use super::fault::SourceFault;
 use super::part::{Listing, Origins, Part};
-use crate::catalog::Fetch;
+use crate::catalog::{Fetch, GgufFiles};
 
 /// Forms of weights that no engine here reads, and pictures.
 const OTHERS: [&str; 21] = [
@@ -81,6 +81,10 @@ pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, So
         .filter(|it| !is_twin(it))
         .cloned()
         .collect();
+    if let Some(model) = gguf_model(&all, wanted)? {
+        listing.parts = model;
+        return Ok(listing);
+    }
     let safe: BTreeSet<String> = all.iter().filter(|it| is_safe(it)).map(folder).collect();
     // Those that stand for nothing else: their folder has no other weights.
     let is_needed_pickle = |part: &Part| is_pickle(part) && !safe.contains(&folder(part));
@@ -112,6 +116,64 @@ pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, So
         |part: &Part| is_hidden(part) || is_other(part) || is_unused_pickle(part) || is_twin(part);
     listing.parts.retain(|part| !is_left_out(part));
     Ok(listing)
+}
+
+/// Where the model is to be a GGUF file: its parts, and the small files beside it.
+fn gguf_model(all: &[Part], wanted: &Fetch) -> Result<Option<Vec<Part>>, SourceFault> {
+    let is_gguf = |path: &str| path.to_lowercase().ends_with(".gguf");
+    let is_other = |part: &&Part| part.path.ends_with(".safetensors");
+    let models = |is_candidate: &dyn Fn(&str) -> bool| -> BTreeSet<String> {
+        let names = all.iter().map(|part| part.path.as_str());
+        let names = names.filter(|path| is_gguf(path) && is_candidate(path));
+        names.map(model_of).collect()
+    };
+    let fault = |models: BTreeSet<String>| SourceFault::GgufChoice {
+        where_: wanted.describe(),
+        files: models.into_iter().take(20).collect::<Vec<_>>().join(", "),
+    };
+    let chosen = match &wanted.gguf {
+        GgufFiles::None => return Ok(None),
+        GgufFiles::Named(file) => {
+            if !all.iter().any(|part| part.path == *file) {
+                return Err(fault(models(&|_| true)));
+            }
+            model_of(file)
+        }
+        GgufFiles::OnlyOne if all.iter().any(|part| is_other(&part)) => return Ok(None),
+        GgufFiles::OnlyOne => {
+            let mut found = models(&|path| !path.contains('/') && !path.contains("mmproj"));
+            match (found.len(), found.pop_first()) {
+                (1, Some(only)) => only,
+                (_, Some(first)) => {
+                    found.insert(first);
+                    return Err(fault(found));
+                }
+                (_, None) => return Ok(None),
+            }
+        }
+    };
+    let is_beside = |path: &str| !path.contains('/') && path.ends_with(".json");
+    let parts = all.iter().filter(|part| match is_gguf(&part.path) {
+        true => model_of(&part.path) == chosen,
+        false => is_beside(&part.path),
+    });
+    Ok(Some(parts.cloned().collect()))
+}
+
+/// The name of a model without which of its parts a file is: `x-00002-of-00003.gguf` is of `x-of-00003.gguf`.
+fn model_of(path: &str) -> String {
+    let parts = path.len().checked_sub("-00001-of-00001.gguf".len());
+    let ending = parts.and_then(|start| path.get(start..));
+    let digits = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let count = ending.and_then(|ending| {
+        let (part, count) = ending.strip_prefix('-')?.split_once("-of-")?;
+        let count = count.get(..5)?;
+        (digits(part) && digits(count)).then_some(count)
+    });
+    match (parts, count) {
+        (Some(start), Some(count)) => format!("{}-of-{count}.gguf", &path[..start]),
+        _ => path.to_owned(),
+    }
 }
 
 /// Nothing may lie outside of the folder that it is fetched into.

@@ -264,7 +264,7 @@ fn the_closest_names_come_first() {
 fn the_file_goes_before_the_reference_and_the_reference_before_the_default() {
     let world = World::new();
     world.reference(
-        r#"{"org/both": {"gpus_per_replica": 4, "priority": 3, "memory_gib": 1.5, "keep_hot": "1h"}, "org/known": {"gpus_per_replica": 4, "priority": 3, "memory_gib": 1.5, "keep_hot": "1h", "engine": "CandleEngine"}, "org/old": 2}"#,
+        r#"{"org/both": {"gpus_per_replica": 4, "priority": 3, "memory_gib": 1.5, "keep_hot": "1h"}, "org/known": {"gpus_per_replica": 4, "priority": 3, "memory_gib": 1.5, "keep_hot": "1h", "engine": "CandleEngine"}, "org/old": 2, "org/older": 2}"#,
     );
     world.candle(
         "a.yaml",
@@ -278,7 +278,11 @@ fn the_file_goes_before_the_reference_and_the_reference_before_the_default() {
     );
     world.candle("c.yaml", "org/old", "");
     world.candle("d.yaml", "org/new", "");
-    let (catalog, _) = world.load().unwrap();
+    world.file(
+        "e.yaml",
+        "engine_config: {model_id: org/older, type: CommandEngine, command: [serve, \"{{ port }}\"]}\n",
+    );
+    let (catalog, warnings) = world.load().unwrap();
     let seen = |name: &str| {
         let entry = catalog.get(name).unwrap();
         (
@@ -299,12 +303,20 @@ fn the_file_goes_before_the_reference_and_the_reference_before_the_default() {
         (
             3,
             PriorityFrom::Reference,
-            4,
+            1,
             Some(Bytes(3 * gib / 2)),
             Some(hot(3600))
         )
     );
-    assert_eq!(seen("org/old"), (0, PriorityFrom::Default, 2, None, None));
+    assert_eq!(seen("org/older"), (0, PriorityFrom::Default, 2, None, None));
+    assert_eq!(
+        seen("org/old"),
+        (0, PriorityFrom::Default, 1, None, None),
+        "on the CPU the embedded engine is on one device, whatever the reference says"
+    );
+    let told = warnings.iter().map(ToString::to_string);
+    let told = told.filter(|it| it.contains("model_reference.json says"));
+    assert_eq!(told.count(), 2);
     assert_eq!(seen("org/new"), (0, PriorityFrom::Default, 1, None, None));
 }
 

@@ -75,12 +75,89 @@ fn need(entry: &Entry, measured: Option<u64>) -> (u64, NeedSource) {
     (spec.bytes_per_device.0, source)
 }
 
+/// Rows of 4 times hidden, and 3 times feed-forward and queries, and the logits of four sequences.
+const ACTIVATIONS: u64 = (512 * (4 * 64 + 3 * 256 + 3 * 64) + 4 * 99) * 4;
+
 #[test]
-fn the_embedded_engine_needs_four_byte_weights_its_cache_and_its_overhead() {
+fn the_embedded_engine_needs_stored_weights_a_four_byte_cache_and_its_own() {
     let folder = model_folder();
-    let expected = 100 * 4 + 80 + CACHE_PER_TOKEN * 256 * 4 * 4 + CANDLE_CPU_OVERHEAD.0;
+    let cache = CACHE_PER_TOKEN * 256 * 4 * 4;
+    let expected = 280 + cache + ACTIVATIONS + CANDLE_CPU_OVERHEAD.0;
     let model = entry("CandleEngine", Some(folder.path()), json!({}));
     assert_eq!(need(&model, None), (expected, NeedSource::Estimate));
+    std::fs::write(folder.path().join("tokenizer.json"), vec![b' '; 1000]).unwrap();
+    assert_eq!(need(&model, None).0, expected + 8 * 1000);
+}
+
+fn candle(folder: &Path, kwargs: Value, context: u32) -> Entry {
+    let document = json!({"engine_config": {"model_id": "m", "type": "CandleEngine", "model_path": folder,
+        "max_total_tokens": context, "engine_kwargs": kwargs}});
+    let (config, reference) = (Config::default(), Reference::default());
+    let read = Entry::from_document(&document, Source::Registered, &config, &reference);
+    read.unwrap().0
+}
+
+#[test]
+fn the_embedded_engines_cache_has_whole_pages_and_keeps_within_its_budget() {
+    let folder = model_folder();
+    let need = |kwargs, context| need(&candle(folder.path(), kwargs, context), None).0;
+    let one_page = CACHE_PER_TOKEN * 16 * 4;
+    let whole = need(json!({"concurrency": 1}), 64);
+    let one_row = (4 * 64 + 3 * 256 + 3 * 64) * 4;
+    assert_eq!(
+        need(json!({"concurrency": 1}), 65) - whole,
+        one_page + one_row
+    );
+    let bounded = json!({"concurrency": 4, "max_batch_total_tokens": 100});
+    let free = need(json!({"concurrency": 4}), 96);
+    assert_eq!(free - need(bounded, 96), (4 * 6 - 7) * one_page);
+}
+
+#[test]
+fn weights_that_are_written_anew_at_load_count_in_their_new_form() {
+    let folder = model_folder();
+    // Two matrices and a vector of two-byte numbers: rows of whole blocks of 256, of 32 alone, and none.
+    let header = json!({
+        "a": {"dtype": "BF16", "shape": [100, 256], "data_offsets": [0, 51_200]},
+        "b": {"dtype": "BF16", "shape": [100, 96], "data_offsets": [51_200, 70_400]},
+        "c": {"dtype": "BF16", "shape": [256], "data_offsets": [70_400, 70_912]},
+    });
+    safetensors(&folder.path().join("model.safetensors"), &header, 70_912);
+    let need = |kwargs| need(&candle(folder.path(), kwargs, 256), None).0;
+    let beside = need(json!({})) - 70_912;
+    let of = |form: &str| need(json!({"quantization": form})) - beside;
+    assert_eq!(of("q8_0"), (25_600 + 9_600) / 32 * 34 + 512);
+    assert_eq!(of("q4_k"), 100 * 144 + 9_600 / 32 * 34 + 512);
+}
+
+#[test]
+fn latent_attention_is_kept_expanded_for_each_head_by_the_embedded_engine() {
+    let folder = model_folder();
+    let shape = r#"{"model_type": "deepseek_v2", "num_hidden_layers": 2, "num_attention_heads": 8, "hidden_size": 64, "max_position_embeddings": 512,
+        "kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 6, "intermediate_size": 256}"#;
+    std::fs::write(folder.path().join("config.json"), shape).unwrap();
+    let need = |context| {
+        need(
+            &candle(folder.path(), json!({"concurrency": 2}), context),
+            None,
+        )
+        .0
+    };
+    // 8 heads of keys of 12 and values of 6, in two layers. 256 tokens of two sequences fill a step's rows.
+    assert_eq!(need(512) - need(256), 2 * 8 * 18 * 4 * 256 * 2);
+}
+
+#[test]
+fn an_encoder_needs_four_byte_weights_and_no_cache() {
+    let folder = model_folder();
+    let shape = r#"{"architectures": ["BertModel"], "model_type": "bert", "num_hidden_layers": 2, "num_attention_heads": 8, "hidden_size": 64, "intermediate_size": 256,
+        "max_position_embeddings": 512, "vocab_size": 99}"#;
+    std::fs::write(folder.path().join("config.json"), shape).unwrap();
+    let model = candle(folder.path(), json!({}), 256);
+    // A batch of 1,024 rows, and twice the scores of eight heads.
+    let activations = 1024 * (4 * 64 + 3 * 256 + 3 * 64 + 2 * 8 * 256) * 4;
+    let expected = 100 * 4 + 80 + activations + CANDLE_CPU_OVERHEAD.0;
+    assert_eq!(need(&model, None).0, expected);
 }
 
 #[test]
@@ -94,17 +171,14 @@ fn a_command_needs_stored_weights_a_two_byte_cache_and_a_gpus_overhead() {
 #[test]
 fn a_need_is_divided_over_the_devices_and_rounded_up() {
     let folder = model_folder();
-    let one = need(&entry("CandleEngine", Some(folder.path()), json!({})), None).0;
-    let three = need(
-        &entry(
-            "CandleEngine",
-            Some(folder.path()),
-            json!({"gpus_per_replica": 3}),
-        ),
-        None,
-    )
-    .0;
-    assert_eq!(three, one.div_ceil(3));
+    let need = |gpus| {
+        let pool = json!({"gpus_per_replica": gpus});
+        need(&entry("CommandEngine", Some(folder.path()), pool), None).0
+    };
+    let cache = CACHE_PER_TOKEN * 256 * 20 * 2;
+    assert_eq!(need(1), 280 + cache + GPU_OVERHEAD.0);
+    // Three devices have two of the four heads each.
+    assert_eq!(need(3), 280_u64.div_ceil(3) + cache / 2 + GPU_OVERHEAD.0);
 }
 
 #[test]
@@ -289,12 +363,12 @@ fn a_command_of_which_nothing_is_known_is_refused_with_the_key_that_helps() {
 #[test]
 fn an_administrators_figure_goes_before_everything() {
     let folder = model_folder();
-    for engine in ["CandleEngine", "CommandEngine"] {
-        let pool = json!({"memory_gib": 3, "gpus_per_replica": 2});
+    for (engine, devices) in [("CandleEngine", 1), ("CommandEngine", 2)] {
+        let pool = json!({"memory_gib": 3, "gpus_per_replica": devices});
         let model = entry(engine, Some(folder.path()), pool);
         assert_eq!(
             need(&model, Some(u64::MAX)),
-            (3 * Bytes::GIB / 2, NeedSource::File)
+            (3 * Bytes::GIB / devices, NeedSource::File)
         );
     }
 }

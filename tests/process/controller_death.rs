@@ -39,6 +39,8 @@ async fn the_controller_of_the_other_tests() {
             concurrency: 1,
             threads: None,
             budgets: Default::default(),
+            quantization: None,
+            verify: false,
             device: CandleDevice::Cpu,
             env: Default::default(),
         }),

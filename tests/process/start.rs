@@ -180,6 +180,8 @@ async fn the_embedded_engine_is_followed_through_its_load_over_a_socket() {
             concurrency: 2,
             threads: Some(1),
             budgets: Default::default(),
+            quantization: None,
+            verify: false,
             device: CandleDevice::Cpu,
             env: Default::default(),
         }),

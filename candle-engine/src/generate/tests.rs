@@ -15,7 +15,9 @@ fn demo() -> LoadedModel {
         listen: Listen::Unix("unused".into()),
         context_tokens: 512,
         concurrency: 1,
-        device: DeviceChoice::Cpu,
+        devices: vec![DeviceChoice::Cpu],
+        quantization: None,
+        verify: false,
         threads: None,
         budgets: TokenBudgets::default(),
     };

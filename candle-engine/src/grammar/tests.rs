@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::detokenize::DecodeTokens;
-use crate::model_config::ModelConfig;
+use crate::files::ModelFiles;
 use std::path::Path;
 
 fn demo() -> ModelTokenizer {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat");
-    let config = ModelConfig::read(&folder).expect("a configuration");
-    ModelTokenizer::load(&folder, &config).expect("a tokenizer")
+    let files = ModelFiles::open(&folder).expect("a model");
+    ModelTokenizer::load(&files).expect("a tokenizer")
 }
 
 fn schema(schema: Value) -> Grammar {

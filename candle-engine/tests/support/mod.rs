@@ -34,7 +34,9 @@ pub fn options(model_dir: &Path, listen: Listen) -> EngineOptions {
         listen,
         context_tokens: CONTEXT_TOKENS,
         concurrency: 2,
-        device: DeviceChoice::Cpu,
+        devices: vec![DeviceChoice::Cpu],
+        quantization: None,
+        verify: false,
         threads: None,
         budgets: Default::default(),
     }
@@ -59,8 +61,11 @@ impl Engine {
     }
 
     async fn until_ready(self) -> Self {
-        let engine = self;
+        let mut engine = self;
         while engine.connect().await.is_none() || engine.get("/health").await.0 != StatusCode::OK {
+            if engine.served.is_finished() {
+                panic!("the engine ended: {:?}", (&mut engine.served).await);
+            }
             tokio::task::yield_now().await;
         }
         engine

@@ -16,7 +16,7 @@ const REMEDY: &str = "the file is damaged or incomplete: download it again";
 pub(crate) struct Header {
     metadata: Metadata,
     /// Where the tensors begin in the file.
-    pub data_start: u64,
+    pub data_start: usize,
 }
 
 impl Header {
@@ -65,12 +65,17 @@ impl Header {
         }
         Ok(Self {
             metadata,
-            data_start,
+            data_start: data_start as usize,
         })
     }
 
-    pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
-        self.metadata.info(name)
+    /// Every tensor by its name.
+    pub fn tensors(&self) -> impl Iterator<Item = (String, &TensorInfo)> {
+        let names = self.metadata.offset_keys().into_iter();
+        names.filter_map(|name| {
+            let info = self.metadata.info(&name)?;
+            Some((name, info))
+        })
     }
 }
 

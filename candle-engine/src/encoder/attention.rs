@@ -1,0 +1,316 @@
+//! Owns attention within each text: every token looks at every other one, or at those of a window. Never reads weights.
+//!
+//! Rows of queries go in blocks, so that the scores of a long text never take more than a bounded memory.
+
+use super::operations;
+use super::spec::{Activation, EncoderSpec, LayerSpec, Positions};
+use candle_core::{Device, Result, Tensor};
+use candle_nn::rotary_emb::{rope, rope_i};
+
+/// Numbers of scores that exist at the same time: 32 MiB.
+const SCORES_MAX: usize = 1 << 23;
+/// Rows of a block where only a window is looked at: more would compute scores that are masked.
+const WINDOW_BLOCK_ROWS: usize = 128;
+
+/// Texts of one length that lie behind each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub first_row: usize,
+    pub texts: usize,
+    pub tokens: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Groups(Vec<Group>);
+
+impl Groups {
+    /// Of lengths that ascend.
+    pub fn of(lengths: impl Iterator<Item = usize>) -> Self {
+        let mut groups: Vec<Group> = Vec::new();
+        let mut row = 0;
+        for tokens in lengths {
+            match groups.last_mut() {
+                Some(group) if group.tokens == tokens => group.texts += 1,
+                _ => groups.push(Group {
+                    first_row: row,
+                    texts: 1,
+                    tokens,
+                }),
+            }
+            row += tokens;
+        }
+        Self(groups)
+    }
+}
+
+/// How an encoder's tokens look at each other.
+pub(crate) struct Attention {
+    heads: usize,
+    head_width: usize,
+    layers: Vec<LayerSpec>,
+    interleaved: bool,
+    /// What a distance adds to the scores of each head: `[heads][distance + reach]`.
+    distances: Option<Vec<Vec<f32>>>,
+    reach: usize,
+    /// Cosines and sines for each base that layers have.
+    turns: Vec<(f64, Tensor, Tensor)>,
+    pub activation: Activation,
+    pub gated: bool,
+    device: Device,
+}
+
+impl Attention {
+    /// For texts of at most `longest` tokens. `distances`: what each bucket of distances adds, `[buckets, heads]`.
+    pub fn new(
+        spec: &EncoderSpec,
+        distances: Option<&Tensor>,
+        longest: usize,
+        device: &Device,
+    ) -> Result<Self> {
+        let reach = longest;
+        let mut turns: Vec<(f64, Tensor, Tensor)> = Vec::new();
+        for theta in spec.layers.iter().filter_map(|layer| layer.theta) {
+            if !turns.iter().any(|(other, _, _)| *other == theta) {
+                let (cos, sin) = turns_of(theta, spec.hidden / spec.heads, longest, device)?;
+                turns.push((theta, cos, sin));
+            }
+        }
+        let distances = match distances {
+            None => None,
+            Some(table) => {
+                let table: Vec<Vec<f32>> = table.to_vec2()?;
+                let buckets = table.len();
+                let of_head = |head: usize| {
+                    let distances = -(reach as i64)..=reach as i64;
+                    distances
+                        .map(|distance| table[bucket_of(distance, buckets)][head])
+                        .collect()
+                };
+                Some((0..spec.heads).map(of_head).collect())
+            }
+        };
+        Ok(Self {
+            heads: spec.heads,
+            head_width: spec.hidden / spec.heads,
+            layers: spec.layers.clone(),
+            interleaved: matches!(spec.positions, Positions::Turned { interleaved: true }),
+            distances,
+            reach,
+            turns,
+            activation: spec.activation,
+            gated: spec.gated,
+            device: device.clone(),
+        })
+    }
+
+    /// What distances add to scores, for each group: the same in all layers. Empty where they add nothing.
+    pub fn masks(&self, groups: &Groups) -> Result<Vec<Tensor>> {
+        let Some(distances) = &self.distances else {
+            return Ok(Vec::new());
+        };
+        let mask = |group: &Group| {
+            let tokens = group.tokens;
+            let mut numbers = Vec::with_capacity(self.heads * tokens * tokens);
+            for head in distances {
+                for query in 0..tokens {
+                    let first = self.reach - query;
+                    numbers.extend_from_slice(&head[first..first + tokens]);
+                }
+            }
+            Tensor::from_vec(numbers, (1, self.heads, tokens, tokens), &self.device)
+        };
+        groups.0.iter().map(mask).collect()
+    }
+
+    /// What each token takes from the others: `[rows, 3 · hidden]` to `[rows, hidden]`.
+    pub fn mix(
+        &self,
+        layer: usize,
+        query_key_value: &Tensor,
+        groups: &Groups,
+        masks: &[Tensor],
+    ) -> Result<Tensor> {
+        let layer = &self.layers[layer];
+        let turns = layer
+            .theta
+            .and_then(|theta| self.turns.iter().find(|(other, _, _)| *other == theta));
+        let mixed: Vec<Tensor> = groups
+            .0
+            .iter()
+            .enumerate()
+            .map(|(index, group)| {
+                self.mix_group(query_key_value, *group, layer, turns, masks.get(index))
+            })
+            .collect::<Result<_>>()?;
+        match mixed.as_slice() {
+            [one] => Ok(one.clone()),
+            several => Tensor::cat(several, 0),
+        }
+    }
+
+    fn mix_group(
+        &self,
+        query_key_value: &Tensor,
+        group: Group,
+        layer: &LayerSpec,
+        turns: Option<&(f64, Tensor, Tensor)>,
+        mask: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        let (texts, tokens) = (group.texts, group.tokens);
+        let (heads, width) = (self.heads, self.head_width);
+        let rows = query_key_value
+            .narrow(0, group.first_row, texts * tokens)?
+            .reshape((texts, tokens, 3, heads, width))?;
+        let part = |index: usize| -> Result<Tensor> {
+            rows.narrow(2, index, 1)?
+                .squeeze(2)?
+                .transpose(1, 2)?
+                .contiguous()
+        };
+        let (mut query, mut key, value) = (part(0)?, part(1)?, part(2)?);
+        if let Some((_, cos, sin)) = turns {
+            let (cos, sin) = (cos.narrow(0, 0, tokens)?, sin.narrow(0, 0, tokens)?);
+            let turn = if self.interleaved { rope_i } else { rope };
+            (query, key) = (turn(&query, &cos, &sin)?, turn(&key, &cos, &sin)?);
+        }
+        let query = (query * (1.0 / (width as f64).sqrt()))?;
+        let key = key.transpose(2, 3)?;
+        let window = layer.window.filter(|window| *window < tokens);
+        let mut block = (SCORES_MAX / (texts * heads * tokens)).clamp(1, tokens);
+        if window.is_some() {
+            block = block.min(WINDOW_BLOCK_ROWS);
+        }
+        let mut mixed = Vec::new();
+        for first in (0..tokens).step_by(block) {
+            let count = block.min(tokens - first);
+            let (from, to) = match window {
+                None => (0, tokens),
+                Some(window) => (
+                    first.saturating_sub(window),
+                    (first + count + window).min(tokens),
+                ),
+            };
+            let looked_at = to - from;
+            let scores = query
+                .narrow(2, first, count)?
+                .matmul(&key.narrow(3, from, looked_at)?)?;
+            let scores = match (window, mask) {
+                (Some(window), _) => {
+                    let mask = self.window(window, first..first + count, from..to)?;
+                    scores.broadcast_add(&mask)?
+                }
+                (None, Some(mask)) => scores.broadcast_add(&mask.narrow(2, first, count)?)?,
+                (None, None) => scores,
+            };
+            mixed.push(operations::softmax(scores)?.matmul(&value.narrow(2, from, looked_at)?)?);
+        }
+        let mixed = match mixed.as_slice() {
+            [one] => one.clone(),
+            several => Tensor::cat(several, 2)?,
+        };
+        mixed
+            .transpose(1, 2)?
+            .reshape((texts * tokens, heads * width))
+    }
+
+    /// Zero for keys that are at most `window` away, else less than any score.
+    fn window(
+        &self,
+        window: usize,
+        queries: std::ops::Range<usize>,
+        keys: std::ops::Range<usize>,
+    ) -> Result<Tensor> {
+        let shape = (queries.len(), keys.len());
+        let numbers: Vec<f32> = queries
+            .flat_map(|query| {
+                let keys = keys.clone();
+                keys.map(move |key| match query.abs_diff(key) <= window {
+                    true => 0.0,
+                    false => f32::NEG_INFINITY,
+                })
+            })
+            .collect();
+        Tensor::from_vec(numbers, shape, &self.device)
+    }
+}
+
+/// Cosines and sines of each position and pair of numbers, as transformers computes them: all in F32.
+fn turns_of(
+    theta: f64,
+    head_width: usize,
+    tokens: usize,
+    device: &Device,
+) -> Result<(Tensor, Tensor)> {
+    let half = head_width / 2;
+    let frequencies: Vec<f32> = (0..half)
+        .map(|pair| 1.0 / (theta as f32).powf((2 * pair) as f32 / head_width as f32))
+        .collect();
+    let mut cos = Vec::with_capacity(tokens * half);
+    let mut sin = Vec::with_capacity(tokens * half);
+    for position in 0..tokens {
+        for frequency in &frequencies {
+            let (sine, cosine) = (position as f32 * frequency).sin_cos();
+            cos.push(cosine);
+            sin.push(sine);
+        }
+    }
+    Ok((
+        Tensor::from_vec(cos, (tokens, half), device)?,
+        Tensor::from_vec(sin, (tokens, half), device)?,
+    ))
+}
+
+/// T5's buckets: half for each direction, the first half of those for single distances, the rest on a logarithmic scale up
+/// to 128 (`relative_position_bucket` of MPNet in transformers).
+fn bucket_of(distance: i64, buckets: usize) -> usize {
+    const FARTHEST: f64 = 128.0;
+    let half = buckets / 2;
+    let away = distance.unsigned_abs() as usize;
+    let single = half / 2;
+    let within = if away < single || single == 0 {
+        away.min(half.saturating_sub(1))
+    } else {
+        let scale = (half - single) as f64 / (FARTHEST / single as f64).ln();
+        // The reference takes the logarithm in F32.
+        let steps = f64::from((away as f32 / single as f32).ln()) * scale;
+        (single + steps as usize).min(half - 1)
+    };
+    // Keys after the query are in the second half.
+    within + if distance > 0 { half } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_one_length_are_one_group() {
+        let groups = Groups::of([3, 3, 5, 7, 7].into_iter());
+        let shapes: Vec<_> = groups
+            .0
+            .iter()
+            .map(|it| (it.first_row, it.texts, it.tokens))
+            .collect();
+        assert_eq!(shapes, [(0, 2, 3), (6, 1, 5), (11, 2, 7)]);
+    }
+
+    #[test]
+    fn distances_fall_into_the_buckets_of_t5() {
+        // Made with `relative_position_bucket` of transformers for distances key − query.
+        for (distance, bucket) in [
+            (0, 0),
+            (-1, 1),
+            (-7, 7),
+            (-8, 8),
+            (-11, 8),
+            (-12, 9),
+            (-127, 15),
+            (-5000, 15),
+            (1, 17),
+            (8, 24),
+            (5000, 31),
+        ] {
+            assert_eq!(bucket_of(distance, 32), bucket, "{distance}");
+        }
+    }
+}

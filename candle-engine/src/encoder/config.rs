@@ -1,0 +1,583 @@
+//! Owns the reading of an encoder's `config.json` into an [`EncoderSpec`]. Never reads weights and never computes.
+
+use super::spec::{Activation, Biases, EncoderSpec, Family, LayerSpec, Positions, RankHead};
+use serde_json::Value;
+
+/// Architectures that this engine computes as encoders, by the family that each belongs to.
+const FAMILIES: &[(&str, Family)] = &[
+    ("Bert", Family::Bert),
+    ("Roberta", Family::Bert),
+    ("XLMRoberta", Family::Bert),
+    ("Camembert", Family::Bert),
+    ("DistilBert", Family::DistilBert),
+    ("MPNet", Family::Mpnet),
+    ("ModernBert", Family::ModernBert),
+    ("NomicBert", Family::NomicBert),
+    ("Gte", Family::Gte),
+    // The name that GTE's own code on the hub has.
+    ("New", Family::Gte),
+];
+const EMBEDS: [&str; 2] = ["Model", "ForMaskedLM"];
+const RANKS: &str = "ForSequenceClassification";
+
+/// Larger numbers are mistakes or attacks; they must not reach an allocation.
+const SIZE_MAX: usize = 1 << 26;
+const LAYERS_MAX: usize = 4096;
+
+/// The first architecture of a `config.json` that is an encoder's.
+pub(crate) fn architecture(json: &Value) -> Option<&str> {
+    let names = json["architectures"].as_array().into_iter().flatten();
+    names
+        .filter_map(Value::as_str)
+        .find(|name| parts(name).is_some())
+}
+
+/// Family and whether it ranks.
+fn parts(architecture: &str) -> Option<(Family, bool)> {
+    FAMILIES.iter().find_map(|(word, family)| {
+        let rest = architecture.strip_prefix(word)?;
+        if EMBEDS.contains(&rest) {
+            Some((*family, false))
+        } else {
+            // NomicBERT has no published reranker, so its head's names are not known.
+            (rest == RANKS && *family != Family::NomicBert).then_some((*family, true))
+        }
+    })
+}
+
+/// Whether an architecture is a cross-encoder's; `None` where it is no encoder's at all.
+pub(crate) fn ranks(architecture: &str) -> Option<bool> {
+    parts(architecture).map(|(_, ranks)| ranks)
+}
+
+/// The names of all architectures that are encoders.
+pub(crate) fn known() -> String {
+    let names = FAMILIES.iter().map(|(word, _)| format!("{word}Model"));
+    format!(
+        "{}; the same with {RANKS} rank",
+        names.collect::<Vec<_>>().join(", ")
+    )
+}
+
+impl EncoderSpec {
+    /// What a `config.json` says.
+    ///
+    /// # Errors
+    /// A field that is missing, wrong, contradicts another, or asks for what this engine does not compute.
+    pub fn read(json: &Value) -> Result<Self, String> {
+        let name = architecture(json).ok_or("it names no architecture of an encoder")?;
+        let (family, ranks) = parts(name).ok_or("it names no architecture of an encoder")?;
+        let fields = Fields { json };
+        fields.refuse_unknown()?;
+        let mut spec = match family {
+            Family::Bert => fields.bert(name)?,
+            Family::DistilBert => fields.distilbert()?,
+            Family::Mpnet => fields.mpnet()?,
+            Family::ModernBert => fields.modernbert()?,
+            Family::NomicBert => fields.nomic()?,
+            Family::Gte => fields.gte()?,
+        };
+        name.clone_into(&mut spec.architecture);
+        if ranks {
+            fields.one_label()?;
+            spec.head = Some(fields.head(name, family)?);
+            spec.shows_probability = fields.shows_probability()?;
+        }
+        spec.check()?;
+        Ok(spec)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let (hidden, heads) = (self.hidden, self.heads);
+        if !hidden.is_multiple_of(heads) {
+            return Err(format!(
+                "hidden_size {hidden} does not divide into {heads} attention heads"
+            ));
+        }
+        if matches!(self.positions, Positions::Turned { .. }) && !(hidden / heads).is_multiple_of(2)
+        {
+            return Err(format!(
+                "heads of an odd width, {}, cannot be turned by positions",
+                hidden / heads
+            ));
+        }
+        if !(self.epsilon > 0.0 && self.epsilon < 1.0) {
+            return Err(format!(
+                "the epsilon of its norms is {}, which is not between 0 and 1",
+                self.epsilon
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The fields of one `config.json`.
+struct Fields<'a> {
+    json: &'a Value,
+}
+
+impl Fields<'_> {
+    fn value(&self, name: &str) -> Option<&Value> {
+        self.json.get(name).filter(|value| !value.is_null())
+    }
+
+    /// A positive whole number that must be there.
+    fn size(&self, name: &str) -> Result<usize, String> {
+        match self.value(name) {
+            Some(value) => size_of(name, value),
+            None => Err(format!("{name} is missing")),
+        }
+    }
+
+    fn size_or(&self, name: &str, default: usize) -> Result<usize, String> {
+        self.value(name)
+            .map_or(Ok(default), |value| size_of(name, value))
+    }
+
+    fn number_or(&self, name: &str, default: f64) -> Result<f64, String> {
+        match self.value(name) {
+            None => Ok(default),
+            Some(value) => value
+                .as_f64()
+                .ok_or_else(|| format!("{name} is {value}, which is no number")),
+        }
+    }
+
+    fn flag_or(&self, name: &str, default: bool) -> Result<bool, String> {
+        match self.value(name) {
+            None => Ok(default),
+            Some(value) => value
+                .as_bool()
+                .ok_or_else(|| format!("{name} is {value}, which is neither true nor false")),
+        }
+    }
+
+    fn activation(&self, name: &str, default: &str) -> Result<Activation, String> {
+        let word = self.value(name).map_or(Some(default), Value::as_str);
+        match word {
+            Some("gelu" | "geglu") => Ok(Activation::Gelu),
+            Some("gelu_new" | "gelu_fast" | "gelu_pytorch_tanh") => Ok(Activation::GeluTanh),
+            Some("relu") => Ok(Activation::Relu),
+            Some("silu" | "swish" | "swiglu") => Ok(Activation::Silu),
+            Some("tanh") => Ok(Activation::Tanh),
+            _ => Err(format!(
+                "{name} is {}, this engine computes gelu, gelu_new, relu, silu and tanh",
+                self.json[name]
+            )),
+        }
+    }
+
+    fn padding(&self, default: u32) -> Result<u32, String> {
+        match self.value("pad_token_id") {
+            None => Ok(default),
+            Some(value) => value
+                .as_u64()
+                .and_then(|id| u32::try_from(id).ok())
+                .ok_or_else(|| format!("pad_token_id is {value}, which is no token id")),
+        }
+    }
+
+    fn layers(&self, name: &str) -> Result<usize, String> {
+        let count = self.size(name)?;
+        if count > LAYERS_MAX {
+            return Err(format!("{name} is {count}, more than {LAYERS_MAX}"));
+        }
+        Ok(count)
+    }
+
+    /// What would change results and is not computed.
+    fn refuse_unknown(&self) -> Result<(), String> {
+        if let Some(kind) = self.value("position_embedding_type")
+            && !matches!(kind.as_str(), Some("absolute" | "rope"))
+        {
+            return Err(format!(
+                "position_embedding_type is {kind}, which this engine does not compute"
+            ));
+        }
+        if self.value("quantization_config").is_some() {
+            return Err("its weights are quantised, encoders are read as F32, F16 and BF16".into());
+        }
+        if self.flag_or("is_decoder", false)? {
+            return Err("is_decoder is true, which is no encoder".into());
+        }
+        Ok(())
+    }
+
+    /// What most of them have in common, in BERT's words.
+    fn base(&self, family: Family) -> Result<EncoderSpec, String> {
+        let plain = LayerSpec {
+            window: None,
+            theta: None,
+        };
+        let rows = self.size("max_position_embeddings")?;
+        Ok(EncoderSpec {
+            architecture: String::new(),
+            family,
+            head: None,
+            shows_probability: true,
+            vocabulary: self.size("vocab_size")?,
+            hidden: self.size("hidden_size")?,
+            heads: self.size("num_attention_heads")?,
+            feed_width: self.size("intermediate_size")?,
+            layers: vec![plain; self.layers("num_hidden_layers")?],
+            epsilon: self.number_or("layer_norm_eps", 1e-12)? as f32,
+            norm_bias: true,
+            norms_before: false,
+            positions: Positions::Learned {
+                rows,
+                padding: None,
+            },
+            token_types: 0,
+            activation: self.activation("hidden_act", "gelu")?,
+            gated: false,
+            biases: Biases::ALL,
+            context_tokens: rows,
+        })
+    }
+
+    fn bert(&self, architecture: &str) -> Result<EncoderSpec, String> {
+        let mut spec = self.base(Family::Bert)?;
+        spec.token_types = self.count_or("type_vocab_size", 2)?;
+        if !architecture.starts_with("Bert") {
+            let padding = self.padding(1)?;
+            let rows = spec.context_tokens;
+            spec.positions = Positions::Learned {
+                rows,
+                padding: Some(padding),
+            };
+            spec.context_tokens = after_padding(rows, padding)?;
+        }
+        Ok(spec)
+    }
+
+    fn mpnet(&self) -> Result<EncoderSpec, String> {
+        // Its padding token is 1 whatever the file says (`MPNetEmbeddings` in transformers).
+        const PADDING: u32 = 1;
+        let mut spec = self.base(Family::Mpnet)?;
+        let rows = spec.context_tokens;
+        spec.positions = Positions::LearnedAndRelative {
+            rows,
+            padding: PADDING,
+            buckets: self.size_or("relative_attention_num_buckets", 32)?,
+        };
+        spec.context_tokens = after_padding(rows, PADDING)?;
+        Ok(spec)
+    }
+
+    fn distilbert(&self) -> Result<EncoderSpec, String> {
+        let renamed = self.in_words_of_bert(&[
+            ("dim", "hidden_size"),
+            ("n_layers", "num_hidden_layers"),
+            ("n_heads", "num_attention_heads"),
+            ("hidden_dim", "intermediate_size"),
+            ("activation", "hidden_act"),
+        ]);
+        Fields { json: &renamed }.base(Family::DistilBert)
+    }
+
+    fn modernbert(&self) -> Result<EncoderSpec, String> {
+        let renamed = self.in_words_of_bert(&[
+            ("hidden_activation", "hidden_act"),
+            ("norm_eps", "layer_norm_eps"),
+        ]);
+        let fields = Fields { json: &renamed };
+        let mut spec = fields.base(Family::ModernBert)?;
+        spec.epsilon = self.number_or("norm_eps", 1e-5)? as f32;
+        spec.norm_bias = self.flag_or("norm_bias", false)?;
+        spec.norms_before = true;
+        spec.gated = true;
+        spec.positions = Positions::Turned { interleaved: false };
+        let (attention, feed) = (
+            self.flag_or("attention_bias", false)?,
+            self.flag_or("mlp_bias", false)?,
+        );
+        spec.biases = Biases {
+            query_key_value: attention,
+            attention_output: attention,
+            feed_input: feed,
+            feed_output: feed,
+        };
+        let window = self.size_or("local_attention", 128)? / 2;
+        let global = self.theta_of(
+            &self.json["rope_parameters"]["full_attention"],
+            self.number_or("global_rope_theta", 160_000.0)?,
+        )?;
+        let local = self.theta_of(
+            &self.json["rope_parameters"]["sliding_attention"],
+            self.number_or("local_rope_theta", 10_000.0)?,
+        )?;
+        let every = self.size_or("global_attn_every_n_layers", 3)?;
+        let kinds = self.value("layer_types").and_then(Value::as_array);
+        for (index, layer) in spec.layers.iter_mut().enumerate() {
+            let is_local = match kinds.and_then(|kinds| kinds.get(index)).map(Value::as_str) {
+                None => !index.is_multiple_of(every),
+                Some(Some("sliding_attention")) => true,
+                Some(Some("full_attention")) => false,
+                Some(other) => {
+                    return Err(format!(
+                        "layer_types[{index}] is {other:?}, this engine knows full_attention and sliding_attention"
+                    ));
+                }
+            };
+            *layer = LayerSpec {
+                window: is_local.then_some(window),
+                theta: Some(if is_local { local } else { global }),
+            };
+        }
+        Ok(spec)
+    }
+
+    fn nomic(&self) -> Result<EncoderSpec, String> {
+        // The hub's files are in the words of GPT-2; newer ones in those of BERT.
+        let renamed = self.in_words_of_bert(&[
+            ("n_embd", "hidden_size"),
+            ("n_layer", "num_hidden_layers"),
+            ("n_head", "num_attention_heads"),
+            ("n_inner", "intermediate_size"),
+            ("n_positions", "max_position_embeddings"),
+            ("layer_norm_epsilon", "layer_norm_eps"),
+            ("activation_function", "hidden_act"),
+        ]);
+        let fields = Fields { json: &renamed };
+        for (name, only) in [
+            ("prenorm", false),
+            ("parallel_block", false),
+            ("use_rms_norm", false),
+            ("causal", false),
+        ] {
+            if self.flag_or(name, only)? != only {
+                return Err(format!("{name} is {}, this engine computes {only}", !only));
+            }
+        }
+        if self.number_or("moe_every_n_layers", 0.0)? > 0.0 {
+            return Err("it has experts (moe_every_n_layers), which encoders here have not".into());
+        }
+        if self.number_or("rotary_emb_fraction", 1.0)? != 1.0
+            || self.value("rotary_scaling_factor").is_some()
+            || self.value("rotary_emb_scale_base").is_some()
+        {
+            return Err(
+                "rotary_emb_fraction, rotary_scaling_factor or rotary_emb_scale_base is set, which this engine does not compute"
+                    .into(),
+            );
+        }
+        let mut spec = fields.base(Family::NomicBert)?;
+        if spec.activation != Activation::Silu && self.value("activation_function").is_some() {
+            return Err("activation_function is not swiglu, which this engine needs".into());
+        }
+        let base = self.number_or("rotary_emb_base", 1000.0)?;
+        spec.turned_by(self.theta_of(&self.json["rope_parameters"], base)?);
+        spec.positions = Positions::Turned {
+            interleaved: self.flag_or("rotary_emb_interleaved", false)?,
+        };
+        spec.token_types = self.count_or("type_vocab_size", 2)?;
+        spec.gated = true;
+        let attention = self.flag_or("qkv_proj_bias", false)?;
+        spec.biases = Biases {
+            query_key_value: attention,
+            attention_output: attention,
+            feed_input: self.flag_or("mlp_fc1_bias", false)?,
+            feed_output: self.flag_or("mlp_fc2_bias", false)?,
+        };
+        Ok(spec)
+    }
+
+    fn gte(&self) -> Result<EncoderSpec, String> {
+        if let Some(scaling) = self.value("rope_scaling") {
+            return Err(format!(
+                "rope_scaling is {scaling}, which this engine does not compute for this architecture"
+            ));
+        }
+        let mut spec = self.base(Family::Gte)?;
+        let base = self.number_or("rope_theta", 160_000.0)?;
+        spec.turned_by(self.theta_of(&self.json["rope_parameters"], base)?);
+        spec.token_types = self.count_or("type_vocab_size", 1)?;
+        spec.gated = true;
+        spec.biases.feed_input = false;
+        Ok(spec)
+    }
+
+    /// A base of wave lengths, from newer files' `rope_parameters` where they have it.
+    fn theta_of(&self, rope: &Value, older: f64) -> Result<f64, String> {
+        if let Some(kind) = rope["rope_type"].as_str()
+            && kind != "default"
+        {
+            return Err(format!(
+                "its rope_type is {kind}, which this engine does not compute for encoders"
+            ));
+        }
+        let theta = rope["rope_theta"].as_f64().unwrap_or(older);
+        if !(theta.is_finite() && theta > 0.0) {
+            return Err(format!("its rope_theta is {theta}, which is not positive"));
+        }
+        Ok(theta)
+    }
+
+    /// Zero is a number here: no rows.
+    fn count_or(&self, name: &str, default: usize) -> Result<usize, String> {
+        match self.value(name) {
+            Some(value) if *value == 0 => Ok(0),
+            Some(value) => size_of(name, value),
+            None => Ok(default),
+        }
+    }
+
+    fn in_words_of_bert(&self, words: &[(&str, &str)]) -> Value {
+        let mut renamed = self.json.clone();
+        if let Some(fields) = renamed.as_object_mut() {
+            for (theirs, common) in words {
+                if let Some(value) = self.value(theirs) {
+                    fields.insert((*common).to_owned(), value.clone());
+                }
+            }
+        }
+        renamed
+    }
+
+    /// A cross-encoder gives one number; others are classifiers, which have no route here.
+    fn one_label(&self) -> Result<(), String> {
+        let labels = match self.value("id2label").and_then(Value::as_object) {
+            Some(labels) => labels.len(),
+            // The default of transformers.
+            None => self.size_or("num_labels", 2)?,
+        };
+        if labels == 1 {
+            Ok(())
+        } else {
+            Err(format!(
+                "it tells {labels} classes apart (id2label); a reranker has one"
+            ))
+        }
+    }
+
+    fn head(&self, architecture: &str, family: Family) -> Result<RankHead, String> {
+        Ok(match family {
+            Family::Bert if architecture.starts_with("Bert") => RankHead::Pooler,
+            Family::Gte => RankHead::Pooler,
+            Family::Bert | Family::Mpnet => RankHead::Dense,
+            Family::DistilBert => RankHead::PreClassifier,
+            Family::ModernBert | Family::NomicBert => RankHead::Normed {
+                on_mean: match self.value("classifier_pooling").map(Value::as_str) {
+                    None | Some(Some("cls")) => false,
+                    Some(Some("mean")) => true,
+                    Some(other) => {
+                        return Err(format!(
+                            "classifier_pooling is {other:?}, this engine computes cls and mean"
+                        ));
+                    }
+                },
+                activation: self.activation("classifier_activation", "gelu")?,
+                bias: self.flag_or("classifier_bias", false)?,
+            },
+        })
+    }
+
+    /// Sentence Transformers writes into the file what a score goes through; without it a sigmoid, as there.
+    fn shows_probability(&self) -> Result<bool, String> {
+        let newer = &self.json["sentence_transformers"]["activation_fn"];
+        let older = &self.json["sbert_ce_default_activation_function"];
+        let name = newer.as_str().or(older.as_str());
+        match name.map(|name| name.rsplit('.').next().unwrap_or(name)) {
+            None | Some("Sigmoid") => Ok(true),
+            Some("Identity") => Ok(false),
+            Some(other) => Err(format!(
+                "its scores go through {other}, this engine computes Sigmoid and Identity"
+            )),
+        }
+    }
+}
+
+impl EncoderSpec {
+    fn turned_by(&mut self, theta: f64) {
+        self.positions = Positions::Turned { interleaved: false };
+        for layer in &mut self.layers {
+            layer.theta = Some(theta);
+        }
+    }
+}
+
+fn size_of(name: &str, value: &Value) -> Result<usize, String> {
+    let size = value.as_u64().and_then(|size| usize::try_from(size).ok());
+    size.filter(|size| (1..=SIZE_MAX).contains(size))
+        .ok_or_else(|| format!("{name} is {value}, which is not between 1 and {SIZE_MAX}"))
+}
+
+/// Positions that are left where the first one comes after the padding token's id.
+fn after_padding(rows: usize, padding: u32) -> Result<usize, String> {
+    rows.checked_sub(padding as usize + 1)
+        .filter(|left| *left > 0)
+        .ok_or_else(|| {
+            format!(
+                "max_position_embeddings {rows} leaves no position after pad_token_id {padding}"
+            )
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn bert() -> Value {
+        json!({"architectures": ["BertModel"], "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 66})
+    }
+
+    #[test]
+    fn roberta_has_fewer_positions_than_rows() {
+        let mut json = bert();
+        assert_eq!(EncoderSpec::read(&json).map(|it| it.context_tokens), Ok(66));
+        json["architectures"] = json!(["XLMRobertaModel"]);
+        assert_eq!(EncoderSpec::read(&json).map(|it| it.context_tokens), Ok(64));
+        json["pad_token_id"] = json!(70);
+        assert!(EncoderSpec::read(&json).is_err());
+    }
+
+    #[test]
+    fn modernbert_looks_at_all_in_every_third_layer() {
+        let mut json = bert();
+        json["architectures"] = json!(["ModernBertModel"]);
+        json["num_hidden_layers"] = json!(4);
+        let spec = EncoderSpec::read(&json).expect("well formed");
+        let windows: Vec<_> = spec.layers.iter().map(|layer| layer.window).collect();
+        assert_eq!(windows, [None, Some(64), Some(64), None]);
+        assert_eq!(spec.layers[0].theta, Some(160_000.0));
+        assert_eq!(spec.layers[1].theta, Some(10_000.0));
+    }
+
+    #[test]
+    fn what_is_not_computed_is_refused_by_its_name() {
+        for (field, value, word) in [
+            (
+                "position_embedding_type",
+                json!("relative_key"),
+                "position_embedding_type",
+            ),
+            ("hidden_act", json!("mish"), "hidden_act"),
+            ("num_attention_heads", json!(5), "divide"),
+            ("num_hidden_layers", json!(1_000_000), "num_hidden_layers"),
+            ("vocab_size", json!(-1), "vocab_size"),
+            ("layer_norm_eps", json!("x"), "layer_norm_eps"),
+            ("hidden_size", Value::Null, "hidden_size is missing"),
+        ] {
+            let mut json = bert();
+            json[field] = value;
+            let error = EncoderSpec::read(&json).expect_err("must be refused");
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_reranker_has_one_label_and_says_what_its_score_goes_through() {
+        let mut json = bert();
+        json["architectures"] = json!(["BertForSequenceClassification"]);
+        assert!(EncoderSpec::read(&json).is_err(), "two labels");
+        json["id2label"] = json!({"0": "LABEL_0"});
+        let spec = EncoderSpec::read(&json).expect("one label");
+        assert_eq!(spec.head, Some(RankHead::Pooler));
+        assert!(spec.shows_probability);
+        json["sbert_ce_default_activation_function"] = json!("torch.nn.modules.linear.Identity");
+        let spec = EncoderSpec::read(&json).expect("one label");
+        assert!(!spec.shows_probability);
+    }
+}

@@ -1,0 +1,161 @@
+//! Owns `POST /v1/embeddings`: OpenAI's request and answer, with what Text Embeddings Inference and vLLM add. Never
+//! computes vectors.
+
+use super::base64;
+use super::loading::Output;
+use super::network::Sequence;
+use super::pooling::normalise;
+use super::service::{Asked, Service, Shape, TEXTS_MAX, Usage, respond};
+use crate::api_error::ApiError;
+use crate::fields::{Fields, expected};
+use axum::response::Response;
+use serde::Serialize;
+use serde_json::Value;
+
+/// What is left of a request while its vectors are computed.
+pub(super) struct EmbeddingsRequest {
+    is_base64: bool,
+    dimensions: Option<usize>,
+    normalises: bool,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    object: &'static str,
+    data: Vec<Embedding>,
+    model: &'a str,
+    usage: Usage,
+}
+
+#[derive(Serialize)]
+struct Embedding {
+    object: &'static str,
+    index: usize,
+    embedding: Vector,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Vector {
+    Numbers(Vec<f32>),
+    Base64(String),
+}
+
+enum Input {
+    Text(String),
+    Tokens(Vec<u32>),
+}
+
+impl EmbeddingsRequest {
+    pub fn read(service: &Service, fields: &mut Fields) -> Result<Asked, ApiError> {
+        let Output::Vectors(pooling) = &service.encoder.output else {
+            return Err(service.is_for_something_else("embeddings"));
+        };
+        let texts = &service.encoder.texts;
+        let inputs = take_inputs(fields)?;
+        let is_base64 = match fields.take_string("encoding_format")?.as_deref() {
+            None | Some("float") => false,
+            Some("base64") => true,
+            Some(other) => {
+                let found = Value::from(other);
+                return Err(expected("encoding_format", "float or base64", &found));
+            }
+        };
+        let dimensions = fields.take_integer("dimensions", 1..=pooling.width as i64)?;
+        let normalises = fields.take_bool("normalize")?;
+        // It names the client's user, which changes nothing here.
+        fields.take_string("user")?;
+        let adds_special = fields.take_bool("add_special_tokens")?.unwrap_or(true);
+        let name = fields.take_string("prompt_name")?;
+        let prompt = texts.prompt(name.as_deref())?;
+        let cut = service.take_cut(fields)?;
+        let several = inputs.len() > 1;
+        let sequence = |(index, input): (usize, Input)| -> Result<Sequence, ApiError> {
+            let param = match several {
+                true => format!("input[{index}]"),
+                false => "input".to_owned(),
+            };
+            match input {
+                Input::Text(text) => texts.single(prompt, &text, adds_special, cut, &param),
+                Input::Tokens(tokens) => texts.given(tokens, cut, &param),
+            }
+        };
+        let sequences = inputs.into_iter().enumerate().map(sequence);
+        Ok(Asked {
+            sequences: sequences.collect::<Result<_, _>>()?,
+            shape: Shape::Embeddings(Self {
+                is_base64,
+                dimensions: dimensions.map(|count| count as usize),
+                normalises: normalises.unwrap_or(pooling.normalises),
+            }),
+        })
+    }
+
+    pub fn write(
+        self,
+        service: &Service,
+        vectors: Vec<Vec<f32>>,
+        usage: Usage,
+    ) -> Result<Response, ApiError> {
+        let embedding = |(index, mut vector): (usize, Vec<f32>)| {
+            // The first numbers of a vector that was trained for it are a shorter vector; its length is made one after that.
+            vector.truncate(self.dimensions.unwrap_or(usize::MAX));
+            if self.normalises {
+                normalise(&mut vector);
+            }
+            Embedding {
+                object: "embedding",
+                index,
+                embedding: match self.is_base64 {
+                    true => Vector::Base64(base64::of_vector(&vector)),
+                    false => Vector::Numbers(vector),
+                },
+            }
+        };
+        Ok(respond(Answer {
+            object: "list",
+            data: vectors.into_iter().enumerate().map(embedding).collect(),
+            model: &service.model_name,
+            usage,
+        }))
+    }
+}
+
+fn take_inputs(fields: &mut Fields) -> Result<Vec<Input>, ApiError> {
+    const WANTED: &str = "a text, a list of texts, a list of token ids or a list of those";
+    let Some(input) = fields.take("input") else {
+        return Err(ApiError::field("input", "`input` is required"));
+    };
+    let list = match input {
+        Value::String(text) => return Ok(vec![Input::Text(text)]),
+        Value::Array(list) => list,
+        other => return Err(expected("input", WANTED, &other)),
+    };
+    if list.is_empty() {
+        return Err(ApiError::field("input", "`input` is empty; give it a text"));
+    }
+    if list.iter().all(Value::is_number) {
+        return Ok(vec![Input::Tokens(tokens_of(&list, "input")?)]);
+    }
+    if list.len() > TEXTS_MAX {
+        let message = format!(
+            "`input` has {} texts; at most {TEXTS_MAX} are taken at once",
+            list.len()
+        );
+        return Err(ApiError::field("input", message));
+    }
+    let one = |(index, value): (usize, Value)| match value {
+        Value::String(text) => Ok(Input::Text(text)),
+        Value::Array(ids) => tokens_of(&ids, &format!("input[{index}]")).map(Input::Tokens),
+        other => Err(expected("input", WANTED, &other)),
+    };
+    list.into_iter().enumerate().map(one).collect()
+}
+
+fn tokens_of(ids: &[Value], param: &str) -> Result<Vec<u32>, ApiError> {
+    let id = |value: &Value| {
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.ok_or_else(|| expected(param, "a list of token ids", value))
+    };
+    ids.iter().map(id).collect()
+}

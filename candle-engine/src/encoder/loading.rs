@@ -1,0 +1,177 @@
+//! Owns the load of an encoder, and the encoder that can compute. Never listens and never answers a request.
+
+use super::config;
+use super::head::Head;
+use super::network::{Network, Sequence};
+use super::pooling::{Pooling, PoolingPlan};
+use super::spec::EncoderSpec;
+use super::tensors::Tensors;
+use super::texts::Texts;
+use crate::error::EngineError;
+use crate::files::{LoadPlan, ModelFiles, read_json};
+use crate::loading::Progress;
+use crate::options::EngineOptions;
+use serde_json::Value;
+
+/// Tokens of one batch without an option: enough for products at full speed, few enough that nobody waits long for the batch
+/// before.
+const BATCH_TOKENS_CPU: usize = 1024;
+const BATCH_TOKENS_GPU: usize = 16_384;
+
+/// What hidden states become.
+pub(crate) enum Output {
+    Vectors(Pooling),
+    Scores {
+        head: Head,
+        /// A score goes through a sigmoid when a request does not say.
+        shows_probability: bool,
+    },
+}
+
+/// A model that makes vectors of texts, or scores of pairs.
+pub(crate) struct Encoder {
+    pub architecture: String,
+    network: Network,
+    pub output: Output,
+    pub texts: Texts,
+    pub batch_tokens: usize,
+    pub weights_bytes: u64,
+    pub is_on_cpu: bool,
+}
+
+/// The `config.json` of a folder whose model is an encoder.
+///
+/// # Errors
+/// A file that cannot be read or is no JSON.
+pub(crate) fn config_of(options: &EngineOptions) -> Result<Option<Value>, EngineError> {
+    let json = read_json(&options.model_dir.join("config.json"))?;
+    Ok(json.filter(|json| config::architecture(json).is_some()))
+}
+
+/// Loads the encoder and computes a text with it, so that the first request finds everything warm.
+///
+/// # Errors
+/// Anything that is wrong with the options, the folder, the device or its memory.
+pub(crate) fn load(
+    options: &EngineOptions,
+    json: &Value,
+    progress: &Progress,
+) -> Result<Encoder, EngineError> {
+    let folder = &options.model_dir;
+    let file = folder.join("config.json");
+    let device = match options.devices.as_slice() {
+        [device] => device.open()?.0,
+        several => {
+            return Err(EngineError::option(
+                "devices",
+                format!(
+                    "{} devices are given; an encoder is computed on one",
+                    several.len()
+                ),
+            ));
+        }
+    };
+    if options.quantization.is_some() {
+        return Err(EngineError::option(
+            "quantization",
+            "encoders are computed with their weights as they are, so that vectors stay comparable with those made elsewhere; leave it out",
+        ));
+    }
+    let spec = EncoderSpec::read(json).map_err(|problem| {
+        EngineError::model(
+            &file,
+            problem,
+            format!("this engine computes as encoders: {}", config::known()),
+        )
+    })?;
+    let positions = json["max_position_embeddings"].as_u64();
+    if let Some(most) = positions.filter(|most| options.context_tokens as u64 > *most) {
+        return Err(EngineError::option(
+            "context_tokens",
+            format!(
+                "{} is more than the model's {most} (max_position_embeddings in {}); give at most {most}",
+                options.context_tokens,
+                file.display()
+            ),
+        ));
+    }
+    let plan = match spec.head {
+        Some(_) => None,
+        None => Some(PoolingPlan::read(folder)?),
+    };
+    let most = spec.context_tokens.min(options.context_tokens);
+    let most = most.min(options.budgets.input.unwrap_or(most));
+    let includes_prompt = plan.as_ref().is_none_or(|plan| plan.includes_prompt);
+    let texts = Texts::load(folder, spec.vocabulary, most, includes_prompt)?;
+    progress.weights(0, 1)?;
+    let mut files = ModelFiles::open(folder)?;
+    let plan_of_load = LoadPlan {
+        quantization: None,
+        verify: options.verify,
+    };
+    files.load(plan_of_load, progress)?;
+    let mut tensors = Tensors::new(&files, &device);
+    let (network, root) = Network::load(&spec, &mut tensors, texts.limit)?;
+    let mut weights_bytes = 0;
+    let output = match (spec.head, plan) {
+        (Some(kind), _) => Output::Scores {
+            head: Head::load(kind, &spec, &mut tensors, root)?,
+            shows_probability: spec.shows_probability,
+        },
+        (None, plan) => {
+            let plan = plan.map_or_else(|| PoolingPlan::read(folder), Ok)?;
+            let pooling = Pooling::load(plan, spec.hidden, &device)?;
+            weights_bytes += pooling.bytes;
+            Output::Vectors(pooling)
+        }
+    };
+    weights_bytes += tensors.bytes;
+    let usual = match device.is_cpu() {
+        true => BATCH_TOKENS_CPU,
+        false => BATCH_TOKENS_GPU,
+    };
+    let budgets = &options.budgets;
+    let batch_tokens = budgets.prefill.unwrap_or(usual);
+    let encoder = Encoder {
+        architecture: spec.architecture,
+        network,
+        output,
+        texts,
+        batch_tokens: batch_tokens.min(budgets.total.unwrap_or(batch_tokens)),
+        weights_bytes,
+        is_on_cpu: device.is_cpu(),
+    };
+    let warm_up = Sequence {
+        tokens: vec![0; 2],
+        types: vec![0; 2],
+        passed_over: 0,
+    };
+    encoder
+        .compute(&[&warm_up], || true)
+        .map_err(EngineError::load)?;
+    progress.weights(1, 1)?;
+    Ok(encoder)
+}
+
+impl Encoder {
+    /// What each text becomes, in order; `None` when nobody wants it any more.
+    ///
+    /// # Errors
+    /// When the device fails or has no memory.
+    pub fn compute(
+        &self,
+        sequences: &[&Sequence],
+        is_wanted: impl Fn() -> bool,
+    ) -> candle_core::Result<Option<Vec<Vec<f32>>>> {
+        let Some(hidden) = self.network.compute(sequences, is_wanted)? else {
+            return Ok(None);
+        };
+        match &self.output {
+            Output::Vectors(pooling) => pooling.vectors(sequences, &hidden).map(Some),
+            Output::Scores { head, .. } => {
+                let logits = head.logits(sequences, &hidden)?;
+                Ok(Some(logits.into_iter().map(|logit| vec![logit]).collect()))
+            }
+        }
+    }
+}

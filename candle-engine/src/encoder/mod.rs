@@ -1,0 +1,28 @@
+//! Owns models that make vectors of texts, or score pairs of them: from their files to the answers of their routes. Never
+//! generates text.
+//!
+//! A request's texts become tokens ([`texts`]), wait in a queue ([`queue`]), go through the network in a batch without
+//! padding ([`network`], [`attention`]), and leave it as vectors ([`pooling`]) or scores ([`head`]).
+
+mod attention;
+mod base64;
+mod config;
+mod embeddings;
+mod head;
+mod linear;
+mod loading;
+mod names;
+mod network;
+mod operations;
+mod pooling;
+mod queue;
+mod ranks;
+mod service;
+mod spec;
+mod tensors;
+mod texts;
+mod token_routes;
+
+pub(crate) use config::{known, ranks};
+pub(crate) use loading::{config_of, load};
+pub(crate) use service::{PATHS, Route, Service};

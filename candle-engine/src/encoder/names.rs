@@ -1,0 +1,166 @@
+//! Owns what each family of encoders calls its tensors. Never reads them.
+
+use super::spec::Family;
+
+/// Prefixes that a model's tensors may have: bare, or as a part of a model with a head.
+pub(crate) fn roots(family: Family) -> &'static [&'static str] {
+    match family {
+        Family::Bert => &["", "bert.", "roberta."],
+        Family::DistilBert => &["", "distilbert."],
+        Family::Mpnet => &["", "mpnet."],
+        Family::ModernBert => &["", "model."],
+        Family::NomicBert => &["", "nomic_bert.", "bert."],
+        Family::Gte => &["", "gte.", "new."],
+    }
+}
+
+/// The names outside of layers, without the root. Where there are several, the first that is there counts.
+pub(crate) struct OuterNames {
+    pub words: &'static str,
+    pub norm: &'static [&'static str],
+    pub last_norm: &'static str,
+}
+
+pub(crate) fn outer(family: Family) -> OuterNames {
+    let (words, norm): (_, &[&str]) = match family {
+        Family::ModernBert => ("embeddings.tok_embeddings", &["embeddings.norm"]),
+        Family::NomicBert => (
+            "embeddings.word_embeddings",
+            &["emb_ln", "embeddings.LayerNorm"],
+        ),
+        _ => ("embeddings.word_embeddings", &["embeddings.LayerNorm"]),
+    };
+    OuterNames {
+        words,
+        norm,
+        last_norm: "final_norm",
+    }
+}
+
+/// The names inside of one layer, without the layer's prefix.
+pub(crate) struct LayerNames {
+    /// Prefix of a layer; `{}` is its number.
+    pub layer: &'static str,
+    pub query_key_value: QueryKeyValue,
+    pub attention_output: &'static str,
+    pub attention_norm: &'static str,
+    pub feed_input: FeedInput,
+    pub feed_output: &'static str,
+    pub feed_norm: &'static str,
+}
+
+pub(crate) enum QueryKeyValue {
+    Separate([&'static str; 3]),
+    /// All three under each other.
+    Fused(&'static str),
+}
+
+pub(crate) enum FeedInput {
+    Plain(&'static str),
+    /// The activated one, then the plain one.
+    Pair([&'static str; 2]),
+    /// Both under each other; the activated one first, or last.
+    Fused {
+        name: &'static str,
+        activated_first: bool,
+    },
+}
+
+/// All namings that files of a family come with; the one whose attention output is there counts.
+pub(crate) fn layers(family: Family) -> Vec<LayerNames> {
+    // Newer versions of transformers keep NomicBERT and GTE in Llama's words.
+    let newer = |feed_norm| LayerNames {
+        layer: "layers.{}.",
+        query_key_value: QueryKeyValue::Separate([
+            "self_attn.q_proj",
+            "self_attn.k_proj",
+            "self_attn.v_proj",
+        ]),
+        attention_output: "self_attn.o_proj",
+        attention_norm: "post_attention_layernorm",
+        feed_input: FeedInput::Pair(["mlp.gate_proj", "mlp.up_proj"]),
+        feed_output: "mlp.down_proj",
+        feed_norm,
+    };
+    match family {
+        Family::Bert => vec![LayerNames {
+            layer: "encoder.layer.{}.",
+            query_key_value: QueryKeyValue::Separate([
+                "attention.self.query",
+                "attention.self.key",
+                "attention.self.value",
+            ]),
+            attention_output: "attention.output.dense",
+            attention_norm: "attention.output.LayerNorm",
+            feed_input: FeedInput::Plain("intermediate.dense"),
+            feed_output: "output.dense",
+            feed_norm: "output.LayerNorm",
+        }],
+        Family::Mpnet => vec![LayerNames {
+            layer: "encoder.layer.{}.",
+            query_key_value: QueryKeyValue::Separate([
+                "attention.attn.q",
+                "attention.attn.k",
+                "attention.attn.v",
+            ]),
+            attention_output: "attention.attn.o",
+            attention_norm: "attention.LayerNorm",
+            feed_input: FeedInput::Plain("intermediate.dense"),
+            feed_output: "output.dense",
+            feed_norm: "output.LayerNorm",
+        }],
+        Family::DistilBert => vec![LayerNames {
+            layer: "transformer.layer.{}.",
+            query_key_value: QueryKeyValue::Separate([
+                "attention.q_lin",
+                "attention.k_lin",
+                "attention.v_lin",
+            ]),
+            attention_output: "attention.out_lin",
+            attention_norm: "sa_layer_norm",
+            feed_input: FeedInput::Plain("ffn.lin1"),
+            feed_output: "ffn.lin2",
+            feed_norm: "output_layer_norm",
+        }],
+        Family::ModernBert => vec![LayerNames {
+            layer: "layers.{}.",
+            query_key_value: QueryKeyValue::Fused("attn.Wqkv"),
+            attention_output: "attn.Wo",
+            attention_norm: "attn_norm",
+            feed_input: FeedInput::Fused {
+                name: "mlp.Wi",
+                activated_first: true,
+            },
+            feed_output: "mlp.Wo",
+            feed_norm: "mlp_norm",
+        }],
+        Family::NomicBert => vec![
+            LayerNames {
+                layer: "encoder.layers.{}.",
+                query_key_value: QueryKeyValue::Fused("attn.Wqkv"),
+                attention_output: "attn.out_proj",
+                attention_norm: "norm1",
+                // `fc11` is the plain one, `fc12` the gate.
+                feed_input: FeedInput::Pair(["mlp.fc12", "mlp.fc11"]),
+                feed_output: "mlp.fc2",
+                feed_norm: "norm2",
+            },
+            newer("post_mlp_layernorm"),
+        ],
+        Family::Gte => vec![
+            LayerNames {
+                layer: "encoder.layer.{}.",
+                query_key_value: QueryKeyValue::Fused("attention.qkv_proj"),
+                attention_output: "attention.o_proj",
+                attention_norm: "attn_ln",
+                feed_input: FeedInput::Fused {
+                    name: "mlp.up_gate_proj",
+                    activated_first: false,
+                },
+                feed_output: "mlp.down_proj",
+                feed_norm: "mlp_ln",
+            },
+            newer("post_mlp_layernorm"),
+        ],
+    }
+}

@@ -1,0 +1,362 @@
+//! Owns the network of an encoder: from the tokens of many texts to a hidden state for each token. Never pools and never
+//! sees text.
+//!
+//! candle-transformers has BERT, XLM-RoBERTa, DistilBERT, ModernBERT and NomicBERT, one file each, over padded batches with
+//! masks. Here the rows of all texts lie behind each other without padding: every product is one product over all rows, only
+//! attention goes text by text, and nothing that one text contains can reach another. One network with its variations as
+//! data also serves MPNet and GTE, which candle-transformers has not.
+
+use super::attention::{Attention, Groups};
+use super::linear::{LayerNorm, Linear};
+use super::names::{self, FeedInput, LayerNames, QueryKeyValue};
+use super::spec::{EncoderSpec, Positions};
+use super::tensors::Tensors;
+use crate::error::EngineError;
+use candle_core::{Device, Result, Tensor};
+
+/// The tokens of a text, special ones included.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Sequence {
+    pub tokens: Vec<u32>,
+    /// Which of two texts each token belongs to.
+    pub types: Vec<u32>,
+    /// Tokens at the beginning that pooling passes over: a prompt of a model that leaves its prompts out.
+    pub passed_over: usize,
+}
+
+/// The hidden states of several texts.
+pub(crate) struct Hidden {
+    /// `[tokens of all, hidden]`.
+    pub rows: Tensor,
+    /// First row of each text, in the order in which they were given.
+    pub starts: Vec<usize>,
+}
+
+pub(crate) struct Network {
+    words: Tensor,
+    positions: Option<Tensor>,
+    types: Option<Tensor>,
+    first_norm: LayerNorm,
+    layers: Vec<Layer>,
+    last_norm: Option<LayerNorm>,
+    attention: Attention,
+    norms_before: bool,
+    /// Padding token of a family that passes over it when it counts positions.
+    padding: Option<u32>,
+    device: Device,
+}
+
+struct Layer {
+    query_key_value: Linear,
+    attention_output: Linear,
+    /// The first layer of ModernBERT has none: it comes right after the norm of the embeddings.
+    attention_norm: Option<LayerNorm>,
+    feed_input: Linear,
+    feed_output: Linear,
+    feed_norm: LayerNorm,
+}
+
+impl Network {
+    /// Reads the network's tensors, for texts of at most `longest` tokens. The second value is the root of their names, for a head beside them.
+    ///
+    /// # Errors
+    /// Tensors that are missing or do not have the shapes of the specification.
+    pub fn load(
+        spec: &EncoderSpec,
+        tensors: &mut Tensors<'_>,
+        longest: usize,
+    ) -> std::result::Result<(Self, &'static str), EngineError> {
+        let outer = names::outer(spec.family);
+        let roots = names::roots(spec.family);
+        let has_words = |root: &&&str| tensors.has(&format!("{root}{}.weight", outer.words));
+        let root = *roots.iter().find(has_words).unwrap_or(&"");
+        let (hidden, epsilon) = (spec.hidden, spec.epsilon);
+        let words = tensors.read(
+            &format!("{root}{}.weight", outer.words),
+            &[spec.vocabulary, hidden],
+        )?;
+        let mut table = |name: &str, rows: usize| {
+            let name = format!("{root}embeddings.{name}.weight");
+            (rows > 0)
+                .then(|| tensors.read(&name, &[rows, hidden]))
+                .transpose()
+        };
+        let (rows, padding) = match spec.positions {
+            Positions::Learned { rows, padding } => (rows, padding),
+            Positions::LearnedAndRelative { rows, padding, .. } => (rows, Some(padding)),
+            Positions::Turned { .. } => (0, None),
+        };
+        let positions = table("position_embeddings", rows)?;
+        let types = table("token_type_embeddings", spec.token_types)?;
+        let norm_names = outer.norm.iter().map(|name| format!("{root}{name}"));
+        let mut norm_names = norm_names.collect::<Vec<_>>();
+        if let Some(there) = norm_names
+            .iter()
+            .position(|name| tensors.has(&format!("{name}.weight")))
+        {
+            norm_names.swap(0, there);
+        }
+        let first_norm = LayerNorm::read(tensors, &norm_names[0], hidden, epsilon, spec.norm_bias)?;
+        let mut namings = names::layers(spec.family);
+        let there = namings.iter().position(|naming| {
+            let layer = naming.layer.replace("{}", "0");
+            tensors.has(&format!("{root}{layer}{}.weight", naming.attention_output))
+        });
+        let naming = namings.swap_remove(there.unwrap_or(0));
+        let layers = (0..spec.layers.len())
+            .map(|index| {
+                let prefix = format!("{root}{}", naming.layer.replace("{}", &index.to_string()));
+                Layer::read(spec, tensors, &naming, &prefix, index)
+            })
+            .collect::<std::result::Result<Vec<_>, _>>()?;
+        let last_norm = match spec.norms_before {
+            true => Some(LayerNorm::read(
+                tensors,
+                &format!("{root}{}", outer.last_norm),
+                hidden,
+                epsilon,
+                spec.norm_bias,
+            )?),
+            false => None,
+        };
+        let distances = match spec.positions {
+            Positions::LearnedAndRelative { buckets, .. } => Some(tensors.read(
+                &format!("{root}encoder.relative_attention_bias.weight"),
+                &[buckets, spec.heads],
+            )?),
+            _ => None,
+        };
+        let device = tensors.device().clone();
+        let attention = Attention::new(spec, distances.as_ref(), longest, &device)
+            .map_err(EngineError::load)?;
+        let network = Self {
+            words,
+            positions,
+            types,
+            first_norm,
+            layers,
+            last_norm,
+            attention,
+            norms_before: spec.norms_before,
+            padding,
+            device,
+        };
+        Ok((network, root))
+    }
+
+    /// The hidden states of all tokens of some texts, none of which is empty; `None` when nobody wants them any more.
+    ///
+    /// # Errors
+    /// When the device fails or has no memory.
+    pub fn compute(
+        &self,
+        sequences: &[&Sequence],
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<Option<Hidden>> {
+        // Texts of one length lie behind each other: their attention is one product.
+        let mut order: Vec<usize> = (0..sequences.len()).collect();
+        order.sort_by_key(|index| sequences[*index].tokens.len());
+        let ordered: Vec<&Sequence> = order.iter().map(|index| sequences[*index]).collect();
+        let groups = Groups::of(ordered.iter().map(|sequence| sequence.tokens.len()));
+        let mut starts = vec![0; sequences.len()];
+        let mut row = 0;
+        for index in order {
+            starts[index] = row;
+            row += sequences[index].tokens.len();
+        }
+        let mut rows = self.embed(&ordered)?;
+        let masks = self.attention.masks(&groups)?;
+        for (index, layer) in self.layers.iter().enumerate() {
+            if !is_wanted() {
+                return Ok(None);
+            }
+            rows = match self.norms_before {
+                true => self.layer_with_norms_before(index, layer, rows, &groups, &masks)?,
+                false => self.layer_with_norms_after(index, layer, rows, &groups, &masks)?,
+            };
+        }
+        if let Some(norm) = &self.last_norm {
+            rows = norm.apply(rows)?;
+        }
+        Ok(Some(Hidden { rows, starts }))
+    }
+
+    fn embed(&self, sequences: &[&Sequence]) -> Result<Tensor> {
+        let joined = |of: &dyn Fn(&Sequence) -> Vec<u32>| {
+            let ids: Vec<u32> = sequences.iter().flat_map(|it| of(it)).collect();
+            let count = ids.len();
+            Tensor::from_vec(ids, count, &self.device)
+        };
+        let tokens = joined(&|sequence| sequence.tokens.clone())?;
+        let mut rows = self.words.index_select(&tokens, 0)?;
+        if let Some(types) = &self.types {
+            let last = types.dim(0)? as u32 - 1;
+            // A family with one row has it for both texts.
+            let ids = joined(&|it| it.types.iter().map(|kind| (*kind).min(last)).collect())?;
+            rows = (rows + types.index_select(&ids, 0)?)?;
+        }
+        if let Some(positions) = &self.positions {
+            let ids = joined(&|sequence| self.positions_of(&sequence.tokens))?;
+            rows = (rows + positions.index_select(&ids, 0)?)?;
+        }
+        self.first_norm.apply(rows)
+    }
+
+    /// As transformers' `create_position_ids_from_input_ids` for the families that pass over padding tokens.
+    fn positions_of(&self, tokens: &[u32]) -> Vec<u32> {
+        let Some(padding) = self.padding else {
+            return (0..tokens.len() as u32).collect();
+        };
+        let mut last = padding;
+        let position = |token: &u32| match *token == padding {
+            true => padding,
+            false => {
+                last += 1;
+                last
+            }
+        };
+        tokens.iter().map(position).collect()
+    }
+
+    fn layer_with_norms_after(
+        &self,
+        index: usize,
+        layer: &Layer,
+        rows: Tensor,
+        groups: &Groups,
+        masks: &[Tensor],
+    ) -> Result<Tensor> {
+        let Some(norm) = &layer.attention_norm else {
+            candle_core::bail!("a layer that norms after attention has no norm");
+        };
+        let looked_up = self.attend(index, layer, &rows, groups, masks)?;
+        let rows = norm.apply((looked_up + rows)?)?;
+        let fed = self.feed(layer, &rows)?;
+        layer.feed_norm.apply((fed + rows)?)
+    }
+
+    fn layer_with_norms_before(
+        &self,
+        index: usize,
+        layer: &Layer,
+        rows: Tensor,
+        groups: &Groups,
+        masks: &[Tensor],
+    ) -> Result<Tensor> {
+        let normed = match &layer.attention_norm {
+            Some(norm) => norm.apply(rows.copy()?)?,
+            None => rows.clone(),
+        };
+        let rows = (self.attend(index, layer, &normed, groups, masks)? + rows)?;
+        let normed = layer.feed_norm.apply(rows.copy()?)?;
+        self.feed(layer, &normed)? + rows
+    }
+
+    fn attend(
+        &self,
+        index: usize,
+        layer: &Layer,
+        rows: &Tensor,
+        groups: &Groups,
+        masks: &[Tensor],
+    ) -> Result<Tensor> {
+        let query_key_value = layer.query_key_value.apply(rows)?;
+        let mixed = self.attention.mix(index, &query_key_value, groups, masks)?;
+        layer.attention_output.apply(&mixed)
+    }
+
+    fn feed(&self, layer: &Layer, rows: &Tensor) -> Result<Tensor> {
+        let activation = self.attention.activation;
+        let inner = match self.attention.gated {
+            false => layer.feed_input.apply_activated(rows, activation)?,
+            true => {
+                let both = layer.feed_input.apply(rows)?;
+                let width = both.dim(1)? / 2;
+                let gate = both.narrow(1, 0, width)?.contiguous()?;
+                let plain = both.narrow(1, width, width)?;
+                (super::operations::activate(gate, activation)? * plain)?
+            }
+        };
+        layer.feed_output.apply(&inner)
+    }
+}
+
+impl Layer {
+    fn read(
+        spec: &EncoderSpec,
+        tensors: &mut Tensors<'_>,
+        names: &LayerNames,
+        prefix: &str,
+        index: usize,
+    ) -> std::result::Result<Self, EngineError> {
+        let (hidden, wide, biases) = (spec.hidden, spec.feed_width, spec.biases);
+        let mut linear = |name: &str, inputs: usize, outputs: usize, has_bias: bool| {
+            Linear::read(
+                tensors,
+                &format!("{prefix}{name}"),
+                inputs,
+                outputs,
+                has_bias,
+            )
+        };
+        let stacked = |parts: &[Linear]| Linear::stacked(parts).map_err(EngineError::load);
+        let query_key_value = match &names.query_key_value {
+            QueryKeyValue::Fused(name) => linear(name, hidden, 3 * hidden, biases.query_key_value)?,
+            QueryKeyValue::Separate(names) => {
+                let parts = names.iter();
+                let parts: Vec<Linear> = parts
+                    .map(|name| linear(name, hidden, hidden, biases.query_key_value))
+                    .collect::<std::result::Result<_, _>>()?;
+                stacked(&parts)?
+            }
+        };
+        let attention_output = linear(
+            names.attention_output,
+            hidden,
+            hidden,
+            biases.attention_output,
+        )?;
+        let feed_input = match &names.feed_input {
+            FeedInput::Plain(name) => linear(name, hidden, wide, biases.feed_input)?,
+            FeedInput::Pair(names) => {
+                let parts = names.iter();
+                let parts: Vec<Linear> = parts
+                    .map(|name| linear(name, hidden, wide, biases.feed_input))
+                    .collect::<std::result::Result<_, _>>()?;
+                stacked(&parts)?
+            }
+            FeedInput::Fused {
+                name,
+                activated_first,
+            } => {
+                let both = linear(name, hidden, 2 * wide, biases.feed_input)?;
+                match activated_first {
+                    true => both,
+                    false => both.halves_swapped().map_err(EngineError::load)?,
+                }
+            }
+        };
+        let feed_output = linear(names.feed_output, wide, hidden, biases.feed_output)?;
+        let mut norm = |name: &str| {
+            LayerNorm::read(
+                tensors,
+                &format!("{prefix}{name}"),
+                hidden,
+                spec.epsilon,
+                spec.norm_bias,
+            )
+        };
+        let has_attention_norm = !(spec.norms_before && index == 0);
+        Ok(Self {
+            query_key_value,
+            attention_output,
+            attention_norm: match has_attention_norm {
+                true => Some(norm(names.attention_norm)?),
+                false => None,
+            },
+            feed_input,
+            feed_output,
+            feed_norm: norm(names.feed_norm)?,
+        })
+    }
+}

@@ -1,0 +1,453 @@
+//! Owns the way from hidden states to one vector for each text, as the model's own files say it: pooling, dense layers and
+//! normalisation of Sentence Transformers' modules. Never computes hidden states.
+
+use super::linear::Linear;
+use super::network::{Hidden, Sequence};
+use super::spec::Activation;
+use super::tensors::Tensors;
+use crate::error::EngineError;
+use crate::files::{ModelFiles, read_json};
+use candle_core::{Device, Result, Tensor};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// A wider layer after pooling is a mistake.
+const WIDTH_MAX: usize = 1 << 20;
+
+/// What one vector is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pool {
+    FirstToken,
+    Max,
+    Mean,
+    /// The sum over the root of the number of tokens.
+    RootMean,
+    /// Later tokens weigh more: the first 1, the second 2, …
+    WeightedMean,
+    LastToken,
+}
+
+/// The fields of `1_Pooling/config.json`, in the order in which several are put behind each other.
+const POOLS: [(&str, &str, Pool); 6] = [
+    ("pooling_mode_cls_token", "cls", Pool::FirstToken),
+    ("pooling_mode_max_tokens", "max", Pool::Max),
+    ("pooling_mode_mean_tokens", "mean", Pool::Mean),
+    (
+        "pooling_mode_mean_sqrt_len_tokens",
+        "mean_sqrt_len_tokens",
+        Pool::RootMean,
+    ),
+    (
+        "pooling_mode_weightedmean_tokens",
+        "weightedmean",
+        Pool::WeightedMean,
+    ),
+    ("pooling_mode_lasttoken", "lasttoken", Pool::LastToken),
+];
+
+/// What comes after hidden states, as files say it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PoolingPlan {
+    pub pools: Vec<Pool>,
+    pub includes_prompt: bool,
+    pub dense: Vec<DensePlan>,
+    pub normalises: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct DensePlan {
+    folder: PathBuf,
+    inputs: usize,
+    outputs: usize,
+    has_bias: bool,
+    activation: Option<DenseActivation>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DenseActivation {
+    Of(Activation),
+    Sigmoid,
+}
+
+impl PoolingPlan {
+    /// Without `modules.json` a mean that is normalised: the mean is what Sentence Transformers makes of such a folder, and
+    /// length one is what the other servers with this route give.
+    fn usual() -> Self {
+        Self {
+            pools: vec![Pool::Mean],
+            includes_prompt: true,
+            dense: Vec::new(),
+            normalises: true,
+        }
+    }
+
+    /// Reads `modules.json` and what it names.
+    ///
+    /// # Errors
+    /// A file that is wrong, or a module that this engine does not compute.
+    pub fn read(folder: &Path) -> std::result::Result<Self, EngineError> {
+        let file = folder.join("modules.json");
+        let Some(modules) = read_json(&file)? else {
+            return Ok(Self::usual());
+        };
+        let wrong = |problem: String| {
+            EngineError::model(
+                &file,
+                problem,
+                "this engine computes Transformer, Pooling, Dense and Normalize, in this order",
+            )
+        };
+        let mut plan = Self {
+            pools: Vec::new(),
+            normalises: false,
+            ..Self::usual()
+        };
+        let modules = modules.as_array().cloned();
+        for module in modules.ok_or_else(|| wrong("it is no list of modules".to_owned()))? {
+            let kind = module["type"].as_str().unwrap_or_default();
+            let kind = kind.rsplit('.').next().unwrap_or_default();
+            let path = module["path"].as_str().unwrap_or_default();
+            // A module lies in the model's folder; anything else could point anywhere on the machine.
+            if !path.is_empty() && Path::new(path).file_name().is_none_or(|name| name != path) {
+                return Err(wrong(format!("{path:?} is not a plain folder name")));
+            }
+            if plan.normalises {
+                return Err(wrong(format!("{kind} comes after Normalize")));
+            }
+            match kind {
+                "Transformer" if path.is_empty() => {}
+                "Transformer" => {
+                    return Err(wrong(format!(
+                        "its Transformer lies in {path:?}, which must be the model's folder itself"
+                    )));
+                }
+                "Pooling" => {
+                    let file = folder.join(path).join("config.json");
+                    (plan.pools, plan.includes_prompt) = read_pools(&file)?;
+                }
+                "Dense" if !plan.pools.is_empty() => {
+                    plan.dense.push(DensePlan::read(&folder.join(path))?);
+                }
+                "Normalize" => plan.normalises = true,
+                "Dropout" => {}
+                _ => return Err(wrong(format!("it has a module {kind:?}"))),
+            }
+        }
+        if plan.pools.is_empty() {
+            return Err(wrong("it has no Pooling".to_owned()));
+        }
+        Ok(plan)
+    }
+}
+
+fn read_pools(file: &Path) -> std::result::Result<(Vec<Pool>, bool), EngineError> {
+    let wrong =
+        |problem: &str| EngineError::model(file, problem, "download the model's folder completely");
+    let json = read_json(file)?.ok_or_else(|| wrong("the file is missing"))?;
+    let mut pools = Vec::new();
+    for (field, word, pool) in POOLS {
+        let is_named = match &json["pooling_mode"] {
+            Value::Array(words) => words.iter().any(|it| it == word),
+            mode => mode == word,
+        };
+        if json[field] == true || is_named {
+            pools.push(pool);
+        }
+    }
+    if pools.is_empty() {
+        return Err(wrong(
+            "it chooses none of cls, max, mean, mean_sqrt_len, weightedmean and lasttoken",
+        ));
+    }
+    Ok((pools, json["include_prompt"] != false))
+}
+
+impl DensePlan {
+    fn read(folder: &Path) -> std::result::Result<Self, EngineError> {
+        let file = folder.join("config.json");
+        let wrong = |problem: String| {
+            EngineError::model(&file, problem, "download the model's folder completely")
+        };
+        let json = read_json(&file)?.ok_or_else(|| wrong("the file is missing".to_owned()))?;
+        let width = |name: &str| {
+            let value = json[name].as_u64().and_then(|it| usize::try_from(it).ok());
+            value
+                .filter(|width| (1..=WIDTH_MAX).contains(width))
+                .ok_or_else(|| wrong(format!("{name} is {}, which is no width", json[name])))
+        };
+        let named = json["activation_function"].as_str();
+        // The default of Sentence Transformers' Dense.
+        let named = named.unwrap_or("torch.nn.modules.activation.Tanh");
+        let activation = match named.rsplit('.').next().unwrap_or_default() {
+            "Identity" => None,
+            "Tanh" => Some(DenseActivation::Of(Activation::Tanh)),
+            "ReLU" => Some(DenseActivation::Of(Activation::Relu)),
+            "GELU" => Some(DenseActivation::Of(Activation::Gelu)),
+            "SiLU" => Some(DenseActivation::Of(Activation::Silu)),
+            "Sigmoid" => Some(DenseActivation::Sigmoid),
+            other => {
+                return Err(wrong(format!(
+                    "activation_function is {other}, this engine computes Identity, Tanh, ReLU, GELU, SiLU and Sigmoid"
+                )));
+            }
+        };
+        Ok(Self {
+            inputs: width("in_features")?,
+            outputs: width("out_features")?,
+            has_bias: json["bias"] != false,
+            activation,
+            folder: folder.to_owned(),
+        })
+    }
+}
+
+/// From hidden states to vectors.
+pub(crate) struct Pooling {
+    pools: Vec<Pool>,
+    dense: Vec<(Linear, Option<DenseActivation>)>,
+    /// Whether vectors have length one when a request does not say.
+    pub normalises: bool,
+    /// Numbers of a vector.
+    pub width: usize,
+    pub bytes: u64,
+    device: Device,
+}
+
+impl Pooling {
+    /// Reads the weights of dense layers.
+    ///
+    /// # Errors
+    /// Widths that do not follow each other, or weights that are missing.
+    pub fn load(
+        plan: PoolingPlan,
+        hidden: usize,
+        device: &Device,
+    ) -> std::result::Result<Self, EngineError> {
+        let mut width = hidden * plan.pools.len();
+        let (mut dense, mut bytes) = (Vec::new(), 0);
+        for layer in plan.dense {
+            if layer.inputs != width {
+                return Err(EngineError::model(
+                    layer.folder.join("config.json"),
+                    format!("in_features is {}, what comes in has {width}", layer.inputs),
+                    "download the model's folder completely",
+                ));
+            }
+            let files = ModelFiles::open_tensors(&layer.folder)?;
+            let mut tensors = Tensors::new(&files, device);
+            let name = "linear";
+            let linear = Linear::read(
+                &mut tensors,
+                name,
+                layer.inputs,
+                layer.outputs,
+                layer.has_bias,
+            )?;
+            bytes += tensors.bytes;
+            width = layer.outputs;
+            dense.push((linear, layer.activation));
+        }
+        Ok(Self {
+            pools: plan.pools,
+            dense,
+            normalises: plan.normalises,
+            width,
+            bytes,
+            device: device.clone(),
+        })
+    }
+
+    /// One vector for each text, not normalised.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn vectors(&self, sequences: &[&Sequence], hidden: &Hidden) -> Result<Vec<Vec<f32>>> {
+        let pooled: Vec<Vec<f32>> = match self.pools.as_slice() {
+            // One row of each text is all that has to leave the device.
+            [Pool::FirstToken] => rows_at(hidden, hidden.starts.iter().copied())?,
+            [Pool::LastToken] => {
+                let ends = sequences.iter().zip(&hidden.starts);
+                rows_at(hidden, ends.map(|(it, start)| start + it.tokens.len() - 1))?
+            }
+            pools => {
+                let width = hidden.rows.dim(1)?;
+                let all: Vec<f32> = hidden.rows.flatten_all()?.to_vec1()?;
+                let of = |(sequence, start): (&&Sequence, &usize)| {
+                    let end = start + sequence.tokens.len();
+                    // A text that has nothing but its prompt is not pooled over nothing.
+                    let skipped = sequence.passed_over;
+                    let skipped = skipped * usize::from(skipped < sequence.tokens.len());
+                    let rows = &all[(start + skipped) * width..end * width];
+                    pools.iter().flat_map(|it| pool(*it, rows, width)).collect()
+                };
+                sequences.iter().zip(&hidden.starts).map(of).collect()
+            }
+        };
+        if self.dense.is_empty() {
+            return Ok(pooled);
+        }
+        let (count, width) = (pooled.len(), pooled.first().map_or(0, Vec::len));
+        let mut rows = Tensor::from_vec(pooled.concat(), (count, width), &self.device)?;
+        for (linear, activation) in &self.dense {
+            rows = linear.apply(&rows)?;
+            rows = match activation {
+                None => rows,
+                Some(DenseActivation::Sigmoid) => candle_nn::ops::sigmoid(&rows)?,
+                Some(DenseActivation::Of(activation)) => {
+                    super::operations::activate(rows, *activation)?
+                }
+            };
+        }
+        rows.to_vec2()
+    }
+}
+
+/// Rows of hidden states.
+pub(crate) fn rows_at(hidden: &Hidden, rows: impl Iterator<Item = usize>) -> Result<Vec<Vec<f32>>> {
+    let rows: Vec<u32> = rows.map(|row| row as u32).collect();
+    let count = rows.len();
+    let rows = Tensor::from_vec(rows, count, hidden.rows.device())?;
+    hidden.rows.index_select(&rows, 0)?.to_vec2()
+}
+
+/// One vector from the rows of a text, of which there is at least one.
+pub(crate) fn pool(pool: Pool, rows: &[f32], width: usize) -> Vec<f32> {
+    let count = rows.len() / width;
+    let sum = |weight: &dyn Fn(usize) -> f32| {
+        let mut sum = vec![0.0f32; width];
+        for (place, row) in rows.chunks_exact(width).enumerate() {
+            let weight = weight(place);
+            for (sum, number) in sum.iter_mut().zip(row) {
+                *sum += weight * number;
+            }
+        }
+        sum
+    };
+    let over = |mut sum: Vec<f32>, divisor: f32| {
+        sum.iter_mut().for_each(|number| *number /= divisor);
+        sum
+    };
+    match pool {
+        Pool::FirstToken => rows[..width].to_vec(),
+        Pool::LastToken => rows[rows.len() - width..].to_vec(),
+        Pool::Mean => over(sum(&|_| 1.0), count as f32),
+        Pool::RootMean => over(sum(&|_| 1.0), (count as f32).sqrt()),
+        Pool::WeightedMean => {
+            let all = count as f32 * (count as f32 + 1.0) / 2.0;
+            over(sum(&|place| place as f32 + 1.0), all)
+        }
+        Pool::Max => {
+            rows.chunks_exact(width)
+                .fold(vec![f32::NEG_INFINITY; width], |mut most, row| {
+                    for (most, number) in most.iter_mut().zip(row) {
+                        *most = most.max(*number);
+                    }
+                    most
+                })
+        }
+    }
+}
+
+/// Makes a vector's length one. A vector of zeros stays.
+pub(crate) fn normalise(vector: &mut [f32]) {
+    let squares = vector.iter().map(|it| f64::from(*it) * f64::from(*it));
+    let length = squares.sum::<f64>().sqrt().max(1e-12);
+    for number in vector {
+        *number = (f64::from(*number) / length) as f32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::fs;
+
+    fn folder_with(files: &[(&str, Value)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, json) in files {
+            let file = folder.path().join(name);
+            fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+            fs::write(file, json.to_string()).expect("written");
+        }
+        folder
+    }
+
+    fn modules(kinds: &[(&str, &str)]) -> Value {
+        let modules = kinds
+            .iter()
+            .map(|(path, kind)| json!({"path": path, "type": format!("sentence_transformers.models.{kind}")}));
+        modules.collect()
+    }
+
+    #[test]
+    fn pools_of_three_rows_are_what_their_names_say() {
+        let rows = [1.0, 8.0, 2.0, 5.0, 6.0, -1.0];
+        for (kind, expected) in [
+            (Pool::FirstToken, [1.0, 8.0]),
+            (Pool::LastToken, [6.0, -1.0]),
+            (Pool::Mean, [3.0, 4.0]),
+            (Pool::Max, [6.0, 8.0]),
+            (Pool::WeightedMean, [23.0 / 6.0, 15.0 / 6.0]),
+        ] {
+            assert_eq!(pool(kind, &rows, 2), expected, "{kind:?}");
+        }
+        let root = pool(Pool::RootMean, &rows, 2);
+        assert!((root[0] - 9.0 / 3f32.sqrt()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_folder_without_modules_gives_a_normalised_mean() {
+        let plan = PoolingPlan::read(folder_with(&[]).path()).expect("the usual");
+        assert_eq!(plan, PoolingPlan::usual());
+    }
+
+    #[test]
+    fn modules_say_pooling_and_whether_vectors_are_normalised() {
+        let folder = folder_with(&[
+            (
+                "modules.json",
+                modules(&[("", "Transformer"), ("1_Pooling", "Pooling")]),
+            ),
+            (
+                "1_Pooling/config.json",
+                json!({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true, "include_prompt": false}),
+            ),
+        ]);
+        let plan = PoolingPlan::read(folder.path()).expect("well formed");
+        assert_eq!(plan.pools, [Pool::FirstToken, Pool::Mean]);
+        assert!(!plan.normalises && !plan.includes_prompt);
+    }
+
+    #[test]
+    fn a_module_that_is_not_computed_is_named() {
+        let pooling = ("1_Pooling/config.json", json!({"pooling_mode": "mean"}));
+        for (list, word) in [
+            (
+                modules(&[
+                    ("", "Transformer"),
+                    ("1_Pooling", "Pooling"),
+                    ("2_LSTM", "LSTM"),
+                ]),
+                "LSTM",
+            ),
+            (modules(&[("", "Transformer")]), "no Pooling"),
+            (modules(&[("..", "Pooling")]), "plain folder name"),
+            (json!({}), "no list"),
+        ] {
+            let folder = folder_with(&[("modules.json", list), pooling.clone()]);
+            let error = PoolingPlan::read(folder.path()).expect_err("must be refused");
+            assert!(error.to_string().contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_vector_of_zeros_stays_what_it_is() {
+        let mut zeros = [0.0; 3];
+        normalise(&mut zeros);
+        assert_eq!(zeros, [0.0; 3]);
+        let mut vector = [3.0, 4.0];
+        normalise(&mut vector);
+        assert_eq!(vector, [0.6, 0.8]);
+    }
+}

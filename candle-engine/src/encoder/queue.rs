@@ -1,0 +1,270 @@
+//! Owns the requests that wait for an encoder and the one thread that computes: what is waiting is computed together, within
+//! a budget of tokens, in turns. Never reads requests.
+
+use super::loading::Encoder;
+use super::network::Sequence;
+use crate::api_error::ApiError;
+use crate::error::EngineError;
+use crate::options::WAITING_REQUESTS_MAX;
+use axum::http::StatusCode;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use tokio::sync::oneshot;
+
+/// What came of a request: a vector for each of its texts, or for each pair a vector of one number.
+pub(crate) type Computed = Result<Vec<Vec<f32>>, ApiError>;
+
+/// A request that is computed, text by text, in one or several batches.
+struct Job {
+    sequences: Vec<Sequence>,
+    /// The first text that no batch has taken yet.
+    next: usize,
+    vectors: Vec<Vec<f32>>,
+    reply: oneshot::Sender<Computed>,
+    _place: Place,
+}
+
+/// A place in the queue, given back when it is dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The way into the queue. When it is dropped, the thread ends after what waits.
+pub(crate) struct Queue {
+    sender: Sender<Job>,
+    places: Arc<AtomicUsize>,
+}
+
+impl Queue {
+    /// Starts the thread that computes with `encoder`.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(encoder: Arc<Encoder>) -> Result<Self, EngineError> {
+        let (sender, jobs) = channel();
+        std::thread::Builder::new()
+            .name("encode".to_owned())
+            .spawn(move || work(&encoder, &jobs))
+            .map_err(|error| EngineError::load(format!("the system gives no thread ({error})")))?;
+        Ok(Self {
+            sender,
+            places: Arc::default(),
+        })
+    }
+
+    /// Queues a request. Whoever drops the receiver does not want it any more.
+    ///
+    /// # Errors
+    /// 429 when too many wait already.
+    pub fn submit(
+        &self,
+        sequences: Vec<Sequence>,
+    ) -> Result<oneshot::Receiver<Computed>, ApiError> {
+        let before = self.places.fetch_add(1, Ordering::Relaxed);
+        let place = Place(Arc::clone(&self.places));
+        if before >= WAITING_REQUESTS_MAX {
+            return Err(ApiError::with_status(
+                StatusCode::TOO_MANY_REQUESTS,
+                "queue_full",
+                format!(
+                    "{WAITING_REQUESTS_MAX} requests wait in this engine already; try again later"
+                ),
+            ));
+        }
+        let (reply, computed) = oneshot::channel();
+        let job = Job {
+            vectors: Vec::with_capacity(sequences.len()),
+            sequences,
+            next: 0,
+            reply,
+            _place: place,
+        };
+        self.sender
+            .send(job)
+            .map_err(|_| ApiError::internal("the engine's thread has ended"))?;
+        Ok(computed)
+    }
+}
+
+/// Texts that are computed together: so many of each job, by its place in line.
+#[derive(Debug, PartialEq, Eq)]
+struct Batch {
+    takes: Vec<(usize, usize)>,
+    /// The job that could not be served any more: it is the first of the next batch.
+    next_first: usize,
+}
+
+/// The next texts of each job, in turns, until the budget is used. What is larger than the budget is computed alone.
+///
+/// `left`: for each job, the tokens of its texts that wait.
+fn next_batch<'a>(left: &[impl Fn(usize) -> Option<usize> + 'a], budget: usize) -> Batch {
+    let mut counts = vec![0; left.len()];
+    let (mut tokens, mut is_empty) = (0usize, true);
+    let mut next_first = 0;
+    'turns: loop {
+        let mut took = false;
+        for (job, tokens_of) in left.iter().enumerate() {
+            let Some(more) = tokens_of(counts[job]) else {
+                continue;
+            };
+            if !is_empty && tokens.saturating_add(more) > budget {
+                next_first = job;
+                break 'turns;
+            }
+            tokens = tokens.saturating_add(more);
+            counts[job] += 1;
+            (took, is_empty) = (true, false);
+        }
+        if !took {
+            break;
+        }
+    }
+    let takes = counts.into_iter().enumerate();
+    Batch {
+        takes: takes.filter(|(_, count)| *count > 0).collect(),
+        next_first,
+    }
+}
+
+fn work(encoder: &Encoder, jobs: &Receiver<Job>) {
+    let mut line: VecDeque<Job> = VecDeque::new();
+    loop {
+        if line.is_empty() {
+            let Ok(job) = jobs.recv() else { return };
+            line.push_back(job);
+        }
+        loop {
+            match jobs.try_recv() {
+                Ok(job) => line.push_back(job),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+        line.retain(|job| !job.reply.is_closed());
+        step(encoder, &mut line);
+    }
+}
+
+/// Computes one batch and answers the jobs that are complete.
+fn step(encoder: &Encoder, line: &mut VecDeque<Job>) {
+    let left: Vec<_> = line
+        .iter()
+        .map(|job| |taken: usize| Some(job.sequences.get(job.next + taken)?.tokens.len()))
+        .collect();
+    let batch = next_batch(&left, encoder.batch_tokens);
+    drop(left);
+    if batch.takes.is_empty() {
+        // A job without texts is complete as it is.
+        line.drain(..).for_each(finish);
+        return;
+    }
+    let sequences: Vec<&Sequence> = batch
+        .takes
+        .iter()
+        .flat_map(|(job, count)| {
+            let job = &line[*job];
+            &job.sequences[job.next..job.next + count]
+        })
+        .collect();
+    let is_wanted = || {
+        let mut jobs = batch.takes.iter();
+        jobs.any(|(job, _)| !line[*job].reply.is_closed())
+    };
+    // A panic below would end the thread for all later requests; it is this batch's failure only.
+    let computed = catch_unwind(AssertUnwindSafe(|| encoder.compute(&sequences, is_wanted)));
+    let failure = match computed {
+        Ok(Ok(Some(vectors))) => {
+            let mut vectors = vectors.into_iter();
+            for (job, count) in &batch.takes {
+                let job = &mut line[*job];
+                job.vectors.extend(vectors.by_ref().take(*count));
+                job.next += count;
+            }
+            None
+        }
+        Ok(Ok(None)) => None,
+        Ok(Err(error)) => Some(ApiError::internal(format!(
+            "the device failed: {}",
+            crate::error::one_line(error)
+        ))),
+        Err(_) => Some(ApiError::internal(
+            "the engine failed while computing this answer",
+        )),
+    };
+    let mut rest = VecDeque::with_capacity(line.len());
+    let mut before = 0;
+    for (index, job) in line.drain(..).enumerate() {
+        let is_in_batch = batch.takes.iter().any(|(job, _)| *job == index);
+        if let (Some(error), true) = (&failure, is_in_batch) {
+            let _ = job.reply.send(Err(error.clone()));
+        } else if job.next == job.sequences.len() {
+            finish(job);
+        } else {
+            before += usize::from(index < batch.next_first);
+            rest.push_back(job);
+        }
+    }
+    rest.rotate_left(before);
+    *line = rest;
+}
+
+fn finish(job: Job) {
+    let is_finite = job
+        .vectors
+        .iter()
+        .flatten()
+        .all(|number| number.is_finite());
+    let answer = match is_finite {
+        true => Ok(job.vectors),
+        false => Err(ApiError::internal(
+            "the model's numbers leave the range of 32-bit floats for one of these texts",
+        )),
+    };
+    // Whoever asked may have gone away meanwhile.
+    let _ = job.reply.send(answer);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The batch of jobs whose texts have so many tokens.
+    fn batch(jobs: &[&[usize]], budget: usize) -> Batch {
+        let left: Vec<_> = jobs
+            .iter()
+            .map(|job| |taken: usize| job.get(taken).copied())
+            .collect();
+        next_batch(&left, budget)
+    }
+
+    #[test]
+    fn small_requests_are_computed_together() {
+        let batch = batch(&[&[3], &[4, 4], &[5]], 100);
+        assert_eq!(batch.takes, [(0, 1), (1, 2), (2, 1)]);
+    }
+
+    #[test]
+    fn a_large_request_leaves_room_for_others_and_they_take_turns() {
+        let many = [10; 50];
+        let first = batch(&[&many, &[10, 10], &[10]], 50);
+        assert_eq!(first.takes, [(0, 2), (1, 2), (2, 1)]);
+        assert_eq!(first.next_first, 0);
+        let second = batch(&[&many, &many, &many], 40);
+        assert_eq!(second.takes, [(0, 2), (1, 1), (2, 1)]);
+        assert_eq!(second.next_first, 1, "who is next in turn is first then");
+    }
+
+    #[test]
+    fn a_text_larger_than_the_budget_is_computed_alone() {
+        let alone = batch(&[&[500, 3], &[3]], 50);
+        assert_eq!(alone.takes, [(0, 1)]);
+        assert_eq!(alone.next_first, 1);
+        assert!(batch(&[&[], &[]], 50).takes.is_empty());
+    }
+}

@@ -1,0 +1,353 @@
+//! Owns `POST /v1/rerank` and `POST /v1/score`: the requests of Cohere, Jina, Text Embeddings Inference and vLLM, and their
+//! answers. Never computes scores of its own, except the cosine of two vectors.
+
+use super::loading::Output;
+use super::network::Sequence;
+use super::pooling::normalise;
+use super::service::{Asked, Service, Shape, TEXTS_MAX, Usage, respond};
+use super::texts::Cut;
+use crate::api_error::ApiError;
+use crate::calendar::unix_seconds;
+use crate::fields::{Fields, expected};
+use axum::response::Response;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A score as a JSON number.
+fn number(score: f32) -> Value {
+    // The shortest decimal of the 32-bit float, not of the 64-bit float that it becomes.
+    score
+        .to_string()
+        .parse::<f64>()
+        .map_or(Value::Null, Value::from)
+}
+
+/// How two texts become one number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scoring {
+    /// A cross-encoder's logit, as it is.
+    Logit,
+    /// A cross-encoder's logit through a sigmoid.
+    Probability,
+    /// Vectors of a model for embeddings: one for each first text, then one for each second text.
+    Cosine { firsts: usize },
+}
+
+impl Scoring {
+    /// The scores, from what was computed.
+    fn scores(self, vectors: &[Vec<f32>]) -> Vec<f32> {
+        let logits = || vectors.iter().filter_map(|it| it.first().copied());
+        let Self::Cosine { firsts } = self else {
+            return match self {
+                Self::Probability => logits().map(sigmoid).collect(),
+                _ => logits().collect(),
+            };
+        };
+        let (firsts, seconds) = vectors.split_at(firsts.min(vectors.len()));
+        let pairs = seconds.iter().enumerate();
+        let first = |index: usize| firsts.get(index).or(firsts.first());
+        pairs
+            .filter_map(|(index, second)| Some(cosine(first(index)?, second)))
+            .collect()
+    }
+}
+
+fn sigmoid(logit: f32) -> f32 {
+    (1.0 / (1.0 + (-f64::from(logit)).exp())) as f32
+}
+
+fn cosine(first: &[f32], second: &[f32]) -> f32 {
+    let (mut first, mut second) = (first.to_vec(), second.to_vec());
+    normalise(&mut first);
+    normalise(&mut second);
+    let products = first.iter().zip(&second);
+    products
+        .map(|(first, second)| f64::from(*first) * f64::from(*second))
+        .sum::<f64>() as f32
+}
+
+/// What the fields say about the scores: raw or not, in the words of Text Embeddings Inference and of vLLM.
+fn take_scoring(service: &Service, fields: &mut Fields) -> Result<Scoring, ApiError> {
+    let raw = fields.take_bool("raw_scores")?;
+    let mut activates = raw.map(|raw| !raw);
+    for word in ["use_activation", "activation"] {
+        activates = fields.take_bool(word)?.or(activates);
+    }
+    Ok(match &service.encoder.output {
+        Output::Vectors(_) => Scoring::Cosine { firsts: 1 },
+        Output::Scores {
+            shows_probability, ..
+        } => match activates.unwrap_or(*shows_probability) {
+            true => Scoring::Probability,
+            false => Scoring::Logit,
+        },
+    })
+}
+
+/// One text, or an object that has it.
+fn text_of(value: Value, param: &str) -> Result<String, ApiError> {
+    match value {
+        Value::String(text) => Ok(text),
+        Value::Object(mut fields) => match fields.shift_remove("text") {
+            Some(Value::String(text)) => Ok(text),
+            _ => Err(expected(
+                param,
+                "a text, or an object with `text`",
+                &Value::Object(fields),
+            )),
+        },
+        other => Err(expected(param, "a text, or an object with `text`", &other)),
+    }
+}
+
+fn texts_of(value: Value, param: &str) -> Result<Vec<String>, ApiError> {
+    let list = match value {
+        Value::Array(list) => list,
+        one => return Ok(vec![text_of(one, param)?]),
+    };
+    if list.is_empty() || list.len() > TEXTS_MAX {
+        let message = format!(
+            "`{param}` has {} texts; from 1 to {TEXTS_MAX} are taken at once",
+            list.len()
+        );
+        return Err(ApiError::field(param, message));
+    }
+    let texts = list.into_iter().enumerate();
+    texts
+        .map(|(index, text)| text_of(text, &format!("{param}[{index}]")))
+        .collect()
+}
+
+/// The tokens of pairs: of each with each, or of the first one with all. `names` are those of the two fields.
+fn sequences_of(
+    service: &Service,
+    firsts: &[String],
+    seconds: &[String],
+    names: (&str, &str),
+    prompts: (&str, &str),
+    cut: Cut,
+) -> Result<Vec<Sequence>, ApiError> {
+    let texts = &service.encoder.texts;
+    let param = |name: &str, index: usize, all: usize| match all {
+        1 => name.to_owned(),
+        _ => format!("{name}[{index}]"),
+    };
+    let second_name = |index| format!("{}[{index}]", names.1);
+    if let Output::Vectors(_) = &service.encoder.output {
+        let each = |list: &[String], name: &str, prompt: &str| {
+            let all = list.len();
+            let texts = list.iter().enumerate().map(|(index, text)| {
+                texts.single(prompt, text, true, cut, &param(name, index, all))
+            });
+            texts.collect::<Result<Vec<_>, _>>()
+        };
+        let mut sequences = each(firsts, names.0, prompts.0)?;
+        sequences.extend(each(seconds, names.1, prompts.1)?);
+        return Ok(sequences);
+    }
+    let firsts = firsts.iter().enumerate().map(|(index, text)| {
+        let param = param(names.0, index, firsts.len());
+        Ok((texts.first_of_pair(text, &param)?, param))
+    });
+    let firsts = firsts.collect::<Result<Vec<_>, ApiError>>()?;
+    let pairs = seconds.iter().enumerate().map(|(index, second)| {
+        let (first, name) = &firsts[index.min(firsts.len() - 1)];
+        texts.pair((first, name), second, cut, &second_name(index))
+    });
+    pairs.collect()
+}
+
+/// The next number of an answer's id.
+fn next_id(kind: &str) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{kind}-{:x}-{number}", unix_seconds())
+}
+
+/// What is left of a rerank while its scores are computed.
+pub(super) struct RerankRequest {
+    scoring: Scoring,
+    most: usize,
+    /// The documents, where the answer has them again.
+    documents: Option<Vec<String>>,
+    /// The answer is Text Embeddings Inference's: a bare list.
+    is_tei: bool,
+}
+
+impl RerankRequest {
+    pub fn read(service: &Service, fields: &mut Fields) -> Result<Asked, ApiError> {
+        let scoring = take_scoring(service, fields)?;
+        let Some(query) = fields.take("query") else {
+            return Err(ApiError::field("query", "`query` is required"));
+        };
+        let query = vec![text_of(query, "query")?];
+        let (name, list) = match (fields.take("documents"), fields.take("texts")) {
+            (Some(documents), None) => ("documents", documents),
+            (None, Some(texts)) => ("texts", texts),
+            (None, None) => {
+                let message = "`documents` is required, a list of texts";
+                return Err(ApiError::field("documents", message));
+            }
+            (Some(_), Some(_)) => {
+                let message = "`documents` and `texts` exclude each other";
+                return Err(ApiError::field("texts", message));
+            }
+        };
+        if !list.is_array() {
+            return Err(expected(name, "a list of texts", &list));
+        }
+        let is_tei = name == "texts";
+        let documents = texts_of(list, name)?;
+        let most = fields.take_integer("top_n", 0..=i64::from(u32::MAX))?;
+        // vLLM's and Jina's clients send 0 for all.
+        let most = most.filter(|most| *most > 0);
+        let returns = fields.take_bool("return_documents")?;
+        let returns_text = fields.take_bool("return_text")?;
+        // A name of the client's user changes nothing here.
+        fields.take_string("user")?;
+        let cut = service.take_cut(fields)?;
+        let texts = &service.encoder.texts;
+        let prompts = (
+            texts.prompt_of_kind(&["query"]),
+            texts.prompt_of_kind(&["document", "passage", "corpus"]),
+        );
+        let sequences = sequences_of(service, &query, &documents, ("query", name), prompts, cut)?;
+        let wants_texts = returns.or(returns_text).unwrap_or(false);
+        Ok(Asked {
+            sequences,
+            shape: Shape::Rerank(Self {
+                scoring,
+                most: most.map_or(usize::MAX, |most| most as usize),
+                documents: wants_texts.then_some(documents),
+                is_tei,
+            }),
+        })
+    }
+
+    pub fn write(
+        self,
+        service: &Service,
+        vectors: &[Vec<f32>],
+        usage: Usage,
+    ) -> Result<Response, ApiError> {
+        let scores = self.scoring.scores(vectors);
+        let mut order: Vec<usize> = (0..scores.len()).collect();
+        // Equal scores stay in the order of the documents.
+        order.sort_by(|one, other| scores[*other].total_cmp(&scores[*one]));
+        let text = |index: &usize| Some(self.documents.as_ref()?.get(*index)?.clone());
+        let best = order.iter().take(self.most);
+        if self.is_tei {
+            let ranks = best.map(|index| {
+                let mut rank = json!({"index": index, "score": number(scores[*index])});
+                if let Some(text) = text(index) {
+                    rank["text"] = text.into();
+                }
+                rank
+            });
+            return Ok(respond(ranks.collect::<Value>()));
+        }
+        let results = best.map(|index| {
+            let mut result = json!({"index": index, "relevance_score": number(scores[*index])});
+            if let Some(text) = text(index) {
+                result["document"] = json!({"text": text});
+            }
+            result
+        });
+        Ok(respond(json!({
+            "id": next_id("rerank"),
+            "object": "list",
+            "model": service.model_name,
+            "results": results.collect::<Value>(),
+            "usage": usage,
+        })))
+    }
+}
+
+/// What is left of a score while it is computed.
+pub(super) struct ScoreRequest {
+    scoring: Scoring,
+}
+
+impl ScoreRequest {
+    pub fn read(service: &Service, fields: &mut Fields) -> Result<Asked, ApiError> {
+        let mut scoring = take_scoring(service, fields)?;
+        // vLLM's words, older and newer.
+        let names = [
+            ("text_1", "text_2"),
+            ("queries", "documents"),
+            ("data_1", "data_2"),
+        ];
+        let given = names.into_iter().find(|names| fields.has(names.0));
+        let (first_name, second_name) = given.unwrap_or(names[0]);
+        let mut list = |name: &str| {
+            let value = fields.take(name);
+            let value =
+                value.ok_or_else(|| ApiError::field(name, format!("`{name}` is required")))?;
+            texts_of(value, name)
+        };
+        let (firsts, seconds) = (list(first_name)?, list(second_name)?);
+        if firsts.len() != 1 && firsts.len() != seconds.len() {
+            let message = format!(
+                "`{first_name}` has {} texts and `{second_name}` {}; give as many of both, or one `{first_name}`",
+                firsts.len(),
+                seconds.len()
+            );
+            return Err(ApiError::field(second_name, message));
+        }
+        if let Scoring::Cosine { firsts: count } = &mut scoring {
+            *count = firsts.len();
+        }
+        fields.take_string("user")?;
+        let cut = service.take_cut(fields)?;
+        let prompt = service.encoder.texts.prompt(None)?;
+        let names = (first_name, second_name);
+        let sequences = sequences_of(service, &firsts, &seconds, names, (prompt, prompt), cut)?;
+        Ok(Asked {
+            sequences,
+            shape: Shape::Score(Self { scoring }),
+        })
+    }
+
+    pub fn write(
+        self,
+        service: &Service,
+        vectors: &[Vec<f32>],
+        usage: Usage,
+    ) -> Result<Response, ApiError> {
+        let scores = self.scoring.scores(vectors);
+        let data = scores.iter().enumerate().map(
+            |(index, score)| json!({"index": index, "object": "score", "score": number(*score)}),
+        );
+        Ok(respond(json!({
+            "id": next_id("score"),
+            "object": "list",
+            "created": unix_seconds(),
+            "model": service.model_name,
+            "data": data.collect::<Value>(),
+            "usage": usage,
+        })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_of_vectors_are_cosines_of_one_with_all_or_of_each_with_each() {
+        let vectors = vec![vec![1.0, 0.0], vec![2.0, 0.0], vec![0.0, 3.0]];
+        let one = Scoring::Cosine { firsts: 1 }.scores(&vectors);
+        assert_eq!(one, [1.0, 0.0]);
+        let mut more = vec![vec![0.0, 1.0]];
+        more.extend(vectors);
+        let each = Scoring::Cosine { firsts: 2 }.scores(&more);
+        assert_eq!(each, [0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_score_is_written_with_the_digits_of_a_32_bit_float() {
+        assert_eq!(number(0.1).to_string(), "0.1");
+        assert_eq!(number(sigmoid(0.0)).to_string(), "0.5");
+        assert_eq!(sigmoid(-200.0), 0.0);
+    }
+}

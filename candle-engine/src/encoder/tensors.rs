@@ -1,0 +1,91 @@
+//! Owns the way of an encoder's weights from their files to the device, as F32. Never trusts a file: names, shapes, types and
+//! numbers are checked.
+//!
+//! Encoders are small, and embeddings are compared with others that were computed elsewhere, so they are computed in F32 on
+//! every device.
+
+use crate::error::EngineError;
+use crate::files::ModelFiles;
+use crate::stored::{Encoding, Stored};
+use candle_core::{DType, Device, Tensor};
+
+const REMEDY: &str =
+    "the weights do not belong to this config.json: download the model's folder again";
+
+/// The tensors of a folder, read one by one.
+pub(crate) struct Tensors<'a> {
+    files: &'a ModelFiles,
+    device: &'a Device,
+    /// Bytes on the device.
+    pub bytes: u64,
+}
+
+impl<'a> Tensors<'a> {
+    pub fn new(files: &'a ModelFiles, device: &'a Device) -> Self {
+        Self {
+            files,
+            device,
+            bytes: 0,
+        }
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        matches!(self.files.maybe_tensor(name), Ok(Some(_)))
+    }
+
+    /// A tensor of this shape, as it lies in its file.
+    ///
+    /// # Errors
+    /// One that is missing, or has another shape or type.
+    pub fn stored(&self, name: &str, shape: &[usize]) -> Result<Stored, EngineError> {
+        let stored = self.files.tensor(name)?;
+        if stored.shape != shape {
+            return Err(self.wrong(format!(
+                "the tensor {name} has shape {:?}, config.json says {shape:?}",
+                stored.shape
+            )));
+        }
+        Ok(stored)
+    }
+
+    /// Reads a tensor of this shape onto the device.
+    ///
+    /// # Errors
+    /// As [`Self::stored`]; numbers that are none; a device without memory.
+    pub fn read(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, EngineError> {
+        let stored = self.stored(name, shape)?;
+        let dtype = match stored.encoding {
+            Encoding::F32 => DType::F32,
+            Encoding::F16 => DType::F16,
+            Encoding::Bf16 => DType::BF16,
+            other => {
+                return Err(self.wrong(format!(
+                    "the tensor {name} is written as {other:?}, encoders are read as F32, F16 and BF16"
+                )));
+            }
+        };
+        let failed = |error: candle_core::Error| self.wrong(format!("{name}: {error}"));
+        let tensor = Tensor::from_raw_buffer(stored.bytes(), dtype, shape, &Device::Cpu)
+            .and_then(|tensor| tensor.to_dtype(DType::F32))
+            .map_err(failed)?;
+        let flat = tensor.flatten_all().map_err(failed)?;
+        let numbers: Vec<f32> = flat.to_vec1().map_err(failed)?;
+        if let Some(place) = numbers.iter().position(|number| !number.is_finite()) {
+            return Err(self.wrong(format!(
+                "the tensor {name} has a number that is none ({}) at place {place}",
+                numbers[place]
+            )));
+        }
+        let tensor = tensor.to_device(self.device).map_err(failed)?;
+        self.bytes += 4 * numbers.len() as u64;
+        Ok(tensor)
+    }
+
+    pub fn device(&self) -> &'a Device {
+        self.device
+    }
+
+    fn wrong(&self, problem: String) -> EngineError {
+        EngineError::model(self.files.description(), problem, REMEDY)
+    }
+}

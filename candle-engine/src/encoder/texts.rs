@@ -1,0 +1,393 @@
+//! Owns the way from texts to the tokens of an encoder: special tokens, pairs, prompts, limits and cutting. Never computes
+//! with tokens.
+
+use super::network::Sequence;
+use crate::api_error::ApiError;
+use crate::error::EngineError;
+use crate::files::read_json;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use tokenizers::utils::truncation::{
+    TruncationDirection, TruncationParams, TruncationStrategy, truncate_encodings,
+};
+use tokenizers::{Encoding, PostProcessor, Tokenizer};
+
+/// A longer text would hold a core for seconds.
+const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// What happens to a text that has too many tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// Most tokens, special ones included.
+    pub most: usize,
+    /// It is cut to that many; else it is refused.
+    pub is_allowed: bool,
+    /// The beginning is cut off, not the end.
+    pub from_left: bool,
+}
+
+/// The tokenizer of an encoder, and what its files say about texts.
+pub(crate) struct Texts {
+    tokenizer: Tokenizer,
+    /// Rows of the embedding.
+    vocabulary: usize,
+    /// Most tokens of a text, special ones included.
+    pub limit: usize,
+    lowercases: bool,
+    /// What stands before texts of a kind.
+    prompts: BTreeMap<String, String>,
+    default_prompt: Option<String>,
+    /// A text's own prompt counts when it is pooled.
+    includes_prompt: bool,
+}
+
+impl Texts {
+    /// Reads `tokenizer.json` and what Sentence Transformers keeps beside it. `most`: tokens that the network and the
+    /// options allow.
+    ///
+    /// # Errors
+    /// A file that is missing or wrong, or a vocabulary that is larger than the model's embedding.
+    pub fn load(
+        folder: &Path,
+        vocabulary: usize,
+        most: usize,
+        includes_prompt: bool,
+    ) -> Result<Self, EngineError> {
+        let file = folder.join("tokenizer.json");
+        if !file.exists() {
+            return Err(EngineError::model(
+                &file,
+                "the file is missing",
+                "download it, or write it with transformers' fast tokenizer; vocab.txt and sentencepiece files alone are not supported",
+            ));
+        }
+        let mut tokenizer = Tokenizer::from_file(&file).map_err(|error| {
+            EngineError::model(
+                &file,
+                format!("it is not a tokenizer ({error})"),
+                "download it again",
+            )
+        })?;
+        // Files often keep the settings of a batch that somebody padded and cut once.
+        tokenizer.with_padding(None);
+        tokenizer
+            .with_truncation(None)
+            .map_err(|error| EngineError::load(format!("{}: {error}", file.display())))?;
+        let highest = tokenizer.get_vocab(true).into_values().max();
+        let tokens = highest.map_or(0, |id| id as usize + 1);
+        if tokens == 0 || tokens > vocabulary {
+            return Err(EngineError::model(
+                &file,
+                format!(
+                    "its vocabulary has {tokens} tokens, the model's embedding {vocabulary} (vocab_size in config.json)"
+                ),
+                "use the tokenizer that belongs to the model",
+            ));
+        }
+        let sentences = read_json(&folder.join("sentence_bert_config.json"))?.unwrap_or_default();
+        let settings = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
+        let whole = |value: &Value| value.as_u64().map(|it| usize::try_from(it).unwrap_or(most));
+        // As Sentence Transformers does: its own number, else the tokenizer's. Some tokenizers have a very large one for none.
+        let own = whole(&sentences["max_seq_length"]).or(whole(&settings["model_max_length"]));
+        let limit = own.filter(|own| *own > 0).unwrap_or(most).min(most);
+        let prompts_file = folder.join("config_sentence_transformers.json");
+        let prompting = read_json(&prompts_file)?.unwrap_or_default();
+        let prompts: BTreeMap<String, String> = prompting["prompts"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter_map(|(name, text)| Some((name.clone(), text.as_str()?.to_owned())))
+            .collect();
+        let default_prompt = prompting["default_prompt_name"].as_str();
+        if let Some(name) = default_prompt.filter(|name| !prompts.contains_key(*name)) {
+            return Err(EngineError::model(
+                &prompts_file,
+                format!("default_prompt_name is {name:?}, which is not among its prompts"),
+                "correct it or remove it",
+            ));
+        }
+        let texts = Self {
+            default_prompt: default_prompt.map(str::to_owned),
+            tokenizer,
+            vocabulary,
+            limit,
+            lowercases: sentences["do_lower_case"] == true,
+            prompts,
+            includes_prompt,
+        };
+        if limit <= texts.added(true) {
+            return Err(EngineError::model(
+                &file,
+                format!(
+                    "a text may have {limit} tokens, which is no more than the {} special tokens of a pair",
+                    texts.added(true)
+                ),
+                "raise max_seq_length in sentence_bert_config.json or model_max_length in tokenizer_config.json",
+            ));
+        }
+        Ok(texts)
+    }
+
+    /// Special tokens of one text, or of two.
+    pub fn added(&self, pair: bool) -> usize {
+        let processor = self.tokenizer.get_post_processor();
+        processor.map_or(0, |processor| processor.added_tokens(pair))
+    }
+
+    /// The prompt of a name; without a name the one that the model always has, if any.
+    ///
+    /// # Errors
+    /// 400 for a name that the model's files do not have.
+    pub fn prompt(&self, name: Option<&str>) -> Result<&str, ApiError> {
+        let Some(name) = name.or(self.default_prompt.as_deref()) else {
+            return Ok("");
+        };
+        self.prompts.get(name).map(String::as_str).ok_or_else(|| {
+            let known = self.prompts.keys().cloned().collect::<Vec<_>>().join(", ");
+            let known = if known.is_empty() { "none" } else { &known };
+            ApiError::field(
+                "prompt_name",
+                format!("this model has no prompt `{name}`; it has {known}"),
+            )
+        })
+    }
+
+    /// The first of these prompts that the model has; else the one that it always has.
+    pub fn prompt_of_kind(&self, names: &[&str]) -> &str {
+        let found = names.iter().find_map(|name| self.prompts.get(*name));
+        found.map_or_else(|| self.prompt(None).unwrap_or_default(), String::as_str)
+    }
+
+    /// The tokens of a text. `param` names it in errors.
+    ///
+    /// # Errors
+    /// 400 for a text that is empty or too long.
+    pub fn single(
+        &self,
+        prompt: &str,
+        text: &str,
+        adds_special: bool,
+        cut: Cut,
+        param: &str,
+    ) -> Result<Sequence, ApiError> {
+        let whole;
+        let text = match prompt {
+            "" => check_text(text, param)?,
+            prompt => {
+                whole = format!("{prompt}{}", check_text(text, param)?);
+                &whole
+            }
+        };
+        let tokens = self.split(text, param)?;
+        let mut sequence = self.finish(tokens, None, adds_special, cut, param)?;
+        if !prompt.is_empty() && !self.includes_prompt {
+            sequence.passed_over = self.tokens_of_prompt(prompt, adds_special)?;
+        }
+        Ok(sequence)
+    }
+
+    /// The tokens of two texts that are read together.
+    ///
+    /// # Errors
+    /// 400 for texts that are empty or too long.
+    pub fn pair(
+        &self,
+        first: (&Encoding, &str),
+        second: &str,
+        cut: Cut,
+        param: &str,
+    ) -> Result<Sequence, ApiError> {
+        let tokens = self.split(check_text(second, param)?, param)?;
+        let whole = format!("`{}` and `{param}` together", first.1);
+        self.finish_named(first.0.clone(), Some(tokens), true, cut, param, &whole)
+    }
+
+    /// One of a pair, to be taken several times.
+    ///
+    /// # Errors
+    /// 400 for a text that is empty or too long to be taken apart.
+    pub fn first_of_pair(&self, text: &str, param: &str) -> Result<Encoding, ApiError> {
+        self.split(check_text(text, param)?, param)
+    }
+
+    /// Tokens that a client made itself, special ones included.
+    ///
+    /// # Errors
+    /// 400 for none, for too many, or for an id that the model does not have.
+    pub fn given(&self, mut tokens: Vec<u32>, cut: Cut, param: &str) -> Result<Sequence, ApiError> {
+        if tokens.is_empty() {
+            return Err(empty(param));
+        }
+        self.check_tokens(&tokens, param)?;
+        if tokens.len() > cut.most {
+            if !cut.is_allowed {
+                return Err(too_long(
+                    &format!("`{param}`"),
+                    tokens.len(),
+                    cut.most,
+                    param,
+                ));
+            }
+            match cut.from_left {
+                true => drop(tokens.drain(..tokens.len() - cut.most)),
+                false => tokens.truncate(cut.most),
+            }
+        }
+        Ok(Sequence {
+            types: vec![0; tokens.len()],
+            tokens,
+            passed_over: 0,
+        })
+    }
+
+    /// # Errors
+    /// 400 for an id that the model does not have.
+    pub fn check_tokens(&self, tokens: &[u32], param: &str) -> Result<(), ApiError> {
+        match tokens.iter().find(|id| **id as usize >= self.vocabulary) {
+            None => Ok(()),
+            Some(id) => Err(ApiError::field(
+                param,
+                format!(
+                    "`{param}` has the token id {id}; this model has {} tokens, from 0 on",
+                    self.vocabulary
+                ),
+            )),
+        }
+    }
+
+    /// The text of tokens, with the special ones in it.
+    ///
+    /// # Errors
+    /// When the decoder refuses the tokens.
+    pub fn text_of(&self, tokens: &[u32]) -> Result<String, ApiError> {
+        self.tokenizer
+            .decode(tokens, false)
+            .map_err(|error| ApiError::internal(format!("tokens cannot be decoded: {error}")))
+    }
+
+    /// A token as the tokenizer's file writes it.
+    pub fn word(&self, token: u32) -> String {
+        self.tokenizer.id_to_token(token).unwrap_or_default()
+    }
+
+    fn split(&self, text: &str, param: &str) -> Result<Encoding, ApiError> {
+        let lowered;
+        let text = match self.lowercases {
+            true => {
+                lowered = text.to_lowercase();
+                &lowered
+            }
+            false => text,
+        };
+        self.tokenizer.encode_fast(text, false).map_err(|error| {
+            ApiError::field(param, format!("`{param}` cannot be tokenised: {error}"))
+        })
+    }
+
+    fn finish(
+        &self,
+        tokens: Encoding,
+        second: Option<Encoding>,
+        adds_special: bool,
+        cut: Cut,
+        param: &str,
+    ) -> Result<Sequence, ApiError> {
+        let whole = format!("`{param}`");
+        self.finish_named(tokens, second, adds_special, cut, param, &whole)
+    }
+
+    /// Cuts where it is allowed, and puts the special tokens around.
+    fn finish_named(
+        &self,
+        tokens: Encoding,
+        second: Option<Encoding>,
+        adds_special: bool,
+        cut: Cut,
+        param: &str,
+        whole: &str,
+    ) -> Result<Sequence, ApiError> {
+        let added = usize::from(adds_special) * self.added(second.is_some());
+        let count = tokens.len() + second.as_ref().map_or(0, Encoding::len) + added;
+        if count > cut.most && !cut.is_allowed {
+            return Err(too_long(whole, count, cut.most, param));
+        }
+        if cut.most <= added {
+            return Err(ApiError::field(
+                "truncate_prompt_tokens",
+                format!(
+                    "{} tokens leave no room for a text beside {added} special ones",
+                    cut.most
+                ),
+            ));
+        }
+        let params = TruncationParams {
+            max_length: cut.most - added,
+            strategy: TruncationStrategy::LongestFirst,
+            stride: 0,
+            direction: match cut.from_left {
+                true => TruncationDirection::Left,
+                false => TruncationDirection::Right,
+            },
+        };
+        let encoding = truncate_encodings(tokens, second, &params)
+            .and_then(|(first, second)| self.tokenizer.post_process(first, second, adds_special));
+        let encoding = encoding.map_err(|error| {
+            ApiError::internal(format!("`{param}` cannot be tokenised: {error}"))
+        })?;
+        if encoding.is_empty() {
+            return Err(ApiError::field(
+                param,
+                format!("`{param}` has no tokens; give it a text"),
+            ));
+        }
+        Ok(Sequence {
+            tokens: encoding.get_ids().to_vec(),
+            types: encoding.get_type_ids().to_vec(),
+            passed_over: 0,
+        })
+    }
+
+    /// Tokens that a prompt takes at the beginning, without the special token after it.
+    fn tokens_of_prompt(&self, prompt: &str, adds_special: bool) -> Result<usize, ApiError> {
+        let encoding = self
+            .tokenizer
+            .encode_fast(prompt, adds_special)
+            .map_err(|error| {
+                ApiError::internal(format!("the prompt cannot be tokenised: {error}"))
+            })?;
+        let mask = encoding.get_special_tokens_mask();
+        let after = mask.iter().rev().take_while(|special| **special == 1);
+        Ok(encoding.len() - after.count())
+    }
+}
+
+fn check_text<'a>(text: &'a str, param: &str) -> Result<&'a str, ApiError> {
+    if text.is_empty() {
+        return Err(empty(param));
+    }
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(ApiError::field(
+            param,
+            format!(
+                "`{param}` has {} bytes; at most {TEXT_BYTES_MAX} are taken",
+                text.len()
+            ),
+        ));
+    }
+    Ok(text)
+}
+
+fn empty(param: &str) -> ApiError {
+    ApiError::field(param, format!("`{param}` is empty; give it a text"))
+}
+
+fn too_long(whole: &str, count: usize, most: usize, param: &str) -> ApiError {
+    let message = format!(
+        "{whole} has {count} tokens; this model takes {most} at most; shorten it, or set `truncate` to true to have it cut"
+    );
+    ApiError {
+        code: Some("context_length_exceeded"),
+        ..ApiError::field(param, message)
+    }
+}

@@ -1,0 +1,60 @@
+//! Owns `tokenize` and `detokenize` of an encoder, as vLLM has them. Never computes.
+
+use super::service::Service;
+use super::texts::Cut;
+use crate::api_error::ApiError;
+use crate::fields::{Fields, expected};
+use serde_json::{Value, json};
+
+impl Service {
+    /// `POST /tokenize` of a `prompt`.
+    pub fn tokenize(&self, body: &[u8]) -> Result<Value, ApiError> {
+        let mut fields = Fields::parse(body)?;
+        self.check_model(fields.take_string("model")?.as_deref())?;
+        let special = fields.take_bool("add_special_tokens")?.unwrap_or(true);
+        let wants_texts = fields.take_bool("return_token_strs")?.unwrap_or(false);
+        if fields.has("messages") {
+            return Err(self.is_for_something_else("chats"));
+        }
+        let Some(prompt) = fields.take_string("prompt")? else {
+            return Err(ApiError::field("prompt", "`prompt` is required"));
+        };
+        fields.finish("")?;
+        let texts = &self.encoder.texts;
+        let cut = Cut {
+            most: usize::MAX,
+            is_allowed: false,
+            from_left: false,
+        };
+        let tokens = match prompt.is_empty() {
+            true => Vec::new(),
+            false => texts.single("", &prompt, special, cut, "prompt")?.tokens,
+        };
+        let mut answer = json!({
+            "count": tokens.len(), "max_model_len": texts.limit, "tokens": tokens,
+        });
+        if wants_texts {
+            answer["token_strs"] = tokens.iter().map(|token| texts.word(*token)).collect();
+        }
+        Ok(answer)
+    }
+
+    /// `POST /detokenize`: `tokens` to the text they stand for, special tokens with it.
+    pub fn detokenize(&self, body: &[u8]) -> Result<Value, ApiError> {
+        let mut fields = Fields::parse(body)?;
+        self.check_model(fields.take_string("model")?.as_deref())?;
+        let Some(value) = fields.take("tokens") else {
+            return Err(ApiError::field("tokens", "`tokens` is required"));
+        };
+        fields.finish("")?;
+        let id = |value: &Value| u32::try_from(value.as_u64()?).ok();
+        let list = value.as_array().map(|list| list.iter().map(id));
+        let tokens: Option<Vec<u32>> = list.and_then(|ids| ids.collect());
+        let Some(tokens) = tokens else {
+            return Err(expected("tokens", "a list of token ids", &value));
+        };
+        let texts = &self.encoder.texts;
+        texts.check_tokens(&tokens, "tokens")?;
+        Ok(json!({"prompt": texts.text_of(&tokens)?}))
+    }
+}

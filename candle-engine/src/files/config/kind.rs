@@ -1,0 +1,51 @@
+//! Owns what a model is for, told by the architecture that its files name. Never reads a file.
+
+use super::Family;
+use crate::encoder;
+
+/// What a model is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Continues texts.
+    Decoder,
+    /// Turns a text into a vector.
+    Encoder,
+    /// Scores a text, or a pair of them.
+    CrossEncoder,
+}
+
+impl Kind {
+    /// The kind of the first architecture that is known.
+    ///
+    /// # Errors
+    /// When none is, with those that are.
+    pub fn of(architectures: &[&str]) -> Result<Self, String> {
+        architectures
+            .iter()
+            .find_map(|name| {
+                if Family::of(name).is_some() {
+                    Some(Self::Decoder)
+                } else {
+                    encoder::ranks(name).map(|ranks| match ranks {
+                        true => Self::CrossEncoder,
+                        false => Self::Encoder,
+                    })
+                }
+            })
+            .ok_or_else(|| unknown(architectures))
+    }
+}
+
+/// Names what was found and what would be known.
+pub(super) fn unknown(found: &[&str]) -> String {
+    let found = if found.is_empty() {
+        "none".to_owned()
+    } else {
+        found.join(", ")
+    };
+    let decoders = Family::KNOWN.map(|(name, _)| name).join(", ");
+    format!(
+        "its architecture is {found}, this engine supports {decoders}, and for embeddings and scores {}",
+        encoder::known()
+    )
+}

@@ -1,0 +1,450 @@
+//! Owns the way from `config.json` to the description of a decoder, for every family that is known. Never opens a file.
+//!
+//! What is said here of each family is what `modeling_*.py` and `configuration_*.py` of `transformers` 5 compute; fields that a
+//! file leaves out have the values that they have there.
+
+mod experts;
+mod family;
+mod fields;
+mod kind;
+mod rope;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use family::Family;
+pub(crate) use kind::Kind;
+
+use crate::spec::{
+    Activation, AttentionSpec, BlockSpec, FeedForward, Gated, HeadNorm, Norm, Norms, Projections,
+    Rope, Spec,
+};
+use family::Defaults;
+use fields::Fields;
+use rope::{Around, FULL, SLIDING, Turned};
+use serde_json::Value;
+
+/// The architectures that a `config.json` names.
+pub(super) fn architectures(json: &Value) -> Vec<&str> {
+    json["architectures"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
+}
+
+/// Describes the decoder of a `config.json`.
+///
+/// # Errors
+/// What is wrong with the file, without its name: an architecture that is none of [`Family::KNOWN`], fields of a wrong type,
+/// numbers that contradict each other, and what this engine does not compute.
+pub(super) fn spec(json: &Value) -> Result<Spec, String> {
+    let (architecture, family, has_head) = architectures(json)
+        .into_iter()
+        .find_map(|name| Family::of(name).map(|(family, has_head)| (name, family, has_head)))
+        .ok_or_else(|| kind::unknown(&architectures(json)))?;
+    // A model that also sees keeps the decoder's fields apart; those beside them are of the whole.
+    let inner = json.get("text_config").filter(|inner| inner.is_object());
+    let config = Fields::new(inner.unwrap_or(json));
+    Reader::new(config, family)?.spec(architecture, json, has_head)
+}
+
+/// Fields that nearly all parts of a description need.
+struct Reader<'a> {
+    config: Fields<'a>,
+    family: Family,
+    defaults: Defaults,
+    hidden: usize,
+    heads: usize,
+    key_value_heads: usize,
+    key_width: usize,
+    blocks: usize,
+    context_tokens: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn new(config: Fields<'a>, family: Family) -> Result<Self, String> {
+        let defaults = family.defaults();
+        let hidden = config.count("hidden_size", defaults.hidden)?;
+        let heads = config.count("num_attention_heads", defaults.heads)?;
+        let latent = matches!(family, Family::DeepseekV2 | Family::DeepseekV3);
+        let key_value_heads = match config.maybe_count("num_key_value_heads")? {
+            // Keys and values are spread over all heads again.
+            _ if latent => heads,
+            Some(given) => given,
+            None if config.has("num_key_value_heads") => heads,
+            None => defaults.key_value_heads.unwrap_or(heads),
+        };
+        if !heads.is_multiple_of(key_value_heads) {
+            return Err(format!(
+                "{heads} attention heads do not divide into {key_value_heads} key-value heads"
+            ));
+        }
+        let key_width = match config.maybe_count("head_dim")?.or(defaults.key_width) {
+            _ if latent => {
+                config.count("qk_nope_head_dim", 128)? + config.count("qk_rope_head_dim", 64)?
+            }
+            Some(width) => width,
+            None if hidden.is_multiple_of(heads) => hidden / heads,
+            None => {
+                return Err(format!(
+                    "hidden_size {hidden} does not divide into {heads} heads"
+                ));
+            }
+        };
+        if !key_width.is_multiple_of(2) {
+            return Err(format!(
+                "heads of {key_width} numbers are not of even width"
+            ));
+        }
+        let blocks = config.count("num_hidden_layers", defaults.blocks)?;
+        for (name, value, most) in [
+            ("hidden_size", hidden, 1 << 20),
+            ("num_attention_heads", heads, 1 << 16),
+            ("head_dim", key_width, 1 << 16),
+            ("num_hidden_layers", blocks, 4096),
+        ] {
+            if value > most {
+                return Err(format!(
+                    "{name} is {value}, which is not between 1 and {most}"
+                ));
+            }
+        }
+        Ok(Self {
+            config,
+            family,
+            defaults,
+            hidden,
+            heads,
+            key_value_heads,
+            key_width,
+            blocks,
+            context_tokens: config.count("max_position_embeddings", defaults.context_tokens)?,
+        })
+    }
+
+    fn spec(&self, architecture: &str, whole: &Value, has_head: bool) -> Result<Spec, String> {
+        self.refuse_what_is_not_computed(whole)?;
+        let config = self.config;
+        let (ropes, score_factor) = self.ropes()?;
+        let gemma = self.is_gemma();
+        let granite = self.family == Family::Granite;
+        let only = |asked: bool, name: &str| {
+            if asked {
+                config.number(name, 1.0)
+            } else {
+                Ok(1.0)
+            }
+        };
+        let vocabulary = config.count("vocab_size", self.defaults.vocabulary)?;
+        // The field of the whole model wins where there are two.
+        let ties_head = match Fields::new(whole).value("tie_word_embeddings") {
+            Some(_) => Fields::new(whole).flag("tie_word_embeddings", false)?,
+            None => config.flag("tie_word_embeddings", self.defaults.ties_head)?,
+        };
+        Ok(Spec {
+            architecture: architecture.to_owned(),
+            vocabulary,
+            hidden: self.hidden,
+            heads: self.heads,
+            key_value_heads: self.key_value_heads,
+            key_width: self.key_width,
+            value_width: if self.is_latent() {
+                config.count("v_head_dim", 128)?
+            } else {
+                self.key_width
+            },
+            context_tokens: self.context_tokens,
+            norm: Norm {
+                epsilon: config.positive("rms_norm_eps", self.defaults.epsilon)? as f32,
+                adds_one: gemma,
+            },
+            embedding_factor: if gemma {
+                (self.hidden as f64).sqrt() as f32
+            } else {
+                only(granite, "embedding_multiplier")? as f32
+            },
+            ties_head: ties_head || !has_head,
+            head_bias: false,
+            logit_cap: self.cap("final_logit_softcapping", 30.0)?,
+            logit_factor: if granite {
+                (1.0 / config.positive("logits_scaling", 1.0)?) as f32
+            } else {
+                1.0
+            },
+            residual_factor: only(granite, "residual_multiplier")? as f32,
+            attention: self.attention(score_factor)?,
+            blocks: self.all_blocks(&ropes)?,
+            ropes,
+        })
+    }
+
+    fn is_gemma(&self) -> bool {
+        matches!(self.family, Family::Gemma | Family::Gemma2 | Family::Gemma3)
+    }
+
+    fn is_latent(&self) -> bool {
+        matches!(self.family, Family::DeepseekV2 | Family::DeepseekV3)
+    }
+
+    fn refuse_what_is_not_computed(&self, whole: &Value) -> Result<(), String> {
+        if let Some(quantization) = Fields::new(whole).value("quantization_config") {
+            let method = quantization["quant_method"].as_str().unwrap_or("unnamed");
+            return Err(format!(
+                "its weights are quantised ({method}), this engine supports F32, F16 and BF16 in safetensors, and GGUF files"
+            ));
+        }
+        if self.is_gemma() && self.config.flag("use_bidirectional_attention", false)? {
+            return Err(
+                "use_bidirectional_attention is true, which this engine does not compute"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Gemma 2 has both caps where its file says nothing, Gemma 3 has neither, and no other family knows them.
+    fn cap(&self, name: &str, default: f64) -> Result<Option<f32>, String> {
+        let given = match self.family {
+            Family::Gemma2 if !self.config.has(name) => Some(default),
+            Family::Gemma2 | Family::Gemma3 => self.config.maybe_positive(name)?,
+            _ => None,
+        };
+        Ok(given.map(|cap| cap as f32))
+    }
+
+    fn attention(&self, score_factor: f64) -> Result<AttentionSpec, String> {
+        let config = self.config;
+        let bias = config.flag("attention_bias", false)?;
+        let (query_key_value_bias, output_bias) = match self.family {
+            Family::Qwen2 => (true, false),
+            Family::Qwen2Moe => (config.flag("qkv_bias", true)?, false),
+            Family::Mistral | Family::Mixtral | Family::Phi3 => (false, false),
+            _ => (bias, bias),
+        };
+        let plain = (self.key_width as f64).powf(-0.5);
+        let score = match self.family {
+            Family::Gemma2 | Family::Gemma3 => {
+                config.positive("query_pre_attn_scalar", 256.0)?.powf(-0.5)
+            }
+            Family::Granite => config.number("attention_multiplier", 1.0)?,
+            _ => plain,
+        };
+        let projections = if self.is_latent() {
+            let query_rank = match config.has("q_lora_rank") {
+                true => config.maybe_count("q_lora_rank")?,
+                false => Some(1536),
+            };
+            Projections::Latent {
+                query_rank,
+                key_value_rank: config.count("kv_lora_rank", 512)?,
+                turned_width: config.count("qk_rope_head_dim", 64)?,
+                plain_width: config.count("qk_nope_head_dim", 128)?,
+            }
+        } else if self.family == Family::Phi3 {
+            Projections::Fused
+        } else {
+            Projections::Separate
+        };
+        Ok(AttentionSpec {
+            projections,
+            score_factor: (score * score_factor) as f32,
+            score_cap: self.cap("attn_logit_softcapping", 50.0)?,
+            query_key_value_bias,
+            output_bias,
+            head_norm: match self.family {
+                Family::Qwen3 | Family::Qwen3Moe | Family::Gemma3 => HeadNorm::PerHead,
+                Family::Olmo2 => HeadNorm::AllHeads,
+                _ => HeadNorm::None,
+            },
+        })
+    }
+
+    /// The ropes, and what they do to scores.
+    fn ropes(&self) -> Result<(Vec<Rope>, f64), String> {
+        let config = self.config;
+        let around = Around {
+            family: self.family,
+            head_width: if self.is_latent() {
+                config.count("qk_rope_head_dim", 64)?
+            } else {
+                self.key_width
+            },
+            context_tokens: self.context_tokens,
+            interleaved: match self.family {
+                Family::DeepseekV2 => true,
+                Family::DeepseekV3 => config.flag("rope_interleave", true)?,
+                _ => false,
+            },
+            theta: if self.family == Family::Gemma3 {
+                1e6
+            } else {
+                self.defaults.theta
+            },
+        };
+        if self.family == Family::Gemma3 {
+            let [full, sliding] = rope::by_kind(config, &around, self.defaults.theta)?;
+            return Ok((vec![full.rope, sliding.rope], 1.0));
+        }
+        let Turned { rope, score_factor } = rope::of_all(config, &around)?;
+        Ok((vec![rope], score_factor))
+    }
+
+    fn all_blocks(&self, ropes: &[Rope]) -> Result<Vec<BlockSpec>, String> {
+        let windows = self.windows()?;
+        let turns = self.turns()?;
+        let norms = match self.family {
+            Family::Gemma2 | Family::Gemma3 => Norms::BeforeAndAfter,
+            Family::Olmo2 => Norms::After,
+            _ => Norms::Before,
+        };
+        let gated = self.gated()?;
+        let experts = self.experts()?;
+        (0..self.blocks)
+            .map(|place| {
+                let window = windows[place];
+                let rope = usize::from(ropes.len() > 1 && window.is_some());
+                Ok(BlockSpec {
+                    // A window that no context fills hides nothing.
+                    window: window.filter(|window| *window < self.context_tokens),
+                    rope: turns[place].then_some(rope),
+                    norms,
+                    feed_forward: match &experts {
+                        Some((experts, places)) if places[place] => {
+                            FeedForward::Experts(experts.clone())
+                        }
+                        _ => FeedForward::Gated(gated.clone()),
+                    },
+                })
+            })
+            .collect()
+    }
+
+    fn gated(&self) -> Result<Gated, String> {
+        Ok(Gated {
+            width: self
+                .config
+                .count("intermediate_size", self.defaults.width)?,
+            activation: self.activation()?,
+            fused: self.family == Family::Phi3,
+            bias: match self.family {
+                Family::Llama | Family::SmolLm3 | Family::Granite => {
+                    self.config.flag("mlp_bias", false)?
+                }
+                _ => false,
+            },
+        })
+    }
+
+    fn activation(&self) -> Result<Activation, String> {
+        let name = match self.family {
+            // The older `gelu` of its files always meant the approximation.
+            Family::Gemma => return Ok(Activation::GeluTanh),
+            Family::Gemma2 | Family::Gemma3 => "hidden_activation",
+            _ => "hidden_act",
+        };
+        match self.config.text(name)? {
+            None if self.is_gemma() => Ok(Activation::GeluTanh),
+            None | Some("silu" | "swish") => Ok(Activation::Silu),
+            Some("gelu_pytorch_tanh" | "gelu_new") => Ok(Activation::GeluTanh),
+            Some("gelu") => Ok(Activation::Gelu),
+            Some(other) => Err(format!(
+                "{name} is {other}, this engine supports silu, gelu and gelu_pytorch_tanh"
+            )),
+        }
+    }
+
+    /// The window of each block.
+    fn windows(&self) -> Result<Vec<Option<usize>>, String> {
+        let config = self.config;
+        let window = match config.has("sliding_window") {
+            true => config.maybe_number_of("sliding_window")?,
+            false => self.defaults.window,
+        };
+        // Zero is how some files say that there is none.
+        let window = window.filter(|window| *window > 0);
+        let asked = config.flag("use_sliding_window", false)?;
+        let from = config.maybe_number_of("max_window_layers")?.unwrap_or(28);
+        let everywhere = |window| Ok(vec![window; self.blocks]);
+        let slides: Box<dyn Fn(usize) -> bool> = match self.family {
+            Family::Mistral | Family::Mixtral | Family::Phi3 => return everywhere(window),
+            Family::Qwen3Moe => return everywhere(window.filter(|_| asked)),
+            Family::Qwen2 | Family::Qwen3 if asked => Box::new(move |place| place >= from),
+            Family::Qwen2Moe if asked => {
+                Box::new(move |place| place.is_multiple_of(2) && place < from)
+            }
+            Family::SmolLm3 if asked => {
+                let turns = self.turns()?;
+                Box::new(move |place| !turns[place])
+            }
+            Family::Gemma2 => Box::new(|place| place.is_multiple_of(2)),
+            Family::Gemma3 => {
+                let pattern = config.count("sliding_window_pattern", 6)?;
+                Box::new(move |place| !(place + 1).is_multiple_of(pattern))
+            }
+            _ => return everywhere(None),
+        };
+        let kinds = self.kinds()?;
+        (0..self.blocks)
+            .map(|place| {
+                let slides = kinds
+                    .as_ref()
+                    .map_or_else(|| slides(place), |kinds| kinds[place]);
+                match window {
+                    Some(window) if slides => Ok(Some(window)),
+                    None if slides && self.is_gemma() => {
+                        Err("it has blocks with a window, and no sliding_window".to_owned())
+                    }
+                    _ => Ok(None),
+                }
+            })
+            .collect()
+    }
+
+    /// Which blocks have a window, where `layer_types` says so.
+    fn kinds(&self) -> Result<Option<Vec<bool>>, String> {
+        let Some(kinds) = self.config.texts("layer_types")? else {
+            return Ok(None);
+        };
+        self.one_for_each_block("layer_types", kinds.len())?;
+        let slides = kinds.into_iter().map(|kind| match kind {
+            FULL => Ok(false),
+            SLIDING => Ok(true),
+            other => Err(format!(
+                "layer_types contains {other}, this engine supports {FULL} and {SLIDING}"
+            )),
+        });
+        slides.collect::<Result<Vec<_>, _>>().map(Some)
+    }
+
+    /// Which blocks turn queries and keys.
+    fn turns(&self) -> Result<Vec<bool>, String> {
+        if self.family != Family::SmolLm3 {
+            return Ok(vec![true; self.blocks]);
+        }
+        match self.config.numbers_of("no_rope_layers")? {
+            // In spite of its name a one means that the block turns.
+            Some(turns) => {
+                self.one_for_each_block("no_rope_layers", turns.len())?;
+                Ok(turns.into_iter().map(|turns| turns != 0).collect())
+            }
+            None => {
+                let interval = self.config.count("no_rope_layer_interval", 4)?;
+                Ok((1..=self.blocks)
+                    .map(|place| !place.is_multiple_of(interval))
+                    .collect())
+            }
+        }
+    }
+
+    fn one_for_each_block(&self, name: &str, count: usize) -> Result<(), String> {
+        if count == self.blocks {
+            Ok(())
+        } else {
+            Err(format!(
+                "{name} has {count} entries, num_hidden_layers is {}",
+                self.blocks
+            ))
+        }
+    }
+}

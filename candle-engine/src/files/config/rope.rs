@@ -1,0 +1,290 @@
+//! Owns how `config.json` says that positions turn queries and keys: `rope_scaling` beside `rope_theta`, or `rope_parameters`,
+//! one for all blocks or one for each kind of them. Never computes a turn.
+//!
+//! The formulas and the defaults are those of `modeling_rope_utils.py` in `transformers` 5.
+
+use super::family::Family;
+use super::fields::Fields;
+use crate::spec::{Rope, RopeScaling};
+use serde_json::{Map, Value};
+
+/// The kinds of blocks that have parameters of their own.
+pub(super) const FULL: &str = "full_attention";
+pub(super) const SLIDING: &str = "sliding_attention";
+
+/// What is known of the model beside its rope.
+pub(super) struct Around {
+    pub family: Family,
+    /// Numbers of a head that may be turned.
+    pub head_width: usize,
+    pub context_tokens: usize,
+    pub interleaved: bool,
+    /// Where neither form names one.
+    pub theta: f64,
+}
+
+/// Parameters of one kind of block, with the scale that YaRN as DeepSeek has it puts on scores.
+pub(super) struct Turned {
+    pub rope: Rope,
+    pub score_factor: f64,
+}
+
+/// The parameters of all blocks.
+pub(super) fn of_all(config: Fields<'_>, around: &Around) -> Result<Turned, String> {
+    let parameters = parameters(config)?;
+    if let Some(own) = [FULL, SLIDING].into_iter().find_map(|kind| {
+        parameters
+            .as_ref()
+            .and_then(|parameters| parameters.get(kind))
+    }) {
+        return turned(config, &object(own)?, around);
+    }
+    turned(config, &parameters.unwrap_or_default(), around)
+}
+
+/// Gemma 3's: the blocks that look at everything and those with a window have parameters of their own.
+pub(super) fn by_kind(
+    config: Fields<'_>,
+    around: &Around,
+    local_theta: f64,
+) -> Result<[Turned; 2], String> {
+    let given = config
+        .object("rope_parameters")?
+        .cloned()
+        .unwrap_or_default();
+    let own = |kind: &str| match given.get(kind) {
+        None | Some(Value::Null) => Ok(Map::new()),
+        Some(own) => object(own),
+    };
+    let (mut full, mut sliding) = (own(FULL)?, own(SLIDING)?);
+    if let Some(scaling) = config.object("rope_scaling")? {
+        full.extend(scaling.clone());
+    }
+    // The older form's frequency of the blocks with a window.
+    let local = config.positive("rope_local_base_freq", local_theta)?;
+    sliding
+        .entry("rope_theta")
+        .or_insert_with(|| Value::from(local));
+    Ok([
+        turned(config, &full, around)?,
+        turned(config, &sliding, around)?,
+    ])
+}
+
+fn object(value: &Value) -> Result<Map<String, Value>, String> {
+    value
+        .as_object()
+        .cloned()
+        .ok_or_else(|| format!("rope_parameters contains {value}, which is no object"))
+}
+
+/// The older form wins where both are there.
+fn parameters(config: Fields<'_>) -> Result<Option<Map<String, Value>>, String> {
+    let old = config.object("rope_scaling")?;
+    Ok(match old {
+        Some(old) => Some(old.clone()),
+        None => config.object("rope_parameters")?.cloned(),
+    })
+}
+
+fn turned(
+    config: Fields<'_>,
+    parameters: &Map<String, Value>,
+    around: &Around,
+) -> Result<Turned, String> {
+    let parameters = Value::Object(parameters.clone());
+    let own = Fields::new(&parameters);
+    let named = |problem: String| format!("in its rope parameters, {problem}");
+    let theta = match own.maybe_positive("rope_theta").map_err(named)? {
+        Some(theta) => theta,
+        None => config.positive("rope_theta", around.theta)?,
+    };
+    let kind = match own.text("rope_type").map_err(named)? {
+        Some(kind) => kind,
+        None => own.text("type").map_err(named)?.unwrap_or("default"),
+    };
+    let share = match own.maybe_positive("partial_rotary_factor").map_err(named)? {
+        Some(share) => share,
+        None => config.positive("partial_rotary_factor", 1.0)?,
+    };
+    // Only Phi-3 turns a part of a head; the others ignore the share.
+    let turned_width = if around.family == Family::Phi3 {
+        (around.head_width as f64 * share) as usize
+    } else {
+        around.head_width
+    };
+    if turned_width == 0 || !turned_width.is_multiple_of(2) || turned_width > around.head_width {
+        return Err(format!(
+            "of {} numbers of a head {turned_width} are turned, which is no even part of them",
+            around.head_width
+        ));
+    }
+    let read = Read {
+        own,
+        around,
+        turned_width,
+        first_context_tokens: first_context(config, own, around)?,
+    };
+    let (scaling, score_factor) = read.scaling(kind).map_err(named)?;
+    Ok(Turned {
+        rope: Rope {
+            theta: theta as f32,
+            turned_width,
+            interleaved: around.interleaved,
+            scaling,
+        },
+        score_factor,
+    })
+}
+
+/// The context that the model was first trained with. A field beside the parameters wins over one among them, and Phi-3's has
+/// a default of its own.
+fn first_context(config: Fields<'_>, own: Fields<'_>, around: &Around) -> Result<usize, String> {
+    const NAME: &str = "original_max_position_embeddings";
+    if let Some(tokens) = config.maybe_count(NAME)? {
+        return Ok(tokens);
+    }
+    if around.family == Family::Phi3 {
+        return Ok(4096);
+    }
+    own.count(NAME, around.context_tokens)
+}
+
+struct Read<'a> {
+    own: Fields<'a>,
+    around: &'a Around,
+    turned_width: usize,
+    first_context_tokens: usize,
+}
+
+impl Read<'_> {
+    fn scaling(&self, kind: &str) -> Result<(RopeScaling, f64), String> {
+        let plain = |scaling| Ok((scaling, 1.0));
+        match (self.around.family, kind) {
+            // Dynamic scaling begins beyond the model's context, which no request goes.
+            (_, "default" | "dynamic") => plain(RopeScaling::None),
+            (Family::Phi3, "su" | "yarn" | "longrope") | (_, "longrope") => plain(self.long()?),
+            (_, "linear") => plain(RopeScaling::Linear {
+                factor: self.required("factor")? as f32,
+            }),
+            (_, "llama3") => plain(self.llama3()?),
+            (family, "yarn") => {
+                let factor = self.factor()?;
+                let over_all = self.own.number("mscale_all_dim", 0.0)?;
+                let deepseek = matches!(family, Family::DeepseekV2 | Family::DeepseekV3);
+                let score = if deepseek && over_all != 0.0 {
+                    yarn_amplitude(factor, over_all).powi(2)
+                } else {
+                    1.0
+                };
+                Ok((self.yarn(factor)?, score))
+            }
+            (_, other) => Err(format!(
+                "rope_type is {other}; this engine supports default, linear, dynamic, llama3, yarn and longrope"
+            )),
+        }
+    }
+
+    fn required(&self, name: &str) -> Result<f64, String> {
+        self.own
+            .maybe_positive(name)?
+            .ok_or_else(|| format!("{name} is missing"))
+    }
+
+    /// How many times the context was stretched.
+    fn factor(&self) -> Result<f64, String> {
+        let stretched = self.around.context_tokens as f64 / self.first_context_tokens as f64;
+        self.own.positive("factor", stretched)
+    }
+
+    fn llama3(&self) -> Result<RopeScaling, String> {
+        let (low, high) = (
+            self.required("low_freq_factor")?,
+            self.required("high_freq_factor")?,
+        );
+        if high <= low {
+            return Err(format!(
+                "high_freq_factor {high} is not above low_freq_factor {low}"
+            ));
+        }
+        Ok(RopeScaling::Llama3 {
+            factor: self.required("factor")? as f32,
+            low_frequency_factor: low as f32,
+            high_frequency_factor: high as f32,
+            first_context_tokens: self.first_context_tokens,
+        })
+    }
+
+    fn yarn(&self, factor: f64) -> Result<RopeScaling, String> {
+        let (scale, over_all) = (
+            self.own.number("mscale", 0.0)?,
+            self.own.number("mscale_all_dim", 0.0)?,
+        );
+        let amplitude = match self.own.maybe_positive("attention_factor")? {
+            Some(amplitude) => amplitude,
+            None if scale != 0.0 && over_all != 0.0 => {
+                yarn_amplitude(factor, scale) / yarn_amplitude(factor, over_all)
+            }
+            None => yarn_amplitude(factor, 1.0),
+        };
+        // A zero counts as left out.
+        let turns = |name: &str, default: f64| {
+            let given = self.own.number(name, default)?;
+            Ok::<_, String>(if given == 0.0 { default } else { given } as f32)
+        };
+        Ok(RopeScaling::Yarn {
+            factor: factor as f32,
+            fast_turns: turns("beta_fast", 32.0)?,
+            slow_turns: turns("beta_slow", 1.0)?,
+            first_context_tokens: self.first_context_tokens,
+            amplitude: amplitude as f32,
+            truncates: self.own.flag("truncate", true)?,
+        })
+    }
+
+    fn long(&self) -> Result<RopeScaling, String> {
+        let divisors = |name: &str| {
+            let list = self
+                .own
+                .positives(name)?
+                .ok_or_else(|| format!("{name} is missing"))?;
+            let needed = self.turned_width / 2;
+            if list.len() == needed {
+                Ok(list)
+            } else {
+                Err(format!(
+                    "{name} has {} numbers, the heads need {needed}",
+                    list.len()
+                ))
+            }
+        };
+        let amplitude = match self.own.maybe_positive("attention_factor")? {
+            Some(amplitude) => amplitude,
+            None => long_amplitude(self.factor()?, self.first_context_tokens),
+        };
+        Ok(RopeScaling::Long {
+            short: divisors("short_factor")?,
+            long: divisors("long_factor")?,
+            first_context_tokens: self.first_context_tokens,
+            amplitude: amplitude as f32,
+        })
+    }
+}
+
+/// YaRN's multiplier for a context that was stretched so many times.
+pub(crate) fn yarn_amplitude(factor: f64, scale: f64) -> f64 {
+    if factor <= 1.0 {
+        1.0
+    } else {
+        0.1 * scale * factor.ln() + 1.0
+    }
+}
+
+/// LongRoPE's multiplier.
+pub(crate) fn long_amplitude(factor: f64, first_context_tokens: usize) -> f64 {
+    if factor <= 1.0 {
+        1.0
+    } else {
+        (1.0 + factor.ln() / (first_context_tokens as f64).ln()).sqrt()
+    }
+}

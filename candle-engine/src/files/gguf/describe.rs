@@ -1,0 +1,404 @@
+//! Owns the way from the metadata of a GGUF to a description: the metadata is written as the `config.json` that it was made
+//! from, and described as that is. Never reads a tensor, but for the divisors of a rope.
+//!
+//! The keys are llama.cpp's; what it computes for an architecture without saying it in the file is said here.
+
+use super::value::Metadata;
+use crate::files::config;
+use crate::files::table::{Place, Written};
+use crate::spec::{RopeScaling, Spec};
+use crate::stored::Encoding;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Each architecture of a GGUF that is known, and the one that its `config.json` names.
+const KNOWN: [(&str, &str); 13] = [
+    ("llama", "LlamaForCausalLM"),
+    ("mistral3", "LlamaForCausalLM"),
+    ("qwen2", "Qwen2ForCausalLM"),
+    ("qwen2moe", "Qwen2MoeForCausalLM"),
+    ("qwen3", "Qwen3ForCausalLM"),
+    ("qwen3moe", "Qwen3MoeForCausalLM"),
+    ("gemma", "GemmaForCausalLM"),
+    ("gemma2", "Gemma2ForCausalLM"),
+    ("gemma3", "Gemma3ForCausalLM"),
+    ("phi3", "Phi3ForCausalLM"),
+    ("smollm3", "SmolLM3ForCausalLM"),
+    ("olmo2", "Olmo2ForCausalLM"),
+    ("granite", "GraniteForCausalLM"),
+];
+
+/// The description, and the `config.json` that says the same.
+///
+/// # Errors
+/// An architecture that is not known, values that are missing or contradict each other.
+pub(super) fn spec(
+    metadata: &Metadata,
+    tensors: &BTreeMap<String, Place>,
+    bytes: &dyn Fn(&Place) -> Vec<u8>,
+) -> Result<(Spec, Value), String> {
+    let architecture = metadata
+        .text("general.architecture")?
+        .ok_or("general.architecture is missing")?;
+    let described = Described {
+        metadata,
+        tensors,
+        bytes,
+        architecture,
+    };
+    let config = described.config()?;
+    let mut spec = config::spec(&config)?;
+    described.adapt(&mut spec)?;
+    Ok((spec, config))
+}
+
+struct Described<'a> {
+    metadata: &'a Metadata,
+    tensors: &'a BTreeMap<String, Place>,
+    bytes: &'a dyn Fn(&Place) -> Vec<u8>,
+    architecture: &'a str,
+}
+
+impl Described<'_> {
+    fn key(&self, key: &str) -> String {
+        format!("{}.{key}", self.architecture)
+    }
+
+    fn number(&self, key: &str) -> Result<Option<u64>, String> {
+        self.metadata.number(&self.key(key))
+    }
+
+    fn fraction(&self, key: &str) -> Result<Option<f64>, String> {
+        self.metadata.fraction(&self.key(key))
+    }
+
+    fn required(&self, key: &str) -> Result<u64, String> {
+        self.number(key)?
+            .filter(|number| *number > 0)
+            .ok_or_else(|| format!("{} is missing or 0", self.key(key)))
+    }
+
+    fn has(&self, tensor: &str) -> bool {
+        self.tensors.contains_key(tensor)
+    }
+
+    fn config(&self) -> Result<Value, String> {
+        let (_, named) = KNOWN
+            .iter()
+            .find(|(known, _)| *known == self.architecture)
+            .ok_or_else(|| {
+                format!(
+                    "its architecture is {}, this engine supports GGUF files of {}",
+                    self.architecture,
+                    KNOWN.map(|(known, _)| known).join(", ")
+                )
+            })?;
+        self.refuse_what_is_not_computed()?;
+        let experts = self.number("expert_count")?.unwrap_or(0);
+        let named = match (self.architecture, experts) {
+            ("llama" | "mistral3", 1..) => "MixtralForCausalLM",
+            _ => named,
+        };
+        let embedding = self
+            .tensors
+            .get("token_embd.weight")
+            .ok_or("the tensor token_embd.weight is missing")?;
+        let (hidden, heads) = (
+            self.required("embedding_length")?,
+            self.required("attention.head_count")?,
+        );
+        let key_width = match self.number("attention.key_length")? {
+            Some(width) => width,
+            None if hidden.is_multiple_of(heads) => hidden / heads,
+            None => {
+                return Err(format!(
+                    "{hidden} hidden numbers do not divide into {heads} heads"
+                ));
+            }
+        };
+        let values = self.number("attention.value_length")?.unwrap_or(key_width);
+        if values != key_width {
+            return Err(format!(
+                "heads have keys of {key_width} numbers and values of {values}, which this engine does not compute"
+            ));
+        }
+        // Blocks that guess further tokens come after those of the decoder.
+        let guessing = self.number("nextn_predict_layers")?.unwrap_or(0);
+        let blocks = self.required("block_count")?.saturating_sub(guessing);
+        let mut config = json!({
+            "architectures": [named],
+            "vocab_size": embedding.shape.first(),
+            "hidden_size": hidden,
+            "num_hidden_layers": blocks,
+            "num_attention_heads": heads,
+            "num_key_value_heads": self.number("attention.head_count_kv")?.unwrap_or(heads),
+            "head_dim": key_width,
+            "max_position_embeddings": self.required("context_length")?,
+            "rms_norm_eps": self.fraction("attention.layer_norm_rms_epsilon")?,
+            "rope_theta": self.fraction("rope.freq_base")?.unwrap_or(10_000.0),
+            "tie_word_embeddings": !self.has("output.weight"),
+        });
+        let fields = config.as_object_mut().ok_or("no object")?;
+        if let Some(width) = self
+            .number("feed_forward_length")?
+            .filter(|width| *width > 0)
+        {
+            fields.insert("intermediate_size".to_owned(), json!(width));
+        }
+        if experts > 0 {
+            self.experts(fields, experts)?;
+        }
+        self.family(fields, hidden, heads, key_width, blocks)?;
+        self.rope(fields, key_width)?;
+        Ok(config)
+    }
+
+    fn refuse_what_is_not_computed(&self) -> Result<(), String> {
+        if self.metadata.flag(&self.key("attention.causal"))? == Some(false) {
+            return Err("attention.causal is false, which this engine does not compute".to_owned());
+        }
+        for key in [
+            "attention.temperature_scale",
+            "rope.scaling.yarn_log_multiplier",
+        ] {
+            if self.fraction(key)?.is_some_and(|scale| scale != 0.0) {
+                return Err(format!(
+                    "it has {}, which this engine does not compute",
+                    self.key(key)
+                ));
+            }
+        }
+        match self.number("expert_gating_func")? {
+            None | Some(0 | 1) => Ok(()),
+            Some(other) => Err(format!(
+                "experts are scored by the function {other}, this engine supports 1 (softmax)"
+            )),
+        }
+    }
+
+    fn experts(&self, fields: &mut Map<String, Value>, experts: u64) -> Result<(), String> {
+        let chosen = self.required("expert_used_count")?;
+        fields.insert("num_experts".to_owned(), json!(experts));
+        fields.insert("num_experts_per_tok".to_owned(), json!(chosen));
+        // What the architectures compute, which their files do not say.
+        fields.insert(
+            "norm_topk_prob".to_owned(),
+            json!(self.architecture == "qwen3moe"),
+        );
+        for (key, name, tensor) in [
+            (
+                "expert_feed_forward_length",
+                "moe_intermediate_size",
+                "blk.0.ffn_gate_exps.weight",
+            ),
+            (
+                "expert_shared_feed_forward_length",
+                "shared_expert_intermediate_size",
+                "blk.0.ffn_gate_shexp.weight",
+            ),
+        ] {
+            let width = match self.number(key)? {
+                Some(width) => Some(width as usize),
+                // Older files leave it to the tensors.
+                None => self
+                    .tensors
+                    .get(tensor)
+                    .and_then(|place| place.shape.iter().rev().nth(1).copied()),
+            };
+            if let Some(width) = width {
+                fields.insert(name.to_owned(), json!(width));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a family says in keys of its own.
+    fn family(
+        &self,
+        fields: &mut Map<String, Value>,
+        hidden: u64,
+        heads: u64,
+        key_width: u64,
+        blocks: u64,
+    ) -> Result<(), String> {
+        let mut copy = |key: &str, name: &str| -> Result<(), String> {
+            if let Some(number) = self.fraction(key)? {
+                fields.insert(name.to_owned(), json!(number));
+            }
+            Ok(())
+        };
+        match self.architecture {
+            "granite" => {
+                copy("attention.scale", "attention_multiplier")?;
+                copy("embedding_scale", "embedding_multiplier")?;
+                copy("residual_scale", "residual_multiplier")?;
+                copy("logit_scale", "logits_scaling")?;
+            }
+            "gemma2" => {
+                copy("attn_logit_softcapping", "attn_logit_softcapping")?;
+                copy("final_logit_softcapping", "final_logit_softcapping")?;
+            }
+            _ => {}
+        }
+        if matches!(self.architecture, "gemma2" | "gemma3") {
+            // The largest of both are scored by the width that heads would have without a width of their own; a file says
+            // nothing of it, and they are told by their number of blocks.
+            let scalar = match (self.architecture, blocks) {
+                ("gemma2", 46) | ("gemma3", 62) => hidden / heads,
+                _ => key_width,
+            };
+            fields.insert("query_pre_attn_scalar".to_owned(), json!(scalar));
+        }
+        if matches!(self.architecture, "gemma2" | "gemma3" | "phi3")
+            && let Some(window) = self.number("attention.sliding_window")?
+        {
+            fields.insert("sliding_window".to_owned(), json!(window));
+        }
+        if self.architecture == "gemma3" {
+            let key = self.key("attention.sliding_window_pattern");
+            if self.metadata.is_list(&key) {
+                let kinds: Vec<&str> = self
+                    .metadata
+                    .numbers(&key)?
+                    .unwrap_or_default()
+                    .iter()
+                    .map(|slides| {
+                        if *slides == 0.0 {
+                            "full_attention"
+                        } else {
+                            "sliding_attention"
+                        }
+                    })
+                    .collect();
+                fields.insert("layer_types".to_owned(), json!(kinds));
+            } else if let Some(pattern) = self.metadata.number(&key)? {
+                fields.insert("sliding_window_pattern".to_owned(), json!(pattern));
+            }
+            let local = self.fraction("rope.freq_base_swa")?.unwrap_or(10_000.0);
+            fields.insert("rope_local_base_freq".to_owned(), json!(local));
+        }
+        Ok(())
+    }
+
+    fn rope(&self, fields: &mut Map<String, Value>, key_width: u64) -> Result<(), String> {
+        if let Some(turned) = self.number("rope.dimension_count")?
+            && turned != key_width
+        {
+            if self.architecture != "phi3" || turned > key_width {
+                return Err(format!(
+                    "of {key_width} numbers of a head {turned} are turned, which this engine does not compute"
+                ));
+            }
+            // Half a number more, which is cut off again.
+            let share = (turned as f64 + 0.5) / key_width as f64;
+            fields.insert("partial_rotary_factor".to_owned(), json!(share));
+        }
+        let factor = match self.fraction("rope.scaling.factor")? {
+            Some(factor) => Some(factor),
+            None => self.fraction("rope.scale_linear")?,
+        };
+        let factor = factor.filter(|factor| *factor != 0.0 && *factor != 1.0);
+        let first = self.number("rope.scaling.original_context_length")?;
+        let kind = self.metadata.text(&self.key("rope.scaling.type"))?;
+        let long = self.has("rope_factors_short.weight");
+        let mut scaling = match (kind, factor) {
+            _ if long => json!({
+                "rope_type": "longrope",
+                "short_factor": self.divisors("rope_factors_short.weight")?,
+                "long_factor": self.divisors("rope_factors_long.weight")?,
+            }),
+            (None | Some("linear"), Some(factor)) => {
+                json!({"rope_type": "linear", "factor": factor})
+            }
+            (Some("yarn"), Some(factor)) => json!({
+                "rope_type": "yarn",
+                "factor": factor,
+                "beta_fast": self.fraction("rope.scaling.yarn_beta_fast")?,
+                "beta_slow": self.fraction("rope.scaling.yarn_beta_slow")?,
+            }),
+            (None | Some("none" | "linear" | "yarn" | "longrope"), _) => return Ok(()),
+            (Some(other), _) => {
+                return Err(format!(
+                    "rope.scaling.type is {other}, this engine supports none, linear, yarn and longrope"
+                ));
+            }
+        };
+        if let Some(first) = first {
+            scaling["original_max_position_embeddings"] = json!(first);
+            // Phi-3's default would win over the value among the parameters.
+            fields.insert("original_max_position_embeddings".to_owned(), json!(first));
+        }
+        if long && let Some(amplitude) = self.fraction("rope.scaling.attn_factor")? {
+            scaling["attention_factor"] = json!(amplitude);
+        }
+        fields.insert("rope_scaling".to_owned(), scaling);
+        Ok(())
+    }
+
+    /// The numbers of a small tensor of a rope.
+    fn divisors(&self, name: &str) -> Result<Vec<f32>, String> {
+        let place = self
+            .tensors
+            .get(name)
+            .ok_or_else(|| format!("the tensor {name} is missing"))?;
+        if place.written != Written::Plain(Encoding::F32) {
+            return Err(format!("the tensor {name} is not of type F32"));
+        }
+        let bytes = (self.bytes)(place);
+        let numbers: Vec<f32> = bytes
+            .chunks_exact(4)
+            .map(|number| f32::from_le_bytes([number[0], number[1], number[2], number[3]]))
+            .collect();
+        match numbers
+            .iter()
+            .find(|number| !(number.is_finite() && **number > 0.0))
+        {
+            Some(wrong) => Err(format!(
+                "the tensor {name} contains {wrong}, by which no rope divides"
+            )),
+            None => Ok(numbers),
+        }
+    }
+
+    /// What differs from the same model in Hugging Face's form.
+    fn adapt(&self, spec: &mut Spec) -> Result<(), String> {
+        self.architecture.clone_into(&mut spec.architecture);
+        // The one that Gemma adds is in the file.
+        spec.norm.adds_one = false;
+        spec.attention.query_key_value_bias =
+            self.has("blk.0.attn_q.bias") || self.has("blk.0.attn_qkv.bias");
+        spec.attention.output_bias = self.has("blk.0.attn_output.bias");
+        spec.head_bias = self.has("output.bias");
+        // Rows of queries and keys lie in another order in files of these architectures: those of neighbours, which are turned
+        // together, lie together.
+        let interleaved = matches!(
+            self.architecture,
+            "llama" | "mistral3" | "smollm3" | "granite"
+        );
+        let divisors = match self.has("rope_freqs.weight") {
+            true => Some(self.divisors("rope_freqs.weight")?),
+            false => None,
+        };
+        for rope in &mut spec.ropes {
+            rope.interleaved = interleaved;
+            let Some(divisors) = &divisors else {
+                continue;
+            };
+            if rope.scaling != RopeScaling::None {
+                return Err(format!(
+                    "it has rope_freqs.weight beside the scaling {:?}, which this engine does not compute",
+                    rope.scaling
+                ));
+            }
+            if divisors.len() != rope.turned_width / 2 {
+                return Err(format!(
+                    "rope_freqs.weight has {} numbers, the heads need {}",
+                    divisors.len(),
+                    rope.turned_width / 2
+                ));
+            }
+            rope.scaling = RopeScaling::Divisors(divisors.clone());
+        }
+        Ok(())
+    }
+}

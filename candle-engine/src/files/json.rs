@@ -1,0 +1,30 @@
+//! Owns the reading of JSON files of a model. Never knows what they say.
+
+use crate::error::EngineError;
+use serde_json::Value;
+use std::path::Path;
+
+/// The JSON of a file, `None` where there is no such file.
+///
+/// # Errors
+/// A file that cannot be read or is no JSON.
+pub(crate) fn read_json(file: &Path) -> Result<Option<Value>, EngineError> {
+    let bytes = match std::fs::read(file) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            return Err(EngineError::model(
+                file,
+                error,
+                "make the file readable for this user",
+            ));
+        }
+    };
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| {
+        EngineError::model(
+            file,
+            format!("it is not valid JSON ({error})"),
+            "download it again or repair it",
+        )
+    })
+}

@@ -1,0 +1,225 @@
+//! Owns the reading of a model's tensors: ahead and in the order of the files, so that progress is real and the first request
+//! finds everything in memory; checked and written anew where that is asked for. Never computes with a tensor.
+
+use super::table::{Place, Written};
+use super::{ModelFiles, REMEDY, Role, convert, verify};
+use crate::error::EngineError;
+use crate::loading::Progress;
+use crate::stored::{Encoding, Stored};
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How tensors are to be loaded.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LoadPlan {
+    /// What matrices are written anew as that lie in the file as F32, F16 or BF16.
+    pub quantization: Option<Encoding>,
+    /// Whether every number is looked at.
+    pub verify: bool,
+}
+
+/// What one thread reads at a time: enough for a disk to be busy, and little enough for progress to move.
+const PIECE_BYTES: usize = 8 << 20;
+/// Threads wait for the disk more than they compute.
+const THREADS: Range<usize> = 4..17;
+
+/// A part of a tensor that one thread reads.
+struct Piece<'a> {
+    name: &'a str,
+    place: &'a Place,
+    range: Range<usize>,
+}
+
+/// A tensor that is written anew.
+struct Rewritten {
+    name: String,
+    place: Place,
+    encoding: Encoding,
+}
+
+impl ModelFiles {
+    /// Reads all tensors that the model computes with.
+    ///
+    /// # Errors
+    /// A disk that cannot be read, a file that became shorter, a number that is none where that is looked for, a load that was
+    /// cancelled.
+    pub fn load(&mut self, plan: LoadPlan, progress: &Progress) -> Result<(), EngineError> {
+        let rewritten = self.rewritten(plan)?;
+        let names: Vec<&str> = self.used().collect();
+        let mut pieces: Vec<Piece<'_>> = names
+            .iter()
+            .filter_map(|name| Some((*name, self.table.places.get(*name)?)))
+            .flat_map(|(name, place)| pieces(name, place))
+            .collect();
+        pieces.sort_by_key(|piece| (piece.place.file, piece.range.start));
+        let read: u64 = pieces.iter().map(|piece| piece.range.len() as u64).sum();
+        let written: u64 = rewritten
+            .iter()
+            .map(|tensor| tensor.place.range.len() as u64)
+            .sum();
+        let counter = Counter {
+            progress,
+            total: read + written,
+            done: Mutex::new(0),
+        };
+        self.read_ahead(&pieces, plan.verify, &counter)?;
+        let mut replaced = Vec::new();
+        for tensor in rewritten {
+            let stored = self.rewrite(&tensor)?;
+            counter.add(tensor.place.range.len() as u64)?;
+            replaced.push((tensor.name, stored));
+        }
+        self.replaced.extend(replaced);
+        Ok(())
+    }
+
+    /// The tensors that are not used as they lie in the file, and what they become.
+    fn rewritten(&self, plan: LoadPlan) -> Result<Vec<Rewritten>, EngineError> {
+        let Some(spec) = &self.spec else {
+            return Ok(Vec::new());
+        };
+        let expected = self.expected()?.into_iter();
+        Ok(expected
+            .filter_map(|expected| {
+                let place = self.table.places.get(&expected.name)?;
+                let matrix = match expected.role {
+                    Role::Matrix | Role::Head => true,
+                    Role::Embedding => spec.ties_head,
+                    Role::Router | Role::Row => false,
+                };
+                let encoding = match (&place.written, plan.quantization) {
+                    (Written::Converted(_), _) => Some(Encoding::Q8_0),
+                    (Written::Plain(from), Some(to)) if matrix && from.block_numbers() == 1 => {
+                        convert::fitting(to, place.shape.last().copied().unwrap_or(0))
+                    }
+                    _ => None,
+                };
+                Some(Rewritten {
+                    encoding: encoding?,
+                    place: place.clone(),
+                    name: expected.name,
+                })
+            })
+            .collect())
+    }
+
+    fn rewrite(&self, tensor: &Rewritten) -> Result<Stored, EngineError> {
+        let Rewritten {
+            name,
+            place,
+            encoding,
+        } = tensor;
+        let file = &self.table.files[place.file];
+        let bytes = &(**file).as_ref()[place.range.clone()];
+        let wrong = |problem: String| {
+            EngineError::model(
+                &file.path,
+                format!("the tensor {name} cannot be written as {encoding:?} ({problem})"),
+                REMEDY,
+            )
+        };
+        let columns = place.shape.last().copied().unwrap_or(1);
+        let written = convert::rewrite(bytes, &place.written, *encoding, columns).map_err(wrong)?;
+        let range = 0..written.len();
+        let source = std::sync::Arc::new(written);
+        Stored::new(*encoding, place.shape.clone(), source, range)
+            .ok_or_else(|| wrong("its size does not fit its shape".to_owned()))
+    }
+
+    fn read_ahead(
+        &self,
+        pieces: &[Piece<'_>],
+        verify: bool,
+        counter: &Counter<'_>,
+    ) -> Result<(), EngineError> {
+        let next = AtomicUsize::new(0);
+        let failed: Mutex<Option<EngineError>> = Mutex::new(None);
+        let work = || {
+            while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if let Err(error) = self
+                    .read_piece(piece, verify)
+                    .and_then(|()| counter.add(piece.range.len() as u64))
+                {
+                    // The others end at their next piece.
+                    next.store(pieces.len(), Ordering::Relaxed);
+                    lock(&failed).get_or_insert(error);
+                    return;
+                }
+            }
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = cores
+            .clamp(THREADS.start, THREADS.end - 1)
+            .min(pieces.len());
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(work);
+            }
+        });
+        match failed.into_inner() {
+            Ok(Some(error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn read_piece(&self, piece: &Piece<'_>, verify: bool) -> Result<(), EngineError> {
+        let file = &self.table.files[piece.place.file];
+        file.expect_soon(piece.range.clone());
+        file.populate(piece.range.clone())?;
+        if verify {
+            let bytes = &(**file).as_ref()[piece.range.clone()];
+            if let Some(place) = verify::first_that_is_none(bytes, &piece.place.written) {
+                let before = (piece.range.start - piece.place.range.start) + place;
+                return Err(EngineError::model(
+                    &file.path,
+                    format!(
+                        "the tensor {} has no finite numbers: byte {before} of its {} begins one that is none",
+                        piece.name,
+                        piece.place.range.len()
+                    ),
+                    REMEDY,
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A poisoned lock means that another thread panicked, which the scope hands on; what it holds is still whole.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Bytes that were read, told in order whichever thread read them.
+struct Counter<'a> {
+    progress: &'a Progress,
+    total: u64,
+    done: Mutex<u64>,
+}
+
+impl Counter<'_> {
+    fn add(&self, bytes: u64) -> Result<(), EngineError> {
+        let mut done = lock(&self.done);
+        *done += bytes;
+        self.progress.weights(*done, self.total)
+    }
+}
+
+/// Pieces of a tensor that hold whole numbers, or whole blocks of them.
+fn pieces<'a>(name: &'a str, place: &'a Place) -> impl Iterator<Item = Piece<'a>> {
+    let block = match &place.written {
+        Written::Plain(encoding) => encoding.block_bytes(),
+        Written::Converted(kind) => kind.type_size(),
+        Written::Foreign(_) => 1,
+    };
+    let step = PIECE_BYTES / block * block;
+    let range = place.range.clone();
+    range.clone().step_by(step).map(move |start| Piece {
+        name,
+        place,
+        range: start..range.end.min(start + step),
+    })
+}

@@ -1,0 +1,115 @@
+//! Owns files that are mapped into memory. Never knows what lies in them.
+
+use crate::error::EngineError;
+use memmap2::{Advice, Mmap};
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// A file whose bytes are read where they lie, in the page cache.
+#[derive(Debug)]
+pub(super) struct MappedFile {
+    pub path: PathBuf,
+    bytes: Mmap,
+}
+
+impl AsRef<[u8]> for MappedFile {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl MappedFile {
+    /// Maps the whole of a file.
+    ///
+    /// # Errors
+    /// A file that cannot be opened or mapped.
+    pub fn open(path: &Path) -> Result<Self, EngineError> {
+        let failed = |error: std::io::Error| {
+            EngineError::model(
+                path,
+                format!("it cannot be opened ({error})"),
+                "download the model completely, and make its files readable for this user",
+            )
+        };
+        let file = File::open(path).map_err(failed)?;
+        #[expect(
+            unsafe_code,
+            reason = "weights are computed with where they lie: a copy would need their size a second time"
+        )]
+        // SAFETY: the mapping is private and never written to. What it cannot exclude is another process that changes the
+        // file: bytes that change are wrong answers, as they would be after a reload, and a file that is cut shorter ends this
+        // process with SIGBUS at the next touch of what is gone. Every engine that maps its weights lives with that; models
+        // are replaced by a rename, which leaves the mapped file as it was. While the model loads, a file that shrank is met
+        // by `populate` and is an error.
+        let bytes = unsafe { Mmap::map(&file) }.map_err(failed)?;
+        Ok(Self {
+            path: path.to_owned(),
+            bytes,
+        })
+    }
+
+    /// Asks the system to read a range soon. Only a hint, whose refusal changes nothing.
+    pub fn expect_soon(&self, range: Range<usize>) {
+        drop(
+            self.bytes
+                .advise_range(Advice::WillNeed, range.start, range.len()),
+        );
+    }
+
+    /// Reads a range into the page cache and into the tables of this process.
+    ///
+    /// # Errors
+    /// When the disk cannot be read, or the file does not have these bytes any more.
+    pub fn populate(&self, range: Range<usize>) -> Result<(), EngineError> {
+        #[cfg(target_os = "linux")]
+        match self
+            .bytes
+            .advise_range(Advice::PopulateRead, range.start, range.len())
+        {
+            Ok(()) => return Ok(()),
+            // Kernels before 5.14 do not know it.
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {}
+            Err(error) => {
+                return Err(EngineError::model(
+                    &self.path,
+                    format!(
+                        "bytes {} to {} cannot be read ({error}), perhaps because the file became shorter",
+                        range.start, range.end
+                    ),
+                    "check the disk, and load the model again when the file is complete",
+                ));
+            }
+        }
+        const PAGE_BYTES: usize = 4096;
+        for byte in self.bytes[range].iter().step_by(PAGE_BYTES) {
+            std::hint::black_box(*byte);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_became_shorter_is_an_error_while_it_is_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("weights");
+        std::fs::write(&path, vec![1; 1 << 20]).expect("written");
+        let mapped = MappedFile::open(&path).expect("maps");
+        mapped.expect_soon(0..1 << 20);
+        mapped.populate(0..1 << 20).expect("is whole");
+        let file = File::options().write(true).open(&path).expect("opens");
+        file.set_len(100).expect("shorter");
+        let error = mapped
+            .populate(500_000..600_000)
+            .expect_err("the pages are gone")
+            .to_string();
+        assert!(
+            error.contains("weights") && error.contains("became shorter"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,102 @@
+//! Owns where each tensor of a model lies: its file, its bytes, its shape and how its numbers are written. Never knows what a
+//! tensor is for.
+
+use super::mapped::MappedFile;
+use crate::error::EngineError;
+use crate::stored::{Encoding, Stored};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How numbers are written in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Written {
+    /// As this engine computes with them.
+    Plain(Encoding),
+    /// In blocks that are written anew when the model loads.
+    Converted(candle_core::quantized::GgmlDType),
+    /// In a way that this engine does not read.
+    Foreign(String),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// Index into the files of the table.
+    pub file: usize,
+    pub written: Written,
+    pub shape: Vec<usize>,
+    /// Within the file; proved to lie in it.
+    pub range: Range<usize>,
+}
+
+impl Place {
+    /// The rows of one part of a tensor with three dimensions, as experts are stacked: `rows` of part `index`.
+    pub fn part(&self, index: usize, rows: Range<usize>) -> Option<Self> {
+        let [parts, all_rows, columns] = self.shape[..] else {
+            return None;
+        };
+        let row_bytes = self.range.len().checked_div(parts.checked_mul(all_rows)?)?;
+        if index >= parts || rows.end > all_rows {
+            return None;
+        }
+        let start = self.range.start + (index * all_rows + rows.start) * row_bytes;
+        Some(Self {
+            shape: vec![rows.len(), columns],
+            range: start..start + rows.len() * row_bytes,
+            ..self.clone()
+        })
+    }
+}
+
+/// All tensors of a model.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    /// The file that says which tensors there are.
+    pub told_by: PathBuf,
+    pub files: Vec<Arc<MappedFile>>,
+    pub places: BTreeMap<String, Place>,
+}
+
+impl Table {
+    /// The file that a tensor lies in, or should.
+    pub fn path_of(&self, name: &str) -> &Path {
+        let place = self.places.get(name);
+        place.map_or(&self.told_by, |place| &self.files[place.file].path)
+    }
+
+    /// The tensor of a place, as it lies in the file.
+    ///
+    /// # Errors
+    /// When its numbers are written in a way that this engine does not compute with.
+    pub fn stored(&self, name: &str, place: &Place) -> Result<Stored, EngineError> {
+        let wrong =
+            |problem: String| EngineError::model(self.path_of(name), problem, super::REMEDY);
+        match &place.written {
+            Written::Plain(encoding) => {
+                let file = self.files[place.file].clone();
+                Stored::new(*encoding, place.shape.clone(), file, place.range.clone()).ok_or_else(
+                    || {
+                        wrong(format!(
+                            "the tensor {name} has {} bytes, {:?} numbers of shape {:?} need others",
+                            place.range.len(),
+                            encoding,
+                            place.shape
+                        ))
+                    },
+                )
+            }
+            Written::Converted(kind) => Err(wrong(format!(
+                "the tensor {name} has type {kind:?}, which is only read when the model loads"
+            ))),
+            Written::Foreign(kind) => Err(wrong(foreign(name, kind))),
+        }
+    }
+}
+
+/// A type that this engine does not read.
+pub(super) fn foreign(name: &str, kind: &str) -> String {
+    format!(
+        "the tensor {name} has type {kind}, this engine supports F32, F16, BF16, and of GGUF files Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K"
+    )
+}

@@ -1,0 +1,171 @@
+//! Owns where a model's tokenizer and chat templates come from: files of a folder, or a GGUF. Never tokenises and never renders.
+
+use super::gguf::Words;
+use super::{ModelFiles, read_json};
+use crate::error::EngineError;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use tokenizers::Tokenizer;
+
+/// A tokenizer, and the texts of the tokens that begin and end a text.
+pub(crate) struct TokenizerFile {
+    pub tokenizer: Tokenizer,
+    /// The file that errors are about.
+    pub file: PathBuf,
+    pub bos_token: Option<String>,
+    pub eos_token: Option<String>,
+}
+
+/// The chat templates of a model.
+pub(crate) struct Templates {
+    /// The file that errors are about.
+    pub file: PathBuf,
+    pub main: String,
+    /// For requests with tools, where the model has one of its own.
+    pub with_tools: Option<String>,
+}
+
+const SETTINGS_FILE: &str = "tokenizer_config.json";
+
+impl ModelFiles {
+    /// The tokenizer: of the GGUF, or `tokenizer.json` with the special tokens of `tokenizer_config.json`.
+    ///
+    /// # Errors
+    /// A file that is missing or wrong.
+    pub fn tokenizer(&self) -> Result<TokenizerFile, EngineError> {
+        if let Some(words) = &self.words {
+            return self.tokenizer_of(words);
+        }
+        let file = self.folder().join("tokenizer.json");
+        if !file.exists() {
+            return Err(EngineError::model(
+                &file,
+                "the file is missing",
+                "download it; sentencepiece's tokenizer.model alone is not supported",
+            ));
+        }
+        let tokenizer = Tokenizer::from_file(&file).map_err(|error| {
+            EngineError::model(
+                &file,
+                format!("it is not a tokenizer ({error})"),
+                "download it again",
+            )
+        })?;
+        let settings = read_json(&self.folder().join(SETTINGS_FILE))?.unwrap_or_default();
+        Ok(TokenizerFile {
+            tokenizer,
+            file,
+            bos_token: special_token(&settings["bos_token"]),
+            eos_token: special_token(&settings["eos_token"]),
+        })
+    }
+
+    fn tokenizer_of(&self, words: &Words) -> Result<TokenizerFile, EngineError> {
+        let file = self.description();
+        let tokenizer = words.tokenizer().map_err(|problem| {
+            EngineError::model(
+                file,
+                problem,
+                "serve another file of the model, or its folder in Hugging Face's form",
+            )
+        })?;
+        let [begin, end] = words.ends().map(|token| token.map(str::to_owned));
+        Ok(TokenizerFile {
+            tokenizer,
+            file: file.to_owned(),
+            bos_token: begin,
+            eos_token: end,
+        })
+    }
+
+    /// The chat templates: of the GGUF, `chat_template.jinja`, or `chat_template` of `tokenizer_config.json`, which is a string
+    /// or a list of named templates of which `default` or else the first is taken. `None` where the model has none.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn templates(&self) -> Result<Option<Templates>, EngineError> {
+        if let Some(words) = &self.words {
+            return Ok(words.template.clone().map(|main| Templates {
+                file: self.description().to_owned(),
+                main,
+                with_tools: words.tools_template.clone(),
+            }));
+        }
+        of_folder(self.folder())
+    }
+}
+
+fn of_folder(folder: &Path) -> Result<Option<Templates>, EngineError> {
+    let own_file = folder.join("chat_template.jinja");
+    if own_file.exists() {
+        let main = std::fs::read_to_string(&own_file)
+            .map_err(|error| EngineError::model(&own_file, error, "make it readable UTF-8 text"))?;
+        return Ok(Some(Templates {
+            file: own_file,
+            main,
+            with_tools: None,
+        }));
+    }
+    let file = folder.join(SETTINGS_FILE);
+    let settings = read_json(&file)?.unwrap_or_default();
+    let template = &settings["chat_template"];
+    Ok(template_of(template).map(|main| Templates {
+        file,
+        main,
+        with_tools: named(template, "tool_use"),
+    }))
+}
+
+/// A special token is a string or an object with `content`.
+fn special_token(value: &Value) -> Option<String> {
+    value
+        .as_str()
+        .or_else(|| value["content"].as_str())
+        .map(str::to_owned)
+}
+
+fn template_of(value: &Value) -> Option<String> {
+    let text = |template: &Value| template["template"].as_str().map(str::to_owned);
+    match value {
+        Value::String(template) => Some(template.clone()),
+        Value::Array(templates) => {
+            named(value, "default").or_else(|| templates.first().and_then(text))
+        }
+        _ => None,
+    }
+}
+
+/// One of a list of named templates.
+fn named(templates: &Value, name: &str) -> Option<String> {
+    let mut templates = templates.as_array()?.iter();
+    let template = templates.find(|template| template["name"] == name)?;
+    template["template"].as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn special_tokens_are_read_in_both_forms() {
+        assert_eq!(special_token(&json!("</s>")), Some("</s>".to_owned()));
+        assert_eq!(
+            special_token(&json!({"content": "</s>"})),
+            Some("</s>".to_owned())
+        );
+        assert_eq!(special_token(&Value::Null), None);
+    }
+
+    #[test]
+    fn of_several_templates_the_default_is_taken() {
+        let list =
+            json!([{"name": "tools", "template": "a"}, {"name": "default", "template": "b"}]);
+        assert_eq!(template_of(&list), Some("b".to_owned()));
+        assert_eq!(
+            template_of(&json!([{"name": "rag", "template": "c"}])),
+            Some("c".to_owned())
+        );
+        assert_eq!(template_of(&json!(null)), None);
+    }
+}

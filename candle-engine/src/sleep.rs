@@ -1,0 +1,347 @@
+//! Owns falling asleep and waking: the order of it, and who may be answered meanwhile. What a part gives back is its own
+//! business ([`Sleeper`]); never chooses when.
+//!
+//! ```text
+//!          POST /sleep             the last answer ended,      POST /wake_up
+//!  awake ──────────────▶ closing ─────────────────────▶ asleep ─────────────▶ awake
+//!    ▲   nobody new            every part gave back             every part took again
+//!    └──────────────────────────┘ a part failed, or whoever asked left
+//! ```
+
+use crate::api_error::ApiError;
+use crate::error::EngineError;
+use axum::body::{Body, HttpBody};
+use axum::http::StatusCode;
+use axum::response::Response;
+use futures_util::StreamExt;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// A part of the engine that holds memory which it can have again.
+pub(crate) trait Sleeper: Send + Sync {
+    /// Gives back caches and working memory, the pages of mapped files, and on a GPU the weights, which go to the host's
+    /// memory. No request is being answered; a step that is still computed for one that left is waited for. Blocks.
+    ///
+    /// # Errors
+    /// When nothing, or only a part, could be given back; [`wake`](Self::wake) is called then.
+    fn sleep(&self) -> Result<(), EngineError>;
+
+    /// Takes again what it gave back. Also called when it gave nothing back. Blocks.
+    ///
+    /// # Errors
+    /// When there is no memory for it; the engine stays asleep, and may be asked again.
+    fn wake(&self) -> Result<(), EngineError>;
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Awake,
+    /// Between the two: nobody new is let in.
+    Turning,
+    Asleep,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct State {
+    phase: Phase,
+    /// Requests that are being answered.
+    answering: usize,
+}
+
+/// The door that requests go through.
+#[derive(Debug, Default)]
+pub(crate) struct Door(watch::Sender<State>);
+
+/// One request's way through the door, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Answering(Arc<Door>);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|state| state.answering -= 1);
+    }
+}
+
+impl Door {
+    /// # Errors
+    /// 503 while the engine sleeps.
+    pub fn enter(self: &Arc<Self>) -> Result<Answering, ApiError> {
+        let entered = self.0.send_if_modified(|state| {
+            let awake = state.phase == Phase::Awake;
+            state.answering += usize::from(awake);
+            awake
+        });
+        match entered {
+            true => Ok(Answering(Arc::clone(self))),
+            false => Err(ApiError::with_status(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "model_asleep",
+                "the engine sleeps; POST /wake_up first",
+            )),
+        }
+    }
+
+    pub fn is_asleep(&self) -> bool {
+        self.0.borrow().phase == Phase::Asleep
+    }
+
+    /// Lets nobody in any more, waits for those inside, and has every part give back what it can. An engine that sleeps
+    /// already stays so.
+    ///
+    /// # Errors
+    /// 409 while another does the same or the contrary; 500 with a part's reason, and the engine is awake.
+    pub async fn sleep(self: &Arc<Self>, parts: Vec<Arc<dyn Sleeper>>) -> Result<(), ApiError> {
+        let Some(turn) = self.turn(Phase::Awake, Phase::Asleep)? else {
+            return Ok(());
+        };
+        let mut states = self.0.subscribe();
+        // Whoever asks may leave; then the turn is dropped, and with it the door opens.
+        if states.wait_for(|state| state.answering == 0).await.is_err() {
+            return Err(ApiError::internal("the engine ends"));
+        }
+        blocking(move || {
+            let failed = parts.iter().find_map(|part| part.sleep().err());
+            let Some(error) = failed else {
+                turn.to(Phase::Asleep);
+                return Ok(());
+            };
+            let awake = parts.iter().try_for_each(|part| part.wake());
+            turn.to(if awake.is_ok() {
+                Phase::Awake
+            } else {
+                Phase::Asleep
+            });
+            Err(error)
+        })
+        .await
+    }
+
+    /// Has every part take again what it gave back, and lets requests in. An engine that is awake stays so.
+    ///
+    /// # Errors
+    /// 409 while another does the same or the contrary; 500 with a part's reason, and the engine sleeps.
+    pub async fn wake(self: &Arc<Self>, parts: Vec<Arc<dyn Sleeper>>) -> Result<(), ApiError> {
+        let Some(turn) = self.turn(Phase::Asleep, Phase::Awake)? else {
+            return Ok(());
+        };
+        blocking(move || {
+            parts.iter().try_for_each(|part| part.wake())?;
+            turn.to(Phase::Awake);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Begins a turn; `None`: it is there already.
+    fn turn(self: &Arc<Self>, from: Phase, to: Phase) -> Result<Option<Turn>, ApiError> {
+        let mut found = Phase::Awake;
+        let turns = self.0.send_if_modified(|state| {
+            found = state.phase;
+            if found == from {
+                state.phase = Phase::Turning;
+            }
+            found == from
+        });
+        if turns {
+            return Ok(Some(Turn {
+                door: Arc::clone(self),
+                ends_in: from,
+            }));
+        }
+        match found == to {
+            true => Ok(None),
+            false => Err(ApiError::with_status(
+                StatusCode::CONFLICT,
+                "turning",
+                "the engine is falling asleep or waking up already; ask GET /is_sleeping",
+            )),
+        }
+    }
+}
+
+/// A turn that goes back when it is dropped before its end.
+struct Turn {
+    door: Arc<Door>,
+    ends_in: Phase,
+}
+
+impl Turn {
+    fn to(mut self, phase: Phase) {
+        self.ends_in = phase;
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let phase = self.ends_in;
+        self.door.0.send_modify(|state| state.phase = phase);
+    }
+}
+
+/// Goes on to its end also when whoever asked has left.
+async fn blocking(
+    work: impl FnOnce() -> Result<(), EngineError> + Send + 'static,
+) -> Result<(), ApiError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(ApiError::internal(error.to_string())),
+        Err(_) => Err(ApiError::internal("a part of the engine failed")),
+    }
+}
+
+/// The answer, which counts as being answered until its last byte has gone or its client has left.
+pub(crate) fn counted(answering: Answering, response: Response) -> Response {
+    // What is whole has been computed.
+    if response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    response.map(|body| {
+        let pieces = body.into_data_stream();
+        Body::from_stream(pieces.inspect(move |_| {
+            let _ = &answering;
+        }))
+    })
+}
+
+/// Tells the system that the pages of a mapped file are not needed for now. They stay in the page cache as long as nobody
+/// else wants the memory, and come back when they are touched.
+#[allow(dead_code, reason = "for whoever maps files")]
+pub(crate) fn give_back_pages(mapping: &memmap2::Mmap) -> Result<(), EngineError> {
+    #[expect(unsafe_code, reason = "the system's advice has no safe form")]
+    // SAFETY: the mapping is of a file and only read; pages that are dropped are read from the file again.
+    let advised = unsafe { mapping.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+    advised.map_err(|error| {
+        EngineError::load(format!(
+            "the pages of a mapped file cannot be given back ({error})"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use std::sync::Mutex;
+
+    /// Notes what it is asked, and fails when told to.
+    #[derive(Default)]
+    struct Part {
+        asked: Mutex<Vec<&'static str>>,
+        fails: Option<&'static str>,
+    }
+
+    impl Part {
+        fn failing(fails: &'static str) -> Arc<Self> {
+            Arc::new(Self {
+                fails: Some(fails),
+                ..Self::default()
+            })
+        }
+
+        fn note(&self, what: &'static str) -> Result<(), EngineError> {
+            self.asked.lock().expect("no panic").push(what);
+            match self.fails {
+                Some(fails) if fails == what => Err(EngineError::load("out of memory")),
+                _ => Ok(()),
+            }
+        }
+
+        fn asked(&self) -> Vec<&'static str> {
+            self.asked.lock().expect("no panic").clone()
+        }
+    }
+
+    impl Sleeper for Part {
+        fn sleep(&self) -> Result<(), EngineError> {
+            self.note("sleep")
+        }
+
+        fn wake(&self) -> Result<(), EngineError> {
+            self.note("wake")
+        }
+    }
+
+    fn parts(part: &Arc<Part>) -> Vec<Arc<dyn Sleeper>> {
+        vec![Arc::clone(part) as Arc<dyn Sleeper>]
+    }
+
+    #[tokio::test]
+    async fn who_sleeps_lets_nobody_in_until_it_is_woken() {
+        let (door, part) = (Arc::new(Door::default()), Arc::new(Part::default()));
+        drop(door.enter().expect("awake"));
+        door.sleep(parts(&part)).await.expect("falls asleep");
+        door.sleep(parts(&part)).await.expect("sleeps already");
+        assert!(door.is_asleep());
+        let refused = door.enter().expect_err("asleep");
+        assert_eq!(refused.code, Some("model_asleep"));
+        door.wake(parts(&part)).await.expect("wakes");
+        door.wake(parts(&part)).await.expect("is awake");
+        assert!(!door.is_asleep() && door.enter().is_ok());
+        assert_eq!(part.asked(), ["sleep", "wake"]);
+    }
+
+    #[tokio::test]
+    async fn answers_are_finished_first_and_nobody_new_comes_in() {
+        let (door, part) = (Arc::new(Door::default()), Arc::new(Part::default()));
+        let inside = door.enter().expect("awake");
+        let mut falling = Box::pin(door.sleep(parts(&part)));
+        assert!((&mut falling).now_or_never().is_none());
+        assert!(door.enter().is_err() && part.asked().is_empty());
+        let other = door.wake(parts(&part)).await.expect_err("it turns");
+        assert_eq!(other.status, StatusCode::CONFLICT);
+        drop(inside);
+        falling.await.expect("falls asleep");
+        assert!(door.is_asleep());
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_and_leaves_before_it_sleeps_leaves_it_awake() {
+        let (door, part) = (Arc::new(Door::default()), Arc::new(Part::default()));
+        let inside = door.enter().expect("awake");
+        let mut falling = Box::pin(door.sleep(parts(&part)));
+        assert!((&mut falling).now_or_never().is_none());
+        drop(falling);
+        assert!(door.enter().is_ok() && part.asked().is_empty());
+        drop(inside);
+    }
+
+    #[tokio::test]
+    async fn a_part_that_fails_leaves_the_engine_as_it_was() {
+        let (door, part) = (Arc::new(Door::default()), Part::failing("sleep"));
+        let failed = door.sleep(parts(&part)).await.expect_err("it fails");
+        assert!(failed.message.contains("out of memory"), "{failed:?}");
+        assert!(!door.is_asleep() && door.enter().is_ok());
+        assert_eq!(part.asked(), ["sleep", "wake"]);
+
+        let (door, part) = (Arc::new(Door::default()), Part::failing("wake"));
+        door.sleep(parts(&part)).await.expect("falls asleep");
+        door.wake(parts(&part)).await.expect_err("it fails");
+        assert!(door.is_asleep());
+    }
+
+    #[tokio::test]
+    async fn a_stream_counts_until_it_ends_and_a_whole_answer_does_not() {
+        let door = Arc::new(Door::default());
+        let answering = |body| counted(door.enter().expect("awake"), Response::new(body));
+        let whole = answering(Body::from("whole"));
+        assert_eq!(door.0.borrow().answering, 0);
+        let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>("piece")]);
+        let stream = answering(Body::from_stream(pieces));
+        assert_eq!(door.0.borrow().answering, 1);
+        drop((whole, stream));
+        assert_eq!(door.0.borrow().answering, 0);
+    }
+
+    #[test]
+    fn pages_that_were_given_back_read_as_before() {
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(1 << 16).expect("room");
+        #[expect(unsafe_code, reason = "mapping a file has no safe form")]
+        // SAFETY: nobody else knows the file.
+        let mapping = unsafe { memmap2::Mmap::map(&file) }.expect("a mapping");
+        assert!(mapping.iter().all(|byte| *byte == 0));
+        give_back_pages(&mapping).expect("given back");
+        assert!(mapping.iter().all(|byte| *byte == 0));
+    }
+}

@@ -1,0 +1,201 @@
+"""Owns the tiny decoders and what `transformers` computes with them. Never chooses their shapes.
+
+Each model gets random weights, large enough that its logits differ clearly, from the first seed with which greedy decoding
+never has to choose between two nearly equal logits.
+"""
+
+import json
+import zlib
+
+import numpy
+import torch
+from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_torch_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+PROMPT_TOKENS = 40
+GREEDY_TOKENS = 128
+# Of the continuation, logits are kept at every so many tokens.
+KEPT_EVERY = 16
+# Logits have a spread (standard deviation) of about one.
+SMALLEST_MARGIN = 4e-3
+FEWEST_DIFFERENT_TOKENS = 24
+# What a variation must change at some position to count as shown.
+LEAST_DIFFERENCE = 0.03
+SEEDS = 400
+STORED = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+def weight(name, shape, random, config):
+    """Random numbers for a tensor by what its name says it is."""
+    adds_one = config["model_type"].startswith("gemma")
+    # With a tied head a token would mostly be followed by itself if its embedding were most of the last hidden state.
+    small = 0.4 if config["tie_word_embeddings"] else 1.0
+    numbers = random.standard_normal(shape)
+    if name.endswith("e_score_correction_bias"):
+        return 0.1 * numbers
+    if name.endswith("bias"):
+        return 0.2 * numbers
+    if len(shape) == 1:
+        factor = 1.0 / small if name == "model.norm.weight" else 1.0
+        return factor * (1.0 + 0.2 * numbers) - (1.0 if adds_one else 0.0)
+    if name.endswith("embed_tokens.weight"):
+        return small * numbers * config["hidden_size"] ** -0.5
+    inputs = shape[-1]
+    return 1.4 * numbers * inputs**-0.5
+
+
+def weights(shapes, seed, config, stored):
+    random = numpy.random.default_rng(seed)
+    made = {}
+    for name in sorted(shapes):
+        numbers = weight(name, shapes[name], random, config)
+        made[name] = torch.from_numpy(numbers.astype(numpy.float32)).to(STORED[stored]).contiguous()
+    return made
+
+
+def published_shapes(config_folder, scratch):
+    """What the tensors are called and how large they are where the model is published."""
+    from safetensors import safe_open
+
+    config = AutoConfig.from_pretrained(config_folder)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    model.save_pretrained(scratch)
+    shapes = {}
+    for file in scratch.glob("*.safetensors"):
+        with safe_open(file, "numpy") as opened:
+            for name in opened.keys():
+                shapes[name] = tuple(opened.get_slice(name).get_shape())
+    return shapes
+
+
+def write_weights(folder, tensors, shards):
+    for old in folder.glob("model*"):
+        old.unlink()
+    if shards == 1:
+        save_torch_file(tensors, folder / "model.safetensors", {"format": "pt"})
+        return
+    names = sorted(tensors)
+    of = {}
+    for shard in range(shards):
+        file = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
+        part = names[shard * len(names) // shards : (shard + 1) * len(names) // shards]
+        save_torch_file({name: tensors[name] for name in part}, folder / file, {"format": "pt"})
+        of.update({name: file for name in part})
+    total = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    index = {"metadata": {"total_size": total}, "weight_map": of}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n")
+
+
+def loaded(folder):
+    model, report = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
+    )
+    wrong = {kind: names for kind, names in report.items() if names}
+    assert not wrong, f"{folder.name}: {wrong}"
+    return model.eval()
+
+
+def greedy(model, prompt):
+    """The continuation, and the smallest distance of a best logit to the second best."""
+    answer = model.generate(
+        torch.tensor([prompt]),
+        attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+        max_new_tokens=GREEDY_TOKENS,
+        min_new_tokens=GREEDY_TOKENS,
+        do_sample=False,
+        return_dict_in_generate=True,
+        output_logits=True,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    best = torch.stack(answer.logits)[:, 0].topk(2).values
+    tokens = answer.sequences[0, len(prompt) :].tolist()
+    return tokens, float((best[:, 0] - best[:, 1]).min())
+
+
+def differences_shown(folder, changes, tokens, logits):
+    """The largest difference of logits for each change of the configuration."""
+    text = (folder / "config.json").read_text()
+    differences = []
+    for change in changes:
+        (folder / "config.json").write_text(json.dumps({**json.loads(text), **change}))
+        changed = loaded(folder)(torch.tensor([tokens]), use_cache=False).logits[0]
+        differences.append(float((changed - logits).abs().max()))
+    (folder / "config.json").write_text(text)
+    return differences
+
+
+def prompt_of(name, vocabulary):
+    random = numpy.random.default_rng(zlib.crc32(name.encode()))
+    return [int(token) for token in random.integers(3, vocabulary, PROMPT_TOKENS)]
+
+
+@torch.no_grad()
+def make(name, model, shown, folder, scratch):
+    """Writes one model and what is expected of it; answers what was chosen."""
+    config, stored, facts = model
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    shapes = published_shapes(folder, scratch)
+    prompt = prompt_of(name, config["vocab_size"])
+    for seed in range(SEEDS):
+        write_weights(folder, weights(shapes, seed, config, stored), facts.get("shards", 1))
+        network = loaded(folder)
+        continuation, margin = greedy(network, prompt)
+        if margin >= SMALLEST_MARGIN and len(set(continuation)) >= FEWEST_DIFFERENT_TOKENS:
+            break
+    else:
+        raise SystemExit(f"{name}: no seed below {SEEDS} gives a clear continuation")
+    of_prompt = network(torch.tensor([prompt]), use_cache=False, output_hidden_states=True)
+    whole = network(torch.tensor([prompt + continuation]), use_cache=False).logits[0]
+    again = whole[PROMPT_TOKENS - 1 : -1].argmax(-1).tolist()
+    assert again == continuation, f"{name}: with and without a cache the reference differs"
+    for change, difference in zip(shown, differences_shown(folder, shown, prompt + continuation, whole)):
+        assert difference > LEAST_DIFFERENCE, f"{name}: {change} changes logits by {difference} alone"
+    positions = list(range(PROMPT_TOKENS + KEPT_EVERY - 1, PROMPT_TOKENS + GREEDY_TOKENS, KEPT_EVERY))
+    kept = {"logits": of_prompt.logits[0].numpy(), "later_logits": whole[positions].numpy()}
+    if facts.get("hidden"):
+        kept["hidden"] = of_prompt.hidden_states[-1][0].numpy()
+    save_file({key: numpy.ascontiguousarray(value) for key, value in kept.items()}, folder / "expected.safetensors")
+    spread = float(of_prompt.logits.std())
+    expected = {
+        "seed": seed,
+        "smallest_margin": round(margin, 5),
+        "logits_spread": round(spread, 4),
+        "different_tokens": len(set(continuation)),
+        "prompt": prompt,
+        "greedy": continuation,
+        "later_positions": positions,
+    }
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in expected.items()]
+    (folder / "expected.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    return expected
+
+
+def same(kept, made):
+    """What differs between a kept folder and one made now; numbers may differ in the last digits from one CPU to another."""
+    from safetensors.numpy import load_file
+
+    wrong = []
+    for file in sorted({path.name for path in [*kept.iterdir(), *made.iterdir()]}):
+        one, other = kept / file, made / file
+        if not (one.exists() and other.exists()):
+            wrong.append(f"{kept.name}/{file}: {'is not made' if one.exists() else 'is not kept'}")
+        elif file == "expected.safetensors":
+            old, new = load_file(one), load_file(other)
+            close = old.keys() == new.keys() and all(
+                old[key].shape == new[key].shape and numpy.abs(old[key] - new[key]).max() < 1e-4 for key in old
+            )
+            if not close:
+                wrong.append(f"{kept.name}/{file}: the numbers differ")
+        elif file == "expected.json":
+            old, new = json.loads(one.read_text()), json.loads(other.read_text())
+            wrong += [
+                f"{kept.name}/{file}: {key} differs"
+                for key in sorted(old.keys() | new.keys())
+                if key not in ("smallest_margin", "logits_spread") and old.get(key) != new.get(key)
+            ]
+        elif one.read_bytes() != other.read_bytes():
+            wrong.append(f"{kept.name}/{file}: the bytes differ")
+    return wrong

@@ -1,0 +1,86 @@
+"""Makes the correctness vectors of the embedded engine with `transformers`, or checks (`--check`) that those kept are what
+it makes. See docs/engine-correctness.md.
+
+    python3 -m venv VENV && VENV/bin/pip install -r requirements.txt
+    VENV/bin/python make.py [--check] [decoders|templates|tokenizers] [NAME...]
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+KEPT = Path(__file__).resolve().parent.parent / "tests" / "vectors"
+
+
+def decoders(check, names):
+    import torch
+    import transformers
+
+    import decoders as making
+    from decoder_models import MODELS, SHOWN
+
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    wrong = []
+    for name, model in MODELS.items():
+        if names and name not in names:
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
+            scratch = Path(scratch)
+            made = scratch / name
+            expected = making.make(name, model, SHOWN.get(name, []), made, scratch / "published")
+            bytes_kept = sum(file.stat().st_size for file in made.iterdir())
+            print(
+                f"{name:18} seed {expected['seed']:3}  margin {expected['smallest_margin']:.4f}  "
+                f"spread {expected['logits_spread']:.2f}  different tokens {expected['different_tokens']:3}  "
+                f"{bytes_kept // 1024} KiB",
+                flush=True,
+            )
+            if check:
+                kept = KEPT / name
+                wrong += making.same(kept, made) if kept.exists() else [f"{name}: is not kept"]
+            else:
+                shutil.rmtree(KEPT / name, ignore_errors=True)
+                shutil.copytree(made, KEPT / name)
+    return wrong
+
+
+def templates(check, _names):
+    import templates as making
+
+    file = KEPT / "chat" / "rendered.json"
+    text = making.make(KEPT / "chat")
+    if check:
+        return [] if file.exists() and file.read_text() == text else ["chat/rendered.json: the text differs"]
+    file.write_text(text)
+    return []
+
+
+PARTS = {"decoders": decoders, "templates": templates}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare with what is kept, write nothing")
+    parser.add_argument("part", nargs="?", choices=[*PARTS, "all"], default="all")
+    parser.add_argument("names", nargs="*", help="only these")
+    asked = parser.parse_args()
+    wrong = []
+    for part, run in PARTS.items():
+        if asked.part in ("all", part):
+            wrong += run(asked.check, asked.names)
+    for line in wrong:
+        print(line, file=sys.stderr)
+    if asked.check:
+        print("what is kept is not what is made" if wrong else "what is kept is what is made")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

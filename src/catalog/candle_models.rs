@@ -1,0 +1,274 @@
+//! What the embedded engine can serve, told by the files of a model: the architectures that it knows, what each is for, and
+//! the context that a model was made for. It reads `config.json`, or the header of a GGUF file, and no weights.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::architecture::Architecture;
+use super::config_json::Keys;
+use super::estimate::{self, EstimateError};
+use super::gguf::{self, Gguf};
+
+/// What a model is for, and so which routes its engine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serves {
+    /// Chats and completed texts.
+    Texts,
+    Embeddings,
+    /// Ranks and scores of a query and documents.
+    Ranks,
+}
+
+/// What a look at a model's files told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub serves: Serves,
+    /// It reads a whole text at once, in wide numbers.
+    pub is_encoder: bool,
+    /// Tokens that the model was made for, where its files say.
+    pub context: Option<u64>,
+}
+
+/// What continues texts, by the word before `ForCausalLM`; with `Model` after it the same without a head, which
+/// is for embeddings.
+const DECODERS: [&str; 16] = [
+    "Llama",
+    "Mistral",
+    "Mixtral",
+    "Qwen2",
+    "Qwen2Moe",
+    "Qwen3",
+    "Qwen3Moe",
+    "Gemma",
+    "Gemma2",
+    "Gemma3",
+    "Phi3",
+    "SmolLM3",
+    "Olmo2",
+    "Granite",
+    "DeepseekV2",
+    "DeepseekV3",
+];
+/// Those whose names are formed otherwise.
+const DECODERS_BESIDE: [&str; 2] = [
+    "Gemma3ForConditionalGeneration",
+    "Mistral3ForConditionalGeneration",
+];
+
+/// What reads a whole text at once, by the word before `Model`.
+const ENCODERS: [&str; 10] = [
+    "Bert",
+    "Roberta",
+    "XLMRoberta",
+    "Camembert",
+    "DistilBert",
+    "MPNet",
+    "ModernBert",
+    "NomicBert",
+    "Gte",
+    "New",
+];
+
+/// `general.architecture` of GGUF files.
+const GGUF: [&str; 14] = [
+    "llama",
+    "mistral3",
+    "qwen2",
+    "qwen2moe",
+    "qwen3",
+    "qwen3moe",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "phi3",
+    "smollm3",
+    "olmo2",
+    "granite",
+    "deepseek2",
+];
+
+/// Where sentence-transformers says how vectors are made of hidden states.
+const POOLING: [&str; 2] = ["modules.json", "1_Pooling/config.json"];
+
+fn serves(architecture: &str) -> Option<Serves> {
+    let is = |ending: &str, stems: &[&str]| {
+        let stem = architecture.strip_suffix(ending);
+        stem.is_some_and(|stem| stems.contains(&stem))
+    };
+    if is("ForCausalLM", &DECODERS) || DECODERS_BESIDE.contains(&architecture) {
+        Some(Serves::Texts)
+    } else if is("Model", &DECODERS)
+        || is("TextModel", &DECODERS)
+        || is("Model", &ENCODERS)
+        || is("ForMaskedLM", &ENCODERS)
+    {
+        Some(Serves::Embeddings)
+    } else {
+        is("ForSequenceClassification", &ENCODERS).then_some(Serves::Ranks)
+    }
+}
+
+fn known() -> String {
+    let decoders: Vec<String> = DECODERS
+        .iter()
+        .map(|stem| format!("{stem}ForCausalLM"))
+        .chain(DECODERS_BESIDE.map(str::to_owned))
+        .collect();
+    format!(
+        "{}; for embeddings {} with Model or ForMaskedLM after it, for ranks with ForSequenceClassification",
+        decoders.join(", "),
+        ENCODERS.join(", ")
+    )
+}
+
+/// The file of a model in GGUF form, where it is one: a file of that name, or the one in a folder without others.
+pub(super) fn gguf_file(path: &Path) -> Option<PathBuf> {
+    if path.is_file() {
+        return Some(path.to_owned()).filter(|path| estimate::is_gguf(path));
+    }
+    if super::safetensors::has_weights(path) {
+        return None;
+    }
+    estimate::gguf_of(path).ok().flatten()
+}
+
+/// Looks at a model's files; `None` where there is nothing to look at yet. What is broken in them the estimate tells, and the
+/// load.
+///
+/// # Errors
+/// When the engine does not know the model's form, with those that it knows.
+pub(super) fn look(path: &Path) -> Result<Option<Seen>, String> {
+    if let Some(file) = gguf_file(path) {
+        return look_at_gguf(&file);
+    }
+    let config = path.join("config.json");
+    if !config.is_file() {
+        return Ok(None);
+    }
+    let Ok(keys) = Keys::read(&config) else {
+        return Ok(None);
+    };
+    let names: Vec<&str> = keys
+        .list("architectures")
+        .map(|names| names.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default();
+    let found = names.iter().find_map(|name| serves(name));
+    let serves = match found {
+        Some(Serves::Texts) if POOLING.iter().any(|file| path.join(file).is_file()) => {
+            Serves::Embeddings
+        }
+        Some(serves) => serves,
+        // Some files leave it out, and the engine itself says what it makes of that.
+        None if names.is_empty() => return Ok(None),
+        None => {
+            return Err(format!(
+                "{} names {}, which the embedded engine does not compute; it knows {}",
+                config.display(),
+                shown(&names),
+                known()
+            ));
+        }
+    };
+    let architecture = Architecture::of_folder(path).ok();
+    Ok(Some(Seen {
+        serves,
+        is_encoder: architecture.as_ref().is_some_and(|it| it.layers.is_empty()),
+        context: architecture.and_then(|it| it.context),
+    }))
+}
+
+fn look_at_gguf(file: &Path) -> Result<Option<Seen>, String> {
+    let Ok(gguf) = Gguf::read(file) else {
+        return Ok(None);
+    };
+    let Some(gguf::Value::Text(name)) = gguf.values.get("general.architecture") else {
+        return Ok(None);
+    };
+    if !GGUF.contains(&name.as_str()) {
+        return Err(format!(
+            "{} is of the form {}, which the embedded engine does not compute; of GGUF files it knows {}",
+            file.display(),
+            shown(&[name]),
+            GGUF.join(", ")
+        ));
+    }
+    let context = Architecture::of_gguf(file, &gguf)
+        .ok()
+        .and_then(|it| it.context);
+    Ok(Some(Seen {
+        serves: Serves::Texts,
+        is_encoder: false,
+        context,
+    }))
+}
+
+/// Foreign names for a message, never longer than a line.
+fn shown(names: &[&str]) -> String {
+    super::config_json::shortened(&Value::from(names.join(", ")))
+}
+
+/// The form of the model that lies there.
+pub(super) fn architecture(path: &Path) -> Result<Architecture, EstimateError> {
+    match gguf_file(path) {
+        Some(file) => Architecture::of_gguf(&file, &Gguf::read(&file)?),
+        None => Architecture::of_folder(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_model_is_for_is_told_by_its_architecture() {
+        for (name, expected) in [
+            ("LlamaForCausalLM", Some(Serves::Texts)),
+            ("DeepseekV3ForCausalLM", Some(Serves::Texts)),
+            ("Gemma3ForConditionalGeneration", Some(Serves::Texts)),
+            ("Qwen3Model", Some(Serves::Embeddings)),
+            ("BertModel", Some(Serves::Embeddings)),
+            ("XLMRobertaForMaskedLM", Some(Serves::Embeddings)),
+            ("XLMRobertaForSequenceClassification", Some(Serves::Ranks)),
+            ("MambaForCausalLM", None),
+            ("LlamaForSequenceClassification", None),
+            ("ForCausalLM", None),
+        ] {
+            assert_eq!(serves(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_decoder_with_a_pooling_beside_it_is_for_embeddings() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = r#"{"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_attention_heads": 4,
+            "num_hidden_layers": 1, "hidden_size": 8, "max_position_embeddings": 77}"#;
+        std::fs::write(folder.path().join("config.json"), config).expect("written");
+        let seen = |serves| Seen {
+            serves,
+            is_encoder: false,
+            context: Some(77),
+        };
+        let look = || look(folder.path()).expect("it is known");
+        assert_eq!(look(), Some(seen(Serves::Texts)));
+        std::fs::write(folder.path().join("modules.json"), "[]").expect("written");
+        assert_eq!(look(), Some(seen(Serves::Embeddings)));
+    }
+
+    #[test]
+    fn an_unknown_architecture_is_named_with_those_that_are_known() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(look(folder.path()), Ok(None), "nothing is there yet");
+        let config = r#"{"architectures": ["MambaForCausalLM"]}"#;
+        std::fs::write(folder.path().join("config.json"), config).expect("written");
+        let problem = look(folder.path()).expect_err("it is not known");
+        for word in [
+            "config.json",
+            "MambaForCausalLM",
+            "Qwen3ForCausalLM",
+            "ModernBert",
+        ] {
+            assert!(problem.contains(word), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What a replica of the embedded engine needs before anybody has measured one (M1). The engine takes its cache at the start
+//! and keeps to it, so the figure is of all that it will take:
+//!
+//! ```text
+//! weights       on the CPU as they lie in their files, of which they stay mapped, or in the form they are written in at
+//!               load; encoders in four bytes; on a GPU in two bytes
+//! cache         pages of 16 tokens: concurrency × context, at most max_batch_total_tokens; keys and values of four bytes on
+//!               the CPU, of two on a GPU; no windows; latent attention expanded for each head
+//! activations   4 bytes × rows of a step × (4 hidden + 3 feed-forward + 3 queries), and logits of every sequence; encoders
+//!               have twice the scores of all heads instead, rows × heads × context
+//! the engine    16 MiB and eight times its tokenizer.json; 512 MiB on each GPU
+//! ```
+//!
+//! With several GPUs each has an equal part of weights and cache, and room for one layer more, since layers are not cut.
+
+use std::path::Path;
+
+use crate::pool::Bytes;
+
+use super::architecture::{CacheLoad, NumberWidth, Split, Widths};
+use super::candle_models::{self, Serves};
+use super::estimate::{
+    CANDLE_CPU_OVERHEAD, EstimateError, GPU_OVERHEAD, ModelFiles, by_file_sizes, share, times,
+};
+use super::model_file::{ComputeDevice, Quantization};
+use super::recipe::CandleRecipe;
+use super::safetensors::{Rows, Weights};
+
+/// Tokens of one page of the cache.
+const PAGE_TOKENS: u64 = 16;
+/// Rows that one step computes at most.
+const STEP_ROWS: u64 = 512;
+/// Tokens of the texts that an encoder computes together.
+const ENCODER_ROWS_CPU: u64 = 1024;
+const ENCODER_ROWS_GPU: u64 = 16_384;
+/// Bytes that a tokenizer takes for each of its file: texts of tokens and merges, by both their sides.
+const TOKENIZER_FACTOR: u64 = 8;
+/// More is no tokenizer.
+const TOKENIZER_BYTES_MAX: u64 = 1 << 30;
+
+/// The need of one replica on each of its devices.
+pub(super) fn need(
+    recipe: &CandleRecipe,
+    files: &ModelFiles,
+    devices: u32,
+) -> Result<Bytes, EstimateError> {
+    let architecture = &files.architecture;
+    let context = architecture.tokens(recipe.context.map(u64::from))?;
+    let width = match recipe.device {
+        ComputeDevice::Cpu => NumberWidth::FOUR_BYTES,
+        ComputeDevice::Cuda | ComputeDevice::Metal => NumberWidth::TWO_BYTES,
+    };
+    let load = CacheLoad {
+        tokens: cache_tokens(recipe, context),
+        keys: width,
+        values: width,
+        drops_old_tokens: false,
+        expands_latent: true,
+        ..CacheLoad::even(context, u64::from(recipe.concurrency))
+    };
+    let cache = match recipe.serves {
+        // A text is read at once.
+        Some(Serves::Embeddings | Serves::Ranks) => 0,
+        Some(Serves::Texts) | None => architecture.cache_bytes_per_device(&load, Split::Heads, 1),
+    };
+    let divided = Bytes(weights(recipe, files)) + Bytes(cache);
+    let widths = architecture.widths;
+    let layer = match devices {
+        0 | 1 => Bytes::ZERO,
+        _ => share(divided, blocks(files)),
+    };
+    let activations = widths.map_or(0, |widths| activations(recipe, files, widths, context));
+    Ok(share(divided, devices) + layer + Bytes(activations) + overhead(recipe))
+}
+
+/// Pages are whole, for each sequence.
+fn cache_tokens(recipe: &CandleRecipe, context: u64) -> u64 {
+    let paged = |tokens: u64| tokens.div_ceil(PAGE_TOKENS).saturating_mul(PAGE_TOKENS);
+    let all = paged(context).saturating_mul(u64::from(recipe.concurrency));
+    let most = recipe.budgets.total.map(|total| paged(u64::from(total)));
+    all.min(most.unwrap_or(u64::MAX))
+}
+
+/// Weights on all devices together.
+fn weights(recipe: &CandleRecipe, files: &ModelFiles) -> u64 {
+    let weights = files.weights;
+    let held_in = |bytes: u64| match files.by_config {
+        // Of those that are not here only the size is known.
+        true => weights.stored_bytes,
+        false => weights.held_in(bytes),
+    };
+    match recipe.device {
+        ComputeDevice::Cuda | ComputeDevice::Metal => held_in(2),
+        // What keeps nothing for later tokens is an encoder.
+        ComputeDevice::Cpu if files.architecture.layers.is_empty() => held_in(4),
+        ComputeDevice::Cpu => match recipe.quantization {
+            Some(form) => quantised(weights, form),
+            None => weights.stored_bytes,
+        },
+    }
+}
+
+/// Matrices in the form they are written in at load; those whose rows do not divide into its blocks in the next finer one, or
+/// as they are.
+fn quantised(weights: Weights, form: Quantization) -> u64 {
+    let coarse = match form {
+        Quantization::Q4K => weights.rows_of_256,
+        Quantization::Q8_0 => Rows::default(),
+    };
+    let fine = Rows {
+        elements: weights.rows_of_32.elements.saturating_sub(coarse.elements),
+        stored_bytes: weights
+            .rows_of_32
+            .stored_bytes
+            .saturating_sub(coarse.stored_bytes),
+    };
+    let rest = weights
+        .stored_bytes
+        .saturating_sub(coarse.stored_bytes)
+        .saturating_sub(fine.stored_bytes);
+    // 144 bytes for 256 numbers, and 34 for 32.
+    rest.saturating_add(coarse.elements.saturating_mul(144) / 256)
+        .saturating_add(fine.elements.saturating_mul(34) / 32)
+}
+
+fn activations(recipe: &CandleRecipe, files: &ModelFiles, widths: Widths, context: u64) -> u64 {
+    let concurrency = u64::from(recipe.concurrency);
+    let (rows, beside) = if files.architecture.layers.is_empty() {
+        let usual = match recipe.device {
+            ComputeDevice::Cpu => ENCODER_ROWS_CPU,
+            ComputeDevice::Cuda | ComputeDevice::Metal => ENCODER_ROWS_GPU,
+        };
+        // A text that is longer than a batch is computed alone.
+        let rows = recipe.budgets.prefill.map_or(usual, u64::from).max(context);
+        let heads = files.architecture.attention_heads.unwrap_or(1);
+        let scores = rows.saturating_mul(heads).saturating_mul(context);
+        (rows, scores.saturating_mul(2))
+    } else {
+        let rows = context.saturating_mul(concurrency).min(STEP_ROWS);
+        (rows, concurrency.saturating_mul(widths.words))
+    };
+    let parts = [(4, widths.hidden), (3, widths.wide), (3, widths.queries)];
+    let row = parts.iter().fold(0_u64, |sum, (count, width)| {
+        sum.saturating_add(width.saturating_mul(*count))
+    });
+    rows.saturating_mul(row)
+        .saturating_add(beside)
+        .saturating_mul(4)
+}
+
+/// What the engine takes on each device beside its model.
+pub(super) fn overhead(recipe: &CandleRecipe) -> Bytes {
+    match recipe.device {
+        ComputeDevice::Cpu => CANDLE_CPU_OVERHEAD + Bytes(tokenizer_bytes(&recipe.model_path)),
+        ComputeDevice::Cuda | ComputeDevice::Metal => GPU_OVERHEAD,
+    }
+}
+
+/// What the tables of the model's tokenizer take.
+fn tokenizer_bytes(path: &Path) -> u64 {
+    let file = path.join("tokenizer.json");
+    let length = std::fs::metadata(file).map_or(0, |file| file.len());
+    length.min(TOKENIZER_BYTES_MAX) * TOKENIZER_FACTOR
+}
+
+/// What stands in where headers cannot be read, and whether anything but the engine itself is in it.
+pub(super) fn by_sizes(recipe: &CandleRecipe, devices: u32) -> (Bytes, bool) {
+    let own = match recipe.device {
+        ComputeDevice::Cpu => overhead(recipe),
+        ComputeDevice::Cuda | ComputeDevice::Metal => times(overhead(recipe), devices),
+    };
+    let sizes = by_file_sizes(&recipe.model_path, own);
+    (share(sizes.unwrap_or(own), devices), sizes.is_some())
+}
+
+/// Layers that are divided over devices, at least one.
+pub(super) fn blocks(files: &ModelFiles) -> u32 {
+    let blocks = files.architecture.widths.map_or(1, |widths| widths.blocks);
+    u32::try_from(blocks).unwrap_or(u32::MAX).max(1)
+}
+
+impl CandleRecipe {
+    /// Tokens of one sequence: what the model's file says, or else the model's own.
+    pub fn context_tokens(&self) -> Result<u64, EstimateError> {
+        match self.context {
+            Some(tokens) => Ok(u64::from(tokens)),
+            None => candle_models::architecture(&self.model_path)?.tokens(None),
+        }
+    }
+}

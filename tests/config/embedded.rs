@@ -1,0 +1,147 @@
+//! What the embedded engine's models may say, what they are for, and what is refused before one is loaded.
+
+use model_pool::catalog::{CANDLE_CPU_OVERHEAD, Extra, Quantization, Recipe};
+use model_pool::config::Config;
+use model_pool::pool::Bytes;
+use serde_json::{Value, json};
+
+use super::assert_has;
+use super::documents::{candle, read};
+
+#[test]
+fn the_embedded_engines_own_options_are_read_and_their_mistakes_named() {
+    let kwargs = |value: Value| candle(&[("engine_config.engine_kwargs", value)]);
+    let (entry, _) = read(&kwargs(json!({"quantization": "q4_k", "verify": true}))).unwrap();
+    let Recipe::Candle(recipe) = &entry.recipe else {
+        panic!("{:?}", entry.recipe)
+    };
+    assert_eq!(
+        (recipe.quantization, recipe.verify),
+        (Some(Quantization::Q4K), true)
+    );
+    for (wrong, parts) in [
+        (json!({"quantization": "q5_k"}), ["q5_k", "q8_0"]),
+        (json!({"verify": "yes"}), ["verify", "boolean"]),
+        (
+            json!({"quantisation": "q8_0"}),
+            ["quantisation", "quantization"],
+        ),
+    ] {
+        assert_has(&read(&kwargs(wrong)).unwrap_err().to_string(), &parts);
+    }
+}
+
+#[test]
+fn the_embedded_engine_sleeps_and_drops_nothing() {
+    let sleeps = |word: &str| read(&candle(&[("pool_config.sleep", json!(word))]));
+    let (entry, _) = sleeps("weights").unwrap();
+    let parking = entry.parking.expect("it sleeps");
+    assert_eq!(
+        (parking.sleep.path, parking.is_sleeping),
+        ("/sleep", Some("/is_sleeping"))
+    );
+    let (spec, _) = entry.spec(&Config::default(), None).unwrap();
+    let parking = spec.parking.expect("it sleeps");
+    assert_eq!(
+        parking.host,
+        Bytes::ZERO,
+        "its weights are the system's pages"
+    );
+    assert_eq!(parking.resident_per_device, CANDLE_CPU_OVERHEAD);
+    let refused = sleeps("discard").unwrap_err().to_string();
+    assert_has(&refused, &["discard", "CandleEngine (weights)"]);
+}
+
+#[test]
+fn several_gpus_of_a_model_on_the_cpu_are_refused_with_what_to_write() {
+    let document = candle(&[("pool_config.gpus_per_replica", json!(2))]);
+    let refused = read(&document).unwrap_err().to_string();
+    assert_has(
+        &refused,
+        &[
+            "engine_kwargs.device",
+            "takes 2",
+            "gpus_per_replica to 1",
+            "cuda",
+        ],
+    );
+    let (entry, _) = read(&candle(&[])).unwrap();
+    let (spec, _) = entry.spec(&Config::default(), None).unwrap();
+    assert_eq!((spec.devices_max, spec.wider.len()), (1, 0));
+}
+
+#[test]
+fn a_gguf_file_of_a_repository_is_named_for_the_embedded_engine_alone() {
+    let of = |kind: &str, file: &str| json!({"engine_config": {"model_id": "m", "type": kind, "hf_model_id": "org/m-GGUF", "gguf_file": file}});
+    let (entry, _) = read(&of("CandleEngine", "q/m-Q4_K_M.gguf")).unwrap();
+    let Recipe::Candle(recipe) = &entry.recipe else {
+        panic!("{:?}", entry.recipe)
+    };
+    assert!(recipe.model_path.ends_with("q/m-Q4_K_M.gguf"));
+    assert_eq!(
+        entry.fetch.map(|fetch| fetch.model_path()),
+        Some(recipe.model_path.clone())
+    );
+    for wrong in ["../m.gguf", "/m.gguf", "m.bin", ""] {
+        let refused = read(&of("CandleEngine", wrong)).unwrap_err().to_string();
+        assert_has(&refused, &["engine_config.gguf_file", "m-Q4_K_M.gguf"]);
+    }
+    let refused = read(&of("VLLMEngine", "m.gguf")).unwrap_err().to_string();
+    assert_has(&refused, &["engine_config.gguf_file", "CandleEngine alone"]);
+}
+
+fn with_config_json(text: &str) -> (tempfile::TempDir, Value) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("config.json"), text).unwrap();
+    let document = candle(&[("engine_config.model_path", json!(folder.path()))]);
+    (folder, document)
+}
+
+#[test]
+fn a_model_that_the_embedded_engine_does_not_know_is_refused_before_it_is_loaded() {
+    let (_folder, document) = with_config_json(r#"{"architectures": ["MambaForCausalLM"]}"#);
+    let refused = read(&document).unwrap_err().to_string();
+    assert_has(
+        &refused,
+        &[
+            "engine_config.model_path",
+            "MambaForCausalLM",
+            "Qwen3MoeForCausalLM",
+        ],
+    );
+}
+
+#[test]
+fn a_context_that_the_model_was_not_made_for_is_refused_with_its_own() {
+    let (_folder, mut document) = with_config_json(
+        r#"{"architectures": ["LlamaForCausalLM"], "num_attention_heads": 2, "num_hidden_layers": 1, "hidden_size": 8, "max_position_embeddings": 100}"#,
+    );
+    document["engine_config"]["max_total_tokens"] = json!(101);
+    let refused = read(&document).unwrap_err().to_string();
+    assert_has(&refused, &["max_total_tokens", "is 101", "100"]);
+    document["engine_config"]["max_total_tokens"] = json!(100);
+    assert!(read(&document).is_ok());
+}
+
+#[test]
+fn the_routes_of_the_embedded_engine_are_those_that_its_model_is_for() {
+    let has = |architecture: &str| {
+        let text = json!({"architectures": [architecture], "num_attention_heads": 2}).to_string();
+        let (_folder, document) = with_config_json(&text);
+        let (entry, _) = read(&document).unwrap();
+        let routes = [
+            Extra::Embeddings,
+            Extra::Rerank,
+            Extra::Score,
+            Extra::Tokenize,
+        ];
+        (
+            routes.map(|route| entry.recipe.has(route)),
+            entry.recipe.generates(),
+        )
+    };
+    assert_eq!(has("Qwen2ForCausalLM"), ([false, false, false, true], true));
+    assert_eq!(has("BertModel"), ([true, false, false, true], false));
+    let ranks = "XLMRobertaForSequenceClassification";
+    assert_eq!(has(ranks), ([false, true, true, true], false));
+}

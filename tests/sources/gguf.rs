@@ -1,0 +1,61 @@
+//! GGUF files of a hub: which of them comes, and what is said where that is not told.
+
+use serde_json::{Value, json};
+
+use super::{Lab, below, weights};
+
+#[tokio::test]
+async fn of_gguf_files_the_one_that_is_named_is_fetched_with_all_its_parts() {
+    let lab = Lab::new();
+    let files = [
+        ("README.md", b"text".to_vec()),
+        ("config.json", b"{}".to_vec()),
+        ("big/m-Q8_0-00001-of-00002.gguf", weights(1)),
+        ("big/m-Q8_0-00002-of-00002.gguf", weights(2)),
+        ("m-Q4_K_M.gguf", weights(3)),
+        ("mmproj-m.gguf", weights(4)),
+    ];
+    lab.hub.add("lab/many", &files);
+    let wanted = |more: Value| {
+        let mut engine = json!({"hf_model_id": "lab/many"});
+        let own = engine.as_object_mut().unwrap();
+        own.extend(more.as_object().unwrap().clone());
+        lab.wanted_with(engine)
+    };
+    let named = wanted(json!({"gguf_file": "big/m-Q8_0-00001-of-00002.gguf"}));
+    lab.fetch(&named).await.expect("fetched");
+    assert!(named.is_here());
+    let there: Vec<String> = below(&named.folder().canonicalize().unwrap())
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let parts = [
+        "big/m-Q8_0-00001-of-00002.gguf",
+        "big/m-Q8_0-00002-of-00002.gguf",
+    ];
+    assert_eq!(there, [parts[0], parts[1], "config.json"]);
+    assert!(named.model_path().ends_with(parts[0]) && named.model_path().is_file());
+
+    // Without a name it is the only one that lies there by itself.
+    let only = wanted(json!({}));
+    lab.fetch(&only).await.expect("fetched");
+    assert!(only.model_path().join("m-Q4_K_M.gguf").is_file());
+    assert!(!only.model_path().join("mmproj-m.gguf").exists());
+    assert_ne!(only.folder(), named.folder());
+    let absent = lab
+        .fetch(&wanted(json!({"gguf_file": "m-Q2_K.gguf"})))
+        .await;
+    let said = absent.expect_err("it is not there").to_string();
+    for word in ["gguf_file", "m-Q4_K_M.gguf", "big/m-Q8_0-of-00002.gguf"] {
+        assert!(said.contains(word), "{said}");
+    }
+
+    lab.hub
+        .add("lab/two", &[("a.gguf", weights(1)), ("b.gguf", weights(2))]);
+    let unsaid = lab.wanted_with(json!({"hf_model_id": "lab/two"}));
+    let said = lab.fetch(&unsaid).await.expect_err("which?").to_string();
+    assert!(
+        said.contains("gguf_file") && said.contains("a.gguf, b.gguf"),
+        "{said}"
+    );
+}
