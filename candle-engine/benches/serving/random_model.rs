@@ -1,7 +1,7 @@
 //! Owns the random Llama models that are measured: their shapes and weights, and their Hugging Face folders. The same seed gives
 //! the same weights in every form. Never measures.
 
-use crate::tokens::{BEGIN, END, VOCABULARY, Words};
+use super::tokens::{BEGIN, END, VOCABULARY, Words};
 use half::bf16;
 use rayon::prelude::*;
 use safetensors::Dtype;

@@ -1,6 +1,8 @@
 //! Owns a running engine for the tests and a small HTTP client on its socket. Never checks anything itself.
 #![allow(dead_code, reason = "every test binary uses another part")]
 
+pub mod process;
+
 use bytes::Bytes;
 use candle_engine::{DeviceChoice, EngineError, EngineOptions, Listen, serve};
 use http_body_util::{BodyExt, Full};

@@ -1,0 +1,350 @@
+//! A storm of requests with random lengths, parameters and cancellations against one engine in a process of its own, whose
+//! cache of keys and values is too small for all of them: nobody is lost, everybody gets what they would have got alone, and
+//! no memory stays behind. `STORM_REQUESTS=10000` makes it a long one.
+
+#[path = "../benches/serving/random_model.rs"]
+#[allow(dead_code, reason = "the bench uses more of it")]
+mod random_model;
+#[path = "storm/requests.rs"]
+mod requests;
+mod support;
+#[path = "../benches/serving/tokens.rs"]
+#[allow(dead_code, reason = "the bench uses more of it")]
+mod tokens;
+
+use hyper::StatusCode;
+use requests::{Asked, Draw, Patience, catalogue};
+use safetensors::Dtype;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use support::demo_model;
+use support::process::{Client, Process, Wanted, serve_if_asked};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+const SEED: u64 = 500;
+const REQUESTS: usize = 500;
+
+/// Different requests; each is asked alone first, so that the storm's answers have something to equal.
+const DIFFERENT: usize = 120;
+const CLIENTS: usize = 24;
+const CONTEXT_TOKENS: usize = 256;
+
+/// Two and a half requests of full length.
+const CACHE_TOKENS: usize = 640;
+
+/// Generous: a machine that is busy with other things computes some requests a second.
+const SECONDS_PER_REQUEST_MAX: f64 = 0.5;
+
+/// What an allocator may keep, and noise.
+const GROWTH_BYTES_MAX: u64 = 8 << 20;
+
+const PROCESS: &str = "an_engine_in_a_process_of_its_own";
+
+#[test]
+#[ignore = "it is the process that the other tests start"]
+fn an_engine_in_a_process_of_its_own() {
+    serve_if_asked();
+}
+
+fn requests_wanted() -> usize {
+    std::env::var("STORM_REQUESTS").map_or(REQUESTS, |count| {
+        count.parse().expect("STORM_REQUESTS is a number")
+    })
+}
+
+/// The text, end and scores of every choice; none where the request is refused.
+type Choices = BTreeMap<u64, (String, Value, Value)>;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_of_requests_loses_nobody_and_answers_each_as_if_it_were_alone() {
+    let model = demo_model("tiny-chat");
+    let wanted = Wanted {
+        model: &model,
+        context_tokens: CONTEXT_TOKENS,
+        concurrency: 16,
+        total_tokens: CACHE_TOKENS,
+    };
+    let engine = Process::start(PROCESS, &wanted).await;
+    let client = engine.client();
+    let mut draw = Draw::new(SEED);
+    let mut alone = Vec::new();
+    for asked in catalogue(&mut draw, DIFFERENT) {
+        let (status, answer) = client.post(asked.route, &asked.body).await;
+        let is_refused = answer["error"]["code"] == "context_length_exceeded";
+        assert!(
+            is_refused || status == StatusCode::OK,
+            "{}: {answer}",
+            asked.body
+        );
+        alone.push((asked, choices_of(&answer)));
+    }
+    let alone = Arc::new(alone);
+    let requests = requests_wanted();
+    let mut plan: VecDeque<(usize, Patience)> = (0..requests)
+        .map(|_| (draw.below(DIFFERENT), draw.patience()))
+        .collect();
+    let second_half = plan.split_off(requests / 2);
+    let mut resident = Vec::new();
+    for half in [plan, second_half] {
+        let limit = Duration::from_secs_f64(SECONDS_PER_REQUEST_MAX * half.len() as f64);
+        let asked = half.len();
+        let ended = timeout(limit, all_of(half, &alone, &client))
+            .await
+            .expect("the storm ends in time");
+        assert_eq!(ended, asked, "every request comes to an end");
+        timeout(limit, nothing_in_the_cache(&client))
+            .await
+            .expect("the cache is given back");
+        resident.push(engine.resident_bytes().0);
+    }
+    let (first, second) = (resident[0], resident[1]);
+    assert!(
+        second <= first + first / 20 + GROWTH_BYTES_MAX,
+        "resident memory grew from {first} to {second} bytes between the halves"
+    );
+    println!("resident after each half: {first} and {second} bytes");
+    let (asked, expected) = &alone[0];
+    assert_eq!(
+        choices_of(&client.post(asked.route, &asked.body).await.1),
+        *expected,
+        "it serves on as before"
+    );
+    engine.stop();
+}
+
+/// Runs the plan with some clients at once and gives the number of requests that came to an end.
+async fn all_of(
+    plan: VecDeque<(usize, Patience)>,
+    alone: &Arc<Vec<(Asked, Choices)>>,
+    client: &Client,
+) -> usize {
+    let plan = Arc::new(Mutex::new(plan));
+    let mut clients = JoinSet::new();
+    for _ in 0..CLIENTS {
+        let (plan, alone, client) = (Arc::clone(&plan), Arc::clone(alone), client.clone());
+        clients.spawn(async move {
+            let mut ended = 0;
+            loop {
+                let next = plan
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .pop_front();
+                let Some((index, patience)) = next else {
+                    return ended;
+                };
+                let (asked, expected) = &alone[index];
+                ask(&client, asked, expected, patience).await;
+                ended += 1;
+            }
+        });
+    }
+    clients.join_all().await.into_iter().sum()
+}
+
+async fn ask(client: &Client, asked: &Asked, expected: &Choices, patience: Patience) {
+    if expected.is_empty() {
+        let (status, answer) = client.post(asked.route, &asked.body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+        return;
+    }
+    let given = match patience {
+        Patience::Plain => {
+            let (status, answer) = client.post(asked.route, &asked.body).await;
+            assert_eq!(status, StatusCode::OK, "{}: {answer}", asked.body);
+            choices_of(&answer)
+        }
+        Patience::Stream => {
+            let mut body = asked.body.clone();
+            body["stream"] = json!(true);
+            choices_of_stream(&client.stream(asked.route, &body).await.collect().await)
+        }
+        Patience::Leaves(events) => {
+            let mut body = asked.body.clone();
+            body["stream"] = json!(true);
+            let mut stream = client.stream(asked.route, &body).await;
+            for _ in 0..events {
+                if stream.next().await.is_none() {
+                    break;
+                }
+            }
+            return;
+        }
+    };
+    assert_eq!(given.len(), expected.len(), "{}", asked.body);
+    for (index, (text, end, scores)) in &given {
+        assert!(
+            end.is_string(),
+            "choice {index} of {} ended by {end}",
+            asked.body
+        );
+        if asked.repeats {
+            let (expected_text, expected_end, expected_scores) = &expected[index];
+            assert_eq!(
+                (text, end),
+                (expected_text, expected_end),
+                "{} {patience:?}",
+                asked.body
+            );
+            assert!(
+                are_near(scores, expected_scores),
+                "{}: {scores} is not {expected_scores}",
+                asked.body
+            );
+        }
+    }
+}
+
+fn choices_of(answer: &Value) -> Choices {
+    let choices = answer["choices"].as_array();
+    let text = |choice: &Value| {
+        choice["message"]["content"]
+            .as_str()
+            .or(choice["text"].as_str())
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let of = |choice: &Value| {
+        (
+            text(choice),
+            choice["finish_reason"].clone(),
+            probabilities(&choice["logprobs"]),
+        )
+    };
+    choices
+        .into_iter()
+        .flatten()
+        .map(|choice| (choice["index"].as_u64().expect("an index"), of(choice)))
+        .collect()
+}
+
+fn choices_of_stream(chunks: &[Value]) -> Choices {
+    let mut choices = Choices::new();
+    for choice in chunks
+        .iter()
+        .flat_map(|chunk| chunk["choices"].as_array().expect("choices"))
+    {
+        let index = choice["index"].as_u64().expect("an index");
+        let (text, end, scores) = choices
+            .entry(index)
+            .or_insert_with(|| (String::new(), Value::Null, Value::Array(Vec::new())));
+        *text += choice["delta"]["content"]
+            .as_str()
+            .or(choice["text"].as_str())
+            .unwrap_or_default();
+        if choice["finish_reason"].is_string() {
+            *end = choice["finish_reason"].clone();
+        }
+        if let (Value::Array(all), Value::Array(more)) =
+            (scores, probabilities(&choice["logprobs"]))
+        {
+            all.extend(more);
+        }
+    }
+    choices
+}
+
+/// The probability of each token of an answer, in either form of the API.
+fn probabilities(scores: &Value) -> Value {
+    let of_chat = |content: &Vec<Value>| {
+        content
+            .iter()
+            .map(|token| token["logprob"].clone())
+            .collect()
+    };
+    match (&scores["content"], &scores["token_logprobs"]) {
+        (Value::Array(content), _) => Value::Array(of_chat(content)),
+        (_, Value::Array(numbers)) => Value::Array(numbers.clone()),
+        _ => Value::Array(Vec::new()),
+    }
+}
+
+fn are_near(some: &Value, others: &Value) -> bool {
+    let numbers = |scores: &Value| -> Vec<f64> {
+        scores
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_f64)
+            .collect()
+    };
+    let (some, others) = (numbers(some), numbers(others));
+    some.len() == others.len()
+        && some
+            .iter()
+            .zip(&others)
+            .all(|(one, other)| (one - other).abs() < 1e-4)
+}
+
+async fn nothing_in_the_cache(client: &Client) {
+    while client.get("/memory").await.1["kv_cache_bytes_used"] != json!(0) {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The program itself, the tokenizer, and what a step computes with: of an engine with the model below.
+const BASE_BYTES: u64 = 64 << 20;
+
+#[tokio::test]
+async fn a_large_model_takes_the_memory_that_was_announced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = folder.path().join("model");
+    let [shape, _] = random_model::SHAPES;
+    shape
+        .write_folder(&tokens::words(), &model, Dtype::F32)
+        .expect("room for a model");
+    let wanted = Wanted {
+        model: &model,
+        context_tokens: 512,
+        concurrency: 2,
+        total_tokens: 1024,
+    };
+    let engine = Process::start(PROCESS, &wanted).await;
+    let client = engine.client();
+    let announced = |memory: &Value, field: &str| {
+        memory[field]
+            .as_u64()
+            .unwrap_or_else(|| panic!("no {field} in {memory}"))
+    };
+    let memory = client.get("/memory").await.1;
+    let (weights, cache) = (
+        announced(&memory, "weights_bytes"),
+        announced(&memory, "kv_cache_bytes_max"),
+    );
+    let most = (weights + cache + BASE_BYTES) as f64 * 1.05;
+    let taken = |when: &str| {
+        let (own, of_files) = engine.resident_bytes();
+        println!(
+            "{when}: {own} bytes and {of_files} of files, announced {weights} of weights and {cache} of cache"
+        );
+        assert!(
+            ((own + of_files) as f64) < most,
+            "{when}: {own} + {of_files} bytes are more than {most}"
+        );
+        (own + of_files) as f64
+    };
+    taken("at load");
+    let prompt: Vec<u32> = (0..400).map(|index| 1000 + index).collect();
+    for _ in 0..2 {
+        let body = json!({"prompt": prompt, "max_tokens": 8, "temperature": 0, "ignore_eos": true});
+        let both = futures_util::future::join(
+            client.post("/v1/completions", &body),
+            client.post("/v1/completions", &body),
+        )
+        .await;
+        assert_eq!(
+            (both.0.0, both.1.0),
+            (StatusCode::OK, StatusCode::OK),
+            "{}",
+            both.0.1
+        );
+    }
+    assert!(
+        taken("after requests") > weights as f64 * 0.95,
+        "the weights are in memory"
+    );
+    engine.stop();
+}
