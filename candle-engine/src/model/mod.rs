@@ -17,7 +17,6 @@ mod place;
 mod plain;
 mod rope;
 mod route;
-mod slices;
 mod stage;
 #[cfg(test)]
 mod tests;
