@@ -73,12 +73,14 @@ pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         listen: Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse()?))),
         context_tokens: CONTEXT_TOKENS,
         concurrency: AT_ONCE,
-        device: DeviceChoice::Cpu,
+        devices: vec![DeviceChoice::Cpu],
         threads: Some(threads.parse()?),
         budgets: TokenBudgets {
             total: Some(CACHE_TOKENS),
             ..TokenBudgets::default()
         },
+        quantization: None,
+        verify: false,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

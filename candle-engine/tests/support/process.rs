@@ -39,7 +39,7 @@ pub fn serve_if_asked() {
     let options = EngineOptions {
         context_tokens: count("context_tokens"),
         concurrency: count("concurrency"),
-        device: DeviceChoice::Cpu,
+        devices: vec![DeviceChoice::Cpu],
         budgets: TokenBudgets {
             total: Some(count("total_tokens")),
             ..TokenBudgets::default()
