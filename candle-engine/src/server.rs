@@ -275,13 +275,19 @@ async fn memory(State(engine): State<Arc<Engine>>) -> Response {
         Some(Served::Decoder(ready)) => Some(&ready.model.generator),
         Some(Served::Encoder(_)) | None => None,
     };
-    let weights_bytes = served.map_or(0, |served| match served {
-        Served::Decoder(ready) => ready.model.generator.weights_bytes,
-        Served::Encoder(service) => service.encoder.weights_bytes,
-    });
+    let (weights_bytes, weights_mapped_bytes) = match served {
+        Some(Served::Decoder(ready)) => (ready.model.generator.weights_bytes, 0),
+        Some(Served::Encoder(service)) => {
+            let encoder = &service.encoder;
+            // The system may use mapped pages for others while the engine sleeps.
+            let mapped = u64::from(!engine.door.is_asleep()) * encoder.mapped_bytes;
+            (encoder.weights_bytes, mapped)
+        }
+        None => (0, 0),
+    };
     Json(MemoryReport {
         weights_bytes,
-        weights_mapped_bytes: 0,
+        weights_mapped_bytes,
         kv_cache_bytes_max: generator.map_or(0, |generator| generator.kv_cache_bytes_max()),
         kv_cache_bytes_used: generator.map_or(0, |generator| generator.kv_cache_use.bytes()),
         resident_bytes: resident_bytes(),
