@@ -25,7 +25,7 @@ const BATCH_TOKENS_GPU: usize = 16_384;
 pub(crate) enum Output {
     Vectors(Pooling),
     Scores {
-        head: Head,
+        head: Box<Head>,
         /// A score goes through a sigmoid when a request does not say.
         shows_probability: bool,
     },
@@ -122,7 +122,7 @@ pub(crate) fn load(
     let (mut weights_bytes, mut mapped_bytes) = (0, 0);
     let output = match (spec.head, plan) {
         (Some(kind), _) => Output::Scores {
-            head: Head::load(kind, &spec, &mut tensors, root)?,
+            head: Box::new(Head::load(kind, &spec, &mut tensors, root)?),
             shows_probability: spec.shows_probability,
         },
         (None, plan) => {
