@@ -281,14 +281,16 @@ async fn memory(State(engine): State<Arc<Engine>>) -> Response {
             let weights = &ready.model.generator.weights;
             (weights.bytes, weights.mapped_bytes)
         }
-        Served::Encoder(service) => (service.encoder.weights_bytes, 0),
+        Served::Encoder(service) => {
+            let encoder = &service.encoder;
+            (encoder.weights_bytes, encoder.mapped_bytes)
+        }
     });
+    // The system may use mapped pages for others while the engine sleeps.
+    let weights_mapped_bytes = u64::from(!engine.door.is_asleep()) * mapped_bytes;
     Json(MemoryReport {
         weights_bytes,
-        weights_mapped_bytes: match engine.door.is_asleep() {
-            true => 0,
-            false => mapped_bytes,
-        },
+        weights_mapped_bytes,
         kv_cache_bytes_max: generator.map_or(0, |generator| generator.kv_cache_bytes_max()),
         kv_cache_bytes_used: generator.map_or(0, |generator| generator.kv_cache_bytes_used()),
         resident_bytes: resident_bytes(),

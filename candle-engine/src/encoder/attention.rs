@@ -55,7 +55,6 @@ pub(crate) struct Attention {
     /// Cosines and sines for each base that layers have.
     turns: Vec<(f64, Tensor, Tensor)>,
     pub activation: Activation,
-    pub gated: bool,
     device: Device,
 }
 
@@ -98,7 +97,6 @@ impl Attention {
             reach,
             turns,
             activation: spec.activation,
-            gated: spec.gated,
             device: device.clone(),
         })
     }
@@ -122,11 +120,11 @@ impl Attention {
         groups.0.iter().map(mask).collect()
     }
 
-    /// What each token takes from the others: `[rows, 3 · hidden]` to `[rows, hidden]`.
+    /// What each token takes from the others, by queries, keys and values of `[rows, hidden]` each.
     pub fn mix(
         &self,
         layer: usize,
-        query_key_value: &Tensor,
+        query_key_value: &[Tensor],
         groups: &Groups,
         masks: &[Tensor],
     ) -> Result<Tensor> {
@@ -150,7 +148,7 @@ impl Attention {
 
     fn mix_group(
         &self,
-        query_key_value: &Tensor,
+        query_key_value: &[Tensor],
         group: Group,
         layer: &LayerSpec,
         turns: Option<&(f64, Tensor, Tensor)>,
@@ -158,12 +156,10 @@ impl Attention {
     ) -> Result<Tensor> {
         let (texts, tokens) = (group.texts, group.tokens);
         let (heads, width) = (self.heads, self.head_width);
-        let rows = query_key_value
-            .narrow(0, group.first_row, texts * tokens)?
-            .reshape((texts, tokens, 3, heads, width))?;
         let part = |index: usize| -> Result<Tensor> {
-            rows.narrow(2, index, 1)?
-                .squeeze(2)?
+            query_key_value[index]
+                .narrow(0, group.first_row, texts * tokens)?
+                .reshape((texts, tokens, heads, width))?
                 .transpose(1, 2)?
                 .contiguous()
         };

@@ -3,7 +3,7 @@
 
 use super::linear::{LayerNorm, Linear};
 use super::network::{Hidden, Sequence};
-use super::pooling::{Pool, pool, rows_at};
+use super::pooling::{Reduction, pool, rows_at};
 use super::spec::{Activation, EncoderSpec, RankHead};
 use super::tensors::Tensors;
 use crate::error::EngineError;
@@ -85,7 +85,7 @@ impl Head {
                 let all: Vec<f32> = hidden.rows.flatten_all()?.to_vec1()?;
                 let of = |(sequence, start): (&&Sequence, &usize)| {
                     let end = start + sequence.tokens.len();
-                    pool(Pool::Mean, &all[start * width..end * width], width)
+                    pool(Reduction::Mean, &all[start * width..end * width], width)
                 };
                 sequences.iter().zip(&hidden.starts).map(of).collect()
             }

@@ -5,13 +5,25 @@ use super::operations;
 use super::spec::Activation;
 use super::tensors::Tensors;
 use crate::error::EngineError;
-use candle_core::{Result, Tensor};
+use crate::kernels::{Matrix, Pool, multiply_all};
+use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape, Tensor, bail};
+use std::sync::Arc;
 
 /// `input · weightᵀ + bias`.
 pub(crate) struct Linear {
-    /// `[outputs, inputs]`.
-    weight: Tensor,
-    bias: Option<Tensor>,
+    weight: Weight,
+    inputs: usize,
+    outputs: usize,
+}
+
+enum Weight {
+    /// On the CPU: as it lies in its file, with its bias.
+    Mapped { matrix: Matrix, pool: Arc<Pool> },
+    /// Elsewhere: `[outputs, inputs]`.
+    Held {
+        weight: Tensor,
+        bias: Option<Tensor>,
+    },
 }
 
 impl Linear {
@@ -22,50 +34,187 @@ impl Linear {
         outputs: usize,
         has_bias: bool,
     ) -> std::result::Result<Self, EngineError> {
-        let weight = tensors.read(&format!("{name}.weight"), &[outputs, inputs])?;
+        let (weight_name, shape) = (format!("{name}.weight"), [outputs, inputs]);
         let bias = match has_bias {
             true => Some(tensors.read(&format!("{name}.bias"), &[outputs])?),
             false => None,
         };
-        Ok(Self { weight, bias })
-    }
-
-    /// Several under each other: one product in place of several.
-    pub fn stacked(parts: &[Self]) -> Result<Self> {
-        let weights: Vec<&Tensor> = parts.iter().map(|part| &part.weight).collect();
-        let biases: Option<Vec<&Tensor>> = parts.iter().map(|part| part.bias.as_ref()).collect();
-        Ok(Self {
-            weight: Tensor::cat(&weights, 0)?,
-            bias: biases.map(|all| Tensor::cat(&all, 0)).transpose()?,
-        })
-    }
-
-    /// The lower half above the upper one.
-    pub fn halves_swapped(self) -> Result<Self> {
-        let swap = |tensor: Tensor| {
-            let half = tensor.dim(0)? / 2;
-            Tensor::cat(
-                &[tensor.narrow(0, half, half)?, tensor.narrow(0, 0, half)?],
-                0,
-            )
+        let weight = match tensors.pool() {
+            None => Weight::Held {
+                weight: tensors.read(&weight_name, &shape)?,
+                bias,
+            },
+            Some(pool) => {
+                let mut matrix = tensors.matrix(&weight_name, &shape)?;
+                if let Some(bias) = bias {
+                    let bias = bias.to_vec1().map_err(EngineError::load)?;
+                    matrix = matrix.with_bias(bias).map_err(EngineError::load)?;
+                }
+                Weight::Mapped { matrix, pool }
+            }
         };
         Ok(Self {
-            weight: swap(self.weight)?,
-            bias: self.bias.map(swap).transpose()?,
+            weight,
+            inputs,
+            outputs,
         })
+    }
+
+    /// Parts of as many outputs each, in their order.
+    pub fn split(self, parts: usize) -> Result<Vec<Self>> {
+        let outputs = self.outputs / parts;
+        let part = |index: usize| {
+            let rows = index * outputs..(index + 1) * outputs;
+            let weight = match &self.weight {
+                Weight::Mapped { matrix, pool } => Weight::Mapped {
+                    matrix: matrix.rows_of(rows),
+                    pool: Arc::clone(pool),
+                },
+                Weight::Held { weight, bias } => Weight::Held {
+                    weight: weight.narrow(0, rows.start, outputs)?,
+                    bias: bias
+                        .as_ref()
+                        .map(|bias| bias.narrow(0, rows.start, outputs))
+                        .transpose()?,
+                },
+            };
+            Ok(Self {
+                weight,
+                inputs: self.inputs,
+                outputs,
+            })
+        };
+        (0..parts).map(part).collect()
     }
 
     /// Rows times the matrix.
     pub fn apply(&self, rows: &Tensor) -> Result<Tensor> {
-        let product = rows.matmul(&self.weight.t()?)?;
-        match &self.bias {
-            Some(bias) => operations::add_bias(product, bias),
-            None => Ok(product),
+        match &self.weight {
+            Weight::Mapped { matrix, pool } => {
+                let product = rows.apply_op1_no_bwd(&Multiply {
+                    matrices: &[matrix],
+                    pool,
+                })?;
+                product.reshape((rows.dim(0)?, self.outputs))
+            }
+            Weight::Held { weight, bias } => {
+                let product = rows.matmul(&weight.t()?)?;
+                match bias {
+                    Some(bias) => product.broadcast_add(bias),
+                    None => Ok(product),
+                }
+            }
         }
+    }
+
+    /// Rows times each of several matrices.
+    pub fn apply_all(linears: &[Self], rows: &Tensor) -> Result<Vec<Tensor>> {
+        let mut matrices = Vec::with_capacity(linears.len());
+        let mut computing = None;
+        for linear in linears {
+            if let Weight::Mapped { matrix, pool } = &linear.weight {
+                matrices.push(matrix);
+                computing = Some(pool);
+            }
+        }
+        let Some(pool) = computing.filter(|_| matrices.len() == linears.len()) else {
+            return linears.iter().map(|linear| linear.apply(rows)).collect();
+        };
+        let count = rows.dim(0)?;
+        let products = rows.apply_op1_no_bwd(&Multiply {
+            matrices: &matrices,
+            pool,
+        })?;
+        let mut first = 0;
+        let part = |linear: &Self| {
+            let part = products.narrow(0, first, count * linear.outputs)?;
+            first += count * linear.outputs;
+            part.reshape((count, linear.outputs))
+        };
+        linears.iter().map(part).collect()
     }
 
     pub fn apply_activated(&self, rows: &Tensor, activation: Activation) -> Result<Tensor> {
         operations::activate(self.apply(rows)?, activation)
+    }
+}
+
+/// Products of rows with several matrices, behind each other.
+struct Multiply<'a> {
+    matrices: &'a [&'a Matrix],
+    pool: &'a Pool,
+}
+
+impl CustomOp1 for Multiply<'_> {
+    fn name(&self) -> &'static str {
+        "multiply"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let rows = operations::numbers(self.name(), storage, layout)?;
+        let columns = layout.dims().last().copied().unwrap_or(1).max(1);
+        if self.matrices.iter().any(|it| it.columns() != columns) {
+            bail!("rows of {columns} numbers do not fit the columns of a matrix");
+        }
+        let count = rows.len() / columns;
+        let outputs: usize = self.matrices.iter().map(|matrix| matrix.rows()).sum();
+        let mut products = vec![0.0; count * outputs];
+        let mut rest = products.as_mut_slice();
+        let mut parts = Vec::with_capacity(self.matrices.len());
+        for matrix in self.matrices {
+            let (part, others) = rest.split_at_mut(count * matrix.rows());
+            parts.push(part);
+            rest = others;
+        }
+        multiply_all(self.pool, self.matrices, rows, &mut parts);
+        let shape = Shape::from(products.len());
+        Ok((CpuStorage::F32(products), shape))
+    }
+}
+
+/// Rows that are looked up by their number.
+pub(crate) enum Table {
+    /// On the CPU: as it lies in its file.
+    Mapped(Matrix),
+    Held(Tensor),
+}
+
+impl Table {
+    pub fn read(
+        tensors: &mut Tensors<'_>,
+        name: &str,
+        rows: usize,
+        width: usize,
+    ) -> std::result::Result<Self, EngineError> {
+        Ok(match tensors.pool() {
+            Some(_) => Self::Mapped(tensors.matrix(name, &[rows, width])?),
+            None => Self::Held(tensors.read(name, &[rows, width])?),
+        })
+    }
+
+    pub fn rows(&self) -> Result<usize> {
+        match self {
+            Self::Mapped(matrix) => Ok(matrix.rows()),
+            Self::Held(tensor) => tensor.dim(0),
+        }
+    }
+
+    /// The rows of some numbers, which all exist.
+    pub fn look_up(&self, numbers: Vec<u32>, device: &Device) -> Result<Tensor> {
+        let count = numbers.len();
+        match self {
+            Self::Held(tensor) => {
+                tensor.index_select(&Tensor::from_vec(numbers, count, device)?, 0)
+            }
+            Self::Mapped(matrix) => {
+                let width = matrix.columns();
+                let mut rows = vec![0.0; count * width];
+                for (number, row) in numbers.iter().zip(rows.chunks_exact_mut(width)) {
+                    matrix.row(*number as usize, row);
+                }
+                Tensor::from_vec(rows, (count, width), device)
+            }
+        }
     }
 }
 

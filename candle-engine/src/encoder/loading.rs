@@ -9,9 +9,12 @@ use super::tensors::Tensors;
 use super::texts::Texts;
 use crate::error::EngineError;
 use crate::files::{LoadPlan, ModelFiles, read_json};
+use crate::kernels::Pool;
 use crate::loading::Progress;
 use crate::options::EngineOptions;
 use serde_json::Value;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 /// Tokens of one batch without an option: enough for products at full speed, few enough that nobody waits long for the batch
 /// before.
@@ -22,7 +25,7 @@ const BATCH_TOKENS_GPU: usize = 16_384;
 pub(crate) enum Output {
     Vectors(Pooling),
     Scores {
-        head: Head,
+        head: Box<Head>,
         /// A score goes through a sigmoid when a request does not say.
         shows_probability: bool,
     },
@@ -36,6 +39,8 @@ pub(crate) struct Encoder {
     pub texts: Texts,
     pub batch_tokens: usize,
     pub weights_bytes: u64,
+    /// Of them, those that lie in mapped files.
+    pub mapped_bytes: u64,
     pub is_on_cpu: bool,
 }
 
@@ -110,22 +115,26 @@ pub(crate) fn load(
         verify: options.verify,
     };
     files.load(plan_of_load, progress)?;
-    let mut tensors = Tensors::new(&files, &device);
+    let threads = NonZeroUsize::new(rayon::current_num_threads()).unwrap_or(NonZeroUsize::MIN);
+    let pool = device.is_cpu().then(|| Arc::new(Pool::new(threads)));
+    let mut tensors = Tensors::new(&files, &device, pool.clone());
     let (network, root) = Network::load(&spec, &mut tensors, texts.limit)?;
-    let mut weights_bytes = 0;
+    let (mut weights_bytes, mut mapped_bytes) = (0, 0);
     let output = match (spec.head, plan) {
         (Some(kind), _) => Output::Scores {
-            head: Head::load(kind, &spec, &mut tensors, root)?,
+            head: Box::new(Head::load(kind, &spec, &mut tensors, root)?),
             shows_probability: spec.shows_probability,
         },
         (None, plan) => {
             let plan = plan.map_or_else(|| PoolingPlan::read(folder), Ok)?;
-            let pooling = Pooling::load(plan, spec.hidden, &device)?;
+            let pooling = Pooling::load(plan, spec.hidden, &device, pool.as_ref())?;
             weights_bytes += pooling.bytes;
+            mapped_bytes += pooling.mapped_bytes;
             Output::Vectors(pooling)
         }
     };
     weights_bytes += tensors.bytes;
+    mapped_bytes += tensors.mapped_bytes;
     let usual = match device.is_cpu() {
         true => BATCH_TOKENS_CPU,
         false => BATCH_TOKENS_GPU,
@@ -139,6 +148,7 @@ pub(crate) fn load(
         texts,
         batch_tokens: batch_tokens.min(budgets.total.unwrap_or(batch_tokens)),
         weights_bytes,
+        mapped_bytes,
         is_on_cpu: device.is_cpu(),
     };
     let warm_up = Sequence {
@@ -146,9 +156,15 @@ pub(crate) fn load(
         types: vec![0; 2],
         passed_over: 0,
     };
-    encoder
-        .compute(&[&warm_up], || true)
-        .map_err(EngineError::load)?;
+    let computed = encoder.compute(&[&warm_up], || true);
+    let numbers = computed.map_err(EngineError::load)?.unwrap_or_default();
+    if !numbers.iter().flatten().all(|number| number.is_finite()) {
+        return Err(EngineError::model(
+            folder,
+            "what it computes of its first token is no number",
+            "load it with `verify` to find the tensor that is damaged, and download it again",
+        ));
+    }
     progress.weights(1, 1)?;
     Ok(encoder)
 }

@@ -7,8 +7,9 @@
 //! data also serves MPNet and GTE, which candle-transformers has not.
 
 use super::attention::{Attention, Groups};
-use super::linear::{LayerNorm, Linear};
+use super::linear::{LayerNorm, Linear, Table};
 use super::names::{self, FeedInput, LayerNames, QueryKeyValue};
+use super::operations;
 use super::spec::{EncoderSpec, Positions};
 use super::tensors::Tensors;
 use crate::error::EngineError;
@@ -33,9 +34,9 @@ pub(crate) struct Hidden {
 }
 
 pub(crate) struct Network {
-    words: Tensor,
-    positions: Option<Tensor>,
-    types: Option<Tensor>,
+    words: Table,
+    positions: Option<Table>,
+    types: Option<Table>,
     first_norm: LayerNorm,
     layers: Vec<Layer>,
     last_norm: Option<LayerNorm>,
@@ -47,11 +48,12 @@ pub(crate) struct Network {
 }
 
 struct Layer {
-    query_key_value: Linear,
+    query_key_value: Vec<Linear>,
     attention_output: Linear,
     /// The first layer of ModernBERT has none: it comes right after the norm of the embeddings.
     attention_norm: Option<LayerNorm>,
-    feed_input: Linear,
+    /// One, or the activated one and the plain one.
+    feed_input: Vec<Linear>,
     feed_output: Linear,
     feed_norm: LayerNorm,
 }
@@ -71,14 +73,12 @@ impl Network {
         let has_words = |root: &&&str| tensors.has(&format!("{root}{}.weight", outer.words));
         let root = *roots.iter().find(has_words).unwrap_or(&"");
         let (hidden, epsilon) = (spec.hidden, spec.epsilon);
-        let words = tensors.read(
-            &format!("{root}{}.weight", outer.words),
-            &[spec.vocabulary, hidden],
-        )?;
+        let words_name = format!("{root}{}.weight", outer.words);
+        let words = Table::read(tensors, &words_name, spec.vocabulary, hidden)?;
         let mut table = |name: &str, rows: usize| {
             let name = format!("{root}embeddings.{name}.weight");
             (rows > 0)
-                .then(|| tensors.read(&name, &[rows, hidden]))
+                .then(|| Table::read(tensors, &name, rows, hidden))
                 .transpose()
         };
         let (rows, padding) = match spec.positions {
@@ -182,22 +182,20 @@ impl Network {
     }
 
     fn embed(&self, sequences: &[&Sequence]) -> Result<Tensor> {
-        let joined = |of: &dyn Fn(&Sequence) -> Vec<u32>| {
-            let ids: Vec<u32> = sequences.iter().flat_map(|it| of(it)).collect();
-            let count = ids.len();
-            Tensor::from_vec(ids, count, &self.device)
+        let joined = |of: &dyn Fn(&Sequence) -> Vec<u32>| -> Vec<u32> {
+            sequences.iter().flat_map(|sequence| of(sequence)).collect()
         };
-        let tokens = joined(&|sequence| sequence.tokens.clone())?;
-        let mut rows = self.words.index_select(&tokens, 0)?;
+        let look_up = |table: &Table, numbers| table.look_up(numbers, &self.device);
+        let mut rows = look_up(&self.words, joined(&|sequence| sequence.tokens.clone()))?;
         if let Some(types) = &self.types {
-            let last = types.dim(0)? as u32 - 1;
             // A family with one row has it for both texts.
-            let ids = joined(&|it| it.types.iter().map(|kind| (*kind).min(last)).collect())?;
-            rows = (rows + types.index_select(&ids, 0)?)?;
+            let last = types.rows()? as u32 - 1;
+            let kinds = joined(&|it| it.types.iter().map(|kind| (*kind).min(last)).collect());
+            rows = (rows + look_up(types, kinds)?)?;
         }
         if let Some(positions) = &self.positions {
-            let ids = joined(&|sequence| self.positions_of(&sequence.tokens))?;
-            rows = (rows + positions.index_select(&ids, 0)?)?;
+            let places = joined(&|sequence| self.positions_of(&sequence.tokens));
+            rows = (rows + look_up(positions, places)?)?;
         }
         self.first_norm.apply(rows)
     }
@@ -260,21 +258,22 @@ impl Network {
         groups: &Groups,
         masks: &[Tensor],
     ) -> Result<Tensor> {
-        let query_key_value = layer.query_key_value.apply(rows)?;
+        let query_key_value = Linear::apply_all(&layer.query_key_value, rows)?;
         let mixed = self.attention.mix(index, &query_key_value, groups, masks)?;
         layer.attention_output.apply(&mixed)
     }
 
     fn feed(&self, layer: &Layer, rows: &Tensor) -> Result<Tensor> {
         let activation = self.attention.activation;
-        let inner = match self.attention.gated {
-            false => layer.feed_input.apply_activated(rows, activation)?,
-            true => {
-                let both = layer.feed_input.apply(rows)?;
-                let width = both.dim(1)? / 2;
-                let gate = both.narrow(1, 0, width)?.contiguous()?;
-                let plain = both.narrow(1, width, width)?;
-                (super::operations::activate(gate, activation)? * plain)?
+        let inner = match layer.feed_input.as_slice() {
+            [one] => one.apply_activated(rows, activation)?,
+            several => {
+                let mut products = Linear::apply_all(several, rows)?.into_iter();
+                let (Some(gate), Some(plain)) = (products.next(), products.next()) else {
+                    candle_core::bail!("a feed-forward part has one input or two");
+                };
+                // Parts of one product share its memory, and an activation writes in place.
+                (operations::activate(gate.copy()?, activation)? * plain)?
             }
         };
         layer.feed_output.apply(&inner)
@@ -299,16 +298,16 @@ impl Layer {
                 has_bias,
             )
         };
-        let stacked = |parts: &[Linear]| Linear::stacked(parts).map_err(EngineError::load);
+        let split = |whole: Linear, parts: usize| whole.split(parts).map_err(EngineError::load);
         let query_key_value = match &names.query_key_value {
-            QueryKeyValue::Fused(name) => linear(name, hidden, 3 * hidden, biases.query_key_value)?,
-            QueryKeyValue::Separate(names) => {
-                let parts = names.iter();
-                let parts: Vec<Linear> = parts
-                    .map(|name| linear(name, hidden, hidden, biases.query_key_value))
-                    .collect::<std::result::Result<_, _>>()?;
-                stacked(&parts)?
+            QueryKeyValue::Fused(name) => {
+                let whole = linear(name, hidden, 3 * hidden, biases.query_key_value)?;
+                split(whole, 3)?
             }
+            QueryKeyValue::Separate(names) => names
+                .iter()
+                .map(|name| linear(name, hidden, hidden, biases.query_key_value))
+                .collect::<std::result::Result<_, _>>()?,
         };
         let attention_output = linear(
             names.attention_output,
@@ -317,23 +316,20 @@ impl Layer {
             biases.attention_output,
         )?;
         let feed_input = match &names.feed_input {
-            FeedInput::Plain(name) => linear(name, hidden, wide, biases.feed_input)?,
-            FeedInput::Pair(names) => {
-                let parts = names.iter();
-                let parts: Vec<Linear> = parts
-                    .map(|name| linear(name, hidden, wide, biases.feed_input))
-                    .collect::<std::result::Result<_, _>>()?;
-                stacked(&parts)?
-            }
+            FeedInput::Plain(name) => vec![linear(name, hidden, wide, biases.feed_input)?],
+            FeedInput::Pair(names) => names
+                .iter()
+                .map(|name| linear(name, hidden, wide, biases.feed_input))
+                .collect::<std::result::Result<_, _>>()?,
             FeedInput::Fused {
                 name,
                 activated_first,
             } => {
-                let both = linear(name, hidden, 2 * wide, biases.feed_input)?;
-                match activated_first {
-                    true => both,
-                    false => both.halves_swapped().map_err(EngineError::load)?,
+                let mut both = split(linear(name, hidden, 2 * wide, biases.feed_input)?, 2)?;
+                if !activated_first {
+                    both.reverse();
                 }
+                both
             }
         };
         let feed_output = linear(names.feed_output, wide, hidden, biases.feed_output)?;

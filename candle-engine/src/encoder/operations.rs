@@ -1,26 +1,15 @@
-//! Owns what is done to rows between the matrix products: bias, activation, norm, softmax. On the CPU in place and over all
+//! Owns what is done to rows between the matrix products: activation, norm, softmax. On the CPU in place and over all
 //! cores; elsewhere by candle's own operations. Never allocates on the CPU.
 //!
 //! candle's own versions compute activations, additions and exponentials on one core, number by number, which for an
 //! encoder's short rows takes as long as the products.
 
 use super::spec::Activation;
-use candle_core::{
-    CpuStorage, D, InplaceOp1, InplaceOp2, InplaceOp3, Layout, Result, Tensor, bail,
-};
+use candle_core::{CpuStorage, D, InplaceOp1, InplaceOp3, Layout, Result, Tensor, bail};
 use rayon::prelude::*;
 
 /// Numbers of one task: fewer are not worth another core's attention.
 const TASK_NUMBERS: usize = 1 << 14;
-
-/// `rows + bias`, where `rows` is used by nobody else.
-pub(crate) fn add_bias(rows: Tensor, bias: &Tensor) -> Result<Tensor> {
-    if !rows.device().is_cpu() {
-        return rows.broadcast_add(bias);
-    }
-    rows.inplace_op2(bias, &AddBias)?;
-    Ok(rows)
-}
 
 /// The activation of each number.
 pub(crate) fn activate(rows: Tensor, activation: Activation) -> Result<Tensor> {
@@ -68,7 +57,12 @@ fn numbers_mut<'a>(
     Ok((&mut all[start..end], width))
 }
 
-fn numbers<'a>(name: &str, storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
+/// The numbers of a tensor that lies together.
+pub(crate) fn numbers<'a>(
+    name: &str,
+    storage: &'a CpuStorage,
+    layout: &Layout,
+) -> Result<&'a [f32]> {
     match (layout.contiguous_offsets(), storage) {
         (Some((start, end)), CpuStorage::F32(all)) => Ok(&all[start..end]),
         _ => bail!("{name} takes F32 numbers that lie together"),
@@ -90,31 +84,6 @@ fn each_row(numbers: &mut [f32], width: usize, work: impl Fn(&mut [f32]) + Sync)
     numbers
         .par_chunks_mut(rows * width)
         .for_each(|task| task.chunks_exact_mut(width).for_each(&work));
-}
-
-struct AddBias;
-
-impl InplaceOp2 for AddBias {
-    fn name(&self) -> &'static str {
-        "add-bias"
-    }
-
-    fn cpu_fwd(
-        &self,
-        storage: &mut CpuStorage,
-        layout: &Layout,
-        bias: &CpuStorage,
-        bias_layout: &Layout,
-    ) -> Result<()> {
-        let bias = numbers(self.name(), bias, bias_layout)?;
-        let (rows, width) = numbers_mut(self.name(), storage, layout)?;
-        each_row(rows, width, |row| {
-            for (number, bias) in row.iter_mut().zip(bias) {
-                *number += bias;
-            }
-        });
-        Ok(())
-    }
 }
 
 struct Activate(Activation);

@@ -7,16 +7,18 @@ use super::spec::Activation;
 use super::tensors::Tensors;
 use crate::error::EngineError;
 use crate::files::{ModelFiles, read_json};
+use crate::kernels::Pool;
 use candle_core::{Device, Result, Tensor};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A wider layer after pooling is a mistake.
 const WIDTH_MAX: usize = 1 << 20;
 
 /// What one vector is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pool {
+pub(crate) enum Reduction {
     FirstToken,
     Max,
     Mean,
@@ -28,27 +30,27 @@ pub(crate) enum Pool {
 }
 
 /// The fields of `1_Pooling/config.json`, in the order in which several are put behind each other.
-const POOLS: [(&str, &str, Pool); 6] = [
-    ("pooling_mode_cls_token", "cls", Pool::FirstToken),
-    ("pooling_mode_max_tokens", "max", Pool::Max),
-    ("pooling_mode_mean_tokens", "mean", Pool::Mean),
+const POOLS: [(&str, &str, Reduction); 6] = [
+    ("pooling_mode_cls_token", "cls", Reduction::FirstToken),
+    ("pooling_mode_max_tokens", "max", Reduction::Max),
+    ("pooling_mode_mean_tokens", "mean", Reduction::Mean),
     (
         "pooling_mode_mean_sqrt_len_tokens",
         "mean_sqrt_len_tokens",
-        Pool::RootMean,
+        Reduction::RootMean,
     ),
     (
         "pooling_mode_weightedmean_tokens",
         "weightedmean",
-        Pool::WeightedMean,
+        Reduction::WeightedMean,
     ),
-    ("pooling_mode_lasttoken", "lasttoken", Pool::LastToken),
+    ("pooling_mode_lasttoken", "lasttoken", Reduction::LastToken),
 ];
 
 /// What comes after hidden states, as files say it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PoolingPlan {
-    pub pools: Vec<Pool>,
+    pub pools: Vec<Reduction>,
     pub includes_prompt: bool,
     pub dense: Vec<DensePlan>,
     pub normalises: bool,
@@ -74,7 +76,7 @@ impl PoolingPlan {
     /// length one is what the other servers with this route give.
     fn usual() -> Self {
         Self {
-            pools: vec![Pool::Mean],
+            pools: vec![Reduction::Mean],
             includes_prompt: true,
             dense: Vec::new(),
             normalises: true,
@@ -140,7 +142,7 @@ impl PoolingPlan {
     }
 }
 
-fn read_pools(file: &Path) -> std::result::Result<(Vec<Pool>, bool), EngineError> {
+fn read_pools(file: &Path) -> std::result::Result<(Vec<Reduction>, bool), EngineError> {
     let wrong =
         |problem: &str| EngineError::model(file, problem, "download the model's folder completely");
     let json = read_json(file)?.ok_or_else(|| wrong("the file is missing"))?;
@@ -203,13 +205,14 @@ impl DensePlan {
 
 /// From hidden states to vectors.
 pub(crate) struct Pooling {
-    pools: Vec<Pool>,
+    pools: Vec<Reduction>,
     dense: Vec<(Linear, Option<DenseActivation>)>,
     /// Whether vectors have length one when a request does not say.
     pub normalises: bool,
     /// Numbers of a vector.
     pub width: usize,
     pub bytes: u64,
+    pub mapped_bytes: u64,
     device: Device,
 }
 
@@ -222,9 +225,10 @@ impl Pooling {
         plan: PoolingPlan,
         hidden: usize,
         device: &Device,
+        pool: Option<&Arc<Pool>>,
     ) -> std::result::Result<Self, EngineError> {
         let mut width = hidden * plan.pools.len();
-        let (mut dense, mut bytes) = (Vec::new(), 0);
+        let (mut dense, mut bytes, mut mapped_bytes) = (Vec::new(), 0, 0);
         for layer in plan.dense {
             if layer.inputs != width {
                 return Err(EngineError::model(
@@ -234,7 +238,7 @@ impl Pooling {
                 ));
             }
             let files = ModelFiles::open_tensors(&layer.folder)?;
-            let mut tensors = Tensors::new(&files, device);
+            let mut tensors = Tensors::new(&files, device, pool.cloned());
             let name = "linear";
             let linear = Linear::read(
                 &mut tensors,
@@ -244,6 +248,7 @@ impl Pooling {
                 layer.has_bias,
             )?;
             bytes += tensors.bytes;
+            mapped_bytes += tensors.mapped_bytes;
             width = layer.outputs;
             dense.push((linear, layer.activation));
         }
@@ -253,6 +258,7 @@ impl Pooling {
             normalises: plan.normalises,
             width,
             bytes,
+            mapped_bytes,
             device: device.clone(),
         })
     }
@@ -264,8 +270,8 @@ impl Pooling {
     pub fn vectors(&self, sequences: &[&Sequence], hidden: &Hidden) -> Result<Vec<Vec<f32>>> {
         let pooled: Vec<Vec<f32>> = match self.pools.as_slice() {
             // One row of each text is all that has to leave the device.
-            [Pool::FirstToken] => rows_at(hidden, hidden.starts.iter().copied())?,
-            [Pool::LastToken] => {
+            [Reduction::FirstToken] => rows_at(hidden, hidden.starts.iter().copied())?,
+            [Reduction::LastToken] => {
                 let ends = sequences.iter().zip(&hidden.starts);
                 rows_at(hidden, ends.map(|(it, start)| start + it.tokens.len() - 1))?
             }
@@ -311,7 +317,7 @@ pub(crate) fn rows_at(hidden: &Hidden, rows: impl Iterator<Item = usize>) -> Res
 }
 
 /// One vector from the rows of a text, of which there is at least one.
-pub(crate) fn pool(pool: Pool, rows: &[f32], width: usize) -> Vec<f32> {
+pub(crate) fn pool(pool: Reduction, rows: &[f32], width: usize) -> Vec<f32> {
     let count = rows.len() / width;
     let sum = |weight: &dyn Fn(usize) -> f32| {
         let mut sum = vec![0.0f32; width];
@@ -328,15 +334,15 @@ pub(crate) fn pool(pool: Pool, rows: &[f32], width: usize) -> Vec<f32> {
         sum
     };
     match pool {
-        Pool::FirstToken => rows[..width].to_vec(),
-        Pool::LastToken => rows[rows.len() - width..].to_vec(),
-        Pool::Mean => over(sum(&|_| 1.0), count as f32),
-        Pool::RootMean => over(sum(&|_| 1.0), (count as f32).sqrt()),
-        Pool::WeightedMean => {
+        Reduction::FirstToken => rows[..width].to_vec(),
+        Reduction::LastToken => rows[rows.len() - width..].to_vec(),
+        Reduction::Mean => over(sum(&|_| 1.0), count as f32),
+        Reduction::RootMean => over(sum(&|_| 1.0), (count as f32).sqrt()),
+        Reduction::WeightedMean => {
             let all = count as f32 * (count as f32 + 1.0) / 2.0;
             over(sum(&|place| place as f32 + 1.0), all)
         }
-        Pool::Max => {
+        Reduction::Max => {
             rows.chunks_exact(width)
                 .fold(vec![f32::NEG_INFINITY; width], |mut most, row| {
                     for (most, number) in most.iter_mut().zip(row) {
@@ -384,15 +390,15 @@ mod tests {
     fn pools_of_three_rows_are_what_their_names_say() {
         let rows = [1.0, 8.0, 2.0, 5.0, 6.0, -1.0];
         for (kind, expected) in [
-            (Pool::FirstToken, [1.0, 8.0]),
-            (Pool::LastToken, [6.0, -1.0]),
-            (Pool::Mean, [3.0, 4.0]),
-            (Pool::Max, [6.0, 8.0]),
-            (Pool::WeightedMean, [23.0 / 6.0, 15.0 / 6.0]),
+            (Reduction::FirstToken, [1.0, 8.0]),
+            (Reduction::LastToken, [6.0, -1.0]),
+            (Reduction::Mean, [3.0, 4.0]),
+            (Reduction::Max, [6.0, 8.0]),
+            (Reduction::WeightedMean, [23.0 / 6.0, 15.0 / 6.0]),
         ] {
             assert_eq!(pool(kind, &rows, 2), expected, "{kind:?}");
         }
-        let root = pool(Pool::RootMean, &rows, 2);
+        let root = pool(Reduction::RootMean, &rows, 2);
         assert!((root[0] - 9.0 / 3f32.sqrt()).abs() < 1e-6);
     }
 
@@ -415,7 +421,7 @@ mod tests {
             ),
         ]);
         let plan = PoolingPlan::read(folder.path()).expect("well formed");
-        assert_eq!(plan.pools, [Pool::FirstToken, Pool::Mean]);
+        assert_eq!(plan.pools, [Reduction::FirstToken, Reduction::Mean]);
         assert!(!plan.normalises && !plan.includes_prompt);
     }
 

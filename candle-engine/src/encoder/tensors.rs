@@ -1,13 +1,15 @@
-//! Owns the way of an encoder's weights from their files to the device, as F32. Never trusts a file: names, shapes, types and
-//! numbers are checked.
+//! Owns the way of an encoder's weights from their files to where they are computed with. Never trusts a file: names, shapes
+//! and types are checked.
 //!
-//! Encoders are small, and embeddings are compared with others that were computed elsewhere, so they are computed in F32 on
-//! every device.
+//! Embeddings are compared with others that were computed elsewhere, so they are computed in F32 on every device: on the CPU
+//! with matrices as they lie in their mapped files, elsewhere with F32 copies.
 
 use crate::error::EngineError;
 use crate::files::ModelFiles;
+use crate::kernels::{Matrix, Pool};
 use crate::stored::{Encoding, Stored};
 use candle_core::{DType, Device, Tensor};
+use std::sync::Arc;
 
 const REMEDY: &str =
     "the weights do not belong to this config.json: download the model's folder again";
@@ -16,17 +18,42 @@ const REMEDY: &str =
 pub(crate) struct Tensors<'a> {
     files: &'a ModelFiles,
     device: &'a Device,
-    /// Bytes on the device.
+    /// What multiplies on the CPU.
+    pool: Option<Arc<Pool>>,
+    /// Bytes of all that was read.
     pub bytes: u64,
+    /// Of them, those that stay in their mapped files.
+    pub mapped_bytes: u64,
 }
 
 impl<'a> Tensors<'a> {
-    pub fn new(files: &'a ModelFiles, device: &'a Device) -> Self {
+    /// `pool`: where the device is the CPU.
+    pub fn new(files: &'a ModelFiles, device: &'a Device, pool: Option<Arc<Pool>>) -> Self {
         Self {
             files,
             device,
+            pool,
             bytes: 0,
+            mapped_bytes: 0,
         }
+    }
+
+    pub fn pool(&self) -> Option<Arc<Pool>> {
+        self.pool.clone()
+    }
+
+    /// A matrix as it lies in its file.
+    ///
+    /// # Errors
+    /// One that is missing, or has another shape or type.
+    pub fn matrix(&mut self, name: &str, shape: &[usize]) -> Result<Matrix, EngineError> {
+        let stored = self.stored(name, shape)?;
+        let bytes = stored.bytes().len() as u64;
+        let matrix =
+            Matrix::new(stored).map_err(|problem| self.wrong(format!("{name}: {problem}")))?;
+        self.bytes += bytes;
+        self.mapped_bytes += bytes;
+        Ok(matrix)
     }
 
     pub fn has(&self, name: &str) -> bool {
@@ -37,7 +64,7 @@ impl<'a> Tensors<'a> {
     ///
     /// # Errors
     /// One that is missing, or has another shape or type.
-    pub fn stored(&self, name: &str, shape: &[usize]) -> Result<Stored, EngineError> {
+    fn stored(&self, name: &str, shape: &[usize]) -> Result<Stored, EngineError> {
         let stored = self.files.tensor(name)?;
         if stored.shape != shape {
             return Err(self.wrong(format!(
@@ -45,7 +72,12 @@ impl<'a> Tensors<'a> {
                 stored.shape
             )));
         }
-        Ok(stored)
+        match stored.encoding {
+            Encoding::F32 | Encoding::F16 | Encoding::Bf16 => Ok(stored),
+            other => Err(self.wrong(format!(
+                "the tensor {name} is written as {other:?}, encoders are read as F32, F16 and BF16"
+            ))),
+        }
     }
 
     /// Reads a tensor of this shape onto the device.
@@ -55,14 +87,9 @@ impl<'a> Tensors<'a> {
     pub fn read(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, EngineError> {
         let stored = self.stored(name, shape)?;
         let dtype = match stored.encoding {
-            Encoding::F32 => DType::F32,
             Encoding::F16 => DType::F16,
             Encoding::Bf16 => DType::BF16,
-            other => {
-                return Err(self.wrong(format!(
-                    "the tensor {name} is written as {other:?}, encoders are read as F32, F16 and BF16"
-                )));
-            }
+            _ => DType::F32,
         };
         let failed = |error: candle_core::Error| self.wrong(format!("{name}: {error}"));
         let tensor = Tensor::from_raw_buffer(stored.bytes(), dtype, shape, &Device::Cpu)
