@@ -16,6 +16,7 @@ fn demo() -> LoadedModel {
         context_tokens: 512,
         concurrency: 1,
         devices: vec![DeviceChoice::Cpu],
+        device_bytes: None,
         quantization: None,
         verify: false,
         threads: None,
