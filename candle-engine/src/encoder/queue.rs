@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 
 /// What came of a request: a vector for each of its texts, or for each pair a vector of one number.
@@ -140,11 +140,8 @@ fn work(encoder: &Encoder, jobs: &Receiver<Job>) {
             let Ok(job) = jobs.recv() else { return };
             line.push_back(job);
         }
-        loop {
-            match jobs.try_recv() {
-                Ok(job) => line.push_back(job),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
+        while let Ok(job) = jobs.try_recv() {
+            line.push_back(job);
         }
         line.retain(|job| !job.reply.is_closed());
         step(encoder, &mut line);
