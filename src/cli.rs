@@ -264,4 +264,7 @@ pub struct EngineArgs {
     /// cpu, cuda:N or metal:N; with several the layers are divided over them: cuda:0,cuda:1,cpu.
     #[arg(long, value_delimiter = ',', default_value = "cpu")]
     pub device: Vec<DeviceChoice>,
+    /// What it may take on each GPU; all that is free without it.
+    #[arg(long, value_name = "BYTES")]
+    pub device_memory: Option<u64>,
 }

@@ -57,6 +57,7 @@ fn engine(args: EngineArgs) -> Result<(), String> {
         context_tokens: args.context,
         concurrency: args.concurrency,
         devices: args.device,
+        device_bytes: args.device_memory,
         threads: args.threads,
         budgets: TokenBudgets {
             input: args.max_input_tokens,

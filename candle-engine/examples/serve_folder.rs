@@ -22,6 +22,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         context_tokens: 512,
         concurrency: arguments.next().map_or(Ok(4), |count| count.parse())?,
         devices: vec![DeviceChoice::Cpu],
+        device_bytes: None,
         quantization: None,
         verify: false,
         threads: None,

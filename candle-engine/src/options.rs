@@ -23,6 +23,9 @@ pub struct EngineOptions {
     pub concurrency: usize,
     /// Where it computes, at least one; with several the layers are divided over them, in this order.
     pub devices: Vec<DeviceChoice>,
+    /// What it may take on each GPU; `None` is all that is free there. On several GPUs the layers are divided so that each keeps
+    /// within it, and what does not fit goes to the CPU where that is among the devices.
+    pub device_bytes: Option<u64>,
     /// Threads for matrix products on the CPU, for all requests together; `None` leaves it to candle (one per core).
     pub threads: Option<usize>,
     /// Bounds on tokens, beside the context.
@@ -288,6 +291,7 @@ mod tests {
             context_tokens: 128,
             concurrency: 1,
             devices: vec![DeviceChoice::Cpu],
+            device_bytes: None,
             threads: None,
             budgets: TokenBudgets::default(),
             quantization: None,

@@ -71,6 +71,7 @@ pub(super) fn candle(
         waiting_served_ratio,
         quantization,
         verify,
+        overflow,
     } = kwargs(engine, notes)?;
     for (key, given) in [
         ("max_waiting_tokens", max_waiting_tokens.is_some()),
@@ -116,6 +117,7 @@ pub(super) fn candle(
     if let Some(seen) = seen {
         check_context(context, seen, notes)?;
     }
+    check_overflow(overflow, device, around, notes)?;
     check_quantization(quantization, seen, &model_path, notes)?;
     Ok(CandleRecipe {
         model_path,
@@ -126,6 +128,7 @@ pub(super) fn candle(
         budgets,
         quantization,
         verify: verify.unwrap_or_default(),
+        overflows: overflow.is_some(),
         device,
         sleep: around.sleep,
         env: engine.env.clone(),
@@ -151,6 +154,35 @@ struct EngineKwargs {
     /// Wide weights are written anew while they are loaded.
     quantization: Option<Quantization>,
     verify: Option<bool>,
+    /// Where layers go that do not fit on its GPUs.
+    overflow: Option<Overflow>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Overflow {
+    Cpu,
+}
+
+/// Only on GPUs, and only where somebody says what of them it takes: else it would ask for room for all of it.
+fn check_overflow(
+    overflow: Option<Overflow>,
+    device: ComputeDevice,
+    around: &Around,
+    notes: &Notes,
+) -> Result<(), CatalogError> {
+    let field = "engine_config.engine_kwargs.overflow";
+    match overflow {
+        Some(Overflow::Cpu) if device != ComputeDevice::Cuda => Err(notes.refuse(
+            field,
+            format!("is cpu, and device is {}; write cuda, or remove it", device.as_str()),
+        )),
+        Some(Overflow::Cpu) if !around.says_memory => Err(notes.refuse(
+            field,
+            "is cpu, and nothing says what the model may take of GPUs; set pool_config.memory_gib, and what does not fit in it is computed on the CPU",
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn path_key(engine: &EngineConfig) -> &'static str {

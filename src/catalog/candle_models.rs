@@ -71,21 +71,9 @@ const ENCODERS: [&str; 10] = [
 ];
 
 /// `general.architecture` of GGUF files.
-const GGUF: [&str; 14] = [
-    "llama",
-    "mistral3",
-    "qwen2",
-    "qwen2moe",
-    "qwen3",
-    "qwen3moe",
-    "gemma",
-    "gemma2",
-    "gemma3",
-    "phi3",
-    "smollm3",
-    "olmo2",
-    "granite",
-    "deepseek2",
+const GGUF: [&str; 13] = [
+    "llama", "mistral3", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "gemma", "gemma2", "gemma3",
+    "phi3", "smollm3", "olmo2", "granite",
 ];
 
 /// Where sentence-transformers says how vectors are made of hidden states.

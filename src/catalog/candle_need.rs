@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! weights       on the CPU as they lie in their files, of which they stay mapped, or in the form they are written in at
-//!               load; encoders in four bytes; on a GPU in two bytes
+//!               load; encoders in four bytes; on a GPU as wide as they are stored
 //! cache         pages of 16 tokens: concurrency × context, at most max_batch_total_tokens; keys and values of four bytes on
-//!               the CPU, of two on a GPU; no windows; latent attention expanded for each head
+//!               the CPU, of two on a GPU unless weights have four; no windows; latent attention expanded for each head
 //! activations   4 bytes × rows of a step × (4 hidden + 3 feed-forward + 3 queries), and logits of every sequence; encoders
 //!               have twice the scores of all heads instead, rows × heads × context
 //! the engine    16 MiB and eight times its tokenizer.json; 512 MiB on each GPU
@@ -46,9 +46,10 @@ pub(super) fn need(
 ) -> Result<Bytes, EstimateError> {
     let architecture = &files.architecture;
     let context = architecture.tokens(recipe.context.map(u64::from))?;
+    let weights_of_four = files.weights.stored_bytes >= files.weights.held_in(4);
     let width = match recipe.device {
-        ComputeDevice::Cpu => NumberWidth::FOUR_BYTES,
-        ComputeDevice::Cuda | ComputeDevice::Metal => NumberWidth::TWO_BYTES,
+        ComputeDevice::Cuda | ComputeDevice::Metal if !weights_of_four => NumberWidth::TWO_BYTES,
+        _ => NumberWidth::FOUR_BYTES,
     };
     let load = CacheLoad {
         tokens: cache_tokens(recipe, context),
@@ -84,35 +85,26 @@ fn cache_tokens(recipe: &CandleRecipe, context: u64) -> u64 {
 /// Weights on all devices together.
 fn weights(recipe: &CandleRecipe, files: &ModelFiles) -> u64 {
     let weights = files.weights;
-    let held_in = |bytes: u64| match files.by_config {
-        // Of those that are not here only the size is known.
-        true => weights.stored_bytes,
-        false => weights.held_in(bytes),
-    };
-    match recipe.device {
-        ComputeDevice::Cuda | ComputeDevice::Metal => held_in(2),
-        // What keeps nothing for later tokens is an encoder.
-        ComputeDevice::Cpu if files.architecture.layers.is_empty() => held_in(4),
-        ComputeDevice::Cpu => match recipe.quantization {
-            Some(form) => quantised(weights, form),
-            None => weights.stored_bytes,
-        },
+    // Of those that are not here only the size is known. What keeps nothing for later tokens is an encoder.
+    let is_encoder = files.architecture.layers.is_empty() && !files.by_config;
+    match recipe.quantization {
+        _ if is_encoder => weights.held_in(4),
+        Some(form) => quantised(weights, form),
+        None => weights.stored_bytes,
     }
 }
 
 /// Matrices in the form they are written in at load; those whose rows do not divide into its blocks in the next finer one, or
 /// as they are.
 fn quantised(weights: Weights, form: Quantization) -> u64 {
+    let [rows_of_32, rows_of_256] = weights.matrices();
     let coarse = match form {
-        Quantization::Q4K => weights.rows_of_256,
+        Quantization::Q4K => rows_of_256,
         Quantization::Q8_0 => Rows::default(),
     };
     let fine = Rows {
-        elements: weights.rows_of_32.elements.saturating_sub(coarse.elements),
-        stored_bytes: weights
-            .rows_of_32
-            .stored_bytes
-            .saturating_sub(coarse.stored_bytes),
+        elements: rows_of_32.elements.saturating_sub(coarse.elements),
+        stored_bytes: rows_of_32.stored_bytes.saturating_sub(coarse.stored_bytes),
     };
     let rest = weights
         .stored_bytes
@@ -186,5 +178,85 @@ impl CandleRecipe {
             Some(tokens) => Ok(u64::from(tokens)),
             None => candle_models::architecture(&self.model_path)?.tokens(None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::architecture::{Architecture, LayerCache};
+    use super::super::model_file::Sleep;
+    use super::super::recipe::TokenBudgets;
+    use super::*;
+
+    fn recipe(device: ComputeDevice) -> CandleRecipe {
+        CandleRecipe {
+            model_path: "/nowhere".into(),
+            serves: Some(Serves::Texts),
+            context: Some(1024),
+            concurrency: 2,
+            threads: None,
+            budgets: TokenBudgets::default(),
+            quantization: None,
+            verify: false,
+            overflows: false,
+            device,
+            sleep: Sleep::Off,
+            env: BTreeMap::new(),
+        }
+    }
+
+    /// Ten layers, with weights of so many bytes a number.
+    fn files(bytes: u64) -> ModelFiles {
+        let mut architecture = Architecture::of(Path::new("config.json"));
+        let heads = LayerCache::Heads {
+            heads: 2,
+            key_size: 64,
+            value_size: 64,
+            window: Some(16),
+        };
+        architecture.push(10, heads);
+        architecture.widths = Some(Widths {
+            hidden: 256,
+            wide: 512,
+            queries: 256,
+            words: 1000,
+            blocks: 10,
+        });
+        let weights = Weights {
+            stored_bytes: 1_000_000 * bytes,
+            float_elements: 1_000_000,
+            ..Weights::default()
+        };
+        ModelFiles {
+            weights,
+            architecture,
+            by_config: false,
+        }
+    }
+
+    const TOKENS: u64 = 2 * 1024;
+    /// Ten layers of two heads of keys and values.
+    const NUMBERS: u64 = 10 * 2 * 128;
+    const ACTIVATIONS: u64 = (512 * (4 * 256 + 3 * 512 + 3 * 256) + 2 * 1000) * 4;
+
+    #[test]
+    fn on_a_gpu_cache_is_as_wide_as_the_weights() {
+        let need = |bytes| need(&recipe(ComputeDevice::Cuda), &files(bytes), 1).expect("a need");
+        let beside = ACTIVATIONS + GPU_OVERHEAD.0;
+        assert_eq!(need(2).0, 2_000_000 + TOKENS * NUMBERS * 2 + beside);
+        assert_eq!(need(4).0, 4_000_000 + TOKENS * NUMBERS * 4 + beside);
+    }
+
+    #[test]
+    fn over_several_gpus_each_has_room_for_one_layer_more() {
+        let files = files(2);
+        let need = |devices| need(&recipe(ComputeDevice::Cuda), &files, devices).expect("a need");
+        let divided = 2_000_000 + TOKENS * NUMBERS * 2;
+        let beside = ACTIVATIONS + GPU_OVERHEAD.0;
+        assert_eq!(need(1).0, divided + beside);
+        assert_eq!(need(2).0, divided / 2 + divided / 10 + beside);
+        assert_eq!(blocks(&files), 10);
     }
 }

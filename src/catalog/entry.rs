@@ -197,6 +197,7 @@ impl Entry {
                 devices_in_document: in_document.unwrap_or(1),
                 seats: asked_seats,
                 sleep: pool.sleep,
+                says_memory: pool.memory_gib.is_some() || known.memory.is_some(),
                 in_host_memory: config.inventory.provider == Provider::Host,
             },
             config,

@@ -73,8 +73,8 @@ pub use parameters::{
 };
 pub use prompt::{Prompt, PromptCompat, PromptError, PromptFormat};
 pub use recipe::{
-    CandleRecipe, CommandRecipe, ComputeDevice, LaunchValues, Listen, Quantization, Recipe,
-    RenderedCommand, Secret, Sleep, SleepCommands, TemplateError, TokenBudgets,
+    CANDLE_METRICS, CandleRecipe, CommandRecipe, ComputeDevice, LaunchValues, Listen, Quantization,
+    Recipe, RenderedCommand, Secret, Sleep, SleepCommands, TemplateError, TokenBudgets,
 };
 pub use reference::{Reference, ReferenceEntry};
 pub use remote::{KeySource, RemoteRecipe, RemoteUrl};

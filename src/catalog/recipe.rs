@@ -10,7 +10,7 @@ use crate::pool::Bytes;
 
 use super::candle_models::Serves;
 use super::engine_options::EngineKind;
-use super::engines::{Extra, Parking, RerankWords, ServerRecipe, TokenWords, post};
+use super::engines::{Extra, Metrics, Parking, RerankWords, ServerRecipe, TokenWords, post};
 use super::estimate::{CANDLE_CPU_OVERHEAD, GPU_OVERHEAD};
 use super::limits::DEVICES_MAX;
 pub use super::model_file::{ComputeDevice, Listen, Quantization, Secret, Sleep};
@@ -200,6 +200,8 @@ pub struct CandleRecipe {
     pub quantization: Option<Quantization>,
     /// Every number of the weights is looked at before the model counts as ready.
     pub verify: bool,
+    /// Layers that do not fit on its GPUs are computed on the CPU.
+    pub overflows: bool,
     pub device: ComputeDevice,
     pub sleep: Sleep,
     pub env: BTreeMap<String, Secret>,
@@ -227,6 +229,14 @@ impl CandleRecipe {
         }
     }
 }
+
+/// Where the embedded engine tells its numbers.
+pub const CANDLE_METRICS: Metrics = Metrics {
+    path: "/metrics",
+    running: "candle_engine_requests_running",
+    waiting: "candle_engine_requests_waiting",
+    cache_used: &["candle_engine_cache_used_ratio"],
+};
 
 /// It keeps its mapping of the weights, whose pages are the system's then, and drops caches.
 const CANDLE_ON_THE_CPU: Parking = Parking {

@@ -29,9 +29,11 @@ pub struct Weights {
     pub float_elements: u64,
     /// Everything else, which stays as it is.
     pub other_bytes: u64,
-    /// Matrices of wide numbers whose rows are whole blocks of 32, and of 256.
-    pub rows_of_32: Rows,
-    pub rows_of_256: Rows,
+    /// Matrices of wide numbers whose rows are whole blocks of 32, and of 256; tables of embeddings are beside.
+    pub rows: [Rows; 2],
+    pub tables: [Rows; 2],
+    /// Whether there is a head beside the table of embeddings.
+    pub has_head: bool,
 }
 
 /// Matrices of one kind.
@@ -39,6 +41,10 @@ pub struct Weights {
 pub struct Rows {
     pub elements: u64,
     pub stored_bytes: u64,
+}
+
+fn both(one: [Rows; 2], other: [Rows; 2]) -> [Rows; 2] {
+    [one[0].add(other[0]), one[1].add(other[1])]
 }
 
 impl Rows {
@@ -58,13 +64,22 @@ impl Weights {
             .saturating_add(self.other_bytes)
     }
 
+    /// What is multiplied with, in rows of whole blocks of 32 and of 256: a table of embeddings is where it is the head too.
+    pub(super) fn matrices(self) -> [Rows; 2] {
+        match self.has_head {
+            true => self.rows,
+            false => both(self.rows, self.tables),
+        }
+    }
+
     fn add(self, other: Weights) -> Weights {
         Weights {
             stored_bytes: self.stored_bytes.saturating_add(other.stored_bytes),
             float_elements: self.float_elements.saturating_add(other.float_elements),
             other_bytes: self.other_bytes.saturating_add(other.other_bytes),
-            rows_of_32: self.rows_of_32.add(other.rows_of_32),
-            rows_of_256: self.rows_of_256.add(other.rows_of_256),
+            rows: both(self.rows, other.rows),
+            tables: both(self.tables, other.tables),
+            has_head: self.has_head || other.has_head,
         }
     }
 }
@@ -257,12 +272,15 @@ fn sum(entries: &[(String, HeaderEntry)], data_length: u64) -> Result<Weights, S
             ));
         }
         let is_float = kind.is_some_and(|(_, is_float)| is_float);
+        let rows = [rows_of(tensor, 32), rows_of(tensor, 256)];
+        let is_table = name.ends_with("embed_tokens.weight");
         weights = weights.add(Weights {
             stored_bytes: bytes,
             float_elements: if is_float { elements } else { 0 },
             other_bytes: if is_float { 0 } else { bytes },
-            rows_of_32: rows_of(tensor, 32),
-            rows_of_256: rows_of(tensor, 256),
+            rows: if is_table { Default::default() } else { rows },
+            tables: if is_table { rows } else { Default::default() },
+            has_head: name == "lm_head.weight",
         });
         places.push((begin, end, name));
     }

@@ -24,6 +24,8 @@ pub(super) struct Around {
     /// `deployment_config.max_ongoing_requests`.
     pub seats: Option<u32>,
     pub sleep: Sleep,
+    /// Whether somebody says how much memory a replica takes.
+    pub says_memory: bool,
     /// Whether models are placed in the host's memory.
     pub in_host_memory: bool,
 }

@@ -187,7 +187,8 @@ impl Control {
             asked_as: asked_as.to_owned(),
             metrics: match &entry.recipe {
                 Recipe::Server(server) => server.engine.metrics,
-                Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => None,
+                Recipe::Candle(_) => Some(catalog::CANDLE_METRICS),
+                Recipe::Command(_) | Recipe::Remote(_) => None,
             },
         }
     }
@@ -209,6 +210,7 @@ impl Control {
                 budgets: recipe.budgets,
                 quantization: recipe.quantization,
                 verify: recipe.verify,
+                overflows: recipe.overflows,
                 device: match recipe.device {
                     catalog::ComputeDevice::Cpu => CandleDevice::Cpu,
                     catalog::ComputeDevice::Cuda => CandleDevice::Cuda,

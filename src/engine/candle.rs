@@ -17,7 +17,7 @@ impl EngineDriver for CandleDriver {
                 endpoint: endpoint.clone(),
             });
         };
-        let Some(device) = devices(program.device, launch.devices.len()) else {
+        let Some(mut device) = devices(program.device, launch.devices.len()) else {
             return Err(EngineFault::CandleDevices {
                 model: launch.model_name.clone(),
                 count: launch.devices.len(),
@@ -45,6 +45,14 @@ impl EngineDriver for CandleDriver {
         }
         if let Some(form) = program.quantization {
             option("--quantization", form.as_str().into());
+        }
+        if program.device == CandleDevice::Cuda {
+            // Else one GPU with room for all would get all, and take more than is reserved there.
+            let reserved = launch.bytes_per_device.0;
+            option("--device-memory", reserved.to_string().into());
+            if program.overflows {
+                device.push_str(",cpu");
+            }
         }
         option("--device", device.into());
         if program.verify {

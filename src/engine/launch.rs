@@ -112,6 +112,8 @@ pub struct CandleProgram {
     pub budgets: catalog::TokenBudgets,
     pub quantization: Option<catalog::Quantization>,
     pub verify: bool,
+    /// Layers that do not fit on its GPUs are computed on the CPU.
+    pub overflows: bool,
     pub device: CandleDevice,
     /// Beside what every engine gets.
     pub env: BTreeMap<String, String>,
@@ -128,6 +130,7 @@ impl fmt::Debug for CandleProgram {
             .field("budgets", &self.budgets)
             .field("quantization", &self.quantization)
             .field("verify", &self.verify)
+            .field("overflows", &self.overflows)
             .field("device", &self.device)
             .field("env", &self.env.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()

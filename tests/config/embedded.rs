@@ -145,3 +145,20 @@ fn the_routes_of_the_embedded_engine_are_those_that_its_model_is_for() {
     let ranks = "XLMRobertaForSequenceClassification";
     assert_eq!(has(ranks), ([false, true, true, true], false));
 }
+
+#[test]
+fn layers_go_to_the_cpu_only_behind_gpus_of_which_a_part_is_said() {
+    let overflow = |device: &str| {
+        let kwargs = json!({"overflow": "cpu", "device": device});
+        let read = read(&candle(&[("engine_config.engine_kwargs", kwargs)]));
+        read.unwrap_err().to_string()
+    };
+    assert_has(&overflow("cpu"), &["engine_kwargs.overflow", "write cuda"]);
+    // Without the feature that is said first.
+    let part = if cfg!(feature = "cuda") {
+        "memory_gib"
+    } else {
+        "--features cuda"
+    };
+    assert_has(&overflow("cuda"), &[part]);
+}

@@ -35,6 +35,7 @@ pub fn options(model_dir: &Path, listen: Listen) -> EngineOptions {
         context_tokens: CONTEXT_TOKENS,
         concurrency: 2,
         devices: vec![DeviceChoice::Cpu],
+        device_bytes: None,
         quantization: None,
         verify: false,
         threads: None,
