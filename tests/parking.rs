@@ -257,14 +257,14 @@ fn embedded(name: &str) -> (String, String) {
         .join("demo/models")
         .join(name);
     let text = format!(
-        "engine_config:\n  model_id: {name}\n  type: CandleEngine\n  model_path: {path:?}\n  max_total_tokens: 256\n  engine_kwargs: {{concurrency: 1, threads: 1}}\npool_config: {{sleep: weights, min_resident: 0s}}\n"
+        "engine_config:\n  model_id: {name}\n  type: CandleEngine\n  model_path: {path:?}\n  max_total_tokens: 512\n  engine_kwargs: {{concurrency: 8, threads: 1}}\npool_config: {{sleep: weights, min_resident: 0s}}\n"
     );
     (format!("{name}.yaml"), text)
 }
 
 /// Two do not fit there, one and a sleeper do.
 const MACHINE: &str =
-    "inventory: {provider: host, host_memory: 38MiB, headroom: 0%}\nparking: {reserve: 0%}\n";
+    "inventory: {provider: host, host_memory: 45MiB, headroom: 0%}\nparking: {reserve: 0%}\n";
 
 #[test]
 fn the_embedded_engine_sleeps_on_the_machine_itself_and_its_process_goes_on() {

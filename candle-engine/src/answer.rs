@@ -1,15 +1,13 @@
-//! Owns an answer on its way: from what the workers give to one JSON object or a stream of events. Never computes.
+//! Owns an answer on its way: from what the batch gives to one JSON object or a stream of events. Never computes.
 
 use crate::api_error::ApiError;
-use crate::generate::{GenerationRequest, Outcome};
+use crate::batch::{AnswerEvent, GenerationRequest, Outcome, Runs};
 use crate::loading::LoadedModel;
 use crate::pieces::{Piece, ScoredToken};
-use crate::runs::Runs;
 use crate::scores;
 use crate::server::Ready;
 use crate::tools::{Part, ToolReader};
 use crate::wire::{Choice, Delta, Envelope, Route, Usage, tool_call};
-use crate::worker::AnswerEvent;
 use axum::Json;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -67,7 +65,7 @@ impl Answer {
         let seats = ready.model.generator.concurrency;
         Ok(Self {
             choices: requests.iter().map(|request| request.answers).sum(),
-            runs: Runs::start(Arc::clone(&ready.workers), seats, requests)?,
+            runs: Runs::start(Arc::clone(&ready.batch), seats, requests)?,
             envelope,
             usage: Usage {
                 prompt_tokens: shape.prompt_tokens,
@@ -123,8 +121,8 @@ impl Answer {
                     choices[index].tokens.extend(piece.tokens);
                 }
                 AnswerEvent::Finished(index, outcome) => {
-                    choices[index].outcome = Some(outcome);
                     self.usage.completion_tokens += outcome.completion_tokens;
+                    choices[index].outcome = Some(outcome);
                 }
                 AnswerEvent::Failed(error) => return Err(error),
                 AnswerEvent::Ended => {}
@@ -138,20 +136,20 @@ impl Answer {
 
     fn choice(&mut self, index: usize, computed: Computed) -> Choice {
         let logprobs = self.logprobs(&computed.tokens);
-        let reason = computed
-            .outcome
-            .map_or("stop", |outcome| outcome.reason.as_str());
+        let (reason, stop) = end_of(computed.outcome.as_ref());
         let Some(reader) = self.shape.readers.get_mut(index) else {
             return Choice {
                 text: computed.text,
                 logprobs,
                 reason,
+                stop,
                 ..Choice::default()
             };
         };
         let mut choice = Choice {
             logprobs,
             reason,
+            stop,
             ..Choice::default()
         };
         let mut parts = reader.push(&computed.text);
@@ -176,6 +174,15 @@ impl Answer {
     }
 }
 
+/// Why a choice ended, and what of the client's wishes ended it.
+fn end_of(outcome: Option<&Outcome>) -> (&'static str, Value) {
+    let Some(outcome) = outcome else {
+        return ("stop", Value::Null);
+    };
+    let stop = outcome.stop.as_ref().map_or(Value::Null, Value::from);
+    (outcome.reason.as_str(), stop)
+}
+
 /// An answer that its limit cut off may lack calls, so its limit is what the client must know.
 fn reason_with_calls(reason: &'static str, has_calls: bool) -> &'static str {
     match reason {
@@ -187,9 +194,8 @@ fn reason_with_calls(reason: &'static str, has_calls: bool) -> &'static str {
 /// The `given` choices of the largest mean logprob of each row of `computed`, the best first.
 fn best(choices: Vec<Computed>, computed: usize, given: usize) -> Vec<Computed> {
     let mean = |choice: &Computed| {
-        choice
-            .outcome
-            .map_or(f64::NEG_INFINITY, |outcome| outcome.mean_logprob())
+        let outcome = choice.outcome.as_ref();
+        outcome.map_or(f64::NEG_INFINITY, Outcome::mean_logprob)
     };
     let mut kept = Vec::new();
     let mut choices = choices.into_iter();
@@ -236,7 +242,7 @@ impl Chunks {
             Some(AnswerEvent::Piece(index, piece)) => self.piece(index, piece),
             Some(AnswerEvent::Finished(index, outcome)) => {
                 self.answer.usage.completion_tokens += outcome.completion_tokens;
-                self.finish(index, outcome.reason.as_str());
+                self.finish(index, Some(&outcome));
             }
             Some(AnswerEvent::Failed(error)) => self.fail(&error),
             Some(AnswerEvent::Ended) => {}
@@ -254,8 +260,7 @@ impl Chunks {
                         tokens: computed.tokens,
                     };
                     self.piece(index, piece);
-                    let reason = computed.outcome.map_or("stop", |it| it.reason.as_str());
-                    self.finish(index, reason);
+                    self.finish(index, computed.outcome.as_ref());
                 }
                 self.end();
             }
@@ -293,7 +298,8 @@ impl Chunks {
         }
     }
 
-    fn finish(&mut self, index: usize, reason: &'static str) {
+    fn finish(&mut self, index: usize, outcome: Option<&Outcome>) {
+        let (reason, stop) = end_of(outcome);
         self.begin(index);
         if let Some(reader) = self.answer.shape.readers.get_mut(index) {
             let parts = reader.finish();
@@ -304,7 +310,7 @@ impl Chunks {
             }
         }
         let reason = reason_with_calls(reason, self.calls[index] > 0);
-        self.push(&self.answer.envelope.finish_chunk(index, reason));
+        self.push(&self.answer.envelope.finish_chunk(index, reason, stop));
     }
 
     fn fail(&mut self, error: &ApiError) {

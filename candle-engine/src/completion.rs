@@ -1,16 +1,17 @@
-//! Owns the two generating routes up to the queue: from a request's body to what the workers compute. Never listens and never
+//! Owns the two generating routes up to the queue: from a request's body to what the batch computes. Never listens and never
 //! computes.
 
 use crate::answer::{Answer, Shape};
 use crate::api::{ChatRequest, CompletionRequest, PromptInput, Settings};
 use crate::api_error::ApiError;
+use crate::batch::{GenerationRequest, Scores, answer_room};
 use crate::chat_template::ChatTemplate;
 use crate::decoding::Strategy;
 use crate::detokenize::DecodeTokens;
-use crate::generate::{GenerationRequest, Scores};
 use crate::grammar::{Constraint, Grammar};
 use crate::loading::LoadedModel;
 use crate::server::Ready;
+use crate::step::PAGE_TOKENS;
 use crate::tools::{ToolReader, Tools, required};
 use crate::wire::{Envelope, Route};
 use axum::http::StatusCode;
@@ -293,22 +294,27 @@ fn room(
     if used >= context {
         return Err(too_long(context, &used.to_string(), param));
     }
-    let left = match settings.strategy {
-        Strategy::Sampling | Strategy::Contrastive(_) => context - used,
+    let sequences = match settings.strategy {
+        Strategy::Sampling | Strategy::Contrastive(_) => 1,
         // A request has the cache of one context: the prompt once, and the answer of each beam.
-        Strategy::Beams(beams) => match (context - used) / beams.beams {
-            0 => {
-                let message = format!(
-                    "the prompt has {used} tokens; in this model's context of {context} tokens that leaves no room for {} beams",
-                    beams.beams
-                );
-                return Err(ApiError {
-                    code: Some("context_length_exceeded"),
-                    ..ApiError::field(param, message)
-                });
-            }
-            left => left,
-        },
+        Strategy::Beams(beams) => beams.beams,
     };
+    let pages = answer_room(settings.strategy, model.generator.pages, used);
+    let left = ((context - used) / sequences).min(pages);
+    if left == 0 {
+        let beside = match settings.strategy {
+            Strategy::Sampling => "an answer".to_owned(),
+            Strategy::Beams(beams) => format!("{} beams", beams.beams),
+            Strategy::Contrastive(search) => format!("{} candidates", search.candidates),
+        };
+        let message = format!(
+            "the prompt has {used} tokens; this model's context of {context} tokens and its cache of {} leave no room for {beside}",
+            model.generator.pages * PAGE_TOKENS
+        );
+        return Err(ApiError {
+            code: Some("context_length_exceeded"),
+            ..ApiError::field(param, message)
+        });
+    }
     Ok(settings.max_tokens.unwrap_or(usize::MAX).min(left))
 }

@@ -1,16 +1,14 @@
 //! Owns the load of a model from folder to first token, and its progress. Never listens and never answers a request.
 
+use crate::batch::{Generator, Weights, page_count};
 use crate::chat_template::ChatTemplate;
 use crate::error::EngineError;
 use crate::files::{LoadPlan, ModelFiles};
-use crate::generate::Generator;
 use crate::grammar::Grammars;
-use crate::model_config;
-use crate::network::Llama;
+use crate::model::{Capacity, Decoder, Placement};
 use crate::options::{EngineOptions, Quantization};
 use crate::sampling::SamplingSettings;
 use crate::tokenizer::ModelTokenizer;
-use crate::weights;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// How far a load is; written by the loading thread, read by `GET /health`.
@@ -85,7 +83,7 @@ pub(crate) fn load(
     progress: &Progress,
 ) -> Result<LoadedModel, EngineError> {
     progress.set(CONFIG, 0)?;
-    let (device, dtype) = options.devices[0].open()?;
+    let (device, _) = options.devices[0].open()?;
     let mut files = ModelFiles::open(&options.model_dir)?;
     let most = files.spec()?.context_tokens;
     if options.context_tokens > most {
@@ -105,17 +103,29 @@ pub(crate) fn load(
         tokenizer.bos_token.as_deref(),
         tokenizer.eos_token.as_deref(),
     )?;
-    let config = model_config::of_plain_llama(&files)?;
     let plan = LoadPlan {
         quantization: options.quantization.map(Quantization::encoding),
         verify: options.verify,
     };
     files.load(plan, progress)?;
-    let weights = weights::load(&files, &device, dtype)?;
-    let llama = Llama::load(&weights.builder, &config, options.context_tokens)
-        .map_err(EngineError::load)?;
+    let capacity = Capacity {
+        pages: page_count(options),
+        context_tokens: options.context_tokens,
+    };
+    let spec = files.spec()?;
+    let placement = Placement::on(&device, spec.blocks.len());
+    let decoder = Decoder::load(spec, &files, &placement, &capacity, &|_| {
+        progress.weights(1, 1)
+    })?;
+    let weights = Weights {
+        bytes: decoder.weights_bytes(),
+        mapped_bytes: match device.is_cpu() {
+            true => files.weights_bytes() - files.held_bytes(),
+            false => 0,
+        },
+    };
     progress.set(WARM_UP, WEIGHTS_PERCENT.end)?;
-    let generator = Generator::new(llama, &config, options, dtype, weights.bytes);
+    let generator = Generator::new(Box::new(decoder), options, weights);
     generator.warm_up()?;
     progress.set(WARM_UP, 100)?;
     Ok(LoadedModel {

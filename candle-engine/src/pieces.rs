@@ -35,8 +35,8 @@ impl Piece {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Step {
     pub piece: Piece,
-    /// A stop string was found; it and what follows are dropped.
-    pub stopped: bool,
+    /// The stop string that was found; it and what follows are dropped.
+    pub stopped: Option<String>,
 }
 
 /// Makes the text of one answer from its tokens. Tokens come out with the text in which they begin, so that those of a stop
@@ -101,12 +101,12 @@ impl AnswerText {
     pub fn finish(mut self, decoder: &impl DecodeTokens) -> Result<Step, ApiError> {
         let rest = std::mem::replace(&mut self.detokenizer, Detokenizer::new()).finish(decoder)?;
         let step = self.stops.push(&rest);
-        let text = match step.stopped {
-            true => step.text,
-            false => step.text + &std::mem::take(&mut self.stops).finish(),
+        let text = match &step.stopped {
+            Some(_) => step.text,
+            None => step.text + &std::mem::take(&mut self.stops).finish(),
         };
         Ok(Step {
-            piece: self.piece(text, !step.stopped),
+            piece: self.piece(text, step.stopped.is_none()),
             stopped: step.stopped,
         })
     }
@@ -180,13 +180,13 @@ mod tests {
             };
             let step = answer.push(&Bytes, u32::from(byte), Some(logprob)).unwrap();
             pieces.push(shown(step.piece));
-            if step.stopped {
+            if step.stopped.is_some() {
                 return (pieces, true);
             }
         }
         let step = answer.finish(&Bytes).unwrap();
         pieces.push(shown(step.piece));
-        (pieces, step.stopped)
+        (pieces, step.stopped.is_some())
     }
 
     fn joined(pieces: &[(String, String)]) -> (String, String) {

@@ -2,6 +2,7 @@
 
 use crate::answer::Answer;
 use crate::api_error::ApiError;
+use crate::batch::Batch;
 use crate::completion;
 use crate::encoder;
 use crate::error::EngineError;
@@ -10,11 +11,10 @@ use crate::memory::{MemoryReport, resident_bytes};
 use crate::options::{EngineOptions, Listen};
 use crate::sleep::{Door, Sleeper, counted};
 use crate::token_routes;
-use crate::worker::Workers;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -49,7 +49,7 @@ enum Served {
 pub(crate) struct Ready {
     pub model_name: String,
     pub model: Arc<LoadedModel>,
-    pub workers: Arc<Workers>,
+    pub batch: Arc<Batch>,
     /// What gives memory back while the engine sleeps, in the order of it.
     pub sleepers: Vec<Arc<dyn Sleeper>>,
 }
@@ -156,14 +156,14 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
         return Ok(());
     }
     let model = Arc::new(loading::load(options, &engine.progress)?);
-    let workers = Arc::new(Workers::start(&model, options.concurrency)?);
+    let batch = Arc::new(Batch::start(&model)?);
     let ready = Ready {
         model_name: options.model_name.clone(),
         model,
-        workers,
+        batch,
         sleepers: Vec::new(),
     };
-    tracing::info!(model = %ready.model_name, weights_bytes = ready.model.generator.weights_bytes, "ready");
+    tracing::info!(model = %ready.model_name, weights_bytes = ready.model.generator.weights.bytes, "ready");
     let _ = engine.ready.set(Served::Decoder(ready));
     Ok(())
 }
@@ -198,6 +198,7 @@ fn router(engine: Arc<Engine>) -> Router {
         .route_layer(from_fn_with_state(Arc::clone(&engine), through_the_door))
         .route("/health", get(health))
         .route("/memory", get(memory))
+        .route("/metrics", get(metrics))
         .route("/v1/models", get(models))
         .route("/sleep", post(sleep))
         .route("/wake_up", post(wake_up))
@@ -275,18 +276,31 @@ async fn memory(State(engine): State<Arc<Engine>>) -> Response {
         Some(Served::Decoder(ready)) => Some(&ready.model.generator),
         Some(Served::Encoder(_)) | None => None,
     };
-    let weights_bytes = served.map_or(0, |served| match served {
-        Served::Decoder(ready) => ready.model.generator.weights_bytes,
-        Served::Encoder(service) => service.encoder.weights_bytes,
+    let (weights_bytes, mapped_bytes) = served.map_or((0, 0), |served| match served {
+        Served::Decoder(ready) => {
+            let weights = &ready.model.generator.weights;
+            (weights.bytes, weights.mapped_bytes)
+        }
+        Served::Encoder(service) => (service.encoder.weights_bytes, 0),
     });
     Json(MemoryReport {
         weights_bytes,
-        weights_mapped_bytes: 0,
+        weights_mapped_bytes: match engine.door.is_asleep() {
+            true => 0,
+            false => mapped_bytes,
+        },
         kv_cache_bytes_max: generator.map_or(0, |generator| generator.kv_cache_bytes_max()),
-        kv_cache_bytes_used: generator.map_or(0, |generator| generator.kv_cache_use.bytes()),
+        kv_cache_bytes_used: generator.map_or(0, |generator| generator.kv_cache_bytes_used()),
         resident_bytes: resident_bytes(),
     })
     .into_response()
+}
+
+async fn metrics(State(engine): State<Arc<Engine>>) -> Response {
+    let generator = engine.ready.get().map(|ready| &ready.model.generator);
+    let text = generator.map(|it| it.gauges.text(it.pages, it.page_bytes));
+    let form = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
+    (form, text.unwrap_or_default()).into_response()
 }
 
 async fn chat_completions(

@@ -13,8 +13,8 @@ pub(crate) struct StopMatcher {
 pub(crate) struct StopStep {
     /// Text that is certain not to belong to a stop string.
     pub text: String,
-    /// A stop string was found; it and what follows are dropped.
-    pub stopped: bool,
+    /// The stop string that was found; it and what follows are dropped.
+    pub stopped: Option<String>,
 }
 
 impl StopMatcher {
@@ -29,22 +29,24 @@ impl StopMatcher {
     /// Takes the next piece.
     pub fn push(&mut self, piece: &str) -> StopStep {
         self.held.push_str(piece);
-        if let Some(start) = self
+        // Of those that begin at the same letter the first that was given.
+        let found = self
             .stops
             .iter()
-            .filter_map(|stop| self.held.find(stop))
-            .min()
-        {
+            .filter_map(|stop| Some((self.held.find(stop)?, stop)))
+            .min_by_key(|(start, _)| *start);
+        if let Some((start, stop)) = found {
+            let stopped = Some(stop.clone());
             self.held.truncate(start);
             return StopStep {
                 text: std::mem::take(&mut self.held),
-                stopped: true,
+                stopped,
             };
         }
         let kept = self.held.split_off(self.certain_length());
         StopStep {
             text: std::mem::replace(&mut self.held, kept),
-            stopped: false,
+            stopped: None,
         }
     }
 
@@ -82,7 +84,7 @@ mod tests {
         for piece in pieces {
             let step = matcher.push(piece);
             text += &step.text;
-            if step.stopped {
+            if step.stopped.is_some() {
                 return (text, true);
             }
         }
@@ -112,6 +114,17 @@ mod tests {
             run(&["\n\n", "stop"], &["a stop b\n", "\n"]),
             ("a ".to_owned(), true)
         );
+    }
+
+    #[test]
+    fn the_stop_string_that_was_met_is_told() {
+        let met = |stops: &[&str]| {
+            let mut matcher = StopMatcher::new(stops.iter().map(|stop| (*stop).to_owned()));
+            matcher.push("one two").stopped
+        };
+        assert_eq!(met(&["two", "ne"]).as_deref(), Some("ne"));
+        assert_eq!(met(&["one", "one t"]).as_deref(), Some("one"));
+        assert_eq!(met(&["three"]), None);
     }
 
     #[test]

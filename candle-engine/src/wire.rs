@@ -35,6 +35,8 @@ pub(crate) struct Choice {
     pub logprobs: Value,
     pub calls: Vec<Value>,
     pub reason: &'static str,
+    /// The stop string or the token of the client's that ended it, as vLLM tells it; `null` where none did.
+    pub stop: Value,
 }
 
 /// What a chunk adds to a choice.
@@ -80,9 +82,11 @@ impl Envelope {
             .map(|(index, choice)| match self.route {
                 Route::Chat => json!({
                     "index": index, "message": message(choice.text, choice.calls), "logprobs": choice.logprobs, "finish_reason": choice.reason,
+                    "stop_reason": choice.stop,
                 }),
                 Route::Completion => json!({
                     "index": index, "text": choice.text, "logprobs": choice.logprobs, "finish_reason": choice.reason,
+                    "stop_reason": choice.stop,
                 }),
             })
             .collect();
@@ -114,8 +118,10 @@ impl Envelope {
         self.chunk(index, content, &delta.text, delta.logprobs, None)
     }
 
-    pub fn finish_chunk(&self, index: usize, reason: &str) -> Value {
-        self.chunk(index, json!({}), "", Value::Null, Some(reason))
+    pub fn finish_chunk(&self, index: usize, reason: &str, stop: Value) -> Value {
+        let mut chunk = self.chunk(index, json!({}), "", Value::Null, Some(reason));
+        chunk["choices"][0]["stop_reason"] = stop;
+        chunk
     }
 
     pub fn usage_chunk(&self, usage: Usage) -> Value {

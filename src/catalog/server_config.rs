@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::CatalogError;
 use super::adapters;
+use super::candle_models;
 use super::engine_config::{absolute, context, warn_of_paths};
 use super::engines::{Engine, ServerRecipe, Words};
 use super::estimate;
@@ -88,6 +89,9 @@ pub(super) fn server(
         ));
     }
     let (model, is_local) = model(kind, engine, notes)?;
+    if is_local {
+        warn_of_context(engine, &model, notes);
+    }
     let mut kwargs = engine.engine_kwargs.clone();
     let share_per_mille = match kind.share_key {
         Some(key) => {
@@ -218,6 +222,23 @@ fn context_of(
         );
     }
     Ok(tokens)
+}
+
+/// Some engines refuse what the model was not made for, others stretch it.
+fn warn_of_context(engine: &EngineConfig, model: &str, notes: &mut Notes) {
+    let path = Path::new(model);
+    // A load would wait at a pipe of that name, and tell it.
+    let is_there = path.is_file() || path.join("config.json").is_file();
+    let own = is_there.then(|| candle_models::architecture(path));
+    let own = own.and_then(|read| read.ok()?.context);
+    if let (Some(asked), Some(most)) = (engine.max_total_tokens, own)
+        && u64::try_from(asked).is_ok_and(|asked| asked > most)
+    {
+        notes.warn(
+            "engine_config.max_total_tokens",
+            format!("is {asked}, and the model was made for {most} tokens; the engine may refuse that, or answer badly beyond"),
+        );
+    }
 }
 
 /// The part of each device that the file asks for, in thousandths.

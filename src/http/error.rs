@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::paths::without_folders;
 use crate::controller::{Busy, ChangeError, Cut, OidcError};
 use crate::pool::{Refusal, Span, StopReason};
 
@@ -146,7 +147,9 @@ impl Failure {
 
     /// What the pool refused to a user's request.
     pub fn refused(model: &str, refusal: &Refusal) -> Failure {
-        Failure::of_refusal(model, refusal, false)
+        let mut failure = Failure::of_refusal(model, refusal, false);
+        failure.body.error.message = without_folders(&failure.body.error.message);
+        failure
     }
 
     /// What the pool refused to an administrator's order: 409 where a user would be told to wait.
@@ -221,7 +224,9 @@ impl Failure {
             }
             Cut::Crashed(words) => (
                 "engine_crashed",
-                format!("the engine of {model} ended while it answered: {words}"),
+                without_folders(&format!(
+                    "the engine of {model} ended while it answered: {words}"
+                )),
             ),
         };
         Failure::new(

@@ -30,6 +30,7 @@ mod newcomer;
 mod openapi;
 mod outgoing;
 mod passing;
+mod paths;
 mod proxy;
 mod quiet;
 mod remote;

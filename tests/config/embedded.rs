@@ -84,7 +84,7 @@ fn a_gguf_file_of_a_repository_is_named_for_the_embedded_engine_alone() {
     );
     for wrong in ["../m.gguf", "/m.gguf", "m.bin", ""] {
         let refused = read(&of("CandleEngine", wrong)).unwrap_err().to_string();
-        assert_has(&refused, &["engine_config.gguf_file", "m-Q4_K_M.gguf"]);
+        assert_has(&refused, &["engine_config.gguf_file", "model-Q4_K_M.gguf"]);
     }
     let refused = read(&of("VLLMEngine", "m.gguf")).unwrap_err().to_string();
     assert_has(&refused, &["engine_config.gguf_file", "CandleEngine alone"]);

@@ -9,7 +9,7 @@ mod tools;
 use crate::api_error::ApiError;
 use crate::decoding::Strategy;
 use crate::fields::{Fields, expected};
-use crate::generate::Ending;
+use crate::batch::Ending;
 use crate::grammar::Grammar;
 use crate::sampling::SamplingSettings;
 use crate::tools::Tools;

@@ -3,7 +3,7 @@
 use super::TOKENS_MAX;
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
-use crate::generate::Ending;
+use crate::batch::Ending;
 use crate::sampling::SamplingSettings;
 use serde_json::Value;
 use std::collections::BTreeMap;

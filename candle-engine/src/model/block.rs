@@ -108,13 +108,16 @@ impl<C: Compute> Block<C> {
         if let Some(norm) = &self.after_attention {
             compute.norm_parts(norm, self.epsilon, part)?;
         }
-        compute.add(self.residual_factor, part, hidden)?;
+        let added = (self.residual_factor, &*part);
         let input = match &self.before_feed_forward {
             Some(norm) => {
-                compute.norm(norm, self.epsilon, hidden, normed)?;
+                compute.add_and_norm(added, hidden, norm, self.epsilon, normed)?;
                 &*normed
             }
-            None => &*hidden,
+            None => {
+                compute.add(added.0, added.1, hidden)?;
+                &*hidden
+            }
         };
         let rows = work.step.tokens.len();
         self.feed_forward

@@ -92,6 +92,19 @@ pub(super) trait Compute: Send + 'static {
         rows: &mut Self::Rows,
     ) -> Result<()>;
 
+    /// `sum` becomes `sum + factor · part`, and `output` its norm.
+    fn add_and_norm(
+        &mut self,
+        part: (f32, &Self::Rows),
+        sum: &mut Self::Rows,
+        weights: &Self::Vector,
+        epsilon: f32,
+        output: &mut Self::Rows,
+    ) -> Result<()> {
+        self.add(part.0, part.1, sum)?;
+        self.norm(weights, epsilon, sum, output)
+    }
+
     /// Turns a part of every head by the angles of its row's position.
     fn turn(
         &mut self,

@@ -17,10 +17,11 @@ mod place;
 mod plain;
 mod rope;
 mod route;
-mod slices;
 mod stage;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vectors;
 mod weights;
 
 pub(crate) use place::{Division, Placement, Room, Sizes, divide};

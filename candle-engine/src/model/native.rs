@@ -4,10 +4,12 @@
 //! Weights are multiplied as they lie in the mapped files. A row's numbers have the same bits whatever else is in the step.
 
 use super::compute::{AttentionShape, Compute, TurnedPart, Work};
-use super::slices::{self, Paged};
-use crate::kernels::{self, Matrix, Pool};
+use super::rope::Angles;
+use crate::kernels::{
+    self, Attention, CacheLayer, CacheShape, Matrix, NormWeights, Pool, Precision, Turns,
+};
 use crate::spec::Activation;
-use crate::step::{PAGE_TOKENS, Page};
+use crate::step::Page;
 use crate::stored::Stored;
 use candle_core::{Error, Result};
 use std::sync::Arc;
@@ -42,18 +44,11 @@ impl Rows {
     }
 }
 
-/// Keys and values of one block: `page × head × token × width`.
-pub(super) struct Cache {
-    keys: Vec<f32>,
-    values: Vec<f32>,
-    pages: usize,
-}
-
 impl Compute for Native {
     type Rows = Rows;
     type Matrix = Matrix;
     type Vector = Vec<f32>;
-    type Cache = Cache;
+    type Cache = CacheLayer;
     type Plan = ();
 
     fn matrix(&self, weights: &Stored, bias: Option<&[f32]>) -> Result<Matrix> {
@@ -72,26 +67,16 @@ impl Compute for Native {
         Ok(numbers.to_vec())
     }
 
-    fn cache(&self, pages: usize, shape: &AttentionShape) -> Result<Cache> {
-        let zeros = |width: usize| vec![0.0; pages * page_numbers(shape, width)];
-        Ok(Cache {
-            keys: zeros(shape.key_width),
-            values: zeros(shape.value_width),
-            pages,
-        })
+    fn cache(&self, pages: usize, shape: &AttentionShape) -> Result<CacheLayer> {
+        Ok(CacheLayer::new(cache_shape(pages, shape)))
     }
 
     fn page_bytes(&self, shape: &AttentionShape) -> u64 {
-        (4 * page_numbers(shape, shape.key_width + shape.value_width)) as u64
+        cache_shape(1, shape).page_bytes() as u64
     }
 
-    fn copy_page(&mut self, cache: &mut Cache, from: Page, to: Page) -> Result<()> {
-        let pages = cache.pages.max(1);
-        for rows in [&mut cache.keys, &mut cache.values] {
-            let numbers = rows.len() / pages;
-            let from = from as usize * numbers;
-            rows.copy_within(from..from + numbers, to as usize * numbers);
-        }
+    fn copy_page(&mut self, cache: &mut CacheLayer, from: Page, to: Page) -> Result<()> {
+        cache.copy_page(from, to);
         Ok(())
     }
 
@@ -123,20 +108,45 @@ impl Compute for Native {
         input: &Rows,
         output: &mut Rows,
     ) -> Result<()> {
-        let numbers = output.shape(input.count(), input.width);
-        numbers.copy_from_slice(&input.numbers);
-        slices::norm(&self.pool, weights, epsilon, numbers);
+        let output = output.shape(input.count(), input.width);
+        kernels::norm(&self.pool, &input.numbers, by(weights, epsilon), output);
         Ok(())
     }
 
     fn norm_parts(&mut self, weights: &Vec<f32>, epsilon: f32, rows: &mut Rows) -> Result<()> {
-        slices::norm(&self.pool, weights, epsilon, &mut rows.numbers);
+        kernels::norm_in_place(&self.pool, &mut rows.numbers, by(weights, epsilon));
+        Ok(())
+    }
+
+    fn add_and_norm(
+        &mut self,
+        (factor, part): (f32, &Rows),
+        sum: &mut Rows,
+        weights: &Vec<f32>,
+        epsilon: f32,
+        output: &mut Rows,
+    ) -> Result<()> {
+        let output = output.shape(sum.count(), sum.width);
+        let norm = by(weights, epsilon);
+        let sum = &mut sum.numbers;
+        kernels::add_and_norm(&self.pool, sum, &part.numbers, factor, norm, output);
         Ok(())
     }
 
     fn turn(&mut self, work: &Work<'_>, (): &(), part: TurnedPart, rows: &mut Rows) -> Result<()> {
         let angles = &work.angles[part.rope];
-        slices::turn(&self.pool, angles, &part, &mut rows.numbers, rows.width);
+        if part.first > 0 {
+            turn_later_part(angles, &part, rows);
+            return Ok(());
+        }
+        let turns = Turns {
+            cosines: &angles.cosines,
+            sines: &angles.sines,
+            half: angles.pairs,
+            interleaved: angles.interleaved,
+        };
+        let heads = rows.width / part.head_width;
+        kernels::turn(&self.pool, &mut rows.numbers, heads, part.head_width, turns);
         Ok(())
     }
 
@@ -170,34 +180,40 @@ impl Compute for Native {
         work: &Work<'_>,
         (): &(),
         shape: &AttentionShape,
-        cache: &mut Cache,
+        cache: &mut CacheLayer,
         queries: &Rows,
         keys: &Rows,
         values: &Rows,
         output: &mut Rows,
     ) -> Result<()> {
-        let heads = shape.key_value_heads;
-        slices::store(work.step, heads, &keys.numbers, &mut cache.keys);
-        slices::store(work.step, heads, &values.numbers, &mut cache.values);
-        let output = output.shape(queries.count(), shape.heads * shape.value_width);
-        let paged = Paged {
-            keys: &cache.keys,
-            values: &cache.values,
-            shape,
+        let spans = &work.step.spans;
+        cache.write(&self.pool, spans, &keys.numbers, &values.numbers);
+        let attention = Attention {
+            heads: shape.heads,
+            score_factor: shape.factor,
+            score_cap: shape.cap,
+            window: shape.window,
+            causal: true,
         };
-        slices::attend(&self.pool, work.step, &paged, &queries.numbers, output);
+        let output = output.shape(queries.count(), shape.heads * shape.value_width);
+        kernels::attend(
+            &self.pool,
+            cache,
+            spans,
+            &attention,
+            &queries.numbers,
+            output,
+        );
         Ok(())
     }
 
     fn gate(&mut self, activation: Activation, gate: &mut Rows, up: &Rows) -> Result<()> {
-        slices::gate(&self.pool, activation, &mut gate.numbers, &up.numbers);
+        kernels::gate(&self.pool, activation, &mut gate.numbers, &up.numbers);
         Ok(())
     }
 
     fn add(&mut self, factor: f32, part: &Rows, sum: &mut Rows) -> Result<()> {
-        for (sum, part) in sum.numbers.iter_mut().zip(&part.numbers) {
-            *sum += factor * part;
-        }
+        kernels::add(&self.pool, &mut sum.numbers, &part.numbers, factor);
         Ok(())
     }
 
@@ -244,6 +260,44 @@ impl Compute for Native {
     }
 }
 
-fn page_numbers(shape: &AttentionShape, width: usize) -> usize {
-    PAGE_TOKENS * shape.key_value_heads * width
+fn cache_shape(pages: usize, shape: &AttentionShape) -> CacheShape {
+    CacheShape {
+        pages,
+        heads: shape.key_value_heads,
+        key_width: shape.key_width,
+        value_width: shape.value_width,
+        precision: Precision::F32,
+    }
+}
+
+/// Weights that lack one had it added when they were loaded.
+fn by(weights: &[f32], epsilon: f32) -> NormWeights<'_> {
+    NormWeights {
+        weights,
+        bias: None,
+        epsilon,
+        adds_one: false,
+    }
+}
+
+/// Turns the last numbers of each head, as DeepSeek's queries have them; the kernel turns the first.
+fn turn_later_part(angles: &Angles, part: &TurnedPart, rows: &mut Rows) {
+    let pairs = angles.pairs;
+    for (row, numbers) in rows.numbers.chunks_exact_mut(rows.width).enumerate() {
+        let cosines = &angles.cosines[row * pairs..][..pairs];
+        let sines = &angles.sines[row * pairs..][..pairs];
+        for head in numbers.chunks_exact_mut(part.head_width) {
+            let turned = &mut head[part.first..][..2 * pairs];
+            for (pair, (cosine, sine)) in cosines.iter().zip(sines).enumerate() {
+                let (first, second) = if angles.interleaved {
+                    (2 * pair, 2 * pair + 1)
+                } else {
+                    (pair, pair + pairs)
+                };
+                let (a, b) = (turned[first], turned[second]);
+                turned[first] = a * cosine - b * sine;
+                turned[second] = b * cosine + a * sine;
+            }
+        }
+    }
 }

@@ -164,9 +164,11 @@ impl<C: Compute> Stage for StageOn<C> {
         let Some(embedding) = &self.embedding else {
             candle_core::bail!("this part of the model has no embedding");
         };
-        self.embedded.clear();
-        for token in &work.step.tokens {
-            embedding.row(*token, &mut self.embedded)?;
+        let tokens = &work.step.tokens;
+        self.embedded.resize(tokens.len() * self.hidden_width, 0.0);
+        let rows = self.embedded.chunks_exact_mut(self.hidden_width);
+        for (token, row) in tokens.iter().zip(rows) {
+            embedding.row(*token, row)?;
         }
         if self.embedding_factor != 1.0 {
             for number in &mut self.embedded {

@@ -1,17 +1,20 @@
 //! Owns the comparison of the network with `transformers`: a tiny model of every family with what the reference computes of
 //! it, as kept in `tests/vectors` (docs/engine-correctness.md says how they are made).
 
-use super::{Capacity, Decoder, Hidden, Placement};
+use super::{Decoder, Hidden, Placement, Resources};
 use crate::files::ModelFiles;
+use crate::kernels::Pool;
 use crate::step::{PAGE_TOKENS, Page, Span, Step};
 use candle_core::Device;
 use safetensors::SafeTensors;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Largest difference of a logit, in parts of the logits' spread (their standard deviation).
-const TOLERANCE: f32 = 1e-3;
+const TOLERANCE: f32 = 1e-4;
 /// Tokens of a prompt and of its continuation, in whole pages.
 const CONTEXT_TOKENS: usize = 176;
 const PAGES_EACH: usize = CONTEXT_TOKENS / PAGE_TOKENS;
@@ -99,12 +102,13 @@ fn decoder(folder: &Path, sequences: usize) -> Result<Decoder, String> {
         .map_err(|error| error.to_string())?
         .blocks
         .len();
-    let capacity = Capacity {
+    let resources = Resources {
         pages: sequences * PAGES_EACH,
         context_tokens: CONTEXT_TOKENS,
+        pool: Arc::new(Pool::new(NonZeroUsize::MIN)),
     };
     let placement = Placement::on(&Device::Cpu, layers);
-    Decoder::load(&files, &placement, &capacity, &|_| Ok(())).map_err(|error| error.to_string())
+    Decoder::load(&files, &placement, &resources, &|_| Ok(())).map_err(|error| error.to_string())
 }
 
 /// Pages of a sequence that lie neither in order nor together.

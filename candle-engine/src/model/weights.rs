@@ -3,11 +3,10 @@
 use super::compute::Compute;
 use crate::error::EngineError;
 use crate::files::ModelFiles;
+use crate::kernels::dequantise;
 use crate::stored::{Encoding, Stored};
-use candle_core::CpuStorage;
 use candle_core::quantized::GgmlDType;
 use half::{bf16, f16};
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::path::Path;
 
@@ -37,22 +36,18 @@ impl Tensors for ModelFiles {
 /// The embedding, read on the host wherever the blocks are: a step needs few of its rows.
 pub(super) struct Table {
     stored: Stored,
-    width: usize,
+    rows: usize,
 }
 
 impl Table {
-    /// Adds the row of a token to `numbers`.
-    pub fn row(&self, token: u32, numbers: &mut Vec<f32>) -> candle_core::Result<()> {
-        let token = token as usize;
-        let row = self
-            .stored
-            .rows(token..token + 1)
-            .as_ref()
-            .and_then(numbers_of);
-        match row {
-            Some(row) if row.len() == self.width => numbers.extend(row),
-            _ => candle_core::bail!("the embedding has no row {token}"),
-        }
+    /// Writes the row of a token.
+    pub fn row(&self, token: u32, numbers: &mut [f32]) -> candle_core::Result<()> {
+        let row_bytes = self.stored.bytes().len() / self.rows;
+        let first = token as usize * row_bytes;
+        let Some(row) = self.stored.bytes().get(first..first + row_bytes) else {
+            candle_core::bail!("the embedding has no row {token}");
+        };
+        dequantise(self.stored.encoding, row, numbers);
         Ok(())
     }
 }
@@ -159,7 +154,7 @@ impl<C: Compute> Loader<'_, C> {
             self.bytes
                 .set(self.bytes.get() + stored.bytes().len() as u64);
         }
-        Ok(Table { stored, width })
+        Ok(Table { stored, rows })
     }
 
     fn take(&self, name: &str, shape: &[usize]) -> Result<Stored, EngineError> {
@@ -184,17 +179,6 @@ impl<C: Compute> Loader<'_, C> {
             REMEDY,
         )
     }
-}
-
-/// The numbers of a tensor in any encoding.
-fn numbers_of(stored: &Stored) -> Option<Vec<f32>> {
-    floats(stored).or_else(|| {
-        let blocks = ggml(stored.encoding).from_data(Cow::Borrowed(stored.bytes()));
-        match blocks.dequantize(stored.numbers()) {
-            Ok(CpuStorage::F32(numbers)) => Some(numbers),
-            _ => None,
-        }
-    })
 }
 
 /// What candle calls an encoding.

@@ -4,6 +4,9 @@
 use super::{Family, Reader};
 use crate::spec::{ExpertGroups, ExpertNames, Experts, Scoring};
 
+/// No model has more experts in all its blocks together; larger is damage.
+const EXPERTS_MAX: usize = 1 << 18;
+
 impl Reader<'_> {
     /// The experts of the model, and for each block whether it has them.
     pub(super) fn experts(&self) -> Result<Option<(Experts, Vec<bool>)>, String> {
@@ -13,6 +16,14 @@ impl Reader<'_> {
             Family::DeepseekV2 | Family::DeepseekV3 => Some(self.deepseek()?),
             _ => None,
         };
+        if let Some((experts, _)) = &found
+            && experts.count > EXPERTS_MAX / self.blocks
+        {
+            return Err(format!(
+                "{} blocks of {} experts each are more than the {EXPERTS_MAX} experts that any model has",
+                self.blocks, experts.count
+            ));
+        }
         if let Some((experts, _)) = &found
             && experts.chosen > experts.count
         {

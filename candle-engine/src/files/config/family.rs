@@ -5,7 +5,7 @@
 
 /// A family of decoders; which of them share what is said where the description is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Family {
+pub(super) enum Family {
     Llama,
     Mistral,
     Mixtral,

@@ -11,7 +11,7 @@ mod rope;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use family::Family;
+use family::Family;
 pub(crate) use kind::Kind;
 
 use crate::spec::{

@@ -6,7 +6,7 @@
 use super::value::Metadata;
 use crate::files::config;
 use crate::files::table::{Place, Written};
-use crate::spec::{RopeScaling, Spec};
+use crate::spec::{FeedForward, RopeScaling, Spec};
 use crate::stored::Encoding;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -369,6 +369,11 @@ impl Described<'_> {
             self.has("blk.0.attn_q.bias") || self.has("blk.0.attn_qkv.bias");
         spec.attention.output_bias = self.has("blk.0.attn_output.bias");
         spec.head_bias = self.has("output.bias");
+        for block in &mut spec.blocks {
+            if let FeedForward::Gated(gated) = &mut block.feed_forward {
+                gated.bias = self.has("blk.0.ffn_down.bias");
+            }
+        }
         // Rows of queries and keys lie in another order in files of these architectures: those of neighbours, which are turned
         // together, lie together.
         let interleaved = matches!(

@@ -2,7 +2,9 @@
 
 mod llama;
 mod random;
+mod speed;
 mod steps;
+mod timed;
 mod variations;
 
 use super::*;

@@ -2,15 +2,14 @@
 //! JSON.
 
 use crate::api_error::ApiError;
-use crate::generate::GenerationRequest;
-use crate::worker::{AnswerEvent, Workers};
+use crate::batch::{AnswerEvent, Batch, GenerationRequest};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The answers of one request. Dropping it cancels what is left.
 pub(crate) struct Runs {
-    workers: Arc<Workers>,
+    batch: Arc<Batch>,
     /// Requests that are not queued yet, each with its first choice.
     waiting: VecDeque<(usize, GenerationRequest)>,
     /// Queued or running.
@@ -27,7 +26,7 @@ impl Runs {
     /// # Errors
     /// 429 when too many wait already.
     pub fn start(
-        workers: Arc<Workers>,
+        batch: Arc<Batch>,
         seats: usize,
         requests: Vec<GenerationRequest>,
     ) -> Result<Self, ApiError> {
@@ -40,7 +39,7 @@ impl Runs {
             choice += answers;
         }
         let mut runs = Self {
-            workers,
+            batch,
             waiting,
             running: 0,
             most_running: seats.max(1),
@@ -81,7 +80,7 @@ impl Runs {
             && let Some((choice, request)) = self.waiting.front()
         {
             let submitted = self
-                .workers
+                .batch
                 .submit(request.clone(), *choice, self.sender.clone());
             match submitted {
                 Ok(()) => {

@@ -1,0 +1,150 @@
+//! Owns the figures of a running batch: for `GET /metrics`, `GET /memory` and the bound on who waits. Never decides anything.
+
+use super::schedule::Schedule;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// Written by the batch, read by the routes.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges {
+    /// Requests that have not begun.
+    waiting: AtomicUsize,
+    running: AtomicUsize,
+    pages_held: AtomicUsize,
+    preemptions: AtomicU64,
+    known_tokens: AtomicU64,
+    steps: AtomicU64,
+    computed_tokens: AtomicU64,
+    sampled_tokens: AtomicU64,
+}
+
+impl Gauges {
+    /// One more waits, unless `most` do already.
+    pub fn begin_waiting(&self, most: usize) -> bool {
+        let one_more = |waiting: usize| (waiting < most).then_some(waiting + 1);
+        self.waiting
+            .fetch_update(Relaxed, Relaxed, one_more)
+            .is_ok()
+    }
+
+    pub fn end_waiting(&self) {
+        self.waiting.fetch_sub(1, Relaxed);
+    }
+
+    pub fn pages_held(&self) -> usize {
+        self.pages_held.load(Relaxed)
+    }
+
+    #[cfg(test)]
+    pub fn preemptions(&self) -> u64 {
+        self.preemptions.load(Relaxed)
+    }
+
+    #[cfg(test)]
+    pub fn known_tokens(&self) -> u64 {
+        self.known_tokens.load(Relaxed)
+    }
+
+    pub(super) fn stepped(&self, rows: usize) {
+        self.steps.fetch_add(1, Relaxed);
+        self.computed_tokens.fetch_add(rows as u64, Relaxed);
+    }
+
+    pub(super) fn sampled(&self) {
+        self.sampled_tokens.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn note(&self, schedule: &Schedule) {
+        let counts = schedule.counts();
+        self.running.store(schedule.running(), Relaxed);
+        self.pages_held.store(schedule.held_pages(), Relaxed);
+        self.preemptions.store(counts.preemptions, Relaxed);
+        self.known_tokens.store(counts.known_tokens, Relaxed);
+    }
+
+    /// In the text form of Prometheus.
+    pub fn text(&self, pages: usize, page_bytes: u64) -> String {
+        let mut text = String::new();
+        let mut add = |name: &str, kind: &str, help: &str, value: u64| {
+            let name = format!("candle_engine_{name}");
+            let _ = writeln!(
+                text,
+                "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}"
+            );
+        };
+        let count = |value: &AtomicUsize| value.load(Relaxed) as u64;
+        let (gauge, counter) = ("gauge", "counter");
+        add(
+            "requests_running",
+            gauge,
+            "Requests that are computed.",
+            count(&self.running),
+        );
+        add(
+            "requests_waiting",
+            gauge,
+            "Requests that have not begun.",
+            count(&self.waiting),
+        );
+        add("cache_pages", gauge, "Pages of the KV cache.", pages as u64);
+        add(
+            "cache_pages_held",
+            gauge,
+            "Pages that requests hold.",
+            count(&self.pages_held),
+        );
+        add("cache_page_bytes", gauge, "Bytes of one page.", page_bytes);
+        for (name, help, value) in [
+            ("steps_total", "Passes through the network.", &self.steps),
+            (
+                "computed_tokens_total",
+                "Rows of all steps.",
+                &self.computed_tokens,
+            ),
+            (
+                "sampled_tokens_total",
+                "Decisions about a next token.",
+                &self.sampled_tokens,
+            ),
+            (
+                "known_prompt_tokens_total",
+                "Tokens that were in the cache already.",
+                &self.known_tokens,
+            ),
+            (
+                "preemptions_total",
+                "Requests that gave their pages back and began again.",
+                &self.preemptions,
+            ),
+        ] {
+            add(name, counter, help, value.load(Relaxed));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_wait_than_may() {
+        let gauges = Gauges::default();
+        assert!(gauges.begin_waiting(2) && gauges.begin_waiting(2));
+        assert!(!gauges.begin_waiting(2));
+        gauges.end_waiting();
+        assert!(gauges.begin_waiting(2));
+    }
+
+    #[test]
+    fn every_figure_has_its_kind_and_a_number() {
+        let text = Gauges::default().text(5, 1024);
+        let numbers = text.lines().filter(|line| !line.starts_with('#'));
+        for line in numbers {
+            let (name, value) = line.split_once(' ').expect("a name and a number");
+            assert!(value.parse::<u64>().is_ok(), "{line}");
+            assert!(text.contains(&format!("# TYPE {name} ")), "{line}");
+        }
+        assert!(text.contains("\ncandle_engine_cache_pages 5\n"));
+    }
+}

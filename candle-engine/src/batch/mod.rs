@@ -1,0 +1,30 @@
+//! Continuous batching: requests join and leave at every step, and one thread computes all of them together. Never knows HTTP.
+//!
+//! ```text
+//!   queue ──> run (one thread) ──plan──> schedule (whose rows, on which pages)
+//!               │                            ▲
+//!               ├──step──> network           │ goes on with these tokens, or has ended
+//!               └──rows──> write (one of each request: chooses tokens, gives pieces out)
+//! ```
+//!
+//! `schedule`, `pages` and `room` are pure, `write` sees the logits of its own request alone, and the network computes the rows
+//! of a sequence the same whatever else is in the step. So an answer does not depend on what else is computed.
+
+mod gauges;
+mod network;
+mod pages;
+mod queue;
+mod request;
+mod room;
+mod run;
+mod runs;
+mod schedule;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub(crate) use network::{Generator, Weights};
+pub(crate) use queue::Batch;
+pub(crate) use request::{AnswerEvent, Ending, GenerationRequest, Outcome, Scores};
+pub(crate) use room::{answer_room, page_count};
+pub(crate) use runs::Runs;

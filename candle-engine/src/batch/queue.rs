@@ -1,0 +1,115 @@
+//! Owns the way into the batch: how many may wait, and the thread that computes. Never decides whose turn it is.
+
+use super::gauges::Gauges;
+use super::request::{AnswerEvent, GenerationRequest, StatesRequest};
+use super::run::Loop;
+use super::schedule::Limits;
+use crate::api_error::ApiError;
+use crate::error::EngineError;
+use crate::loading::LoadedModel;
+use crate::options::WAITING_REQUESTS_MAX;
+use axum::http::StatusCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
+
+/// Address space; the steps of a deep grammar go down as many levels as it has.
+pub(super) const STACK_BYTES: usize = 64 * 1024 * 1024;
+
+/// What comes into the batch.
+pub(super) enum Work {
+    Answer {
+        request: Box<GenerationRequest>,
+        /// Choice of its first answer.
+        first_choice: usize,
+        /// Unbounded, because an answer is bounded by its tokens and a slow reader must not hold the others. Its receiver is
+        /// the client: when that is dropped the work stops at the next step.
+        events: UnboundedSender<AnswerEvent>,
+    },
+    States {
+        request: StatesRequest,
+        reply: oneshot::Sender<States>,
+    },
+}
+
+/// The states of the tokens, or why there are none.
+pub(crate) type States = Result<Vec<Vec<f32>>, ApiError>;
+
+/// The way in. When it is dropped the thread ends after its work.
+pub(crate) struct Batch {
+    queue: Sender<Work>,
+    gauges: Arc<Gauges>,
+}
+
+impl Batch {
+    /// Starts the thread that computes with `model`.
+    ///
+    /// # Errors
+    /// When the system gives no threads, or the model computes for another batch.
+    pub fn start(model: &Arc<LoadedModel>) -> Result<Self, EngineError> {
+        Self::start_with(model, model.generator.limits())
+    }
+
+    pub(super) fn start_with(
+        model: &Arc<LoadedModel>,
+        limits: Limits,
+    ) -> Result<Self, EngineError> {
+        let (queue, inbox) = channel();
+        let batch = Loop::new(model, limits, inbox)?;
+        std::thread::Builder::new()
+            .name("batch".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || batch.run())
+            .map_err(|error| EngineError::load(format!("the system gives no thread ({error})")))?;
+        Ok(Self {
+            queue,
+            gauges: Arc::clone(&model.generator.gauges),
+        })
+    }
+
+    /// Queues a request, whose first answer is `first_choice`. Closing the receiver of `events` cancels it, also while it waits.
+    ///
+    /// # Errors
+    /// 429 when too many wait already.
+    pub fn submit(
+        &self,
+        request: GenerationRequest,
+        first_choice: usize,
+        events: UnboundedSender<AnswerEvent>,
+    ) -> Result<(), ApiError> {
+        self.send(Work::Answer {
+            request: Box::new(request),
+            first_choice,
+            events,
+        })
+    }
+
+    /// Queues tokens whose hidden states are wanted: after the last layer and its norm, as the head sees them. Dropping the
+    /// receiver cancels it.
+    ///
+    /// # Errors
+    /// 429 when too many wait already.
+    #[allow(dead_code, reason = "embeddings of decoders ask for them")]
+    pub fn states(&self, request: StatesRequest) -> Result<oneshot::Receiver<States>, ApiError> {
+        let (reply, states) = oneshot::channel();
+        self.send(Work::States { request, reply })?;
+        Ok(states)
+    }
+
+    fn send(&self, work: Work) -> Result<(), ApiError> {
+        if !self.gauges.begin_waiting(WAITING_REQUESTS_MAX) {
+            return Err(ApiError::with_status(
+                StatusCode::TOO_MANY_REQUESTS,
+                "queue_full",
+                format!(
+                    "{WAITING_REQUESTS_MAX} requests wait for this engine already; try again later"
+                ),
+            ));
+        }
+        self.queue.send(work).map_err(|_| {
+            self.gauges.end_waiting();
+            ApiError::internal("the engine's thread has ended")
+        })
+    }
+}

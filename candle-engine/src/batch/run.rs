@@ -1,0 +1,352 @@
+//! Owns the loop: the one thread that has the network. It takes new requests in, asks the schedule for a step, computes it, and
+//! lets every request have its rows. Never chooses a token and never decides whose turn it is.
+
+use super::gauges::Gauges;
+use super::network::{Network, refused};
+use super::queue::{STACK_BYTES, Work};
+use super::request::GenerationRequest;
+use super::schedule::{Arrival, Limits, Plan, RequestId, Schedule};
+use super::write::{Client, Next, Scored, Writer};
+use crate::api_error::ApiError;
+use crate::decoding::Strategy;
+use crate::error::EngineError;
+use crate::loading::LoadedModel;
+use crate::model::Hidden;
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+/// Logits computed at once; a row has as many numbers as the vocabulary, and a scored prompt has many rows.
+const LOGITS_MAX: usize = 4 * 1024 * 1024;
+/// With fewer logits to choose from it is not worth waking other threads.
+const LOGITS_SHARED: usize = 64 * 1024;
+
+pub(super) struct Loop {
+    network: Box<dyn Network>,
+    schedule: Schedule,
+    writers: BTreeMap<RequestId, Writer>,
+    inbox: Receiver<Work>,
+    model: Arc<LoadedModel>,
+    gauges: Arc<Gauges>,
+    /// Chooses tokens of several requests at once. Not the common threads: a deep grammar needs a deep stack.
+    threads: ThreadPool,
+    hidden: Hidden,
+    logits: Vec<f32>,
+}
+
+/// A request's wanted rows of a step.
+struct Rows {
+    request: RequestId,
+    wanted: Range<usize>,
+    decides: bool,
+}
+
+impl Loop {
+    pub fn new(
+        model: &Arc<LoadedModel>,
+        limits: Limits,
+        inbox: Receiver<Work>,
+    ) -> Result<Self, EngineError> {
+        let network = model.generator.take_network();
+        let threads = ThreadPoolBuilder::new()
+            .num_threads(rayon::current_num_threads())
+            .thread_name(|nth| format!("choose-{nth}"))
+            .stack_size(STACK_BYTES)
+            .build()
+            .map_err(|error| EngineError::load(format!("the system gives no threads ({error})")))?;
+        Ok(Self {
+            network: network
+                .ok_or_else(|| EngineError::load("the model computes for another batch already"))?,
+            schedule: Schedule::new(limits),
+            writers: BTreeMap::new(),
+            inbox,
+            model: Arc::clone(model),
+            gauges: Arc::clone(&model.generator.gauges),
+            threads,
+            hidden: Hidden::default(),
+            logits: Vec::new(),
+        })
+    }
+
+    /// Computes until nobody can send any more work and all of it is done.
+    pub fn run(mut self) {
+        while self.take_in() {
+            self.drop_unwanted();
+            if let Some(plan) = self.schedule.plan() {
+                self.step(&plan);
+            }
+            self.gauges.note(&self.schedule);
+        }
+    }
+
+    /// Takes all that has come; waits where there is nothing else to do. Whether there is more to come or to do.
+    fn take_in(&mut self) -> bool {
+        if self.schedule.is_empty() {
+            match self.inbox.recv() {
+                Ok(work) => self.accept(work),
+                Err(_) => return false,
+            }
+        }
+        while let Ok(work) = self.inbox.try_recv() {
+            self.accept(work);
+        }
+        true
+    }
+
+    fn accept(&mut self, work: Work) {
+        let (arrival, mut writer) = match work {
+            Work::States { request, reply } => {
+                let arrival = Arrival {
+                    most_tokens: request.tokens.len(),
+                    prompt: request.tokens,
+                    wants_all_rows: request.of_all,
+                };
+                (arrival, Writer::of_states(reply))
+            }
+            Work::Answer {
+                request,
+                first_choice,
+                events,
+            } => {
+                let arrival = arrival_of(&request);
+                let client = Client::new(events, first_choice);
+                match Writer::of_answer(*request, client, &self.model.tokenizer) {
+                    Ok(writer) => (arrival, writer),
+                    Err((client, error)) => {
+                        client.fail(error);
+                        self.gauges.end_waiting();
+                        return;
+                    }
+                }
+            }
+        };
+        let at_once = guarded(|| writer.end_at_once(&self.model.tokenizer));
+        match at_once {
+            Ok(false) if arrival.prompt.is_empty() => {
+                writer.fail(ApiError::internal(
+                    "a prompt without tokens came to the batch",
+                ));
+                self.gauges.end_waiting();
+            }
+            Ok(false) => {
+                let request = self.schedule.arrive(arrival);
+                self.writers.insert(request, writer);
+            }
+            Ok(true) => {
+                writer.leave();
+                self.gauges.end_waiting();
+            }
+            Err(error) => {
+                writer.fail(error);
+                self.gauges.end_waiting();
+            }
+        }
+    }
+
+    /// Ends what nobody waits for any more.
+    fn drop_unwanted(&mut self) {
+        let unwanted = self
+            .writers
+            .iter()
+            .filter(|(_, writer)| !writer.is_wanted());
+        let unwanted: Vec<RequestId> = unwanted.map(|(request, _)| *request).collect();
+        for request in unwanted {
+            if !self.schedule.has_begun(request) {
+                self.gauges.end_waiting();
+            }
+            self.remove(request);
+        }
+    }
+
+    fn remove(&mut self, request: RequestId) -> Option<Writer> {
+        self.schedule.end(request);
+        self.writers.remove(&request)
+    }
+
+    fn fail(&mut self, request: RequestId, error: &ApiError) {
+        if let Some(mut writer) = self.remove(request) {
+            writer.fail(error.clone());
+        }
+    }
+
+    fn step(&mut self, plan: &Plan) {
+        plan.begun.iter().for_each(|_| self.gauges.end_waiting());
+        for request in &plan.hopeless {
+            let message = "the KV cache is too small for this request";
+            self.fail(*request, &ApiError::internal(message));
+        }
+        if plan.parts.is_empty() {
+            return;
+        }
+        self.gauges.stepped(plan.step.tokens.len());
+        let computed = guarded(|| {
+            for (from, to) in &plan.copies {
+                let copied = self.network.copy_page(*from, *to);
+                copied.map_err(|error| refused(&error))?;
+            }
+            let computed = self.network.forward(&plan.step, &mut self.hidden);
+            computed.map_err(|error| refused(&error))
+        });
+        if let Err(error) = computed {
+            tracing::error!(message = error.message, "a step failed");
+            for part in &plan.parts {
+                self.fail(part.request, &error);
+            }
+            return;
+        }
+        self.schedule.computed(plan);
+        let rows = self.rows_with_logits(plan);
+        self.give_logits(&rows);
+    }
+
+    /// The rows of hidden states that need logits, each with its request, in order.
+    fn rows_with_logits(&mut self, plan: &Plan) -> Vec<(usize, RequestId)> {
+        let mut all: Vec<Rows> = Vec::new();
+        for part in plan.parts.iter().filter(|part| part.wanted > 0) {
+            let wanted = part.first_wanted..part.first_wanted + part.wanted;
+            match all.last_mut() {
+                Some(last) if last.request == part.request => last.wanted.end = wanted.end,
+                _ => all.push(Rows {
+                    request: part.request,
+                    wanted,
+                    decides: part.decides,
+                }),
+            }
+        }
+        let mut scored = Vec::new();
+        for rows in all {
+            let request = rows.request;
+            let Some(writer) = self.writers.get_mut(&request) else {
+                continue;
+            };
+            let seen = match writer.sees_states() {
+                false => Ok(Scored::All),
+                true => guarded(|| {
+                    let states: Vec<&[f32]> = rows
+                        .wanted
+                        .clone()
+                        .map(|row| self.hidden.row(row))
+                        .collect();
+                    writer.see(&states, rows.decides, &self.model.tokenizer)
+                }),
+            };
+            match seen {
+                Ok(Scored::All) => scored.extend(rows.wanted.map(|row| (row, request))),
+                Ok(Scored::Only(nth)) => scored.push((rows.wanted.start + nth, request)),
+                Ok(Scored::None) => {}
+                Ok(Scored::Ended) => self.end(request),
+                Err(error) => self.fail(request, &error),
+            }
+        }
+        scored
+    }
+
+    /// Computes logits, as many at once as there is room for, and lets the requests go on by them.
+    fn give_logits(&mut self, rows: &[(usize, RequestId)]) {
+        let width = self.network.vocabulary();
+        let most = (LOGITS_MAX / width.max(1)).max(1);
+        let mut left = rows;
+        while let Some((first, _)) = left.first() {
+            let follow = left.iter().zip(*first..).take(most);
+            let count = follow.take_while(|((row, _), nth)| row == nth).count();
+            let (now, later) = left.split_at(count);
+            left = later;
+            let mut logits = std::mem::take(&mut self.logits);
+            let range = *first..first + count;
+            let computed = guarded(|| {
+                let computed = self.network.logits(&self.hidden, range, &mut logits);
+                computed.map_err(|error| refused(&error))
+            });
+            match computed {
+                Ok(()) => self.choose(now, &mut logits, width),
+                Err(error) => now
+                    .iter()
+                    .for_each(|(_, request)| self.fail(*request, &error)),
+            }
+            self.logits = logits;
+        }
+    }
+
+    /// Gives every request its rows, and goes on or ends as they say.
+    fn choose(&mut self, rows: &[(usize, RequestId)], logits: &mut [f32], width: usize) {
+        let is_shared = logits.len() >= LOGITS_SHARED;
+        let mut of_request: BTreeMap<RequestId, Vec<&mut [f32]>> = BTreeMap::new();
+        for ((_, request), row) in rows.iter().zip(logits.chunks_mut(width)) {
+            of_request.entry(*request).or_default().push(row);
+        }
+        let mut work = Vec::with_capacity(of_request.len());
+        for (request, writer) in &mut self.writers {
+            if let Some(rows) = of_request.remove(request) {
+                work.push((*request, writer, rows));
+            }
+        }
+        let tokenizer = &self.model.tokenizer;
+        let decide = |(request, writer, rows): (RequestId, &mut Writer, Vec<&mut [f32]>)| {
+            let next = guarded(|| {
+                let mut next = Next::Wait;
+                for row in rows {
+                    next = writer.row(row, tokenizer)?;
+                }
+                Ok(next)
+            });
+            (request, next)
+        };
+        let decided: Vec<(RequestId, Result<Next, ApiError>)> = match is_shared && work.len() > 1 {
+            true => self
+                .threads
+                .install(|| work.into_par_iter().map(decide).collect()),
+            false => work.into_iter().map(decide).collect(),
+        };
+        for (request, next) in decided {
+            match next {
+                Ok(Next::Wait) => {}
+                Ok(Next::GoOn(ways)) => {
+                    self.gauges.sampled();
+                    self.schedule.advance(request, &ways);
+                }
+                Ok(Next::End) => self.end(request),
+                Err(error) => self.fail(request, &error),
+            }
+        }
+    }
+
+    fn end(&mut self, request: RequestId) {
+        if let Some(writer) = self.remove(request) {
+            writer.leave();
+        }
+    }
+}
+
+fn arrival_of(request: &GenerationRequest) -> Arrival {
+    let answers = request.max_tokens.saturating_mul(request.sequences());
+    let shows_prompt = request.shown_of_prompt().is_some();
+    Arrival {
+        prompt: request.prompt.to_vec(),
+        most_tokens: request.prompt.len().saturating_add(answers),
+        wants_all_rows: shows_prompt || matches!(request.strategy, Strategy::Contrastive(_)),
+    }
+}
+
+/// A panic would take the thread away from everybody; it is the failure of what was done then.
+fn guarded<T>(work: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        let message = "the engine failed while computing this answer";
+        Err(ApiError::internal(message))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_the_failure_of_what_was_done_then() {
+        let failed = guarded::<()>(|| panic!("on purpose"));
+        assert_eq!(failed.expect_err("an error").status.as_u16(), 500);
+        assert_eq!(guarded(|| Ok(1)), Ok(1));
+    }
+}

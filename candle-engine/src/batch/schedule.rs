@@ -1,0 +1,366 @@
+//! Owns the choice of what the next step computes: who begins, whose rows are in it, on which pages, and who gives its pages
+//! back when they run out. Never computes, never reads a clock and never sees an answer.
+//!
+//! ```text
+//!   arrive ──> waiting ──(seat, budgets and pages)──> filling ──(prompt computed)──> going on, token by token ──> end
+//!                 ^                                      │                                │
+//!                 └────────── pages ran out: the youngest goes back to the front ─────────┘
+//! ```
+//!
+//! Requests are numbered as they come, and everyone who runs is older than everyone who waits: nobody overtakes. A request is
+//! one sequence or several that fork (beams, candidates), which go on together: all have the same length, and their next rows
+//! are in one step.
+//!
+//! Whoever goes on is in every step; prompts fill the rest up to a bound, so that a long one delays the others' next token by
+//! no more than that. A prompt skips pages that are known, and waits while another computes a page that it needs too.
+
+mod group;
+
+use super::pages::{PageTokens, Pages};
+use crate::step::{PAGE_TOKENS, Page, Span, Step};
+use group::{Branch, Group};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A request, numbered in the order of arrival.
+pub(crate) type RequestId = u64;
+
+/// What may run at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Pages of the KV cache.
+    pub pages: usize,
+    /// Requests.
+    pub seats: usize,
+    /// Rows of prompts in a step in which nobody goes on.
+    pub prompt_rows: usize,
+    /// Rows of prompts in a step in which others wait for their next token.
+    pub prompt_rows_beside: usize,
+    /// Tokens of all prompts that are computed at the same time; a longer one is computed alone.
+    pub prefill_tokens: Option<usize>,
+    /// Tokens of all running requests, prompts and the most that they may answer; a longer one runs alone.
+    pub total_tokens: Option<usize>,
+}
+
+/// What a new request is to the schedule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    /// Tokens of the prompt, at least one.
+    pub prompt: Vec<u32>,
+    /// Tokens of prompt and answers, when these become as long as they may.
+    pub most_tokens: usize,
+    /// Every row of the prompt is wanted, not the last alone; so none can be skipped.
+    pub wants_all_rows: bool,
+}
+
+/// One step, and whose rows it has.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Plan {
+    pub step: Step,
+    /// Pages that are copied before the step, one after another: from, to.
+    pub copies: Vec<(Page, Page)>,
+    /// Whose the spans of the step are, in their order.
+    pub parts: Vec<Part>,
+    /// Requests that have left the queue for the first time.
+    pub begun: Vec<RequestId>,
+    /// Requests that the whole cache cannot hold; they have been ended.
+    pub hopeless: Vec<RequestId>,
+}
+
+/// The owner of a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub request: RequestId,
+    pub branch: usize,
+    /// Its wanted rows: so many of the step's, from the first.
+    pub first_wanted: usize,
+    pub wanted: usize,
+    /// The last of them is the row after which the sequence goes on.
+    pub decides: bool,
+}
+
+/// Figures for whoever watches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub preemptions: u64,
+    /// Tokens of prompts that were not computed, because they were known.
+    pub known_tokens: u64,
+}
+
+/// All requests and all pages.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    limits: Limits,
+    pages: Pages,
+    groups: BTreeMap<RequestId, Group>,
+    /// Both in the order of arrival.
+    waiting: VecDeque<RequestId>,
+    running: Vec<RequestId>,
+    last_request: RequestId,
+    counts: Counts,
+}
+
+impl Schedule {
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            pages: Pages::new(limits.pages),
+            limits,
+            groups: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            last_request: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    pub fn held_pages(&self) -> usize {
+        self.pages.held()
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Whether a request has left the queue before, even if it is there again.
+    pub fn has_begun(&self, request: RequestId) -> bool {
+        let group = self.groups.get(&request);
+        group.is_some_and(|group| group.has_begun)
+    }
+
+    /// Takes a request into the queue.
+    pub fn arrive(&mut self, arrival: Arrival) -> RequestId {
+        self.last_request += 1;
+        let request = self.last_request;
+        self.groups.insert(request, Group::new(arrival));
+        self.waiting.push_back(request);
+        request
+    }
+
+    /// Ends a request, wherever it is; its pages are free.
+    pub fn end(&mut self, request: RequestId) {
+        if let Some(mut group) = self.groups.remove(&request) {
+            group.release(&mut self.pages);
+            self.running.retain(|other| *other != request);
+            self.waiting.retain(|other| *other != request);
+        }
+    }
+
+    /// Goes on after a deciding row: the sequences are replaced by `ways`, each a sequence of before and its next token.
+    pub fn advance(&mut self, request: RequestId, ways: &[(usize, u32)]) {
+        if let Some(group) = self.groups.get_mut(&request) {
+            group.advance(ways, &mut self.pages);
+        }
+    }
+
+    /// The next step; `None` when there is nothing to compute.
+    pub fn plan(&mut self) -> Option<Plan> {
+        let mut plan = Plan::default();
+        self.find_pages(&mut plan);
+        for request in &self.running {
+            self.place_next_tokens(*request, &mut plan);
+        }
+        let first_chunk = plan.parts.len();
+        let mut rows = match first_chunk {
+            0 => self.limits.prompt_rows,
+            _ => self.limits.prompt_rows_beside,
+        };
+        for request in &self.running {
+            self.place_chunk(*request, first_chunk, &mut rows, &mut plan);
+        }
+        while rows > 0 {
+            let Some(request) = self.admit(&mut plan) else {
+                break;
+            };
+            if !self.groups[&request].is_filling {
+                self.place_next_tokens(request, &mut plan);
+                rows = rows.min(self.limits.prompt_rows_beside);
+            }
+            self.place_chunk(request, first_chunk, &mut rows, &mut plan);
+        }
+        let has_news = !plan.parts.is_empty() || !plan.hopeless.is_empty();
+        has_news.then_some(plan)
+    }
+
+    /// Takes note that a step was computed.
+    pub fn computed(&mut self, plan: &Plan) {
+        for (part, span) in plan.parts.iter().zip(&plan.step.spans) {
+            if let Some(group) = self.groups.get_mut(&part.request) {
+                group.computed(part.branch, span.count, &mut self.pages);
+            }
+        }
+    }
+
+    /// Gives everyone who runs the pages of its next rows, the oldest first. Nothing is placed yet, so that whoever loses its
+    /// pages here is in no step.
+    fn find_pages(&mut self, plan: &mut Plan) {
+        let mut nth = 0;
+        while let Some(request) = self.running.get(nth).copied() {
+            let mut has_room = false;
+            if let Some(group) = self.groups.get_mut(&request) {
+                let known = &mut self.counts.known_tokens;
+                has_room = group.find_pages(&mut self.pages, &mut plan.copies, known);
+            }
+            match has_room {
+                true => nth += 1,
+                false if self.running.len() == 1 => {
+                    self.end(request);
+                    plan.hopeless.push(request);
+                }
+                // Tried again, unless it was the youngest itself.
+                false => self.preempt_youngest(),
+            }
+        }
+    }
+
+    fn preempt_youngest(&mut self) {
+        if let Some(youngest) = self.running.pop()
+            && let Some(group) = self.groups.get_mut(&youngest)
+        {
+            group.release(&mut self.pages);
+            self.waiting.push_front(youngest);
+            self.counts.preemptions += 1;
+        }
+    }
+
+    /// Lets the first of the queue begin, if everything that it needs is there.
+    fn admit(&mut self, plan: &mut Plan) -> Option<RequestId> {
+        let request = *self.waiting.front()?;
+        let is_alone = self.running.is_empty();
+        let group = &self.groups[&request];
+        if self.running.len() >= self.limits.seats {
+            return None;
+        }
+        let running = || self.running.iter().map(|other| &self.groups[other]);
+        let total: usize = running().map(|other| other.most_tokens).sum();
+        let is_over = |used: usize, more: usize, most: Option<usize>| {
+            used > 0 && most.is_some_and(|most| used.saturating_add(more) > most)
+        };
+        if is_over(total, group.most_tokens, self.limits.total_tokens) {
+            return None;
+        }
+        let filling = running().filter(|other| other.is_filling);
+        let filling: usize = filling.map(Group::prefill_tokens).sum();
+        if is_over(filling, group.prefill_tokens(), self.limits.prefill_tokens) {
+            return None;
+        }
+        // One page for each who runs, so that the next step does not take them away again.
+        let reserve = self.running.len();
+        if group.pages_wanted(&self.pages) + reserve > self.pages.available() {
+            if is_alone {
+                if !group.has_begun {
+                    plan.begun.push(request);
+                }
+                self.end(request);
+                plan.hopeless.push(request);
+            }
+            return None;
+        }
+        self.waiting.pop_front();
+        self.running.push(request);
+        let group = self.groups.get_mut(&request)?;
+        let known = &mut self.counts.known_tokens;
+        if group.begin(&mut self.pages, &mut plan.copies, known) {
+            plan.begun.push(request);
+        }
+        Some(request)
+    }
+
+    /// Places the rows of a request that goes on.
+    fn place_next_tokens(&self, request: RequestId, plan: &mut Plan) {
+        let group = &self.groups[&request];
+        if !group.is_filling {
+            for (nth, branch) in group.branches.iter().enumerate() {
+                place(plan, request, nth, branch, 1, usize::MAX);
+            }
+        }
+    }
+
+    /// Places the next rows of a prompt, as many as there is room for.
+    fn place_chunk(
+        &self,
+        request: RequestId,
+        first_chunk: usize,
+        rows: &mut usize,
+        plan: &mut Plan,
+    ) {
+        let group = &self.groups[&request];
+        let Some(nth) = group.next_to_fill().filter(|_| *rows > 0) else {
+            return;
+        };
+        let (branch, goal) = (&group.branches[nth], group.goal(nth));
+        if let Some(tokens) = group.page_to_share(nth) {
+            let computes_it = |(part, span): (&Part, &Span)| {
+                let other = &self.groups[&part.request].branches[part.branch];
+                span.past < tokens.len() && other.tokens.starts_with(tokens)
+            };
+            let chunks = plan.parts.iter().zip(&plan.step.spans).skip(first_chunk);
+            if chunks.into_iter().any(computes_it) {
+                return;
+            }
+        }
+        let count = chunk(branch.computed, goal, *rows);
+        *rows -= count;
+        place(plan, request, nth, branch, count, group.wants_from);
+    }
+}
+
+/// Rows of a chunk: it ends with a page where it can, because only whole pages are shared.
+fn chunk(computed: usize, goal: usize, rows: usize) -> usize {
+    let end = goal.min(computed + rows);
+    let whole = end / PAGE_TOKENS * PAGE_TOKENS;
+    match end < goal && whole > computed {
+        true => whole - computed,
+        false => end - computed,
+    }
+}
+
+/// Adds rows to a plan. Wanted are the last of a sequence, and those from `wants_from` on.
+fn place(
+    plan: &mut Plan,
+    request: RequestId,
+    nth: usize,
+    branch: &Branch,
+    count: usize,
+    wants_from: usize,
+) {
+    let Step {
+        tokens,
+        spans,
+        wanted,
+    } = &mut plan.step;
+    let (past, end) = (branch.computed, branch.computed + count);
+    let (first_row, first_wanted) = (tokens.len(), wanted.len());
+    let decides = end == branch.tokens.len();
+    tokens.extend_from_slice(&branch.tokens[past..end]);
+    let is_wanted =
+        |position: &usize| *position >= wants_from || *position + 1 == branch.tokens.len();
+    let rows = (past..end).filter(is_wanted);
+    wanted.extend(rows.map(|position| first_row + position - past));
+    spans.push(Span {
+        past,
+        count,
+        pages: branch.pages[..end.div_ceil(PAGE_TOKENS)].to_vec(),
+    });
+    plan.parts.push(Part {
+        request,
+        branch: nth,
+        first_wanted,
+        wanted: wanted.len() - first_wanted,
+        decides,
+    });
+}
+
+/// The tokens of a text's page.
+fn page_tokens(text: &[u32], page: usize) -> PageTokens {
+    text.as_chunks().0[page]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,293 @@
+//! The batch with a demo model. Owns what its tests share: a model whose steps can be held and counted, and the same network
+//! without a batch.
+
+mod answers;
+mod together;
+
+use super::network::Network;
+use super::schedule::Limits;
+use super::*;
+use crate::api_error::ApiError;
+use crate::decoding::Strategy;
+use crate::loading::{LoadedModel, Progress, load};
+use crate::model::Hidden;
+use crate::options::{DeviceChoice, EngineOptions, Listen, TokenBudgets};
+use crate::pieces::Piece;
+use crate::sampling::SamplingSettings;
+use crate::step::{PAGE_TOKENS, Page, Span, Step};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+const CONTEXT_TOKENS: usize = 512;
+
+fn options(concurrency: usize) -> EngineOptions {
+    EngineOptions {
+        model_dir: Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat"),
+        model_name: "tiny-chat".to_owned(),
+        listen: Listen::Unix("unused".into()),
+        context_tokens: CONTEXT_TOKENS,
+        concurrency,
+        devices: vec![DeviceChoice::Cpu],
+        quantization: None,
+        verify: false,
+        threads: None,
+        budgets: TokenBudgets::default(),
+    }
+}
+
+fn loaded(options: &EngineOptions) -> LoadedModel {
+    load(options, &Progress::default()).expect("the demo model loads")
+}
+
+/// A network that keeps its steps, computes each when it is told to, and fails where it is told to.
+struct Watched {
+    network: Box<dyn Network>,
+    steps: Arc<Mutex<Vec<Step>>>,
+    /// Each takes one step, and whether it fails; all when there is nobody to tell.
+    go: Receiver<bool>,
+}
+
+impl Network for Watched {
+    fn forward(&mut self, step: &Step, hidden: &mut Hidden) -> candle_core::Result<()> {
+        self.steps.lock().expect("not poisoned").push(step.clone());
+        if self.go.recv().unwrap_or(false) {
+            candle_core::bail!("out of order");
+        }
+        self.network.forward(step, hidden)
+    }
+
+    fn logits(
+        &mut self,
+        hidden: &Hidden,
+        rows: Range<usize>,
+        logits: &mut Vec<f32>,
+    ) -> candle_core::Result<()> {
+        self.network.logits(hidden, rows, logits)
+    }
+
+    fn copy_page(&mut self, from: Page, to: Page) -> candle_core::Result<()> {
+        self.network.copy_page(from, to)
+    }
+
+    fn page_bytes(&self) -> u64 {
+        self.network.page_bytes()
+    }
+
+    fn vocabulary(&self) -> usize {
+        self.network.vocabulary()
+    }
+}
+
+/// A demo model and its batch.
+struct Demo {
+    model: Arc<LoadedModel>,
+    batch: Batch,
+    steps: Arc<Mutex<Vec<Step>>>,
+    go: Option<Sender<bool>>,
+}
+
+impl Demo {
+    /// All steps wait until [`Self::step`] or [`Self::free`].
+    fn held(options: &EngineOptions, limits: impl FnOnce(Limits) -> Limits) -> Self {
+        let mut model = loaded(options);
+        let (go, told) = channel();
+        let steps: Arc<Mutex<Vec<Step>>> = Arc::default();
+        let network = model.generator.take_network().expect("it is here");
+        let watched = Watched {
+            network,
+            steps: Arc::clone(&steps),
+            go: told,
+        };
+        model.generator = Generator::new(Box::new(watched), options, Weights::default());
+        let model = Arc::new(model);
+        let limits = limits(model.generator.limits());
+        Self {
+            batch: Batch::start_with(&model, limits).expect("starts"),
+            model,
+            steps,
+            go: Some(go),
+        }
+    }
+
+    fn new() -> Self {
+        let mut demo = Self::held(&options(1), |limits| limits);
+        demo.free();
+        demo
+    }
+
+    /// Lets all steps go from here on.
+    fn free(&mut self) {
+        self.go = None;
+    }
+
+    /// Lets the next step go, and waits for the one after it, if there is `another`.
+    fn step(&self, another: bool) {
+        let before = self.waiting_step();
+        self.tell(false);
+        while another && self.steps().len() == before {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Lets the next step go, or fail.
+    fn tell(&self, fails: bool) {
+        self.go
+            .as_ref()
+            .expect("it is held")
+            .send(fails)
+            .expect("it listens");
+    }
+
+    /// Waits for a step, and answers how many there were with it.
+    fn waiting_step(&self) -> usize {
+        while self.steps().is_empty() {
+            std::thread::yield_now();
+        }
+        self.steps().len()
+    }
+
+    fn steps(&self) -> Vec<Step> {
+        self.steps.lock().expect("not poisoned").clone()
+    }
+
+    /// Waits until nobody holds a page.
+    fn wait_for_pages(&self) {
+        while self.model.generator.kv_cache_bytes_used() > 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    fn ask(&self, request: &GenerationRequest) -> UnboundedReceiver<AnswerEvent> {
+        let (events, answer) = unbounded_channel();
+        let submitted = self.batch.submit(request.clone(), 0, events);
+        submitted.expect("there is room");
+        answer
+    }
+
+    /// Generates the whole answer.
+    fn whole(&self, request: &GenerationRequest) -> (Piece, Outcome) {
+        let mut answers = self.answers(request).expect("computes");
+        assert_eq!(answers.len(), 1);
+        answers.remove(0)
+    }
+
+    fn answers(&self, request: &GenerationRequest) -> Result<Vec<(Piece, Outcome)>, ApiError> {
+        collect(self.ask(request))
+    }
+
+    fn tokens(&self, text: &str) -> Vec<u32> {
+        self.model.tokenizer.encode(text, false).expect("encodes")
+    }
+
+    /// The answers of a beam search, each with the sum of its logprobs.
+    fn searched(&self, request: &GenerationRequest) -> Vec<(String, Outcome)> {
+        let answers = self.answers(request).expect("computes").into_iter();
+        answers
+            .map(|(piece, outcome)| (piece.text, outcome))
+            .collect()
+    }
+}
+
+/// All that is given out, by choice.
+fn collect(mut answer: UnboundedReceiver<AnswerEvent>) -> Result<Vec<(Piece, Outcome)>, ApiError> {
+    let mut pieces: BTreeMap<usize, Piece> = BTreeMap::new();
+    let mut outcomes: BTreeMap<usize, Outcome> = BTreeMap::new();
+    let mut has_ended = false;
+    while let Some(event) = answer.blocking_recv() {
+        assert!(!has_ended, "{event:?} after the end");
+        match event {
+            AnswerEvent::Piece(choice, piece) => {
+                assert!(!outcomes.contains_key(&choice), "a piece after the outcome");
+                let all = pieces.entry(choice).or_default();
+                all.text += &piece.text;
+                all.tokens.extend(piece.tokens);
+            }
+            AnswerEvent::Finished(choice, outcome) => {
+                assert_eq!(outcomes.insert(choice, outcome), None, "it ends once");
+            }
+            AnswerEvent::Failed(error) => return Err(error),
+            AnswerEvent::Ended => has_ended = true,
+        }
+    }
+    assert!(has_ended);
+    let whole = |(choice, outcome)| (pieces.remove(&choice).unwrap_or_default(), outcome);
+    Ok(outcomes.into_iter().map(whole).collect())
+}
+
+/// The network of the demo model, a whole text in one step.
+struct Plainly {
+    network: Box<dyn Network>,
+    vocabulary: usize,
+}
+
+impl Plainly {
+    fn new() -> Self {
+        let model = loaded(&options(1));
+        Self {
+            network: model.generator.take_network().expect("it is here"),
+            vocabulary: model.tokenizer.vocabulary,
+        }
+    }
+
+    fn states(&mut self, tokens: &[u32]) -> Hidden {
+        let pages = tokens.len().div_ceil(PAGE_TOKENS) as Page;
+        let step = Step {
+            tokens: tokens.to_vec(),
+            spans: vec![Span {
+                past: 0,
+                count: tokens.len(),
+                pages: (0..pages).collect(),
+            }],
+            wanted: (0..tokens.len()).collect(),
+        };
+        let mut hidden = Hidden::default();
+        self.network.forward(&step, &mut hidden).expect("computes");
+        hidden
+    }
+
+    /// The logits after each token.
+    fn rows(&mut self, tokens: &[u32]) -> Vec<Vec<f32>> {
+        let (hidden, mut logits) = (self.states(tokens), Vec::new());
+        let computed = self.network.logits(&hidden, 0..tokens.len(), &mut logits);
+        computed.expect("computes");
+        let rows = logits.chunks(self.network.vocabulary());
+        rows.map(|row| row[..self.vocabulary].to_vec()).collect()
+    }
+}
+
+/// An answer that only its limit ends.
+fn endless(prompt: Vec<u32>, max_tokens: usize) -> GenerationRequest {
+    let logit_bias = BTreeMap::from([(0, -100.0), (2, -100.0)]);
+    let sampling = SamplingSettings {
+        temperature: 2.0,
+        seed: Some(1),
+        logit_bias,
+        ..Default::default()
+    };
+    GenerationRequest {
+        prompt: prompt.into(),
+        max_tokens,
+        ending: Ending::default(),
+        sampling,
+        strategy: Strategy::Sampling,
+        scores: Scores::default(),
+        echo: None,
+        constraint: None,
+        answers: 1,
+    }
+}
+
+fn greedy(request: GenerationRequest) -> GenerationRequest {
+    let sampling = SamplingSettings {
+        temperature: 0.0,
+        ..Default::default()
+    };
+    GenerationRequest {
+        sampling,
+        ..request
+    }
+}

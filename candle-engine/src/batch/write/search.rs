@@ -1,0 +1,219 @@
+//! Owns the answers of a beam search on their way. Nothing is given out before the search has ended. Never draws a token.
+
+use super::{Client, Next};
+use crate::api_error::ApiError;
+use crate::batch::request::{FinishReason, GenerationRequest, Outcome, StopReason};
+use crate::decoding::{BeamSettings, Beams, Extension};
+use crate::grammar::Constraint;
+use crate::pieces::{AnswerText, Piece};
+use crate::sampling::{Penalties, log_softmax, no_finite_logits};
+use crate::stop::StopMatcher;
+use crate::tokenizer::ModelTokenizer;
+
+/// One beam: an answer that is still going on.
+#[derive(Clone)]
+struct Beam {
+    /// Sum of the logprobs of its tokens.
+    sum: f64,
+    given: String,
+    text: AnswerText,
+    penalties: Penalties,
+    constraint: Option<Constraint>,
+}
+
+enum Ended {
+    No,
+    /// What the text still holds back belongs to the stop string.
+    ByStopString(String),
+    ByGrammar,
+}
+
+impl Beam {
+    /// The text, when no more tokens come.
+    fn finish(self, tokenizer: &ModelTokenizer) -> Result<String, ApiError> {
+        Ok(self.given + &self.text.finish(tokenizer)?.piece.text)
+    }
+
+    /// Takes a token. Whether the answer is whole with it, though no end token came.
+    fn push(&mut self, token: u32, tokenizer: &ModelTokenizer) -> Result<Ended, ApiError> {
+        self.penalties.note(token);
+        let step = self.text.push(tokenizer, token, None)?;
+        self.given += &step.piece.text;
+        if let Some(stop) = step.stopped {
+            return Ok(Ended::ByStopString(stop));
+        }
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(token)?;
+            if constraint.is_complete() {
+                return Ok(Ended::ByGrammar);
+            }
+        }
+        Ok(Ended::No)
+    }
+}
+
+pub(in crate::batch) struct Search {
+    pub client: Client,
+    request: GenerationRequest,
+    settings: BeamSettings,
+    ends: Vec<u32>,
+    running: Vec<Beam>,
+    /// The logprobs of the next token for each of them, as far as they are here.
+    rows: Vec<Vec<f32>>,
+    found: Beams<(String, Outcome)>,
+    tokens: usize,
+}
+
+impl Search {
+    pub fn new(
+        mut request: GenerationRequest,
+        settings: BeamSettings,
+        stops: StopMatcher,
+        client: Client,
+        tokenizer: &ModelTokenizer,
+    ) -> Self {
+        let first = Beam {
+            sum: 0.0,
+            given: String::new(),
+            text: AnswerText::new(stops, 0),
+            penalties: Penalties::new(&request.sampling, &request.prompt),
+            constraint: request.constraint.take(),
+        };
+        Self {
+            client,
+            settings,
+            ends: request.ending.tokens(tokenizer),
+            running: vec![first],
+            rows: Vec::new(),
+            found: Beams::new(settings),
+            tokens: 0,
+            request,
+        }
+    }
+
+    pub fn end_at_once(&mut self, tokenizer: &ModelTokenizer) -> Result<bool, ApiError> {
+        let ends = self.request.max_tokens == 0;
+        if ends {
+            self.end(tokenizer)?;
+        }
+        Ok(ends)
+    }
+
+    /// Takes the row of the next beam; with the last of them all go on.
+    pub fn row(
+        &mut self,
+        logits: &mut [f32],
+        tokenizer: &ModelTokenizer,
+    ) -> Result<Next, ApiError> {
+        if !logits.iter().any(|logit| logit.is_finite()) {
+            return Err(no_finite_logits());
+        }
+        let beam = &mut self.running[self.rows.len()];
+        beam.penalties.apply(logits);
+        log_softmax(logits);
+        // After the softmax: a beam that its grammar leads nowhere likely is not made likely by it.
+        if let Some(constraint) = &mut beam.constraint {
+            constraint.mask(logits, &self.ends)?;
+        }
+        let ending = &self.request.ending;
+        ending.ban(&self.ends, self.tokens, logits);
+        self.rows.push(logits.to_vec());
+        match self.rows.len() == self.running.len() {
+            true => self.go_on(tokenizer),
+            false => Ok(Next::Wait),
+        }
+    }
+
+    fn go_on(&mut self, tokenizer: &ModelTokenizer) -> Result<Next, ApiError> {
+        let rows = std::mem::take(&mut self.rows);
+        let sums: Vec<f64> = self.running.iter().map(|beam| beam.sum).collect();
+        self.tokens += 1;
+        let (mut next, mut ways) = (Vec::new(), Vec::new());
+        for way in self.found.extensions(&sums, &rows) {
+            if next.len() == self.settings.beams {
+                break;
+            }
+            if let Some(beam) = self.extend(way, tokenizer)? {
+                next.push(beam);
+                ways.push((way.parent, way.token));
+            }
+        }
+        let sums = next.iter().map(|beam| beam.sum);
+        let best = sums.fold(f64::MIN, f64::max);
+        let most = self.request.max_tokens;
+        self.running = next;
+        if self.found.is_done(best, self.tokens, most) {
+            self.running.clear();
+        }
+        if self.running.is_empty() || self.tokens >= most {
+            return self.end(tokenizer);
+        }
+        Ok(Next::GoOn(ways))
+    }
+
+    /// The beam that goes one way on; `None` where it ended there, or led nowhere.
+    fn extend(
+        &mut self,
+        way: Extension,
+        tokenizer: &ModelTokenizer,
+    ) -> Result<Option<Beam>, ApiError> {
+        let mut beam = self.running[way.parent].clone();
+        beam.sum = way.sum;
+        let (text, stop) = if self.ends.contains(&way.token) {
+            // An end that is not among the best is no answer; others go on in its place.
+            if !way.is_leading {
+                return Ok(None);
+            }
+            (
+                beam.finish(tokenizer)?,
+                self.request.ending.reason(way.token),
+            )
+        } else {
+            match beam.push(way.token, tokenizer)? {
+                Ended::No => return Ok(Some(beam)),
+                Ended::ByStopString(stop) => (beam.given, Some(StopReason::Text(stop))),
+                Ended::ByGrammar => (beam.finish(tokenizer)?, None),
+            }
+        };
+        self.keep(text, way.sum, FinishReason::Stop, stop);
+        Ok(None)
+    }
+
+    fn keep(&mut self, text: String, sum: f64, reason: FinishReason, stop: Option<StopReason>) {
+        let outcome = Outcome {
+            reason,
+            stop,
+            completion_tokens: self.tokens,
+            logprob_sum: sum,
+        };
+        self.found.finish(sum, self.tokens, (text, outcome));
+    }
+
+    /// Gives the best answers out, the best first.
+    fn end(&mut self, tokenizer: &ModelTokenizer) -> Result<Next, ApiError> {
+        for beam in std::mem::take(&mut self.running) {
+            let sum = beam.sum;
+            let text = beam.finish(tokenizer)?;
+            self.keep(text, sum, FinishReason::Length, None);
+        }
+        let found = std::mem::replace(&mut self.found, Beams::new(self.settings));
+        let best = found.into_best(self.request.answers);
+        if best.len() < self.request.answers {
+            let message = format!(
+                "`n` is {}, and the beam search found {} different answers; ask for fewer",
+                self.request.answers,
+                best.len()
+            );
+            return Err(ApiError::field("n", message));
+        }
+        for (choice, (text, outcome)) in best.into_iter().enumerate() {
+            let piece = Piece {
+                text,
+                ..Piece::default()
+            };
+            self.client.give(choice, piece);
+            self.client.finish(choice, outcome);
+        }
+        Ok(Next::End)
+    }
+}

@@ -1,0 +1,229 @@
+//! Owns one answer that grows token by token: drawn, or by contrastive search. Never searches by beams.
+
+use super::contrast::{Chosen, Contrast};
+use super::{Client, Next, Scored};
+use crate::api_error::ApiError;
+use crate::batch::request::{FinishReason, GenerationRequest, Outcome, StopReason};
+use crate::decoding::Strategy;
+use crate::grammar::Constraint;
+use crate::pieces::{AnswerText, Piece, prompt_tokens};
+use crate::sampling::{Penalties, Sampler, TokenLogprob, logprob_of};
+use crate::stop::StopMatcher;
+use crate::tokenizer::ModelTokenizer;
+
+/// Who chooses the tokens.
+enum Chooser {
+    Sampler(Box<Sampler>),
+    Contrast(Box<Contrast>),
+}
+
+pub(in crate::batch) struct Single {
+    pub client: Client,
+    request: GenerationRequest,
+    chooser: Chooser,
+    text: AnswerText,
+    constraint: Option<Constraint>,
+    /// Tokens that end it.
+    ends: Vec<u32>,
+    outcome: Outcome,
+    /// Rows of the prompt that are to come before the first decision.
+    prompt_rows: usize,
+    prompt_logprobs: Vec<Option<TokenLogprob>>,
+    has_begun: bool,
+}
+
+impl Single {
+    pub fn new(
+        mut request: GenerationRequest,
+        stops: StopMatcher,
+        client: Client,
+        tokenizer: &ModelTokenizer,
+    ) -> Self {
+        let echo = request.echo.as_deref();
+        let letters_before = echo.map_or(0, |echo| echo.chars().count());
+        let (sampling, prompt) = (&request.sampling, &request.prompt);
+        let chooser = match request.strategy {
+            Strategy::Contrastive(settings) => {
+                let penalties = Penalties::new(sampling, prompt);
+                Chooser::Contrast(Box::new(Contrast::new(settings, penalties)))
+            }
+            _ => Chooser::Sampler(Box::new(Sampler::new(sampling.clone(), prompt))),
+        };
+        let shows_prompt = request.shown_of_prompt().is_some();
+        Self {
+            client,
+            chooser,
+            text: AnswerText::new(stops, letters_before),
+            constraint: request.constraint.take(),
+            ends: request.ending.tokens(tokenizer),
+            outcome: Outcome {
+                reason: FinishReason::Length,
+                stop: None,
+                completion_tokens: 0,
+                logprob_sum: 0.0,
+            },
+            prompt_rows: match shows_prompt {
+                true => request.prompt.len() - 1,
+                false => 0,
+            },
+            // Before the first token there is nothing that makes it likely.
+            prompt_logprobs: vec![None; usize::from(shows_prompt)],
+            has_begun: false,
+            request,
+        }
+    }
+
+    /// Every row of the prompt is wanted.
+    pub fn sees_states(&self) -> bool {
+        matches!(self.chooser, Chooser::Contrast(_))
+    }
+
+    pub fn end_at_once(&mut self, tokenizer: &ModelTokenizer) -> Result<bool, ApiError> {
+        let ends = self.request.max_tokens == 0 && self.request.scores.shown.is_none();
+        if ends {
+            self.begin(tokenizer)?;
+            self.end(tokenizer)?;
+        }
+        Ok(ends)
+    }
+
+    pub fn see(
+        &mut self,
+        states: &[&[f32]],
+        decides: bool,
+        tokenizer: &ModelTokenizer,
+    ) -> Result<Scored, ApiError> {
+        let Chooser::Contrast(contrast) = &mut self.chooser else {
+            return Ok(Scored::All);
+        };
+        let Some(Chosen {
+            sequence,
+            token,
+            raw,
+        }) = contrast.see(states)?
+        else {
+            return Ok(match (self.prompt_rows > 0, decides) {
+                (true, _) => Scored::All,
+                (false, true) => Scored::Only(states.len() - 1),
+                (false, false) => Scored::None,
+            });
+        };
+        Ok(match self.take(token, raw, tokenizer)? {
+            true => Scored::Only(sequence),
+            false => Scored::Ended,
+        })
+    }
+
+    pub fn row(
+        &mut self,
+        logits: &mut [f32],
+        tokenizer: &ModelTokenizer,
+    ) -> Result<Next, ApiError> {
+        if self.prompt_rows > 0 {
+            let next = self.request.prompt[self.request.prompt.len() - self.prompt_rows];
+            let top = self.request.scores.shown.unwrap_or_default();
+            self.prompt_logprobs
+                .push(Some(logprob_of(logits, next, top)));
+            self.prompt_rows -= 1;
+            return Ok(Next::Wait);
+        }
+        if !self.begin(tokenizer)? {
+            return Ok(Next::End);
+        }
+        if self.outcome.completion_tokens >= self.request.max_tokens {
+            return self.end(tokenizer);
+        }
+        let scores = &self.request.scores;
+        // The model's own distribution, before anything is done to it.
+        let raw = (scores.summed || scores.shown.is_some()).then(|| logits.to_vec());
+        if let Some(constraint) = &mut self.constraint
+            && !constraint.mask(logits, &self.ends)?
+        {
+            self.outcome.reason = FinishReason::Stop;
+            return self.end(tokenizer);
+        }
+        let ending = &self.request.ending;
+        ending.ban(&self.ends, self.outcome.completion_tokens, logits);
+        match &mut self.chooser {
+            Chooser::Sampler(sampler) => {
+                let token = sampler.sample(logits)?;
+                Ok(match self.take(token, raw, tokenizer)? {
+                    true => Next::GoOn(vec![(0, token)]),
+                    false => Next::End,
+                })
+            }
+            Chooser::Contrast(contrast) => Ok(Next::GoOn(contrast.propose(logits, raw)?)),
+        }
+    }
+
+    /// Gives the prompt out, where the answer begins with it. Whether anybody listens.
+    fn begin(&mut self, tokenizer: &ModelTokenizer) -> Result<bool, ApiError> {
+        let Some(echo) = self.request.echo.as_deref().filter(|_| !self.has_begun) else {
+            return Ok(true);
+        };
+        self.has_begun = true;
+        let logprobs = std::mem::take(&mut self.prompt_logprobs);
+        let piece = Piece {
+            text: echo.to_owned(),
+            tokens: prompt_tokens(tokenizer, &self.request.prompt, logprobs)?,
+        };
+        Ok(self.client.give(0, piece))
+    }
+
+    /// Takes a token of the answer. Whether it goes on.
+    fn take(
+        &mut self,
+        token: u32,
+        raw: Option<Vec<f32>>,
+        tokenizer: &ModelTokenizer,
+    ) -> Result<bool, ApiError> {
+        let shown = self.request.scores.shown;
+        self.outcome.completion_tokens += 1;
+        let logprob = raw.map(|raw| logprob_of(&raw, token, shown.unwrap_or_default()));
+        self.outcome.logprob_sum += logprob.as_ref().map_or(0.0, |it| f64::from(it.logprob));
+        if self.ends.contains(&token) {
+            self.outcome.reason = FinishReason::Stop;
+            self.outcome.stop = self.request.ending.reason(token);
+            self.end(tokenizer)?;
+            return Ok(false);
+        }
+        let logprob = logprob.filter(|_| shown.is_some());
+        let step = self.text.push(tokenizer, token, logprob)?;
+        if !self.client.give(0, step.piece) {
+            return Ok(false);
+        }
+        if let Some(stop) = step.stopped {
+            // What the text still holds back belongs to the stop string.
+            self.outcome.reason = FinishReason::Stop;
+            self.outcome.stop = Some(StopReason::Text(stop));
+            self.client.finish(0, self.outcome.clone());
+            return Ok(false);
+        }
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(token)?;
+            if constraint.is_complete() {
+                self.outcome.reason = FinishReason::Stop;
+                self.end(tokenizer)?;
+                return Ok(false);
+            }
+        }
+        if self.outcome.completion_tokens >= self.request.max_tokens {
+            self.end(tokenizer)?;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Gives the rest of the text out.
+    fn end(&mut self, tokenizer: &ModelTokenizer) -> Result<Next, ApiError> {
+        let text = std::mem::replace(&mut self.text, AnswerText::new(StopMatcher::default(), 0));
+        let step = text.finish(tokenizer)?;
+        if let Some(stop) = step.stopped {
+            self.outcome.reason = FinishReason::Stop;
+            self.outcome.stop = Some(StopReason::Text(stop));
+        }
+        self.client.give(0, step.piece);
+        self.client.finish(0, self.outcome.clone());
+        Ok(Next::End)
+    }
+}

@@ -1,0 +1,45 @@
+//! Owns hidden states on their way to whoever asked for them. Never needs logits.
+
+use super::Scored;
+use crate::api_error::ApiError;
+use crate::batch::queue::States;
+use tokio::sync::oneshot;
+
+/// A request for hidden states.
+pub(in crate::batch) struct StatesWriter {
+    rows: Vec<Vec<f32>>,
+    reply: Option<oneshot::Sender<States>>,
+}
+
+impl StatesWriter {
+    pub fn new(reply: oneshot::Sender<States>) -> Self {
+        Self {
+            rows: Vec::new(),
+            reply: Some(reply),
+        }
+    }
+
+    pub fn is_wanted(&self) -> bool {
+        let reply = self.reply.as_ref();
+        reply.is_some_and(|reply| !reply.is_closed())
+    }
+
+    pub fn see(&mut self, states: &[&[f32]], decides: bool) -> Scored {
+        self.rows.extend(states.iter().map(|state| state.to_vec()));
+        if !decides {
+            return Scored::None;
+        }
+        let rows = std::mem::take(&mut self.rows);
+        if let Some(reply) = self.reply.take() {
+            // Whoever left does not miss them.
+            let _ = reply.send(Ok(rows));
+        }
+        Scored::Ended
+    }
+
+    pub fn fail(&mut self, error: ApiError) {
+        if let Some(reply) = self.reply.take() {
+            let _ = reply.send(Err(error));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Keeps this machine's folders out of what users are told: of a path in an engine's words its last part stays. What
+//! administrators are told is not changed.
+
+/// Shorter ones are routes, or tell nothing.
+const PARTS_MIN: usize = 3;
+const BEFORE: [char; 8] = ['"', '\'', '`', '(', '[', '<', '=', ','];
+const AFTER: [char; 10] = ['"', '\'', '`', ')', ']', '>', ',', ';', ':', '|'];
+
+/// The text with `…/last` for `/absolute/path/to/last`.
+pub(super) fn without_folders(text: &str) -> String {
+    let mut told = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut begins = true;
+    while let Some(next) = rest.chars().next() {
+        let end = rest
+            .find(|letter: char| letter.is_whitespace() || AFTER.contains(&letter))
+            .unwrap_or(rest.len());
+        let path = rest[..end].trim_end_matches(['.', '/']);
+        if begins && next == '/' && path.matches('/').count() >= PARTS_MIN {
+            told.push('…');
+            told.push_str(&path[path.rfind('/').unwrap_or(0)..]);
+            rest = &rest[path.len()..];
+            begins = false;
+            continue;
+        }
+        begins = next.is_whitespace() || BEFORE.contains(&next);
+        told.push(next);
+        rest = &rest[next.len_utf8()..];
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_path_its_last_part_stays() {
+        for (text, expected) in [
+            (
+                "/srv/lab/models/m/config.json: it is no JSON; download it again",
+                "…/config.json: it is no JSON; download it again",
+            ),
+            ("cannot open '/srv/lab/m.gguf'.", "cannot open '…/m.gguf'."),
+            ("see /srv/lab/models/.", "see …/models/."),
+            ("(at=/a/b/c, /d/e/f)", "(at=…/c, …/f)"),
+            ("…ü /a/b/ü", "…ü …/ü"),
+        ] {
+            assert_eq!(without_folders(text), expected);
+        }
+    }
+
+    #[test]
+    fn routes_parts_and_addresses_stay_as_they_are() {
+        for text in [
+            "",
+            "/health answers 404",
+            "POST /v1/embeddings",
+            "and/or either/or/neither/nor",
+            "http://127.0.0.1:8080/llm/v1/models",
+            "12 / 4 / 3 / 1",
+        ] {
+            assert_eq!(without_folders(text), text);
+        }
+    }
+}
