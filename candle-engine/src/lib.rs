@@ -25,6 +25,7 @@ mod memory;
 mod model;
 mod options;
 mod pieces;
+mod placing;
 mod sampling;
 mod scores;
 mod server;

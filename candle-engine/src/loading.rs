@@ -5,10 +5,14 @@ use crate::chat_template::ChatTemplate;
 use crate::error::EngineError;
 use crate::files::{LoadPlan, ModelFiles};
 use crate::grammar::Grammars;
-use crate::model::{Capacity, Decoder, Placement};
-use crate::options::{EngineOptions, Quantization};
+use crate::kernels::Pool;
+use crate::model::{Decoder, Resources};
+use crate::options::{DeviceChoice, EngineOptions, Quantization};
+use crate::placing;
 use crate::sampling::SamplingSettings;
 use crate::tokenizer::ModelTokenizer;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// How far a load is; written by the loading thread, read by `GET /health`.
@@ -83,7 +87,6 @@ pub(crate) fn load(
     progress: &Progress,
 ) -> Result<LoadedModel, EngineError> {
     progress.set(CONFIG, 0)?;
-    let (device, _) = options.devices[0].open()?;
     let mut files = ModelFiles::open(&options.model_dir)?;
     let most = files.spec()?.context_tokens;
     if options.context_tokens > most {
@@ -108,20 +111,18 @@ pub(crate) fn load(
         verify: options.verify,
     };
     files.load(plan, progress)?;
-    let capacity = Capacity {
+    let placement = placing::place(options, &files)?;
+    let resources = Resources {
         pages: page_count(options),
         context_tokens: options.context_tokens,
+        pool: Arc::new(Pool::new(threads(options))),
     };
-    let spec = files.spec()?;
-    let placement = Placement::on(&device, spec.blocks.len());
-    let decoder = Decoder::load(spec, &files, &placement, &capacity, &|_| {
-        progress.weights(1, 1)
-    })?;
+    let decoder = Decoder::load(&files, &placement, &resources, &|_| progress.weights(1, 1))?;
     let weights = Weights {
         bytes: decoder.weights_bytes(),
-        mapped_bytes: match device.is_cpu() {
-            true => files.weights_bytes() - files.held_bytes(),
-            false => 0,
+        mapped_bytes: match options.devices.as_slice() {
+            [DeviceChoice::Cpu] => files.weights_bytes() - files.held_bytes(),
+            _ => 0,
         },
     };
     progress.set(WARM_UP, WEIGHTS_PERCENT.end)?;
@@ -135,6 +136,15 @@ pub(crate) fn load(
         sampling_defaults: files.sampling_defaults().clone(),
         grammars: Grammars::new(),
     })
+}
+
+/// Threads that compute on the CPU: those that this process may use, unless the options say fewer.
+fn threads(options: &EngineOptions) -> NonZeroUsize {
+    options
+        .threads
+        .and_then(NonZeroUsize::new)
+        .or_else(|| std::thread::available_parallelism().ok())
+        .unwrap_or(NonZeroUsize::MIN)
 }
 
 #[cfg(test)]

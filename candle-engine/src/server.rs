@@ -297,7 +297,10 @@ async fn memory(State(engine): State<Arc<Engine>>) -> Response {
 }
 
 async fn metrics(State(engine): State<Arc<Engine>>) -> Response {
-    let generator = engine.ready.get().map(|ready| &ready.model.generator);
+    let generator = match engine.ready.get() {
+        Some(Served::Decoder(ready)) => Some(&ready.model.generator),
+        Some(Served::Encoder(_)) | None => None,
+    };
     let text = generator.map(|it| it.gauges.text(it.pages, it.page_bytes));
     let form = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
     (form, text.unwrap_or_default()).into_response()

@@ -2,40 +2,42 @@
 //! draws.
 
 use super::SamplingSettings;
+use std::cmp::Ordering;
 
 /// A token that may be drawn, and its weight: a probability up to a common factor.
 pub(super) type Candidate = (u32, f32);
 
+/// How many of the likeliest are put in order at first; more follow only where these do not suffice.
+const SORTED_FIRST: usize = 128;
+
 /// The candidates; empty only where no logit is a number.
 pub(super) fn candidates(logits: &[f32], settings: &SamplingSettings) -> Vec<Candidate> {
-    let finite = |token: &u32| logits[*token as usize].is_finite();
-    let by_logit = |a: &u32, b: &u32| {
-        let (first, second) = (logits[*a as usize], logits[*b as usize]);
-        second.total_cmp(&first).then(a.cmp(b))
+    let numbers = (0u32..).zip(logits).filter(|(_, logit)| logit.is_finite());
+    // Of equals the first.
+    let larger = |best: (u32, f32), (token, logit): (u32, &f32)| match logit.total_cmp(&best.1) {
+        Ordering::Greater => (token, *logit),
+        _ => best,
     };
-    let mut tokens: Vec<u32> = (0..logits.len() as u32).filter(finite).collect();
-    let Some(best) = tokens.iter().copied().min_by(by_logit) else {
+    let Some((best, largest)) = numbers
+        .clone()
+        .next()
+        .map(|(token, logit)| numbers.clone().fold((token, *logit), larger))
+    else {
         return Vec::new();
     };
     if settings.temperature == 0.0 || settings.top_k == Some(1) {
         return vec![(best, 1.0)];
     }
-    let is_filtered = settings.top_k.is_some()
-        || settings.top_p < 1.0
-        || settings.min_p > 0.0
-        || settings.typical_p < 1.0;
-    if is_filtered {
-        tokens.sort_unstable_by(by_logit);
-        tokens.truncate(settings.top_k.unwrap_or(usize::MAX));
-    }
-    let largest = logits[best as usize];
-    let weight = |token: u32| ((logits[token as usize] - largest) / settings.temperature).exp();
-    let mut kept: Vec<Candidate> = tokens
-        .into_iter()
-        .map(|token| (token, weight(token)))
+    let weight = |logit: f32| ((logit - largest) / settings.temperature).exp();
+    let mut kept: Vec<Candidate> = numbers
+        .map(|(token, logit)| (token, weight(*logit)))
         .collect();
+    if let Some(count) = settings.top_k {
+        sort_first(&mut kept, count);
+        kept.truncate(count);
+    }
     if settings.top_p < 1.0 {
-        keep_share(&mut kept, settings.top_p);
+        keep_likeliest(&mut kept, settings.top_p);
     }
     if settings.min_p > 0.0 {
         // The likeliest has weight 1.
@@ -45,6 +47,37 @@ pub(super) fn candidates(logits: &[f32], settings: &SamplingSettings) -> Vec<Can
         keep_typical(&mut kept, settings.typical_p);
     }
     kept
+}
+
+/// Puts the likeliest `count` in order before all others: of a large vocabulary few are needed.
+fn sort_first(candidates: &mut [Candidate], count: usize) {
+    let order = |a: &Candidate, b: &Candidate| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+    if (1..candidates.len()).contains(&count) {
+        candidates.select_nth_unstable_by(count - 1, order);
+    }
+    let count = count.min(candidates.len());
+    candidates[..count].sort_unstable_by(order);
+}
+
+/// Keeps the likeliest that together have this share, at least one.
+fn keep_likeliest(candidates: &mut Vec<Candidate>, share: f32) {
+    let wanted = candidates.iter().map(|(_, weight)| weight).sum::<f32>() * share;
+    let mut sorted = SORTED_FIRST;
+    loop {
+        sort_first(candidates, sorted);
+        let mut sum = 0.0;
+        let first = candidates.iter().take(sorted);
+        let before = first.take_while(|(_, weight)| {
+            let is_short = sum < wanted;
+            sum += weight;
+            is_short
+        });
+        let count = before.count().max(1);
+        if count < sorted || sorted >= candidates.len() {
+            return candidates.truncate(count);
+        }
+        sorted = sorted.saturating_mul(8);
+    }
 }
 
 /// Keeps the first candidates that together have this share, at least one.
@@ -141,6 +174,34 @@ mod tests {
             }),
             [0, 1]
         );
+    }
+
+    #[test]
+    fn of_a_large_vocabulary_the_same_are_kept_as_if_all_were_in_order() {
+        let logits: Vec<f32> = (0..5000u32)
+            .map(|token| (token.wrapping_mul(2_654_435_761) % 1000) as f32 / 150.0)
+            .collect();
+        let mut order: Vec<u32> = (0..5000).collect();
+        order.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]));
+        let sum: f64 = logits.iter().map(|logit| f64::from(*logit).exp()).sum();
+        for top_p in [0.0, 0.01, 0.3, 0.9, 0.999] {
+            let settings = SamplingSettings {
+                top_p,
+                ..Default::default()
+            };
+            let kept = candidates(&logits, &settings);
+            let tokens: Vec<u32> = kept.iter().map(|(token, _)| *token).collect();
+            assert_eq!(tokens, order[..tokens.len()], "{top_p}");
+            let share = |count: usize| {
+                let first = order[..count].iter();
+                first
+                    .map(|token| f64::from(logits[*token as usize]).exp())
+                    .sum::<f64>()
+                    / sum
+            };
+            assert!(share(tokens.len()) >= f64::from(top_p) - 1e-3);
+            assert!(tokens.len() == 1 || share(tokens.len() - 1) <= f64::from(top_p) + 1e-3);
+        }
     }
 
     #[test]

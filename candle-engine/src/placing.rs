@@ -1,0 +1,135 @@
+//! Owns which device each part of a model goes to when it is loaded: opens the devices, asks for their free memory and has the
+//! layers divided. Never loads a tensor.
+
+use crate::batch::page_count;
+use crate::error::EngineError;
+use crate::files::ModelFiles;
+use crate::model::{Placement, Room, Sizes, divide};
+use crate::options::{DeviceChoice, EngineOptions};
+use crate::spec::Spec;
+use crate::step::PAGE_TOKENS;
+use candle_core::{DType, Device};
+
+/// Rows of a step, for what it needs besides weights and cache.
+const STEP_ROWS: u64 = 1024;
+/// Numbers of a row that are in memory at the same time, in widths of the hidden state.
+const WIDTHS_OF_A_ROW: u64 = 16;
+/// What a driver and its libraries take on a GPU, and what must stay free for its allocator.
+const GPU_RESERVE_BYTES: u64 = 1 << 30;
+
+/// Opens the devices of `options` and divides the model's layers over them.
+///
+/// # Errors
+/// A device that cannot be opened, or a model that does not fit, with the numbers.
+pub(crate) fn place(options: &EngineOptions, files: &ModelFiles) -> Result<Placement, EngineError> {
+    let spec = files.spec()?;
+    let devices = options
+        .devices
+        .iter()
+        .map(|choice| choice.open().map(|(device, _)| device))
+        .collect::<Result<Vec<_>, _>>()?;
+    if let [device] = devices.as_slice() {
+        return Ok(Placement::on(device, spec.blocks.len()));
+    }
+    let rooms = options
+        .devices
+        .iter()
+        .zip(&devices)
+        .map(|(choice, device)| room(*choice, device))
+        .collect::<Result<Vec<_>, _>>()?;
+    let sizes = sizes(spec, files, page_count(options) as u64)?;
+    let division =
+        divide(&sizes, &rooms).map_err(|problem| EngineError::option("devices", problem))?;
+    tracing::info!(explanation = %division.explanation, "layers are divided");
+    Placement::by(&division, &devices).ok_or_else(|| {
+        EngineError::option("devices", "the division names a device that is not there")
+    })
+}
+
+fn room(choice: DeviceChoice, device: &Device) -> Result<Room, EngineError> {
+    let (name, free_bytes) = match choice {
+        DeviceChoice::Cpu => ("CPU".to_owned(), available_bytes().unwrap_or(u64::MAX)),
+        DeviceChoice::Cuda(ordinal) | DeviceChoice::Metal(ordinal) => {
+            let free = free_gpu_bytes(device)?;
+            (
+                format!("GPU {ordinal}"),
+                free.saturating_sub(GPU_RESERVE_BYTES),
+            )
+        }
+    };
+    Ok(Room {
+        name,
+        free_bytes,
+        is_cpu: device.is_cpu(),
+    })
+}
+
+/// Memory that the host can still give, from `/proc/meminfo`.
+fn available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+#[cfg(feature = "cuda")]
+fn free_gpu_bytes(device: &Device) -> Result<u64, EngineError> {
+    use candle_core::cuda_backend::cudarc::driver::result::mem_get_info;
+    let failed = |error: String| {
+        EngineError::option(
+            "devices",
+            format!("a GPU does not tell its free memory ({error})"),
+        )
+    };
+    let cuda = device
+        .as_cuda_device()
+        .map_err(|error| failed(error.to_string()))?;
+    let bound = cuda.cuda_stream().context().bind_to_thread();
+    bound.map_err(|error| failed(error.to_string()))?;
+    let (free, _) = mem_get_info().map_err(|error| failed(error.to_string()))?;
+    Ok(free as u64)
+}
+
+/// Metal's memory is the host's.
+#[cfg(not(feature = "cuda"))]
+fn free_gpu_bytes(_device: &Device) -> Result<u64, EngineError> {
+    Ok(available_bytes().unwrap_or(u64::MAX))
+}
+
+/// Bytes of the parts, as they lie in their files, with their pages of the KV cache.
+fn sizes(spec: &Spec, files: &ModelFiles, pages: u64) -> Result<Sizes, EngineError> {
+    let head_numbers = spec.key_value_heads * (spec.key_width + spec.value_width);
+    let page_bytes = (PAGE_TOKENS * head_numbers * DType::BF16.size_in_bytes()) as u64;
+    let mut sizes = Sizes {
+        embedding: 0,
+        blocks: vec![page_bytes * pages; spec.blocks.len()],
+        head: 0,
+        working: STEP_ROWS * WIDTHS_OF_A_ROW * spec.hidden as u64 * 4,
+    };
+    let names: Vec<String> = files.tensor_names().map(str::to_owned).collect();
+    for name in names {
+        let Some(stored) = files.maybe_tensor(&name)? else {
+            continue;
+        };
+        let bytes = stored.bytes().len() as u64;
+        let rest = name.strip_prefix("model.layers.");
+        let layer = rest.and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+        match layer {
+            Some(layer) => {
+                if let Some(block) = sizes.blocks.get_mut(layer) {
+                    *block += bytes;
+                }
+            }
+            None if name.starts_with("model.embed_tokens") => {
+                sizes.embedding += bytes;
+                if spec.ties_head {
+                    sizes.head += bytes;
+                }
+            }
+            None => sizes.head += bytes,
+        }
+    }
+    Ok(sizes)
+}
