@@ -3,7 +3,8 @@
 //! run it and has results. Owns the order; never measures itself.
 //!
 //! `cargo bench -p candle-engine --bench serving -- [--shapes 110m,1.1b] [--files q8_0,q4_k_m,bf16] [--engines ours,llama,transformers]
-//! [--rounds N] [--threads N] [--tokens N] [--quick] [--json FILE]`; files are also f16 and f32.
+//! [--rounds N] [--threads N] [--tokens N] [--quick] [--json FILE]`; files are also f16 and f32, and for ours bf16+q8_0 and
+//! bf16+q4_k, which are BF16 quantised at load.
 
 mod client;
 mod gguf;
@@ -19,7 +20,7 @@ use random_model::{SHAPES, Shape};
 use report::{Results, Subject};
 use safetensors::Dtype;
 use serde_json::{Map, Value, json};
-use servers::Engine;
+use servers::{Engine, Model};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -126,7 +127,6 @@ fn main() {
                             engine,
                         },
                         model.clone(),
-                        bytes_per_token(shape, file, &model),
                     )),
                     Err(lacking) => println!("without {}: {lacking}", engine.name()),
                 }
@@ -143,7 +143,7 @@ fn main() {
             memory_bytes_per_second: machine::memory_bytes_per_second(args.threads),
         };
         bandwidths.push(machine.memory_bytes_per_second / 1e9);
-        for (subject, model, weights_read) in &subjects {
+        for (subject, model) in &subjects {
             if failed.contains(subject) {
                 continue;
             }
@@ -157,25 +157,14 @@ fn main() {
             // The same prompts for every engine, others in every round.
             let mut prompts = Prompts::new(round as u64 + 1);
             let measured = match subject.engine {
-                Engine::Transformers => measures::of_transformers(
-                    model,
-                    *weights_read,
-                    machine,
-                    &args.lengths,
-                    &mut prompts,
-                ),
-                engine => measures::of_server(
-                    engine,
-                    model,
-                    *weights_read,
-                    machine,
-                    &args.lengths,
-                    &mut prompts,
-                )
-                .map(|(samples, said)| {
-                    texts.insert(subject.clone(), said);
-                    samples
-                }),
+                Engine::Transformers => {
+                    measures::of_transformers(model, machine, &args.lengths, &mut prompts)
+                }
+                engine => measures::of_server(engine, model, machine, &args.lengths, &mut prompts)
+                    .map(|(samples, said)| {
+                        texts.insert(subject.clone(), said);
+                        samples
+                    }),
             };
             match measured {
                 Ok(samples) => {
@@ -194,6 +183,11 @@ fn main() {
                     failed.push(subject.clone());
                 }
             }
+            // A run takes long; what it has is kept when it is ended.
+            if let Some(path) = &args.json {
+                let so_far = as_json(&results, &bandwidths).to_string();
+                std::fs::write(path, so_far).expect("the file can be written");
+            }
         }
     }
     compare_texts(&texts, &mut results);
@@ -209,59 +203,73 @@ fn main() {
             .join(", ")
     );
     report::print(&results);
-    if let Some(path) = args.json {
-        std::fs::write(path, as_json(&results, &bandwidths).to_string())
-            .expect("the file can be written");
-    }
 }
 
 fn reads(engine: Engine, file: &str) -> bool {
-    let is_folder = matches!(file, "bf16" | "f32");
     match engine {
         Engine::Ours => true,
-        Engine::Llama => !is_folder,
-        Engine::Transformers => is_folder,
+        Engine::Llama => matches!(file, "q8_0" | "q4_k_m" | "f16"),
+        Engine::Transformers => matches!(file, "bf16" | "f32"),
     }
 }
 
 /// The model in that form, made when it is not there yet.
-fn prepared(shape: &Shape, file: &str, folder: &Path) -> PathBuf {
+fn prepared(shape: &Shape, file: &str, folder: &Path) -> Model {
+    let (file, quantization) = match file.split_once('+') {
+        Some((file, quantization)) => (file, Some(quantization.to_owned())),
+        None => (file, None),
+    };
     let path = match file {
         "bf16" | "f32" => folder.join(format!("{}-{file}", shape.name)),
         _ => folder.join(format!("{}-{file}.gguf", shape.name)),
     };
-    if path.exists() {
-        return path;
+    if !path.exists() {
+        eprintln!("making {}", path.display());
+        make(shape, file, &path)
+            .unwrap_or_else(|error| panic!("{} cannot be made: {error}", path.display()));
     }
-    eprintln!("making {}", path.display());
+    let bytes_per_token = bytes_per_token(shape, quantization.as_deref().unwrap_or(file), &path);
+    Model {
+        path,
+        quantization,
+        bytes_per_token,
+    }
+}
+
+fn make(shape: &Shape, file: &str, path: &Path) -> std::io::Result<()> {
     let words = tokens::words();
-    let gguf = |kind| gguf::write(shape, &words, kind, &path).map_err(std::io::Error::other);
-    let made = match file {
-        "bf16" => shape.write_folder(&words, &path, Dtype::BF16),
-        "f32" => shape.write_folder(&words, &path, Dtype::F32),
+    let gguf = |kind| gguf::write(shape, &words, kind, path).map_err(std::io::Error::other);
+    match file {
+        "bf16" => shape.write_folder(&words, path, Dtype::BF16),
+        "f32" => shape.write_folder(&words, path, Dtype::F32),
         "f16" => gguf(gguf::Kind::F16),
         "q8_0" => gguf(gguf::Kind::Q8_0),
         "q4_k_m" => gguf(gguf::Kind::Q4KM),
         other => panic!("{other} is no form of a model; they are q8_0, q4_k_m, f16, bf16 and f32"),
-    };
-    made.unwrap_or_else(|error| panic!("{} cannot be made: {error}", path.display()));
-    path
+    }
 }
 
 /// Bytes of weights that one token needs: all but the embedding, of which it needs a row. A tied one is read as the head.
-fn bytes_per_token(shape: &Shape, file: &str, model: &Path) -> u64 {
-    let all = machine::bytes_of(model);
-    if shape.ties_head {
-        return all;
-    }
-    let numbers = (shape.hidden * tokens::VOCABULARY) as f64;
-    let bytes_per_number = match file {
+fn bytes_per_token(shape: &Shape, form: &str, path: &Path) -> u64 {
+    let embedding = if shape.ties_head {
+        0
+    } else {
+        shape.hidden * tokens::VOCABULARY
+    };
+    let bytes_per_number = match form {
         "q8_0" => 34.0 / 32.0,
-        "q4_k_m" => 144.0 / 256.0,
+        "q4_k" => 144.0 / 256.0,
+        // The mixture is in the file.
+        "q4_k_m" => return machine::bytes_of(path) - (embedding as f64 * 144.0 / 256.0) as u64,
         "f32" => 4.0,
         _ => 2.0,
     };
-    all - (numbers * bytes_per_number) as u64
+    let numbers: usize = shape
+        .tensors()
+        .iter()
+        .map(random_model::Named::numbers)
+        .sum();
+    ((numbers - embedding) as f64 * bytes_per_number) as u64
 }
 
 /// How much of the texts is the same up to the first difference, where two servers had the same file.

@@ -4,11 +4,10 @@
 use crate::client::{Answer, complete, now};
 use crate::machine::{Memory, bytes_of, forget, memory_of, read};
 use crate::random_model::mixed;
-use crate::servers::{AT_ONCE, Engine, Server, Transformers};
+use crate::servers::{AT_ONCE, Engine, Model, Server, Transformers};
 use crate::tokens::VOCABULARY;
 use futures_util::future::{Either, join_all, select};
 use std::cell::RefCell;
-use std::path::Path;
 use std::pin::pin;
 use std::time::Instant;
 use tokio::sync::Notify;
@@ -97,8 +96,7 @@ pub type Samples = Vec<(Measure, f64)>;
 /// Measures a server over HTTP. Also gives the texts by which servers are compared.
 pub fn of_server(
     engine: Engine,
-    model: &Path,
-    weights_read: u64,
+    model: &Model,
     machine: Machine,
     lengths: &Lengths,
     prompts: &mut Prompts,
@@ -108,9 +106,10 @@ pub fn of_server(
         .build()
         .map_err(|error| error.to_string())?;
     let mut samples = Vec::new();
-    forget(model);
-    let disk_bytes_per_second = bytes_of(model) as f64 / read(model, machine.threads).as_secs_f64();
-    forget(model);
+    forget(&model.path);
+    let disk_bytes_per_second =
+        bytes_of(&model.path) as f64 / read(&model.path, machine.threads).as_secs_f64();
+    forget(&model.path);
     for (ready, first) in [
         (Measure::ColdReady, Measure::ColdFirst),
         (Measure::WarmReady, Measure::WarmFirst),
@@ -125,10 +124,10 @@ pub fn of_server(
         let seconds = server.started.elapsed().as_secs_f64();
         samples.push((first, seconds * 1e3));
         if first == Measure::ColdFirst {
-            let share = bytes_of(model) as f64 / seconds / disk_bytes_per_second;
+            let share = bytes_of(&model.path) as f64 / seconds / disk_bytes_per_second;
             samples.push((Measure::ColdShare, share * 100.0));
             // What a mapping did not touch is read now, so that the second load finds all of it.
-            read(model, machine.threads);
+            read(&model.path, machine.threads);
             continue;
         }
         samples.push((
@@ -148,7 +147,10 @@ pub fn of_server(
             let rate = runtime.block_on(decode(&server, at_once, lengths.tokens, prompts))?;
             samples.push((Measure::Decode(at_once), rate));
             if at_once == 1 {
-                samples.push((Measure::BandwidthShare, share(rate, weights_read, machine)));
+                samples.push((
+                    Measure::BandwidthShare,
+                    share(rate, model.bytes_per_token, machine),
+                ));
             }
         }
         let (first, pause) = runtime.block_on(under_load(&server, prompts))?;
@@ -162,20 +164,19 @@ pub fn of_server(
 
 /// Measures `transformers`, which answers one batch at a time.
 pub fn of_transformers(
-    model: &Path,
-    weights_read: u64,
+    model: &Model,
     machine: Machine,
     lengths: &Lengths,
     prompts: &mut Prompts,
 ) -> Result<Samples, String> {
     let mut samples = Vec::new();
-    forget(model);
+    forget(&model.path);
     for (ready, first) in [
         (Measure::ColdReady, Measure::ColdFirst),
         (Measure::WarmReady, Measure::WarmFirst),
     ] {
         let began = now();
-        let mut server = Transformers::start(model, machine.threads)?;
+        let mut server = Transformers::start(&model.path, machine.threads)?;
         samples.push((ready, server.ready.as_secs_f64() * 1e3));
         server.generate(&prompts.many(1, SHORT_PROMPT), 1)?;
         samples.push((first, began.elapsed().as_secs_f64() * 1e3));
@@ -196,7 +197,10 @@ pub fn of_transformers(
             let rate = (generated.tokens - at_once) as f64 / (generated.last - generated.first);
             samples.push((Measure::Decode(at_once), rate));
             if at_once == 1 {
-                samples.push((Measure::BandwidthShare, share(rate, weights_read, machine)));
+                samples.push((
+                    Measure::BandwidthShare,
+                    share(rate, model.bytes_per_token, machine),
+                ));
             }
         }
         push_memory(&mut samples, memory_of(server.pid()));
@@ -204,8 +208,8 @@ pub fn of_transformers(
     Ok(samples)
 }
 
-fn share(tokens_per_second: f64, weights_read: u64, machine: Machine) -> f64 {
-    tokens_per_second * weights_read as f64 / machine.memory_bytes_per_second * 100.0
+fn share(tokens_per_second: f64, bytes_per_token: u64, machine: Machine) -> f64 {
+    tokens_per_second * bytes_per_token as f64 / machine.memory_bytes_per_second * 100.0
 }
 
 fn mebibytes(bytes: u64) -> f64 {

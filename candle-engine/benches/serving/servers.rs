@@ -62,11 +62,22 @@ impl Engine {
     }
 }
 
-/// Serves one model in this process, as a child of the bench does: PATH PORT THREADS.
+/// A model in one form.
+#[derive(Debug, Clone)]
+pub struct Model {
+    pub path: PathBuf,
+    /// What ours writes it in at load.
+    pub quantization: Option<String>,
+    /// Bytes of weights that one token needs.
+    pub bytes_per_token: u64,
+}
+
+/// Serves one model in this process, as a child of the bench does: PATH PORT THREADS [QUANTIZATION].
 pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
-    let [path, port, threads] = words else {
-        return Err("engine PATH PORT THREADS".into());
+    let [path, port, threads, quantization @ ..] = words else {
+        return Err("engine PATH PORT THREADS [QUANTIZATION]".into());
     };
+    let quantization = quantization.first().map(|form| form.parse()).transpose()?;
     let options = EngineOptions {
         model_dir: PathBuf::from(path),
         model_name: "model".to_owned(),
@@ -74,13 +85,13 @@ pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         context_tokens: CONTEXT_TOKENS,
         concurrency: AT_ONCE,
         devices: vec![DeviceChoice::Cpu],
+        quantization,
+        verify: false,
         threads: Some(threads.parse()?),
         budgets: TokenBudgets {
             total: Some(CACHE_TOKENS),
             ..TokenBudgets::default()
         },
-        quantization: None,
-        verify: false,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -100,7 +111,7 @@ pub struct Server {
 
 impl Server {
     /// Starts it and does not wait.
-    pub fn start(engine: Engine, model: &Path, threads: usize) -> Result<Self, String> {
+    pub fn start(engine: Engine, model: &Model, threads: usize) -> Result<Self, String> {
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|listener| listener.local_addr())
             .map_err(|error| error.to_string())?;
@@ -108,15 +119,21 @@ impl Server {
         let mut command = Command::new(engine.program()?);
         match engine {
             Engine::Ours => {
-                command.arg("engine").arg(model).args([&port, &threads]);
+                command
+                    .arg("engine")
+                    .arg(&model.path)
+                    .args([&port, &threads]);
+                command.args(&model.quantization);
             }
             _ => {
                 let cache = CACHE_TOKENS.to_string();
                 let at_once = AT_ONCE.to_string();
-                command
-                    .arg("--model")
-                    .arg(model)
-                    .args(["--host", "127.0.0.1", "--port", &port]);
+                command.arg("--model").arg(&model.path).args([
+                    "--host",
+                    "127.0.0.1",
+                    "--port",
+                    &port,
+                ]);
                 command.args([
                     "--threads",
                     &threads,

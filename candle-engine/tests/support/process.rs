@@ -2,7 +2,7 @@
 //! engine. The process is the test binary itself, in which [`serve_if_asked`] is called by a test that is ignored.
 
 use super::{Events, MODEL, whole};
-use candle_engine::{DeviceChoice, EngineOptions, Listen, TokenBudgets, serve};
+use candle_engine::{EngineOptions, Listen, TokenBudgets, serve};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -39,7 +39,6 @@ pub fn serve_if_asked() {
     let options = EngineOptions {
         context_tokens: count("context_tokens"),
         concurrency: count("concurrency"),
-        devices: vec![DeviceChoice::Cpu],
         budgets: TokenBudgets {
             total: Some(count("total_tokens")),
             ..TokenBudgets::default()
