@@ -89,6 +89,23 @@ impl Stored {
     pub fn numbers(&self) -> usize {
         self.shape.iter().product()
     }
+
+    /// Some rows of a matrix; they share its bytes. `None` where it is no matrix, has not so many rows, or its rows are not
+    /// whole blocks.
+    pub fn rows(&self, rows: Range<usize>) -> Option<Self> {
+        let &[all, columns] = self.shape.as_slice() else {
+            return None;
+        };
+        let row_bytes = self.encoding.bytes_of(columns)?;
+        let count = rows.end.checked_sub(rows.start)?;
+        (rows.end <= all).then(|| Self {
+            encoding: self.encoding,
+            shape: vec![count, columns],
+            source: Arc::clone(&self.source),
+            range: self.range.start + rows.start * row_bytes
+                ..self.range.start + rows.end * row_bytes,
+        })
+    }
 }
 
 impl fmt::Debug for Stored {

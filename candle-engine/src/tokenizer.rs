@@ -8,6 +8,9 @@ use crate::vocabulary::Vocabulary;
 use std::collections::BTreeSet;
 use tokenizers::Tokenizer;
 
+#[cfg(test)]
+mod vectors;
+
 /// Text to tokens and back, and the tokens that end an answer.
 pub(crate) struct ModelTokenizer {
     tokenizer: Tokenizer,

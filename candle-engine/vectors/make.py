@@ -62,7 +62,27 @@ def templates(check, _names):
     return []
 
 
-PARTS = {"decoders": decoders, "templates": templates}
+def tokenizers(check, _names):
+    import tokenization as making
+
+    folder = KEPT / "tokenizers"
+    if not check:
+        making.make(folder)
+        return []
+    with tempfile.TemporaryDirectory() as scratch:
+        made = Path(scratch)
+        making.make(made)
+        names = {path.name for path in [*made.iterdir(), *folder.iterdir()]}
+        return [
+            f"tokenizers/{name}: the bytes differ"
+            for name in sorted(names)
+            if not (folder / name).exists()
+            or not (made / name).exists()
+            or (folder / name).read_bytes() != (made / name).read_bytes()
+        ]
+
+
+PARTS = {"decoders": decoders, "templates": templates, "tokenizers": tokenizers}
 
 
 def main():

@@ -2,8 +2,8 @@
 //! tests, and the tags that mark what a model generates. Never knows messages.
 
 use super::json::{python_float, to_json};
-use minijinja::value::{ValueKind, from_args};
-use minijinja::{Environment, Error, ErrorKind, State, Value, escape_formatter};
+use minijinja::value::{Rest, ValueKind, from_args};
+use minijinja::{Environment, Error, ErrorKind, State, Value, escape_formatter, filters};
 use minijinja_contrib::{globals, pycompat};
 
 /// Teaches an environment the dialect.
@@ -16,11 +16,17 @@ pub(super) fn add_to(environment: &mut Environment<'_>) {
         },
     );
     environment.add_function("joiner", globals::joiner);
-    environment.add_function("cycler", globals::cycler);
+    environment.add_function("cycler", |items: Rest<Value>| globals::cycler(items.0));
     environment.add_filter("tojson", to_json);
     environment.add_filter("trim", |text: &Value, letters: Option<String>| {
         stripped(&python_text(text), letters.as_deref(), true, true).to_owned()
     });
+    for name in ["length", "count"] {
+        environment.add_filter(name, |value: &Value| match value.is_undefined() {
+            true => Ok(0),
+            false => filters::length(value),
+        });
+    }
     environment.add_test("iterable", |value: &Value| {
         !value.is_none() && value.try_iter().is_ok()
     });
@@ -73,6 +79,10 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
         "strip" | "lstrip" | "rstrip" => {
             let (letters,): (Option<&str>,) = from_args(args)?;
             Value::from(stripped(text, letters, name != "rstrip", name != "lstrip"))
+        }
+        "split" if args.is_empty() => {
+            let words = text.split(is_space).filter(|word| !word.is_empty());
+            Value::from_iter(words)
         }
         "removeprefix" => {
             let (prefix,): (&str,) = from_args(args)?;

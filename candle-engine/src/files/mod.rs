@@ -25,7 +25,7 @@ mod verify;
 mod words;
 
 pub(crate) use config::Kind;
-pub(crate) use expected::{Expected, Role};
+pub(crate) use expected::{Expected, Role, expected};
 pub(crate) use json::read_json;
 pub(crate) use load::LoadPlan;
 pub(crate) use words::TokenizerFile;

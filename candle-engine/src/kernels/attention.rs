@@ -1,0 +1,448 @@
+//! Owns attention over pages of keys and values: rows of many sequences in one call, each over what its sequence has cached.
+//! Never writes the cache.
+//!
+//! Keys are taken by tiles of 64 tokens that begin at multiples of 64, with the greatest score so far and rescaled sums
+//! (Milakov and Gimelshein 2018; Dao et al. 2022), so no row of scores is ever whole. Tiles begin where they do for every row, and
+//! each row has its own sums: a row's result does not depend on how its prompt was cut or what else is computed.
+
+#![expect(
+    unsafe_code,
+    reason = "inner loops go through pointers and check no bounds"
+)]
+
+use std::cell::Cell;
+
+use super::cache::{CacheLayer, CacheShape, Precision};
+use super::dense::{self, Element};
+use super::math;
+use super::pool::{Pieces, Pool};
+use super::tier::{Job, LANES, Tier};
+use crate::step::{PAGE_TOKENS, Span};
+
+/// Pages of a tile.
+const TILE_PAGES: usize = 4;
+const TILE_TOKENS: usize = TILE_PAGES * PAGE_TOKENS;
+/// Queries that are computed at once, at most.
+const QUERIES: usize = 4;
+/// Queries of one task, about: they share the reading of a tile.
+const TASK_QUERIES: usize = 64;
+
+thread_local! {
+    static SCRATCH: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+}
+
+/// How rows look at what is cached.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Attention {
+    /// Heads of queries, a multiple of the cache's.
+    pub heads: usize,
+    /// Scores are multiplied by it.
+    pub score_factor: f32,
+    /// Scores then become `cap · tanh(score / cap)`.
+    pub score_cap: Option<f32>,
+    /// Only so many of the latest tokens are looked at, the own one among them.
+    pub window: Option<usize>,
+    /// Later tokens are not looked at; without it, all tokens of the span are.
+    pub causal: bool,
+}
+
+/// Some rows of a sequence, and one head of its keys.
+#[derive(Clone, Copy)]
+struct Task {
+    span: usize,
+    /// Among the rows of the step, and of the span.
+    step_row: usize,
+    row: usize,
+    rows: usize,
+    head: usize,
+}
+
+/// Looks with each row's queries (`heads · key_width`) at the tokens of its sequence, which are in the cache up to its own, and
+/// writes `heads · value_width` numbers.
+///
+/// Panics where lengths do not fit each other, or a span's pages do not cover it or are not in the cache.
+pub(crate) fn attend(
+    pool: &Pool,
+    cache: &CacheLayer,
+    spans: &[Span],
+    attention: &Attention,
+    queries: &[f32],
+    output: &mut [f32],
+) {
+    let shape = cache.shape();
+    let rows: usize = spans.iter().map(|span| span.count).sum();
+    let heads = attention.heads;
+    assert!(
+        heads > 0 && heads.is_multiple_of(shape.heads),
+        "queries share heads of keys evenly"
+    );
+    assert_eq!(
+        queries.len(),
+        rows * heads * shape.key_width,
+        "each row has its queries"
+    );
+    assert_eq!(
+        output.len(),
+        rows * heads * shape.value_width,
+        "each row has its output"
+    );
+    for span in spans {
+        let pages = span
+            .pages
+            .get(..(span.past + span.count).div_ceil(PAGE_TOKENS));
+        let pages =
+            pages.unwrap_or_else(|| panic!("pages cover {} tokens", span.past + span.count));
+        assert!(
+            pages.iter().all(|page| (*page as usize) < shape.pages),
+            "pages are in the cache"
+        );
+    }
+    let most_rows = (TASK_QUERIES / (heads / shape.heads)).max(1);
+    let mut tasks = Vec::new();
+    let mut step_row = 0;
+    for (place, span) in spans.iter().enumerate() {
+        for row in (0..span.count).step_by(most_rows) {
+            let rows = most_rows.min(span.count - row);
+            tasks.extend((0..shape.heads).map(|head| Task {
+                span: place,
+                step_row: step_row + row,
+                row,
+                rows,
+                head,
+            }));
+        }
+        step_row += span.count;
+    }
+    let level = pool.level();
+    let output = Pieces::new(output);
+    // The last rows of a prompt have the most to look at: they come first.
+    pool.run(tasks.len(), &|number| {
+        let task = tasks[tasks.len() - 1 - number];
+        let scratch = SCRATCH.take();
+        let looking = Looking {
+            cache,
+            span: &spans[task.span],
+            attention,
+            queries,
+            output,
+            task,
+            scratch,
+        };
+        SCRATCH.set(level.run(looking));
+    });
+}
+
+struct Looking<'a> {
+    cache: &'a CacheLayer,
+    span: &'a Span,
+    attention: &'a Attention,
+    queries: &'a [f32],
+    output: Pieces<'a, f32>,
+    task: Task,
+    /// For each query its sums of values, then its greatest score, then its sum of weights.
+    scratch: Vec<f32>,
+}
+
+impl Job for Looking<'_> {
+    type Output = Vec<f32>;
+
+    #[inline(always)]
+    fn run<T: Tier>(self, tier: T) -> Vec<f32> {
+        match self.cache.shape().precision {
+            Precision::F32 => self.look::<T, dense::F32>(tier),
+            Precision::F16 => self.look::<T, dense::F16>(tier),
+        }
+    }
+}
+
+impl Looking<'_> {
+    #[inline(always)]
+    fn look<T: Tier, E: Element>(mut self, tier: T) -> Vec<f32> {
+        let CacheShape {
+            key_width,
+            value_width,
+            heads: key_heads,
+            ..
+        } = self.cache.shape();
+        let stride = self.cache.shape().value_stride();
+        let group = self.attention.heads / key_heads;
+        let count = self.task.rows * group;
+        self.scratch.clear();
+        self.scratch.resize(count * (stride + 2), 0.0);
+        let (sums, rest) = self.scratch.split_at_mut(count * stride);
+        let (greatest, weights) = rest.split_at_mut(count);
+        greatest.fill(f32::NEG_INFINITY);
+
+        let window = self.attention.window.unwrap_or(usize::MAX);
+        let past = self.span.past;
+        let all = past + self.span.count;
+        // The tokens that a query of the task looks at.
+        let seen = |query: usize| {
+            let position = past + self.task.row + query / group;
+            let end = if self.attention.causal {
+                position + 1
+            } else {
+                all
+            };
+            ((position + 1).saturating_sub(window), end)
+        };
+        let first_tile = seen(0).0 / TILE_TOKENS;
+        let last_end = seen(count - 1).1;
+        for tile in first_tile..last_end.div_ceil(TILE_TOKENS) {
+            let tile_first = tile * TILE_TOKENS;
+            let mut query = 0;
+            while query < count {
+                let taken = QUERIES.min(count - query);
+                let (first, end) = (seen(query).0, seen(query + taken - 1).1);
+                if end > tile_first && first < tile_first + TILE_TOKENS {
+                    let from = |place: usize| {
+                        let row = self.task.step_row + (query + place) / group;
+                        let head = self.task.head * group + (query + place) % group;
+                        self.queries[(row * self.attention.heads + head) * key_width..][..key_width]
+                            .as_ptr()
+                    };
+                    let block = Block {
+                        cache: self.cache,
+                        attention: self.attention,
+                        head: self.task.head,
+                        pages: &self.span.pages[tile * TILE_PAGES..all.div_ceil(PAGE_TOKENS)],
+                        tokens: (
+                            first.max(tile_first) - tile_first,
+                            end.min(tile_first + TILE_TOKENS) - tile_first,
+                        ),
+                        sums: &mut sums[query * stride..(query + taken) * stride],
+                        greatest: &mut greatest[query..query + taken],
+                        weights: &mut weights[query..query + taken],
+                    };
+                    let seen = |place: usize| {
+                        let (first, end) = seen(query + place);
+                        (
+                            first.saturating_sub(tile_first),
+                            end.saturating_sub(tile_first),
+                        )
+                    };
+                    // SAFETY: pages are in the cache, and queries have the width of keys.
+                    unsafe {
+                        match taken {
+                            1 => block.look::<T, E, 1>(tier, [from(0)], seen),
+                            2 => block.look::<T, E, 2>(tier, [0, 1].map(from), seen),
+                            3 => block.look::<T, E, 3>(tier, [0, 1, 2].map(from), seen),
+                            _ => block.look::<T, E, QUERIES>(tier, [0, 1, 2, 3].map(from), seen),
+                        }
+                    }
+                }
+                query += taken;
+            }
+        }
+
+        for query in 0..count {
+            let row = self.task.step_row + query / group;
+            let head = self.task.head * group + query % group;
+            // SAFETY: each task has other rows and heads, and takes one piece at a time.
+            let output = unsafe {
+                self.output.piece(
+                    (row * self.attention.heads + head) * value_width,
+                    value_width,
+                )
+            };
+            for (output, sum) in output.iter_mut().zip(&sums[query * stride..]) {
+                *output = sum / weights[query];
+            }
+        }
+        self.scratch
+    }
+}
+
+/// Some queries and a tile of keys and values.
+struct Block<'a> {
+    cache: &'a CacheLayer,
+    attention: &'a Attention,
+    head: usize,
+    /// From the tile's first on.
+    pages: &'a [u32],
+    /// Tokens of the tile that any of the queries looks at.
+    tokens: (usize, usize),
+    sums: &'a mut [f32],
+    greatest: &'a mut [f32],
+    weights: &'a mut [f32],
+}
+
+/// Lanes from `first` to `end`, of those that begin at `at`.
+#[inline(always)]
+fn lanes_within((first, end): (usize, usize), at: usize) -> u16 {
+    let bits = |count: usize| ((1u32 << count.saturating_sub(at).min(LANES)) - 1) as u16;
+    bits(end) & !bits(first)
+}
+
+impl Block<'_> {
+    /// # Safety
+    /// Pages are in the cache, and queries have the width of keys.
+    #[inline(always)]
+    unsafe fn look<T: Tier, E: Element, const M: usize>(
+        self,
+        tier: T,
+        queries: [*const f32; M],
+        seen: impl Fn(usize) -> (usize, usize),
+    ) {
+        let CacheShape {
+            key_width, heads, ..
+        } = self.cache.shape();
+        let stride = self.cache.shape().value_stride();
+        let part = |page: usize| {
+            // A tile's last pages may be missing; they are masked, whatever is read instead.
+            let page = self.pages[page.min(self.pages.len() - 1)] as usize;
+            page * heads + self.head
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            let keys = [0, 1, 2, 3].map(|page| {
+                self.cache
+                    .keys
+                    .first_byte()
+                    .add(part(page) * key_width * PAGE_TOKENS * E::BYTES)
+            });
+            let values = [0, 1, 2, 3].map(|page| {
+                self.cache
+                    .values
+                    .first_byte()
+                    .add(part(page) * stride * PAGE_TOKENS * E::BYTES)
+            });
+            let scores = scores::<T, E, M>(tier, queries, keys, key_width);
+            let mut shares = [[0.0f32; TILE_TOKENS]; M];
+            let mut shrinks = [0.0f32; M];
+            for query in 0..M {
+                let seen = seen(query);
+                let mut greatest = tier.splat(f32::NEG_INFINITY);
+                let masked: [T::Floats; TILE_PAGES] = std::array::from_fn(|page| {
+                    let mut score =
+                        tier.multiply(scores[query][page], tier.splat(self.attention.score_factor));
+                    if let Some(cap) = self.attention.score_cap {
+                        let within = math::tanh(tier, tier.divide(score, tier.splat(cap)));
+                        score = tier.multiply(within, tier.splat(cap));
+                    }
+                    let mask = lanes_within(seen, page * PAGE_TOKENS);
+                    tier.keep(mask, score, tier.splat(f32::NEG_INFINITY))
+                });
+                for score in masked {
+                    greatest = tier.greater(greatest, score);
+                }
+                let before = self.greatest[query];
+                let now = before.max(tier.greatest(greatest));
+                self.greatest[query] = now;
+                // Before the first token that a query sees there is nothing to shrink.
+                let base = tier.splat(if now == f32::NEG_INFINITY { 0.0 } else { now });
+                let exponents = masked.map(|score| math::exp(tier, tier.subtract(score, base)));
+                for page in 0..TILE_PAGES {
+                    tier.store(
+                        shares[query].as_mut_ptr().add(page * LANES),
+                        exponents[page],
+                    );
+                }
+                let [a, b, c, d] = exponents;
+                let sum = tier.sum(tier.add(tier.add(a, b), tier.add(c, d)));
+                let shrink = if before == now {
+                    1.0
+                } else {
+                    let mut lanes = [0.0; LANES];
+                    let shrink = math::exp(tier, tier.subtract(tier.splat(before), base));
+                    tier.store(lanes.as_mut_ptr(), shrink);
+                    lanes[0]
+                };
+                self.weights[query] = self.weights[query].mul_add(shrink, sum);
+                shrinks[query] = shrink;
+            }
+            let sums = self.sums.as_mut_ptr();
+            let mut column = 0;
+            while column < stride {
+                let values = values.map(|from| from.add(column * E::BYTES));
+                let adding = Adding {
+                    values,
+                    stride,
+                    tokens: self.tokens,
+                    shares: &shares,
+                    shrinks: &shrinks,
+                };
+                let sums = sums.add(column);
+                match (stride - column) / LANES {
+                    1 => adding.add::<T, E, 1>(tier, sums),
+                    2 => adding.add::<T, E, 2>(tier, sums),
+                    3 => adding.add::<T, E, 3>(tier, sums),
+                    _ => adding.add::<T, E, 4>(tier, sums),
+                }
+                column += 4 * LANES;
+            }
+        }
+    }
+}
+
+/// The products of queries with the keys of a tile.
+#[inline(always)]
+unsafe fn scores<T: Tier, E: Element, const M: usize>(
+    tier: T,
+    queries: [*const f32; M],
+    keys: [*const u8; TILE_PAGES],
+    width: usize,
+) -> [[T::Floats; TILE_PAGES]; M] {
+    let mut scores = [[tier.splat(0.0); TILE_PAGES]; M];
+    for column in 0..width {
+        // SAFETY: the caller's promise: keys and queries have so many columns.
+        unsafe {
+            let keys = keys.map(|from| E::load(tier, from.add(column * LANES * E::BYTES)));
+            for query in 0..M {
+                let number = tier.splat(*queries[query].add(column));
+                for page in 0..TILE_PAGES {
+                    scores[query][page] = tier.fused(keys[page], number, scores[query][page]);
+                }
+            }
+        }
+    }
+    scores
+}
+
+/// The values of a tile, and what share each query has of them.
+struct Adding<'a, const M: usize> {
+    values: [*const u8; TILE_PAGES],
+    stride: usize,
+    tokens: (usize, usize),
+    shares: &'a [[f32; TILE_TOKENS]; M],
+    shrinks: &'a [f32; M],
+}
+
+impl<const M: usize> Adding<'_, M> {
+    /// `N` vectors of each query's sums.
+    #[inline(always)]
+    unsafe fn add<T: Tier, E: Element, const N: usize>(&self, tier: T, sums: *mut f32) {
+        // SAFETY: the caller's promise: values and sums have so many columns.
+        unsafe {
+            let mut own: [[T::Floats; N]; M] = std::array::from_fn(|query| {
+                std::array::from_fn(|place| {
+                    let sum = tier.load(sums.add(query * self.stride + place * LANES));
+                    tier.multiply(sum, tier.splat(self.shrinks[query]))
+                })
+            });
+            for token in self.tokens.0..self.tokens.1 {
+                let from = self.values.get_unchecked(token / PAGE_TOKENS);
+                let from = from.add(token % PAGE_TOKENS * self.stride * E::BYTES);
+                let values: [T::Floats; N] =
+                    std::array::from_fn(|place| E::load(tier, from.add(place * LANES * E::BYTES)));
+                for query in 0..M {
+                    let share = tier.splat(*self.shares[query].get_unchecked(token));
+                    for place in 0..N {
+                        own[query][place] = tier.fused(values[place], share, own[query][place]);
+                    }
+                }
+            }
+            for query in 0..M {
+                for place in 0..N {
+                    tier.store(
+                        sums.add(query * self.stride + place * LANES),
+                        own[query][place],
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! Owns the product of weights that are floats, of 32 or 16 bits, with inputs of 32 bits, straight from the rows as they lie.
+//! Never rounds a weight or an input.
+//!
+//! Each result has sixteen chains of sums, one for each lane, over pieces of 1,024 columns; the lanes are summed by halves, and
+//! the pieces in their order. So a row's result has the same bits in every batch.
+
+#![expect(
+    unsafe_code,
+    reason = "inner loops go through pointers and check no bounds"
+)]
+
+use super::tier::{LANES, Tier};
+use super::tile::{TILE_ROWS, next_rows};
+
+/// Columns that are summed in lanes: of six rows of input and four of weights they fit the nearest cache.
+const PIECE_COLUMNS: usize = 1024;
+
+/// How floats of weights lie.
+pub(super) trait Element {
+    const BYTES: usize;
+
+    /// # Safety
+    /// Sixteen numbers lie there.
+    unsafe fn load<T: Tier>(tier: T, from: *const u8) -> T::Floats;
+
+    /// The first `count` lanes, the rest zero.
+    ///
+    /// # Safety
+    /// So many numbers lie there.
+    #[inline(always)]
+    unsafe fn load_part<T: Tier>(tier: T, from: *const u8, count: usize) -> T::Floats {
+        let mut bytes = [0u8; 4 * LANES];
+        // SAFETY: the caller's promise, and the copy has room for sixteen.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), count.min(LANES) * Self::BYTES);
+            Self::load(tier, bytes.as_ptr())
+        }
+    }
+}
+
+pub(super) struct F32;
+pub(super) struct F16;
+pub(super) struct Bf16;
+
+impl Element for F32 {
+    const BYTES: usize = 4;
+    #[inline(always)]
+    unsafe fn load<T: Tier>(tier: T, from: *const u8) -> T::Floats {
+        // SAFETY: the caller's promise.
+        unsafe { tier.load(from.cast()) }
+    }
+}
+
+impl Element for F16 {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load<T: Tier>(tier: T, from: *const u8) -> T::Floats {
+        // SAFETY: the caller's promise.
+        unsafe { tier.load_f16(from.cast()) }
+    }
+}
+
+impl Element for Bf16 {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load<T: Tier>(tier: T, from: *const u8) -> T::Floats {
+        // SAFETY: the caller's promise.
+        unsafe { tier.load_bf16(from.cast()) }
+    }
+}
+
+/// Adds to `sums` (32 for each row of the input) the products with the rows that begin at `rows`, of which the first
+/// `wanted` are wanted.
+///
+/// # Safety
+/// At each of `rows` lie `columns` numbers of `E`.
+#[inline(always)]
+pub(super) unsafe fn multiply_rows<T: Tier, E: Element>(
+    tier: T,
+    rows: &[*const u8; TILE_ROWS],
+    wanted: usize,
+    input: &[f32],
+    columns: usize,
+    sums: &mut [f32],
+) {
+    let count = input.len() / columns;
+    assert!(sums.len() >= count * TILE_ROWS, "sums have room");
+    let (input, sums) = (input.as_ptr(), sums.as_mut_ptr());
+    if count <= 2 {
+        // Weights are read once: each row from its beginning to its end.
+        for some in (0..wanted).step_by(8) {
+            for first in (0..columns).step_by(PIECE_COLUMNS) {
+                // SAFETY: rows and columns lie within weights, input and sums.
+                unsafe {
+                    let block = Block::<E, 8>::new(rows, some, first, columns);
+                    let (input, sums) = (input.add(first), sums.add(some));
+                    match count {
+                        1 => block.multiply::<T, 1>(tier, input, sums),
+                        _ => block.multiply::<T, 2>(tier, input, sums),
+                    }
+                }
+            }
+        }
+        return;
+    }
+    for first in (0..columns).step_by(PIECE_COLUMNS) {
+        let mut row = 0;
+        while row < count {
+            let taken = next_rows(count - row);
+            for some in (0..wanted).step_by(4) {
+                // SAFETY: rows and columns lie within weights, input and sums.
+                unsafe {
+                    let block = Block::<E, 4>::new(rows, some, first, columns);
+                    let input = input.add(row * columns + first);
+                    let sums = sums.add(row * TILE_ROWS + some);
+                    match taken {
+                        1 => block.multiply::<T, 1>(tier, input, sums),
+                        2 => block.multiply::<T, 2>(tier, input, sums),
+                        3 => block.multiply::<T, 3>(tier, input, sums),
+                        4 => block.multiply::<T, 4>(tier, input, sums),
+                        5 => block.multiply::<T, 5>(tier, input, sums),
+                        _ => block.multiply::<T, 6>(tier, input, sums),
+                    }
+                }
+            }
+            row += taken;
+        }
+    }
+}
+
+/// A piece of `N` rows of weights.
+struct Block<E, const N: usize> {
+    weights: [*const u8; N],
+    /// Columns of the piece, and of a whole row.
+    piece: usize,
+    columns: usize,
+    element: std::marker::PhantomData<E>,
+}
+
+impl<E: Element, const N: usize> Block<E, N> {
+    #[inline(always)]
+    unsafe fn new(
+        rows: &[*const u8; TILE_ROWS],
+        some: usize,
+        first: usize,
+        columns: usize,
+    ) -> Self {
+        Self {
+            // SAFETY: the caller's promise.
+            weights: std::array::from_fn(|row| unsafe { rows[some + row].add(first * E::BYTES) }),
+            piece: PIECE_COLUMNS.min(columns - first),
+            columns,
+            element: std::marker::PhantomData,
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<T: Tier, const M: usize>(&self, tier: T, input: *const f32, sums: *mut f32) {
+        let mut lanes = [[tier.splat(0.0); N]; M];
+        let whole = self.piece / LANES * LANES;
+        // SAFETY: the caller has made the block so that all this lies within its slices.
+        unsafe {
+            let mut column = 0;
+            while column < whole {
+                let weights = self
+                    .weights
+                    .map(|from| E::load(tier, from.add(column * E::BYTES)));
+                for row in 0..M {
+                    let input = tier.load(input.add(row * self.columns + column));
+                    for output in 0..N {
+                        lanes[row][output] = tier.fused(weights[output], input, lanes[row][output]);
+                    }
+                }
+                column += LANES;
+            }
+            if whole < self.piece {
+                let rest = self.piece - whole;
+                let weights = self
+                    .weights
+                    .map(|from| E::load_part(tier, from.add(whole * E::BYTES), rest));
+                for row in 0..M {
+                    let input = tier.load_part(input.add(row * self.columns + whole), rest);
+                    for output in 0..N {
+                        lanes[row][output] = tier.fused(weights[output], input, lanes[row][output]);
+                    }
+                }
+            }
+            for row in 0..M {
+                for four in 0..N / 4 {
+                    let lanes = std::array::from_fn(|output| lanes[row][four * 4 + output]);
+                    for (output, sum) in tier.sum_four(lanes).into_iter().enumerate() {
+                        *sums.add(row * TILE_ROWS + four * 4 + output) += sum;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Owns matrices of weights as they lie in their files, and their products with rows of inputs. Never keeps a copy of
+//! weights: pieces are unpacked into scratch while they are used.
+//!
+//! A row's result has the same bits whatever stands beside it in a batch, and however many threads compute.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::blocks;
+use super::dense;
+use super::input::{GROUP, Input};
+use super::pool::{Pieces, Pool};
+use super::tier::{Job, Tier};
+use super::tile::{self, TILE_ROWS, Tile};
+use super::unpack;
+use crate::stored::{Encoding, Stored};
+
+/// Weights that one task reads at least: less costs more in handing out than in computing.
+const TASK_BYTES: usize = 32 << 10;
+
+thread_local! {
+    /// What a task needs: unpacked weights, and sums.
+    static SCRATCH: Cell<Option<Scratch>> = const { Cell::new(None) };
+    /// The input of the product that this thread has asked for, as bytes.
+    static INPUT: Cell<Option<Input>> = const { Cell::new(None) };
+}
+
+struct Scratch {
+    tile: Box<Tile>,
+    sums: Vec<f32>,
+}
+
+/// A matrix of `rows` outputs for `columns` inputs, or some rows of one. A clone shares the weights.
+#[derive(Debug, Clone)]
+pub(crate) struct Matrix {
+    stored: Stored,
+    first_row: usize,
+    rows: usize,
+    columns: usize,
+    bias: Option<Arc<[f32]>>,
+}
+
+impl Matrix {
+    /// Takes a tensor of two dimensions, or of more, whose leading ones then count as rows.
+    pub(crate) fn new(stored: Stored) -> Result<Self, String> {
+        let Some((&columns, leading)) = stored
+            .shape
+            .split_last()
+            .filter(|(_, leading)| !leading.is_empty())
+        else {
+            return Err(format!("a tensor of shape {:?} is no matrix", stored.shape));
+        };
+        let block = stored.encoding.block_numbers();
+        if columns == 0 || !columns.is_multiple_of(block) {
+            return Err(format!(
+                "rows of {columns} numbers are not whole blocks of {block}, which {:?} needs",
+                stored.encoding
+            ));
+        }
+        Ok(Self {
+            first_row: 0,
+            rows: leading.iter().product(),
+            columns,
+            bias: None,
+            stored,
+        })
+    }
+
+    /// Some of the rows, such as the keys of a fused projection or one expert.
+    ///
+    /// Panics where they are not within the matrix.
+    pub(crate) fn rows_of(&self, rows: Range<usize>) -> Self {
+        assert!(
+            rows.start <= rows.end && rows.end <= self.rows,
+            "rows {rows:?} lie within a matrix of {}",
+            self.rows
+        );
+        Self {
+            stored: self.stored.clone(),
+            first_row: self.first_row + rows.start,
+            rows: rows.len(),
+            columns: self.columns,
+            bias: self.bias.as_ref().map(|bias| bias[rows].into()),
+        }
+    }
+
+    /// Adds a bias to each product.
+    pub(crate) fn with_bias(self, bias: Vec<f32>) -> Result<Self, String> {
+        if bias.len() != self.rows {
+            return Err(format!(
+                "a bias of {} numbers for {} outputs",
+                bias.len(),
+                self.rows
+            ));
+        }
+        Ok(Self {
+            bias: Some(bias.into()),
+            ..self
+        })
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    pub(crate) fn encoding(&self) -> Encoding {
+        self.stored.encoding
+    }
+
+    fn row_bytes(&self) -> usize {
+        self.columns / self.encoding().block_numbers() * self.encoding().block_bytes()
+    }
+
+    /// The bytes of the rows.
+    fn bytes(&self) -> &[u8] {
+        let row_bytes = self.row_bytes();
+        &self.stored.bytes()[self.first_row * row_bytes..][..self.rows * row_bytes]
+    }
+
+    fn is_quantised(&self) -> bool {
+        !matches!(
+            self.encoding(),
+            Encoding::F32 | Encoding::F16 | Encoding::Bf16
+        )
+    }
+
+    /// Writes the numbers of a row, as for the look-up of a token.
+    ///
+    /// Panics where there is no such row, or `numbers` are not as many as columns.
+    pub(crate) fn row(&self, index: usize, numbers: &mut [f32]) {
+        assert!(
+            index < self.rows,
+            "row {index} lies within a matrix of {}",
+            self.rows
+        );
+        assert_eq!(
+            numbers.len(),
+            self.columns,
+            "a row has as many numbers as columns"
+        );
+        let row_bytes = self.row_bytes();
+        blocks::dequantise(
+            self.encoding(),
+            &self.bytes()[index * row_bytes..][..row_bytes],
+            numbers,
+        );
+    }
+
+    /// The products of rows of input (`columns` each) with the matrix: rows of output (`rows` each).
+    pub(crate) fn multiply(&self, pool: &Pool, input: &[f32], output: &mut [f32]) {
+        multiply_all(pool, &[self], input, &mut [output]);
+    }
+}
+
+/// The products of one input with several matrices, in one parallel section.
+///
+/// Panics where lengths do not fit each other.
+pub(crate) fn multiply_all(
+    pool: &Pool,
+    matrices: &[&Matrix],
+    input: &[f32],
+    outputs: &mut [&mut [f32]],
+) {
+    let Some(columns) = matrices.first().map(|matrix| matrix.columns) else {
+        return;
+    };
+    assert!(
+        matrices.iter().all(|matrix| matrix.columns == columns),
+        "matrices have one width"
+    );
+    assert!(input.len().is_multiple_of(columns), "inputs are whole rows");
+    assert_eq!(matrices.len(), outputs.len(), "each matrix has an output");
+    let count = input.len() / columns;
+    if count == 0 {
+        return;
+    }
+
+    let mut bytes = INPUT.take().unwrap_or_default();
+    if matrices.iter().any(|matrix| matrix.is_quantised()) {
+        assert!(columns.is_multiple_of(GROUP), "blocks are whole groups");
+        bytes.fill(pool, input, columns);
+    }
+    let mut products = Vec::with_capacity(matrices.len());
+    let mut tasks = 0;
+    for (matrix, output) in matrices.iter().zip(outputs.iter_mut()) {
+        assert_eq!(
+            output.len(),
+            count * matrix.rows,
+            "outputs have a row for each of the input"
+        );
+        let tiles = matrix.rows.div_ceil(TILE_ROWS);
+        // Many rows of input make every tile a long task.
+        let tile_bytes = (TILE_ROWS * matrix.row_bytes()).saturating_mul(count);
+        let most = (tiles / (4 * pool.threads())).max(1);
+        let tiles_per_task = TASK_BYTES.div_ceil(tile_bytes.max(1)).min(most);
+        let first_task = tasks;
+        tasks += tiles.div_ceil(tiles_per_task);
+        products.push(Product {
+            matrix,
+            output: Pieces::new(output),
+            first_task,
+            tiles_per_task,
+        });
+    }
+    let level = pool.level();
+    pool.run(tasks, &|task| {
+        let Some(product) = products.iter().rfind(|product| product.first_task <= task) else {
+            return;
+        };
+        let mut scratch = SCRATCH.take().unwrap_or_else(|| Scratch {
+            tile: Tile::new(),
+            sums: Vec::new(),
+        });
+        let first = (task - product.first_task) * product.tiles_per_task * TILE_ROWS;
+        for tile in 0..product.tiles_per_task {
+            let first = first + tile * TILE_ROWS;
+            if first < product.matrix.rows {
+                let scratch = &mut scratch;
+                level.run(TileProduct {
+                    product,
+                    first,
+                    input,
+                    bytes: &bytes,
+                    scratch,
+                });
+            }
+        }
+        SCRATCH.set(Some(scratch));
+    });
+    INPUT.set(Some(bytes));
+}
+
+/// A matrix in a section of products.
+struct Product<'a> {
+    matrix: &'a Matrix,
+    output: Pieces<'a, f32>,
+    first_task: usize,
+    tiles_per_task: usize,
+}
+
+/// The products of all rows of input with up to 32 rows of a matrix.
+struct TileProduct<'a> {
+    product: &'a Product<'a>,
+    first: usize,
+    input: &'a [f32],
+    bytes: &'a Input,
+    scratch: &'a mut Scratch,
+}
+
+impl Job for TileProduct<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<T: Tier>(self, tier: T) {
+        let Self {
+            product,
+            first,
+            input,
+            bytes,
+            scratch,
+        } = self;
+        let matrix = product.matrix;
+        let (row_bytes, weights, columns) = (matrix.row_bytes(), matrix.bytes(), matrix.columns);
+        let wanted = TILE_ROWS.min(matrix.rows - first);
+        // Where rows are fewer than a tile's, the last one stands in for those that lack.
+        let rows = std::array::from_fn(|row| {
+            weights[(first + row.min(wanted - 1)) * row_bytes..][..row_bytes].as_ptr()
+        });
+        let count = input.len() / columns;
+        scratch.sums.clear();
+        scratch.sums.resize(count * TILE_ROWS, 0.0);
+        let (tile, sums) = (&mut *scratch.tile, &mut scratch.sums[..]);
+        #[expect(unsafe_code, reason = "kernels read weights through pointers")]
+        // SAFETY: each row was cut from the weights with all its columns.
+        unsafe {
+            match matrix.encoding() {
+                Encoding::F32 => {
+                    dense::multiply_rows::<T, dense::F32>(
+                        tier, &rows, wanted, input, columns, sums,
+                    );
+                }
+                Encoding::F16 => {
+                    dense::multiply_rows::<T, dense::F16>(
+                        tier, &rows, wanted, input, columns, sums,
+                    );
+                }
+                Encoding::Bf16 => {
+                    dense::multiply_rows::<T, dense::Bf16>(
+                        tier, &rows, wanted, input, columns, sums,
+                    );
+                }
+                Encoding::Q8_0 => {
+                    tile::multiply_rows::<T, unpack::Q8_0>(tier, tile, &rows, bytes, sums);
+                }
+                Encoding::Q4_0 => {
+                    tile::multiply_rows::<T, unpack::Q4_0>(tier, tile, &rows, bytes, sums);
+                }
+                Encoding::Q4K => {
+                    tile::multiply_rows::<T, unpack::Q4K>(tier, tile, &rows, bytes, sums);
+                }
+                Encoding::Q5K => {
+                    tile::multiply_rows::<T, unpack::Q5K>(tier, tile, &rows, bytes, sums);
+                }
+                Encoding::Q6K => {
+                    tile::multiply_rows::<T, unpack::Q6K>(tier, tile, &rows, bytes, sums);
+                }
+            }
+        }
+        for (row, sums) in sums.chunks_exact(TILE_ROWS).enumerate() {
+            #[expect(unsafe_code, reason = "tasks write other columns of the same rows")]
+            // SAFETY: each task has other columns, and takes one piece at a time.
+            let output = unsafe { product.output.piece(row * matrix.rows + first, wanted) };
+            output.copy_from_slice(&sums[..wanted]);
+            if let Some(bias) = &matrix.bias {
+                for (output, bias) in output.iter_mut().zip(&bias[first..]) {
+                    *output += bias;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

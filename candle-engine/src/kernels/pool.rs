@@ -1,0 +1,330 @@
+//! Owns the threads that compute: one section of parallel tasks at a time. Never knows what a task does.
+//!
+//! One step of a decoder has hundreds of sections of a few microseconds each, so threads wait for the next one awake for a
+//! while before they sleep. A section never waits for a thread that has not come: who calls takes tasks as well, and closes
+//! the section when none is left.
+
+use std::cell::UnsafeCell;
+use std::marker::PhantomData;
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use super::tier::Level;
+
+/// Looks for a section before a thread sleeps: some 100 to 200 microseconds, longer than the pauses within a step.
+const LOOKS_BEFORE_SLEEP: u32 = 8_000;
+/// Looks for the end of a section before the caller gives its processor to others.
+const LOOKS_BEFORE_YIELD: u32 = 2_000;
+
+const OPEN: u64 = 1 << 31;
+const ACTIVE: u64 = OPEN - 1;
+
+/// Threads that compute, and the instructions they use.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    /// Held while a section runs.
+    turn: Mutex<()>,
+    level: Level,
+}
+
+/// A section: what to do for each task, and how many there are.
+#[derive(Clone, Copy)]
+struct Section {
+    work: *const (dyn Fn(usize) + Sync),
+    tasks: usize,
+}
+
+struct Shared {
+    /// The number of the section (upper half), whether it may be joined, and how many threads are in it.
+    gate: AtomicU64,
+    /// Written only while the gate is closed and nobody is in; read only by those who are in.
+    section: UnsafeCell<Option<Section>>,
+    next_task: AtomicUsize,
+    panicked: AtomicBool,
+    ends: AtomicBool,
+    sleeping: AtomicUsize,
+    bed: Mutex<()>,
+    bell: Condvar,
+}
+
+#[expect(
+    unsafe_code,
+    reason = "a section borrows from its caller, who waits until nobody is in it"
+)]
+// SAFETY: `section` is the only part that is not shareable by itself; the gate orders its uses as said there.
+unsafe impl Sync for Shared {}
+#[expect(
+    unsafe_code,
+    reason = "a section borrows from its caller, who waits until nobody is in it"
+)]
+// SAFETY: as above; the work itself is `Sync`.
+unsafe impl Send for Shared {}
+
+impl Pool {
+    /// So many threads, the caller of a section among them.
+    pub(crate) fn new(threads: NonZeroUsize) -> Self {
+        Self::with_level(threads, Level::best())
+    }
+
+    pub(crate) fn with_level(threads: NonZeroUsize, level: Level) -> Self {
+        let shared = Arc::new(Shared {
+            gate: AtomicU64::new(0),
+            section: UnsafeCell::new(None),
+            next_task: AtomicUsize::new(0),
+            panicked: AtomicBool::new(false),
+            ends: AtomicBool::new(false),
+            sleeping: AtomicUsize::new(0),
+            bed: Mutex::new(()),
+            bell: Condvar::new(),
+        });
+        // Where the system gives fewer threads, fewer compute; the results are the same.
+        let threads = (1..threads.get())
+            .map_while(|number| {
+                let shared = Arc::clone(&shared);
+                std::thread::Builder::new()
+                    .name(format!("compute-{number}"))
+                    .spawn(move || shared.work())
+                    .ok()
+            })
+            .collect();
+        Self {
+            shared,
+            threads,
+            turn: Mutex::new(()),
+            level,
+        }
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.len() + 1
+    }
+
+    pub(crate) fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Does `work` for each task below `tasks`, on all threads, and returns when all are done. Where a section runs already,
+    /// or the call comes from within one, the caller does all alone.
+    ///
+    /// Panics where a task does.
+    pub(crate) fn run(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
+        let alone = || (0..tasks).for_each(work);
+        if self.threads.is_empty() || tasks < 2 {
+            return alone();
+        }
+        let Ok(turn) = self.turn.try_lock() else {
+            return alone();
+        };
+        self.shared.open(tasks, work);
+        let closing = Closing(&self.shared);
+        self.shared.take_tasks(tasks, work);
+        drop(closing);
+        drop(turn);
+        assert!(
+            !self.shared.panicked.swap(false, Ordering::Relaxed),
+            "a task of the pool panicked"
+        );
+    }
+
+    /// Cuts `data` into pieces of `size` numbers and does `work` for each, with its place.
+    pub(crate) fn run_pieces<N: Send>(
+        &self,
+        data: &mut [N],
+        size: usize,
+        work: impl Fn(usize, &mut [N]) + Sync,
+    ) {
+        let size = size.max(1);
+        let all = data.len();
+        let data = Pieces::new(data);
+        self.run(all.div_ceil(size), &|task| {
+            let first = task * size;
+            #[expect(unsafe_code, reason = "each task has another piece")]
+            // SAFETY: pieces of different tasks do not overlap, and each task runs once.
+            let piece = unsafe { data.piece(first, size.min(all - first)) };
+            work(task, piece);
+        });
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, Ordering::SeqCst);
+        self.shared.ring();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked outside of a task has said so by itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Closes the section and waits for those who are in it, also when the caller's own task panics.
+struct Closing<'a>(&'a Shared);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.gate.fetch_and(!OPEN, Ordering::SeqCst);
+        let mut looks = 0;
+        while self.0.gate.load(Ordering::SeqCst) & ACTIVE > 0 {
+            looks += 1;
+            if looks > LOOKS_BEFORE_YIELD {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Only for who holds the turn.
+    fn open(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
+        #[expect(
+            unsafe_code,
+            reason = "the section's lifetime ends before the call that opened it"
+        )]
+        // SAFETY: the gate is closed and nobody is in, so nobody reads; the lifetime is cut short by `Closing`, which the
+        // caller drops before `work` ends.
+        unsafe {
+            let work: *const (dyn Fn(usize) + Sync + 'static) =
+                std::mem::transmute(std::ptr::from_ref(work));
+            *self.section.get() = Some(Section { work, tasks });
+        }
+        self.next_task.store(0, Ordering::Relaxed);
+        let number =
+            (self.gate.load(Ordering::Relaxed) >> 32).wrapping_add(1) & u64::from(u32::MAX);
+        self.gate.store(number << 32 | OPEN, Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) > 0 {
+            self.ring();
+        }
+    }
+
+    fn ring(&self) {
+        drop(self.bed.lock().unwrap_or_else(PoisonError::into_inner));
+        self.bell.notify_all();
+    }
+
+    fn take_tasks(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
+        loop {
+            let task = self.next_task.fetch_add(1, Ordering::Relaxed);
+            if task >= tasks {
+                return;
+            }
+            work(task);
+        }
+    }
+
+    /// The life of a thread.
+    fn work(&self) {
+        let mut last = 0;
+        while let Some(number) = self.wait(last) {
+            last = number;
+            if !self.enter(number) {
+                continue;
+            }
+            #[expect(unsafe_code, reason = "the section is borrowed from who opened it")]
+            // SAFETY: we are in, so the section is not written and its caller waits for us.
+            let section = unsafe { *self.section.get() };
+            if let Some(section) = section {
+                #[expect(unsafe_code, reason = "the section is borrowed from who opened it")]
+                // SAFETY: as above.
+                let work = unsafe { &*section.work };
+                let done = catch_unwind(AssertUnwindSafe(|| self.take_tasks(section.tasks, work)));
+                if done.is_err() {
+                    self.panicked.store(true, Ordering::Relaxed);
+                }
+            }
+            self.gate.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The number of a section that is open and is not the last one; `None` when the pool ends.
+    fn wait(&self, last: u64) -> Option<u64> {
+        let news = || {
+            let gate = self.gate.load(Ordering::SeqCst);
+            (gate & OPEN > 0 && gate >> 32 != last).then_some(gate >> 32)
+        };
+        for _ in 0..LOOKS_BEFORE_SLEEP {
+            if let Some(number) = news() {
+                return Some(number);
+            }
+            std::hint::spin_loop();
+        }
+        self.sleeping.fetch_add(1, Ordering::SeqCst);
+        let mut bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = loop {
+            if self.ends.load(Ordering::SeqCst) {
+                break None;
+            }
+            if let Some(number) = news() {
+                break Some(number);
+            }
+            bed = self.bell.wait(bed).unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(bed);
+        self.sleeping.fetch_sub(1, Ordering::SeqCst);
+        found
+    }
+
+    /// Whether the section of that number is still open, and we are in it now.
+    fn enter(&self, number: u64) -> bool {
+        let mut gate = self.gate.load(Ordering::SeqCst);
+        while gate & OPEN > 0 && gate >> 32 == number {
+            match self.gate.compare_exchange_weak(
+                gate,
+                gate + 1,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            ) {
+                Ok(_) => return true,
+                Err(now) => gate = now,
+            }
+        }
+        false
+    }
+}
+
+/// A slice that several tasks write, each its own part.
+#[derive(Clone, Copy)]
+pub(super) struct Pieces<'a, N> {
+    first: *mut N,
+    count: usize,
+    borrowed: PhantomData<&'a mut [N]>,
+}
+
+#[expect(unsafe_code, reason = "tasks write parts of one slice")]
+// SAFETY: it is a slice of numbers that may be sent; who takes pieces promises that they do not overlap.
+unsafe impl<N: Send> Sync for Pieces<'_, N> {}
+#[expect(unsafe_code, reason = "tasks write parts of one slice")]
+// SAFETY: as above.
+unsafe impl<N: Send> Send for Pieces<'_, N> {}
+
+impl<'a, N> Pieces<'a, N> {
+    pub(super) fn new(data: &'a mut [N]) -> Self {
+        Self {
+            first: data.as_mut_ptr(),
+            count: data.len(),
+            borrowed: PhantomData,
+        }
+    }
+
+    /// # Safety
+    /// No two pieces that live at once overlap.
+    #[expect(unsafe_code, reason = "tasks write parts of one slice")]
+    #[expect(clippy::mut_from_ref, reason = "tasks write parts of one slice")]
+    #[inline]
+    pub(super) unsafe fn piece(&self, first: usize, count: usize) -> &mut [N] {
+        assert!(
+            first <= self.count && count <= self.count - first,
+            "a piece lies within its slice"
+        );
+        // SAFETY: it lies within the borrowed slice, and the caller promised that nobody else has it.
+        unsafe { std::slice::from_raw_parts_mut(self.first.add(first), count) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

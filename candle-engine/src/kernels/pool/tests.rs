@@ -1,0 +1,72 @@
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+fn pool(threads: usize) -> Pool {
+    Pool::new(NonZeroUsize::new(threads).unwrap())
+}
+
+#[test]
+fn every_task_runs_once_in_every_section() {
+    let pool = pool(4);
+    for section in 0..3_000 {
+        let tasks = section % 23;
+        let runs: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+        pool.run(tasks, &|task| {
+            runs[task].fetch_add(1, Ordering::Relaxed);
+        });
+        assert!(runs.iter().all(|runs| runs.load(Ordering::Relaxed) == 1));
+    }
+}
+
+#[test]
+fn a_section_within_a_section_runs_where_it_is_asked_for() {
+    let pool = pool(3);
+    let sum = AtomicUsize::new(0);
+    pool.run(8, &|_| {
+        pool.run(8, &|inner| {
+            sum.fetch_add(inner, Ordering::Relaxed);
+        });
+    });
+    assert_eq!(sum.into_inner(), 8 * 28);
+}
+
+#[test]
+fn callers_from_many_threads_each_get_their_tasks_done() {
+    let pool = pool(3);
+    let sum = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    pool.run(5, &|task| {
+                        sum.fetch_add(task, Ordering::Relaxed);
+                    });
+                }
+            });
+        }
+    });
+    assert_eq!(sum.into_inner(), 4 * 200 * 10);
+}
+
+#[test]
+fn a_task_that_panics_ends_its_section_and_the_pool_works_on() {
+    let pool = pool(3);
+    let broken = catch_unwind(AssertUnwindSafe(|| {
+        pool.run(64, &|task| assert!(task != 40, "as the test wants"));
+    }));
+    assert!(broken.is_err());
+    let sum = AtomicUsize::new(0);
+    pool.run(10, &|task| {
+        sum.fetch_add(task, Ordering::Relaxed);
+    });
+    assert_eq!(sum.into_inner(), 45);
+}
+
+#[test]
+fn pieces_are_cut_with_a_shorter_last_one() {
+    let mut numbers = vec![0usize; 23];
+    pool(4).run_pieces(&mut numbers, 5, |piece, numbers| numbers.fill(piece + 1));
+    assert_eq!(numbers[19..], [4, 5, 5, 5]);
+}

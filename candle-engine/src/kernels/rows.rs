@@ -1,0 +1,406 @@
+//! Owns what is done to each row by itself: norms, turns, activations, sums. Never knows a matrix.
+//!
+//! Rows are of any width; lanes that a row does not have count as zero.
+
+#![expect(unsafe_code, reason = "loads and stores of a tier go through pointers")]
+
+use super::math;
+use super::pool::{Pieces, Pool};
+use super::tier::{Job, LANES, Tier};
+use crate::spec::Activation;
+
+/// Numbers of one task, about: less costs more in handing out than in computing.
+const TASK_NUMBERS: usize = 1 << 13;
+
+/// The first `count` lanes from a slice, at most sixteen.
+#[inline(always)]
+fn load<T: Tier>(tier: T, from: &[f32], at: usize) -> T::Floats {
+    let rest = &from[at..];
+    // SAFETY: so many numbers lie there.
+    unsafe {
+        if rest.len() >= LANES {
+            tier.load(rest.as_ptr())
+        } else {
+            tier.load_part(rest.as_ptr(), rest.len())
+        }
+    }
+}
+
+#[inline(always)]
+fn store<T: Tier>(tier: T, to: &mut [f32], at: usize, value: T::Floats) {
+    let rest = &mut to[at..];
+    // SAFETY: so many numbers lie there.
+    unsafe {
+        if rest.len() >= LANES {
+            tier.store(rest.as_mut_ptr(), value);
+        } else {
+            tier.store_part(rest.as_mut_ptr(), value, rest.len());
+        }
+    }
+}
+
+/// A function of the numbers at each place.
+trait Each: Copy + Sync {
+    /// `own` is what stands there, `other` what stands at the same place in another slice.
+    fn at<T: Tier>(self, tier: T, own: T::Floats, other: T::Floats) -> T::Floats;
+}
+
+struct EachJob<'a, E> {
+    own: &'a mut [f32],
+    other: &'a [f32],
+    each: E,
+}
+
+impl<E: Each> Job for EachJob<'_, E> {
+    type Output = ();
+    #[inline(always)]
+    fn run<T: Tier>(self, tier: T) {
+        let mut at = 0;
+        while at < self.own.len() {
+            let other = if self.other.is_empty() {
+                tier.splat(0.0)
+            } else {
+                load(tier, self.other, at)
+            };
+            let value = self.each.at(tier, load(tier, self.own, at), other);
+            store(tier, self.own, at, value);
+            at += LANES;
+        }
+    }
+}
+
+fn each<E: Each>(pool: &Pool, own: &mut [f32], other: &[f32], each: E) {
+    assert!(
+        other.is_empty() || other.len() == own.len(),
+        "both have as many numbers"
+    );
+    let level = pool.level();
+    pool.run_pieces(own, TASK_NUMBERS, |piece, own| {
+        let other = other.get(piece * TASK_NUMBERS..).unwrap_or_default();
+        let other = &other[..own.len().min(other.len())];
+        level.run(EachJob { own, other, each });
+    });
+}
+
+#[derive(Clone, Copy)]
+struct Gate(Activation);
+
+#[inline(always)]
+fn activated<T: Tier>(tier: T, activation: Activation, value: T::Floats) -> T::Floats {
+    match activation {
+        Activation::Silu => math::silu(tier, value),
+        Activation::GeluTanh => math::gelu_tanh(tier, value),
+        Activation::Gelu => math::gelu(tier, value),
+    }
+}
+
+impl Each for Gate {
+    #[inline(always)]
+    fn at<T: Tier>(self, tier: T, own: T::Floats, other: T::Floats) -> T::Floats {
+        tier.multiply(activated(tier, self.0, own), other)
+    }
+}
+
+/// Gates become `activation(gate) · up`.
+pub(crate) fn gate(pool: &Pool, activation: Activation, gates: &mut [f32], ups: &[f32]) {
+    assert_eq!(gates.len(), ups.len(), "each gate has its number");
+    each(pool, gates, ups, Gate(activation));
+}
+
+#[derive(Clone, Copy)]
+struct Activate(Activation);
+
+impl Each for Activate {
+    #[inline(always)]
+    fn at<T: Tier>(self, tier: T, own: T::Floats, _other: T::Floats) -> T::Floats {
+        activated(tier, self.0, own)
+    }
+}
+
+/// Each number becomes its activation.
+pub(crate) fn activate(pool: &Pool, activation: Activation, numbers: &mut [f32]) {
+    each(pool, numbers, &[], Activate(activation));
+}
+
+#[derive(Clone, Copy)]
+struct AddScaled(f32);
+
+impl Each for AddScaled {
+    #[inline(always)]
+    fn at<T: Tier>(self, tier: T, own: T::Floats, other: T::Floats) -> T::Floats {
+        tier.fused(other, tier.splat(self.0), own)
+    }
+}
+
+/// To each number the other's, times `factor`, is added.
+pub(crate) fn add(pool: &Pool, numbers: &mut [f32], others: &[f32], factor: f32) {
+    assert_eq!(numbers.len(), others.len(), "both have as many numbers");
+    each(pool, numbers, others, AddScaled(factor));
+}
+
+/// How rows are normed: by the root of their mean square, or also by their mean.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NormWeights<'a> {
+    pub weights: &'a [f32],
+    /// Of a layer norm, which also takes off the mean.
+    pub bias: Option<&'a [f32]>,
+    pub epsilon: f32,
+    /// Weights are kept less one.
+    pub adds_one: bool,
+}
+
+struct NormJob<'a> {
+    input: Option<&'a [f32]>,
+    output: &'a mut [f32],
+    norm: NormWeights<'a>,
+}
+
+/// Four chains of sums over a row, which are then added.
+#[inline(always)]
+fn sum_of<T: Tier>(tier: T, row: &[f32], term: impl Fn(T::Floats, T::Floats) -> T::Floats) -> f32 {
+    let mut sums = [tier.splat(0.0); 4];
+    let mut at = 0;
+    while at + 4 * LANES <= row.len() {
+        for (place, sum) in sums.iter_mut().enumerate() {
+            *sum = term(load(tier, row, at + place * LANES), *sum);
+        }
+        at += 4 * LANES;
+    }
+    while at < row.len() {
+        sums[0] = term(load(tier, row, at), sums[0]);
+        at += LANES;
+    }
+    tier.sum(tier.add(tier.add(sums[0], sums[1]), tier.add(sums[2], sums[3])))
+}
+
+#[inline(always)]
+fn norm_row<T: Tier>(tier: T, input: Option<&[f32]>, output: &mut [f32], norm: NormWeights<'_>) {
+    let width = norm.weights.len();
+    let row: &[f32] = input.unwrap_or(output);
+    let mean = match norm.bias {
+        Some(_) => sum_of(tier, row, |value, sum| tier.add(value, sum)) / width as f32,
+        None => 0.0,
+    };
+    // Lanes beyond the row must not count, so squares of differences are squares less the square of the mean there.
+    let squares = if norm.bias.is_some() {
+        let mut sum = 0.0;
+        let mean = tier.splat(mean);
+        let mut at = 0;
+        while at < width {
+            let lanes = LANES.min(width - at);
+            let mask = ((1u32 << lanes) - 1) as u16;
+            let difference = tier.subtract(load(tier, row, at), mean);
+            let difference = tier.keep(mask, difference, tier.splat(0.0));
+            sum += tier.sum(tier.multiply(difference, difference));
+            at += LANES;
+        }
+        sum
+    } else {
+        sum_of(tier, row, |value, sum| tier.fused(value, value, sum))
+    };
+    let factor = tier.splat(1.0 / (squares / width as f32 + norm.epsilon).sqrt());
+    let mean = tier.splat(mean);
+    let one = tier.splat(if norm.adds_one { 1.0 } else { 0.0 });
+    let mut at = 0;
+    while at < width {
+        let value = match input {
+            Some(input) => load(tier, input, at),
+            None => load(tier, output, at),
+        };
+        let value = tier.multiply(tier.subtract(value, mean), factor);
+        let weight = tier.add(load(tier, norm.weights, at), one);
+        let value = match norm.bias {
+            Some(bias) => tier.fused(value, weight, load(tier, bias, at)),
+            None => tier.multiply(value, weight),
+        };
+        store(tier, output, at, value);
+        at += LANES;
+    }
+}
+
+impl Job for NormJob<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<T: Tier>(self, tier: T) {
+        let width = self.norm.weights.len();
+        for (row, output) in self.output.chunks_exact_mut(width).enumerate() {
+            let input = self.input.map(|input| &input[row * width..][..width]);
+            norm_row(tier, input, output, self.norm);
+        }
+    }
+}
+
+fn check_norm(numbers: usize, norm: &NormWeights<'_>) {
+    let width = norm.weights.len();
+    assert!(
+        width > 0 && numbers.is_multiple_of(width),
+        "rows are as wide as the norm"
+    );
+    assert!(
+        norm.bias.is_none_or(|bias| bias.len() == width),
+        "the bias is as wide as the norm"
+    );
+}
+
+fn rows_per_task(width: usize) -> usize {
+    (TASK_NUMBERS / width).max(1)
+}
+
+/// Norms each row; rows are as wide as the weights.
+pub(crate) fn norm(pool: &Pool, input: &[f32], norm: NormWeights<'_>, output: &mut [f32]) {
+    check_norm(output.len(), &norm);
+    assert_eq!(input.len(), output.len(), "outputs are as many as inputs");
+    let size = rows_per_task(norm.weights.len()) * norm.weights.len();
+    let level = pool.level();
+    pool.run_pieces(output, size, |piece, output| {
+        let input = Some(&input[piece * size..][..output.len()]);
+        level.run(NormJob {
+            input,
+            output,
+            norm,
+        });
+    });
+}
+
+/// Norms each row where it stands; such as the heads of queries and keys.
+pub(crate) fn norm_in_place(pool: &Pool, rows: &mut [f32], norm: NormWeights<'_>) {
+    check_norm(rows.len(), &norm);
+    let size = rows_per_task(norm.weights.len()) * norm.weights.len();
+    let level = pool.level();
+    pool.run_pieces(rows, size, |_, output| {
+        level.run(NormJob {
+            input: None,
+            output,
+            norm,
+        })
+    });
+}
+
+/// Adds to the stream of hidden states and norms it: one pass over the stream.
+pub(crate) fn add_and_norm(
+    pool: &Pool,
+    stream: &mut [f32],
+    addition: &[f32],
+    factor: f32,
+    norm: NormWeights<'_>,
+    output: &mut [f32],
+) {
+    check_norm(output.len(), &norm);
+    assert!(
+        stream.len() == output.len() && addition.len() == output.len(),
+        "all have as many numbers"
+    );
+    let size = rows_per_task(norm.weights.len()) * norm.weights.len();
+    let level = pool.level();
+    let stream = Pieces::new(stream);
+    pool.run_pieces(output, size, |piece, output| {
+        // SAFETY: each task has another piece.
+        let stream = unsafe { stream.piece(piece * size, output.len()) };
+        let other = &addition[piece * size..][..output.len()];
+        level.run(EachJob {
+            own: stream,
+            other,
+            each: AddScaled(factor),
+        });
+        level.run(NormJob {
+            input: Some(stream),
+            output,
+            norm,
+        });
+    });
+}
+
+/// Cosines and sines by which rows are turned: `half` of each for every row of a step, which all heads share.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turns<'a> {
+    pub cosines: &'a [f32],
+    pub sines: &'a [f32],
+    /// Pairs of a head that are turned; twice as many numbers, from the head's first on.
+    pub half: usize,
+    /// Neighbours are pairs, not halves.
+    pub interleaved: bool,
+}
+
+struct TurnJob<'a> {
+    rows: &'a mut [f32],
+    first: usize,
+    heads: usize,
+    width: usize,
+    turns: Turns<'a>,
+}
+
+impl Job for TurnJob<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<T: Tier>(self, tier: T) {
+        let Turns {
+            cosines,
+            sines,
+            half,
+            interleaved,
+        } = self.turns;
+        for (row, numbers) in self
+            .rows
+            .chunks_exact_mut(self.heads * self.width)
+            .enumerate()
+        {
+            let cosines = &cosines[(self.first + row) * half..][..half];
+            let sines = &sines[(self.first + row) * half..][..half];
+            for head in numbers.chunks_exact_mut(self.width) {
+                let turned = &mut head[..2 * half];
+                if interleaved {
+                    for ((pair, cosine), sine) in turned.chunks_exact_mut(2).zip(cosines).zip(sines)
+                    {
+                        let (a, b) = (pair[0], pair[1]);
+                        pair[0] = a.mul_add(*cosine, -(b * sine));
+                        pair[1] = b.mul_add(*cosine, a * sine);
+                    }
+                    continue;
+                }
+                let (low, high) = turned.split_at_mut(half);
+                let mut at = 0;
+                while at < half {
+                    let (a, b) = (load(tier, low, at), load(tier, high, at));
+                    let (cosine, sine) = (load(tier, cosines, at), load(tier, sines, at));
+                    let minus = tier.subtract(tier.splat(0.0), tier.multiply(b, sine));
+                    store(tier, low, at, tier.fused(a, cosine, minus));
+                    store(
+                        tier,
+                        high,
+                        at,
+                        tier.fused(b, cosine, tier.multiply(a, sine)),
+                    );
+                    at += LANES;
+                }
+            }
+        }
+    }
+}
+
+/// Turns the heads of each row, which is `heads · width` numbers.
+pub(crate) fn turn(pool: &Pool, rows: &mut [f32], heads: usize, width: usize, turns: Turns<'_>) {
+    let row = heads * width;
+    assert!(
+        row > 0 && rows.len().is_multiple_of(row) && 2 * turns.half <= width,
+        "rows are whole heads"
+    );
+    let needed = rows.len() / row * turns.half;
+    assert!(
+        turns.cosines.len() >= needed && turns.sines.len() >= needed,
+        "each row has its turns"
+    );
+    let per_task = rows_per_task(row);
+    let level = pool.level();
+    pool.run_pieces(rows, per_task * row, |piece, rows| {
+        level.run(TurnJob {
+            rows,
+            first: piece * per_task,
+            heads,
+            width,
+            turns,
+        });
+    });
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! Owns what a processor can do at once: sixteen lanes, in three ways that give the same bits. Kernels are written once over
+//! [`Tier`]. Never knows a kernel.
+//!
+//! Every way rounds the same: products are added by fused multiply-add, and sums of lanes are taken by halves. So a result
+//! does not depend on the processor that computes it.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod plain;
+
+pub(super) use plain::Plain;
+
+/// Lanes of every vector here.
+pub(super) const LANES: usize = 16;
+
+/// Work that is compiled once for each tier. `run` and all that it calls must be `#[inline(always)]`, so that it is compiled
+/// with the instructions of the tier.
+pub(super) trait Job {
+    type Output;
+    fn run<T: Tier>(self, tier: T) -> Self::Output;
+}
+
+/// Sixteen numbers at once, or sixty-four bytes.
+///
+/// Functions that take pointers are unsafe: so many numbers or bytes must lie there; no alignment is needed.
+#[expect(
+    unsafe_code,
+    reason = "loads and stores go through pointers, so that inner loops check no bounds"
+)]
+pub(super) trait Tier: Copy {
+    type Floats: Copy;
+    type Ints: Copy;
+    /// Sixty-four bytes: four of each lane.
+    type Bytes: Copy;
+
+    fn splat(self, value: f32) -> Self::Floats;
+    unsafe fn load(self, from: *const f32) -> Self::Floats;
+    /// The first `count` lanes, the rest zero.
+    unsafe fn load_part(self, from: *const f32, count: usize) -> Self::Floats;
+    unsafe fn load_f16(self, from: *const u16) -> Self::Floats;
+    unsafe fn load_bf16(self, from: *const u16) -> Self::Floats;
+    unsafe fn store(self, to: *mut f32, value: Self::Floats);
+    unsafe fn store_part(self, to: *mut f32, value: Self::Floats, count: usize);
+    unsafe fn store_f16(self, to: *mut u16, value: Self::Floats);
+    fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    fn subtract(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    fn multiply(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    fn divide(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// `a · b + c`, rounded once.
+    fn fused(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+    /// The greater of each lane; `b` where either is not a number.
+    fn greater(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// The less of each lane; `b` where either is not a number.
+    fn lesser(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// Lanes of `value`, but of `other` where the bit of the lane is not set in `mask`.
+    fn keep(self, mask: u16, value: Self::Floats, other: Self::Floats) -> Self::Floats;
+    /// `value`, but zero where `by` is less than `limit`.
+    fn zero_below(self, value: Self::Floats, by: Self::Floats, limit: f32) -> Self::Floats;
+    /// The nearest integers, halves to even.
+    fn round(self, value: Self::Floats) -> Self::Floats;
+    /// Two to the power of integers from -126 to 127.
+    fn power_of_two(self, exponent: Self::Floats) -> Self::Floats;
+    /// The sum of all lanes, by halves.
+    fn sum(self, value: Self::Floats) -> f32;
+    /// The sums of four vectors, each as [`Self::sum`] takes it.
+    fn sum_four(self, values: [Self::Floats; 4]) -> [f32; 4];
+    /// The greatest lane; whatever where one is not a number.
+    fn greatest(self, value: Self::Floats) -> f32;
+
+    fn splat_int(self, value: i32) -> Self::Ints;
+    fn ints(self, values: [u32; LANES]) -> Self::Ints;
+    fn to_floats(self, value: Self::Ints) -> Self::Floats;
+    /// Lanes of 16-bit floats in the lower halves.
+    fn halves_to_floats(self, value: Self::Ints) -> Self::Floats;
+    fn shift_right_ints(self, value: Self::Ints, bits: u32) -> Self::Ints;
+    fn shift_left_ints(self, value: Self::Ints, bits: u32) -> Self::Ints;
+    fn and_ints(self, a: Self::Ints, mask: u32) -> Self::Ints;
+    fn or_ints(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
+    /// Bytes of the lanes' lowest eight bits, as signed numbers.
+    fn signed_bytes(self, value: Self::Ints) -> Self::Ints;
+    /// To each lane the dot product of its four unsigned bytes with its four signed ones is added.
+    fn dot(self, sums: Self::Ints, unsigned: Self::Bytes, signed: Self::Bytes) -> Self::Ints;
+    /// The same, where unsigned bytes are under 64: no sum of two products overflows 16 bits.
+    fn dot_small(self, sums: Self::Ints, unsigned: Self::Bytes, signed: Self::Bytes) -> Self::Ints;
+    /// Four bytes in every lane.
+    unsafe fn splat_four(self, from: *const i8) -> Self::Bytes;
+    /// Rounds to bytes, halves to even; lanes are within -127 and 127.
+    unsafe fn store_bytes(self, to: *mut i8, value: Self::Floats);
+
+    unsafe fn load_bytes(self, from: *const u8) -> Self::Bytes;
+    /// Thirty-two bytes from each.
+    unsafe fn load_two(self, low: *const u8, high: *const u8) -> Self::Bytes;
+    /// Sixteen bytes from each, each twice.
+    unsafe fn load_pairs(self, low: *const u8, high: *const u8) -> Self::Bytes;
+    unsafe fn store_all(self, to: *mut u8, value: Self::Bytes);
+    /// Each quarter is shifted by its own count, as 32-bit numbers.
+    fn shift_right(self, value: Self::Bytes, bits: [u32; 4]) -> Self::Bytes;
+    fn shift_left(self, value: Self::Bytes, bits: u32) -> Self::Bytes;
+    fn and(self, value: Self::Bytes, mask: u8) -> Self::Bytes;
+    fn or(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    fn flip(self, value: Self::Bytes, bits: u8) -> Self::Bytes;
+    /// Sixteen rows of sixteen groups of four bytes become sixteen groups of sixteen rows.
+    fn transpose(self, rows: [Self::Bytes; LANES]) -> [Self::Bytes; LANES];
+}
+
+/// Which way the processor computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    Plain,
+    /// AVX2 with fused multiply-add and 16-bit floats.
+    Avx2,
+    /// The same with dot products of bytes.
+    AvxVnni,
+    /// AVX-512 with dot products of bytes.
+    Avx512,
+}
+
+impl Level {
+    /// All that this processor can do, the best last.
+    pub(crate) fn available() -> Vec<Self> {
+        let mut levels = vec![Self::Plain];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c")
+            {
+                levels.push(Self::Avx2);
+                if is_x86_feature_detected!("avxvnni") {
+                    levels.push(Self::AvxVnni);
+                }
+            }
+            if is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512vnni")
+            {
+                levels.push(Self::Avx512);
+            }
+        }
+        levels
+    }
+
+    pub(crate) fn best() -> Self {
+        Self::available().pop().unwrap_or(Self::Plain)
+    }
+
+    /// Runs the job with the instructions of the level, or plainly where this processor does not have them.
+    #[inline]
+    pub(super) fn run<J: Job>(self, job: J) -> J::Output {
+        match self {
+            Self::Plain => job.run(Plain),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => avx2::run::<J, false>(job),
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni => avx2::run::<J, true>(job),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => avx512::run(job),
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => job.run(Plain),
+        }
+    }
+}

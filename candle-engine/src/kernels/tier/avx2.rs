@@ -1,0 +1,467 @@
+//! Owns the sixteen lanes as two vectors of AVX2, with VNNI's dot products of bytes where the processor has them.
+
+#![expect(
+    unsafe_code,
+    reason = "instructions that not every processor has, and loads through pointers"
+)]
+
+use std::arch::x86_64::*;
+
+use super::{Job, LANES, Tier};
+
+/// Proves that the processor has AVX2, FMA and F16C, and AVX-VNNI where `VNNI`: only [`run`] makes one.
+#[derive(Clone, Copy)]
+pub(super) struct Avx2<const VNNI: bool>(());
+
+/// Runs the job with AVX2, or plainly where the processor does not have it.
+#[inline]
+pub(super) fn run<J: Job, const VNNI: bool>(job: J) -> J::Output {
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn with_features<J: Job>(job: J) -> J::Output {
+        job.run(Avx2::<false>(()))
+    }
+    #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+    fn with_dot_products<J: Job>(job: J) -> J::Output {
+        job.run(Avx2::<true>(()))
+    }
+    if !(is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c"))
+    {
+        return job.run(super::Plain);
+    }
+    if VNNI && is_x86_feature_detected!("avxvnni") {
+        // SAFETY: the features were just found.
+        unsafe { with_dot_products(job) }
+    } else {
+        // SAFETY: the features were just found.
+        unsafe { with_features(job) }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Pair<V>(V, V);
+
+type Floats = Pair<__m256>;
+type Ints = Pair<__m256i>;
+
+#[inline(always)]
+fn both<V: Copy, R>(a: Pair<V>, b: Pair<V>, function: impl Fn(V, V) -> R) -> Pair<R> {
+    Pair(function(a.0, b.0), function(a.1, b.1))
+}
+
+#[inline(always)]
+fn each<V, R>(a: Pair<V>, function: impl Fn(V) -> R) -> Pair<R> {
+    Pair(function(a.0), function(a.1))
+}
+
+impl<const VNNI: bool> Avx2<VNNI> {
+    /// The first `count` of eight lanes have their uppermost bits set.
+    #[inline(always)]
+    fn low_lanes(self, count: usize) -> __m256i {
+        unsafe {
+            let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            _mm256_cmpgt_epi32(_mm256_set1_epi32(count.min(8) as i32), lanes)
+        }
+    }
+
+    #[inline(always)]
+    fn four_of(
+        self,
+        value: Floats,
+        function: impl Fn(__m128, __m128) -> __m128,
+        wide: impl Fn(__m256, __m256) -> __m256,
+    ) -> f32 {
+        unsafe {
+            let eight = wide(value.0, value.1);
+            let four = function(
+                _mm256_castps256_ps128(eight),
+                _mm256_extractf128_ps::<1>(eight),
+            );
+            let two = function(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(function(two, _mm_movehdup_ps(two)))
+        }
+    }
+
+    /// Eight rows of eight groups of four bytes become eight groups of eight rows.
+    #[inline(always)]
+    fn transpose_eight(self, rows: [__m256i; 8]) -> [__m256i; 8] {
+        unsafe {
+            let mut fours = [_mm256_setzero_si256(); 8];
+            for four in 0..2 {
+                let [a, b, c, d] = [0, 1, 2, 3].map(|row| rows[4 * four + row]);
+                let low = _mm256_unpacklo_epi32(a, b);
+                let high = _mm256_unpackhi_epi32(a, b);
+                let other_low = _mm256_unpacklo_epi32(c, d);
+                let other_high = _mm256_unpackhi_epi32(c, d);
+                fours[4 * four] = _mm256_unpacklo_epi64(low, other_low);
+                fours[4 * four + 1] = _mm256_unpackhi_epi64(low, other_low);
+                fours[4 * four + 2] = _mm256_unpacklo_epi64(high, other_high);
+                fours[4 * four + 3] = _mm256_unpackhi_epi64(high, other_high);
+            }
+            let mut groups = [_mm256_setzero_si256(); 8];
+            for place in 0..4 {
+                let (a, b) = (fours[place], fours[4 + place]);
+                groups[place] = _mm256_permute2x128_si256::<0x20>(a, b);
+                groups[4 + place] = _mm256_permute2x128_si256::<0x31>(a, b);
+            }
+            groups
+        }
+    }
+}
+
+// SAFETY, for every block here and above: a value of this type proves that the processor has the instructions, and the
+// caller of an unsafe function has promised that the numbers lie there.
+impl<const VNNI: bool> Tier for Avx2<VNNI> {
+    type Floats = Floats;
+    type Ints = Ints;
+    type Bytes = Ints;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Floats {
+        let eight = unsafe { _mm256_set1_ps(value) };
+        Pair(eight, eight)
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> Floats {
+        unsafe { Pair(_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))) }
+    }
+    #[inline(always)]
+    unsafe fn load_part(self, from: *const f32, count: usize) -> Floats {
+        unsafe {
+            Pair(
+                _mm256_maskload_ps(from, self.low_lanes(count)),
+                _mm256_maskload_ps(
+                    from.wrapping_add(8),
+                    self.low_lanes(count.saturating_sub(8)),
+                ),
+            )
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const u16) -> Floats {
+        unsafe {
+            Pair(
+                _mm256_cvtph_ps(_mm_loadu_si128(from.cast())),
+                _mm256_cvtph_ps(_mm_loadu_si128(from.add(8).cast())),
+            )
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, from: *const u16) -> Floats {
+        unsafe {
+            each(Pair(from, from.add(8)), |eight| {
+                let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(eight.cast()));
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+            })
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, value: Floats) {
+        unsafe {
+            _mm256_storeu_ps(to, value.0);
+            _mm256_storeu_ps(to.add(8), value.1);
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut f32, value: Floats, count: usize) {
+        unsafe {
+            _mm256_maskstore_ps(to, self.low_lanes(count), value.0);
+            _mm256_maskstore_ps(
+                to.wrapping_add(8),
+                self.low_lanes(count.saturating_sub(8)),
+                value.1,
+            );
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, to: *mut u16, value: Floats) {
+        unsafe {
+            _mm_storeu_si128(
+                to.cast(),
+                _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value.0),
+            );
+            _mm_storeu_si128(
+                to.add(8).cast(),
+                _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value.1),
+            );
+        }
+    }
+    #[inline(always)]
+    fn add(self, a: Floats, b: Floats) -> Floats {
+        both(a, b, |a, b| unsafe { _mm256_add_ps(a, b) })
+    }
+    #[inline(always)]
+    fn subtract(self, a: Floats, b: Floats) -> Floats {
+        both(a, b, |a, b| unsafe { _mm256_sub_ps(a, b) })
+    }
+    #[inline(always)]
+    fn multiply(self, a: Floats, b: Floats) -> Floats {
+        both(a, b, |a, b| unsafe { _mm256_mul_ps(a, b) })
+    }
+    #[inline(always)]
+    fn divide(self, a: Floats, b: Floats) -> Floats {
+        both(a, b, |a, b| unsafe { _mm256_div_ps(a, b) })
+    }
+    #[inline(always)]
+    fn fused(self, a: Floats, b: Floats, c: Floats) -> Floats {
+        unsafe {
+            Pair(
+                _mm256_fmadd_ps(a.0, b.0, c.0),
+                _mm256_fmadd_ps(a.1, b.1, c.1),
+            )
+        }
+    }
+    #[inline(always)]
+    fn greater(self, a: Floats, b: Floats) -> Floats {
+        both(a, b, |a, b| unsafe { _mm256_max_ps(a, b) })
+    }
+    #[inline(always)]
+    fn lesser(self, a: Floats, b: Floats) -> Floats {
+        both(a, b, |a, b| unsafe { _mm256_min_ps(a, b) })
+    }
+    #[inline(always)]
+    fn keep(self, mask: u16, value: Floats, other: Floats) -> Floats {
+        unsafe {
+            let mask = _mm256_set1_epi32(i32::from(mask));
+            let low = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+            let blend = |bits, value, other| {
+                let stays = _mm256_cmpeq_epi32(_mm256_and_si256(mask, bits), bits);
+                _mm256_blendv_ps(other, value, _mm256_castsi256_ps(stays))
+            };
+            Pair(
+                blend(low, value.0, other.0),
+                blend(_mm256_slli_epi32::<8>(low), value.1, other.1),
+            )
+        }
+    }
+    #[inline(always)]
+    fn zero_below(self, value: Floats, by: Floats, limit: f32) -> Floats {
+        both(value, by, |value, by| unsafe {
+            _mm256_and_ps(
+                value,
+                _mm256_cmp_ps::<_CMP_NLT_UQ>(by, _mm256_set1_ps(limit)),
+            )
+        })
+    }
+    #[inline(always)]
+    fn round(self, value: Floats) -> Floats {
+        each(value, |value| unsafe {
+            _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(value)
+        })
+    }
+    #[inline(always)]
+    fn power_of_two(self, exponent: Floats) -> Floats {
+        each(exponent, |exponent| unsafe {
+            let biased = _mm256_add_epi32(_mm256_cvttps_epi32(exponent), _mm256_set1_epi32(127));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
+        })
+    }
+    #[inline(always)]
+    fn sum(self, value: Floats) -> f32 {
+        self.four_of(
+            value,
+            |a, b| unsafe { _mm_add_ps(a, b) },
+            |a, b| unsafe { _mm256_add_ps(a, b) },
+        )
+    }
+    #[inline(always)]
+    fn sum_four(self, values: [Floats; 4]) -> [f32; 4] {
+        values.map(|value| self.sum(value))
+    }
+    #[inline(always)]
+    fn greatest(self, value: Floats) -> f32 {
+        self.four_of(
+            value,
+            |a, b| unsafe { _mm_max_ps(a, b) },
+            |a, b| unsafe { _mm256_max_ps(a, b) },
+        )
+    }
+
+    #[inline(always)]
+    fn splat_int(self, value: i32) -> Ints {
+        let eight = unsafe { _mm256_set1_epi32(value) };
+        Pair(eight, eight)
+    }
+    #[inline(always)]
+    fn ints(self, values: [u32; LANES]) -> Ints {
+        let from = values.as_ptr().cast::<__m256i>();
+        unsafe { Pair(_mm256_loadu_si256(from), _mm256_loadu_si256(from.add(1))) }
+    }
+    #[inline(always)]
+    fn to_floats(self, value: Ints) -> Floats {
+        each(value, |value| unsafe { _mm256_cvtepi32_ps(value) })
+    }
+    #[inline(always)]
+    fn halves_to_floats(self, value: Ints) -> Floats {
+        each(value, |value| unsafe {
+            let low = _mm256_and_si256(value, _mm256_set1_epi32(0xffff));
+            let packed = _mm_packus_epi32(
+                _mm256_castsi256_si128(low),
+                _mm256_extracti128_si256::<1>(low),
+            );
+            _mm256_cvtph_ps(packed)
+        })
+    }
+    #[inline(always)]
+    fn shift_right_ints(self, value: Ints, bits: u32) -> Ints {
+        each(value, |value| unsafe {
+            _mm256_srl_epi32(value, _mm_cvtsi32_si128(bits as i32))
+        })
+    }
+    #[inline(always)]
+    fn shift_left_ints(self, value: Ints, bits: u32) -> Ints {
+        each(value, |value| unsafe {
+            _mm256_sll_epi32(value, _mm_cvtsi32_si128(bits as i32))
+        })
+    }
+    #[inline(always)]
+    fn and_ints(self, a: Ints, mask: u32) -> Ints {
+        each(a, |a| unsafe {
+            _mm256_and_si256(a, _mm256_set1_epi32(mask as i32))
+        })
+    }
+    #[inline(always)]
+    fn or_ints(self, a: Ints, b: Ints) -> Ints {
+        both(a, b, |a, b| unsafe { _mm256_or_si256(a, b) })
+    }
+    #[inline(always)]
+    fn signed_bytes(self, value: Ints) -> Ints {
+        each(value, |value| unsafe {
+            _mm256_srai_epi32::<24>(_mm256_slli_epi32::<24>(value))
+        })
+    }
+    #[inline(always)]
+    fn dot(self, sums: Ints, unsigned: Ints, signed: Ints) -> Ints {
+        let one = |sum, unsigned, signed| unsafe {
+            if VNNI {
+                return _mm256_dpbusd_avx_epi32(sum, unsigned, signed);
+            }
+            // Products of bytes and their sums do not fit 16 bits: even and odd bytes are widened instead.
+            let even = _mm256_madd_epi16(
+                _mm256_and_si256(unsigned, _mm256_set1_epi16(0xff)),
+                _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(signed)),
+            );
+            let odd = _mm256_madd_epi16(
+                _mm256_srli_epi16::<8>(unsigned),
+                _mm256_srai_epi16::<8>(signed),
+            );
+            _mm256_add_epi32(sum, _mm256_add_epi32(even, odd))
+        };
+        Pair(
+            one(sums.0, unsigned.0, signed.0),
+            one(sums.1, unsigned.1, signed.1),
+        )
+    }
+    #[inline(always)]
+    fn dot_small(self, sums: Ints, unsigned: Ints, signed: Ints) -> Ints {
+        let one = |sum, unsigned, signed| unsafe {
+            if VNNI {
+                return _mm256_dpbusd_avx_epi32(sum, unsigned, signed);
+            }
+            let pairs = _mm256_maddubs_epi16(unsigned, signed);
+            _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        };
+        Pair(
+            one(sums.0, unsigned.0, signed.0),
+            one(sums.1, unsigned.1, signed.1),
+        )
+    }
+    #[inline(always)]
+    unsafe fn splat_four(self, from: *const i8) -> Ints {
+        self.splat_int(unsafe { from.cast::<i32>().read_unaligned() })
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(self, to: *mut i8, value: Floats) {
+        unsafe {
+            let ints = each(value, |value| _mm256_cvtps_epi32(value));
+            let words =
+                _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(ints.0, ints.1));
+            let bytes = _mm_packs_epi16(
+                _mm256_castsi256_si128(words),
+                _mm256_extracti128_si256::<1>(words),
+            );
+            _mm_storeu_si128(to.cast(), bytes);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bytes(self, from: *const u8) -> Ints {
+        unsafe { self.load_two(from, from.add(32)) }
+    }
+    #[inline(always)]
+    unsafe fn load_two(self, low: *const u8, high: *const u8) -> Ints {
+        unsafe {
+            Pair(
+                _mm256_loadu_si256(low.cast()),
+                _mm256_loadu_si256(high.cast()),
+            )
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_pairs(self, low: *const u8, high: *const u8) -> Ints {
+        each(Pair(low, high), |from| unsafe {
+            _mm256_broadcastsi128_si256(_mm_loadu_si128(from.cast()))
+        })
+    }
+    #[inline(always)]
+    unsafe fn store_all(self, to: *mut u8, value: Ints) {
+        unsafe {
+            _mm256_storeu_si256(to.cast(), value.0);
+            _mm256_storeu_si256(to.add(32).cast(), value.1);
+        }
+    }
+    #[inline(always)]
+    fn shift_right(self, value: Ints, bits: [u32; 4]) -> Ints {
+        let [a, b, c, d] = bits.map(|count| count as i32);
+        unsafe {
+            Pair(
+                _mm256_srlv_epi32(value.0, _mm256_setr_epi32(a, a, a, a, b, b, b, b)),
+                _mm256_srlv_epi32(value.1, _mm256_setr_epi32(c, c, c, c, d, d, d, d)),
+            )
+        }
+    }
+    #[inline(always)]
+    fn shift_left(self, value: Ints, bits: u32) -> Ints {
+        self.shift_left_ints(value, bits)
+    }
+    #[inline(always)]
+    fn and(self, value: Ints, mask: u8) -> Ints {
+        each(value, |value| unsafe {
+            _mm256_and_si256(value, _mm256_set1_epi8(mask as i8))
+        })
+    }
+    #[inline(always)]
+    fn or(self, a: Ints, b: Ints) -> Ints {
+        self.or_ints(a, b)
+    }
+    #[inline(always)]
+    fn flip(self, value: Ints, bits: u8) -> Ints {
+        each(value, |value| unsafe {
+            _mm256_xor_si256(value, _mm256_set1_epi8(bits as i8))
+        })
+    }
+    #[inline(always)]
+    fn transpose(self, rows: [Ints; LANES]) -> [Ints; LANES] {
+        let quarter = |first: usize, high: bool| {
+            let eight: [__m256i; 8] = std::array::from_fn(|row| {
+                let pair = rows[first + row];
+                if high { pair.1 } else { pair.0 }
+            });
+            self.transpose_eight(eight)
+        };
+        let [low, other_low, high, other_high] = [
+            quarter(0, false),
+            quarter(8, false),
+            quarter(0, true),
+            quarter(8, true),
+        ];
+        std::array::from_fn(|group| {
+            if group < 8 {
+                Pair(low[group], other_low[group])
+            } else {
+                Pair(high[group - 8], other_high[group - 8])
+            }
+        })
+    }
+}

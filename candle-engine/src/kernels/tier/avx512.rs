@@ -1,0 +1,336 @@
+//! Owns the sixteen lanes as AVX-512 has them, with VNNI's dot products of bytes.
+
+#![expect(
+    unsafe_code,
+    reason = "instructions that not every processor has, and loads through pointers"
+)]
+
+use std::arch::x86_64::*;
+
+use super::{Job, LANES, Tier};
+
+/// Proves that the processor has AVX-512 F, BW, DQ, VL and VNNI: only [`run`] makes one.
+#[derive(Clone, Copy)]
+pub(super) struct Avx512(());
+
+/// Runs the job with AVX-512, or plainly where the processor does not have it.
+#[inline]
+pub(super) fn run<J: Job>(job: J) -> J::Output {
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+    fn with_features<J: Job>(job: J) -> J::Output {
+        job.run(Avx512(()))
+    }
+    if is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512vnni")
+    {
+        // SAFETY: the features were just found.
+        unsafe { with_features(job) }
+    } else {
+        job.run(super::Plain)
+    }
+}
+
+#[inline(always)]
+fn low_lanes(count: usize) -> __mmask16 {
+    ((1u32 << count.min(LANES)) - 1) as __mmask16
+}
+
+// SAFETY, for every block here: a value of this type proves that the processor has the instructions, and the caller of an
+// unsafe function has promised that the numbers lie there.
+impl Tier for Avx512 {
+    type Floats = __m512;
+    type Ints = __m512i;
+    type Bytes = __m512i;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> __m512 {
+        unsafe { _mm512_set1_ps(value) }
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> __m512 {
+        unsafe { _mm512_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn load_part(self, from: *const f32, count: usize) -> __m512 {
+        unsafe { _mm512_maskz_loadu_ps(low_lanes(count), from) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const u16) -> __m512 {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, from: *const u16) -> __m512 {
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, value: __m512) {
+        unsafe { _mm512_storeu_ps(to, value) }
+    }
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut f32, value: __m512, count: usize) {
+        unsafe { _mm512_mask_storeu_ps(to, low_lanes(count), value) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, to: *mut u16, value: __m512) {
+        unsafe {
+            let halves =
+                _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(value);
+            _mm256_storeu_si256(to.cast(), halves);
+        }
+    }
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    fn subtract(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    fn multiply(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    fn divide(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_div_ps(a, b) }
+    }
+    #[inline(always)]
+    fn fused(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn greater(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_max_ps(a, b) }
+    }
+    #[inline(always)]
+    fn lesser(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_min_ps(a, b) }
+    }
+    #[inline(always)]
+    fn keep(self, mask: u16, value: __m512, other: __m512) -> __m512 {
+        unsafe { _mm512_mask_blend_ps(mask, other, value) }
+    }
+    #[inline(always)]
+    fn zero_below(self, value: __m512, by: __m512, limit: f32) -> __m512 {
+        unsafe {
+            let stays = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(by, _mm512_set1_ps(limit));
+            _mm512_maskz_mov_ps(stays, value)
+        }
+    }
+    #[inline(always)]
+    fn round(self, value: __m512) -> __m512 {
+        unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(value) }
+    }
+    #[inline(always)]
+    fn power_of_two(self, exponent: __m512) -> __m512 {
+        unsafe {
+            let biased = _mm512_add_epi32(_mm512_cvttps_epi32(exponent), _mm512_set1_epi32(127));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased))
+        }
+    }
+    #[inline(always)]
+    fn sum(self, value: __m512) -> f32 {
+        unsafe {
+            let eight = _mm256_add_ps(
+                _mm512_castps512_ps256(value),
+                _mm512_extractf32x8_ps::<1>(value),
+            );
+            let four = _mm_add_ps(
+                _mm256_castps256_ps128(eight),
+                _mm256_extractf128_ps::<1>(eight),
+            );
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+    #[inline(always)]
+    fn sum_four(self, values: [__m512; 4]) -> [f32; 4] {
+        unsafe {
+            let four = values.map(|value| {
+                let eight = _mm256_add_ps(
+                    _mm512_castps512_ps256(value),
+                    _mm512_extractf32x8_ps::<1>(value),
+                );
+                _mm_add_ps(
+                    _mm256_castps256_ps128(eight),
+                    _mm256_extractf128_ps::<1>(eight),
+                )
+            });
+            // Lanes 0 and 2, and 1 and 3, of two vectors at once; then those two sums of all four.
+            let first = _mm_add_ps(
+                _mm_movelh_ps(four[0], four[1]),
+                _mm_movehl_ps(four[1], four[0]),
+            );
+            let second = _mm_add_ps(
+                _mm_movelh_ps(four[2], four[3]),
+                _mm_movehl_ps(four[3], four[2]),
+            );
+            let sums = _mm_add_ps(
+                _mm_shuffle_ps::<0b10_00_10_00>(first, second),
+                _mm_shuffle_ps::<0b11_01_11_01>(first, second),
+            );
+            let mut result = [0.0; 4];
+            _mm_storeu_ps(result.as_mut_ptr(), sums);
+            result
+        }
+    }
+    #[inline(always)]
+    fn greatest(self, value: __m512) -> f32 {
+        unsafe {
+            let eight = _mm256_max_ps(
+                _mm512_castps512_ps256(value),
+                _mm512_extractf32x8_ps::<1>(value),
+            );
+            let four = _mm_max_ps(
+                _mm256_castps256_ps128(eight),
+                _mm256_extractf128_ps::<1>(eight),
+            );
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+
+    #[inline(always)]
+    fn splat_int(self, value: i32) -> __m512i {
+        unsafe { _mm512_set1_epi32(value) }
+    }
+    #[inline(always)]
+    fn ints(self, values: [u32; LANES]) -> __m512i {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = values.map(|value| value as i32);
+        unsafe { _mm512_setr_epi32(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p) }
+    }
+    #[inline(always)]
+    fn to_floats(self, value: __m512i) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(value) }
+    }
+    #[inline(always)]
+    fn halves_to_floats(self, value: __m512i) -> __m512 {
+        unsafe { _mm512_cvtph_ps(_mm512_cvtepi32_epi16(value)) }
+    }
+    #[inline(always)]
+    fn shift_right_ints(self, value: __m512i, bits: u32) -> __m512i {
+        unsafe { _mm512_srl_epi32(value, _mm_cvtsi32_si128(bits as i32)) }
+    }
+    #[inline(always)]
+    fn shift_left_ints(self, value: __m512i, bits: u32) -> __m512i {
+        unsafe { _mm512_sll_epi32(value, _mm_cvtsi32_si128(bits as i32)) }
+    }
+    #[inline(always)]
+    fn and_ints(self, a: __m512i, mask: u32) -> __m512i {
+        unsafe { _mm512_and_si512(a, _mm512_set1_epi32(mask as i32)) }
+    }
+    #[inline(always)]
+    fn or_ints(self, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_or_si512(a, b) }
+    }
+    #[inline(always)]
+    fn signed_bytes(self, value: __m512i) -> __m512i {
+        unsafe { _mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(value)) }
+    }
+    #[inline(always)]
+    fn dot(self, sums: __m512i, unsigned: __m512i, signed: __m512i) -> __m512i {
+        unsafe { _mm512_dpbusd_epi32(sums, unsigned, signed) }
+    }
+    #[inline(always)]
+    fn dot_small(self, sums: __m512i, unsigned: __m512i, signed: __m512i) -> __m512i {
+        unsafe { _mm512_dpbusd_epi32(sums, unsigned, signed) }
+    }
+    #[inline(always)]
+    unsafe fn splat_four(self, from: *const i8) -> __m512i {
+        unsafe { _mm512_set1_epi32(from.cast::<i32>().read_unaligned()) }
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(self, to: *mut i8, value: __m512) {
+        unsafe {
+            let bytes = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(value));
+            _mm_storeu_si128(to.cast(), bytes);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bytes(self, from: *const u8) -> __m512i {
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load_two(self, low: *const u8, high: *const u8) -> __m512i {
+        unsafe {
+            let low = _mm512_castsi256_si512(_mm256_loadu_si256(low.cast()));
+            _mm512_inserti64x4::<1>(low, _mm256_loadu_si256(high.cast()))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_pairs(self, low: *const u8, high: *const u8) -> __m512i {
+        unsafe {
+            let low = _mm256_broadcastsi128_si256(_mm_loadu_si128(low.cast()));
+            let high = _mm256_broadcastsi128_si256(_mm_loadu_si128(high.cast()));
+            _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_all(self, to: *mut u8, value: __m512i) {
+        unsafe { _mm512_storeu_si512(to.cast(), value) }
+    }
+    #[inline(always)]
+    fn shift_right(self, value: __m512i, bits: [u32; 4]) -> __m512i {
+        let [a, b, c, d] = bits.map(|count| count as i32);
+        unsafe {
+            let counts = _mm512_setr_epi32(a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d);
+            _mm512_srlv_epi32(value, counts)
+        }
+    }
+    #[inline(always)]
+    fn shift_left(self, value: __m512i, bits: u32) -> __m512i {
+        unsafe { _mm512_sll_epi32(value, _mm_cvtsi32_si128(bits as i32)) }
+    }
+    #[inline(always)]
+    fn and(self, value: __m512i, mask: u8) -> __m512i {
+        unsafe { _mm512_and_si512(value, _mm512_set1_epi8(mask as i8)) }
+    }
+    #[inline(always)]
+    fn or(self, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_or_si512(a, b) }
+    }
+    #[inline(always)]
+    fn flip(self, value: __m512i, bits: u8) -> __m512i {
+        unsafe { _mm512_xor_si512(value, _mm512_set1_epi8(bits as i8)) }
+    }
+    #[inline(always)]
+    fn transpose(self, rows: [__m512i; LANES]) -> [__m512i; LANES] {
+        unsafe {
+            let zero = _mm512_setzero_si512();
+            // Within quarters: four rows at a time give four groups.
+            let mut fours = [zero; LANES];
+            for four in 0..4 {
+                let [a, b, c, d] = [0, 1, 2, 3].map(|row| rows[4 * four + row]);
+                let low = _mm512_unpacklo_epi32(a, b);
+                let high = _mm512_unpackhi_epi32(a, b);
+                let other_low = _mm512_unpacklo_epi32(c, d);
+                let other_high = _mm512_unpackhi_epi32(c, d);
+                fours[4 * four] = _mm512_unpacklo_epi64(low, other_low);
+                fours[4 * four + 1] = _mm512_unpackhi_epi64(low, other_low);
+                fours[4 * four + 2] = _mm512_unpacklo_epi64(high, other_high);
+                fours[4 * four + 3] = _mm512_unpackhi_epi64(high, other_high);
+            }
+            // Then quarters: group `4 · quarter + place` is that quarter of `fours[place]`, `[4 + place]`, …
+            let mut groups = [zero; LANES];
+            for place in 0..4 {
+                let [a, b, c, d] = [0, 1, 2, 3].map(|four| fours[4 * four + place]);
+                let even = _mm512_shuffle_i32x4::<0b10_00_10_00>(a, b);
+                let odd = _mm512_shuffle_i32x4::<0b11_01_11_01>(a, b);
+                let other_even = _mm512_shuffle_i32x4::<0b10_00_10_00>(c, d);
+                let other_odd = _mm512_shuffle_i32x4::<0b11_01_11_01>(c, d);
+                groups[place] = _mm512_shuffle_i32x4::<0b10_00_10_00>(even, other_even);
+                groups[4 + place] = _mm512_shuffle_i32x4::<0b10_00_10_00>(odd, other_odd);
+                groups[8 + place] = _mm512_shuffle_i32x4::<0b11_01_11_01>(even, other_even);
+                groups[12 + place] = _mm512_shuffle_i32x4::<0b11_01_11_01>(odd, other_odd);
+            }
+            groups
+        }
+    }
+}

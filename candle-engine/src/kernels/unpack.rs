@@ -1,0 +1,313 @@
+//! Owns the way from GGML's blocks to bytes and factors that vectors take. Never sums.
+
+#![expect(
+    unsafe_code,
+    reason = "blocks have no alignment and are read through pointers"
+)]
+
+use super::tier::{LANES, Tier};
+use super::tile::Tile;
+
+/// How an encoding is unpacked. `row` points to the first block of a row.
+pub(super) trait Blocks {
+    /// Numbers that share a factor: 32 or 16.
+    const PER_FACTOR: usize;
+    /// The byte that means zero.
+    const ZERO: i32;
+    /// Numbers have a minimum besides their factor.
+    const MINIMUMS: bool;
+    /// Bytes are less than 64.
+    const SMALL: bool;
+
+    /// Bytes of 64 numbers; of 32 and whatever where the unit is not whole.
+    ///
+    /// # Safety
+    /// The numbers lie there.
+    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, whole: bool) -> T::Bytes;
+
+    /// Factors and minimums of columns from `first` on into the tile's half.
+    ///
+    /// # Safety
+    /// The numbers lie in each of the rows.
+    unsafe fn factors<T: Tier>(
+        tier: T,
+        rows: &[*const u8; LANES],
+        first: usize,
+        columns: usize,
+        half: usize,
+        tile: &mut Tile,
+    );
+}
+
+/// The 16 bits at a place of each row.
+#[inline(always)]
+unsafe fn words<T: Tier>(tier: T, rows: &[*const u8; LANES], at: usize) -> T::Ints {
+    // SAFETY: the caller's promise.
+    tier.ints(rows.map(|row| u32::from(unsafe { row.add(at).cast::<u16>().read_unaligned() })))
+}
+
+/// The 32 bits at a place of each row.
+#[inline(always)]
+unsafe fn double_words<T: Tier>(tier: T, rows: &[*const u8; LANES], at: usize) -> T::Ints {
+    // SAFETY: the caller's promise.
+    tier.ints(rows.map(|row| unsafe { row.add(at).cast::<u32>().read_unaligned() }))
+}
+
+/// One factor at the beginning of each block of 32 numbers.
+#[inline(always)]
+unsafe fn simple_factors<T: Tier>(
+    tier: T,
+    rows: &[*const u8; LANES],
+    (first, columns): (usize, usize),
+    block_bytes: usize,
+    half: usize,
+    tile: &mut Tile,
+) {
+    for group in 0..columns / 32 {
+        // SAFETY: the caller's promise; a tile has 16 lanes for each half.
+        unsafe {
+            let factors = words(tier, rows, (first / 32 + group) * block_bytes);
+            tier.store(
+                tile.factors[group][half].as_mut_ptr(),
+                tier.halves_to_floats(factors),
+            );
+        }
+    }
+}
+
+pub(super) struct Q8_0;
+
+impl Blocks for Q8_0 {
+    const PER_FACTOR: usize = 32;
+    const ZERO: i32 = 128;
+    const MINIMUMS: bool = false;
+    const SMALL: bool = false;
+
+    #[inline(always)]
+    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, whole: bool) -> T::Bytes {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let low = row.add(unit * 68 + 2);
+            let high = if whole { low.add(34) } else { low };
+            tier.flip(tier.load_two(low, high), 0x80)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn factors<T: Tier>(
+        tier: T,
+        rows: &[*const u8; LANES],
+        first: usize,
+        columns: usize,
+        half: usize,
+        tile: &mut Tile,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { simple_factors(tier, rows, (first, columns), 34, half, tile) }
+    }
+}
+
+pub(super) struct Q4_0;
+
+impl Blocks for Q4_0 {
+    const PER_FACTOR: usize = 32;
+    const ZERO: i32 = 8;
+    const MINIMUMS: bool = false;
+    const SMALL: bool = true;
+
+    #[inline(always)]
+    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, whole: bool) -> T::Bytes {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let low = row.add(unit * 36 + 2);
+            let high = if whole { low.add(18) } else { low };
+            tier.and(
+                tier.shift_right(tier.load_pairs(low, high), [0, 4, 0, 4]),
+                15,
+            )
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn factors<T: Tier>(
+        tier: T,
+        rows: &[*const u8; LANES],
+        first: usize,
+        columns: usize,
+        half: usize,
+        tile: &mut Tile,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { simple_factors(tier, rows, (first, columns), 18, half, tile) }
+    }
+}
+
+/// Factors and minimums of Q4_K and Q5_K, which begin alike: two 16-bit floats, then 6-bit numbers in three 32-bit words as
+/// [`super::blocks::factor_and_minimum`] takes them apart.
+#[inline(always)]
+unsafe fn six_bit_factors<T: Tier>(
+    tier: T,
+    rows: &[*const u8; LANES],
+    (first, columns): (usize, usize),
+    block_bytes: usize,
+    half: usize,
+    tile: &mut Tile,
+) {
+    for block in 0..columns / 256 {
+        let at = (first / 256 + block) * block_bytes;
+        // SAFETY: the caller's promise; a tile has 16 lanes for each half.
+        unsafe {
+            let both = double_words(tier, rows, at);
+            let factor = tier.halves_to_floats(both);
+            let minimum = tier.halves_to_floats(tier.shift_right_ints(both, 16));
+            let minimum = tier.subtract(tier.splat(0.0), minimum);
+            let words = [0, 1, 2].map(|word| double_words(tier, rows, at + 4 + 4 * word));
+            for group in 0..8 {
+                let byte = (group as u32 % 4) * 8;
+                let parts = if group < 4 {
+                    [0, 1].map(|word: usize| {
+                        tier.and_ints(tier.shift_right_ints(words[word], byte), 63)
+                    })
+                } else {
+                    [0, 1].map(|word: usize| {
+                        let low = tier.shift_right_ints(words[2], byte + 4 * word as u32);
+                        let high = tier.shift_right_ints(words[word], byte + 6);
+                        tier.or_ints(
+                            tier.and_ints(low, 15),
+                            tier.shift_left_ints(tier.and_ints(high, 3), 4),
+                        )
+                    })
+                };
+                let place = block * 8 + group;
+                tier.store(
+                    tile.factors[place][half].as_mut_ptr(),
+                    tier.multiply(factor, tier.to_floats(parts[0])),
+                );
+                tier.store(
+                    tile.minimums[place][half].as_mut_ptr(),
+                    tier.multiply(minimum, tier.to_floats(parts[1])),
+                );
+            }
+        }
+    }
+}
+
+pub(super) struct Q4K;
+
+impl Blocks for Q4K {
+    const PER_FACTOR: usize = 32;
+    const ZERO: i32 = 0;
+    const MINIMUMS: bool = true;
+    const SMALL: bool = true;
+
+    #[inline(always)]
+    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, _whole: bool) -> T::Bytes {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let low = row.add(unit / 4 * 144 + 16 + unit % 4 * 32);
+            tier.and(tier.shift_right(tier.load_two(low, low), [0, 0, 4, 4]), 15)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn factors<T: Tier>(
+        tier: T,
+        rows: &[*const u8; LANES],
+        first: usize,
+        columns: usize,
+        half: usize,
+        tile: &mut Tile,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { six_bit_factors(tier, rows, (first, columns), 144, half, tile) }
+    }
+}
+
+pub(super) struct Q5K;
+
+impl Blocks for Q5K {
+    const PER_FACTOR: usize = 32;
+    const ZERO: i32 = 0;
+    const MINIMUMS: bool = true;
+    const SMALL: bool = true;
+
+    #[inline(always)]
+    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, _whole: bool) -> T::Bytes {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let block = row.add(unit / 4 * 176);
+            let low = block.add(48 + unit % 4 * 32);
+            let low = tier.and(tier.shift_right(tier.load_two(low, low), [0, 0, 4, 4]), 15);
+            let bit = unit as u32 % 4 * 2;
+            let high = tier.load_two(block.add(16), block.add(16));
+            let high = tier.and(tier.shift_right(high, [bit, bit, bit + 1, bit + 1]), 1);
+            tier.or(low, tier.shift_left(high, 4))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn factors<T: Tier>(
+        tier: T,
+        rows: &[*const u8; LANES],
+        first: usize,
+        columns: usize,
+        half: usize,
+        tile: &mut Tile,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { six_bit_factors(tier, rows, (first, columns), 176, half, tile) }
+    }
+}
+
+pub(super) struct Q6K;
+
+impl Blocks for Q6K {
+    const PER_FACTOR: usize = 16;
+    const ZERO: i32 = 32;
+    const MINIMUMS: bool = false;
+    const SMALL: bool = true;
+
+    #[inline(always)]
+    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, _whole: bool) -> T::Bytes {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let block = row.add(unit / 4 * 210);
+            let (half, upper) = (unit % 4 / 2, unit as u32 % 2);
+            let low = tier.load_bytes(block.add(half * 64));
+            let low = tier.and(tier.shift_right(low, [upper * 4; 4]), 15);
+            let high = block.add(128 + half * 32);
+            let bit = upper * 4;
+            let high = tier.shift_right(tier.load_two(high, high), [bit, bit, bit + 2, bit + 2]);
+            tier.or(low, tier.shift_left(tier.and(high, 3), 4))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn factors<T: Tier>(
+        tier: T,
+        rows: &[*const u8; LANES],
+        first: usize,
+        columns: usize,
+        half: usize,
+        tile: &mut Tile,
+    ) {
+        for block in 0..columns / 256 {
+            let at = (first / 256 + block) * 210;
+            // SAFETY: the caller's promise; a tile has 16 lanes for each half.
+            unsafe {
+                let factor = tier.halves_to_floats(words(tier, rows, at + 208));
+                for four in 0..4 {
+                    let own = double_words(tier, rows, at + 192 + 4 * four);
+                    for byte in 0..4 {
+                        let own = tier.signed_bytes(tier.shift_right_ints(own, 8 * byte as u32));
+                        let place = block * 16 + four * 4 + byte;
+                        tier.store(
+                            tile.factors[place][half].as_mut_ptr(),
+                            tier.multiply(factor, tier.to_floats(own)),
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

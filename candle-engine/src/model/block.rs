@@ -1,0 +1,130 @@
+//! Owns one block of a decoder: norms, attention, feed-forward part, and what they add to the stream of hidden states.
+
+use super::attention::{self, Attention};
+use super::compute::{Compute, Work};
+use super::feed_forward::{self, FeedForward};
+use super::weights::Loader;
+use crate::error::EngineError;
+use crate::spec::{BlockSpec, Norms, Spec};
+use candle_core::Result;
+
+pub(super) struct Block<C: Compute> {
+    pub attention: Attention<C>,
+    feed_forward: FeedForward<C>,
+    before_attention: Option<C::Vector>,
+    after_attention: Option<C::Vector>,
+    before_feed_forward: Option<C::Vector>,
+    after_feed_forward: Option<C::Vector>,
+    epsilon: f32,
+    residual_factor: f32,
+}
+
+/// Memory that blocks use one after another.
+pub(super) struct Buffers<C: Compute> {
+    normed: C::Rows,
+    part: C::Rows,
+    attention: attention::Buffers<C>,
+    feed_forward: feed_forward::Buffers<C>,
+}
+
+impl<C: Compute> Default for Buffers<C> {
+    fn default() -> Self {
+        Self {
+            normed: C::Rows::default(),
+            part: C::Rows::default(),
+            attention: attention::Buffers::default(),
+            feed_forward: feed_forward::Buffers::default(),
+        }
+    }
+}
+
+impl<C: Compute> Block<C> {
+    pub fn load(
+        loader: &Loader<'_, C>,
+        spec: &Spec,
+        index: usize,
+        block: &BlockSpec,
+    ) -> std::result::Result<Self, EngineError> {
+        let name = format!("model.layers.{index}");
+        let norm = |part: &str| {
+            let name = format!("{name}.{part}");
+            loader
+                .norm(&name, spec.hidden, spec.norm.adds_one)
+                .map(Some)
+        };
+        let (before, after) = (block.norms != Norms::After, block.norms != Norms::Before);
+        // The second norm of Llama is called after what it follows, not what it precedes.
+        let (after_attention, before_feed_forward) = match block.norms {
+            Norms::Before => (None, norm("post_attention_layernorm")?),
+            Norms::BeforeAndAfter => (
+                norm("post_attention_layernorm")?,
+                norm("pre_feedforward_layernorm")?,
+            ),
+            Norms::After => (norm("post_attention_layernorm")?, None),
+        };
+        Ok(Self {
+            before_attention: if before {
+                norm("input_layernorm")?
+            } else {
+                None
+            },
+            attention: Attention::load(loader, &format!("{name}.self_attn"), spec, block)?,
+            after_attention,
+            before_feed_forward,
+            feed_forward: FeedForward::load(loader, &name, spec.hidden, &block.feed_forward)?,
+            after_feed_forward: if after {
+                norm("post_feedforward_layernorm")?
+            } else {
+                None
+            },
+            epsilon: spec.norm.epsilon,
+            residual_factor: spec.residual_factor,
+        })
+    }
+
+    pub fn forward(
+        &self,
+        compute: &mut C,
+        (work, plan): (&Work<'_>, &C::Plan),
+        cache: &mut C::Cache,
+        buffers: &mut Buffers<C>,
+        hidden: &mut C::Rows,
+    ) -> Result<()> {
+        let Buffers {
+            normed,
+            part,
+            attention,
+            feed_forward,
+        } = buffers;
+        let input = match &self.before_attention {
+            Some(norm) => {
+                compute.norm(norm, self.epsilon, hidden, normed)?;
+                &*normed
+            }
+            None => &*hidden,
+        };
+        self.attention
+            .forward(compute, (work, plan), cache, attention, input, part)?;
+        if let Some(norm) = &self.after_attention {
+            compute.norm_parts(norm, self.epsilon, part)?;
+        }
+        let added = (self.residual_factor, &*part);
+        let input = match &self.before_feed_forward {
+            Some(norm) => {
+                compute.add_and_norm(added, hidden, norm, self.epsilon, normed)?;
+                &*normed
+            }
+            None => {
+                compute.add(added.0, added.1, hidden)?;
+                &*hidden
+            }
+        };
+        let rows = work.step.tokens.len();
+        self.feed_forward
+            .forward(compute, rows, feed_forward, input, part)?;
+        if let Some(norm) = &self.after_feed_forward {
+            compute.norm_parts(norm, self.epsilon, part)?;
+        }
+        compute.add(self.residual_factor, part, hidden)
+    }
+}

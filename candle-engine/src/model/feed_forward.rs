@@ -1,0 +1,248 @@
+//! Owns a block's feed-forward part: one gated network, or experts of which each token goes through some. Never chooses the
+//! experts ([`super::route`]) and never norms.
+
+use super::compute::Compute;
+use super::route::Router;
+use super::weights::Loader;
+use crate::error::EngineError;
+use crate::spec::{Activation, ExpertNames, Experts, FeedForward as FeedForwardSpec};
+use candle_core::Result;
+
+pub(super) enum FeedForward<C: Compute> {
+    Gated(Gated<C>),
+    Experts(Box<ExpertPart<C>>),
+}
+
+/// `down(activation(gate(x)) · up(x))`.
+pub(super) struct Gated<C: Compute> {
+    gate: C::Matrix,
+    up: C::Matrix,
+    down: C::Matrix,
+    activation: Activation,
+}
+
+pub(super) struct ExpertPart<C: Compute> {
+    spec: Experts,
+    hidden: usize,
+    router: C::Matrix,
+    /// Added to scores where experts are ranked (DeepSeek V3).
+    rank_bias: Option<Vec<f32>>,
+    experts: Vec<Gated<C>>,
+    shared: Option<Gated<C>>,
+    shared_gate: Option<C::Matrix>,
+}
+
+/// Memory that blocks use one after another.
+pub(super) struct Buffers<C: Compute> {
+    gate: C::Rows,
+    up: C::Rows,
+    logits: C::Rows,
+    picked: C::Rows,
+    part: C::Rows,
+    on_host: Vec<f32>,
+    all_rows: Vec<usize>,
+    router: Router,
+}
+
+impl<C: Compute> Default for Buffers<C> {
+    fn default() -> Self {
+        Self {
+            gate: C::Rows::default(),
+            up: C::Rows::default(),
+            logits: C::Rows::default(),
+            picked: C::Rows::default(),
+            part: C::Rows::default(),
+            on_host: Vec::new(),
+            all_rows: Vec::new(),
+            router: Router::default(),
+        }
+    }
+}
+
+impl<C: Compute> FeedForward<C> {
+    /// Takes the tensors of the block `name` (`model.layers.N`).
+    pub fn load(
+        loader: &Loader<'_, C>,
+        name: &str,
+        hidden: usize,
+        spec: &FeedForwardSpec,
+    ) -> std::result::Result<Self, EngineError> {
+        Ok(match spec {
+            FeedForwardSpec::Gated(gated) if gated.fused => {
+                let [gate, up] = loader.parts(
+                    &format!("{name}.mlp.gate_up_proj"),
+                    [gated.width; 2],
+                    hidden,
+                    gated.bias,
+                )?;
+                let down = format!("{name}.mlp.down_proj");
+                Self::Gated(Gated {
+                    gate,
+                    up,
+                    down: loader.matrix(&down, hidden, gated.width, gated.bias)?,
+                    activation: gated.activation,
+                })
+            }
+            FeedForwardSpec::Gated(gated) => Self::Gated(Gated::load(
+                loader,
+                &format!("{name}.mlp"),
+                ["gate_proj", "up_proj", "down_proj"],
+                (hidden, gated.width, gated.bias),
+                gated.activation,
+            )?),
+            FeedForwardSpec::Experts(experts) => {
+                Self::Experts(Box::new(ExpertPart::load(loader, name, hidden, experts)?))
+            }
+        })
+    }
+
+    pub fn forward(
+        &self,
+        compute: &mut C,
+        rows: usize,
+        buffers: &mut Buffers<C>,
+        input: &C::Rows,
+        output: &mut C::Rows,
+    ) -> Result<()> {
+        match self {
+            Self::Gated(gated) => {
+                gated.forward(compute, (&mut buffers.gate, &mut buffers.up), input, output)
+            }
+            Self::Experts(experts) => experts.forward(compute, rows, buffers, input, output),
+        }
+    }
+}
+
+impl<C: Compute> Gated<C> {
+    fn load(
+        loader: &Loader<'_, C>,
+        name: &str,
+        [gate, up, down]: [&str; 3],
+        (hidden, width, bias): (usize, usize, bool),
+        activation: Activation,
+    ) -> std::result::Result<Self, EngineError> {
+        Ok(Self {
+            gate: loader.matrix(&format!("{name}.{gate}"), width, hidden, bias)?,
+            up: loader.matrix(&format!("{name}.{up}"), width, hidden, bias)?,
+            down: loader.matrix(&format!("{name}.{down}"), hidden, width, bias)?,
+            activation,
+        })
+    }
+
+    fn forward(
+        &self,
+        compute: &mut C,
+        (gate, up): (&mut C::Rows, &mut C::Rows),
+        input: &C::Rows,
+        output: &mut C::Rows,
+    ) -> Result<()> {
+        compute.linear(input, [&self.gate, &self.up], [&mut *gate, &mut *up])?;
+        compute.gate(self.activation, gate, up)?;
+        compute.linear(gate, [&self.down], [output])
+    }
+}
+
+impl<C: Compute> ExpertPart<C> {
+    fn load(
+        loader: &Loader<'_, C>,
+        name: &str,
+        hidden: usize,
+        spec: &Experts,
+    ) -> std::result::Result<Self, EngineError> {
+        let (part, names) = match spec.naming {
+            ExpertNames::Mixtral => ("block_sparse_moe", ["w1", "w3", "w2"]),
+            ExpertNames::Qwen => ("mlp", ["gate_proj", "up_proj", "down_proj"]),
+        };
+        let name = format!("{name}.{part}");
+        let rank_bias = format!("{name}.gate.e_score_correction_bias");
+        let gated = |expert: String, width: usize, names: [&str; 3]| {
+            let expert = format!("{name}.{expert}");
+            Gated::load(
+                loader,
+                &expert,
+                names,
+                (hidden, width, false),
+                spec.activation,
+            )
+        };
+        Ok(Self {
+            spec: spec.clone(),
+            hidden,
+            router: loader.matrix(&format!("{name}.gate"), spec.count, hidden, false)?,
+            rank_bias: if spec.corrects_choice() {
+                Some(loader.floats(&rank_bias, spec.count)?)
+            } else {
+                None
+            },
+            experts: (0..spec.count)
+                .map(|expert| gated(format!("experts.{expert}"), spec.width, names))
+                .collect::<std::result::Result<_, _>>()?,
+            shared: match spec.shared_width {
+                None => None,
+                Some(width) => Some(gated(
+                    spec.shared_name().to_owned(),
+                    width,
+                    ["gate_proj", "up_proj", "down_proj"],
+                )?),
+            },
+            shared_gate: if spec.gates_shared {
+                Some(loader.matrix(&format!("{name}.shared_expert_gate"), 1, hidden, false)?)
+            } else {
+                None
+            },
+        })
+    }
+
+    /// Each expert's matrices multiply all rows that chose it at once. A row's sum is made in the order of the experts'
+    /// numbers, so it does not depend on what else is in the step.
+    fn forward(
+        &self,
+        compute: &mut C,
+        rows: usize,
+        buffers: &mut Buffers<C>,
+        input: &C::Rows,
+        output: &mut C::Rows,
+    ) -> Result<()> {
+        compute.linear(input, [&self.router], [&mut buffers.logits])?;
+        compute.read(&buffers.logits, &mut buffers.on_host)?;
+        let Buffers {
+            gate,
+            up,
+            logits,
+            picked,
+            part,
+            on_host,
+            all_rows,
+            router,
+        } = buffers;
+        router.route(&self.spec, self.rank_bias.as_deref(), on_host);
+        compute.zeros(rows, self.hidden, output)?;
+        for (expert, (rows, factors)) in self
+            .experts
+            .iter()
+            .zip(router.rows.iter().zip(&router.factors))
+        {
+            if rows.is_empty() {
+                continue;
+            }
+            compute.pick(input, rows, picked)?;
+            expert.forward(compute, (&mut *gate, &mut *up), picked, part)?;
+            compute.add_picked(part, rows, factors, output)?;
+        }
+        let Some(shared) = &self.shared else {
+            return Ok(());
+        };
+        shared.forward(compute, (gate, up), input, part)?;
+        let Some(shared_gate) = &self.shared_gate else {
+            return compute.add(1.0, part, output);
+        };
+        compute.linear(input, [shared_gate], [logits])?;
+        compute.read(logits, on_host)?;
+        for share in on_host.iter_mut() {
+            *share = 1.0 / (1.0 + (-*share).exp());
+        }
+        all_rows.clear();
+        all_rows.extend(0..rows);
+        compute.add_picked(part, all_rows, on_host, output)
+    }
+}

@@ -1,0 +1,486 @@
+//! Owns the operations of a decoder as candle computes them: on a GPU, and on the CPU as the plain reference for this crate's
+//! own kernels. Never knows a block's flow.
+//!
+//! Hidden states, norms and sums are F32 everywhere. Weights in blocks of the GGML family stay so and go through candle's
+//! quantised kernels on a GPU; dense ones multiply in BF16, those of F32 files in F32. On the CPU all are F32.
+//!
+//! Attention is gathered and masked span by span. candle's flash attention is not used: it computes over keys and values that lie
+//! together, so pages would be gathered for it all the same, it has no F32, and its kernels take half an hour of `nvcc`.
+
+use super::compute::{AttentionShape, Compute, TurnedPart, Work};
+use super::weights::ggml;
+use crate::spec::Activation;
+use crate::step::{PAGE_TOKENS, Page};
+use crate::stored::{Encoding, Stored};
+use candle_core::quantized::{QMatMul, QStorage, QTensor};
+use candle_core::{DType, Device, Module, Result, Tensor};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+pub(super) struct Plain {
+    device: Device,
+    cache_type: DType,
+}
+
+/// `rows × width` in F32.
+#[derive(Debug, Default)]
+pub(super) struct Rows(Option<Tensor>);
+
+impl Rows {
+    fn get(&self) -> Result<&Tensor> {
+        match &self.0 {
+            Some(tensor) => Ok(tensor),
+            None => candle_core::bail!("rows are read before they were computed"),
+        }
+    }
+
+    fn set(&mut self, tensor: Tensor) {
+        self.0 = Some(tensor);
+    }
+}
+
+pub(super) struct Matrix {
+    weights: Weights,
+    bias: Option<Tensor>,
+}
+
+enum Weights {
+    /// Transposed, in the type that it multiplies in.
+    Dense(Tensor),
+    Blocks(QMatMul),
+}
+
+/// Keys and values, a row for each token of each page.
+pub(super) struct Cache {
+    keys: Tensor,
+    values: Tensor,
+}
+
+#[derive(Default)]
+pub(super) struct Plan {
+    /// Cosines and sines, by rope.
+    angles: Vec<(Tensor, Tensor)>,
+    /// Where the keys and the values of each row go, once for every number of them.
+    key_slots: Option<Tensor>,
+    value_slots: Option<Tensor>,
+    views: Vec<View>,
+}
+
+/// What the rows of each span see through one window.
+struct View {
+    window: Option<usize>,
+    spans: Vec<Seen>,
+}
+
+struct Seen {
+    slots: Tensor,
+    /// Zero where a row sees a token, minus infinity where it does not; none for a single row, which sees all.
+    mask: Option<Tensor>,
+}
+
+impl Plain {
+    /// `cache_type` is that of keys and values in the cache.
+    pub fn new(device: Device, cache_type: DType) -> Self {
+        Self { device, cache_type }
+    }
+
+    fn multiplies_in(&self, encoding: Encoding) -> Option<DType> {
+        match encoding {
+            _ if self.device.is_cpu() => Some(DType::F32),
+            Encoding::F32 => Some(DType::F32),
+            Encoding::F16 | Encoding::Bf16 => Some(DType::BF16),
+            _ => None,
+        }
+    }
+
+    fn indices(&self, rows: &[usize]) -> Result<Tensor> {
+        let rows: Vec<u32> = rows.iter().map(|row| *row as u32).collect();
+        Tensor::new(rows, &self.device)
+    }
+
+    fn seen(&self, work: &Work<'_>, window: Option<usize>) -> Result<Vec<Seen>> {
+        let see = |span: &crate::step::Span| {
+            let end = span.past + span.count;
+            // The first row sees furthest back.
+            let first = window.map_or(0, |window| (span.past + 1).saturating_sub(window));
+            let slots: Vec<u32> = (first..end).map(|token| slot(&span.pages, token)).collect();
+            let mask = (span.count > 1).then(|| {
+                let mut mask = Vec::with_capacity(span.count * (end - first));
+                for row in span.past..end {
+                    let oldest = window.map_or(0, |window| (row + 1).saturating_sub(window));
+                    mask.extend((first..end).map(|token| {
+                        if (oldest..=row).contains(&token) {
+                            0.0
+                        } else {
+                            f32::NEG_INFINITY
+                        }
+                    }));
+                }
+                Tensor::from_vec(mask, (span.count, end - first), &self.device)
+            });
+            Ok(Seen {
+                slots: Tensor::new(slots, &self.device)?,
+                mask: mask.transpose()?,
+            })
+        };
+        work.step.spans.iter().map(see).collect()
+    }
+}
+
+fn slot(pages: &[Page], token: usize) -> u32 {
+    pages[token / PAGE_TOKENS] * PAGE_TOKENS as u32 + (token % PAGE_TOKENS) as u32
+}
+
+impl Compute for Plain {
+    type Rows = Rows;
+    type Matrix = Matrix;
+    type Vector = Tensor;
+    type Cache = Cache;
+    type Plan = Plan;
+
+    fn matrix(&self, weights: &Stored, bias: Option<&[f32]>) -> Result<Matrix> {
+        let shape = weights.shape.as_slice();
+        let bytes = Cow::Borrowed(weights.bytes());
+        let encoding = ggml(weights.encoding);
+        let weights = match self.multiplies_in(weights.encoding) {
+            Some(dtype) => {
+                // Converted on the host, so that the device never holds both forms.
+                let storage = QStorage::from_data(bytes, &Device::Cpu, encoding)?;
+                let weights = QTensor::new(storage, shape)?.dequantize(&Device::Cpu)?;
+                Weights::Dense(weights.to_dtype(dtype)?.to_device(&self.device)?.t()?)
+            }
+            None => {
+                let storage = QStorage::from_data(bytes, &self.device, encoding)?;
+                let weights = Arc::new(QTensor::new(storage, shape)?);
+                Weights::Blocks(QMatMul::from_arc(weights)?)
+            }
+        };
+        Ok(Matrix {
+            weights,
+            bias: match bias {
+                Some(bias) => Some(Tensor::new(bias, &self.device)?),
+                None => None,
+            },
+        })
+    }
+
+    fn matrix_bytes(&self, weights: &Stored) -> u64 {
+        match self.multiplies_in(weights.encoding) {
+            Some(dtype) => (weights.numbers() * dtype.size_in_bytes()) as u64,
+            None => weights.bytes().len() as u64,
+        }
+    }
+
+    fn vector(&self, numbers: &[f32]) -> Result<Tensor> {
+        Tensor::new(numbers, &self.device)
+    }
+
+    fn cache(&self, pages: usize, shape: &AttentionShape) -> Result<Cache> {
+        let rows = |width: usize| {
+            let shape = (pages * PAGE_TOKENS, shape.key_value_heads * width);
+            Tensor::zeros(shape, self.cache_type, &self.device)
+        };
+        Ok(Cache {
+            keys: rows(shape.key_width)?,
+            values: rows(shape.value_width)?,
+        })
+    }
+
+    fn page_bytes(&self, shape: &AttentionShape) -> u64 {
+        let numbers = PAGE_TOKENS * shape.key_value_heads * (shape.key_width + shape.value_width);
+        (numbers * self.cache_type.size_in_bytes()) as u64
+    }
+
+    fn copy_page(&mut self, cache: &mut Cache, from: Page, to: Page) -> Result<()> {
+        let (from, to) = (from as usize * PAGE_TOKENS, to as usize * PAGE_TOKENS);
+        for rows in [&cache.keys, &cache.values] {
+            rows.slice_set(&rows.narrow(0, from, PAGE_TOKENS)?.copy()?, 0, to)?;
+        }
+        Ok(())
+    }
+
+    fn plan(
+        &mut self,
+        work: &Work<'_>,
+        attention: &[AttentionShape],
+        plan: &mut Plan,
+    ) -> Result<()> {
+        let rows = work.step.tokens.len();
+        plan.angles.clear();
+        for angles in work.angles {
+            let shape = (rows, angles.pairs);
+            plan.angles.push((
+                Tensor::from_slice(&angles.cosines, shape, &self.device)?,
+                Tensor::from_slice(&angles.sines, shape, &self.device)?,
+            ));
+        }
+        let mut slots = Vec::with_capacity(rows);
+        for span in &work.step.spans {
+            let new = span.past..span.past + span.count;
+            slots.extend(new.map(|token| slot(&span.pages, token)));
+        }
+        let slots = Tensor::from_vec(slots, (rows, 1), &self.device)?;
+        // All blocks of a decoder have heads of the same widths; only windows differ.
+        if let Some(shape) = attention.first() {
+            let spread = |width| {
+                let width = shape.key_value_heads * width;
+                slots.broadcast_as((rows, width))?.contiguous()
+            };
+            plan.key_slots = Some(spread(shape.key_width)?);
+            plan.value_slots = Some(spread(shape.value_width)?);
+        }
+        plan.views.clear();
+        for shape in attention {
+            if plan.views.iter().all(|view| view.window != shape.window) {
+                let spans = self.seen(work, shape.window)?;
+                plan.views.push(View {
+                    window: shape.window,
+                    spans,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn linear<const N: usize>(
+        &mut self,
+        input: &Rows,
+        matrices: [&Matrix; N],
+        outputs: [&mut Rows; N],
+    ) -> Result<()> {
+        let input = input.get()?;
+        for (matrix, output) in matrices.into_iter().zip(outputs) {
+            let product = match &matrix.weights {
+                Weights::Dense(weights) => input
+                    .to_dtype(weights.dtype())?
+                    .matmul(weights)?
+                    .to_dtype(DType::F32)?,
+                Weights::Blocks(weights) => weights.forward(input)?,
+            };
+            output.set(match &matrix.bias {
+                Some(bias) => product.broadcast_add(bias)?,
+                None => product,
+            });
+        }
+        Ok(())
+    }
+
+    fn norm(
+        &mut self,
+        weights: &Tensor,
+        epsilon: f32,
+        input: &Rows,
+        output: &mut Rows,
+    ) -> Result<()> {
+        let input = input.get()?.contiguous()?;
+        output.set(candle_nn::ops::rms_norm(&input, weights, epsilon)?);
+        Ok(())
+    }
+
+    fn norm_parts(&mut self, weights: &Tensor, epsilon: f32, rows: &mut Rows) -> Result<()> {
+        let input = rows.get()?;
+        let (count, width) = input.dims2()?;
+        let parts = input.reshape(((), weights.dim(0)?))?.contiguous()?;
+        let normed = candle_nn::ops::rms_norm(&parts, weights, epsilon)?;
+        rows.set(normed.reshape((count, width))?);
+        Ok(())
+    }
+
+    fn turn(
+        &mut self,
+        work: &Work<'_>,
+        plan: &Plan,
+        part: TurnedPart,
+        rows: &mut Rows,
+    ) -> Result<()> {
+        let input = rows.get()?;
+        let (count, width) = input.dims2()?;
+        let angles = &work.angles[part.rope];
+        let (cosines, sines) = &plan.angles[part.rope];
+        let heads = input.reshape((1, count, width / part.head_width, part.head_width))?;
+        let turned_width = 2 * angles.pairs;
+        let turned = heads.narrow(3, part.first, turned_width)?;
+        let turned = if angles.interleaved {
+            let turned = turned.transpose(1, 2)?.contiguous()?;
+            candle_nn::rotary_emb::rope_i(&turned, cosines, sines)?.transpose(1, 2)?
+        } else {
+            candle_nn::rotary_emb::rope_thd(&turned.contiguous()?, cosines, sines)?
+        };
+        let end = part.first + turned_width;
+        let all = Tensor::cat(
+            &[
+                &heads.narrow(3, 0, part.first)?,
+                &turned,
+                &heads.narrow(3, end, part.head_width - end)?,
+            ],
+            3,
+        )?;
+        rows.set(all.reshape((count, width))?);
+        Ok(())
+    }
+
+    fn join_latent(
+        &mut self,
+        shape: &AttentionShape,
+        expanded: &Rows,
+        turned: &Rows,
+        keys: &mut Rows,
+        values: &mut Rows,
+    ) -> Result<()> {
+        let (expanded, turned) = (expanded.get()?, turned.get()?);
+        let (count, turned_width) = turned.dims2()?;
+        let plain = shape.key_width - turned_width;
+        let heads = expanded.reshape((count, shape.heads, plain + shape.value_width))?;
+        let turned = turned.unsqueeze(1)?;
+        let turned = turned.broadcast_as((count, shape.heads, turned_width))?;
+        let joined = Tensor::cat(&[&heads.narrow(2, 0, plain)?, &turned], 2)?;
+        keys.set(joined.reshape((count, shape.heads * shape.key_width))?);
+        let own = heads.narrow(2, plain, shape.value_width)?;
+        values.set(own.reshape((count, shape.heads * shape.value_width))?);
+        Ok(())
+    }
+
+    fn attend(
+        &mut self,
+        work: &Work<'_>,
+        plan: &Plan,
+        shape: &AttentionShape,
+        cache: &mut Cache,
+        queries: &Rows,
+        keys: &Rows,
+        values: &Rows,
+        output: &mut Rows,
+    ) -> Result<()> {
+        for (rows, stored, slots) in [
+            (keys, &cache.keys, &plan.key_slots),
+            (values, &cache.values, &plan.value_slots),
+        ] {
+            if let Some(slots) = slots {
+                let rows = rows.get()?.to_dtype(self.cache_type)?.contiguous()?;
+                stored.scatter_set(slots, &rows, 0)?;
+            }
+        }
+        let Some(view) = plan.views.iter().find(|view| view.window == shape.window) else {
+            candle_core::bail!("a step was not prepared for a window of {:?}", shape.window);
+        };
+        let queries = queries.get()?;
+        let mut mixed = Vec::with_capacity(view.spans.len());
+        let mut row = 0;
+        for (span, seen) in work.step.spans.iter().zip(&view.spans) {
+            let queries = queries.narrow(0, row, span.count)?;
+            mixed.push(self.attend_span(shape, cache, &queries, seen)?);
+            row += span.count;
+        }
+        output.set(Tensor::cat(&mixed, 0)?);
+        Ok(())
+    }
+
+    fn gate(&mut self, activation: Activation, gate: &mut Rows, up: &Rows) -> Result<()> {
+        let input = gate.get()?;
+        let active = match activation {
+            Activation::Silu => input.silu()?,
+            Activation::GeluTanh => input.gelu()?,
+            Activation::Gelu => input.gelu_erf()?,
+        };
+        gate.set((active * up.get()?)?);
+        Ok(())
+    }
+
+    fn add(&mut self, factor: f32, part: &Rows, sum: &mut Rows) -> Result<()> {
+        let part = part.get()?;
+        let all = if factor == 1.0 {
+            (sum.get()? + part)?
+        } else {
+            (sum.get()? + (part * f64::from(factor))?)?
+        };
+        sum.set(all);
+        Ok(())
+    }
+
+    fn zeros(&mut self, count: usize, width: usize, output: &mut Rows) -> Result<()> {
+        output.set(Tensor::zeros((count, width), DType::F32, &self.device)?);
+        Ok(())
+    }
+
+    fn pick(&mut self, input: &Rows, rows: &[usize], output: &mut Rows) -> Result<()> {
+        output.set(input.get()?.index_select(&self.indices(rows)?, 0)?);
+        Ok(())
+    }
+
+    fn add_picked(
+        &mut self,
+        part: &Rows,
+        rows: &[usize],
+        factors: &[f32],
+        sum: &mut Rows,
+    ) -> Result<()> {
+        let factors = Tensor::new(factors, &self.device)?.unsqueeze(1)?;
+        let part = part.get()?.broadcast_mul(&factors)?;
+        sum.set(sum.get()?.index_add(&self.indices(rows)?, &part, 0)?);
+        Ok(())
+    }
+
+    fn read(&mut self, rows: &Rows, numbers: &mut Vec<f32>) -> Result<()> {
+        *numbers = rows.get()?.flatten_all()?.to_vec1()?;
+        Ok(())
+    }
+
+    fn write(&mut self, numbers: &[f32], width: usize, rows: &mut Rows) -> Result<()> {
+        let shape = (numbers.len() / width, width);
+        rows.set(Tensor::from_slice(numbers, shape, &self.device)?);
+        Ok(())
+    }
+}
+
+impl Plain {
+    /// One span's queries over what it sees: matrices in the cache's type, the softmax in F32, as `transformers` does.
+    fn attend_span(
+        &self,
+        shape: &AttentionShape,
+        cache: &Cache,
+        queries: &Tensor,
+        seen: &Seen,
+    ) -> Result<Tensor> {
+        let count = queries.dim(0)?;
+        let tokens = seen.slots.dim(0)?;
+        let groups = shape.key_value_heads;
+        let repeats = shape.heads / groups;
+        let queries = queries
+            .reshape((count, groups, repeats, shape.key_width))?
+            .permute((1, 2, 0, 3))?
+            .contiguous()?
+            .reshape((groups, repeats * count, shape.key_width))?
+            .to_dtype(self.cache_type)?;
+        let keys = cache
+            .keys
+            .index_select(&seen.slots, 0)?
+            .reshape((tokens, groups, shape.key_width))?
+            .permute((1, 2, 0))?
+            .contiguous()?;
+        let values = cache
+            .values
+            .index_select(&seen.slots, 0)?
+            .reshape((tokens, groups, shape.value_width))?
+            .transpose(0, 1)?
+            .contiguous()?;
+        let scores = queries.matmul(&keys)?.to_dtype(DType::F32)?;
+        let mut scores = (scores * f64::from(shape.factor))?;
+        if let Some(cap) = shape.cap {
+            scores = ((scores / f64::from(cap))?.tanh()? * f64::from(cap))?;
+        }
+        if let Some(mask) = &seen.mask {
+            scores = scores
+                .reshape((groups * repeats, count, tokens))?
+                .broadcast_add(mask)?
+                .reshape((groups, repeats * count, tokens))?;
+        }
+        let shares = candle_nn::ops::softmax_last_dim(&scores)?.to_dtype(self.cache_type)?;
+        shares
+            .matmul(&values)?
+            .to_dtype(DType::F32)?
+            .reshape((groups, repeats, count, shape.value_width))?
+            .permute((2, 0, 1, 3))?
+            .contiguous()?
+            .reshape((count, shape.heads * shape.value_width))
+    }
+}

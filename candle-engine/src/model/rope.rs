@@ -1,0 +1,223 @@
+//! Owns the angles by which positions turn queries and keys. Never turns anything.
+//!
+//! Frequencies are those of `transformers` (`modeling_rope_utils.py`): computed for the turned width, in F32, and multiplied
+//! with the position in F32, because the reference rounds there and a model was trained with that rounding.
+
+use crate::spec::{Rope, RopeScaling};
+use crate::step::Step;
+use std::f64::consts::PI;
+
+/// How fast each pair of numbers turns, for one rope of a spec.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Frequencies {
+    frequencies: Vec<f32>,
+    /// Cosine and sine are multiplied by it.
+    amplitude: f32,
+    pub interleaved: bool,
+}
+
+impl Frequencies {
+    /// For contexts of at most so many tokens.
+    ///
+    /// Phi-3's scaling has two lists of divisors. `transformers` takes the short one until a sequence grows beyond the first
+    /// context, then throws the cache away and goes on with the long one. A cache that many sequences share parts of cannot
+    /// be thrown away for one of them, so the choice is made once, by the context that the engine serves: with a context of at most
+    /// `first_context_tokens` every answer is that of the reference; with a longer one all sequences use the long list, as
+    /// the reference does for prompts that are longer than the first context.
+    pub fn new(rope: &Rope, context_tokens: usize) -> Self {
+        let mut frequencies = plain(rope);
+        let mut amplitude = 1.0;
+        match &rope.scaling {
+            RopeScaling::None => {}
+            RopeScaling::Linear { factor } => {
+                for frequency in &mut frequencies {
+                    *frequency /= factor;
+                }
+            }
+            RopeScaling::Llama3 {
+                factor,
+                low_frequency_factor,
+                high_frequency_factor,
+                first_context_tokens,
+            } => {
+                let blend = Llama3Blend {
+                    factor: *factor,
+                    low: *low_frequency_factor,
+                    high: *high_frequency_factor,
+                    first_context: *first_context_tokens as f32,
+                };
+                for frequency in &mut frequencies {
+                    *frequency = blend.scaled(*frequency);
+                }
+            }
+            RopeScaling::Yarn {
+                factor,
+                fast_turns,
+                slow_turns,
+                first_context_tokens,
+                amplitude: yarn_amplitude,
+                truncates,
+            } => {
+                amplitude = *yarn_amplitude;
+                let dimension = |turns: f32| {
+                    let context = *first_context_tokens as f64;
+                    rope.turned_width as f64 * (context / (f64::from(turns) * 2.0 * PI)).ln()
+                        / (2.0 * f64::from(rope.theta).ln())
+                };
+                let (low, high) = (dimension(*fast_turns), dimension(*slow_turns));
+                let (low, high) = if *truncates {
+                    (low.floor(), high.ceil())
+                } else {
+                    (low, high)
+                };
+                let low = low.max(0.0);
+                let high = high.min(rope.turned_width as f64 - 1.0);
+                let high = if low == high { high + 0.001 } else { high };
+                for (index, frequency) in frequencies.iter_mut().enumerate() {
+                    let ramp = ((index as f32 - low as f32) / (high - low) as f32).clamp(0.0, 1.0);
+                    let keeps = 1.0 - ramp;
+                    *frequency = (*frequency / factor) * (1.0 - keeps) + *frequency * keeps;
+                }
+            }
+            RopeScaling::Long {
+                short,
+                long,
+                first_context_tokens,
+                amplitude: long_amplitude,
+            } => {
+                amplitude = *long_amplitude;
+                let divisors = if context_tokens > *first_context_tokens {
+                    long
+                } else {
+                    short
+                };
+                divide(&mut frequencies, divisors);
+            }
+            RopeScaling::Divisors(divisors) => divide(&mut frequencies, divisors),
+        }
+        Self {
+            frequencies,
+            amplitude,
+            interleaved: rope.interleaved,
+        }
+    }
+}
+
+fn plain(rope: &Rope) -> Vec<f32> {
+    (0..rope.turned_width)
+        .step_by(2)
+        .map(|index| {
+            let exponent = index as f32 / rope.turned_width as f32;
+            1.0 / f64::from(rope.theta).powf(f64::from(exponent)) as f32
+        })
+        .collect()
+}
+
+fn divide(frequencies: &mut [f32], divisors: &[f32]) {
+    for (frequency, divisor) in frequencies.iter_mut().zip(divisors) {
+        *frequency = 1.0 / (divisor * (1.0 / *frequency));
+    }
+}
+
+/// Llama 3's stretch of the long wave lengths, for contexts longer than the model was first trained on.
+struct Llama3Blend {
+    factor: f32,
+    low: f32,
+    high: f32,
+    first_context: f32,
+}
+
+impl Llama3Blend {
+    fn scaled(&self, frequency: f32) -> f32 {
+        let wave_length = std::f32::consts::TAU / frequency;
+        if wave_length < self.first_context / self.high {
+            frequency
+        } else if wave_length > self.first_context / self.low {
+            frequency / self.factor
+        } else {
+            let smooth = (self.first_context / wave_length - self.low) / (self.high - self.low);
+            (1.0 - smooth) * frequency / self.factor + smooth * frequency
+        }
+    }
+}
+
+/// Cosines and sines for the position of every row of a step, row by row.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Angles {
+    pub cosines: Vec<f32>,
+    pub sines: Vec<f32>,
+    /// Of one row: half the turned width.
+    pub pairs: usize,
+    pub interleaved: bool,
+}
+
+impl Angles {
+    /// Those of a step; memory of the step before is used again.
+    pub fn fill(&mut self, frequencies: &Frequencies, step: &Step) {
+        self.pairs = frequencies.frequencies.len();
+        self.interleaved = frequencies.interleaved;
+        self.cosines.clear();
+        self.sines.clear();
+        for span in &step.spans {
+            for position in span.past..span.past + span.count {
+                for frequency in &frequencies.frequencies {
+                    let (sine, cosine) = (position as f32 * frequency).sin_cos();
+                    self.cosines.push(cosine * frequencies.amplitude);
+                    self.sines.push(sine * frequencies.amplitude);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rope(scaling: RopeScaling) -> Rope {
+        Rope {
+            theta: 10_000.0,
+            turned_width: 8,
+            interleaved: false,
+            scaling,
+        }
+    }
+
+    #[test]
+    fn the_first_pair_turns_by_one_radian_a_position_and_the_rest_slower() {
+        let frequencies = Frequencies::new(&rope(RopeScaling::None), 64).frequencies;
+        assert_eq!(frequencies, [1.0, 0.1, 0.01, 0.001]);
+    }
+
+    #[test]
+    fn a_context_beyond_the_first_takes_the_long_divisors() {
+        let scaling = RopeScaling::Long {
+            short: vec![1.0; 4],
+            long: vec![2.0; 4],
+            first_context_tokens: 32,
+            amplitude: 1.5,
+        };
+        let short = Frequencies::new(&rope(scaling.clone()), 32);
+        let long = Frequencies::new(&rope(scaling), 33);
+        assert_eq!(short.frequencies[0], 1.0);
+        assert_eq!(long.frequencies[0], 0.5);
+        assert_eq!((short.amplitude, long.amplitude), (1.5, 1.5));
+    }
+
+    #[test]
+    fn yarn_keeps_fast_pairs_and_stretches_slow_ones() {
+        let yarn = Frequencies::new(
+            &rope(RopeScaling::Yarn {
+                factor: 4.0,
+                fast_turns: 32.0,
+                slow_turns: 1.0,
+                first_context_tokens: 4096,
+                amplitude: 1.0,
+                truncates: true,
+            }),
+            64,
+        );
+        assert_eq!(yarn.frequencies[0], 1.0);
+        assert!((yarn.frequencies[3] - 0.001 / 4.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,323 @@
+//! Owns the comparison of the network with `transformers`: a tiny model of every family with what the reference computes of
+//! it, as kept in `tests/vectors` (docs/engine-correctness.md says how they are made).
+
+use super::{Decoder, Hidden, Placement, Resources};
+use crate::files::ModelFiles;
+use crate::kernels::Pool;
+use crate::step::{PAGE_TOKENS, Page, Span, Step};
+use candle_core::Device;
+use safetensors::SafeTensors;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Largest difference of a logit, in parts of the logits' spread (their standard deviation).
+const TOLERANCE: f32 = 1e-4;
+/// Tokens of a prompt and of its continuation, in whole pages.
+const CONTEXT_TOKENS: usize = 176;
+const PAGES_EACH: usize = CONTEXT_TOKENS / PAGE_TOKENS;
+const FAMILIES_AT_LEAST: usize = 27;
+
+/// What the reference computed of a model.
+struct Expected {
+    folder: PathBuf,
+    prompt: Vec<u32>,
+    greedy: Vec<u32>,
+    later_positions: Vec<usize>,
+    numbers: BTreeMap<String, Vec<f32>>,
+}
+
+impl Expected {
+    fn read(folder: &Path) -> Self {
+        let text = std::fs::read_to_string(folder.join("expected.json")).expect("is kept");
+        let json: Value = serde_json::from_str(&text).expect("JSON");
+        let list = |name: &str| -> Vec<u32> {
+            serde_json::from_value(json[name].clone()).expect("a list of numbers")
+        };
+        let bytes = std::fs::read(folder.join("expected.safetensors")).expect("is kept");
+        let tensors = SafeTensors::deserialize(&bytes).expect("safetensors");
+        let numbers = tensors.iter().map(|(name, tensor)| {
+            let (numbers, _) = tensor.data().as_chunks::<4>();
+            (
+                name.to_owned(),
+                numbers.iter().copied().map(f32::from_le_bytes).collect(),
+            )
+        });
+        Self {
+            folder: folder.to_owned(),
+            prompt: list("prompt"),
+            greedy: list("greedy"),
+            later_positions: list("later_positions")
+                .iter()
+                .map(|p| *p as usize)
+                .collect(),
+            numbers: numbers.collect(),
+        }
+    }
+
+    fn name(&self) -> String {
+        let name = self.folder.file_name().expect("a name");
+        name.to_string_lossy().into_owned()
+    }
+
+    /// The standard deviation of the logits.
+    fn spread(&self) -> f32 {
+        let logits = &self.numbers["logits"];
+        let count = logits.len() as f32;
+        let mean = logits.iter().sum::<f32>() / count;
+        let squares: f32 = logits.iter().map(|logit| (logit - mean).powi(2)).sum();
+        (squares / count).sqrt()
+    }
+
+    /// The prompt and its continuation.
+    fn whole(&self) -> Vec<u32> {
+        [&self.prompt[..], &self.greedy].concat()
+    }
+}
+
+fn every_model() -> Vec<Expected> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
+    let entries = std::fs::read_dir(folder).expect("the vectors are kept");
+    let mut folders: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    folders.retain(|folder| {
+        folder.join("expected.safetensors").exists() && folder.join("expected.json").exists()
+    });
+    folders.sort();
+    assert!(folders.len() >= FAMILIES_AT_LEAST, "{}", folders.len());
+    folders
+        .iter()
+        .map(|folder| Expected::read(folder))
+        .collect()
+}
+
+/// A decoder with pages for so many sequences.
+fn decoder(folder: &Path, sequences: usize) -> Result<Decoder, String> {
+    let files = ModelFiles::open(folder).map_err(|error| error.to_string())?;
+    let layers = files
+        .spec()
+        .map_err(|error| error.to_string())?
+        .blocks
+        .len();
+    let resources = Resources {
+        pages: sequences * PAGES_EACH,
+        context_tokens: CONTEXT_TOKENS,
+        pool: Arc::new(Pool::new(NonZeroUsize::MIN)),
+    };
+    let placement = Placement::on(&Device::Cpu, layers);
+    Decoder::load(&files, &placement, &resources, &|_| Ok(())).map_err(|error| error.to_string())
+}
+
+/// Pages of a sequence that lie neither in order nor together.
+fn pages(sequence: usize, sequences: usize) -> Vec<Page> {
+    (0..PAGES_EACH)
+        .rev()
+        .map(|page| (page * sequences + sequence) as Page)
+        .collect()
+}
+
+/// One step; the logits of the wanted rows.
+fn logits(decoder: &mut Decoder, step: &Step) -> Result<Vec<f32>, String> {
+    let (mut hidden, mut logits) = (Hidden::default(), Vec::new());
+    let run = decoder
+        .forward(step, &mut hidden)
+        .and_then(|()| decoder.logits(&hidden, 0..hidden.len(), &mut logits));
+    run.map(|()| logits).map_err(|error| error.to_string())
+}
+
+fn best(logits: &[f32]) -> u32 {
+    let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+    best.expect("a vocabulary").0 as u32
+}
+
+fn largest_difference(ours: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(ours.len(), expected.len());
+    let differences = ours.iter().zip(expected).map(|(a, b)| (a - b).abs());
+    // `max` would drop what is no number.
+    differences.fold(0.0, |most, next| if next <= most { most } else { next })
+}
+
+/// One sequence from its beginning.
+fn alone(tokens: &[u32], wanted: Vec<usize>) -> Step {
+    Step {
+        tokens: tokens.to_vec(),
+        spans: vec![Span {
+            past: 0,
+            count: tokens.len(),
+            pages: pages(0, 1),
+        }],
+        wanted,
+    }
+}
+
+/// Does the same for every model and tells all that fail, not the first alone.
+fn for_every_model(check: impl Fn(&Expected) -> Result<String, String>) {
+    let mut failed = Vec::new();
+    for expected in every_model() {
+        match check(&expected) {
+            Ok(line) => println!("{:18} {line}", expected.name()),
+            Err(problem) => {
+                println!("{:18} FAILS: {problem}", expected.name());
+                failed.push(format!("{}: {problem}", expected.name()));
+            }
+        }
+    }
+    assert!(
+        failed.is_empty(),
+        "{} models fail:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
+}
+
+#[test]
+fn logits_are_those_of_transformers_at_every_position() {
+    for_every_model(|expected| {
+        let mut decoder = decoder(&expected.folder, 1)?;
+        let spread = expected.spread();
+        let step = alone(&expected.prompt, (0..expected.prompt.len()).collect());
+        let of_prompt = logits(&mut decoder, &step)?;
+        let prompt = largest_difference(&of_prompt, &expected.numbers["logits"]) / spread;
+        let step = alone(&expected.whole(), expected.later_positions.clone());
+        let later = logits(&mut decoder, &step)?;
+        let later = largest_difference(&later, &expected.numbers["later_logits"]) / spread;
+        let line =
+            format!("prompt {prompt:.1e}, continuation {later:.1e} of the spread {spread:.2}");
+        match prompt <= TOLERANCE && later <= TOLERANCE {
+            true => Ok(line),
+            false => Err(line),
+        }
+    });
+}
+
+#[test]
+fn last_hidden_states_are_those_of_transformers() {
+    for_every_model(|expected| {
+        let Some(numbers) = expected.numbers.get("hidden") else {
+            return Ok("none kept".to_owned());
+        };
+        let mut decoder = decoder(&expected.folder, 1)?;
+        let step = alone(&expected.prompt, (0..expected.prompt.len()).collect());
+        let mut hidden = Hidden::default();
+        decoder
+            .forward(&step, &mut hidden)
+            .map_err(|error| error.to_string())?;
+        let ours: Vec<f32> = (0..hidden.len())
+            .flat_map(|row| hidden.row(row).to_vec())
+            .collect();
+        let size = numbers.iter().fold(0f32, |most, next| most.max(next.abs()));
+        let difference = largest_difference(&ours, numbers) / size;
+        match difference <= TOLERANCE {
+            true => Ok(format!("{difference:.1e} of the largest")),
+            false => Err(format!("{difference:.1e} of the largest")),
+        }
+    });
+}
+
+#[test]
+fn greedy_continuations_are_those_of_transformers_token_for_token() {
+    for_every_model(|expected| {
+        let mut decoder = decoder(&expected.folder, 1)?;
+        let mut step = alone(&expected.prompt, vec![expected.prompt.len() - 1]);
+        for (index, token) in expected.greedy.iter().enumerate() {
+            let found = best(&logits(&mut decoder, &step)?);
+            if found != *token {
+                return Err(format!("token {index} is {found}, not {token}"));
+            }
+            let past = expected.prompt.len() + index;
+            step = Step {
+                tokens: vec![found],
+                spans: vec![Span {
+                    past,
+                    count: 1,
+                    pages: pages(0, 1),
+                }],
+                wanted: vec![0],
+            };
+        }
+        Ok(format!("{} tokens", expected.greedy.len()))
+    });
+}
+
+/// A sequence of a batch: what it has computed, and what it has chosen.
+struct Running {
+    tokens: Vec<u32>,
+    prompt: usize,
+    computed: usize,
+    /// Rows of its prompt that it computes in one step.
+    chunk: usize,
+    /// The step in which it joins.
+    joins: usize,
+}
+
+#[test]
+fn greedy_continuations_are_the_same_in_ragged_steps() {
+    // Three sequences: the reference's, one that joins later, and one that begins in its middle.
+    for_every_model(|expected| {
+        let mut decoder = decoder(&expected.folder, 3)?;
+        let prompts = [
+            &expected.prompt[..],
+            &expected.greedy[..19],
+            &expected.prompt[5..],
+        ];
+        let mut running: Vec<Running> = (prompts.iter().zip([(7, 0), (19, 3), (1, 1)]))
+            .map(|(prompt, (chunk, joins))| Running {
+                tokens: prompt.to_vec(),
+                prompt: prompt.len(),
+                computed: 0,
+                chunk,
+                joins,
+            })
+            .collect();
+        for round in 0.. {
+            let mut step = Step::default();
+            let mut choosing = Vec::new();
+            for (index, sequence) in running.iter().enumerate() {
+                if sequence.joins > round {
+                    continue;
+                }
+                let left = sequence.tokens.len() - sequence.computed;
+                let count = left.min(sequence.chunk);
+                step.tokens
+                    .extend(&sequence.tokens[sequence.computed..][..count]);
+                step.spans.push(Span {
+                    past: sequence.computed,
+                    count,
+                    pages: pages(index, 3),
+                });
+                if count == left {
+                    step.wanted.push(step.tokens.len() - 1);
+                    choosing.push(index);
+                }
+            }
+            let rows = logits(&mut decoder, &step)?;
+            for (sequence, span) in running
+                .iter_mut()
+                .filter(|s| s.joins <= round)
+                .zip(&step.spans)
+            {
+                sequence.computed += span.count;
+            }
+            for (row, index) in choosing.into_iter().enumerate() {
+                let width = decoder.vocabulary();
+                running[index]
+                    .tokens
+                    .push(best(&rows[row * width..][..width]));
+            }
+            if running[0].tokens.len() == CONTEXT_TOKENS - 8 {
+                break;
+            }
+        }
+        let ours = &running[0].tokens[running[0].prompt..];
+        match ours.iter().zip(&expected.greedy).position(|(a, b)| a != b) {
+            None => Ok(format!("{} tokens", ours.len())),
+            Some(index) => Err(format!(
+                "token {index} is {}, not {}",
+                ours[index], expected.greedy[index]
+            )),
+        }
+    });
+}

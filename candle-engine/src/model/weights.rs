@@ -1,0 +1,228 @@
+//! Owns the way of a decoder's tensors from their files into matrices and vectors of a device. Never knows a block's flow.
+
+use super::compute::Compute;
+use crate::error::EngineError;
+use crate::files::ModelFiles;
+use crate::kernels::dequantise;
+use crate::stored::{Encoding, Stored};
+use candle_core::quantized::GgmlDType;
+use half::{bf16, f16};
+use std::cell::Cell;
+use std::path::Path;
+
+const REMEDY: &str = "the weights do not belong to this configuration: download the model again";
+
+/// Where a model's tensors come from, by the names that `transformers` gives them.
+pub(crate) trait Tensors {
+    /// The file or folder, for errors.
+    fn place(&self) -> &Path;
+    /// `None` where the model has no such tensor.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    fn tensor(&self, name: &str) -> Result<Option<Stored>, EngineError>;
+}
+
+impl Tensors for ModelFiles {
+    fn place(&self) -> &Path {
+        self.description()
+    }
+
+    fn tensor(&self, name: &str) -> Result<Option<Stored>, EngineError> {
+        self.maybe_tensor(name)
+    }
+}
+
+/// The embedding, read on the host wherever the blocks are: a step needs few of its rows.
+pub(super) struct Table {
+    stored: Stored,
+    rows: usize,
+}
+
+impl Table {
+    /// Writes the row of a token.
+    pub fn row(&self, token: u32, numbers: &mut [f32]) -> candle_core::Result<()> {
+        let row_bytes = self.stored.bytes().len() / self.rows;
+        let first = token as usize * row_bytes;
+        let Some(row) = self.stored.bytes().get(first..first + row_bytes) else {
+            candle_core::bail!("the embedding has no row {token}");
+        };
+        dequantise(self.stored.encoding, row, numbers);
+        Ok(())
+    }
+}
+
+/// Takes tensors for one device, and counts their bytes.
+pub(super) struct Loader<'a, C> {
+    pub tensors: &'a dyn Tensors,
+    pub compute: &'a C,
+    /// Told the bytes of each tensor that was taken; an error ends the load.
+    pub taken: &'a dyn Fn(u64) -> Result<(), EngineError>,
+    /// Bytes that the weights take on the device.
+    pub bytes: Cell<u64>,
+}
+
+impl<C: Compute> Loader<'_, C> {
+    /// `NAME.weight` as a matrix, with `NAME.bias` if wanted.
+    pub fn matrix(
+        &self,
+        name: &str,
+        rows: usize,
+        columns: usize,
+        bias: bool,
+    ) -> Result<C::Matrix, EngineError> {
+        let [matrix] = self.parts(name, [rows], columns, bias)?;
+        Ok(matrix)
+    }
+
+    /// `NAME.weight` cut into matrices that lie under each other in it.
+    pub fn parts<const N: usize>(
+        &self,
+        name: &str,
+        rows: [usize; N],
+        columns: usize,
+        bias: bool,
+    ) -> Result<[C::Matrix; N], EngineError> {
+        let all = rows.iter().sum();
+        let weights = self.take(&format!("{name}.weight"), &[all, columns])?;
+        let bias = if bias {
+            Some(self.floats(&format!("{name}.bias"), all)?)
+        } else {
+            None
+        };
+        let mut first = 0;
+        let mut matrices = Vec::with_capacity(N);
+        for count in rows {
+            let part = weights
+                .rows(first..first + count)
+                .ok_or_else(|| self.wrong(name, "its rows are not whole blocks of its encoding"))?;
+            let bias = bias.as_ref().map(|bias| &bias[first..first + count]);
+            let matrix = self
+                .compute
+                .matrix(&part, bias)
+                .map_err(|error| self.wrong(name, error))?;
+            self.bytes.set(
+                self.bytes.get()
+                    + self.compute.matrix_bytes(&part)
+                    + 4 * bias.map_or(0, <[_]>::len) as u64,
+            );
+            matrices.push(matrix);
+            first += count;
+        }
+        matrices
+            .try_into()
+            .map_err(|_| self.wrong(name, "it cannot be cut"))
+    }
+
+    /// `NAME.weight` as the weights of a norm.
+    pub fn norm(&self, name: &str, width: usize, adds_one: bool) -> Result<C::Vector, EngineError> {
+        let name = format!("{name}.weight");
+        let mut weights = self.floats(&name, width)?;
+        if adds_one {
+            weights.iter_mut().for_each(|weight| *weight += 1.0);
+        }
+        self.bytes.set(self.bytes.get() + 4 * width as u64);
+        self.compute
+            .vector(&weights)
+            .map_err(|error| self.wrong(&name, error))
+    }
+
+    /// A tensor of one dimension as F32.
+    pub fn floats(&self, name: &str, width: usize) -> Result<Vec<f32>, EngineError> {
+        let stored = self.take(name, &[width])?;
+        floats(&stored).ok_or_else(|| {
+            self.wrong(
+                name,
+                format!(
+                    "its encoding is {:?}, and F32, F16 or BF16 is needed",
+                    stored.encoding
+                ),
+            )
+        })
+    }
+
+    /// `NAME.weight` as an embedding. Its bytes are counted where it is not the head as well.
+    pub fn table(
+        &self,
+        name: &str,
+        rows: usize,
+        width: usize,
+        counted: bool,
+    ) -> Result<Table, EngineError> {
+        let stored = self.take(&format!("{name}.weight"), &[rows, width])?;
+        if counted {
+            self.bytes
+                .set(self.bytes.get() + stored.bytes().len() as u64);
+        }
+        Ok(Table { stored, rows })
+    }
+
+    fn take(&self, name: &str, shape: &[usize]) -> Result<Stored, EngineError> {
+        let stored = self
+            .tensors
+            .tensor(name)?
+            .ok_or_else(|| self.wrong(name, "it is missing"))?;
+        if stored.shape != shape {
+            return Err(self.wrong(
+                name,
+                format!("its shape is {:?}, and {shape:?} is needed", stored.shape),
+            ));
+        }
+        (self.taken)(stored.bytes().len() as u64)?;
+        Ok(stored)
+    }
+
+    fn wrong(&self, name: &str, problem: impl std::fmt::Display) -> EngineError {
+        EngineError::model(
+            self.tensors.place(),
+            format!("tensor {name}: {problem}"),
+            REMEDY,
+        )
+    }
+}
+
+/// What candle calls an encoding.
+pub(super) fn ggml(encoding: Encoding) -> GgmlDType {
+    match encoding {
+        Encoding::F32 => GgmlDType::F32,
+        Encoding::F16 => GgmlDType::F16,
+        Encoding::Bf16 => GgmlDType::BF16,
+        Encoding::Q4_0 => GgmlDType::Q4_0,
+        Encoding::Q8_0 => GgmlDType::Q8_0,
+        Encoding::Q4K => GgmlDType::Q4K,
+        Encoding::Q5K => GgmlDType::Q5K,
+        Encoding::Q6K => GgmlDType::Q6K,
+    }
+}
+
+/// The numbers of a tensor that is not in blocks.
+fn floats(stored: &Stored) -> Option<Vec<f32>> {
+    let bytes = stored.bytes();
+    match stored.encoding {
+        Encoding::F32 => Some(
+            bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|number| f32::from_le_bytes(*number))
+                .collect(),
+        ),
+        Encoding::F16 => Some(
+            bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|number| f16::from_le_bytes(*number).to_f32())
+                .collect(),
+        ),
+        Encoding::Bf16 => Some(
+            bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|number| bf16::from_le_bytes(*number).to_f32())
+                .collect(),
+        ),
+        _ => None,
+    }
+}
