@@ -17,6 +17,7 @@ mod place;
 mod plain;
 mod rope;
 mod route;
+mod sizes;
 mod stage;
 #[cfg(test)]
 mod tests;
@@ -24,7 +25,8 @@ mod tests;
 mod vectors;
 mod weights;
 
-pub(crate) use place::{Division, Placement, Room, Sizes, divide};
+pub(crate) use place::{Division, Placement, Room, divide};
+pub(crate) use sizes::Sizes;
 pub(crate) use weights::Tensors;
 
 use crate::error::EngineError;
@@ -96,18 +98,39 @@ pub(crate) struct Resources {
 enum Cpu {
     /// This crate's kernels.
     Native,
-    /// candle, as a reference.
+    /// candle in F32, as a reference.
+    #[cfg(test)]
     Plain,
+    /// candle, with the types that it computes with on a GPU.
+    #[cfg(test)]
+    AsOnGpu,
 }
 
 /// Keys and values are kept in BF16 on a GPU, unless the model's numbers are F32.
-fn cache_type(tensors: &dyn Tensors, device: &Device) -> std::result::Result<DType, EngineError> {
+fn cache_type(tensors: &dyn Tensors) -> std::result::Result<DType, EngineError> {
     let embedding = tensors.tensor("model.embed_tokens.weight")?;
     let exact = embedding.is_some_and(|embedding| embedding.encoding == Encoding::F32);
-    Ok(if device.is_cpu() || exact {
-        DType::F32
-    } else {
-        DType::BF16
+    Ok(if exact { DType::F32 } else { DType::BF16 })
+}
+
+fn stage(
+    device: &Device,
+    plans: &Plans<'_>,
+    share: &Share,
+    pool: &Arc<Pool>,
+    cpu: Cpu,
+) -> std::result::Result<Box<dyn Stage>, EngineError> {
+    Ok(match (device, cpu) {
+        (Device::Cpu, Cpu::Native) => {
+            let native = Native::new(Arc::clone(pool));
+            Box::new(StageOn::load(native, plans, share)?)
+        }
+        #[cfg(test)]
+        (Device::Cpu, Cpu::Plain) => Box::new(StageOn::load(Plain::reference(), plans, share)?),
+        _ => {
+            let plain = Plain::new(device.clone(), cache_type(plans.tensors)?);
+            Box::new(StageOn::load(plain, plans, share)?)
+        }
     })
 }
 
@@ -163,16 +186,7 @@ impl Decoder {
         };
         let mut stages: Vec<Box<dyn Stage>> = Vec::new();
         for (device, share) in shares {
-            stages.push(match device {
-                Device::Cpu if cpu == Cpu::Native => {
-                    let native = Native::new(Arc::clone(&resources.pool));
-                    Box::new(StageOn::load(native, &plans, share)?)
-                }
-                _ => {
-                    let plain = Plain::new((*device).clone(), cache_type(tensors, device)?);
-                    Box::new(StageOn::load(plain, &plans, share)?)
-                }
-            });
+            stages.push(stage(device, &plans, share, &resources.pool, cpu)?);
         }
         let frequencies: Vec<_> = spec
             .ropes

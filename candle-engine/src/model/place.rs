@@ -1,5 +1,6 @@
 //! Owns the division of a decoder's layers over devices. Pure: knows sizes and free memory, never a device's state.
 
+use super::sizes::Sizes;
 use super::stage::Share;
 use candle_core::Device;
 use std::fmt::Write;
@@ -84,17 +85,6 @@ pub(crate) struct Room {
     pub name: String,
     pub free_bytes: u64,
     pub is_cpu: bool,
-}
-
-/// Bytes of a decoder's parts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sizes {
-    pub embedding: u64,
-    /// By layer: weights and pages of the KV cache.
-    pub blocks: Vec<u64>,
-    pub head: u64,
-    /// What a step needs besides, on each device that has a layer.
-    pub working: u64,
 }
 
 /// Which room each part goes to, by its index, and why.

@@ -20,6 +20,8 @@ use std::sync::Arc;
 pub(super) struct Plain {
     device: Device,
     cache_type: DType,
+    /// All weights multiply in F32.
+    exact: bool,
 }
 
 /// `rows × width` in F32.
@@ -79,14 +81,29 @@ struct Seen {
 }
 
 impl Plain {
-    /// `cache_type` is that of keys and values in the cache.
+    /// On a GPU; `cache_type` is that of keys and values in the cache.
     pub fn new(device: Device, cache_type: DType) -> Self {
-        Self { device, cache_type }
+        Self {
+            device,
+            cache_type,
+            exact: false,
+        }
     }
 
+    /// On the CPU, all in F32.
+    #[cfg(test)]
+    pub fn reference() -> Self {
+        Self {
+            device: Device::Cpu,
+            cache_type: DType::F32,
+            exact: true,
+        }
+    }
+
+    /// `None` where blocks are multiplied as they are.
     fn multiplies_in(&self, encoding: Encoding) -> Option<DType> {
         match encoding {
-            _ if self.device.is_cpu() => Some(DType::F32),
+            _ if self.exact => Some(DType::F32),
             Encoding::F32 => Some(DType::F32),
             Encoding::F16 | Encoding::Bf16 => Some(DType::BF16),
             _ => None,

@@ -1,7 +1,8 @@
 //! Decoders of random weights: each variation, computed in several ways that must agree.
 
+mod encodings;
 mod llama;
-mod random;
+pub(super) mod random;
 mod speed;
 mod steps;
 mod timed;
