@@ -1,0 +1,73 @@
+//! What the network computes of a GGUF is what it computes of the folder that the GGUF was made of: the order of rows, the
+//! names, the norms and the ropes are right together.
+
+use super::gguf::{MODELS, kept};
+use super::written::Written;
+use crate::files::{LoadPlan, ModelFiles};
+use crate::kernels::Pool;
+use crate::loading::Progress;
+use crate::model::{Decoder, Hidden, Placement, Resources};
+use crate::step::{PAGE_TOKENS, Page, Span, Step};
+use candle_core::Device;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Kept models that have what no key of a GGUF says: another activation, other blocks that do not turn, other scores.
+const NOT_SAID: [&str; 4] = ["llama-biased", "smollm3", "gemma2", "gemma3"];
+const TOKENS: usize = 100;
+
+fn logits(path: &Path) -> Vec<f32> {
+    let mut files = ModelFiles::open(path).expect("opens");
+    files
+        .load(LoadPlan::default(), &Progress::default())
+        .expect("loads");
+    let blocks = files.spec().expect("a decoder").blocks.len();
+    let pages = TOKENS.div_ceil(PAGE_TOKENS);
+    let resources = Resources {
+        pages,
+        context_tokens: TOKENS,
+        pool: Arc::new(Pool::new(NonZeroUsize::MIN)),
+    };
+    let placement = Placement::on(&Device::Cpu, blocks);
+    let mut decoder =
+        Decoder::load(&files, &placement, &resources, &|_| Ok(())).expect("has all tensors");
+    let step = Step {
+        tokens: (0..TOKENS).map(|place| (place * 37 % 250) as u32).collect(),
+        spans: vec![Span {
+            past: 0,
+            count: TOKENS,
+            pages: (0..pages as Page).collect(),
+        }],
+        wanted: (0..TOKENS).collect(),
+    };
+    let (mut hidden, mut logits) = (Hidden::default(), Vec::new());
+    decoder.forward(&step, &mut hidden).expect("computes");
+    decoder
+        .logits(&hidden, 0..TOKENS, &mut logits)
+        .expect("logits");
+    logits
+}
+
+#[test]
+fn a_gguf_computes_what_its_folder_computes() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    for (name, architecture) in MODELS {
+        // Rows of its own architecture are in another order.
+        if NOT_SAID.contains(&name) || architecture == "mistral3" {
+            continue;
+        }
+        let path = scratch.path().join("model.gguf");
+        Written::of(&kept(name), architecture).save(&path);
+        let (folder, file) = (logits(&kept(name)), logits(&path));
+        let largest = folder
+            .iter()
+            .fold(0.0_f32, |most, logit| most.max(logit.abs()));
+        let far = folder
+            .iter()
+            .zip(&file)
+            .map(|(one, other)| (one - other).abs());
+        let far = far.fold(0.0_f32, |most, next| if next <= most { most } else { next });
+        assert!(far < 1e-3 * largest, "{name}: {far} of {largest}");
+    }
+}
