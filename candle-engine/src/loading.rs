@@ -5,10 +5,14 @@ use crate::chat_template::ChatTemplate;
 use crate::error::EngineError;
 use crate::files::{LoadPlan, ModelFiles};
 use crate::grammar::Grammars;
-use crate::model::{Capacity, Decoder, Placement};
+use crate::kernels::Pool;
+use crate::model::{Decoder, Placement, Resources};
 use crate::options::{EngineOptions, Quantization};
 use crate::sampling::SamplingSettings;
 use crate::tokenizer::ModelTokenizer;
+use candle_core::Device;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// How far a load is; written by the loading thread, read by `GET /health`.
@@ -74,6 +78,16 @@ pub(crate) struct LoadedModel {
     pub grammars: Grammars,
 }
 
+/// An equal share of the layers on each device, in the order in which the devices are given.
+fn placement(devices: &[Device], layers: usize) -> Placement {
+    let device = |layer: usize| devices[layer * devices.len() / layers.max(1)].clone();
+    Placement {
+        embedding: devices[0].clone(),
+        blocks: (0..layers).map(device).collect(),
+        head: devices[devices.len() - 1].clone(),
+    }
+}
+
 /// Loads the model and computes one token with it, so that the first request finds everything warm.
 ///
 /// # Errors
@@ -83,7 +97,8 @@ pub(crate) fn load(
     progress: &Progress,
 ) -> Result<LoadedModel, EngineError> {
     progress.set(CONFIG, 0)?;
-    let (device, _) = options.devices[0].open()?;
+    let devices = options.devices.iter().map(|choice| Ok(choice.open()?.0));
+    let devices: Vec<Device> = devices.collect::<Result<_, EngineError>>()?;
     let mut files = ModelFiles::open(&options.model_dir)?;
     let most = files.spec()?.context_tokens;
     if options.context_tokens > most {
@@ -108,18 +123,18 @@ pub(crate) fn load(
         verify: options.verify,
     };
     files.load(plan, progress)?;
-    let capacity = Capacity {
+    let placement = placement(&devices, files.spec()?.blocks.len());
+    let threads = options.threads.and_then(NonZeroUsize::new);
+    let threads = threads.or_else(|| std::thread::available_parallelism().ok());
+    let resources = Resources {
         pages: page_count(options),
         context_tokens: options.context_tokens,
+        pool: Arc::new(Pool::new(threads.unwrap_or(NonZeroUsize::MIN))),
     };
-    let spec = files.spec()?;
-    let placement = Placement::on(&device, spec.blocks.len());
-    let decoder = Decoder::load(spec, &files, &placement, &capacity, &|_| {
-        progress.weights(1, 1)
-    })?;
+    let decoder = Decoder::load(&files, &placement, &resources, &|_| progress.weights(1, 1))?;
     let weights = Weights {
         bytes: decoder.weights_bytes(),
-        mapped_bytes: match device.is_cpu() {
+        mapped_bytes: match devices.iter().all(Device::is_cpu) {
             true => files.weights_bytes() - files.held_bytes(),
             false => 0,
         },
