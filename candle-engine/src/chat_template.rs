@@ -165,9 +165,14 @@ mod tests {
     use serde_json::json;
 
     fn render(source: &str, messages: &Json) -> Result<String, ApiError> {
-        let template =
-            ChatTemplate::compile(source.to_owned(), None, Some("<s>"), Some("</s>"), || 0)
-                .expect("the template compiles");
+        let template = ChatTemplate::compile(
+            source.to_owned(),
+            None,
+            Some("<s>"),
+            Some("</s>"),
+            calendar::unix_seconds,
+        )
+        .expect("the template compiles");
         template.render(messages.as_array().expect("a list"), &[])
     }
 
@@ -175,7 +180,8 @@ mod tests {
     fn tools_are_written_as_python_writes_them() {
         let source = "{% if tools %}{{ tools | tojson }}|{{ tools[0] | tojson(indent=2) }}{% else %}none{% endif %}";
         let template =
-            ChatTemplate::compile(source.to_owned(), None, None, None, || 0).expect("compiles");
+            ChatTemplate::compile(source.to_owned(), None, None, None, calendar::unix_seconds)
+                .expect("compiles");
         let tool = json!({"name": "<é>", "list": [1, true]});
         assert_eq!(
             template.render(&[], &[&tool]).expect("renders"),

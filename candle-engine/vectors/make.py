@@ -67,11 +67,11 @@ def tokenizers(check, _names):
 
     folder = KEPT / "tokenizers"
     if not check:
-        making.make(folder)
+        making.make(folder, folder)
         return []
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch)
-        making.make(made)
+        making.make(made, folder)
         names = {path.name for path in [*made.iterdir(), *folder.iterdir()]}
         return [
             f"tokenizers/{name}: the bytes differ"

@@ -2,7 +2,7 @@
 //! tests, and the tags that mark what a model generates. Never knows messages.
 
 use super::json::{python_float, to_json};
-use minijinja::value::{Rest, ValueKind, from_args};
+use minijinja::value::{ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, Value, escape_formatter, filters};
 use minijinja_contrib::{globals, pycompat};
 
@@ -16,7 +16,6 @@ pub(super) fn add_to(environment: &mut Environment<'_>) {
         },
     );
     environment.add_function("joiner", globals::joiner);
-    environment.add_function("cycler", |items: Rest<Value>| globals::cycler(items.0));
     environment.add_filter("tojson", to_json);
     environment.add_filter("trim", |text: &Value, letters: Option<String>| {
         stripped(&python_text(text), letters.as_deref(), true, true).to_owned()

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 
 /// Constructs that are refused here and not by Python; no template that we know has them.
-const NOT_KNOWN: [&str; 8] = [
+const NOT_KNOWN: [&str; 9] = [
     "{{ '%s is %d' % ('x', 3) }}",
     "{{ '%s' | format('a') }}{{ '%05.2f|%x|%r' % (1.5, 255, 'a') }}{{ '%(k)s' % {'k': 1} }}",
     "{{ 'abc'.index('c') }}",
@@ -13,6 +13,7 @@ const NOT_KNOWN: [&str; 8] = [
     "{{ 'ab'.ljust(4) }}|{{ 'ab'.center(4) }}|{{ '7'.zfill(3) }}",
     "{{ 'a'.encode() }}",
     "{{ 'a' is callable }}",
+    "{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.current }}",
     "{{ 'wordwrap me' | wordcount }}{{ 'ab' | center(6) }}",
 ];
 

@@ -2,9 +2,11 @@
 //! it, as kept in `tests/vectors` (docs/engine-correctness.md says how they are made).
 
 use super::{Decoder, Hidden, Placement, Resources};
-use crate::files::ModelFiles;
+use crate::files::{LoadPlan, ModelFiles};
 use crate::kernels::Pool;
+use crate::loading::Progress;
 use crate::step::{PAGE_TOKENS, Page, Span, Step};
+use crate::stored::Encoding;
 use candle_core::Device;
 use safetensors::SafeTensors;
 use serde_json::Value;
@@ -15,6 +17,11 @@ use std::sync::Arc;
 
 /// Largest difference of a logit, in parts of the logits' spread (their standard deviation).
 const TOLERANCE: f32 = 1e-4;
+/// Mean differences with quantised weights. These weights are random, and so are the routers': one that is rounded may choose
+/// another expert.
+const TOLERANCE_Q8_0: f32 = 0.05;
+const TOLERANCE_Q8_0_EXPERTS: f32 = 0.25;
+const TOLERANCE_Q4_K: f32 = 0.35;
 /// Tokens of a prompt and of its continuation, in whole pages.
 const CONTEXT_TOKENS: usize = 176;
 const PAGES_EACH: usize = CONTEXT_TOKENS / PAGE_TOKENS;
@@ -96,7 +103,23 @@ fn every_model() -> Vec<Expected> {
 
 /// A decoder with pages for so many sequences.
 fn decoder(folder: &Path, sequences: usize) -> Result<Decoder, String> {
-    let files = ModelFiles::open(folder).map_err(|error| error.to_string())?;
+    quantised(folder, sequences, None)
+}
+
+/// One whose matrices are written anew at load.
+fn quantised(
+    folder: &Path,
+    sequences: usize,
+    quantization: Option<Encoding>,
+) -> Result<Decoder, String> {
+    let mut files = ModelFiles::open(folder).map_err(|error| error.to_string())?;
+    let plan = LoadPlan {
+        quantization,
+        verify: true,
+    };
+    files
+        .load(plan, &Progress::default())
+        .map_err(|error| error.to_string())?;
     let layers = files
         .spec()
         .map_err(|error| error.to_string())?
@@ -320,4 +343,45 @@ fn greedy_continuations_are_the_same_in_ragged_steps() {
             )),
         }
     });
+}
+
+/// Mean difference of a logit from the reference, in parts of the spread, when all matrices are quantised.
+fn quantised_difference(expected: &Expected, encoding: Encoding) -> Result<f32, String> {
+    let mut decoder = quantised(&expected.folder, 1, Some(encoding))?;
+    let step = alone(&expected.prompt, (0..expected.prompt.len()).collect());
+    let ours = logits(&mut decoder, &step)?;
+    let logits = &expected.numbers["logits"];
+    let sum: f32 = ours.iter().zip(logits).map(|(a, b)| (a - b).abs()).sum();
+    Ok(sum / logits.len() as f32 / expected.spread())
+}
+
+#[test]
+fn weights_of_eight_bits_move_logits_little() {
+    for_every_model(|expected| {
+        let difference = quantised_difference(expected, Encoding::Q8_0)?;
+        let config = std::fs::read_to_string(expected.folder.join("config.json"));
+        let experts = config.expect("is kept").contains("num_experts_per_tok");
+        let tolerance = if experts {
+            TOLERANCE_Q8_0_EXPERTS
+        } else {
+            TOLERANCE_Q8_0
+        };
+        match difference > 0.0 && difference <= tolerance {
+            true => Ok(format!("{difference:.4} of the spread")),
+            false => Err(format!("{difference:.4} of the spread")),
+        }
+    });
+}
+
+#[test]
+fn weights_of_four_bits_move_logits_somewhat() {
+    // The one with rows of whole blocks.
+    let models = every_model();
+    let wide = models.iter().find(|model| model.name() == "llama-wide");
+    let wide = wide.expect("is kept");
+    let four = quantised_difference(wide, Encoding::Q4K).expect("computes");
+    let eight = quantised_difference(wide, Encoding::Q8_0).expect("computes");
+    println!("Q4_K {four:.4} of the spread, Q8_0 {eight:.4}");
+    assert!(four <= TOLERANCE_Q4_K, "{four}");
+    assert!(eight < four / 4.0, "{eight} of {four}");
 }

@@ -86,13 +86,13 @@ impl Pieces {
         for _ in 0..random.below(PIECES_MOST) {
             match random.below(10) {
                 0..4 => {
-                    made += random.choose(&self.words);
+                    made += random.choose(&self.words).as_str();
                     if random.below(3) > 0 {
                         made.push(' ');
                     }
                 }
-                4 => made += random.choose(&self.emoji),
-                5 => made += random.choose(&self.special),
+                4 => made += random.choose(&self.emoji).as_str(),
+                5 => made += random.choose(&self.special).as_str(),
                 6 => {
                     let space = random.choose(&self.spaces);
                     let long = random.below(8) == 0;

@@ -52,6 +52,9 @@ pub(super) fn spec(
     Ok((spec, config))
 }
 
+/// More are refused where the description is made.
+const BLOCKS_MAX: usize = 4096;
+
 struct Described<'a> {
     metadata: &'a Metadata,
     tensors: &'a BTreeMap<String, Place>,
@@ -146,7 +149,7 @@ impl Described<'_> {
             fields.insert("intermediate_size".to_owned(), json!(width));
         }
         if experts > 0 {
-            self.experts(fields, experts)?;
+            self.experts(fields, experts, blocks)?;
         }
         self.family(fields, hidden, heads, key_width, blocks)?;
         self.rope(fields, key_width)?;
@@ -176,10 +179,21 @@ impl Described<'_> {
         }
     }
 
-    fn experts(&self, fields: &mut Map<String, Value>, experts: u64) -> Result<(), String> {
+    fn experts(
+        &self,
+        fields: &mut Map<String, Value>,
+        experts: u64,
+        blocks: u64,
+    ) -> Result<(), String> {
         let chosen = self.required("expert_used_count")?;
         fields.insert("num_experts".to_owned(), json!(experts));
         fields.insert("num_experts_per_tok".to_owned(), json!(chosen));
+        // Blocks without a router have none.
+        let plain: Vec<u64> = (0..blocks)
+            .take(BLOCKS_MAX)
+            .filter(|block| !self.has(&format!("blk.{block}.ffn_gate_inp.weight")))
+            .collect();
+        fields.insert("mlp_only_layers".to_owned(), json!(plain));
         // What the architectures compute, which their files do not say.
         fields.insert(
             "norm_topk_prob".to_owned(),
