@@ -35,7 +35,7 @@ pub(crate) fn place(options: &EngineOptions, files: &ModelFiles) -> Result<Place
         .devices
         .iter()
         .zip(&devices)
-        .map(|(choice, device)| room(*choice, device))
+        .map(|(choice, device)| room(*choice, device, options.device_bytes))
         .collect::<Result<Vec<_>, _>>()?;
     let sizes = sizes(spec, files, page_count(options) as u64)?;
     let division =
@@ -46,14 +46,20 @@ pub(crate) fn place(options: &EngineOptions, files: &ModelFiles) -> Result<Place
     })
 }
 
-fn room(choice: DeviceChoice, device: &Device) -> Result<Room, EngineError> {
+/// `device_bytes` bounds what is taken of a GPU.
+fn room(
+    choice: DeviceChoice,
+    device: &Device,
+    device_bytes: Option<u64>,
+) -> Result<Room, EngineError> {
     let (name, free_bytes) = match choice {
         DeviceChoice::Cpu => ("CPU".to_owned(), available_bytes().unwrap_or(u64::MAX)),
         DeviceChoice::Cuda(ordinal) | DeviceChoice::Metal(ordinal) => {
             let free = free_gpu_bytes(device)?;
             (
                 format!("GPU {ordinal}"),
-                free.saturating_sub(GPU_RESERVE_BYTES),
+                free.min(device_bytes.unwrap_or(u64::MAX))
+                    .saturating_sub(GPU_RESERVE_BYTES),
             )
         }
     };
