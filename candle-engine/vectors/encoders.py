@@ -171,7 +171,13 @@ def weight(name, shape, random):
 
 def write_tokenizer(folder, model):
     tokenizer, words, padding = model["tokenizer"]()
-    tokenizer.save(str(folder / "tokenizer.json"))
+    # Trainers choose among equals by chance: a tokenizer that is kept stays.
+    kept = KEPT / folder.name / "tokenizer.json"
+    if kept.exists():
+        tokenizer = Tokenizer.from_file(str(kept))
+        shutil.copy(kept, folder / "tokenizer.json")
+    else:
+        tokenizer.save(str(folder / "tokenizer.json"))
     settings = {**words, "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": LONGEST, "model_input_names": ["input_ids", "attention_mask"]}
     if model["type"] in ("bert", "gte", "nomic_bert"):
         settings["model_input_names"].insert(1, "token_type_ids")
@@ -353,6 +359,7 @@ def main():
             if asked.check:
                 wrong += differences(KEPT / name, made)
             else:
+                # To train another tokenizer, remove the kept one before.
                 shutil.rmtree(KEPT / name, ignore_errors=True)
                 shutil.copytree(made, KEPT / name)
     for line in wrong:

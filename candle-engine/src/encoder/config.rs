@@ -1,6 +1,9 @@
 //! Owns the reading of an encoder's `config.json` into an [`EncoderSpec`]. Never reads weights and never computes.
 
+mod fields;
+
 use super::spec::{Activation, Biases, EncoderSpec, Family, LayerSpec, Positions, RankHead};
+use fields::Fields;
 use serde_json::Value;
 
 /// Architectures that this engine computes as encoders, by the family that each belongs to.
@@ -19,10 +22,6 @@ const FAMILIES: &[(&str, Family)] = &[
 ];
 const EMBEDS: [&str; 2] = ["Model", "ForMaskedLM"];
 const RANKS: &str = "ForSequenceClassification";
-
-/// Larger numbers are mistakes or attacks; they must not reach an allocation.
-const SIZE_MAX: usize = 1 << 26;
-const LAYERS_MAX: usize = 4096;
 
 /// The first architecture of a `config.json` that is an encoder's.
 pub(crate) fn architecture(json: &Value) -> Option<&str> {
@@ -111,80 +110,7 @@ impl EncoderSpec {
     }
 }
 
-/// The fields of one `config.json`.
-struct Fields<'a> {
-    json: &'a Value,
-}
-
 impl Fields<'_> {
-    fn value(&self, name: &str) -> Option<&Value> {
-        self.json.get(name).filter(|value| !value.is_null())
-    }
-
-    /// A positive whole number that must be there.
-    fn size(&self, name: &str) -> Result<usize, String> {
-        match self.value(name) {
-            Some(value) => size_of(name, value),
-            None => Err(format!("{name} is missing")),
-        }
-    }
-
-    fn size_or(&self, name: &str, default: usize) -> Result<usize, String> {
-        self.value(name)
-            .map_or(Ok(default), |value| size_of(name, value))
-    }
-
-    fn number_or(&self, name: &str, default: f64) -> Result<f64, String> {
-        match self.value(name) {
-            None => Ok(default),
-            Some(value) => value
-                .as_f64()
-                .ok_or_else(|| format!("{name} is {value}, which is no number")),
-        }
-    }
-
-    fn flag_or(&self, name: &str, default: bool) -> Result<bool, String> {
-        match self.value(name) {
-            None => Ok(default),
-            Some(value) => value
-                .as_bool()
-                .ok_or_else(|| format!("{name} is {value}, which is neither true nor false")),
-        }
-    }
-
-    fn activation(&self, name: &str, default: &str) -> Result<Activation, String> {
-        let word = self.value(name).map_or(Some(default), Value::as_str);
-        match word {
-            Some("gelu" | "geglu") => Ok(Activation::Gelu),
-            Some("gelu_new" | "gelu_fast" | "gelu_pytorch_tanh") => Ok(Activation::GeluTanh),
-            Some("relu") => Ok(Activation::Relu),
-            Some("silu" | "swish" | "swiglu") => Ok(Activation::Silu),
-            Some("tanh") => Ok(Activation::Tanh),
-            _ => Err(format!(
-                "{name} is {}, this engine computes gelu, gelu_new, relu, silu and tanh",
-                self.json[name]
-            )),
-        }
-    }
-
-    fn padding(&self, default: u32) -> Result<u32, String> {
-        match self.value("pad_token_id") {
-            None => Ok(default),
-            Some(value) => value
-                .as_u64()
-                .and_then(|id| u32::try_from(id).ok())
-                .ok_or_else(|| format!("pad_token_id is {value}, which is no token id")),
-        }
-    }
-
-    fn layers(&self, name: &str) -> Result<usize, String> {
-        let count = self.size(name)?;
-        if count > LAYERS_MAX {
-            return Err(format!("{name} is {count}, more than {LAYERS_MAX}"));
-        }
-        Ok(count)
-    }
-
     /// What would change results and is not computed.
     fn refuse_unknown(&self) -> Result<(), String> {
         if let Some(kind) = self.value("position_embedding_type")
@@ -413,27 +339,6 @@ impl Fields<'_> {
         Ok(theta)
     }
 
-    /// Zero is a number here: no rows.
-    fn count_or(&self, name: &str, default: usize) -> Result<usize, String> {
-        match self.value(name) {
-            Some(value) if *value == 0 => Ok(0),
-            Some(value) => size_of(name, value),
-            None => Ok(default),
-        }
-    }
-
-    fn in_words_of_bert(&self, words: &[(&str, &str)]) -> Value {
-        let mut renamed = self.json.clone();
-        if let Some(fields) = renamed.as_object_mut() {
-            for (theirs, common) in words {
-                if let Some(value) = self.value(theirs) {
-                    fields.insert((*common).to_owned(), value.clone());
-                }
-            }
-        }
-        renamed
-    }
-
     /// A cross-encoder gives one number; others are classifiers, which have no route here.
     fn one_label(&self) -> Result<(), String> {
         let labels = match self.value("id2label").and_then(Value::as_object) {
@@ -496,12 +401,6 @@ impl EncoderSpec {
     }
 }
 
-fn size_of(name: &str, value: &Value) -> Result<usize, String> {
-    let size = value.as_u64().and_then(|size| usize::try_from(size).ok());
-    size.filter(|size| (1..=SIZE_MAX).contains(size))
-        .ok_or_else(|| format!("{name} is {value}, which is not between 1 and {SIZE_MAX}"))
-}
-
 /// Positions that are left where the first one comes after the padding token's id.
 fn after_padding(rows: usize, padding: u32) -> Result<usize, String> {
     rows.checked_sub(padding as usize + 1)
@@ -514,70 +413,4 @@ fn after_padding(rows: usize, padding: u32) -> Result<usize, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn bert() -> Value {
-        json!({"architectures": ["BertModel"], "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2,
-            "num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 66})
-    }
-
-    #[test]
-    fn roberta_has_fewer_positions_than_rows() {
-        let mut json = bert();
-        assert_eq!(EncoderSpec::read(&json).map(|it| it.context_tokens), Ok(66));
-        json["architectures"] = json!(["XLMRobertaModel"]);
-        assert_eq!(EncoderSpec::read(&json).map(|it| it.context_tokens), Ok(64));
-        json["pad_token_id"] = json!(70);
-        assert!(EncoderSpec::read(&json).is_err());
-    }
-
-    #[test]
-    fn modernbert_looks_at_all_in_every_third_layer() {
-        let mut json = bert();
-        json["architectures"] = json!(["ModernBertModel"]);
-        json["num_hidden_layers"] = json!(4);
-        let spec = EncoderSpec::read(&json).expect("well formed");
-        let windows: Vec<_> = spec.layers.iter().map(|layer| layer.window).collect();
-        assert_eq!(windows, [None, Some(64), Some(64), None]);
-        assert_eq!(spec.layers[0].theta, Some(160_000.0));
-        assert_eq!(spec.layers[1].theta, Some(10_000.0));
-    }
-
-    #[test]
-    fn what_is_not_computed_is_refused_by_its_name() {
-        for (field, value, word) in [
-            (
-                "position_embedding_type",
-                json!("relative_key"),
-                "position_embedding_type",
-            ),
-            ("hidden_act", json!("mish"), "hidden_act"),
-            ("num_attention_heads", json!(5), "divide"),
-            ("num_hidden_layers", json!(1_000_000), "num_hidden_layers"),
-            ("vocab_size", json!(-1), "vocab_size"),
-            ("layer_norm_eps", json!("x"), "layer_norm_eps"),
-            ("hidden_size", Value::Null, "hidden_size is missing"),
-        ] {
-            let mut json = bert();
-            json[field] = value;
-            let error = EncoderSpec::read(&json).expect_err("must be refused");
-            assert!(error.contains(word), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_reranker_has_one_label_and_says_what_its_score_goes_through() {
-        let mut json = bert();
-        json["architectures"] = json!(["BertForSequenceClassification"]);
-        assert!(EncoderSpec::read(&json).is_err(), "two labels");
-        json["id2label"] = json!({"0": "LABEL_0"});
-        let spec = EncoderSpec::read(&json).expect("one label");
-        assert_eq!(spec.head, Some(RankHead::Pooler));
-        assert!(spec.shows_probability);
-        json["sbert_ce_default_activation_function"] = json!("torch.nn.modules.linear.Identity");
-        let spec = EncoderSpec::read(&json).expect("one label");
-        assert!(!spec.shows_probability);
-    }
-}
+mod tests;
