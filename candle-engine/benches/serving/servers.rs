@@ -85,6 +85,7 @@ pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         context_tokens: CONTEXT_TOKENS,
         concurrency: AT_ONCE,
         devices: vec![DeviceChoice::Cpu],
+        device_bytes: None,
         quantization,
         verify: false,
         threads: Some(threads.parse()?),

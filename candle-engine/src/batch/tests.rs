@@ -32,6 +32,7 @@ fn options(concurrency: usize) -> EngineOptions {
         context_tokens: CONTEXT_TOKENS,
         concurrency,
         devices: vec![DeviceChoice::Cpu],
+        device_bytes: None,
         quantization: None,
         verify: false,
         threads: None,
