@@ -16,7 +16,7 @@ use super::cache::{CacheLayer, CacheShape, Precision};
 use super::dense::{self, Element};
 use super::math;
 use super::pool::{Pieces, Pool};
-use super::tier::{Job, LANES, Tier};
+use super::tier::{Job, LANES, Tier, array};
 use crate::step::{PAGE_TOKENS, Span};
 
 /// Pages of a tile.
@@ -313,26 +313,26 @@ impl Block<'_> {
             for query in 0..M {
                 let seen = seen(query);
                 let mut greatest = tier.splat(f32::NEG_INFINITY);
-                let masked: [T::Floats; TILE_PAGES] = std::array::from_fn(|page| {
-                    let mut score =
-                        tier.multiply(scores[query][page], tier.splat(self.attention.score_factor));
+                let mut masked = scores[query];
+                for page in 0..TILE_PAGES {
+                    let factor = tier.splat(self.attention.score_factor);
+                    let mut score = tier.multiply(masked[page], factor);
                     if let Some(cap) = self.attention.score_cap {
                         let within = math::tanh(tier, tier.divide(score, tier.splat(cap)));
                         score = tier.multiply(within, tier.splat(cap));
                     }
                     let mask = lanes_within(seen, page * PAGE_TOKENS);
-                    tier.keep(mask, score, tier.splat(f32::NEG_INFINITY))
-                });
-                for score in masked {
-                    greatest = tier.greater(greatest, score);
+                    masked[page] = tier.keep(mask, score, tier.splat(f32::NEG_INFINITY));
+                    greatest = tier.greater(greatest, masked[page]);
                 }
                 let before = self.greatest[query];
                 let now = before.max(tier.greatest(greatest));
                 self.greatest[query] = now;
                 // Before the first token that a query sees there is nothing to shrink.
                 let base = tier.splat(if now == f32::NEG_INFINITY { 0.0 } else { now });
-                let exponents = masked.map(|score| math::exp(tier, tier.subtract(score, base)));
+                let mut exponents = masked;
                 for page in 0..TILE_PAGES {
+                    exponents[page] = math::exp(tier, tier.subtract(masked[page], base));
                     tier.store(
                         shares[query].as_mut_ptr().add(page * LANES),
                         exponents[page],
@@ -387,7 +387,9 @@ unsafe fn scores<T: Tier, E: Element, const M: usize>(
     for column in 0..width {
         // SAFETY: the caller's promise: keys and queries have so many columns.
         unsafe {
-            let keys = keys.map(|from| E::load(tier, from.add(column * LANES * E::BYTES)));
+            let keys = array!(TILE_PAGES, tier.splat(0.0), |page| {
+                E::load(tier, keys[page].add(column * LANES * E::BYTES))
+            });
             for query in 0..M {
                 let number = tier.splat(*queries[query].add(column));
                 for page in 0..TILE_PAGES {
@@ -414,17 +416,19 @@ impl<const M: usize> Adding<'_, M> {
     unsafe fn add<T: Tier, E: Element, const N: usize>(&self, tier: T, sums: *mut f32) {
         // SAFETY: the caller's promise: values and sums have so many columns.
         unsafe {
-            let mut own: [[T::Floats; N]; M] = std::array::from_fn(|query| {
-                std::array::from_fn(|place| {
+            let mut own = [[tier.splat(0.0); N]; M];
+            for query in 0..M {
+                for place in 0..N {
                     let sum = tier.load(sums.add(query * self.stride + place * LANES));
-                    tier.multiply(sum, tier.splat(self.shrinks[query]))
-                })
-            });
+                    own[query][place] = tier.multiply(sum, tier.splat(self.shrinks[query]));
+                }
+            }
             for token in self.tokens.0..self.tokens.1 {
                 let from = self.values.get_unchecked(token / PAGE_TOKENS);
                 let from = from.add(token % PAGE_TOKENS * self.stride * E::BYTES);
-                let values: [T::Floats; N] =
-                    std::array::from_fn(|place| E::load(tier, from.add(place * LANES * E::BYTES)));
+                let values = array!(N, tier.splat(0.0), |place| {
+                    E::load(tier, from.add(place * LANES * E::BYTES))
+                });
                 for query in 0..M {
                     let share = tier.splat(*self.shares[query].get_unchecked(token));
                     for place in 0..N {

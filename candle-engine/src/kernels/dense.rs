@@ -9,7 +9,7 @@
     reason = "inner loops go through pointers and check no bounds"
 )]
 
-use super::tier::{LANES, Tier};
+use super::tier::{LANES, Tier, array};
 use super::tile::{TILE_ROWS, next_rows};
 
 /// Columns that are summed in lanes: of six rows of input and four of weights they fit the nearest cache.
@@ -162,9 +162,9 @@ impl<E: Element, const N: usize> Block<E, N> {
         unsafe {
             let mut column = 0;
             while column < whole {
-                let weights = self
-                    .weights
-                    .map(|from| E::load(tier, from.add(column * E::BYTES)));
+                let weights = array!(N, tier.splat(0.0), |row| {
+                    E::load(tier, self.weights[row].add(column * E::BYTES))
+                });
                 for row in 0..M {
                     let input = tier.load(input.add(row * self.columns + column));
                     for output in 0..N {
@@ -175,9 +175,9 @@ impl<E: Element, const N: usize> Block<E, N> {
             }
             if whole < self.piece {
                 let rest = self.piece - whole;
-                let weights = self
-                    .weights
-                    .map(|from| E::load_part(tier, from.add(whole * E::BYTES), rest));
+                let weights = array!(N, tier.splat(0.0), |row| {
+                    E::load_part(tier, self.weights[row].add(whole * E::BYTES), rest)
+                });
                 for row in 0..M {
                     let input = tier.load_part(input.add(row * self.columns + whole), rest);
                     for output in 0..N {
@@ -187,9 +187,10 @@ impl<E: Element, const N: usize> Block<E, N> {
             }
             for row in 0..M {
                 for four in 0..N / 4 {
-                    let lanes = std::array::from_fn(|output| lanes[row][four * 4 + output]);
-                    for (output, sum) in tier.sum_four(lanes).into_iter().enumerate() {
-                        *sums.add(row * TILE_ROWS + four * 4 + output) += sum;
+                    let lanes = array!(4, tier.splat(0.0), |output| lanes[row][four * 4 + output]);
+                    let four_sums = tier.sum_four(lanes);
+                    for output in 0..4 {
+                        *sums.add(row * TILE_ROWS + four * 4 + output) += four_sums[output];
                     }
                 }
             }

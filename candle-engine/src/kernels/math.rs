@@ -60,7 +60,7 @@ pub(super) fn gelu_tanh<T: Tier>(tier: T, value: T::Floats) -> T::Floats {
     let square = tier.multiply(value, value);
     let inner = tier.fused(square, tier.splat(0.044_715), tier.splat(1.0));
     // Twice the square root of 2/π, for the hyperbolic tangent is taken as a gate.
-    let inner = tier.multiply(tier.multiply(inner, value), tier.splat(1.595_769_1));
+    let inner = tier.multiply(tier.multiply(inner, value), tier.splat(1.595_769));
     gated_by(tier, value, inner)
 }
 

@@ -17,7 +17,7 @@ use super::unpack;
 use crate::stored::{Encoding, Stored};
 
 /// Weights that one task reads at least: less costs more in handing out than in computing.
-const TASK_BYTES: usize = 32 << 10;
+const TASK_BYTES: usize = 256 << 10;
 
 thread_local! {
     /// What a task needs: unpacked weights, and sums.
@@ -295,19 +295,29 @@ impl Job for TileProduct<'_> {
                     );
                 }
                 Encoding::Q8_0 => {
-                    tile::multiply_rows::<T, unpack::Q8_0>(tier, tile, &rows, bytes, sums);
+                    tile::multiply_rows::<T, unpack::Q8_0>(
+                        tier, tile, &rows, row_bytes, bytes, sums,
+                    );
                 }
                 Encoding::Q4_0 => {
-                    tile::multiply_rows::<T, unpack::Q4_0>(tier, tile, &rows, bytes, sums);
+                    tile::multiply_rows::<T, unpack::Q4_0>(
+                        tier, tile, &rows, row_bytes, bytes, sums,
+                    );
                 }
                 Encoding::Q4K => {
-                    tile::multiply_rows::<T, unpack::Q4K>(tier, tile, &rows, bytes, sums);
+                    tile::multiply_rows::<T, unpack::Q4K>(
+                        tier, tile, &rows, row_bytes, bytes, sums,
+                    );
                 }
                 Encoding::Q5K => {
-                    tile::multiply_rows::<T, unpack::Q5K>(tier, tile, &rows, bytes, sums);
+                    tile::multiply_rows::<T, unpack::Q5K>(
+                        tier, tile, &rows, row_bytes, bytes, sums,
+                    );
                 }
                 Encoding::Q6K => {
-                    tile::multiply_rows::<T, unpack::Q6K>(tier, tile, &rows, bytes, sums);
+                    tile::multiply_rows::<T, unpack::Q6K>(
+                        tier, tile, &rows, row_bytes, bytes, sums,
+                    );
                 }
             }
         }

@@ -4,7 +4,11 @@
 //! Two promises hold for every kernel. A row's result has the same bits whatever else is in the batch, wherever the row
 //! stands in it and however many threads compute. And it has the same bits on every processor ([`tier`]).
 
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
+#![expect(
+    clippy::needless_range_loop,
+    reason = "loops over lanes index several arrays, and what they do must be compiled in place"
+)]
 
 mod attention;
 mod blocks;
@@ -14,6 +18,7 @@ mod input;
 mod math;
 mod matrix;
 mod pool;
+mod quantise;
 mod rows;
 mod tier;
 mod tile;
@@ -24,6 +29,7 @@ pub(crate) use blocks::dequantise;
 pub(crate) use cache::{CacheLayer, CacheShape, Precision};
 pub(crate) use matrix::{Matrix, multiply_all};
 pub(crate) use pool::Pool;
+pub(crate) use quantise::quantise;
 pub(crate) use rows::{
     NormWeights, Turns, activate, add, add_and_norm, gate, norm, norm_in_place, turn,
 };

@@ -15,6 +15,19 @@ pub(super) use plain::Plain;
 /// Lanes of every vector here.
 pub(super) const LANES: usize = 16;
 
+/// An array of so many values, made in place. `array::from_fn` and `map` would call a closure, which is not always compiled with
+/// the instructions of the tier.
+macro_rules! array {
+    ($count:expr, $first:expr, |$index:ident| $value:expr) => {{
+        let mut values = [$first; $count];
+        for $index in 0..$count {
+            values[$index] = $value;
+        }
+        values
+    }};
+}
+pub(super) use array;
+
 /// Work that is compiled once for each tier. `run` and all that it calls must be `#[inline(always)]`, so that it is compiled
 /// with the instructions of the tier.
 pub(super) trait Job {
@@ -34,6 +47,9 @@ pub(super) trait Tier: Copy {
     type Ints: Copy;
     /// Sixty-four bytes: four of each lane.
     type Bytes: Copy;
+
+    /// Asks for bytes that will be read soon; any address will do.
+    fn prefetch(self, from: *const u8);
 
     fn splat(self, value: f32) -> Self::Floats;
     unsafe fn load(self, from: *const f32) -> Self::Floats;

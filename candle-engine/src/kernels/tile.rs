@@ -10,7 +10,7 @@
 )]
 
 use super::input::{GROUP, Group, Input};
-use super::tier::{LANES, Tier};
+use super::tier::{LANES, Tier, array};
 use super::unpack::Blocks;
 
 /// Rows of weights that are computed at once.
@@ -49,6 +49,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
     tier: T,
     tile: &mut Tile,
     rows: &[*const u8; TILE_ROWS],
+    row_bytes: usize,
     input: &Input,
     sums: &mut [f32],
 ) {
@@ -59,7 +60,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
     while first < columns {
         let piece = PIECE_COLUMNS.min(columns - first);
         // SAFETY: the piece lies within the rows.
-        unsafe { unpack::<T, B>(tier, tile, rows, first, piece) };
+        unsafe { unpack::<T, B>(tier, tile, rows, row_bytes, first, piece) };
         let groups = piece / GROUP;
         let mut row = 0;
         while row < count {
@@ -104,6 +105,7 @@ unsafe fn unpack<T: Tier, B: Blocks>(
     tier: T,
     tile: &mut Tile,
     rows: &[*const u8; TILE_ROWS],
+    row_bytes: usize,
     first: usize,
     columns: usize,
 ) {
@@ -114,14 +116,26 @@ unsafe fn unpack<T: Tier, B: Blocks>(
         for unit in 0..columns.div_ceil(64) {
             let whole = columns - unit * 64 >= 64;
             // SAFETY: the caller's promise.
-            let four = tier.transpose(std::array::from_fn(|row| unsafe {
-                B::unit(tier, rows[row], first / 64 + unit, whole)
-            }));
-            for (place, bytes) in four.into_iter().enumerate() {
-                // SAFETY: a vector is 64 bytes.
-                unsafe {
-                    tier.store_all(tile.bytes[unit * LANES + place][half].as_mut_ptr(), bytes)
-                };
+            unsafe {
+                for row in rows {
+                    // Rows are read in short pieces, which no processor foresees: those of the next tile are asked for.
+                    let ahead = (first / 64 + unit) * B::UNIT_BYTES + TILE_ROWS * row_bytes;
+                    tier.prefetch(row.wrapping_add(ahead));
+                }
+                let zero = B::unit(tier, rows[0], first / 64 + unit, whole);
+                let four = array!(LANES, zero, |row| B::unit(
+                    tier,
+                    rows[row],
+                    first / 64 + unit,
+                    whole
+                ));
+                let four = tier.transpose(four);
+                for place in 0..LANES {
+                    tier.store_all(
+                        tile.bytes[unit * LANES + place][half].as_mut_ptr(),
+                        four[place],
+                    );
+                }
             }
         }
         // SAFETY: the caller's promise.
@@ -145,29 +159,39 @@ impl Block<'_> {
         let side_stride = self.columns / GROUP;
         // SAFETY: the caller has made the block so that all this lies within its slices.
         unsafe {
-            let mut sums: [[T::Floats; M]; 2] = std::array::from_fn(|half| {
-                std::array::from_fn(|row| tier.load(self.sums.add(row * TILE_ROWS + half * LANES)))
-            });
+            let mut sums = [[tier.splat(0.0); M]; 2];
+            for half in 0..2 {
+                for row in 0..M {
+                    sums[half][row] = tier.load(self.sums.add(row * TILE_ROWS + half * LANES));
+                }
+            }
             for group in 0..self.groups {
                 let side = |row: usize| &*self.sides.add(row * side_stride + group);
                 let bytes = self.bytes.add(group * GROUP);
                 let per_group = GROUP / B::PER_FACTOR;
                 for part in 0..per_group {
                     let steps = B::PER_FACTOR / 4;
-                    let mut products: [[T::Ints; M]; 2] = [std::array::from_fn(|row| {
-                        let sums = side(row).sums;
-                        let sum = if per_group == 2 {
-                            sums[part]
-                        } else {
-                            sums[0] + sums[1]
-                        };
-                        tier.splat_int(if B::ZERO == 0 { 0 } else { -B::ZERO * sum })
-                    }); 2];
+                    let mut products = [[tier.splat_int(0); M]; 2];
+                    if B::ZERO != 0 {
+                        for row in 0..M {
+                            let sums = side(row).sums;
+                            let sum = if per_group == 2 {
+                                sums[part]
+                            } else {
+                                sums[0] + sums[1]
+                            };
+                            let zero = tier.splat_int(-B::ZERO * sum);
+                            products[0][row] = zero;
+                            products[1][row] = zero;
+                        }
+                    }
                     for step in 0..steps {
                         let four = part * steps + step;
                         let weights = self.tile.bytes.get_unchecked(group * (GROUP / 4) + four);
-                        let weights =
-                            [0, 1].map(|half: usize| tier.load_bytes(weights[half].as_ptr()));
+                        let weights = [
+                            tier.load_bytes(weights[0].as_ptr()),
+                            tier.load_bytes(weights[1].as_ptr()),
+                        ];
                         for row in 0..M {
                             let input = tier.splat_four(bytes.add(row * self.columns + four * 4));
                             for half in 0..2 {
@@ -180,7 +204,10 @@ impl Block<'_> {
                         }
                     }
                     let factors = self.tile.factors.get_unchecked(group * per_group + part);
-                    let factors = [0, 1].map(|half: usize| tier.load(factors[half].as_ptr()));
+                    let factors = [
+                        tier.load(factors[0].as_ptr()),
+                        tier.load(factors[1].as_ptr()),
+                    ];
                     for row in 0..M {
                         let factor = tier.splat(side(row).factor);
                         for half in 0..2 {
@@ -194,7 +221,10 @@ impl Block<'_> {
                 }
                 if B::MINIMUMS {
                     let minimums = self.tile.minimums.get_unchecked(group);
-                    let minimums = [0, 1].map(|half: usize| tier.load(minimums[half].as_ptr()));
+                    let minimums = [
+                        tier.load(minimums[0].as_ptr()),
+                        tier.load(minimums[1].as_ptr()),
+                    ];
                     for row in 0..M {
                         let sum = tier.splat(side(row).scaled_sum);
                         for half in 0..2 {

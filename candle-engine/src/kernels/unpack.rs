@@ -5,13 +5,15 @@
     reason = "blocks have no alignment and are read through pointers"
 )]
 
-use super::tier::{LANES, Tier};
+use super::tier::{LANES, Tier, array};
 use super::tile::Tile;
 
 /// How an encoding is unpacked. `row` points to the first block of a row.
 pub(super) trait Blocks {
     /// Numbers that share a factor: 32 or 16.
     const PER_FACTOR: usize;
+    /// Bytes of 64 numbers, about.
+    const UNIT_BYTES: usize;
     /// The byte that means zero.
     const ZERO: i32;
     /// Numbers have a minimum besides their factor.
@@ -43,14 +45,18 @@ pub(super) trait Blocks {
 #[inline(always)]
 unsafe fn words<T: Tier>(tier: T, rows: &[*const u8; LANES], at: usize) -> T::Ints {
     // SAFETY: the caller's promise.
-    tier.ints(rows.map(|row| u32::from(unsafe { row.add(at).cast::<u16>().read_unaligned() })))
+    tier.ints(array!(LANES, 0, |row| u32::from(unsafe {
+        rows[row].add(at).cast::<u16>().read_unaligned()
+    })))
 }
 
 /// The 32 bits at a place of each row.
 #[inline(always)]
 unsafe fn double_words<T: Tier>(tier: T, rows: &[*const u8; LANES], at: usize) -> T::Ints {
     // SAFETY: the caller's promise.
-    tier.ints(rows.map(|row| unsafe { row.add(at).cast::<u32>().read_unaligned() }))
+    tier.ints(array!(LANES, 0, |row| unsafe {
+        rows[row].add(at).cast::<u32>().read_unaligned()
+    }))
 }
 
 /// One factor at the beginning of each block of 32 numbers.
@@ -79,6 +85,7 @@ pub(super) struct Q8_0;
 
 impl Blocks for Q8_0 {
     const PER_FACTOR: usize = 32;
+    const UNIT_BYTES: usize = 68;
     const ZERO: i32 = 128;
     const MINIMUMS: bool = false;
     const SMALL: bool = false;
@@ -111,6 +118,7 @@ pub(super) struct Q4_0;
 
 impl Blocks for Q4_0 {
     const PER_FACTOR: usize = 32;
+    const UNIT_BYTES: usize = 36;
     const ZERO: i32 = 8;
     const MINIMUMS: bool = false;
     const SMALL: bool = true;
@@ -161,23 +169,17 @@ unsafe fn six_bit_factors<T: Tier>(
             let factor = tier.halves_to_floats(both);
             let minimum = tier.halves_to_floats(tier.shift_right_ints(both, 16));
             let minimum = tier.subtract(tier.splat(0.0), minimum);
-            let words = [0, 1, 2].map(|word| double_words(tier, rows, at + 4 + 4 * word));
+            let words = array!(3, both, |word| double_words(tier, rows, at + 4 + 4 * word));
             for group in 0..8 {
                 let byte = (group as u32 % 4) * 8;
-                let parts = if group < 4 {
-                    [0, 1].map(|word: usize| {
-                        tier.and_ints(tier.shift_right_ints(words[word], byte), 63)
-                    })
+                let parts = array!(2, both, |word| if group < 4 {
+                    tier.and_ints(tier.shift_right_ints(words[word], byte), 63)
                 } else {
-                    [0, 1].map(|word: usize| {
-                        let low = tier.shift_right_ints(words[2], byte + 4 * word as u32);
-                        let high = tier.shift_right_ints(words[word], byte + 6);
-                        tier.or_ints(
-                            tier.and_ints(low, 15),
-                            tier.shift_left_ints(tier.and_ints(high, 3), 4),
-                        )
-                    })
-                };
+                    let low = tier.shift_right_ints(words[2], byte + 4 * word as u32);
+                    let high = tier.shift_right_ints(words[word], byte + 6);
+                    let high = tier.shift_left_ints(tier.and_ints(high, 3), 4);
+                    tier.or_ints(tier.and_ints(low, 15), high)
+                });
                 let place = block * 8 + group;
                 tier.store(
                     tile.factors[place][half].as_mut_ptr(),
@@ -196,6 +198,7 @@ pub(super) struct Q4K;
 
 impl Blocks for Q4K {
     const PER_FACTOR: usize = 32;
+    const UNIT_BYTES: usize = 36;
     const ZERO: i32 = 0;
     const MINIMUMS: bool = true;
     const SMALL: bool = true;
@@ -227,6 +230,7 @@ pub(super) struct Q5K;
 
 impl Blocks for Q5K {
     const PER_FACTOR: usize = 32;
+    const UNIT_BYTES: usize = 44;
     const ZERO: i32 = 0;
     const MINIMUMS: bool = true;
     const SMALL: bool = true;
@@ -263,6 +267,7 @@ pub(super) struct Q6K;
 
 impl Blocks for Q6K {
     const PER_FACTOR: usize = 16;
+    const UNIT_BYTES: usize = 53;
     const ZERO: i32 = 32;
     const MINIMUMS: bool = false;
     const SMALL: bool = true;

@@ -7,7 +7,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Job, LANES, Tier};
+use super::{Job, LANES, Tier, array};
 
 /// Proves that the processor has AVX2, FMA and F16C, and AVX-VNNI where `VNNI`: only [`run`] makes one.
 #[derive(Clone, Copy)]
@@ -45,14 +45,26 @@ pub(super) struct Pair<V>(V, V);
 type Floats = Pair<__m256>;
 type Ints = Pair<__m256i>;
 
-#[inline(always)]
-fn both<V: Copy, R>(a: Pair<V>, b: Pair<V>, function: impl Fn(V, V) -> R) -> Pair<R> {
-    Pair(function(a.0, b.0), function(a.1, b.1))
-}
-
-#[inline(always)]
-fn each<V, R>(a: Pair<V>, function: impl Fn(V) -> R) -> Pair<R> {
-    Pair(function(a.0), function(a.1))
+/// One instruction for both halves. A closure would not always be compiled with the instructions.
+macro_rules! both {
+    (|$a:ident| $value:expr, $x:expr) => {{
+        let one = $x;
+        let low = {
+            let $a = one.0;
+            $value
+        };
+        let $a = one.1;
+        Pair(low, $value)
+    }};
+    (|$a:ident, $b:ident| $value:expr, $x:expr, $y:expr) => {{
+        let (one, other) = ($x, $y);
+        let low = {
+            let ($a, $b) = (one.0, other.0);
+            $value
+        };
+        let ($a, $b) = (one.1, other.1);
+        Pair(low, $value)
+    }};
 }
 
 impl<const VNNI: bool> Avx2<VNNI> {
@@ -65,31 +77,13 @@ impl<const VNNI: bool> Avx2<VNNI> {
         }
     }
 
-    #[inline(always)]
-    fn four_of(
-        self,
-        value: Floats,
-        function: impl Fn(__m128, __m128) -> __m128,
-        wide: impl Fn(__m256, __m256) -> __m256,
-    ) -> f32 {
-        unsafe {
-            let eight = wide(value.0, value.1);
-            let four = function(
-                _mm256_castps256_ps128(eight),
-                _mm256_extractf128_ps::<1>(eight),
-            );
-            let two = function(four, _mm_movehl_ps(four, four));
-            _mm_cvtss_f32(function(two, _mm_movehdup_ps(two)))
-        }
-    }
-
     /// Eight rows of eight groups of four bytes become eight groups of eight rows.
     #[inline(always)]
     fn transpose_eight(self, rows: [__m256i; 8]) -> [__m256i; 8] {
         unsafe {
             let mut fours = [_mm256_setzero_si256(); 8];
             for four in 0..2 {
-                let [a, b, c, d] = [0, 1, 2, 3].map(|row| rows[4 * four + row]);
+                let [a, b, c, d] = array!(4, rows[0], |row| rows[4 * four + row]);
                 let low = _mm256_unpacklo_epi32(a, b);
                 let high = _mm256_unpackhi_epi32(a, b);
                 let other_low = _mm256_unpacklo_epi32(c, d);
@@ -117,6 +111,10 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
     type Ints = Ints;
     type Bytes = Ints;
 
+    #[inline(always)]
+    fn prefetch(self, from: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
+    }
     #[inline(always)]
     fn splat(self, value: f32) -> Floats {
         let eight = unsafe { _mm256_set1_ps(value) };
@@ -150,10 +148,13 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
     #[inline(always)]
     unsafe fn load_bf16(self, from: *const u16) -> Floats {
         unsafe {
-            each(Pair(from, from.add(8)), |eight| {
-                let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(eight.cast()));
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-            })
+            both!(
+                |eight| {
+                    let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(eight.cast()));
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+                },
+                Pair(from, from.add(8))
+            )
         }
     }
     #[inline(always)]
@@ -189,19 +190,19 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
     }
     #[inline(always)]
     fn add(self, a: Floats, b: Floats) -> Floats {
-        both(a, b, |a, b| unsafe { _mm256_add_ps(a, b) })
+        both!(|a, b| unsafe { _mm256_add_ps(a, b) }, a, b)
     }
     #[inline(always)]
     fn subtract(self, a: Floats, b: Floats) -> Floats {
-        both(a, b, |a, b| unsafe { _mm256_sub_ps(a, b) })
+        both!(|a, b| unsafe { _mm256_sub_ps(a, b) }, a, b)
     }
     #[inline(always)]
     fn multiply(self, a: Floats, b: Floats) -> Floats {
-        both(a, b, |a, b| unsafe { _mm256_mul_ps(a, b) })
+        both!(|a, b| unsafe { _mm256_mul_ps(a, b) }, a, b)
     }
     #[inline(always)]
     fn divide(self, a: Floats, b: Floats) -> Floats {
-        both(a, b, |a, b| unsafe { _mm256_div_ps(a, b) })
+        both!(|a, b| unsafe { _mm256_div_ps(a, b) }, a, b)
     }
     #[inline(always)]
     fn fused(self, a: Floats, b: Floats, c: Floats) -> Floats {
@@ -214,68 +215,89 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
     }
     #[inline(always)]
     fn greater(self, a: Floats, b: Floats) -> Floats {
-        both(a, b, |a, b| unsafe { _mm256_max_ps(a, b) })
+        both!(|a, b| unsafe { _mm256_max_ps(a, b) }, a, b)
     }
     #[inline(always)]
     fn lesser(self, a: Floats, b: Floats) -> Floats {
-        both(a, b, |a, b| unsafe { _mm256_min_ps(a, b) })
+        both!(|a, b| unsafe { _mm256_min_ps(a, b) }, a, b)
     }
     #[inline(always)]
     fn keep(self, mask: u16, value: Floats, other: Floats) -> Floats {
         unsafe {
             let mask = _mm256_set1_epi32(i32::from(mask));
             let low = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-            let blend = |bits, value, other| {
-                let stays = _mm256_cmpeq_epi32(_mm256_and_si256(mask, bits), bits);
-                _mm256_blendv_ps(other, value, _mm256_castsi256_ps(stays))
-            };
-            Pair(
-                blend(low, value.0, other.0),
-                blend(_mm256_slli_epi32::<8>(low), value.1, other.1),
+            let bits = Pair(low, _mm256_slli_epi32::<8>(low));
+            both!(
+                |bits, pair| {
+                    let stays = _mm256_cmpeq_epi32(_mm256_and_si256(mask, bits), bits);
+                    _mm256_blendv_ps(pair.1, pair.0, _mm256_castsi256_ps(stays))
+                },
+                bits,
+                Pair((value.0, other.0), (value.1, other.1))
             )
         }
     }
     #[inline(always)]
     fn zero_below(self, value: Floats, by: Floats, limit: f32) -> Floats {
-        both(value, by, |value, by| unsafe {
-            _mm256_and_ps(
-                value,
-                _mm256_cmp_ps::<_CMP_NLT_UQ>(by, _mm256_set1_ps(limit)),
-            )
-        })
+        both!(
+            |value, by| unsafe {
+                _mm256_and_ps(
+                    value,
+                    _mm256_cmp_ps::<_CMP_NLT_UQ>(by, _mm256_set1_ps(limit)),
+                )
+            },
+            value,
+            by
+        )
     }
     #[inline(always)]
     fn round(self, value: Floats) -> Floats {
-        each(value, |value| unsafe {
-            _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(value)
-        })
+        both!(
+            |value| unsafe {
+                _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(value)
+            },
+            value
+        )
     }
     #[inline(always)]
     fn power_of_two(self, exponent: Floats) -> Floats {
-        each(exponent, |exponent| unsafe {
-            let biased = _mm256_add_epi32(_mm256_cvttps_epi32(exponent), _mm256_set1_epi32(127));
-            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
-        })
+        both!(
+            |exponent| unsafe {
+                let biased =
+                    _mm256_add_epi32(_mm256_cvttps_epi32(exponent), _mm256_set1_epi32(127));
+                _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
+            },
+            exponent
+        )
     }
     #[inline(always)]
     fn sum(self, value: Floats) -> f32 {
-        self.four_of(
-            value,
-            |a, b| unsafe { _mm_add_ps(a, b) },
-            |a, b| unsafe { _mm256_add_ps(a, b) },
-        )
+        unsafe {
+            let eight = _mm256_add_ps(value.0, value.1);
+            let four = _mm_add_ps(
+                _mm256_castps256_ps128(eight),
+                _mm256_extractf128_ps::<1>(eight),
+            );
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        }
     }
+
     #[inline(always)]
     fn sum_four(self, values: [Floats; 4]) -> [f32; 4] {
-        values.map(|value| self.sum(value))
+        array!(4, 0.0, |place| self.sum(values[place]))
     }
     #[inline(always)]
     fn greatest(self, value: Floats) -> f32 {
-        self.four_of(
-            value,
-            |a, b| unsafe { _mm_max_ps(a, b) },
-            |a, b| unsafe { _mm256_max_ps(a, b) },
-        )
+        unsafe {
+            let eight = _mm256_max_ps(value.0, value.1);
+            let four = _mm_max_ps(
+                _mm256_castps256_ps128(eight),
+                _mm256_extractf128_ps::<1>(eight),
+            );
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+        }
     }
 
     #[inline(always)]
@@ -290,81 +312,98 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
     }
     #[inline(always)]
     fn to_floats(self, value: Ints) -> Floats {
-        each(value, |value| unsafe { _mm256_cvtepi32_ps(value) })
+        both!(|value| unsafe { _mm256_cvtepi32_ps(value) }, value)
     }
     #[inline(always)]
     fn halves_to_floats(self, value: Ints) -> Floats {
-        each(value, |value| unsafe {
-            let low = _mm256_and_si256(value, _mm256_set1_epi32(0xffff));
-            let packed = _mm_packus_epi32(
-                _mm256_castsi256_si128(low),
-                _mm256_extracti128_si256::<1>(low),
-            );
-            _mm256_cvtph_ps(packed)
-        })
+        both!(
+            |value| unsafe {
+                let low = _mm256_and_si256(value, _mm256_set1_epi32(0xffff));
+                let packed = _mm_packus_epi32(
+                    _mm256_castsi256_si128(low),
+                    _mm256_extracti128_si256::<1>(low),
+                );
+                _mm256_cvtph_ps(packed)
+            },
+            value
+        )
     }
     #[inline(always)]
     fn shift_right_ints(self, value: Ints, bits: u32) -> Ints {
-        each(value, |value| unsafe {
-            _mm256_srl_epi32(value, _mm_cvtsi32_si128(bits as i32))
-        })
+        both!(
+            |value| unsafe { _mm256_srl_epi32(value, _mm_cvtsi32_si128(bits as i32)) },
+            value
+        )
     }
     #[inline(always)]
     fn shift_left_ints(self, value: Ints, bits: u32) -> Ints {
-        each(value, |value| unsafe {
-            _mm256_sll_epi32(value, _mm_cvtsi32_si128(bits as i32))
-        })
+        both!(
+            |value| unsafe { _mm256_sll_epi32(value, _mm_cvtsi32_si128(bits as i32)) },
+            value
+        )
     }
     #[inline(always)]
     fn and_ints(self, a: Ints, mask: u32) -> Ints {
-        each(a, |a| unsafe {
-            _mm256_and_si256(a, _mm256_set1_epi32(mask as i32))
-        })
+        both!(
+            |a| unsafe { _mm256_and_si256(a, _mm256_set1_epi32(mask as i32)) },
+            a
+        )
     }
     #[inline(always)]
     fn or_ints(self, a: Ints, b: Ints) -> Ints {
-        both(a, b, |a, b| unsafe { _mm256_or_si256(a, b) })
+        both!(|a, b| unsafe { _mm256_or_si256(a, b) }, a, b)
     }
     #[inline(always)]
     fn signed_bytes(self, value: Ints) -> Ints {
-        each(value, |value| unsafe {
-            _mm256_srai_epi32::<24>(_mm256_slli_epi32::<24>(value))
-        })
+        both!(
+            |value| unsafe { _mm256_srai_epi32::<24>(_mm256_slli_epi32::<24>(value)) },
+            value
+        )
     }
     #[inline(always)]
     fn dot(self, sums: Ints, unsigned: Ints, signed: Ints) -> Ints {
-        let one = |sum, unsigned, signed| unsafe {
-            if VNNI {
-                return _mm256_dpbusd_avx_epi32(sum, unsigned, signed);
-            }
-            // Products of bytes and their sums do not fit 16 bits: even and odd bytes are widened instead.
-            let even = _mm256_madd_epi16(
-                _mm256_and_si256(unsigned, _mm256_set1_epi16(0xff)),
-                _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(signed)),
+        if VNNI {
+            return both!(
+                |sum, pair| unsafe { _mm256_dpbusd_avx_epi32(sum, pair.0, pair.1) },
+                sums,
+                Pair((unsigned.0, signed.0), (unsigned.1, signed.1))
             );
-            let odd = _mm256_madd_epi16(
-                _mm256_srli_epi16::<8>(unsigned),
-                _mm256_srai_epi16::<8>(signed),
-            );
-            _mm256_add_epi32(sum, _mm256_add_epi32(even, odd))
-        };
-        Pair(
-            one(sums.0, unsigned.0, signed.0),
-            one(sums.1, unsigned.1, signed.1),
+        }
+        both!(
+            |sum, pair| unsafe {
+                let (unsigned, signed) = pair;
+                // Products of bytes and their sums do not fit 16 bits: even and odd bytes are widened instead.
+                let even = _mm256_madd_epi16(
+                    _mm256_and_si256(unsigned, _mm256_set1_epi16(0xff)),
+                    _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(signed)),
+                );
+                let odd = _mm256_madd_epi16(
+                    _mm256_srli_epi16::<8>(unsigned),
+                    _mm256_srai_epi16::<8>(signed),
+                );
+                _mm256_add_epi32(sum, _mm256_add_epi32(even, odd))
+            },
+            sums,
+            Pair((unsigned.0, signed.0), (unsigned.1, signed.1))
         )
     }
     #[inline(always)]
     fn dot_small(self, sums: Ints, unsigned: Ints, signed: Ints) -> Ints {
-        let one = |sum, unsigned, signed| unsafe {
-            if VNNI {
-                return _mm256_dpbusd_avx_epi32(sum, unsigned, signed);
-            }
-            let pairs = _mm256_maddubs_epi16(unsigned, signed);
-            _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
-        };
-        Pair(
-            one(sums.0, unsigned.0, signed.0),
-            one(sums.1, unsigned.1, signed.1),
+        if VNNI {
+            return both!(
+                |sum, pair| unsafe { _mm256_dpbusd_avx_epi32(sum, pair.0, pair.1) },
+                sums,
+                Pair((unsigned.0, signed.0), (unsigned.1, signed.1))
+            );
+        }
+        both!(
+            |sum, pair| unsafe {
+                let (unsigned, signed) = pair;
+                let pairs = _mm256_maddubs_epi16(unsigned, signed);
+                _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+            },
+            sums,
+            Pair((unsigned.0, signed.0), (unsigned.1, signed.1))
         )
     }
     #[inline(always)]
@@ -374,7 +413,7 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
     #[inline(always)]
     unsafe fn store_bytes(self, to: *mut i8, value: Floats) {
         unsafe {
-            let ints = each(value, |value| _mm256_cvtps_epi32(value));
+            let ints = both!(|value| _mm256_cvtps_epi32(value), value);
             let words =
                 _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(ints.0, ints.1));
             let bytes = _mm_packs_epi16(
@@ -400,9 +439,10 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
     }
     #[inline(always)]
     unsafe fn load_pairs(self, low: *const u8, high: *const u8) -> Ints {
-        each(Pair(low, high), |from| unsafe {
-            _mm256_broadcastsi128_si256(_mm_loadu_si128(from.cast()))
-        })
+        both!(
+            |from| unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(from.cast())) },
+            Pair(low, high)
+        )
     }
     #[inline(always)]
     unsafe fn store_all(self, to: *mut u8, value: Ints) {
@@ -427,9 +467,10 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
     }
     #[inline(always)]
     fn and(self, value: Ints, mask: u8) -> Ints {
-        each(value, |value| unsafe {
-            _mm256_and_si256(value, _mm256_set1_epi8(mask as i8))
-        })
+        both!(
+            |value| unsafe { _mm256_and_si256(value, _mm256_set1_epi8(mask as i8)) },
+            value
+        )
     }
     #[inline(always)]
     fn or(self, a: Ints, b: Ints) -> Ints {
@@ -437,31 +478,22 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
     }
     #[inline(always)]
     fn flip(self, value: Ints, bits: u8) -> Ints {
-        each(value, |value| unsafe {
-            _mm256_xor_si256(value, _mm256_set1_epi8(bits as i8))
-        })
+        both!(
+            |value| unsafe { _mm256_xor_si256(value, _mm256_set1_epi8(bits as i8)) },
+            value
+        )
     }
     #[inline(always)]
     fn transpose(self, rows: [Ints; LANES]) -> [Ints; LANES] {
-        let quarter = |first: usize, high: bool| {
-            let eight: [__m256i; 8] = std::array::from_fn(|row| {
-                let pair = rows[first + row];
-                if high { pair.1 } else { pair.0 }
-            });
-            self.transpose_eight(eight)
-        };
-        let [low, other_low, high, other_high] = [
-            quarter(0, false),
-            quarter(8, false),
-            quarter(0, true),
-            quarter(8, true),
-        ];
-        std::array::from_fn(|group| {
-            if group < 8 {
-                Pair(low[group], other_low[group])
-            } else {
-                Pair(high[group - 8], other_high[group - 8])
-            }
+        let zero = rows[0].0;
+        let low = self.transpose_eight(array!(8, zero, |row| rows[row].0));
+        let high = self.transpose_eight(array!(8, zero, |row| rows[row].1));
+        let other_low = self.transpose_eight(array!(8, zero, |row| rows[row + 8].0));
+        let other_high = self.transpose_eight(array!(8, zero, |row| rows[row + 8].1));
+        array!(LANES, rows[0], |group| if group < 8 {
+            Pair(low[group], other_low[group])
+        } else {
+            Pair(high[group - 8], other_high[group - 8])
         })
     }
 }

@@ -7,7 +7,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Job, LANES, Tier};
+use super::{Job, LANES, Tier, array};
 
 /// Proves that the processor has AVX-512 F, BW, DQ, VL and VNNI: only [`run`] makes one.
 #[derive(Clone, Copy)]
@@ -45,6 +45,10 @@ impl Tier for Avx512 {
     type Ints = __m512i;
     type Bytes = __m512i;
 
+    #[inline(always)]
+    fn prefetch(self, from: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
+    }
     #[inline(always)]
     fn splat(self, value: f32) -> __m512 {
         unsafe { _mm512_set1_ps(value) }
@@ -152,16 +156,15 @@ impl Tier for Avx512 {
     #[inline(always)]
     fn sum_four(self, values: [__m512; 4]) -> [f32; 4] {
         unsafe {
-            let four = values.map(|value| {
-                let eight = _mm256_add_ps(
-                    _mm512_castps512_ps256(value),
-                    _mm512_extractf32x8_ps::<1>(value),
-                );
-                _mm_add_ps(
+            let mut four = [_mm_setzero_ps(); 4];
+            for place in 0..4 {
+                let low = _mm512_castps512_ps256(values[place]);
+                let eight = _mm256_add_ps(low, _mm512_extractf32x8_ps::<1>(values[place]));
+                four[place] = _mm_add_ps(
                     _mm256_castps256_ps128(eight),
                     _mm256_extractf128_ps::<1>(eight),
-                )
-            });
+                );
+            }
             // Lanes 0 and 2, and 1 and 3, of two vectors at once; then those two sums of all four.
             let first = _mm_add_ps(
                 _mm_movelh_ps(four[0], four[1]),
@@ -202,7 +205,8 @@ impl Tier for Avx512 {
     }
     #[inline(always)]
     fn ints(self, values: [u32; LANES]) -> __m512i {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = values.map(|value| value as i32);
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] =
+            array!(LANES, 0, |lane| values[lane] as i32);
         unsafe { _mm512_setr_epi32(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p) }
     }
     #[inline(always)]
@@ -307,7 +311,7 @@ impl Tier for Avx512 {
             // Within quarters: four rows at a time give four groups.
             let mut fours = [zero; LANES];
             for four in 0..4 {
-                let [a, b, c, d] = [0, 1, 2, 3].map(|row| rows[4 * four + row]);
+                let [a, b, c, d] = array!(4, zero, |row| rows[4 * four + row]);
                 let low = _mm512_unpacklo_epi32(a, b);
                 let high = _mm512_unpackhi_epi32(a, b);
                 let other_low = _mm512_unpacklo_epi32(c, d);
@@ -320,7 +324,7 @@ impl Tier for Avx512 {
             // Then quarters: group `4 · quarter + place` is that quarter of `fours[place]`, `[4 + place]`, …
             let mut groups = [zero; LANES];
             for place in 0..4 {
-                let [a, b, c, d] = [0, 1, 2, 3].map(|four| fours[4 * four + place]);
+                let [a, b, c, d] = array!(4, zero, |four| fours[4 * four + place]);
                 let even = _mm512_shuffle_i32x4::<0b10_00_10_00>(a, b);
                 let odd = _mm512_shuffle_i32x4::<0b11_01_11_01>(a, b);
                 let other_even = _mm512_shuffle_i32x4::<0b10_00_10_00>(c, d);

@@ -44,6 +44,8 @@ impl Tier for Plain {
     type Bytes = Bytes;
 
     #[inline(always)]
+    fn prefetch(self, _from: *const u8) {}
+    #[inline(always)]
     fn splat(self, value: f32) -> Floats {
         [value; LANES]
     }
