@@ -2,6 +2,9 @@
 
 mod support;
 
+use candle_core::quantized::gguf_file::{self, Value as Metadata};
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{DType, Device, Tensor};
 use candle_engine::{EngineOptions, Listen, serve};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -294,4 +297,73 @@ async fn an_index_that_points_elsewhere_is_refused() {
     )
     .expect("written");
     assert_says(&last_words(folder.path()).await, &["index.json", "missing"]);
+}
+
+#[tokio::test]
+async fn a_number_that_is_none_is_found_by_its_tensor_where_that_is_asked_for() {
+    let folder = copy();
+    let path = folder.path().join("model.safetensors");
+    let mut bytes = std::fs::read(&path).expect("weights");
+    let last = bytes.len() - 4;
+    bytes[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+    std::fs::write(&path, bytes).expect("written");
+    let options = EngineOptions {
+        verify: true,
+        ..options(folder.path(), Listen::Unix(folder.path().join("socket")))
+    };
+    assert_says(
+        &last_words_of(options).await,
+        &["model.safetensors", "the tensor ", "no finite numbers"],
+    );
+}
+
+/// A GGUF with metadata and one tensor.
+fn gguf(path: &Path, metadata: &[(&str, Metadata)]) {
+    let row = Tensor::ones((32, 32), DType::F32, &Device::Cpu).expect("a matrix");
+    let row = QTensor::quantize(&row, GgmlDType::F32).expect("quantises");
+    let metadata: Vec<(&str, &Metadata)> =
+        metadata.iter().map(|(key, value)| (*key, value)).collect();
+    let mut file = std::fs::File::create(path).expect("a file");
+    gguf_file::write(&mut file, &metadata, &[("token_embd.weight", &row)]).expect("written");
+}
+
+#[tokio::test]
+async fn a_gguf_that_cannot_be_served_is_named_with_what_is_wrong() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("model.gguf");
+    let architecture = |name: &str| {
+        let name = Metadata::String(name.to_owned());
+        [("general.architecture", name)]
+    };
+    gguf(&path, &architecture("mamba"));
+    for place in [folder.path(), &path] {
+        assert_says(
+            &last_words_in(place, folder.path()).await,
+            &["model.gguf", "mamba", "supports GGUF files of llama, "],
+        );
+    }
+    gguf(&path, &architecture("llama"));
+    assert_says(
+        &last_words_in(&path, folder.path()).await,
+        &["model.gguf", "llama.embedding_length is missing"],
+    );
+    let bytes = std::fs::read(&path).expect("a file");
+    let mut absurd = bytes.clone();
+    absurd[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
+    for (broken, said) in [
+        (&bytes[..40], "claims to have 1 tensors, and has 24 bytes"),
+        (&bytes[..bytes.len() - 64], "file has"),
+        (&absurd[..], "claims to have 18446744073709551615 tensors"),
+        (b"none", "does not begin as a GGUF file"),
+    ] {
+        std::fs::write(&path, broken).expect("written");
+        assert_says(
+            &last_words_in(&path, folder.path()).await,
+            &["model.gguf", said],
+        );
+    }
+}
+
+async fn last_words_in(model: &Path, folder: &Path) -> String {
+    last_words_of(options(model, Listen::Unix(folder.join("socket")))).await
 }

@@ -25,7 +25,9 @@ mod verify;
 mod words;
 
 pub(crate) use config::Kind;
-pub(crate) use expected::{Expected, Role, expected};
+#[cfg(test)]
+pub(crate) use expected::expected;
+pub(crate) use expected::{Expected, Role};
 pub(crate) use json::read_json;
 pub(crate) use load::LoadPlan;
 pub(crate) use words::TokenizerFile;

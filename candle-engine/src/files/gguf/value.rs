@@ -29,7 +29,7 @@ impl Metadata {
     /// A whole number. Writers choose signed types and lists of equal numbers for some.
     pub fn number(&self, key: &str) -> Result<Option<u64>, String> {
         let whole = |number: f64| {
-            (number >= 0.0 && number < 9e15 && number.fract() == 0.0).then_some(number as u64)
+            ((0.0..9e15).contains(&number) && number.fract() == 0.0).then_some(number as u64)
         };
         let read = match self.0.get(key) {
             None => return Ok(None),
