@@ -4,8 +4,8 @@
 //! Hidden states, norms and sums are F32 everywhere. Weights in blocks of the GGML family stay so and go through candle's
 //! quantised kernels on a GPU; dense ones multiply in BF16, those of F32 files in F32. On the CPU all are F32.
 //!
-//! Attention is gathered and masked span by span. candle's flash attention is not used: it computes over keys and values that lie
-//! together, so pages would be gathered for it all the same, it has no F32, and its kernels take half an hour of `nvcc`.
+//! Attention is gathered and masked span by span. candle's flash attention is not used: it computes over keys and values that
+//! lie together, so pages would be gathered for it all the same, and it has no F32.
 
 use super::compute::{AttentionShape, Compute, TurnedPart, Work};
 use super::weights::ggml;
@@ -405,12 +405,7 @@ impl Compute for Plain {
 
     fn add(&mut self, factor: f32, part: &Rows, sum: &mut Rows) -> Result<()> {
         let part = part.get()?;
-        let all = if factor == 1.0 {
-            (sum.get()? + part)?
-        } else {
-            (sum.get()? + (part * f64::from(factor))?)?
-        };
-        sum.set(all);
+        sum.set((sum.get()? + (part * f64::from(factor))?)?);
         Ok(())
     }
 
