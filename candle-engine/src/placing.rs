@@ -6,14 +6,10 @@ use crate::error::EngineError;
 use crate::files::ModelFiles;
 use crate::model::{Placement, Room, Sizes, divide};
 use crate::options::{DeviceChoice, EngineOptions};
-use crate::spec::Spec;
-use crate::step::PAGE_TOKENS;
-use candle_core::{DType, Device};
+use candle_core::Device;
 
 /// Rows of a step, for what it needs besides weights and cache.
-const STEP_ROWS: u64 = 1024;
-/// Numbers of a row that are in memory at the same time, in widths of the hidden state.
-const WIDTHS_OF_A_ROW: u64 = 16;
+const STEP_ROWS: usize = 1024;
 /// What a driver and its libraries take on a GPU, and what must stay free for its allocator.
 const GPU_RESERVE_BYTES: u64 = 1 << 30;
 
@@ -37,7 +33,7 @@ pub(crate) fn place(options: &EngineOptions, files: &ModelFiles) -> Result<Place
         .zip(&devices)
         .map(|(choice, device)| room(*choice, device, options.device_bytes))
         .collect::<Result<Vec<_>, _>>()?;
-    let sizes = sizes(spec, files, page_count(options) as u64)?;
+    let sizes = Sizes::of(spec, files, page_count(options), STEP_ROWS)?;
     let division =
         divide(&sizes, &rooms).map_err(|problem| EngineError::option("devices", problem))?;
     tracing::info!(explanation = %division.explanation, "layers are divided");
@@ -102,40 +98,4 @@ fn free_gpu_bytes(device: &Device) -> Result<u64, EngineError> {
 #[cfg(not(feature = "cuda"))]
 fn free_gpu_bytes(_device: &Device) -> Result<u64, EngineError> {
     Ok(available_bytes().unwrap_or(u64::MAX))
-}
-
-/// Bytes of the parts, as they lie in their files, with their pages of the KV cache.
-fn sizes(spec: &Spec, files: &ModelFiles, pages: u64) -> Result<Sizes, EngineError> {
-    let head_numbers = spec.key_value_heads * (spec.key_width + spec.value_width);
-    let page_bytes = (PAGE_TOKENS * head_numbers * DType::BF16.size_in_bytes()) as u64;
-    let mut sizes = Sizes {
-        embedding: 0,
-        blocks: vec![page_bytes * pages; spec.blocks.len()],
-        head: 0,
-        working: STEP_ROWS * WIDTHS_OF_A_ROW * spec.hidden as u64 * 4,
-    };
-    let names: Vec<String> = files.tensor_names().map(str::to_owned).collect();
-    for name in names {
-        let Some(stored) = files.maybe_tensor(&name)? else {
-            continue;
-        };
-        let bytes = stored.bytes().len() as u64;
-        let rest = name.strip_prefix("model.layers.");
-        let layer = rest.and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
-        match layer {
-            Some(layer) => {
-                if let Some(block) = sizes.blocks.get_mut(layer) {
-                    *block += bytes;
-                }
-            }
-            None if name.starts_with("model.embed_tokens") => {
-                sizes.embedding += bytes;
-                if spec.ties_head {
-                    sizes.head += bytes;
-                }
-            }
-            None => sizes.head += bytes,
-        }
-    }
-    Ok(sizes)
 }

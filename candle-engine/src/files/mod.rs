@@ -25,7 +25,6 @@ mod verify;
 mod words;
 
 pub(crate) use config::Kind;
-#[cfg(test)]
 pub(crate) use expected::expected;
 pub(crate) use expected::{Expected, Role};
 pub(crate) use json::read_json;
