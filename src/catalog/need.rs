@@ -190,13 +190,13 @@ impl Entry {
         }
         let routes = self.recipe.parking()?;
         let weights = self.weights_per_device(1).unwrap_or(total).min(total);
-        let (host, source) = match &self.recipe {
-            _ if routes.weights_on_host => (weights, HOST_BYTES_PER_MILLISECOND),
+        let (host, base, source) = match &self.recipe {
+            _ if routes.weights_on_host => (weights, WAKE_BASE, HOST_BYTES_PER_MILLISECOND),
             // Its process is on the device itself, and the pages of its weights are the system's.
-            Recipe::Candle(_) => (Bytes::ZERO, HOST_BYTES_PER_MILLISECOND),
-            _ => (SLEEPING_PROCESS, RELOAD_BYTES_PER_MILLISECOND),
+            Recipe::Candle(_) => (Bytes::ZERO, Span(5), HOST_BYTES_PER_MILLISECOND),
+            _ => (SLEEPING_PROCESS, WAKE_BASE, RELOAD_BYTES_PER_MILLISECOND),
         };
-        let wakes_in = WAKE_BASE.0.saturating_add(weights.0 / source);
+        let wakes_in = base.0.saturating_add(weights.0 / source);
         Some(crate::pool::Parking {
             host,
             resident_per_device: routes.resident_per_device,
