@@ -3,7 +3,7 @@
 use crate::batch::{Generator, Weights, page_count};
 use crate::chat_template::ChatTemplate;
 use crate::error::EngineError;
-use crate::files::{LoadPlan, ModelFiles};
+use crate::files::{LoadPlan, MappedFile, ModelFiles};
 use crate::grammar::Grammars;
 use crate::kernels::Pool;
 use crate::model::{Decoder, Resources};
@@ -72,6 +72,8 @@ pub(crate) struct LoadedModel {
     pub tokenizer: ModelTokenizer,
     pub template: Option<ChatTemplate>,
     pub generator: Generator,
+    /// The files whose weights it computes with.
+    pub files: Vec<Arc<MappedFile>>,
     /// What a request does not say about the choice of tokens.
     pub sampling_defaults: SamplingSettings,
     /// What answers can be held to.
@@ -133,6 +135,7 @@ pub(crate) fn load(
         tokenizer,
         template,
         generator,
+        files: files.mapped().to_vec(),
         sampling_defaults: files.sampling_defaults().clone(),
         grammars: Grammars::new(),
     })

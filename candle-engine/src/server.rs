@@ -2,7 +2,7 @@
 
 use crate::answer::Answer;
 use crate::api_error::ApiError;
-use crate::batch::Batch;
+use crate::batch::{Batch, Rest};
 use crate::completion;
 use crate::encoder;
 use crate::error::EngineError;
@@ -157,11 +157,15 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
     }
     let model = Arc::new(loading::load(options, &engine.progress)?);
     let batch = Arc::new(Batch::start(&model)?);
+    let rest = Rest {
+        batch: Arc::clone(&batch),
+        files: model.files.clone(),
+    };
     let ready = Ready {
         model_name: options.model_name.clone(),
         model,
         batch,
-        sleepers: Vec::new(),
+        sleepers: vec![Arc::new(rest)],
     };
     tracing::info!(model = %ready.model_name, weights_bytes = ready.model.generator.weights.bytes, "ready");
     let _ = engine.ready.set(Served::Decoder(ready));

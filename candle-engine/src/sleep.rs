@@ -206,7 +206,6 @@ pub(crate) fn counted(answering: Answering, response: Response) -> Response {
 
 /// Tells the system that the pages of a mapped file are not needed for now. They stay in the page cache as long as nobody
 /// else wants the memory, and come back when they are touched.
-#[allow(dead_code, reason = "for whoever maps files")]
 pub(crate) fn give_back_pages(mapping: &memmap2::Mmap) -> Result<(), EngineError> {
     #[expect(unsafe_code, reason = "the system's advice has no safe form")]
     // SAFETY: the mapping is of a file and only read; pages that are dropped are read from the file again.

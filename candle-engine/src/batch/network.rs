@@ -30,6 +30,10 @@ pub(crate) trait Network: Send {
     fn page_bytes(&self) -> u64;
     /// Numbers of one row of logits.
     fn vocabulary(&self) -> usize;
+    /// Gives the cache and working memory back. What was in the pages is lost.
+    fn sleep(&mut self) -> Result<()>;
+    /// Takes them again.
+    fn wake(&mut self) -> Result<()>;
 }
 
 impl Network for Decoder {
@@ -51,6 +55,14 @@ impl Network for Decoder {
 
     fn vocabulary(&self) -> usize {
         Self::vocabulary(self)
+    }
+
+    fn sleep(&mut self) -> Result<()> {
+        Self::sleep(self)
+    }
+
+    fn wake(&mut self) -> Result<()> {
+        Self::wake(self)
     }
 }
 

@@ -31,6 +31,11 @@ pub(super) enum Work {
         request: StatesRequest,
         reply: oneshot::Sender<States>,
     },
+    /// Give the memory of the cache back, or take it again.
+    Rest {
+        asleep: bool,
+        reply: Sender<Result<(), EngineError>>,
+    },
 }
 
 /// The states of the tokens, or why there are none.
@@ -95,6 +100,18 @@ impl Batch {
         let (reply, states) = oneshot::channel();
         self.send(Work::States { request, reply })?;
         Ok(states)
+    }
+
+    /// Gives back what the network can have again, or takes it again; returns when that is done. Nobody is being answered.
+    ///
+    /// # Errors
+    /// When the network cannot, or a request is still computed.
+    pub(super) fn rest(&self, asleep: bool) -> Result<(), EngineError> {
+        let (reply, done) = channel();
+        let ended = || EngineError::load("the engine's thread has ended");
+        let sent = self.queue.send(Work::Rest { asleep, reply });
+        sent.map_err(|_| ended())?;
+        done.recv().map_err(|_| ended())?
     }
 
     fn send(&self, work: Work) -> Result<(), ApiError> {

@@ -99,6 +99,11 @@ impl Loop {
 
     fn accept(&mut self, work: Work) {
         let (arrival, mut writer) = match work {
+            Work::Rest { asleep, reply } => {
+                // Whoever asked may have gone; the door decides what that means.
+                let _ = reply.send(self.rest(asleep));
+                return;
+            }
             Work::States { request, reply } => {
                 let arrival = Arrival {
                     most_tokens: request.tokens.len(),
@@ -145,6 +150,21 @@ impl Loop {
                 self.gauges.end_waiting();
             }
         }
+    }
+
+    /// Gives back what the network can have again, or takes it again.
+    fn rest(&mut self, asleep: bool) -> Result<(), EngineError> {
+        let failed = |error: candle_core::Error| EngineError::load(refused(&error).message);
+        if !asleep {
+            return self.network.wake().map_err(failed);
+        }
+        self.drop_unwanted();
+        if !self.schedule.forget_pages() {
+            return Err(EngineError::load("a request is still computed"));
+        }
+        self.hidden = Hidden::default();
+        self.logits = Vec::new();
+        self.network.sleep().map_err(failed)
     }
 
     /// Ends what nobody waits for any more.

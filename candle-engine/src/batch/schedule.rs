@@ -124,6 +124,15 @@ impl Schedule {
         self.pages.held()
     }
 
+    /// Forgets what is in the pages, where nobody holds any; whether that is so.
+    pub fn forget_pages(&mut self) -> bool {
+        let is_idle = self.is_empty();
+        if is_idle {
+            self.pages = Pages::new(self.limits.pages);
+        }
+        is_idle
+    }
+
     pub fn counts(&self) -> Counts {
         self.counts
     }

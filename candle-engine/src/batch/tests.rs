@@ -81,6 +81,14 @@ impl Network for Watched {
     fn vocabulary(&self) -> usize {
         self.network.vocabulary()
     }
+
+    fn sleep(&mut self) -> candle_core::Result<()> {
+        self.network.sleep()
+    }
+
+    fn wake(&mut self) -> candle_core::Result<()> {
+        self.network.wake()
+    }
 }
 
 /// A demo model and its batch.

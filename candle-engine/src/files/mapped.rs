@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// A file whose bytes are read where they lie, in the page cache.
 #[derive(Debug)]
-pub(super) struct MappedFile {
+pub(crate) struct MappedFile {
     pub path: PathBuf,
     bytes: Mmap,
 }
@@ -55,6 +55,19 @@ impl MappedFile {
             self.bytes
                 .advise_range(Advice::WillNeed, range.start, range.len()),
         );
+    }
+
+    /// The same for the whole file.
+    pub fn expect_all_soon(&self) {
+        self.expect_soon(0..self.bytes.len());
+    }
+
+    /// Tells the system that its pages are not needed for now.
+    ///
+    /// # Errors
+    /// When the system does not take the advice.
+    pub fn give_back(&self) -> Result<(), EngineError> {
+        crate::sleep::give_back_pages(&self.bytes)
     }
 
     /// Reads a range into the page cache and into the tables of this process.

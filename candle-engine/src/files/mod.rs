@@ -29,6 +29,7 @@ pub(crate) use expected::expected;
 pub(crate) use expected::{Expected, Role};
 pub(crate) use json::read_json;
 pub(crate) use load::LoadPlan;
+pub(crate) use mapped::MappedFile;
 pub(crate) use words::TokenizerFile;
 
 use crate::error::EngineError;
@@ -40,6 +41,7 @@ use gguf::{Gguf, Words};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use table::Table;
 
 const REMEDY: &str =
@@ -84,6 +86,11 @@ impl ModelFiles {
             Err(error) if !safetensors => Err(error),
             _ => Self::open_folder(path),
         }
+    }
+
+    /// The files that are mapped.
+    pub fn mapped(&self) -> &[Arc<MappedFile>] {
+        &self.table.files
     }
 
     /// Opens a folder that has tensors and nothing else, such as a dense layer after an encoder.

@@ -50,6 +50,9 @@ pub(super) trait Compute: Send + 'static {
     /// What an implementation prepares once a step.
     type Plan: Default + Send;
 
+    /// Whether weights lie in the host's memory or in mapped files.
+    fn has_weights_on_host(&self) -> bool;
+
     fn matrix(&self, weights: &Stored, bias: Option<&[f32]>) -> Result<Self::Matrix>;
     /// Bytes that such a matrix takes on the device.
     fn matrix_bytes(&self, weights: &Stored) -> u64;

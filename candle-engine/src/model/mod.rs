@@ -296,6 +296,23 @@ impl Decoder {
             .try_for_each(|stage| stage.copy_page(from, to))
     }
 
+    /// Gives the KV cache and working memory back; what was in the pages is lost.
+    ///
+    /// # Errors
+    /// On a GPU, whose weights would stay there.
+    pub fn sleep(&mut self) -> Result<()> {
+        self.between = Vec::new();
+        self.stages.iter_mut().try_for_each(|stage| stage.sleep())
+    }
+
+    /// Takes again what [`sleep`](Self::sleep) gave back.
+    ///
+    /// # Errors
+    /// When there is no memory for the cache.
+    pub fn wake(&mut self) -> Result<()> {
+        self.stages.iter_mut().try_for_each(|stage| stage.wake())
+    }
+
     /// Bytes of one page of the KV cache, in all layers.
     pub fn page_bytes(&self) -> u64 {
         self.stages.iter().map(|stage| stage.page_bytes()).sum()

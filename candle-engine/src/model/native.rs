@@ -59,6 +59,10 @@ impl Compute for Native {
         }
     }
 
+    fn has_weights_on_host(&self) -> bool {
+        true
+    }
+
     fn matrix_bytes(&self, weights: &Stored) -> u64 {
         weights.bytes().len() as u64
     }

@@ -181,6 +181,10 @@ impl Compute for Plain {
         })
     }
 
+    fn has_weights_on_host(&self) -> bool {
+        self.device.is_cpu()
+    }
+
     fn matrix_bytes(&self, weights: &Stored) -> u64 {
         match self.multiplies_in(weights.encoding) {
             Some(dtype) => (weights.numbers() * dtype.size_in_bytes()) as u64,

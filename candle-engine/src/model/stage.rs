@@ -25,6 +25,10 @@ pub(super) trait Stage: Send {
     fn weights_bytes(&self) -> u64;
     fn page_bytes(&self) -> u64;
     fn copy_page(&mut self, from: Page, to: Page) -> Result<()>;
+    /// Gives the cache and all working memory back.
+    fn sleep(&mut self) -> Result<()>;
+    /// Takes the cache again, where it was given back.
+    fn wake(&mut self) -> Result<()>;
     /// Begins a step with the embedding of its tokens.
     fn embed(&mut self, work: &Work<'_>) -> Result<()>;
     /// Begins a step with the hidden states that the stage before gave out.
@@ -53,6 +57,7 @@ pub(super) struct StageOn<C: Compute> {
     embedding_factor: f32,
     blocks: Vec<Block<C>>,
     caches: Vec<C::Cache>,
+    pages: usize,
     shapes: Vec<AttentionShape>,
     head: Option<Head<C>>,
     plan: C::Plan,
@@ -128,6 +133,7 @@ impl<C: Compute> StageOn<C> {
             embedding_factor: spec.embedding_factor,
             blocks,
             caches,
+            pages: plans.pages,
             shapes,
             head,
             plan: C::Plan::default(),
@@ -156,6 +162,37 @@ impl<C: Compute> Stage for StageOn<C> {
     fn copy_page(&mut self, from: Page, to: Page) -> Result<()> {
         for cache in &mut self.caches {
             self.compute.copy_page(cache, from, to)?;
+        }
+        Ok(())
+    }
+
+    fn sleep(&mut self) -> Result<()> {
+        if !self.compute.has_weights_on_host() {
+            candle_core::bail!(
+                "weights on a GPU are not moved to the host's memory; let this model be stopped instead"
+            );
+        }
+        self.caches = Vec::new();
+        self.embedded = Vec::new();
+        self.plan = C::Plan::default();
+        for rows in [
+            &mut self.hidden,
+            &mut self.picked,
+            &mut self.normed,
+            &mut self.logits,
+        ] {
+            *rows = C::Rows::default();
+        }
+        self.buffers = Buffers::default();
+        Ok(())
+    }
+
+    fn wake(&mut self) -> Result<()> {
+        if self.caches.is_empty() {
+            let caches = self.shapes.iter();
+            self.caches = caches
+                .map(|shape| self.compute.cache(self.pages, shape))
+                .collect::<Result<_>>()?;
         }
         Ok(())
     }

@@ -37,6 +37,10 @@ impl<C: Compute> Compute for Timed<C> {
     type Cache = C::Cache;
     type Plan = C::Plan;
 
+    fn has_weights_on_host(&self) -> bool {
+        self.inner.has_weights_on_host()
+    }
+
     fn matrix(&self, weights: &Stored, bias: Option<&[f32]>) -> Result<C::Matrix> {
         self.inner.matrix(weights, bias)
     }

@@ -1,0 +1,26 @@
+//! Owns what a decoder gives back while its engine sleeps: the cache and working memory of the thread that computes, and the
+//! pages of mapped weights. Never chooses when.
+
+use super::queue::Batch;
+use crate::error::EngineError;
+use crate::files::MappedFile;
+use crate::sleep::Sleeper;
+use std::sync::Arc;
+
+/// A batch that can rest, with the files whose weights it computes with.
+pub(crate) struct Rest {
+    pub batch: Arc<Batch>,
+    pub files: Vec<Arc<MappedFile>>,
+}
+
+impl Sleeper for Rest {
+    fn sleep(&self) -> Result<(), EngineError> {
+        self.batch.rest(true)?;
+        self.files.iter().try_for_each(|file| file.give_back())
+    }
+
+    fn wake(&self) -> Result<(), EngineError> {
+        self.files.iter().for_each(|file| file.expect_all_soon());
+        self.batch.rest(false)
+    }
+}
