@@ -15,6 +15,9 @@ use super::tile::{TILE_ROWS, next_rows};
 /// Columns that are summed in lanes: of six rows of input and four of weights they fit the nearest cache.
 const PIECE_COLUMNS: usize = 1024;
 
+/// Rows of input that are computed at once, at most.
+const INPUT_ROWS: usize = 6;
+
 /// How floats of weights lie.
 pub(super) trait Element {
     const BYTES: usize;
@@ -106,7 +109,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, E: Element>(
     for first in (0..columns).step_by(PIECE_COLUMNS) {
         let mut row = 0;
         while row < count {
-            let taken = next_rows(count - row);
+            let taken = next_rows(count - row, INPUT_ROWS);
             for some in (0..wanted).step_by(4) {
                 // SAFETY: rows and columns lie within weights, input and sums.
                 unsafe {
@@ -119,7 +122,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, E: Element>(
                         3 => block.multiply::<T, 3>(tier, input, sums),
                         4 => block.multiply::<T, 4>(tier, input, sums),
                         5 => block.multiply::<T, 5>(tier, input, sums),
-                        _ => block.multiply::<T, 6>(tier, input, sums),
+                        _ => block.multiply::<T, INPUT_ROWS>(tier, input, sums),
                     }
                 }
             }
