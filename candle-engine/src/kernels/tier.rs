@@ -43,6 +43,9 @@ pub(super) trait Job {
     reason = "loads and stores go through pointers, so that inner loops check no bounds"
 )]
 pub(super) trait Tier: Copy {
+    /// Rows of input that a kernel takes at once, at most: as many as registers hold. Also keeps down what is compiled.
+    const MOST_ROWS: usize;
+
     type Floats: Copy;
     type Ints: Copy;
     /// Sixty-four bytes: four of each lane.

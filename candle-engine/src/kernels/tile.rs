@@ -61,7 +61,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
     let mut first = 0;
     while first < columns {
         let piece = PIECE_COLUMNS.min(columns - first);
-        if count <= FEW_ROWS {
+        if count <= FEW_ROWS.min(T::MOST_ROWS) {
             // SAFETY: the piece lies within the rows and the input, and sums have room.
             unsafe {
                 let few = Few {
@@ -74,7 +74,10 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
                 };
                 match count {
                     1 => few.multiply::<T, B, 1>(tier, sums.as_mut_ptr()),
-                    _ => few.multiply::<T, B, FEW_ROWS>(tier, sums.as_mut_ptr()),
+                    _ if T::MOST_ROWS > 1 => {
+                        few.multiply::<T, B, FEW_ROWS>(tier, sums.as_mut_ptr())
+                    }
+                    _ => unreachable!("a tier takes no more rows than it says"),
                 }
             }
             first += piece;
@@ -85,7 +88,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
         let groups = piece / GROUP;
         let mut row = 0;
         while row < count {
-            let rows = next_rows(count - row, INPUT_ROWS);
+            let rows = next_rows(count - row, INPUT_ROWS.min(T::MOST_ROWS));
             // SAFETY: rows and piece lie within the input, and sums have room.
             unsafe {
                 let block = Block {
@@ -98,11 +101,12 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
                 };
                 match rows {
                     1 => block.multiply::<T, B, 1>(tier),
-                    2 => block.multiply::<T, B, 2>(tier),
-                    3 => block.multiply::<T, B, 3>(tier),
-                    4 => block.multiply::<T, B, 4>(tier),
-                    5 => block.multiply::<T, B, 5>(tier),
-                    _ => block.multiply::<T, B, INPUT_ROWS>(tier),
+                    2 if T::MOST_ROWS > 1 => block.multiply::<T, B, 2>(tier),
+                    3 if T::MOST_ROWS > 2 => block.multiply::<T, B, 3>(tier),
+                    4 if T::MOST_ROWS > 2 => block.multiply::<T, B, 4>(tier),
+                    5 if T::MOST_ROWS > 2 => block.multiply::<T, B, 5>(tier),
+                    _ if T::MOST_ROWS > 2 => block.multiply::<T, B, INPUT_ROWS>(tier),
+                    _ => unreachable!("a tier takes no more rows than it says"),
                 }
             }
             row += rows;

@@ -107,6 +107,8 @@ impl<const VNNI: bool> Avx2<VNNI> {
 // SAFETY, for every block here and above: a value of this type proves that the processor has the instructions, and the
 // caller of an unsafe function has promised that the numbers lie there.
 impl<const VNNI: bool> Tier for Avx2<VNNI> {
+    const MOST_ROWS: usize = 2;
+
     type Floats = Floats;
     type Ints = Ints;
     type Bytes = Ints;

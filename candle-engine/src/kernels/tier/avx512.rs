@@ -41,6 +41,8 @@ fn low_lanes(count: usize) -> __mmask16 {
 // SAFETY, for every block here: a value of this type proves that the processor has the instructions, and the caller of an
 // unsafe function has promised that the numbers lie there.
 impl Tier for Avx512 {
+    const MOST_ROWS: usize = 6;
+
     type Floats = __m512;
     type Ints = __m512i;
     type Bytes = __m512i;

@@ -39,6 +39,8 @@ fn shifted(value: Bytes, shift: impl Fn(u32, usize) -> u32) -> Bytes {
 
 // SAFETY, for every block here: the caller of an unsafe function has promised that the numbers lie there.
 impl Tier for Plain {
+    const MOST_ROWS: usize = 1;
+
     type Floats = Floats;
     type Ints = Ints;
     type Bytes = Bytes;
