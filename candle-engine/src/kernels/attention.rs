@@ -192,7 +192,7 @@ impl Looking<'_> {
             let tile_first = tile * TILE_TOKENS;
             let mut query = 0;
             while query < count {
-                let taken = QUERIES.min(count - query);
+                let taken = QUERIES.min(T::MOST_ROWS).min(count - query);
                 let (first, end) = (seen(query).0, seen(query + taken - 1).1);
                 if end > tile_first && first < tile_first + TILE_TOKENS {
                     let from = |place: usize| {
@@ -225,9 +225,16 @@ impl Looking<'_> {
                     unsafe {
                         match taken {
                             1 => block.look::<T, E, 1>(tier, [from(0)], seen),
-                            2 => block.look::<T, E, 2>(tier, [0, 1].map(from), seen),
-                            3 => block.look::<T, E, 3>(tier, [0, 1, 2].map(from), seen),
-                            _ => block.look::<T, E, QUERIES>(tier, [0, 1, 2, 3].map(from), seen),
+                            2 if T::MOST_ROWS > 1 => {
+                                block.look::<T, E, 2>(tier, [0, 1].map(from), seen)
+                            }
+                            3 if T::MOST_ROWS > 2 => {
+                                block.look::<T, E, 3>(tier, [0, 1, 2].map(from), seen)
+                            }
+                            _ if T::MOST_ROWS > 2 => {
+                                block.look::<T, E, QUERIES>(tier, [0, 1, 2, 3].map(from), seen)
+                            }
+                            _ => unreachable!("a tier takes no more rows than it says"),
                         }
                     }
                 }

@@ -15,6 +15,12 @@ use super::tile::{TILE_ROWS, next_rows};
 /// Columns that are summed in lanes: of six rows of input and four of weights they fit the nearest cache.
 const PIECE_COLUMNS: usize = 1024;
 
+/// Rows of input that are computed at once, at most.
+const INPUT_ROWS: usize = 6;
+
+/// So few rows of input go through each row of weights at once.
+const FEW_ROWS: usize = 2;
+
 /// How floats of weights lie.
 pub(super) trait Element {
     const BYTES: usize;
@@ -86,7 +92,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, E: Element>(
     let count = input.len() / columns;
     assert!(sums.len() >= count * TILE_ROWS, "sums have room");
     let (input, sums) = (input.as_ptr(), sums.as_mut_ptr());
-    if count <= 2 {
+    if count <= FEW_ROWS.min(T::MOST_ROWS) {
         // Weights are read once: each row from its beginning to its end.
         for some in (0..wanted).step_by(8) {
             for first in (0..columns).step_by(PIECE_COLUMNS) {
@@ -96,7 +102,8 @@ pub(super) unsafe fn multiply_rows<T: Tier, E: Element>(
                     let (input, sums) = (input.add(first), sums.add(some));
                     match count {
                         1 => block.multiply::<T, 1>(tier, input, sums),
-                        _ => block.multiply::<T, 2>(tier, input, sums),
+                        _ if T::MOST_ROWS > 1 => block.multiply::<T, FEW_ROWS>(tier, input, sums),
+                        _ => unreachable!("a tier takes no more rows than it says"),
                     }
                 }
             }
@@ -106,7 +113,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, E: Element>(
     for first in (0..columns).step_by(PIECE_COLUMNS) {
         let mut row = 0;
         while row < count {
-            let taken = next_rows(count - row);
+            let taken = next_rows(count - row, INPUT_ROWS.min(T::MOST_ROWS));
             for some in (0..wanted).step_by(4) {
                 // SAFETY: rows and columns lie within weights, input and sums.
                 unsafe {
@@ -115,11 +122,12 @@ pub(super) unsafe fn multiply_rows<T: Tier, E: Element>(
                     let sums = sums.add(row * TILE_ROWS + some);
                     match taken {
                         1 => block.multiply::<T, 1>(tier, input, sums),
-                        2 => block.multiply::<T, 2>(tier, input, sums),
-                        3 => block.multiply::<T, 3>(tier, input, sums),
-                        4 => block.multiply::<T, 4>(tier, input, sums),
-                        5 => block.multiply::<T, 5>(tier, input, sums),
-                        _ => block.multiply::<T, 6>(tier, input, sums),
+                        2 if T::MOST_ROWS > 1 => block.multiply::<T, 2>(tier, input, sums),
+                        3 if T::MOST_ROWS > 2 => block.multiply::<T, 3>(tier, input, sums),
+                        4 if T::MOST_ROWS > 2 => block.multiply::<T, 4>(tier, input, sums),
+                        5 if T::MOST_ROWS > 2 => block.multiply::<T, 5>(tier, input, sums),
+                        _ if T::MOST_ROWS > 2 => block.multiply::<T, INPUT_ROWS>(tier, input, sums),
+                        _ => unreachable!("a tier takes no more rows than it says"),
                     }
                 }
             }

@@ -43,6 +43,9 @@ pub(super) trait Job {
     reason = "loads and stores go through pointers, so that inner loops check no bounds"
 )]
 pub(super) trait Tier: Copy {
+    /// Rows of input that a kernel takes at once, at most: as many as registers hold. Also keeps down what is compiled.
+    const MOST_ROWS: usize;
+
     type Floats: Copy;
     type Ints: Copy;
     /// Sixty-four bytes: four of each lane.
@@ -94,6 +97,27 @@ pub(super) trait Tier: Copy {
     fn shift_left_ints(self, value: Self::Ints, bits: u32) -> Self::Ints;
     fn and_ints(self, a: Self::Ints, mask: u32) -> Self::Ints;
     fn or_ints(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
+    fn add_ints(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
+    /// The four 32-bit words that lie at a place of each of sixteen rows, word by word.
+    ///
+    /// # Safety
+    /// Sixteen bytes lie there in each of the rows.
+    #[inline(always)]
+    unsafe fn words(self, rows: &[*const u8; LANES], at: usize) -> [Self::Ints; 4] {
+        array!(4, self.splat_int(0), |word| self.ints(array!(
+            LANES,
+            0,
+            |row| {
+                let from = rows[row].wrapping_add(at + 4 * word);
+                // SAFETY: the caller's promise.
+                unsafe { from.cast::<u32>().read_unaligned() }
+            }
+        )))
+    }
+    /// Of four rows the sums of each quarter: four lanes of each quarter become four rows.
+    fn sum_quarters(self, rows: [Self::Ints; 4]) -> Self::Ints;
+    /// What [`Self::sum_quarters`] gave for four times four rows becomes the sums of sixteen rows, quarter by quarter.
+    fn by_quarter(self, fours: [Self::Ints; 4]) -> [Self::Ints; 4];
     /// Bytes of the lanes' lowest eight bits, as signed numbers.
     fn signed_bytes(self, value: Self::Ints) -> Self::Ints;
     /// To each lane the dot product of its four unsigned bytes with its four signed ones is added.

@@ -17,6 +17,8 @@ use super::unpack::Blocks;
 pub(super) const TILE_ROWS: usize = 2 * LANES;
 /// Columns that are unpacked at once: 16 KiB of bytes.
 pub(super) const PIECE_COLUMNS: usize = 512;
+/// So few rows of input are multiplied with each row of weights as it lies, which costs less than to transpose it.
+const FEW_ROWS: usize = 2;
 /// Rows of input that are computed at once, at most.
 const INPUT_ROWS: usize = 6;
 
@@ -59,12 +61,34 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
     let mut first = 0;
     while first < columns {
         let piece = PIECE_COLUMNS.min(columns - first);
+        if count <= FEW_ROWS.min(T::MOST_ROWS) {
+            // SAFETY: the piece lies within the rows and the input, and sums have room.
+            unsafe {
+                let few = Few {
+                    tile,
+                    rows,
+                    row_bytes,
+                    first,
+                    columns: piece,
+                    input,
+                };
+                match count {
+                    1 => few.multiply::<T, B, 1>(tier, sums.as_mut_ptr()),
+                    _ if T::MOST_ROWS > 1 => {
+                        few.multiply::<T, B, FEW_ROWS>(tier, sums.as_mut_ptr())
+                    }
+                    _ => unreachable!("a tier takes no more rows than it says"),
+                }
+            }
+            first += piece;
+            continue;
+        }
         // SAFETY: the piece lies within the rows.
         unsafe { unpack::<T, B>(tier, tile, rows, row_bytes, first, piece) };
         let groups = piece / GROUP;
         let mut row = 0;
         while row < count {
-            let rows = next_rows(count - row);
+            let rows = next_rows(count - row, INPUT_ROWS.min(T::MOST_ROWS));
             // SAFETY: rows and piece lie within the input, and sums have room.
             unsafe {
                 let block = Block {
@@ -77,11 +101,12 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
                 };
                 match rows {
                     1 => block.multiply::<T, B, 1>(tier),
-                    2 => block.multiply::<T, B, 2>(tier),
-                    3 => block.multiply::<T, B, 3>(tier),
-                    4 => block.multiply::<T, B, 4>(tier),
-                    5 => block.multiply::<T, B, 5>(tier),
-                    _ => block.multiply::<T, B, INPUT_ROWS>(tier),
+                    2 if T::MOST_ROWS > 1 => block.multiply::<T, B, 2>(tier),
+                    3 if T::MOST_ROWS > 2 => block.multiply::<T, B, 3>(tier),
+                    4 if T::MOST_ROWS > 2 => block.multiply::<T, B, 4>(tier),
+                    5 if T::MOST_ROWS > 2 => block.multiply::<T, B, 5>(tier),
+                    _ if T::MOST_ROWS > 2 => block.multiply::<T, B, INPUT_ROWS>(tier),
+                    _ => unreachable!("a tier takes no more rows than it says"),
                 }
             }
             row += rows;
@@ -90,13 +115,13 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
     }
 }
 
-/// Rows that are taken next of so many, so that the last are not few.
+/// Rows that are taken next of so many, at most `most`: the last two takings share what is left, so that neither is small.
 #[inline(always)]
-pub(super) fn next_rows(left: usize) -> usize {
-    match left {
-        7 | 8 => 4,
-        9 => 5,
-        _ => left.min(INPUT_ROWS),
+pub(super) fn next_rows(left: usize, most: usize) -> usize {
+    if left > most && left < 2 * most {
+        left.div_ceil(2)
+    } else {
+        left.min(most)
     }
 }
 
@@ -110,9 +135,8 @@ unsafe fn unpack<T: Tier, B: Blocks>(
     columns: usize,
 ) {
     for half in 0..2 {
-        let rows: &[*const u8; LANES] = rows[half * LANES..][..LANES]
-            .try_into()
-            .unwrap_or(&[std::ptr::null(); LANES]);
+        let (halves, _) = rows.as_chunks::<LANES>();
+        let rows = &halves[half];
         for unit in 0..columns.div_ceil(64) {
             let whole = columns - unit * 64 >= 64;
             // SAFETY: the caller's promise.
@@ -140,6 +164,114 @@ unsafe fn unpack<T: Tier, B: Blocks>(
         }
         // SAFETY: the caller's promise.
         unsafe { B::factors(tier, rows, first, columns, half, tile) };
+    }
+}
+
+/// One or two rows of input, and a piece of 32 rows of weights.
+struct Few<'a> {
+    tile: &'a mut Tile,
+    rows: &'a [*const u8; TILE_ROWS],
+    row_bytes: usize,
+    first: usize,
+    columns: usize,
+    input: &'a Input,
+}
+
+impl Few<'_> {
+    /// The same sums as [`Block::multiply`], whole numbers summed in another order.
+    #[inline(always)]
+    unsafe fn multiply<T: Tier, B: Blocks, const M: usize>(self, tier: T, sums: *mut f32) {
+        let Self {
+            tile,
+            rows,
+            row_bytes,
+            first,
+            columns,
+            input,
+        } = self;
+        let side_stride = input.columns / GROUP;
+        let per_group = GROUP / B::PER_FACTOR;
+        for half in 0..2 {
+            let (halves, _) = rows.as_chunks::<LANES>();
+            let rows = &halves[half];
+            // SAFETY: the caller's promise.
+            unsafe {
+                B::factors(tier, rows, first, columns, half, tile);
+                let mut own = [tier.splat(0.0); M];
+                for row in 0..M {
+                    own[row] = tier.load(sums.add(row * TILE_ROWS + half * LANES));
+                }
+                for unit in 0..columns.div_ceil(64) {
+                    let ahead = (first / 64 + unit) * B::UNIT_BYTES + TILE_ROWS * row_bytes;
+                    let groups = if columns - unit * 64 >= 64 { 2 } else { 1 };
+                    let inputs =
+                        array!(M, B::unit(tier, rows[0], first / 64 + unit, false), |row| {
+                            let from = input
+                                .bytes
+                                .as_ptr()
+                                .add(row * input.columns + first + unit * 64);
+                            let from = from.cast::<u8>();
+                            tier.load_two(from, if groups == 2 { from.add(32) } else { from })
+                        });
+                    let mut fours = [[tier.splat_int(0); 4]; M];
+                    for four in 0..4 {
+                        let mut products = [[tier.splat_int(0); 4]; M];
+                        for place in 0..4 {
+                            let from = rows[4 * four + place];
+                            tier.prefetch(from.wrapping_add(ahead));
+                            let weights = B::unit(tier, from, first / 64 + unit, groups == 2);
+                            for row in 0..M {
+                                let zero = tier.splat_int(0);
+                                products[row][place] = if B::SMALL {
+                                    tier.dot_small(zero, weights, inputs[row])
+                                } else {
+                                    tier.dot(zero, weights, inputs[row])
+                                };
+                            }
+                        }
+                        for row in 0..M {
+                            fours[row][four] = tier.sum_quarters(products[row]);
+                        }
+                    }
+                    for row in 0..M {
+                        let quarters = tier.by_quarter(fours[row]);
+                        for group in 0..groups {
+                            let place = unit * 2 + group;
+                            let side = &*input
+                                .groups
+                                .as_ptr()
+                                .add(row * side_stride + first / GROUP + place);
+                            let pair = [quarters[2 * group], quarters[2 * group + 1]];
+                            for part in 0..per_group {
+                                let (products, sum) = if per_group == 2 {
+                                    (pair[part], side.sums[part])
+                                } else {
+                                    (tier.add_ints(pair[0], pair[1]), side.sums[0] + side.sums[1])
+                                };
+                                let products = if B::ZERO == 0 {
+                                    products
+                                } else {
+                                    tier.add_ints(products, tier.splat_int(-B::ZERO * sum))
+                                };
+                                let factor = tile.factors.get_unchecked(place * per_group + part);
+                                let factor = tier.load(factor[half].as_ptr());
+                                let factor = tier.multiply(factor, tier.splat(side.factor));
+                                own[row] = tier.fused(tier.to_floats(products), factor, own[row]);
+                            }
+                            if B::MINIMUMS {
+                                let minimum = tile.minimums.get_unchecked(place);
+                                let minimum = tier.load(minimum[half].as_ptr());
+                                own[row] =
+                                    tier.fused(minimum, tier.splat(side.scaled_sum), own[row]);
+                            }
+                        }
+                    }
+                }
+                for row in 0..M {
+                    tier.store(sums.add(row * TILE_ROWS + half * LANES), own[row]);
+                }
+            }
+        }
     }
 }
 

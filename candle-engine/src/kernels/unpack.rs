@@ -50,15 +50,6 @@ unsafe fn words<T: Tier>(tier: T, rows: &[*const u8; LANES], at: usize) -> T::In
     })))
 }
 
-/// The 32 bits at a place of each row.
-#[inline(always)]
-unsafe fn double_words<T: Tier>(tier: T, rows: &[*const u8; LANES], at: usize) -> T::Ints {
-    // SAFETY: the caller's promise.
-    tier.ints(array!(LANES, 0, |row| unsafe {
-        rows[row].add(at).cast::<u32>().read_unaligned()
-    }))
-}
-
 /// One factor at the beginning of each block of 32 numbers.
 #[inline(always)]
 unsafe fn simple_factors<T: Tier>(
@@ -165,11 +156,10 @@ unsafe fn six_bit_factors<T: Tier>(
         let at = (first / 256 + block) * block_bytes;
         // SAFETY: the caller's promise; a tile has 16 lanes for each half.
         unsafe {
-            let both = double_words(tier, rows, at);
+            let [both, words @ ..] = tier.words(rows, at);
             let factor = tier.halves_to_floats(both);
             let minimum = tier.halves_to_floats(tier.shift_right_ints(both, 16));
             let minimum = tier.subtract(tier.splat(0.0), minimum);
-            let words = array!(3, both, |word| double_words(tier, rows, at + 4 + 4 * word));
             for group in 0..8 {
                 let byte = (group as u32 % 4) * 8;
                 let parts = array!(2, both, |word| if group < 4 {
@@ -301,8 +291,9 @@ impl Blocks for Q6K {
             // SAFETY: the caller's promise; a tile has 16 lanes for each half.
             unsafe {
                 let factor = tier.halves_to_floats(words(tier, rows, at + 208));
+                let own = tier.words(rows, at + 192);
                 for four in 0..4 {
-                    let own = double_words(tier, rows, at + 192 + 4 * four);
+                    let own = own[four];
                     for byte in 0..4 {
                         let own = tier.signed_bytes(tier.shift_right_ints(own, 8 * byte as u32));
                         let place = block * 16 + four * 4 + byte;

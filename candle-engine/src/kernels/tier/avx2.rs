@@ -107,6 +107,8 @@ impl<const VNNI: bool> Avx2<VNNI> {
 // SAFETY, for every block here and above: a value of this type proves that the processor has the instructions, and the
 // caller of an unsafe function has promised that the numbers lie there.
 impl<const VNNI: bool> Tier for Avx2<VNNI> {
+    const MOST_ROWS: usize = 2;
+
     type Floats = Floats;
     type Ints = Ints;
     type Bytes = Ints;
@@ -352,6 +354,50 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
     #[inline(always)]
     fn or_ints(self, a: Ints, b: Ints) -> Ints {
         both!(|a, b| unsafe { _mm256_or_si256(a, b) }, a, b)
+    }
+    #[inline(always)]
+    fn add_ints(self, a: Ints, b: Ints) -> Ints {
+        both!(|a, b| unsafe { _mm256_add_epi32(a, b) }, a, b)
+    }
+    #[inline(always)]
+    fn sum_quarters(self, rows: [Ints; 4]) -> Ints {
+        let [a, b, c, d] = rows;
+        both!(
+            |rows| unsafe {
+                let (a, b, c, d) = rows;
+                let first =
+                    _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+                let second =
+                    _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+                let low = _mm256_unpacklo_epi64(first, second);
+                _mm256_add_epi32(low, _mm256_unpackhi_epi64(first, second))
+            },
+            Pair((a.0, b.0, c.0, d.0), (a.1, b.1, c.1, d.1))
+        )
+    }
+    #[inline(always)]
+    fn by_quarter(self, fours: [Ints; 4]) -> [Ints; 4] {
+        let [a, b, c, d] = fours;
+        unsafe {
+            [
+                Pair(
+                    _mm256_permute2x128_si256::<0x20>(a.0, b.0),
+                    _mm256_permute2x128_si256::<0x20>(c.0, d.0),
+                ),
+                Pair(
+                    _mm256_permute2x128_si256::<0x31>(a.0, b.0),
+                    _mm256_permute2x128_si256::<0x31>(c.0, d.0),
+                ),
+                Pair(
+                    _mm256_permute2x128_si256::<0x20>(a.1, b.1),
+                    _mm256_permute2x128_si256::<0x20>(c.1, d.1),
+                ),
+                Pair(
+                    _mm256_permute2x128_si256::<0x31>(a.1, b.1),
+                    _mm256_permute2x128_si256::<0x31>(c.1, d.1),
+                ),
+            ]
+        }
     }
     #[inline(always)]
     fn signed_bytes(self, value: Ints) -> Ints {

@@ -41,6 +41,8 @@ fn low_lanes(count: usize) -> __mmask16 {
 // SAFETY, for every block here: a value of this type proves that the processor has the instructions, and the caller of an
 // unsafe function has promised that the numbers lie there.
 impl Tier for Avx512 {
+    const MOST_ROWS: usize = 6;
+
     type Floats = __m512;
     type Ints = __m512i;
     type Bytes = __m512i;
@@ -232,6 +234,62 @@ impl Tier for Avx512 {
     #[inline(always)]
     fn or_ints(self, a: __m512i, b: __m512i) -> __m512i {
         unsafe { _mm512_or_si512(a, b) }
+    }
+    #[inline(always)]
+    fn add_ints(self, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn words(self, rows: &[*const u8; LANES], at: usize) -> [__m512i; 4] {
+        unsafe {
+            // Quarter `n` of the first vector is row `4 n`, of the second row `4 n + 1`, …
+            let rows = array!(4, _mm512_setzero_si512(), |row| {
+                let quarters = array!(4, _mm_setzero_si128(), |four| {
+                    _mm_loadu_si128(rows[4 * four + row].wrapping_add(at).cast())
+                });
+                let low =
+                    _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(quarters[0]), quarters[1]);
+                let high =
+                    _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(quarters[2]), quarters[3]);
+                _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
+            });
+            let low = _mm512_unpacklo_epi32(rows[0], rows[1]);
+            let high = _mm512_unpackhi_epi32(rows[0], rows[1]);
+            let other_low = _mm512_unpacklo_epi32(rows[2], rows[3]);
+            let other_high = _mm512_unpackhi_epi32(rows[2], rows[3]);
+            [
+                _mm512_unpacklo_epi64(low, other_low),
+                _mm512_unpackhi_epi64(low, other_low),
+                _mm512_unpacklo_epi64(high, other_high),
+                _mm512_unpackhi_epi64(high, other_high),
+            ]
+        }
+    }
+    #[inline(always)]
+    fn sum_quarters(self, rows: [__m512i; 4]) -> __m512i {
+        unsafe {
+            let [a, b, c, d] = rows;
+            let first = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+            let second = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+            let low = _mm512_unpacklo_epi64(first, second);
+            _mm512_add_epi32(low, _mm512_unpackhi_epi64(first, second))
+        }
+    }
+    #[inline(always)]
+    fn by_quarter(self, fours: [__m512i; 4]) -> [__m512i; 4] {
+        unsafe {
+            let [a, b, c, d] = fours;
+            let even = _mm512_shuffle_i32x4::<0b10_00_10_00>(a, b);
+            let odd = _mm512_shuffle_i32x4::<0b11_01_11_01>(a, b);
+            let other_even = _mm512_shuffle_i32x4::<0b10_00_10_00>(c, d);
+            let other_odd = _mm512_shuffle_i32x4::<0b11_01_11_01>(c, d);
+            [
+                _mm512_shuffle_i32x4::<0b10_00_10_00>(even, other_even),
+                _mm512_shuffle_i32x4::<0b10_00_10_00>(odd, other_odd),
+                _mm512_shuffle_i32x4::<0b11_01_11_01>(even, other_even),
+                _mm512_shuffle_i32x4::<0b11_01_11_01>(odd, other_odd),
+            ]
+        }
     }
     #[inline(always)]
     fn signed_bytes(self, value: __m512i) -> __m512i {

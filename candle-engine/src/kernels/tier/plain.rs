@@ -39,6 +39,8 @@ fn shifted(value: Bytes, shift: impl Fn(u32, usize) -> u32) -> Bytes {
 
 // SAFETY, for every block here: the caller of an unsafe function has promised that the numbers lie there.
 impl Tier for Plain {
+    const MOST_ROWS: usize = 1;
+
     type Floats = Floats;
     type Ints = Ints;
     type Bytes = Bytes;
@@ -187,6 +189,20 @@ impl Tier for Plain {
     #[inline(always)]
     fn or_ints(self, a: Ints, b: Ints) -> Ints {
         std::array::from_fn(|lane| a[lane] | b[lane])
+    }
+    #[inline(always)]
+    fn add_ints(self, a: Ints, b: Ints) -> Ints {
+        std::array::from_fn(|lane| a[lane].wrapping_add(b[lane]))
+    }
+    #[inline(always)]
+    fn sum_quarters(self, rows: [Ints; 4]) -> Ints {
+        std::array::from_fn(|lane| rows[lane % 4][lane / 4 * 4..][..4].iter().sum())
+    }
+    #[inline(always)]
+    fn by_quarter(self, fours: [Ints; 4]) -> [Ints; 4] {
+        std::array::from_fn(|quarter| {
+            std::array::from_fn(|row| fours[row / 4][quarter * 4 + row % 4])
+        })
     }
     #[inline(always)]
     fn signed_bytes(self, value: Ints) -> Ints {
