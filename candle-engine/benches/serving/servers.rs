@@ -87,6 +87,7 @@ pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         devices: vec![DeviceChoice::Cpu],
         quantization,
         verify: false,
+        device_bytes: None,
         threads: Some(threads.parse()?),
         budgets: TokenBudgets {
             total: Some(CACHE_TOKENS),
