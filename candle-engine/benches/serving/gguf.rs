@@ -1,8 +1,8 @@
 //! Owns the GGUF files of the random models: the same weights as in the folder, under llama.cpp's names, in its order of the
 //! rotated numbers, and quantised as its tool does. Never measures.
 
-use crate::random_model::{CONTEXT_TOKENS, EPSILON, Named, ROPE_THETA, Shape};
-use crate::tokens::{BEGIN, CHAT_TEMPLATE, END, FIRST_PLAIN, VOCABULARY, Words};
+use super::random_model::{CONTEXT_TOKENS, EPSILON, Named, ROPE_THETA, Shape};
+use super::tokens::{BEGIN, CHAT_TEMPLATE, END, FIRST_PLAIN, VOCABULARY, Words};
 use candle_core::quantized::gguf_file::{self, Value};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};

@@ -49,6 +49,10 @@ pub(crate) struct Encoder {
 /// # Errors
 /// A file that cannot be read or is no JSON.
 pub(crate) fn config_of(options: &EngineOptions) -> Result<Option<Value>, EngineError> {
+    // A file is a GGUF, and those are read as decoders alone.
+    if options.model_dir.is_file() {
+        return Ok(None);
+    }
     let json = read_json(&options.model_dir.join("config.json"))?;
     Ok(json.filter(|json| config::architecture(json).is_some()))
 }

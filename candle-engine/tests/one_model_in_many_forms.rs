@@ -1,0 +1,81 @@
+//! The same random weights as a Hugging Face folder and as GGUF files, written as the bench writes them: every form is served,
+//! and forms that lose nothing give the same answers.
+
+#[path = "../benches/serving/gguf.rs"]
+mod gguf;
+#[path = "../benches/serving/random_model.rs"]
+#[allow(dead_code, reason = "the bench uses more of it")]
+mod random_model;
+mod support;
+#[path = "../benches/serving/tokens.rs"]
+#[allow(dead_code, reason = "the bench uses more of it")]
+mod tokens;
+
+use candle_engine::{EngineOptions, Listen, Quantization};
+use gguf::Kind;
+use hyper::StatusCode;
+use random_model::Shape;
+use safetensors::Dtype;
+use serde_json::json;
+use std::path::Path;
+use support::{Engine, MODEL, options};
+
+const SHAPE: Shape = Shape {
+    name: "many-forms",
+    hidden: 256,
+    layers: 2,
+    heads: 4,
+    key_value_heads: 2,
+    intermediate: 512,
+    ties_head: false,
+};
+
+/// The likeliest words after a prompt of ids.
+async fn continuation(model: &Path, quantization: Option<Quantization>) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = EngineOptions {
+        quantization,
+        ..options(model, Listen::Unix(folder.path().join("socket")))
+    };
+    let engine = Engine::start_with(options, folder).await;
+    let prompt: Vec<u32> = (0..40).map(|index| 1000 + 7 * index).collect();
+    let body = json!({"model": MODEL, "prompt": prompt, "max_tokens": 24, "temperature": 0, "ignore_eos": true});
+    let (status, answer) = engine.post("/v1/completions", &body).await;
+    assert_eq!(status, StatusCode::OK, "{}: {answer}", model.display());
+    assert_eq!(answer["usage"]["completion_tokens"], 24);
+    engine.stop().await.expect("ends");
+    answer["choices"][0]["text"]
+        .as_str()
+        .expect("a text")
+        .to_owned()
+}
+
+#[tokio::test]
+async fn a_folder_and_gguf_files_of_the_same_weights_are_served_alike() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let words = tokens::words();
+    for (name, dtype) in [("f32", Dtype::F32), ("bf16", Dtype::BF16)] {
+        SHAPE
+            .write_folder(&words, &at(name), dtype)
+            .expect("room for a model");
+    }
+    for (name, kind) in [
+        ("f16.gguf", Kind::F16),
+        ("q8_0.gguf", Kind::Q8_0),
+        ("q4_k_m.gguf", Kind::Q4KM),
+    ] {
+        gguf::write(&SHAPE, &words, kind, &at(name)).expect("room for a model");
+    }
+    let exact = continuation(&at("f32"), None).await;
+    assert_eq!(continuation(&at("bf16"), None).await, exact);
+    assert_eq!(continuation(&at("f16.gguf"), None).await, exact);
+    // Coarser numbers go their own ways, and are served all the same.
+    for coarse in ["q8_0.gguf", "q4_k_m.gguf"] {
+        assert!(!continuation(&at(coarse), None).await.is_empty());
+    }
+    for quantization in [Quantization::Q8_0, Quantization::Q4K] {
+        let answer = continuation(&at("bf16"), Some(quantization)).await;
+        assert!(!answer.is_empty(), "{quantization:?}");
+    }
+}
