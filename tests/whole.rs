@@ -10,7 +10,7 @@ use std::time::Duration;
 use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
-#[path = "whole/encoders.rs"]
+#[path = "whole_program/encoders.rs"]
 mod encoders;
 
 fn chat(model: &str, stream: bool) -> String {

@@ -17,10 +17,25 @@ use rand::{Rng, SeedableRng};
 
 #[path = "../src/kernels/mod.rs"]
 mod kernels;
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "a bench uses a part of the engine's inside"
+)]
 #[path = "../src/spec.rs"]
 mod spec;
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "a bench uses a part of the engine's inside"
+)]
 #[path = "../src/step.rs"]
 mod step;
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "a bench uses a part of the engine's inside"
+)]
 #[path = "../src/stored.rs"]
 mod stored;
 

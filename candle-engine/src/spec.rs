@@ -4,8 +4,6 @@
 //! One network ([`crate::model`]) computes every family; a reader of files ([`crate::files`]) fills this in from
 //! `config.json` or from the metadata of a GGUF.
 
-#![allow(dead_code)]
-
 /// The shape and the variations of a decoder.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Spec {

@@ -1,7 +1,5 @@
 //! Owns tensors as they lie in their files: an encoding, a shape, and bytes that are mapped or held. Never computes with them.
 
-#![allow(dead_code)]
-
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;

@@ -245,10 +245,10 @@ async fn another_model_another_route_and_another_method_are_refused() {
         None,
     );
     assert_refused(
-        "embeddings",
+        "embeddings of a model that generates",
         &engine.post("/v1/embeddings", &json!({})).await,
-        StatusCode::NOT_FOUND,
-        None,
+        StatusCode::BAD_REQUEST,
+        Some("model"),
     );
     assert_refused(
         "method",

@@ -88,7 +88,6 @@ pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         device_bytes: None,
         quantization,
         verify: false,
-        device_bytes: None,
         threads: Some(threads.parse()?),
         budgets: TokenBudgets {
             total: Some(CACHE_TOKENS),

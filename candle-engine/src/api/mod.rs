@@ -7,9 +7,9 @@ mod strategy;
 mod tools;
 
 use crate::api_error::ApiError;
+use crate::batch::Ending;
 use crate::decoding::Strategy;
 use crate::fields::{Fields, expected};
-use crate::batch::Ending;
 use crate::grammar::Grammar;
 use crate::sampling::SamplingSettings;
 use crate::tools::Tools;

@@ -2,8 +2,8 @@
 
 use super::TOKENS_MAX;
 use crate::api_error::ApiError;
-use crate::fields::{Fields, expected};
 use crate::batch::Ending;
+use crate::fields::{Fields, expected};
 use crate::sampling::SamplingSettings;
 use serde_json::Value;
 use std::collections::BTreeMap;

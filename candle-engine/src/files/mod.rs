@@ -5,8 +5,6 @@
 //! [`ModelFiles::open`] reads descriptions and headers alone. [`ModelFiles::load`] reads the tensors: ahead, in the order of
 //! the files, and where it is asked for checked and quantised.
 
-#![allow(dead_code)]
-
 mod config;
 mod convert;
 mod expected;
@@ -167,11 +165,13 @@ impl ModelFiles {
         })
     }
 
+    #[cfg(test)]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
     /// The whole `config.json`; of a GGUF, the one that says the same.
+    #[cfg(test)]
     pub fn config(&self) -> &Value {
         &self.config
     }

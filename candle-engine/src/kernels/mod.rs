@@ -4,7 +4,11 @@
 //! Two promises hold for every kernel. A row's result has the same bits whatever else is in the batch, wherever the row
 //! stands in it and however many threads compute. And it has the same bits on every processor ([`tier`]).
 
-#![allow(dead_code, unused_imports)]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "a set of kernels is whole; benches use what the networks do not"
+)]
 #![expect(
     clippy::needless_range_loop,
     reason = "loops over lanes index several arrays, and what they do must be compiled in place"

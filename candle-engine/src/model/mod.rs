@@ -5,8 +5,6 @@
 //! a copy of the network for each family, each for sequences of equal length with a cache of its own; none takes rows of many
 //! sequences and pages. A test holds ours and its Llama equal.
 
-#![allow(dead_code, unused_imports)]
-
 mod attention;
 mod block;
 mod check;
@@ -25,7 +23,7 @@ mod tests;
 mod vectors;
 mod weights;
 
-pub(crate) use place::{Division, Placement, Room, divide};
+pub(crate) use place::{Placement, Room, divide};
 pub(crate) use sizes::Sizes;
 pub(crate) use weights::Tensors;
 
@@ -60,10 +58,6 @@ impl Hidden {
 
     pub fn row(&self, row: usize) -> &[f32] {
         &self.numbers[row * self.width..][..self.width]
-    }
-
-    pub fn width(&self) -> usize {
-        self.width
     }
 }
 
@@ -318,10 +312,6 @@ impl Decoder {
         self.stages.iter().map(|stage| stage.page_bytes()).sum()
     }
 
-    pub fn pages(&self) -> usize {
-        self.bounds.pages
-    }
-
     /// Bytes that the weights take: on the CPU those of the mapped files.
     pub fn weights_bytes(&self) -> u64 {
         self.stages.iter().map(|stage| stage.weights_bytes()).sum()
@@ -330,15 +320,5 @@ impl Decoder {
     /// Numbers of one row of logits.
     pub fn vocabulary(&self) -> usize {
         self.bounds.vocabulary
-    }
-
-    /// Longest sequence that is served.
-    pub fn context_tokens(&self) -> usize {
-        self.bounds.context_tokens
-    }
-
-    /// Numbers of one row of hidden states.
-    pub fn hidden_width(&self) -> usize {
-        self.hidden
     }
 }

@@ -7,6 +7,8 @@
 //! Attention is gathered and masked span by span. candle's flash attention is not used: it computes over keys and values that
 //! lie together, so pages would be gathered for it all the same, and it has no F32.
 
+mod attend;
+
 use super::compute::{AttentionShape, Compute, TurnedPart, Work};
 use super::weights::ggml;
 use crate::spec::Activation;
@@ -445,58 +447,5 @@ impl Compute for Plain {
         let shape = (numbers.len() / width, width);
         rows.set(Tensor::from_slice(numbers, shape, &self.device)?);
         Ok(())
-    }
-}
-
-impl Plain {
-    /// One span's queries over what it sees: matrices in the cache's type, the softmax in F32, as `transformers` does.
-    fn attend_span(
-        &self,
-        shape: &AttentionShape,
-        cache: &Cache,
-        queries: &Tensor,
-        seen: &Seen,
-    ) -> Result<Tensor> {
-        let count = queries.dim(0)?;
-        let tokens = seen.slots.dim(0)?;
-        let groups = shape.key_value_heads;
-        let repeats = shape.heads / groups;
-        let queries = queries
-            .reshape((count, groups, repeats, shape.key_width))?
-            .permute((1, 2, 0, 3))?
-            .contiguous()?
-            .reshape((groups, repeats * count, shape.key_width))?
-            .to_dtype(self.cache_type)?;
-        let keys = cache
-            .keys
-            .index_select(&seen.slots, 0)?
-            .reshape((tokens, groups, shape.key_width))?
-            .permute((1, 2, 0))?
-            .contiguous()?;
-        let values = cache
-            .values
-            .index_select(&seen.slots, 0)?
-            .reshape((tokens, groups, shape.value_width))?
-            .transpose(0, 1)?
-            .contiguous()?;
-        let scores = queries.matmul(&keys)?.to_dtype(DType::F32)?;
-        let mut scores = (scores * f64::from(shape.factor))?;
-        if let Some(cap) = shape.cap {
-            scores = ((scores / f64::from(cap))?.tanh()? * f64::from(cap))?;
-        }
-        if let Some(mask) = &seen.mask {
-            scores = scores
-                .reshape((groups * repeats, count, tokens))?
-                .broadcast_add(mask)?
-                .reshape((groups, repeats * count, tokens))?;
-        }
-        let shares = candle_nn::ops::softmax_last_dim(&scores)?.to_dtype(self.cache_type)?;
-        shares
-            .matmul(&values)?
-            .to_dtype(DType::F32)?
-            .reshape((groups, repeats, count, shape.value_width))?
-            .permute((2, 0, 1, 3))?
-            .contiguous()?
-            .reshape((count, shape.heads * shape.value_width))
     }
 }

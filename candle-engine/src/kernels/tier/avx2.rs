@@ -5,39 +5,18 @@
     reason = "instructions that not every processor has, and loads through pointers"
 )]
 
+mod lanes;
+mod run;
+
+pub(super) use run::run;
+
 use std::arch::x86_64::*;
 
-use super::{Job, LANES, Tier, array};
+use super::{LANES, Tier, array};
 
-/// Proves that the processor has AVX2, FMA and F16C, and AVX-VNNI where `VNNI`: only [`run`] makes one.
+/// Proves that the processor has AVX2, FMA and F16C, and AVX-VNNI where `VNNI`: only [`run`](run()) makes one.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2<const VNNI: bool>(());
-
-/// Runs the job with AVX2, or plainly where the processor does not have it.
-#[inline]
-pub(super) fn run<J: Job, const VNNI: bool>(job: J) -> J::Output {
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn with_features<J: Job>(job: J) -> J::Output {
-        job.run(Avx2::<false>(()))
-    }
-    #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-    fn with_dot_products<J: Job>(job: J) -> J::Output {
-        job.run(Avx2::<true>(()))
-    }
-    if !(is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("fma")
-        && is_x86_feature_detected!("f16c"))
-    {
-        return job.run(super::Plain);
-    }
-    if VNNI && is_x86_feature_detected!("avxvnni") {
-        // SAFETY: the features were just found.
-        unsafe { with_dot_products(job) }
-    } else {
-        // SAFETY: the features were just found.
-        unsafe { with_features(job) }
-    }
-}
 
 #[derive(Clone, Copy)]
 pub(super) struct Pair<V>(V, V);
@@ -65,43 +44,6 @@ macro_rules! both {
         let ($a, $b) = (one.1, other.1);
         Pair(low, $value)
     }};
-}
-
-impl<const VNNI: bool> Avx2<VNNI> {
-    /// The first `count` of eight lanes have their uppermost bits set.
-    #[inline(always)]
-    fn low_lanes(self, count: usize) -> __m256i {
-        unsafe {
-            let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-            _mm256_cmpgt_epi32(_mm256_set1_epi32(count.min(8) as i32), lanes)
-        }
-    }
-
-    /// Eight rows of eight groups of four bytes become eight groups of eight rows.
-    #[inline(always)]
-    fn transpose_eight(self, rows: [__m256i; 8]) -> [__m256i; 8] {
-        unsafe {
-            let mut fours = [_mm256_setzero_si256(); 8];
-            for four in 0..2 {
-                let [a, b, c, d] = array!(4, rows[0], |row| rows[4 * four + row]);
-                let low = _mm256_unpacklo_epi32(a, b);
-                let high = _mm256_unpackhi_epi32(a, b);
-                let other_low = _mm256_unpacklo_epi32(c, d);
-                let other_high = _mm256_unpackhi_epi32(c, d);
-                fours[4 * four] = _mm256_unpacklo_epi64(low, other_low);
-                fours[4 * four + 1] = _mm256_unpackhi_epi64(low, other_low);
-                fours[4 * four + 2] = _mm256_unpacklo_epi64(high, other_high);
-                fours[4 * four + 3] = _mm256_unpackhi_epi64(high, other_high);
-            }
-            let mut groups = [_mm256_setzero_si256(); 8];
-            for place in 0..4 {
-                let (a, b) = (fours[place], fours[4 + place]);
-                groups[place] = _mm256_permute2x128_si256::<0x20>(a, b);
-                groups[4 + place] = _mm256_permute2x128_si256::<0x31>(a, b);
-            }
-            groups
-        }
-    }
 }
 
 // SAFETY, for every block here and above: a value of this type proves that the processor has the instructions, and the

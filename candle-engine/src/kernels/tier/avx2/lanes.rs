@@ -1,0 +1,45 @@
+//! Owns what the sixteen lanes on AVX2 need beside single instructions: masks of lanes, and rows that become columns.
+
+#![expect(unsafe_code, reason = "instructions that not every processor has")]
+
+use super::super::array;
+use super::Avx2;
+use std::arch::x86_64::*;
+
+// SAFETY, for every block here: a value of this type proves that the processor has the instructions.
+impl<const VNNI: bool> Avx2<VNNI> {
+    /// The first `count` of eight lanes have their uppermost bits set.
+    #[inline(always)]
+    pub(super) fn low_lanes(self, count: usize) -> __m256i {
+        unsafe {
+            let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            _mm256_cmpgt_epi32(_mm256_set1_epi32(count.min(8) as i32), lanes)
+        }
+    }
+
+    /// Eight rows of eight groups of four bytes become eight groups of eight rows.
+    #[inline(always)]
+    pub(super) fn transpose_eight(self, rows: [__m256i; 8]) -> [__m256i; 8] {
+        unsafe {
+            let mut fours = [_mm256_setzero_si256(); 8];
+            for four in 0..2 {
+                let [a, b, c, d] = array!(4, rows[0], |row| rows[4 * four + row]);
+                let low = _mm256_unpacklo_epi32(a, b);
+                let high = _mm256_unpackhi_epi32(a, b);
+                let other_low = _mm256_unpacklo_epi32(c, d);
+                let other_high = _mm256_unpackhi_epi32(c, d);
+                fours[4 * four] = _mm256_unpacklo_epi64(low, other_low);
+                fours[4 * four + 1] = _mm256_unpackhi_epi64(low, other_low);
+                fours[4 * four + 2] = _mm256_unpacklo_epi64(high, other_high);
+                fours[4 * four + 3] = _mm256_unpackhi_epi64(high, other_high);
+            }
+            let mut groups = [_mm256_setzero_si256(); 8];
+            for place in 0..4 {
+                let (a, b) = (fours[place], fours[4 + place]);
+                groups[place] = _mm256_permute2x128_si256::<0x20>(a, b);
+                groups[4 + place] = _mm256_permute2x128_si256::<0x31>(a, b);
+            }
+            groups
+        }
+    }
+}

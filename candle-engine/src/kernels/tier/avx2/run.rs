@@ -1,0 +1,32 @@
+//! Owns the proof that the processor has the instructions. Never computes.
+
+#![expect(unsafe_code, reason = "functions that not every processor can run")]
+
+use super::Avx2;
+use crate::kernels::tier::{Job, Plain};
+
+/// Runs the job with AVX2, or plainly where the processor does not have it.
+#[inline]
+pub(in crate::kernels::tier) fn run<J: Job, const VNNI: bool>(job: J) -> J::Output {
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn with_features<J: Job>(job: J) -> J::Output {
+        job.run(Avx2::<false>(()))
+    }
+    #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+    fn with_dot_products<J: Job>(job: J) -> J::Output {
+        job.run(Avx2::<true>(()))
+    }
+    if !(is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c"))
+    {
+        return job.run(Plain);
+    }
+    if VNNI && is_x86_feature_detected!("avxvnni") {
+        // SAFETY: the features were just found.
+        unsafe { with_dot_products(job) }
+    } else {
+        // SAFETY: the features were just found.
+        unsafe { with_features(job) }
+    }
+}
