@@ -44,8 +44,8 @@ const GROWTH_BYTES_MAX: u64 = 8 << 20;
 
 const PROCESS: &str = "an_engine_in_a_process_of_its_own";
 
+/// What the other tests start as a process; among the tests it does nothing.
 #[test]
-#[ignore = "it is the process that the other tests start"]
 fn an_engine_in_a_process_of_its_own() {
     serve_if_asked();
 }

@@ -75,13 +75,7 @@ impl Process {
             "concurrency": wanted.concurrency, "total_tokens": wanted.total_tokens,
         });
         let child = Command::new(std::env::current_exe().expect("this program"))
-            .args([
-                test,
-                "--exact",
-                "--ignored",
-                "--nocapture",
-                "--test-threads=1",
-            ])
+            .args([test, "--exact", "--nocapture", "--test-threads=1"])
             .env(VARIABLE, said.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

@@ -1,3 +1,5 @@
+//! What configurations of encoders say, and which are refused.
+
 use super::*;
 use serde_json::json;
 

@@ -1,3 +1,5 @@
+//! Inputs that are made into bytes, against what they were.
+
 use std::num::NonZeroUsize;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Sections of the pool: every task runs once, whoever calls and however many threads there are.
+
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

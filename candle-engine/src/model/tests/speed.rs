@@ -1,5 +1,5 @@
 //! What a step's time goes into, for a random Llama of 110 million parameters. Takes seconds and half a gigabyte, so it is run by hand:
-//! `cargo test -p candle-engine --lib model::tests::speed -- --ignored --nocapture`.
+//! `PROFILE_DECODER=1 cargo test -p candle-engine --lib model::tests::speed -- --nocapture`.
 
 use super::super::native::Native;
 use super::random::{InMemory, llama, rope};
@@ -116,8 +116,13 @@ fn report(what: &str, times: &Times, whole: Duration, tokens: usize) {
 }
 
 #[test]
-#[ignore = "takes seconds and prints times: run it by hand"]
 fn a_decoder_of_110_million_parameters() {
+    if std::env::var_os("PROFILE_DECODER").is_none() {
+        eprintln!(
+            "skipped: it prints times and takes long; set PROFILE_DECODER=1 and give --nocapture to see them"
+        );
+        return;
+    }
     let spec = spec();
     let threads = std::thread::available_parallelism().expect("known");
     let resources = Resources {
