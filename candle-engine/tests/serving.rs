@@ -147,7 +147,35 @@ async fn a_stop_string_ends_the_answer_and_is_left_out() {
             .await;
         assert_eq!(text(&answer), "Swagger UI is at /llm/docs");
         assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+        let met = stop.as_str().unwrap_or(", and");
+        assert_eq!(answer["choices"][0]["stop_reason"], met);
+        let streamed = json!({"temperature": 0, "stop": stop, "stream": true});
+        let chunks = engine.stream(CHAT, &ask(&streamed)).await.collect().await;
+        let last = &chunks.last().expect("chunks")["choices"][0];
+        assert_eq!(last["stop_reason"], met);
     }
+    let (_, answer) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
+    assert_eq!(answer["choices"][0]["stop_reason"], Value::Null);
+}
+
+#[tokio::test]
+async fn figures_of_the_batch_are_told_to_prometheus() {
+    let engine = Engine::start(2).await;
+    let body = ask(&json!({"temperature": 0}));
+    for _ in 0..2 {
+        engine.post(CHAT, &body).await;
+    }
+    let (status, metrics) = engine.get("/metrics").await;
+    assert_eq!(status, StatusCode::OK);
+    let metrics = metrics.as_str().expect("text");
+    let figure = |name: &str| {
+        let mut lines = metrics.lines();
+        let line = lines.find_map(|line| line.strip_prefix(&format!("candle_engine_{name} ")));
+        line.and_then(|value| value.parse::<u64>().ok())
+            .unwrap_or_else(|| panic!("no {name} in {metrics}"))
+    };
+    assert_eq!(figure("cache_pages"), 2 * CONTEXT_TOKENS as u64 / 16);
+    assert!(figure("steps_total") > 2 && figure("known_prompt_tokens_total") > 0);
 }
 
 #[tokio::test]

@@ -82,41 +82,22 @@ fn sixteen(demo: &Demo) -> Vec<GenerationRequest> {
     requests
 }
 
-/// The texts and tokens of answers, and why they ended.
-fn seen(answers: Vec<(Piece, Outcome)>) -> Vec<(String, Vec<u32>, Outcome)> {
-    let one = |(piece, outcome): (Piece, Outcome)| {
-        let tokens = piece.tokens.iter().map(|token| token.token);
-        // Sums are compared apart: a device may round them otherwise.
-        let outcome = Outcome {
-            logprob_sum: (outcome.logprob_sum * 100.0).round(),
-            ..outcome
-        };
-        (piece.text, tokens.collect(), outcome)
-    };
-    answers.into_iter().map(one).collect()
-}
-
-/// Each request alone, one after another.
-fn alone(requests: &[GenerationRequest]) -> Vec<Vec<(String, Vec<u32>, Outcome)>> {
+/// Each request alone, one after another; with every bit of its probabilities.
+fn alone(requests: &[GenerationRequest]) -> Vec<Vec<(Piece, Outcome)>> {
     let demo = Demo::new();
     let answers = requests.iter().map(|request| {
         let mut request = request.clone();
         request.constraint = request.constraint.as_ref().map(|it| it.apart());
-        seen(demo.answers(&request).expect("computes"))
+        demo.answers(&request).expect("computes")
     });
     answers.collect()
 }
 
-fn together(
-    demo: &mut Demo,
-    requests: &[GenerationRequest],
-) -> Vec<Vec<(String, Vec<u32>, Outcome)>> {
+fn together(demo: &mut Demo, requests: &[GenerationRequest]) -> Vec<Vec<(Piece, Outcome)>> {
     let answers: Vec<_> = requests.iter().map(|request| demo.ask(request)).collect();
     demo.free();
     let answers = answers.into_iter().map(collect);
-    answers
-        .map(|answer| seen(answer.expect("computes")))
-        .collect()
+    answers.map(|answer| answer.expect("computes")).collect()
 }
 
 #[test]
