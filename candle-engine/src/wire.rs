@@ -80,14 +80,12 @@ impl Envelope {
             .into_iter()
             .enumerate()
             .map(|(index, choice)| match self.route {
-                Route::Chat => json!({
+                Route::Chat => with_stop(json!({
                     "index": index, "message": message(choice.text, choice.calls), "logprobs": choice.logprobs, "finish_reason": choice.reason,
-                    "stop_reason": choice.stop,
-                }),
-                Route::Completion => json!({
+                }), choice.stop),
+                Route::Completion => with_stop(json!({
                     "index": index, "text": choice.text, "logprobs": choice.logprobs, "finish_reason": choice.reason,
-                    "stop_reason": choice.stop,
-                }),
+                }), choice.stop),
             })
             .collect();
         let object = if self.route == Route::Chat {
@@ -120,7 +118,8 @@ impl Envelope {
 
     pub fn finish_chunk(&self, index: usize, reason: &str, stop: Value) -> Value {
         let mut chunk = self.chunk(index, json!({}), "", Value::Null, Some(reason));
-        chunk["choices"][0]["stop_reason"] = stop;
+        let choice = chunk["choices"][0].take();
+        chunk["choices"][0] = with_stop(choice, stop);
         chunk
     }
 
@@ -179,6 +178,14 @@ pub(crate) fn tool_call(call: &ToolCall, index: Option<usize>) -> Value {
 }
 
 /// A message that only calls has no content.
+/// What ended an answer is told where there is something to tell: the published form of a choice has no such field.
+fn with_stop(mut choice: Value, stop: Value) -> Value {
+    if !stop.is_null() {
+        choice["stop_reason"] = stop;
+    }
+    choice
+}
+
 fn message(text: String, calls: Vec<Value>) -> Value {
     let content = match text.is_empty() && !calls.is_empty() {
         true => Value::Null,
