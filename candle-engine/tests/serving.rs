@@ -4,35 +4,7 @@ mod support;
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
-use support::{CONTEXT_TOKENS, Engine, MODEL};
-
-const CHAT: &str = "/v1/chat/completions";
-const QUESTION: &str = "Where is Swagger UI?";
-const ANSWER: &str =
-    "Swagger UI is at /llm/docs, and the OpenAPI document is at /llm/openapi.json.";
-
-fn ask(more: &Value) -> Value {
-    let mut body = json!({"model": MODEL, "messages": [{"role": "user", "content": QUESTION}]});
-    for (name, value) in more.as_object().expect("an object") {
-        body[name] = value.clone();
-    }
-    body
-}
-
-/// A request that goes on to the end of the context: the tokens that end an answer are banned.
-fn endless(more: &Value) -> Value {
-    let mut body = ask(&json!({"temperature": 2.0, "logit_bias": {"0": -100, "2": -100}}));
-    for (name, value) in more.as_object().expect("an object") {
-        body[name] = value.clone();
-    }
-    body
-}
-
-fn text(answer: &Value) -> &str {
-    answer["choices"][0]["message"]["content"]
-        .as_str()
-        .unwrap_or_else(|| panic!("no text in {answer}"))
-}
+use support::{ANSWER, CHAT, CONTEXT_TOKENS, Engine, MODEL, ask, endless, text};
 
 fn joined(chunks: &[Value]) -> String {
     chunks

@@ -11,7 +11,7 @@ use crate::pool::Bytes;
 use super::candle_models::Serves;
 use super::engine_options::EngineKind;
 use super::engines::{Extra, Metrics, Parking, RerankWords, ServerRecipe, TokenWords, post};
-use super::estimate::{CANDLE_CPU_OVERHEAD, GPU_OVERHEAD};
+use super::estimate::CANDLE_CPU_OVERHEAD;
 use super::limits::DEVICES_MAX;
 pub use super::model_file::{ComputeDevice, Listen, Quantization, Secret, Sleep};
 use super::remote::RemoteRecipe;
@@ -220,13 +220,10 @@ impl CandleRecipe {
         }
     }
 
-    /// How it sleeps, if it is to.
+    /// How it sleeps, if it is to. Its weights on a GPU would stay there.
     fn parking(&self) -> Option<&'static Parking> {
-        match (self.sleep, self.device) {
-            (Sleep::Weights, ComputeDevice::Cpu) => Some(&CANDLE_ON_THE_CPU),
-            (Sleep::Weights, ComputeDevice::Cuda | ComputeDevice::Metal) => Some(&CANDLE_ON_A_GPU),
-            (Sleep::Off | Sleep::Discard, _) => None,
-        }
+        (self.sleep == Sleep::Weights && self.device == ComputeDevice::Cpu)
+            .then_some(&CANDLE_ON_THE_CPU)
     }
 }
 
@@ -246,13 +243,6 @@ const CANDLE_ON_THE_CPU: Parking = Parking {
     is_sleeping: Some("/is_sleeping"),
     resident_per_device: CANDLE_CPU_OVERHEAD,
     weights_on_host: false,
-};
-
-/// Its weights wait in the host's memory.
-const CANDLE_ON_A_GPU: Parking = Parking {
-    resident_per_device: GPU_OVERHEAD,
-    weights_on_host: true,
-    ..CANDLE_ON_THE_CPU
 };
 
 /// Any program that speaks the OpenAI API.

@@ -65,14 +65,14 @@ impl Gauges {
     /// In the text form of Prometheus.
     pub fn text(&self, pages: usize, page_bytes: u64) -> String {
         let mut text = String::new();
-        let mut add = |name: &str, kind: &str, help: &str, value: u64| {
+        let mut add = |name: &str, kind: &str, help: &str, value: f64| {
             let name = format!("candle_engine_{name}");
             let _ = writeln!(
                 text,
                 "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}"
             );
         };
-        let count = |value: &AtomicUsize| value.load(Relaxed) as u64;
+        let count = |value: &AtomicUsize| value.load(Relaxed) as f64;
         let (gauge, counter) = ("gauge", "counter");
         add(
             "requests_running",
@@ -86,14 +86,25 @@ impl Gauges {
             "Requests that have not begun.",
             count(&self.waiting),
         );
-        add("cache_pages", gauge, "Pages of the KV cache.", pages as u64);
+        add("cache_pages", gauge, "Pages of the KV cache.", pages as f64);
+        add(
+            "cache_used_ratio",
+            gauge,
+            "Part of the pages that requests hold.",
+            count(&self.pages_held) / pages.max(1) as f64,
+        );
         add(
             "cache_pages_held",
             gauge,
             "Pages that requests hold.",
             count(&self.pages_held),
         );
-        add("cache_page_bytes", gauge, "Bytes of one page.", page_bytes);
+        add(
+            "cache_page_bytes",
+            gauge,
+            "Bytes of one page.",
+            page_bytes as f64,
+        );
         for (name, help, value) in [
             ("steps_total", "Passes through the network.", &self.steps),
             (
@@ -117,7 +128,7 @@ impl Gauges {
                 &self.preemptions,
             ),
         ] {
-            add(name, counter, help, value.load(Relaxed));
+            add(name, counter, help, value.load(Relaxed) as f64);
         }
         text
     }
@@ -138,13 +149,16 @@ mod tests {
 
     #[test]
     fn every_figure_has_its_kind_and_a_number() {
-        let text = Gauges::default().text(5, 1024);
+        let gauges = Gauges::default();
+        gauges.pages_held.store(2, Relaxed);
+        let text = gauges.text(5, 1024);
         let numbers = text.lines().filter(|line| !line.starts_with('#'));
         for line in numbers {
             let (name, value) = line.split_once(' ').expect("a name and a number");
-            assert!(value.parse::<u64>().is_ok(), "{line}");
+            assert!(value.parse::<f64>().is_ok(), "{line}");
             assert!(text.contains(&format!("# TYPE {name} ")), "{line}");
         }
         assert!(text.contains("\ncandle_engine_cache_pages 5\n"));
+        assert!(text.contains("\ncandle_engine_cache_used_ratio 0.4\n"));
     }
 }

@@ -22,7 +22,6 @@ mod input;
 mod math;
 mod matrix;
 mod pool;
-mod quantise;
 mod rows;
 mod tier;
 mod tile;
@@ -33,7 +32,6 @@ pub(crate) use blocks::dequantise;
 pub(crate) use cache::{CacheLayer, CacheShape, Precision};
 pub(crate) use matrix::{Matrix, multiply_all};
 pub(crate) use pool::Pool;
-pub(crate) use quantise::quantise;
 pub(crate) use rows::{
     NormWeights, Turns, activate, add, add_and_norm, gate, norm, norm_in_place, turn,
 };

@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
@@ -19,6 +19,37 @@ use tokio::task::JoinHandle;
 
 pub const MODEL: &str = "test-model";
 pub const CONTEXT_TOKENS: usize = 256;
+
+pub const CHAT: &str = "/v1/chat/completions";
+/// The demo model answers it with [`ANSWER`].
+pub const QUESTION: &str = "Where is Swagger UI?";
+pub const ANSWER: &str =
+    "Swagger UI is at /llm/docs, and the OpenAPI document is at /llm/openapi.json.";
+
+/// A chat that asks [`QUESTION`], with more fields.
+pub fn ask(more: &Value) -> Value {
+    let mut body = json!({"model": MODEL, "messages": [{"role": "user", "content": QUESTION}]});
+    for (name, value) in more.as_object().expect("an object") {
+        body[name] = value.clone();
+    }
+    body
+}
+
+/// A request that goes on to the end of the context: the tokens that end an answer are banned.
+pub fn endless(more: &Value) -> Value {
+    let mut body = ask(&json!({"temperature": 2.0, "logit_bias": {"0": -100, "2": -100}}));
+    for (name, value) in more.as_object().expect("an object") {
+        body[name] = value.clone();
+    }
+    body
+}
+
+/// The text of a whole answer.
+pub fn text(answer: &Value) -> &str {
+    answer["choices"][0]["message"]["content"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no text in {answer}"))
+}
 
 /// The folder of a demo model.
 pub fn demo_model(name: &str) -> PathBuf {
