@@ -1,8 +1,8 @@
 //! Measures the kernels against candle's and against a plain read of the same bytes, in turns in one run, and prints the
 //! least time of each and the ratios.
 //!
-//! `cargo bench -p candle-engine --bench kernels`, with `-- --threads N` where it is not to be all. In a build with debug
-//! assertions every pointer is checked in the inner loops, and the kernels are several times slower.
+//! `cargo bench -p candle-engine --bench kernels`, with `-- --threads N` where it is not to be all, `--only Q8_0,Q4K` for some
+//! encodings, `--megabytes N` for other than 192 MB of weights (1 stays in the nearest caches). In a build with debug assertions every pointer is checked in the inner loops, and the kernels are several times slower.
 
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
@@ -43,8 +43,8 @@ use kernels::{Attention, CacheLayer, CacheShape, Matrix, Pool, Precision, attend
 use step::{PAGE_TOKENS, Span};
 use stored::{Encoding, Stored};
 
-/// Weights of all matrices together, in bytes: more than any cache of the last level has.
-const ALL_BYTES: usize = 192 << 20;
+/// Weights of all matrices together, in megabytes: more than any cache of the last level has.
+const ALL_MEGABYTES: usize = 192;
 const COLUMNS: usize = 2048;
 const ROWS: usize = 5632;
 const ROUNDS: usize = 5;
@@ -52,12 +52,16 @@ const PREFILL_ROWS: usize = 512;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
-    let given = arguments
-        .windows(2)
-        .find(|pair| pair[0] == "--threads")
-        .map(|pair| pair[1].parse())
-        .transpose()?;
-    let threads = given.unwrap_or(std::thread::available_parallelism()?);
+    let given = |name: &str| {
+        let mut pairs = arguments.windows(2);
+        pairs.find(|pair| pair[0] == name).map(|pair| &*pair[1])
+    };
+    let threads = match given("--threads") {
+        Some(threads) => threads.parse()?,
+        None => std::thread::available_parallelism()?,
+    };
+    let all_bytes = given("--megabytes").map_or(Ok(ALL_MEGABYTES), str::parse)? << 20;
+    let only = given("--only").map(|only| only.split(',').collect::<Vec<_>>());
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads.get())
         .build_global()?;
@@ -92,7 +96,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         (Encoding::F16, GgmlDType::F16),
     ];
     for (encoding, kind) in kinds {
-        products(&pool, encoding, kind)?;
+        let name = format!("{encoding:?}");
+        if only.as_ref().is_none_or(|only| only.contains(&&*name)) {
+            products(&pool, encoding, kind, all_bytes)?;
+        }
+    }
+    if only.is_some() {
+        return Ok(());
     }
     for precision in [Precision::F32, Precision::F16] {
         attention(&pool, precision);
@@ -173,11 +183,12 @@ fn products(
     pool: &Pool,
     encoding: Encoding,
     kind: GgmlDType,
+    all_bytes: usize,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let weights = Tensor::from_vec(random(ROWS * COLUMNS), (ROWS, COLUMNS), &Device::Cpu)?;
     let quantised = QTensor::quantize(&weights, kind)?;
     let one = quantised.data()?.into_owned();
-    let count = ALL_BYTES.div_ceil(one.len());
+    let count = all_bytes.div_ceil(one.len());
     let all: Arc<Vec<u8>> = Arc::new(one.repeat(count));
     let mut matrices = Vec::new();
     let mut theirs = Vec::new();

@@ -9,15 +9,17 @@ use std::sync::Arc;
 
 use super::blocks;
 use super::dense;
+use super::few::{self, FEW_ROWS};
 use super::input::{GROUP, Input};
 use super::pool::{Pieces, Pool};
+use super::shares::Shares;
 use super::tier::{Job, Tier};
-use super::tile::{self, TILE_ROWS, Tile};
-use super::unpack;
+use super::tile::{self, LINE_BYTES, TILE_ROWS, Tile};
+use super::unpack::{self, Blocks};
 use crate::stored::{Encoding, Stored};
 
-/// Weights that one task reads at least: less costs more in handing out than in computing.
-const TASK_BYTES: usize = 256 << 10;
+/// Weights that one task reads at least, times rows of input: less costs more in handing out than in computing.
+const TASK_BYTES: usize = 64 << 10;
 
 thread_local! {
     /// What a task needs: unpacked weights, and sums.
@@ -186,49 +188,49 @@ pub(crate) fn multiply_all(
         bytes.fill(pool, input, columns);
     }
     let mut products = Vec::with_capacity(matrices.len());
-    let mut tasks = 0;
+    let (mut tiles, mut least) = (0, usize::MAX);
     for (matrix, output) in matrices.iter().zip(outputs.iter_mut()) {
         assert_eq!(
             output.len(),
             count * matrix.rows,
             "outputs have a row for each of the input"
         );
-        let tiles = matrix.rows.div_ceil(TILE_ROWS);
-        // Many rows of input make every tile a long task.
-        let tile_bytes = (TILE_ROWS * matrix.row_bytes()).saturating_mul(count);
-        let most = (tiles / (4 * pool.threads())).max(1);
-        let tiles_per_task = TASK_BYTES.div_ceil(tile_bytes.max(1)).min(most);
-        let first_task = tasks;
-        tasks += tiles.div_ceil(tiles_per_task);
         products.push(Product {
             matrix,
             output: Pieces::new(output),
-            first_task,
-            tiles_per_task,
+            first_tile: tiles,
         });
+        tiles += matrix.rows.div_ceil(TILE_ROWS);
+        // Many rows of input make every tile a long task.
+        let work = (TILE_ROWS * matrix.row_bytes()).saturating_mul(count);
+        least = least.min(TASK_BYTES.div_ceil(work.max(1)));
     }
+    let shares = Shares {
+        tiles,
+        threads: pool.threads(),
+        least,
+    };
     let level = pool.level();
-    pool.run(tasks, &|task| {
-        let Some(product) = products.iter().rfind(|product| product.first_task <= task) else {
-            return;
-        };
+    pool.run(shares.count(), &|task| {
         let mut scratch = SCRATCH.take().unwrap_or_else(|| Scratch {
             tile: Tile::new(),
             sums: Vec::new(),
         });
-        let first = (task - product.first_task) * product.tiles_per_task * TILE_ROWS;
-        for tile in 0..product.tiles_per_task {
-            let first = first + tile * TILE_ROWS;
-            if first < product.matrix.rows {
-                let scratch = &mut scratch;
-                level.run(TileProduct {
-                    product,
-                    first,
-                    input,
-                    bytes: &bytes,
-                    scratch,
-                });
-            }
+        let share = shares.share(task);
+        for tile in share.clone() {
+            let Some(product) = products.iter().rfind(|product| product.first_tile <= tile) else {
+                continue;
+            };
+            let scratch = &mut scratch;
+            level.run(TileProduct {
+                product,
+                first: (tile - product.first_tile) * TILE_ROWS,
+                is_first: tile == share.start,
+                is_last: tile + 1 == share.end,
+                input,
+                bytes: &bytes,
+                scratch,
+            });
         }
         SCRATCH.set(Some(scratch));
     });
@@ -239,14 +241,17 @@ pub(crate) fn multiply_all(
 struct Product<'a> {
     matrix: &'a Matrix,
     output: Pieces<'a, f32>,
-    first_task: usize,
-    tiles_per_task: usize,
+    first_tile: usize,
 }
 
 /// The products of all rows of input with up to 32 rows of a matrix.
 struct TileProduct<'a> {
     product: &'a Product<'a>,
     first: usize,
+    /// Nobody has asked for its weights yet.
+    is_first: bool,
+    /// The next tile is another task's.
+    is_last: bool,
     input: &'a [f32],
     bytes: &'a Input,
     scratch: &'a mut Scratch,
@@ -260,6 +265,8 @@ impl Job for TileProduct<'_> {
         let Self {
             product,
             first,
+            is_first,
+            is_last,
             input,
             bytes,
             scratch,
@@ -274,54 +281,57 @@ impl Job for TileProduct<'_> {
         let count = input.len() / columns;
         scratch.sums.clear();
         scratch.sums.resize(count * TILE_ROWS, 0.0);
-        let (tile, sums) = (&mut *scratch.tile, &mut scratch.sums[..]);
+        let own = weights.as_ptr().wrapping_add(first * row_bytes);
+        let quantised = Quantised {
+            rows: &rows,
+            own,
+            tile_bytes: TILE_ROWS * row_bytes,
+            is_first,
+            is_last,
+            input: bytes,
+        };
         #[expect(unsafe_code, reason = "kernels read weights through pointers")]
         // SAFETY: each row was cut from the weights with all its columns.
         unsafe {
             match matrix.encoding() {
                 Encoding::F32 => {
                     dense::multiply_rows::<T, dense::F32>(
-                        tier, &rows, wanted, input, columns, sums,
+                        tier,
+                        &rows,
+                        wanted,
+                        input,
+                        columns,
+                        &mut scratch.sums,
                     );
                 }
                 Encoding::F16 => {
                     dense::multiply_rows::<T, dense::F16>(
-                        tier, &rows, wanted, input, columns, sums,
+                        tier,
+                        &rows,
+                        wanted,
+                        input,
+                        columns,
+                        &mut scratch.sums,
                     );
                 }
                 Encoding::Bf16 => {
                     dense::multiply_rows::<T, dense::Bf16>(
-                        tier, &rows, wanted, input, columns, sums,
+                        tier,
+                        &rows,
+                        wanted,
+                        input,
+                        columns,
+                        &mut scratch.sums,
                     );
                 }
-                Encoding::Q8_0 => {
-                    tile::multiply_rows::<T, unpack::Q8_0>(
-                        tier, tile, &rows, row_bytes, bytes, sums,
-                    );
-                }
-                Encoding::Q4_0 => {
-                    tile::multiply_rows::<T, unpack::Q4_0>(
-                        tier, tile, &rows, row_bytes, bytes, sums,
-                    );
-                }
-                Encoding::Q4K => {
-                    tile::multiply_rows::<T, unpack::Q4K>(
-                        tier, tile, &rows, row_bytes, bytes, sums,
-                    );
-                }
-                Encoding::Q5K => {
-                    tile::multiply_rows::<T, unpack::Q5K>(
-                        tier, tile, &rows, row_bytes, bytes, sums,
-                    );
-                }
-                Encoding::Q6K => {
-                    tile::multiply_rows::<T, unpack::Q6K>(
-                        tier, tile, &rows, row_bytes, bytes, sums,
-                    );
-                }
+                Encoding::Q8_0 => quantised.multiply::<T, unpack::Q8_0>(tier, scratch),
+                Encoding::Q4_0 => quantised.multiply::<T, unpack::Q4_0>(tier, scratch),
+                Encoding::Q4K => quantised.multiply::<T, unpack::Q4K>(tier, scratch),
+                Encoding::Q5K => quantised.multiply::<T, unpack::Q5K>(tier, scratch),
+                Encoding::Q6K => quantised.multiply::<T, unpack::Q6K>(tier, scratch),
             }
         }
-        for (row, sums) in sums.chunks_exact(TILE_ROWS).enumerate() {
+        for (row, sums) in scratch.sums.chunks_exact(TILE_ROWS).enumerate() {
             #[expect(unsafe_code, reason = "tasks write other columns of the same rows")]
             // SAFETY: each task has other columns, and takes one piece at a time.
             let output = unsafe { product.output.piece(row * matrix.rows + first, wanted) };
@@ -330,6 +340,42 @@ impl Job for TileProduct<'_> {
                 for (output, bias) in output.iter_mut().zip(&bias[first..]) {
                     *output += bias;
                 }
+            }
+        }
+    }
+}
+
+/// Quantised weights of a tile, and where they lie.
+struct Quantised<'a> {
+    rows: &'a [*const u8; TILE_ROWS],
+    own: *const u8,
+    tile_bytes: usize,
+    is_first: bool,
+    is_last: bool,
+    input: &'a Input,
+}
+
+impl Quantised<'_> {
+    /// # Safety
+    /// At each of the rows lie all columns in the blocks `B`.
+    #[expect(unsafe_code, reason = "kernels read weights through pointers")]
+    #[inline(always)]
+    unsafe fn multiply<T: Tier, B: Blocks>(self, tier: T, scratch: &mut Scratch) {
+        let (tile, sums) = (&mut *scratch.tile, &mut scratch.sums[..]);
+        if self.is_first {
+            for line in (0..self.tile_bytes).step_by(LINE_BYTES) {
+                tier.prefetch(self.own.wrapping_add(line));
+            }
+        }
+        // What is there already is asked for where nothing is next: that costs nothing.
+        let ahead = if self.is_last { 0 } else { self.tile_bytes };
+        let next = self.own.wrapping_add(ahead);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if sums.len() / TILE_ROWS <= FEW_ROWS.min(T::MOST_ROWS) {
+                few::multiply_rows::<T, B>(tier, tile, next, self.rows, self.input, sums);
+            } else {
+                tile::multiply_rows::<T, B>(tier, tile, self.rows, next, self.input, sums);
             }
         }
     }

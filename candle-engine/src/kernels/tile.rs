@@ -15,10 +15,10 @@ use super::unpack::Blocks;
 
 /// Rows of weights that are computed at once.
 pub(super) const TILE_ROWS: usize = 2 * LANES;
+/// What a cache reads at once.
+pub(super) const LINE_BYTES: usize = 64;
 /// Columns that are unpacked at once: 16 KiB of bytes.
 pub(super) const PIECE_COLUMNS: usize = 512;
-/// So few rows of input are multiplied with each row of weights as it lies, which costs less than to transpose it.
-const FEW_ROWS: usize = 2;
 /// Rows of input that are computed at once, at most.
 const INPUT_ROWS: usize = 6;
 
@@ -32,6 +32,38 @@ pub(super) struct Tile {
     pub minimums: [[[f32; LANES]; 2]; PIECE_COLUMNS / 32],
 }
 
+/// Asks for the bytes of the next tile, evenly while this one is computed. A tile's rows are read in short pieces, which no
+/// processor foresees; the next one's bytes are asked for in their order, which memory serves best.
+pub(super) struct Ahead {
+    next: *const u8,
+    /// Bytes that were asked for, and how many each time.
+    at: usize,
+    step: usize,
+}
+
+impl Ahead {
+    /// `bytes` from `next` on, in so many times.
+    #[inline(always)]
+    pub fn new(next: *const u8, bytes: usize, times: usize) -> Self {
+        Self {
+            next,
+            at: 0,
+            step: bytes.div_ceil(times.max(1)),
+        }
+    }
+
+    #[inline(always)]
+    pub fn ask<T: Tier>(&mut self, tier: T) {
+        let end = self.at + self.step;
+        let mut line = self.at.next_multiple_of(LINE_BYTES);
+        while line < end {
+            tier.prefetch(self.next.wrapping_add(line));
+            line += LINE_BYTES;
+        }
+        self.at = end;
+    }
+}
+
 impl Tile {
     pub fn new() -> Box<Self> {
         Box::new(Self {
@@ -42,7 +74,8 @@ impl Tile {
     }
 }
 
-/// Adds to `sums` (32 for each row of the input) the products with the rows that begin at `rows`.
+/// Adds to `sums` (32 for each row of the input) the products with the rows that begin at `rows`. Meanwhile as many bytes as the
+/// rows have are asked for from `next` on.
 ///
 /// # Safety
 /// At each of `rows` lie `input.columns` numbers in the blocks `B`.
@@ -51,40 +84,22 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
     tier: T,
     tile: &mut Tile,
     rows: &[*const u8; TILE_ROWS],
-    row_bytes: usize,
+    next: *const u8,
     input: &Input,
     sums: &mut [f32],
 ) {
     let columns = input.columns;
     let count = input.bytes.len() / columns;
     assert!(sums.len() >= count * TILE_ROWS, "sums have room");
+    // A time for each unit of 64 columns of each half, and for each group of 32 that is multiplied.
+    let times =
+        columns.div_ceil(64) * 2 + columns / GROUP * count.div_ceil(INPUT_ROWS.min(T::MOST_ROWS));
+    let mut ahead = Ahead::new(next, columns / 64 * TILE_ROWS * B::UNIT_BYTES, times);
     let mut first = 0;
     while first < columns {
         let piece = PIECE_COLUMNS.min(columns - first);
-        if count <= FEW_ROWS.min(T::MOST_ROWS) {
-            // SAFETY: the piece lies within the rows and the input, and sums have room.
-            unsafe {
-                let few = Few {
-                    tile,
-                    rows,
-                    row_bytes,
-                    first,
-                    columns: piece,
-                    input,
-                };
-                match count {
-                    1 => few.multiply::<T, B, 1>(tier, sums.as_mut_ptr()),
-                    _ if T::MOST_ROWS > 1 => {
-                        few.multiply::<T, B, FEW_ROWS>(tier, sums.as_mut_ptr())
-                    }
-                    _ => unreachable!("a tier takes no more rows than it says"),
-                }
-            }
-            first += piece;
-            continue;
-        }
         // SAFETY: the piece lies within the rows.
-        unsafe { unpack::<T, B>(tier, tile, rows, row_bytes, first, piece) };
+        unsafe { unpack::<T, B>(tier, tile, rows, &mut ahead, first, piece) };
         let groups = piece / GROUP;
         let mut row = 0;
         while row < count {
@@ -100,12 +115,12 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
                     sums: sums.as_mut_ptr().add(row * TILE_ROWS),
                 };
                 match rows {
-                    1 => block.multiply::<T, B, 1>(tier),
-                    2 if T::MOST_ROWS > 1 => block.multiply::<T, B, 2>(tier),
-                    3 if T::MOST_ROWS > 2 => block.multiply::<T, B, 3>(tier),
-                    4 if T::MOST_ROWS > 2 => block.multiply::<T, B, 4>(tier),
-                    5 if T::MOST_ROWS > 2 => block.multiply::<T, B, 5>(tier),
-                    _ if T::MOST_ROWS > 2 => block.multiply::<T, B, INPUT_ROWS>(tier),
+                    1 => block.multiply::<T, B, 1>(tier, &mut ahead),
+                    2 if T::MOST_ROWS > 1 => block.multiply::<T, B, 2>(tier, &mut ahead),
+                    3 if T::MOST_ROWS > 2 => block.multiply::<T, B, 3>(tier, &mut ahead),
+                    4 if T::MOST_ROWS > 2 => block.multiply::<T, B, 4>(tier, &mut ahead),
+                    5 if T::MOST_ROWS > 2 => block.multiply::<T, B, 5>(tier, &mut ahead),
+                    _ if T::MOST_ROWS > 2 => block.multiply::<T, B, INPUT_ROWS>(tier, &mut ahead),
                     _ => unreachable!("a tier takes no more rows than it says"),
                 }
             }
@@ -130,7 +145,7 @@ unsafe fn unpack<T: Tier, B: Blocks>(
     tier: T,
     tile: &mut Tile,
     rows: &[*const u8; TILE_ROWS],
-    row_bytes: usize,
+    ahead: &mut Ahead,
     first: usize,
     columns: usize,
 ) {
@@ -141,11 +156,7 @@ unsafe fn unpack<T: Tier, B: Blocks>(
             let whole = columns - unit * 64 >= 64;
             // SAFETY: the caller's promise.
             unsafe {
-                for row in rows {
-                    // Rows are read in short pieces, which no processor foresees: those of the next tile are asked for.
-                    let ahead = (first / 64 + unit) * B::UNIT_BYTES + TILE_ROWS * row_bytes;
-                    tier.prefetch(row.wrapping_add(ahead));
-                }
+                ahead.ask(tier);
                 let zero = B::unit(tier, rows[0], first / 64 + unit, whole);
                 let four = array!(LANES, zero, |row| B::unit(
                     tier,
@@ -167,114 +178,6 @@ unsafe fn unpack<T: Tier, B: Blocks>(
     }
 }
 
-/// One or two rows of input, and a piece of 32 rows of weights.
-struct Few<'a> {
-    tile: &'a mut Tile,
-    rows: &'a [*const u8; TILE_ROWS],
-    row_bytes: usize,
-    first: usize,
-    columns: usize,
-    input: &'a Input,
-}
-
-impl Few<'_> {
-    /// The same sums as [`Block::multiply`], whole numbers summed in another order.
-    #[inline(always)]
-    unsafe fn multiply<T: Tier, B: Blocks, const M: usize>(self, tier: T, sums: *mut f32) {
-        let Self {
-            tile,
-            rows,
-            row_bytes,
-            first,
-            columns,
-            input,
-        } = self;
-        let side_stride = input.columns / GROUP;
-        let per_group = GROUP / B::PER_FACTOR;
-        for half in 0..2 {
-            let (halves, _) = rows.as_chunks::<LANES>();
-            let rows = &halves[half];
-            // SAFETY: the caller's promise.
-            unsafe {
-                B::factors(tier, rows, first, columns, half, tile);
-                let mut own = [tier.splat(0.0); M];
-                for row in 0..M {
-                    own[row] = tier.load(sums.add(row * TILE_ROWS + half * LANES));
-                }
-                for unit in 0..columns.div_ceil(64) {
-                    let ahead = (first / 64 + unit) * B::UNIT_BYTES + TILE_ROWS * row_bytes;
-                    let groups = if columns - unit * 64 >= 64 { 2 } else { 1 };
-                    let inputs =
-                        array!(M, B::unit(tier, rows[0], first / 64 + unit, false), |row| {
-                            let from = input
-                                .bytes
-                                .as_ptr()
-                                .add(row * input.columns + first + unit * 64);
-                            let from = from.cast::<u8>();
-                            tier.load_two(from, if groups == 2 { from.add(32) } else { from })
-                        });
-                    let mut fours = [[tier.splat_int(0); 4]; M];
-                    for four in 0..4 {
-                        let mut products = [[tier.splat_int(0); 4]; M];
-                        for place in 0..4 {
-                            let from = rows[4 * four + place];
-                            tier.prefetch(from.wrapping_add(ahead));
-                            let weights = B::unit(tier, from, first / 64 + unit, groups == 2);
-                            for row in 0..M {
-                                let zero = tier.splat_int(0);
-                                products[row][place] = if B::SMALL {
-                                    tier.dot_small(zero, weights, inputs[row])
-                                } else {
-                                    tier.dot(zero, weights, inputs[row])
-                                };
-                            }
-                        }
-                        for row in 0..M {
-                            fours[row][four] = tier.sum_quarters(products[row]);
-                        }
-                    }
-                    for row in 0..M {
-                        let quarters = tier.by_quarter(fours[row]);
-                        for group in 0..groups {
-                            let place = unit * 2 + group;
-                            let side = &*input
-                                .groups
-                                .as_ptr()
-                                .add(row * side_stride + first / GROUP + place);
-                            let pair = [quarters[2 * group], quarters[2 * group + 1]];
-                            for part in 0..per_group {
-                                let (products, sum) = if per_group == 2 {
-                                    (pair[part], side.sums[part])
-                                } else {
-                                    (tier.add_ints(pair[0], pair[1]), side.sums[0] + side.sums[1])
-                                };
-                                let products = if B::ZERO == 0 {
-                                    products
-                                } else {
-                                    tier.add_ints(products, tier.splat_int(-B::ZERO * sum))
-                                };
-                                let factor = tile.factors.get_unchecked(place * per_group + part);
-                                let factor = tier.load(factor[half].as_ptr());
-                                let factor = tier.multiply(factor, tier.splat(side.factor));
-                                own[row] = tier.fused(tier.to_floats(products), factor, own[row]);
-                            }
-                            if B::MINIMUMS {
-                                let minimum = tile.minimums.get_unchecked(place);
-                                let minimum = tier.load(minimum[half].as_ptr());
-                                own[row] =
-                                    tier.fused(minimum, tier.splat(side.scaled_sum), own[row]);
-                            }
-                        }
-                    }
-                }
-                for row in 0..M {
-                    tier.store(sums.add(row * TILE_ROWS + half * LANES), own[row]);
-                }
-            }
-        }
-    }
-}
-
 /// Some rows of the input and a piece of weights.
 struct Block<'a> {
     tile: &'a Tile,
@@ -287,7 +190,7 @@ struct Block<'a> {
 
 impl Block<'_> {
     #[inline(always)]
-    unsafe fn multiply<T: Tier, B: Blocks, const M: usize>(self, tier: T) {
+    unsafe fn multiply<T: Tier, B: Blocks, const M: usize>(self, tier: T, ahead: &mut Ahead) {
         let side_stride = self.columns / GROUP;
         // SAFETY: the caller has made the block so that all this lies within its slices.
         unsafe {
@@ -298,6 +201,7 @@ impl Block<'_> {
                 }
             }
             for group in 0..self.groups {
+                ahead.ask(tier);
                 let side = |row: usize| &*self.sides.add(row * side_stride + group);
                 let bytes = self.bytes.add(group * GROUP);
                 let per_group = GROUP / B::PER_FACTOR;

@@ -57,7 +57,7 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
 
     #[inline(always)]
     fn prefetch(self, from: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
     }
     #[inline(always)]
     fn splat(self, value: f32) -> Floats {

@@ -49,7 +49,7 @@ impl Tier for Avx512 {
 
     #[inline(always)]
     fn prefetch(self, from: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
     }
     #[inline(always)]
     fn splat(self, value: f32) -> __m512 {

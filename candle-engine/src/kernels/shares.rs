@@ -1,0 +1,85 @@
+//! Owns how the tiles of a section of products are shared among threads. Never computes.
+
+use std::ops::Range;
+
+/// Neighbouring tiles for each task: in each round all threads together take half of what is left. So a thread reads long
+/// stretches, which can be asked for ahead, and none waits long for another at the end.
+pub(super) struct Shares {
+    pub tiles: usize,
+    pub threads: usize,
+    /// Tiles of a share, but for the last one.
+    pub least: usize,
+}
+
+impl Shares {
+    /// For each round its first task, its first tile and the tiles of each of its tasks; the last round has all that is left.
+    fn rounds(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        let (mut task, mut first) = (0, 0);
+        std::iter::from_fn(move || {
+            let left = self.tiles - first;
+            if left == 0 {
+                return None;
+            }
+            let size = (left / (2 * self.threads)).max(self.least);
+            let round = (task, first, size);
+            task += self.threads.min(left.div_ceil(size));
+            first += left.min(self.threads * size);
+            Some(round)
+        })
+    }
+
+    pub fn count(&self) -> usize {
+        self.rounds().last().map_or(0, |(task, first, size)| {
+            task + (self.tiles - first).div_ceil(size)
+        })
+    }
+
+    pub fn share(&self, task: usize) -> Range<usize> {
+        let round = self.rounds().take_while(|round| round.0 <= task).last();
+        let (first_task, first, size) = round.unwrap_or_default();
+        let first = first + (task - first_task) * size;
+        first..self.tiles.min(first + size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Shares;
+
+    #[test]
+    fn shares_are_neighbours_that_cover_all_tiles_once() {
+        for tiles in [0, 1, 2, 3, 7, 64, 177, 1000] {
+            for threads in [1, 2, 3, 16, 64] {
+                for least in [1, 2, 9] {
+                    let shares = Shares {
+                        tiles,
+                        threads,
+                        least,
+                    };
+                    let mut next = 0;
+                    for task in 0..shares.count() {
+                        let share = shares.share(task);
+                        assert_eq!(share.start, next, "{tiles} {threads} {least} {task}");
+                        assert!(share.end > share.start, "no share is empty");
+                        next = share.end;
+                    }
+                    assert_eq!(next, tiles, "{tiles} {threads} {least}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_shares_are_long_and_the_last_ones_short() {
+        let shares = Shares {
+            tiles: 176,
+            threads: 2,
+            least: 1,
+        };
+        let sizes: Vec<usize> = (0..shares.count())
+            .map(|task| shares.share(task).len())
+            .collect();
+        assert_eq!(sizes[..4], [44, 44, 22, 22]);
+        assert_eq!(sizes.last(), Some(&1));
+    }
+}
