@@ -16,9 +16,11 @@ use super::unpack::Blocks;
 
 /// So many rows of input cost less this way than by transposing weights.
 pub(super) const FEW_ROWS: usize = 2;
+/// How often in a unit of 64 columns bytes are asked for: many at once would be refused.
+const ASKS: usize = 4;
 
-/// Adds to `sums` (32 for each row of the input) the products with the rows that begin at `rows`. Meanwhile as many bytes as the
-/// rows have are asked for from `next` on.
+/// Adds to `sums` (32 for each row of the input) the products with the rows that begin at `rows`. Meanwhile the first half of the
+/// rows from `next` on is asked for.
 ///
 /// # Safety
 /// At each of `rows` lie `input.columns` numbers in the blocks `B`.
@@ -33,13 +35,13 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
 ) {
     let count = input.bytes.len() / input.columns;
     assert!(sums.len() >= count * TILE_ROWS, "sums have room");
-    let bytes = input.columns / 64 * TILE_ROWS * B::UNIT_BYTES;
-    let mut ahead = Ahead::new(next, bytes, input.columns / 64 * 8);
+    let bytes = input.columns / 64 * LANES * B::UNIT_BYTES;
     let (halves, _) = rows.as_chunks::<LANES>();
     for (half, rows) in halves.iter().enumerate() {
+        let from = halves.get(half + 1).map_or(next, |rows| rows[0]);
         let few = Few {
             tile: &mut *tile,
-            ahead: &mut ahead,
+            ahead: Ahead::new(from, bytes, input.columns / 64 * ASKS),
             rows,
             half,
             input,
@@ -59,7 +61,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
 /// One or two rows of input, and 16 rows of weights.
 struct Few<'a> {
     tile: &'a mut Tile,
-    ahead: &'a mut Ahead,
+    ahead: Ahead,
     rows: &'a [*const u8; LANES],
     half: usize,
     input: &'a Input,
@@ -111,7 +113,7 @@ impl Few<'_> {
                 tier.load_two(from, if WHOLE { from.add(32) } else { from })
             });
             let mut fours = [[tier.splat_int(0); 4]; M];
-            for four in 0..4 {
+            for four in 0..ASKS {
                 self.ahead.ask(tier);
                 let mut products = [[tier.splat_int(0); 4]; M];
                 for place in 0..4 {

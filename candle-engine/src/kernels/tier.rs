@@ -51,6 +51,10 @@ pub(super) trait Tier: Copy {
     /// Sixty-four bytes: four of each lane.
     type Bytes: Copy;
 
+    /// Runs a job as a function of its own. A compiler that sees too many loops at once keeps their numbers in memory instead of
+    /// registers, which makes an inner loop several times slower.
+    fn apart<J: Job>(self, job: J) -> J::Output;
+
     /// Asks for bytes that will be read soon; any address will do.
     fn prefetch(self, from: *const u8);
 

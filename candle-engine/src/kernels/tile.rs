@@ -9,8 +9,10 @@
     reason = "inner loops go through pointers and check no bounds"
 )]
 
+use std::marker::PhantomData;
+
 use super::input::{GROUP, Group, Input};
-use super::tier::{LANES, Tier, array};
+use super::tier::{Job, LANES, Tier, array};
 use super::unpack::Blocks;
 
 /// Rows of weights that are computed at once.
@@ -19,8 +21,6 @@ pub(super) const TILE_ROWS: usize = 2 * LANES;
 pub(super) const LINE_BYTES: usize = 64;
 /// Columns that are unpacked at once: 16 KiB of bytes.
 pub(super) const PIECE_COLUMNS: usize = 512;
-/// Rows of input that are computed at once, at most.
-const INPUT_ROWS: usize = 6;
 
 /// A piece of 32 rows, transposed: each vector has four bytes of 16 rows.
 #[repr(C, align(64))]
@@ -92,8 +92,8 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
     let count = input.bytes.len() / columns;
     assert!(sums.len() >= count * TILE_ROWS, "sums have room");
     // A time for each unit of 64 columns of each half, and for each group of 32 that is multiplied.
-    let times =
-        columns.div_ceil(64) * 2 + columns / GROUP * count.div_ceil(INPUT_ROWS.min(T::MOST_ROWS));
+    let times = columns.div_ceil(64) * 2
+        + columns / GROUP * count.div_ceil(B::INPUT_ROWS.min(T::MOST_ROWS));
     let mut ahead = Ahead::new(next, columns / 64 * TILE_ROWS * B::UNIT_BYTES, times);
     let mut first = 0;
     while first < columns {
@@ -103,7 +103,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
         let groups = piece / GROUP;
         let mut row = 0;
         while row < count {
-            let rows = next_rows(count - row, INPUT_ROWS.min(T::MOST_ROWS));
+            let rows = next_rows(count - row, B::INPUT_ROWS.min(T::MOST_ROWS));
             // SAFETY: rows and piece lie within the input, and sums have room.
             unsafe {
                 let block = Block {
@@ -115,12 +115,14 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
                     sums: sums.as_mut_ptr().add(row * TILE_ROWS),
                 };
                 match rows {
-                    1 => block.multiply::<T, B, 1>(tier, &mut ahead),
-                    2 if T::MOST_ROWS > 1 => block.multiply::<T, B, 2>(tier, &mut ahead),
-                    3 if T::MOST_ROWS > 2 => block.multiply::<T, B, 3>(tier, &mut ahead),
-                    4 if T::MOST_ROWS > 2 => block.multiply::<T, B, 4>(tier, &mut ahead),
-                    5 if T::MOST_ROWS > 2 => block.multiply::<T, B, 5>(tier, &mut ahead),
-                    _ if T::MOST_ROWS > 2 => block.multiply::<T, B, INPUT_ROWS>(tier, &mut ahead),
+                    1 => tier.apart(Rows::<B, 1>::new(block, &mut ahead)),
+                    2 if T::MOST_ROWS > 1 => tier.apart(Rows::<B, 2>::new(block, &mut ahead)),
+                    3 if T::MOST_ROWS > 2 => tier.apart(Rows::<B, 3>::new(block, &mut ahead)),
+                    4 if T::MOST_ROWS > 2 => tier.apart(Rows::<B, 4>::new(block, &mut ahead)),
+                    5 if T::MOST_ROWS > 2 => tier.apart(Rows::<B, 5>::new(block, &mut ahead)),
+                    6 if T::MOST_ROWS > 2 && B::INPUT_ROWS > 5 => {
+                        tier.apart(Rows::<B, 6>::new(block, &mut ahead))
+                    }
                     _ => unreachable!("a tier takes no more rows than it says"),
                 }
             }
@@ -186,6 +188,35 @@ struct Block<'a> {
     columns: usize,
     sides: *const Group,
     sums: *mut f32,
+}
+
+/// The product of a block that has `M` rows of the input.
+struct Rows<'a, B, const M: usize> {
+    block: Block<'a>,
+    ahead: &'a mut Ahead,
+    blocks: PhantomData<B>,
+}
+
+impl<'a, B, const M: usize> Rows<'a, B, M> {
+    /// # Safety
+    /// The block's groups lie within the input, and its sums have room, for `M` rows.
+    unsafe fn new(block: Block<'a>, ahead: &'a mut Ahead) -> Self {
+        Self {
+            block,
+            ahead,
+            blocks: PhantomData,
+        }
+    }
+}
+
+impl<B: Blocks, const M: usize> Job for Rows<'_, B, M> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<T: Tier>(self, tier: T) {
+        // SAFETY: who made this has promised it.
+        unsafe { self.block.multiply::<T, B, M>(tier, self.ahead) }
+    }
 }
 
 impl Block<'_> {

@@ -5,6 +5,7 @@
     reason = "blocks have no alignment and are read through pointers"
 )]
 
+use super::input::GROUP;
 use super::tier::{LANES, Tier, array};
 use super::tile::Tile;
 
@@ -20,6 +21,8 @@ pub(super) trait Blocks {
     const MINIMUMS: bool;
     /// Bytes are less than 64.
     const SMALL: bool;
+    /// Rows of input that are computed at once, at most: as many as registers hold with all that the encoding needs.
+    const INPUT_ROWS: usize = if Self::PER_FACTOR == GROUP { 6 } else { 5 };
 
     /// Bytes of 64 numbers; of 32 and whatever where the unit is not whole.
     ///

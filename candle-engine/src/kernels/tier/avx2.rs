@@ -12,7 +12,7 @@ pub(super) use run::run;
 
 use std::arch::x86_64::*;
 
-use super::{LANES, Tier, array};
+use super::{Job, LANES, Tier, array};
 
 /// Proves that the processor has AVX2, FMA and F16C, and AVX-VNNI where `VNNI`: only [`run`](run()) makes one.
 #[derive(Clone, Copy)]
@@ -55,6 +55,9 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
     type Ints = Ints;
     type Bytes = Ints;
 
+    fn apart<J: Job>(self, job: J) -> J::Output {
+        run::apart(self, job)
+    }
     #[inline(always)]
     fn prefetch(self, from: *const u8) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }

@@ -13,13 +13,15 @@ use super::{Job, LANES, Tier, array};
 #[derive(Clone, Copy)]
 pub(super) struct Avx512(());
 
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+#[inline(never)]
+fn with_features<J: Job>(job: J) -> J::Output {
+    job.run(Avx512(()))
+}
+
 /// Runs the job with AVX-512, or plainly where the processor does not have it.
 #[inline]
 pub(super) fn run<J: Job>(job: J) -> J::Output {
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-    fn with_features<J: Job>(job: J) -> J::Output {
-        job.run(Avx512(()))
-    }
     if is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512dq")
@@ -47,6 +49,9 @@ impl Tier for Avx512 {
     type Ints = __m512i;
     type Bytes = __m512i;
 
+    fn apart<J: Job>(self, job: J) -> J::Output {
+        unsafe { with_features(job) }
+    }
     #[inline(always)]
     fn prefetch(self, from: *const u8) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }

@@ -7,7 +7,7 @@
 
 use half::{bf16, f16};
 
-use super::{LANES, Tier};
+use super::{Job, LANES, Tier};
 
 #[derive(Debug, Clone, Copy)]
 pub(in crate::kernels) struct Plain;
@@ -45,6 +45,9 @@ impl Tier for Plain {
     type Ints = Ints;
     type Bytes = Bytes;
 
+    fn apart<J: Job>(self, job: J) -> J::Output {
+        job.run(self)
+    }
     #[inline(always)]
     fn prefetch(self, _from: *const u8) {}
     #[inline(always)]

@@ -5,17 +5,34 @@
 use super::Avx2;
 use crate::kernels::tier::{Job, Plain};
 
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(never)]
+fn with_features<J: Job>(job: J) -> J::Output {
+    job.run(Avx2::<false>(()))
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+#[inline(never)]
+fn with_dot_products<J: Job>(job: J) -> J::Output {
+    job.run(Avx2::<true>(()))
+}
+
+/// Runs the job with the instructions that `of` proves.
+#[inline]
+pub(super) fn apart<J: Job, const VNNI: bool>(_of: Avx2<VNNI>, job: J) -> J::Output {
+    // SAFETY: a value of this type proves that the processor has the instructions.
+    unsafe {
+        if VNNI {
+            with_dot_products(job)
+        } else {
+            with_features(job)
+        }
+    }
+}
+
 /// Runs the job with AVX2, or plainly where the processor does not have it.
 #[inline]
 pub(in crate::kernels::tier) fn run<J: Job, const VNNI: bool>(job: J) -> J::Output {
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn with_features<J: Job>(job: J) -> J::Output {
-        job.run(Avx2::<false>(()))
-    }
-    #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-    fn with_dot_products<J: Job>(job: J) -> J::Output {
-        job.run(Avx2::<true>(()))
-    }
     if !(is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("f16c"))
