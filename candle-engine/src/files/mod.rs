@@ -22,7 +22,7 @@ mod tests;
 mod verify;
 mod words;
 
-pub(crate) use config::Kind;
+pub(crate) use config::{Kind, SCORING};
 pub(crate) use expected::expected;
 pub(crate) use expected::{Expected, Role};
 pub(crate) use json::read_json;
@@ -41,6 +41,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use table::Table;
+
+/// What `config.json` has no field for.
+const GGUF_POOLING: &str = "gguf_pooling_type";
 
 const REMEDY: &str =
     "the weights do not belong to this description: download the model's files again";
@@ -171,7 +174,6 @@ impl ModelFiles {
     }
 
     /// The whole `config.json`; of a GGUF, the one that says the same.
-    #[cfg(test)]
     pub fn config(&self) -> &Value {
         &self.config
     }
@@ -179,6 +181,17 @@ impl ModelFiles {
     /// The file that describes the model, for errors about it.
     pub fn description(&self) -> &Path {
         &self.description
+    }
+
+    /// The way in which a GGUF makes one vector of a text, by llama.cpp's number for it. `None` for a folder too.
+    pub fn gguf_pooling(&self) -> Option<u64> {
+        self.words.as_ref()?;
+        self.config[GGUF_POOLING].as_u64()
+    }
+
+    /// Whether the model is a GGUF.
+    pub fn is_gguf(&self) -> bool {
+        self.words.is_some()
     }
 
     /// The folder that the model's files lie in.
