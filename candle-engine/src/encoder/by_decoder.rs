@@ -8,7 +8,7 @@ use super::queue::{Computed, finite};
 use crate::api_error::ApiError;
 use crate::batch::{Batch, Generator, StatesRequest};
 use crate::error::EngineError;
-use crate::files::ModelFiles;
+use crate::files::{EMBEDDING, HEAD, ModelFiles};
 use crate::kernels::Matrix;
 use crate::loading::LoadedModel;
 use crate::options::WAITING_REQUESTS_MAX;
@@ -87,14 +87,15 @@ impl ByDecoder {
     async fn compute_one(&self, sequence: Sequence) -> Result<Vec<f32>, ApiError> {
         let ended = || ApiError::internal("the engine's thread has ended");
         let _turn = self.turns.acquire().await.map_err(|_| ended())?;
+        let mut tokens = sequence.tokens;
+        if let Output::Scores(head) = &self.output {
+            head.drop_padding(&mut tokens);
+        }
         let of_all = match &self.output {
             Output::Vectors(pooling) => !pooling.is_of([Reduction::LastToken]),
             Output::Scores(_) => false,
         };
-        let states = self.batch.states(StatesRequest {
-            tokens: sequence.tokens,
-            of_all,
-        })?;
+        let states = self.batch.states(StatesRequest { tokens, of_all })?;
         let rows = states.await.map_err(|_| ended())??;
         match &self.output {
             Output::Vectors(pooling) => pooling.of_rows(&rows, sequence.passed_over),
@@ -135,6 +136,8 @@ pub(crate) struct ScoreHead {
     /// As the decoder's own logits are.
     factor: f32,
     cap: Option<f32>,
+    /// What texts are filled up with.
+    padding: Option<u32>,
 }
 
 impl ScoreHead {
@@ -151,6 +154,7 @@ impl ScoreHead {
         let (yes, no) = match &plan.by {
             ScoreBy::Row => {
                 let [usual, bare] = SCORE_WEIGHTS;
+                let padding = files.config()["pad_token_id"].as_u64();
                 let name = match files.maybe_tensor(usual)? {
                     Some(_) => usual,
                     None => bare,
@@ -160,13 +164,14 @@ impl ScoreHead {
                     no: None,
                     factor: 1.0,
                     cap: None,
+                    padding: padding.and_then(|id| u32::try_from(id).ok()),
                 });
             }
             ScoreBy::Tokens { yes, no } => (yes, no),
         };
         let name = match spec.ties_head {
-            true => "model.embed_tokens.weight",
-            false => "lm_head.weight",
+            true => EMBEDDING,
+            false => HEAD,
         };
         let row_of = |word: &Word| {
             let id = match word {
@@ -190,7 +195,17 @@ impl ScoreHead {
             no: no.as_ref().map(row_of).transpose()?,
             factor: spec.logit_factor,
             cap: spec.logit_cap,
+            padding: None,
         })
+    }
+
+    /// `transformers` scores after the last token that is no padding, and takes any of that id for padding: also the one that
+    /// ends a text, where both are the same token.
+    fn drop_padding(&self, tokens: &mut Vec<u32>) {
+        if let Some(padding) = self.padding {
+            let last = tokens.iter().rposition(|token| *token != padding);
+            tokens.truncate(last.unwrap_or(0) + 1);
+        }
     }
 
     fn logit(&self, state: &[f32]) -> f32 {
@@ -240,16 +255,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_score_is_the_difference_of_two_logits_as_the_decoder_has_them() {
+    fn a_score_is_the_difference_of_two_logits_after_the_last_token_that_is_no_padding() {
         let head = |no, factor, cap| ScoreHead {
             yes: vec![1.0, 2.0],
             no,
             factor,
             cap,
+            padding: Some(0),
         };
         let state = [3.0, -1.0];
         assert_eq!(head(None, 1.0, None).logit(&state), 1.0);
         assert_eq!(head(Some(vec![1.0, 0.0]), 0.5, None).logit(&state), -1.0);
+        let dropped = |mut tokens: Vec<u32>| {
+            head(None, 1.0, None).drop_padding(&mut tokens);
+            tokens
+        };
+        assert_eq!(dropped(vec![5, 0, 6, 0, 0]), [5, 0, 6]);
+        assert_eq!(dropped(vec![0, 0]), [0]);
         let capped = head(Some(vec![1.0, 0.0]), 1.0, Some(2.0)).logit(&state);
         assert!((capped - (2.0 * 0.5f32.tanh() - 2.0 * 1.5f32.tanh())).abs() < 1e-6);
     }

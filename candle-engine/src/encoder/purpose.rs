@@ -134,9 +134,20 @@ impl Said<'_> {
         self.architecture().ends_with(SCORING)
     }
 
-    /// Whether texts can be continued by a head, be it the embedding.
+    /// Whether it was saved with a head for texts.
     fn has_head(&self) -> bool {
-        !self.architecture().ends_with("Model") && !self.has_score()
+        let is_headless = self.architecture().ends_with("Model") || self.has_score();
+        !is_headless && !self.files.lacks_head()
+    }
+
+    /// Whether the embedding is the head.
+    fn is_tied(&self) -> bool {
+        let families_tied = ["Gemma", "SmolLM3"];
+        let mut tied = families_tied.iter();
+        match self.config["tie_word_embeddings"].as_bool() {
+            Some(is_tied) => is_tied,
+            None => tied.any(|family| self.architecture().starts_with(family)),
+        }
     }
 
     fn has_pooling(&self) -> bool {
@@ -161,12 +172,11 @@ impl Said<'_> {
     }
 
     fn texts(&self) -> Result<Purpose, EngineError> {
-        let is_untied = self.config["tie_word_embeddings"] == false;
-        if self.has_score() || (!self.has_head() && is_untied) {
+        if self.has_score() || !(self.has_head() || self.is_tied()) {
             return Err(EngineError::option(
                 "task",
                 format!(
-                    "generate needs a head for texts, which {} has not; leave the option out",
+                    "generate needs a head for texts, and the files of this {} have none; leave the option out",
                     self.architecture()
                 ),
             ));
@@ -217,13 +227,10 @@ impl Said<'_> {
         } else {
             self.by_words()?
         };
-        if matches!(by, ScoreBy::Tokens { .. })
-            && !self.has_head()
-            && self.config["tie_word_embeddings"] == false
-        {
+        if matches!(by, ScoreBy::Tokens { .. }) && !self.has_head() && !self.is_tied() {
             return Err(self.wrong(
                 format!(
-                    "{} has no head that gives tokens a score, and no score.weight",
+                    "this {} has no head that gives tokens a score, and no score.weight",
                     self.architecture()
                 ),
                 "serve a reranker",
