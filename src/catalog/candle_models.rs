@@ -201,7 +201,10 @@ fn of_decoder(path: &Path, keys: &Keys) -> Serves {
     let reads_answers = keys.list("classifier_from_token").is_some()
         || keys.flag("is_original_qwen3_reranker") == Some(true);
     let modules = std::fs::read_to_string(path.join(POOLING[0])).unwrap_or_default();
-    if reads_answers || modules.contains("LogitScore") || sentences.as_ref().is_ok_and(is_cross_encoder) {
+    if reads_answers
+        || modules.contains("LogitScore")
+        || sentences.as_ref().is_ok_and(is_cross_encoder)
+    {
         Serves::Ranks
     } else if POOLING.iter().any(|file| path.join(file).is_file()) {
         Serves::Embeddings
@@ -300,10 +303,17 @@ mod tests {
         let write = |name: &str, text: &str| {
             std::fs::write(folder.path().join(name), text).expect("written");
         };
-        let serves = || look(folder.path()).expect("it is known").map(|it| it.serves);
+        let serves = || {
+            look(folder.path())
+                .expect("it is known")
+                .map(|it| it.serves)
+        };
         write("config.json", r#"{"architectures": ["Qwen3ForCausalLM"]}"#);
         assert_eq!(serves(), Some(Serves::Texts));
-        write("config_sentence_transformers.json", r#"{"model_type": "CrossEncoder"}"#);
+        write(
+            "config_sentence_transformers.json",
+            r#"{"model_type": "CrossEncoder"}"#,
+        );
         write("modules.json", "[]");
         assert_eq!(serves(), Some(Serves::Ranks));
         write("config_sentence_transformers.json", "{}");

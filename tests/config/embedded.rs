@@ -178,7 +178,9 @@ fn a_decoder_is_served_for_what_its_file_says() {
         assert_has(&refused, &["engine_kwargs.task", task, own, "remove it"]);
         assert!(read_with(architecture, own).is_ok());
     }
-    let refused = read_with("Qwen3ForCausalLM", "chat").unwrap_err().to_string();
+    let refused = read_with("Qwen3ForCausalLM", "chat")
+        .unwrap_err()
+        .to_string();
     assert_has(&refused, &["task", "generate", "rerank"]);
 }
 
