@@ -13,7 +13,7 @@
 
 use super::pooling::{PoolingPlan, Reduction};
 use crate::error::EngineError;
-use crate::files::{ModelFiles, SCORING, read_json};
+use crate::files::{HEAD, ModelFiles, SCORING, read_json};
 use crate::options::Task;
 use serde_json::Value;
 

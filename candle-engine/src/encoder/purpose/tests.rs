@@ -76,6 +76,26 @@ fn files_say_what_a_decoder_is_for_and_the_option_where_they_do_not() {
 }
 
 #[test]
+fn a_decoder_that_was_saved_without_its_head_is_for_vectors_alone() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/encoders/qwen3-embedding");
+    let bare = folder(DECODER, json!({}), &[]);
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(kept.join(file), bare.path().join(file)).expect("copied");
+    }
+    let file = bare.path().join("config.json");
+    let text = fs::read(&file).expect("it is there");
+    let mut config: Value = serde_json::from_slice(&text).expect("JSON");
+    config["architectures"] = json!([DECODER]);
+    config["tie_word_embeddings"] = json!(false);
+    fs::write(&file, config.to_string()).expect("written");
+    assert_eq!(purpose(&bare, None), Ok(Purpose::Vectors(last_token())));
+    for task in [Task::Generate, Task::Rerank] {
+        let problem = purpose(&bare, Some(task)).expect_err("it has no head");
+        assert!(problem.contains("head"), "{problem}");
+    }
+}
+
+#[test]
 fn modules_say_how_vectors_are_made() {
     let pooling = json!({"pooling_mode_mean_tokens": true, "include_prompt": false});
     let modules = json!([module("", "Transformer"), module("1_Pooling", "Pooling")]);
