@@ -181,7 +181,7 @@ fn a_decoder_is_served_for_what_its_file_says() {
     let refused = read_with("Qwen3ForCausalLM", "chat")
         .unwrap_err()
         .to_string();
-    assert_has(&refused, &["task", "generate", "rerank"]);
+    assert_has(&refused, &["chat", "generate", "rerank"]);
 }
 
 #[test]

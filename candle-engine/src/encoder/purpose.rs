@@ -227,7 +227,9 @@ impl Said<'_> {
         } else {
             self.by_words()?
         };
-        if matches!(by, ScoreBy::Tokens { .. }) && !self.has_head() && !self.is_tied() {
+        let has_rows =
+            self.has_head() || self.is_tied() || self.files.tensor_names().any(|it| it == HEAD);
+        if matches!(by, ScoreBy::Tokens { .. }) && !has_rows {
             return Err(self.wrong(
                 format!(
                     "this {} has no head that gives tokens a score, and no score.weight",
