@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use candle_engine::{DeviceChoice, Quantization};
+use candle_engine::{DeviceChoice, Quantization, Task};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// One OpenAI-compatible endpoint for all the models of a lab, on GPU memory that is always too small.
@@ -261,6 +261,9 @@ pub struct EngineArgs {
     /// Look at every number of the weights before the model counts as ready.
     #[arg(long)]
     pub verify: bool,
+    /// generate, embed or rerank, where the model's files do not say what it is for.
+    #[arg(long)]
+    pub task: Option<Task>,
     /// cpu, cuda:N or metal:N; with several the layers are divided over them: cuda:0,cuda:1,cpu.
     #[arg(long, value_delimiter = ',', default_value = "cpu")]
     pub device: Vec<DeviceChoice>,

@@ -66,6 +66,7 @@ fn engine(args: EngineArgs) -> Result<(), String> {
         },
         quantization: args.quantization,
         verify: args.verify,
+        task: args.task,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -25,6 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         device_bytes: None,
         quantization: None,
         verify: false,
+        task: None,
         threads: None,
         budgets: Default::default(),
     };

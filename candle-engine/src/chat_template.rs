@@ -111,6 +111,18 @@ impl ChatTemplate {
         self.text_of(messages, tools, true)
     }
 
+    /// The prompt for messages of any roles, without tools.
+    ///
+    /// # Errors
+    /// 400 when the template refuses the messages.
+    pub fn render_as(
+        &self,
+        messages: &[Json],
+        add_generation_prompt: bool,
+    ) -> Result<String, ApiError> {
+        self.text_of(messages, &[], add_generation_prompt)
+    }
+
     fn text_of(
         &self,
         messages: &[Json],

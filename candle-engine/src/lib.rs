@@ -41,5 +41,5 @@ mod vocabulary;
 mod wire;
 
 pub use error::EngineError;
-pub use options::{DeviceChoice, EngineOptions, Listen, Quantization, TokenBudgets};
+pub use options::{DeviceChoice, EngineOptions, Listen, Quantization, Task, TokenBudgets};
 pub use server::serve;

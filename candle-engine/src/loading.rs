@@ -80,16 +80,16 @@ pub(crate) struct LoadedModel {
     pub grammars: Grammars,
 }
 
-/// Loads the model and computes one token with it, so that the first request finds everything warm.
+/// Opens the model's files.
 ///
 /// # Errors
-/// Anything that is wrong with the options, the folder, the device or its memory.
-pub(crate) fn load(
+/// Files that are missing or damaged, and options that contradict them.
+pub(crate) fn open(
     options: &EngineOptions,
     progress: &Progress,
-) -> Result<LoadedModel, EngineError> {
+) -> Result<ModelFiles, EngineError> {
     progress.set(CONFIG, 0)?;
-    let mut files = ModelFiles::open(&options.model_dir)?;
+    let files = ModelFiles::open(&options.model_dir)?;
     let most = files.spec()?.context_tokens;
     if options.context_tokens > most {
         return Err(EngineError::option(
@@ -101,10 +101,22 @@ pub(crate) fn load(
             ),
         ));
     }
+    Ok(files)
+}
+
+/// Loads the model and computes one token with it, so that the first request finds everything warm.
+///
+/// # Errors
+/// Anything that is wrong with the options, the folder, the device or its memory.
+pub(crate) fn load(
+    files: &mut ModelFiles,
+    options: &EngineOptions,
+    progress: &Progress,
+) -> Result<LoadedModel, EngineError> {
     progress.set(TOKENIZER, 2)?;
-    let tokenizer = ModelTokenizer::load(&files)?;
+    let tokenizer = ModelTokenizer::load(files)?;
     let template = ChatTemplate::load(
-        &files,
+        files,
         tokenizer.bos_token.as_deref(),
         tokenizer.eos_token.as_deref(),
     )?;
@@ -113,13 +125,13 @@ pub(crate) fn load(
         verify: options.verify,
     };
     files.load(plan, progress)?;
-    let placement = placing::place(options, &files)?;
+    let placement = placing::place(options, files)?;
     let resources = Resources {
         pages: page_count(options),
         context_tokens: options.context_tokens,
         pool: Arc::new(Pool::new(threads(options))),
     };
-    let decoder = Decoder::load(&files, &placement, &resources, &|_| progress.weights(1, 1))?;
+    let decoder = Decoder::load(files, &placement, &resources, &|_| progress.weights(1, 1))?;
     let weights = Weights {
         bytes: decoder.weights_bytes(),
         mapped_bytes: match options.devices.as_slice() {

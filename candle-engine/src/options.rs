@@ -34,6 +34,19 @@ pub struct EngineOptions {
     pub quantization: Option<Quantization>,
     /// Looks at every number of the weights before the model counts as ready.
     pub verify: bool,
+    /// What the model is served for; `None` is what its files say.
+    pub task: Option<Task>,
+}
+
+/// What a model is served for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Chats and completed texts.
+    Generate,
+    /// One vector for each text.
+    Embed,
+    /// Scores of queries and documents.
+    Rerank,
 }
 
 /// A form of weights that is made at load.
@@ -209,6 +222,30 @@ impl Quantization {
     }
 }
 
+impl fmt::Display for Task {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Generate => "generate",
+            Self::Embed => "embed",
+            Self::Rerank => "rerank",
+        })
+    }
+}
+
+impl FromStr for Task {
+    type Err = String;
+
+    /// `generate`, `embed`, `rerank`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Generate, Self::Embed, Self::Rerank]
+            .into_iter()
+            .find(|task| task.to_string() == text)
+            .ok_or_else(|| {
+                format!("`{text}` is nothing that a model is served for; write generate, embed or rerank")
+            })
+    }
+}
+
 impl FromStr for Quantization {
     type Err = String;
 
@@ -296,6 +333,7 @@ mod tests {
             budgets: TokenBudgets::default(),
             quantization: None,
             verify: false,
+            task: None,
         }
     }
 
@@ -371,6 +409,15 @@ mod tests {
         for wrong in ["", "gpu", "cpu:0", "cuda:", "cuda:-1", "cuda:0,cuda:1"] {
             assert!(wrong.parse::<DeviceChoice>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_task_is_read_as_it_is_written() {
+        for task in [Task::Generate, Task::Embed, Task::Rerank] {
+            assert_eq!(task.to_string().parse(), Ok(task));
+        }
+        let problem = "score".parse::<Task>().expect_err("it is none");
+        assert!(problem.contains("rerank"), "{problem}");
     }
 
     #[cfg(not(feature = "cuda"))]

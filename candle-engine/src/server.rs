@@ -2,7 +2,7 @@
 
 use crate::answer::Answer;
 use crate::api_error::ApiError;
-use crate::batch::{Batch, Rest};
+use crate::batch::{Batch, Generator, Rest};
 use crate::completion;
 use crate::encoder;
 use crate::error::EngineError;
@@ -43,6 +43,16 @@ struct Engine {
 enum Served {
     Decoder(Ready),
     Encoder(Arc<encoder::Service>),
+}
+
+impl Served {
+    /// The decoder that computes, where one does.
+    fn generator(&self) -> Option<&Generator> {
+        match self {
+            Self::Decoder(ready) => Some(&ready.model.generator),
+            Self::Encoder(service) => service.generator(),
+        }
+    }
 }
 
 /// What the generating routes need; it exists when the model is loaded.
@@ -148,14 +158,18 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
         tracing::warn!(%error, "the number of threads was set before; it stays");
     }
     if let Some(config) = encoder::config_of(options)? {
-        let encoder = encoder::load(options, &config, &engine.progress)?;
-        let weights_bytes = encoder.weights_bytes;
-        let service = encoder::Service::start(options.model_name.clone(), encoder)?;
-        tracing::info!(model = %service.model_name, weights_bytes, "ready");
-        let _ = engine.ready.set(Served::Encoder(Arc::new(service)));
+        let (model, encoder) = encoder::load(options, &config, &engine.progress)?;
+        let service = encoder::Service::start(options.model_name.clone(), model, encoder)?;
+        ready_to_encode(engine, service);
         return Ok(());
     }
-    let model = Arc::new(loading::load(options, &engine.progress)?);
+    let mut files = loading::open(options, &engine.progress)?;
+    let purpose = encoder::Purpose::of(&files, options.task)?;
+    let model = Arc::new(loading::load(&mut files, options, &engine.progress)?);
+    if let Some(service) = encoder::of_decoder(options, purpose, &files, &model)? {
+        ready_to_encode(engine, service);
+        return Ok(());
+    }
     let batch = Arc::new(Batch::start(&model)?);
     let rest = Rest {
         batch: Arc::clone(&batch),
@@ -170,6 +184,12 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
     tracing::info!(model = %ready.model_name, weights_bytes = ready.model.generator.weights.bytes, "ready");
     let _ = engine.ready.set(Served::Decoder(ready));
     Ok(())
+}
+
+fn ready_to_encode(engine: &Engine, service: encoder::Service) {
+    let (weights_bytes, _) = service.weights_bytes();
+    tracing::info!(model = %service.model_name, weights_bytes, "ready");
+    let _ = engine.ready.set(Served::Encoder(Arc::new(service)));
 }
 
 /// Binds the socket; a file that a dead engine left is replaced, a living one is not.
@@ -255,7 +275,7 @@ async fn wake_up(State(engine): State<Arc<Engine>>) -> Result<(), ApiError> {
 fn sleepers(engine: &Engine) -> Result<Vec<Arc<dyn Sleeper>>, ApiError> {
     Ok(match engine.ready.get().ok_or_else(still_loading)? {
         Served::Decoder(ready) => ready.sleepers.clone(),
-        Served::Encoder(service) => vec![Arc::clone(service) as Arc<dyn Sleeper>],
+        Served::Encoder(service) => service.sleepers(),
     })
 }
 
@@ -266,7 +286,7 @@ async fn is_sleeping(State(engine): State<Arc<Engine>>) -> Json<Value> {
 async fn models(State(engine): State<Arc<Engine>>) -> Response {
     let context = engine.ready.get().map(|served| match served {
         Served::Decoder(ready) => ready.model.generator.context_tokens,
-        Served::Encoder(service) => service.encoder.texts.limit,
+        Served::Encoder(service) => service.model.texts.limit,
     });
     let model = json!({
         "id": engine.model_name, "object": "model", "created": engine.started_unix_seconds, "owned_by": "candle-engine", "max_model_len": context,
@@ -276,19 +296,13 @@ async fn models(State(engine): State<Arc<Engine>>) -> Response {
 
 async fn memory(State(engine): State<Arc<Engine>>) -> Response {
     let served = engine.ready.get();
-    let generator = match served {
-        Some(Served::Decoder(ready)) => Some(&ready.model.generator),
-        Some(Served::Encoder(_)) | None => None,
-    };
+    let generator = served.and_then(Served::generator);
     let (weights_bytes, mapped_bytes) = served.map_or((0, 0), |served| match served {
         Served::Decoder(ready) => {
             let weights = &ready.model.generator.weights;
             (weights.bytes, weights.mapped_bytes)
         }
-        Served::Encoder(service) => {
-            let encoder = &service.encoder;
-            (encoder.weights_bytes, encoder.mapped_bytes)
-        }
+        Served::Encoder(service) => service.weights_bytes(),
     });
     // The system may use mapped pages for others while the engine sleeps.
     let weights_mapped_bytes = u64::from(!engine.door.is_asleep()) * mapped_bytes;
@@ -303,10 +317,7 @@ async fn memory(State(engine): State<Arc<Engine>>) -> Response {
 }
 
 async fn metrics(State(engine): State<Arc<Engine>>) -> Response {
-    let generator = match engine.ready.get() {
-        Some(Served::Decoder(ready)) => Some(&ready.model.generator),
-        Some(Served::Encoder(_)) | None => None,
-    };
+    let generator = engine.ready.get().and_then(Served::generator);
     let text = generator.map(|it| it.gauges.text(it.pages, it.page_bytes));
     let form = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
     (form, text.unwrap_or_default()).into_response()
@@ -391,7 +402,7 @@ async fn encode(
             ..ApiError::field(
                 "model",
                 format!(
-                    "the model `{}` generates text and gives no {}; ask /v1/chat/completions or /v1/completions",
+                    "the model `{}` generates text and gives no {}; ask /v1/chat/completions or /v1/completions, or serve it with the task embed or rerank if it is for that",
                     ready.model_name,
                     route.noun()
                 ),

@@ -90,6 +90,11 @@ impl ModelTokenizer {
         bytes / self.longest_token_bytes / 4
     }
 
+    /// The id of a token as the tokenizer's file writes it.
+    pub fn token_of(&self, text: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(text)
+    }
+
     /// The id of a special token by its text.
     pub fn special_token(&self, text: &str) -> Option<u32> {
         let id = self.tokenizer.token_to_id(text);

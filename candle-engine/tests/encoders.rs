@@ -1,6 +1,8 @@
-//! Encoders and cross-encoders over HTTP, beside what `transformers` and `sentence-transformers` compute with the same files
+//! Encoders, cross-encoders, and decoders that embed or rank, over HTTP, beside what `transformers` and `sentence-transformers` compute with the same files
 //! (`vectors/encoders.py`).
 
+#[path = "encoders/decoders.rs"]
+mod decoders;
 mod support;
 
 use candle_engine::{EngineOptions, Listen};
@@ -9,7 +11,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use support::{Engine, MODEL, options};
 
-/// Positions that the kept models have.
+/// Positions that the kept encoders have.
 const LONGEST: usize = 64;
 
 fn kept(name: &str) -> PathBuf {
@@ -43,8 +45,13 @@ async fn start(name: &str) -> Engine {
 async fn start_with(name: &str, change: fn(EngineOptions) -> EngineOptions) -> Engine {
     let folder = tempfile::tempdir().expect("a folder");
     let listen = Listen::Unix(folder.path().join("socket"));
+    let expected = expected(name);
+    let task = expected["task"].as_str();
     let options = EngineOptions {
-        context_tokens: LONGEST,
+        context_tokens: expected["longest"]
+            .as_u64()
+            .map_or(LONGEST, |it| it as usize),
+        task: task.map(|task| task.parse().expect("a task")),
         ..options(&kept(name), listen)
     };
     Engine::start_with(change(options), folder).await
@@ -129,8 +136,7 @@ async fn scores_are_those_of_transformers_with_every_cross_encoder() {
         let engine = start(&name).await;
         let expected = expected(&name);
         for case in expected["scores"].as_array().expect("cases") {
-            let mut pair =
-                json!({"text_1": case["query"], "text_2": case["document"], "truncate": true});
+            let mut pair = json!({"text_1": case["query"], "text_2": case["document"], "truncate": true, "instruction": case["instruction"]});
             let (status, answer) = engine.post("/v1/score", &pair).await;
             assert_eq!(status, StatusCode::OK, "{answer}");
             let tokens = case["tokens"].as_array().expect("tokens").len();
@@ -140,7 +146,9 @@ async fn scores_are_those_of_transformers_with_every_cross_encoder() {
             for (ours, theirs) in [(&answer, "score"), (&raw, "logit")] {
                 let ours = ours["data"][0]["score"].as_f64().expect("a score");
                 let theirs = case[theirs].as_f64().expect("a score");
-                assert!((ours - theirs).abs() < 1e-5, "{name}: {case}: {ours}");
+                // Logits are no probabilities: large ones have fewer digits behind the point.
+                let near = 1e-5 * theirs.abs().max(1.0);
+                assert!((ours - theirs).abs() < near, "{name}: {case}: {ours}");
             }
         }
         engine.stop().await.expect("it stops");
@@ -149,7 +157,14 @@ async fn scores_are_those_of_transformers_with_every_cross_encoder() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_text_has_the_same_vector_alone_and_among_others() {
-    for name in ["bert-mean", "mpnet", "modernbert", "nomic-bert"] {
+    for name in [
+        "bert-mean",
+        "mpnet",
+        "modernbert",
+        "nomic-bert",
+        "qwen3-embedding",
+        "llama-embedding",
+    ] {
         let engine = start(name).await;
         let expected = expected(name);
         let cases = expected["vectors"].as_array().expect("cases");

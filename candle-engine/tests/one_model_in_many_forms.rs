@@ -11,7 +11,7 @@ mod support;
 #[allow(dead_code, reason = "the bench uses more of it")]
 mod tokens;
 
-use candle_engine::{EngineOptions, Listen, Quantization};
+use candle_engine::{EngineOptions, Listen, Quantization, Task};
 use gguf::Kind;
 use hyper::StatusCode;
 use random_model::Shape;
@@ -48,6 +48,50 @@ async fn continuation(model: &Path, quantization: Option<Quantization>) -> Strin
         .as_str()
         .expect("a text")
         .to_owned()
+}
+
+/// The vector of a text of ids.
+async fn vector(model: &Path) -> Vec<f64> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = EngineOptions {
+        task: Some(Task::Embed),
+        ..options(model, Listen::Unix(folder.path().join("socket")))
+    };
+    let engine = Engine::start_with(options, folder).await;
+    let input: Vec<u32> = (0..40).map(|index| 1000 + 7 * index).collect();
+    let (status, answer) = engine
+        .post("/v1/embeddings", &json!({"input": input}))
+        .await;
+    assert_eq!(status, StatusCode::OK, "{}: {answer}", model.display());
+    engine.stop().await.expect("ends");
+    let numbers = answer["data"][0]["embedding"].as_array().expect("numbers");
+    let numbers = numbers.iter().map(|it| it.as_f64().expect("a number"));
+    numbers.collect()
+}
+
+#[tokio::test]
+async fn vectors_of_a_folder_and_of_gguf_files_point_the_same_way() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let words = tokens::words();
+    SHAPE
+        .write_folder(&words, &at("bf16"), Dtype::BF16)
+        .expect("room for a model");
+    let exact = vector(&at("bf16")).await;
+    for (name, kind, near) in [
+        ("f16.gguf", Kind::F16, 1e-6),
+        ("q8_0.gguf", Kind::Q8_0, 1e-2),
+    ] {
+        gguf::write(&SHAPE, &words, kind, &at(name)).expect("room for a model");
+        let found = vector(&at(name)).await;
+        // Both have length one.
+        let cosine: f64 = found
+            .iter()
+            .zip(&exact)
+            .map(|(one, other)| one * other)
+            .sum();
+        assert!(1.0 - cosine < near, "{name}: {cosine}");
+    }
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-"""Makes tiny encoders and cross-encoders with random weights and what `transformers` and `sentence-transformers` compute
+"""Makes tiny encoders, cross-encoders, and decoders that embed or rank (`reading_decoders.py`), with random weights, and what `transformers` and `sentence-transformers` compute
 with them, or checks (`--check`) that those kept are what it makes. See docs/embeddings.md.
 
     python3 -m venv VENV && VENV/bin/pip install -r requirements.txt sentence-transformers==6.2.0
@@ -27,6 +27,8 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+
+import reading_decoders
 
 KEPT = Path(__file__).resolve().parent.parent / "tests" / "vectors" / "encoders"
 STORED = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -248,7 +250,7 @@ def write_modules(folder, model, seed):
     (folder / "modules.json").write_text(json.dumps(rows, indent=1))
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": LONGEST, "do_lower_case": model.get("lower", False)}))
     if "prompts" in model:
-        fields = {"prompts": model["prompts"], "default_prompt_name": model["default_prompt"]}
+        fields = {"prompts": model["prompts"], "default_prompt_name": model.get("default_prompt")}
         (folder / "config_sentence_transformers.json").write_text(json.dumps(fields, indent=1))
 
 
@@ -303,12 +305,15 @@ def expect_scores(folder, model):
 
 
 def make(name, model, folder):
-    seed = list(MODELS).index(name) + 1
+    seed = [*MODELS, *reading_decoders.MODELS].index(name) + 1
     torch.manual_seed(seed)
     folder.mkdir(parents=True)
-    write_model(folder, model, seed)
-    write_modules(folder, model, seed)
-    expected = expect_scores(folder, model) if "ranks" in model else expect_vectors(folder, model)
+    if name in MODELS:
+        write_model(folder, model, seed)
+        write_modules(folder, model, seed)
+        expected = expect_scores(folder, model) if "ranks" in model else expect_vectors(folder, model)
+    else:
+        expected = reading_decoders.make(model, folder, seed, sys.modules[__name__])
     with (folder / "expected.json").open("w") as file:
         rounded = json.loads(json.dumps(expected), parse_float=lambda text: float(f"{float(text):.9g}"))
         json.dump(rounded, file, ensure_ascii=False, indent=None, separators=(",", ":"))
@@ -348,7 +353,7 @@ def main():
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     wrong = []
-    for name, model in MODELS.items():
+    for name, model in {**MODELS, **reading_decoders.MODELS}.items():
         if asked.names and name not in asked.names:
             continue
         with tempfile.TemporaryDirectory() as scratch:

@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::config::{Config, Provider, reading};
 
 use super::CatalogError;
-use super::candle_models::{self, Seen};
+use super::candle_models::{self, Seen, Serves};
 use super::engine_config::{COMMAND, absolute, context, only_of_servers, warn_of_paths};
 use super::limits;
-use super::model_file::{ComputeDevice, EngineConfig, Quantization};
+use super::model_file::{ComputeDevice, EngineConfig, Quantization, Task};
 use super::notes::Notes;
 use super::recipe::{CandleRecipe, TokenBudgets};
 use super::server_config::Around;
@@ -72,6 +72,7 @@ pub(super) fn candle(
         quantization,
         verify,
         overflow,
+        task,
     } = kwargs(engine, notes)?;
     for (key, given) in [
         ("max_waiting_tokens", max_waiting_tokens.is_some()),
@@ -119,9 +120,11 @@ pub(super) fn candle(
     }
     check_overflow(overflow, device, around, notes)?;
     check_quantization(quantization, seen, &model_path, notes)?;
+    check_task(task, seen, notes)?;
     Ok(CandleRecipe {
         model_path,
-        serves: seen.map(|seen| seen.serves),
+        serves: task.map(Serves::of).or(seen.map(|seen| seen.serves)),
+        task,
         context,
         concurrency: concurrency.unwrap_or(CANDLE_CONCURRENCY),
         threads,
@@ -156,6 +159,8 @@ struct EngineKwargs {
     verify: Option<bool>,
     /// Where layers go that do not fit on its GPUs.
     overflow: Option<Overflow>,
+    /// What the model is served for, where its files do not say.
+    task: Option<Task>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -230,6 +235,23 @@ fn check_quantization(
         );
     }
     Ok(())
+}
+
+/// Of a decoder it can be chosen; others have a form for one thing alone.
+fn check_task(task: Option<Task>, seen: Option<Seen>, notes: &Notes) -> Result<(), CatalogError> {
+    match (task, seen) {
+        (Some(task), Some(seen)) if seen.is_fixed && Serves::of(task) != seen.serves => {
+            let own = seen.serves.task().as_str();
+            Err(notes.refuse(
+                "engine_config.engine_kwargs.task",
+                format!(
+                    "is {}, and the model's form is for {own} alone; remove it",
+                    task.as_str()
+                ),
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A prompt leaves room for an answer, and one request fits into what all may have.

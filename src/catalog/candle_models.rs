@@ -9,6 +9,7 @@ use super::architecture::Architecture;
 use super::config_json::Keys;
 use super::estimate::{self, EstimateError};
 use super::gguf::{self, Gguf};
+use super::model_file::Task;
 
 /// What a model is for, and so which routes its engine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,18 +21,38 @@ pub enum Serves {
     Ranks,
 }
 
+impl Serves {
+    pub(super) fn of(task: Task) -> Serves {
+        match task {
+            Task::Generate => Serves::Texts,
+            Task::Embed => Serves::Embeddings,
+            Task::Rerank => Serves::Ranks,
+        }
+    }
+
+    pub(super) fn task(self) -> Task {
+        match self {
+            Serves::Texts => Task::Generate,
+            Serves::Embeddings => Task::Embed,
+            Serves::Ranks => Task::Rerank,
+        }
+    }
+}
+
 /// What a look at a model's files told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub serves: Serves,
     /// It reads a whole text at once, in wide numbers.
     pub is_encoder: bool,
+    /// It cannot be served for anything else.
+    pub is_fixed: bool,
     /// Tokens that the model was made for, where its files say.
     pub context: Option<u64>,
 }
 
 /// What continues texts, by the word before `ForCausalLM`; with `Model` after it the same without a head, which
-/// is for embeddings.
+/// is for embeddings, and with `ForSequenceClassification` one whose head ranks.
 const DECODERS: [&str; 16] = [
     "Llama",
     "Mistral",
@@ -79,6 +100,9 @@ const GGUF: [&str; 13] = [
 /// Where sentence-transformers says how vectors are made of hidden states.
 const POOLING: [&str; 2] = ["modules.json", "1_Pooling/config.json"];
 
+/// How the architectures of models end that score a text.
+const SCORING: &str = "ForSequenceClassification";
+
 fn serves(architecture: &str) -> Option<Serves> {
     let is = |ending: &str, stems: &[&str]| {
         let stem = architecture.strip_suffix(ending);
@@ -93,7 +117,8 @@ fn serves(architecture: &str) -> Option<Serves> {
     {
         Some(Serves::Embeddings)
     } else {
-        is("ForSequenceClassification", &ENCODERS).then_some(Serves::Ranks)
+        let ranks = is(SCORING, &ENCODERS) || is(SCORING, &DECODERS);
+        ranks.then_some(Serves::Ranks)
     }
 }
 
@@ -104,7 +129,7 @@ fn known() -> String {
         .chain(DECODERS_BESIDE.map(str::to_owned))
         .collect();
     format!(
-        "{}; for embeddings {} with Model or ForMaskedLM after it, for ranks with ForSequenceClassification",
+        "{}; for embeddings {} with Model or ForMaskedLM after it, or a decoder with Model, for ranks both with ForSequenceClassification",
         decoders.join(", "),
         ENCODERS.join(", ")
     )
@@ -141,12 +166,10 @@ pub(super) fn look(path: &Path) -> Result<Option<Seen>, String> {
         .list("architectures")
         .map(|names| names.iter().filter_map(Value::as_str).collect())
         .unwrap_or_default();
-    let found = names.iter().find_map(|name| serves(name));
-    let serves = match found {
-        Some(Serves::Texts) if POOLING.iter().any(|file| path.join(file).is_file()) => {
-            Serves::Embeddings
-        }
-        Some(serves) => serves,
+    let found = names.iter().find_map(|name| Some((serves(name)?, *name)));
+    let (serves, name) = match found {
+        Some((Serves::Texts, name)) => (of_decoder(path, &keys), name),
+        Some(found) => found,
         // Some files leave it out, and the engine itself says what it makes of that.
         None if names.is_empty() => return Ok(None),
         None => {
@@ -162,8 +185,32 @@ pub(super) fn look(path: &Path) -> Result<Option<Seen>, String> {
     Ok(Some(Seen {
         serves,
         is_encoder: architecture.as_ref().is_some_and(|it| it.layers.is_empty()),
+        is_fixed: name.ends_with(SCORING)
+            || ENCODERS.iter().any(|stem| {
+                let rest = name.strip_prefix(stem);
+                rest.is_some_and(|rest| ["Model", "ForMaskedLM"].contains(&rest))
+            }),
         context: architecture.and_then(|it| it.context),
     }))
+}
+
+/// What a decoder with a head for texts is for: its files may say that vectors or scores are made of it.
+fn of_decoder(path: &Path, keys: &Keys) -> Serves {
+    let sentences = Keys::read(&path.join("config_sentence_transformers.json"));
+    let is_cross_encoder = |keys: &Keys| keys.text("model_type") == Some("CrossEncoder");
+    let reads_answers = keys.list("classifier_from_token").is_some()
+        || keys.flag("is_original_qwen3_reranker") == Some(true);
+    let modules = std::fs::read_to_string(path.join(POOLING[0])).unwrap_or_default();
+    if reads_answers
+        || modules.contains("LogitScore")
+        || sentences.as_ref().is_ok_and(is_cross_encoder)
+    {
+        Serves::Ranks
+    } else if POOLING.iter().any(|file| path.join(file).is_file()) {
+        Serves::Embeddings
+    } else {
+        Serves::Texts
+    }
 }
 
 fn look_at_gguf(file: &Path) -> Result<Option<Seen>, String> {
@@ -184,9 +231,14 @@ fn look_at_gguf(file: &Path) -> Result<Option<Seen>, String> {
     let context = Architecture::of_gguf(file, &gguf)
         .ok()
         .and_then(|it| it.context);
+    let pooling = gguf.values.get(&format!("{name}.pooling_type"));
     Ok(Some(Seen {
-        serves: Serves::Texts,
+        serves: match pooling {
+            Some(gguf::Value::Number(1..=3)) => Serves::Embeddings,
+            _ => Serves::Texts,
+        },
         is_encoder: false,
+        is_fixed: false,
         context,
     }))
 }
@@ -219,7 +271,8 @@ mod tests {
             ("XLMRobertaForMaskedLM", Some(Serves::Embeddings)),
             ("XLMRobertaForSequenceClassification", Some(Serves::Ranks)),
             ("MambaForCausalLM", None),
-            ("LlamaForSequenceClassification", None),
+            ("LlamaForSequenceClassification", Some(Serves::Ranks)),
+            ("MambaForSequenceClassification", None),
             ("ForCausalLM", None),
         ] {
             assert_eq!(serves(name), expected, "{name}");
@@ -235,12 +288,43 @@ mod tests {
         let seen = |serves| Seen {
             serves,
             is_encoder: false,
+            is_fixed: false,
             context: Some(77),
         };
         let look = || look(folder.path()).expect("it is known");
         assert_eq!(look(), Some(seen(Serves::Texts)));
         std::fs::write(folder.path().join("modules.json"), "[]").expect("written");
         assert_eq!(look(), Some(seen(Serves::Embeddings)));
+    }
+
+    #[test]
+    fn a_decoder_that_reads_its_answers_ranks() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).expect("written");
+        };
+        let serves = || {
+            look(folder.path())
+                .expect("it is known")
+                .map(|it| it.serves)
+        };
+        write("config.json", r#"{"architectures": ["Qwen3ForCausalLM"]}"#);
+        assert_eq!(serves(), Some(Serves::Texts));
+        write(
+            "config_sentence_transformers.json",
+            r#"{"model_type": "CrossEncoder"}"#,
+        );
+        write("modules.json", "[]");
+        assert_eq!(serves(), Some(Serves::Ranks));
+        write("config_sentence_transformers.json", "{}");
+        write("modules.json", r#"[{"type": "a.LogitScore"}]"#);
+        assert_eq!(serves(), Some(Serves::Ranks));
+        std::fs::remove_file(folder.path().join("modules.json")).expect("removed");
+        write(
+            "config.json",
+            r#"{"architectures": ["Qwen3ForCausalLM"], "classifier_from_token": ["no", "yes"]}"#,
+        );
+        assert_eq!(serves(), Some(Serves::Ranks));
     }
 
     #[test]

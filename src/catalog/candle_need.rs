@@ -18,7 +18,7 @@ use std::path::Path;
 use crate::pool::Bytes;
 
 use super::architecture::{CacheLoad, NumberWidth, Split, Widths};
-use super::candle_models::{self, Serves};
+use super::candle_models;
 use super::estimate::{
     CANDLE_CPU_OVERHEAD, EstimateError, GPU_OVERHEAD, ModelFiles, by_file_sizes, share, times,
 };
@@ -59,11 +59,8 @@ pub(super) fn need(
         expands_latent: true,
         ..CacheLoad::even(context, u64::from(recipe.concurrency))
     };
-    let cache = match recipe.serves {
-        // A text is read at once.
-        Some(Serves::Embeddings | Serves::Ranks) => 0,
-        Some(Serves::Texts) | None => architecture.cache_bytes_per_device(&load, Split::Heads, 1),
-    };
+    // Encoders read a text at once and keep nothing; decoders have their cache, whatever they are for.
+    let cache = architecture.cache_bytes_per_device(&load, Split::Heads, 1);
     let divided = Bytes(weights(recipe, files)) + Bytes(cache);
     let widths = architecture.widths;
     let layer = match devices {
@@ -186,6 +183,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::super::architecture::{Architecture, LayerCache};
+    use super::super::candle_models::Serves;
     use super::super::model_file::Sleep;
     use super::super::recipe::TokenBudgets;
     use super::*;
@@ -194,6 +192,7 @@ mod tests {
         CandleRecipe {
             model_path: "/nowhere".into(),
             serves: Some(Serves::Texts),
+            task: None,
             context: Some(1024),
             concurrency: 2,
             threads: None,

@@ -74,7 +74,7 @@ pub use parameters::{
 pub use prompt::{Prompt, PromptCompat, PromptError, PromptFormat};
 pub use recipe::{
     CANDLE_METRICS, CandleRecipe, CommandRecipe, ComputeDevice, LaunchValues, Listen, Quantization,
-    Recipe, RenderedCommand, Secret, Sleep, SleepCommands, TemplateError, TokenBudgets,
+    Recipe, RenderedCommand, Secret, Sleep, SleepCommands, Task, TemplateError, TokenBudgets,
 };
 pub use reference::{Reference, ReferenceEntry};
 pub use remote::{KeySource, RemoteRecipe, RemoteUrl};

@@ -195,6 +195,25 @@ impl Quantization {
     }
 }
 
+/// What the embedded engine serves a model for, where the model's files do not say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Task {
+    Generate,
+    Embed,
+    Rerank,
+}
+
+impl Task {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Task::Generate => "generate",
+            Task::Embed => "embed",
+            Task::Rerank => "rerank",
+        }
+    }
+}
+
 /// A LoRA adapter: the name that users write, and its folder or bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

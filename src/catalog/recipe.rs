@@ -13,7 +13,7 @@ use super::engine_options::EngineKind;
 use super::engines::{Extra, Metrics, Parking, RerankWords, ServerRecipe, TokenWords, post};
 use super::estimate::CANDLE_CPU_OVERHEAD;
 use super::limits::DEVICES_MAX;
-pub use super::model_file::{ComputeDevice, Listen, Quantization, Secret, Sleep};
+pub use super::model_file::{ComputeDevice, Listen, Quantization, Secret, Sleep, Task};
 use super::remote::RemoteRecipe;
 
 /// How to run one replica.
@@ -187,8 +187,10 @@ pub struct TokenBudgets {
 pub struct CandleRecipe {
     /// The folder with `config.json`, the tokenizer and the weights, or a GGUF file; absolute.
     pub model_path: PathBuf,
-    /// What the model is for; `None` while its files are not here.
+    /// What the model is for; `None` while its files are not here and nobody says it.
     pub serves: Option<Serves>,
+    /// What it is served for, where somebody says it; else what its files say.
+    pub task: Option<Task>,
     /// Tokens of one sequence; `None`: what the model's own files say.
     pub context: Option<u32>,
     /// Sequences that are computed together.

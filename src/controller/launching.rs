@@ -210,6 +210,7 @@ impl Control {
                 budgets: recipe.budgets,
                 quantization: recipe.quantization,
                 verify: recipe.verify,
+                task: recipe.task,
                 overflows: recipe.overflows,
                 device: match recipe.device {
                     catalog::ComputeDevice::Cpu => CandleDevice::Cpu,

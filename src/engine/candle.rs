@@ -46,6 +46,9 @@ impl EngineDriver for CandleDriver {
         if let Some(form) = program.quantization {
             option("--quantization", form.as_str().into());
         }
+        if let Some(task) = program.task {
+            option("--task", task.as_str().into());
+        }
         if program.device == CandleDevice::Cuda {
             // Else one GPU with room for all would get all, and take more than is reserved there.
             let reserved = launch.bytes_per_device.0;

@@ -112,6 +112,7 @@ pub struct CandleProgram {
     pub budgets: catalog::TokenBudgets,
     pub quantization: Option<catalog::Quantization>,
     pub verify: bool,
+    pub task: Option<catalog::Task>,
     /// Layers that do not fit on its GPUs are computed on the CPU.
     pub overflows: bool,
     pub device: CandleDevice,
@@ -130,6 +131,7 @@ impl fmt::Debug for CandleProgram {
             .field("budgets", &self.budgets)
             .field("quantization", &self.quantization)
             .field("verify", &self.verify)
+            .field("task", &self.task)
             .field("overflows", &self.overflows)
             .field("device", &self.device)
             .field("env", &self.env.keys().collect::<Vec<_>>())

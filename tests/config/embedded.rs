@@ -142,8 +142,46 @@ fn the_routes_of_the_embedded_engine_are_those_that_its_model_is_for() {
     };
     assert_eq!(has("Qwen2ForCausalLM"), ([false, false, false, true], true));
     assert_eq!(has("BertModel"), ([true, false, false, true], false));
+    assert_eq!(has("Qwen3Model"), ([true, false, false, true], false));
+    let ranks = "Qwen3ForSequenceClassification";
+    assert_eq!(has(ranks), ([false, true, true, true], false));
     let ranks = "XLMRobertaForSequenceClassification";
     assert_eq!(has(ranks), ([false, true, true, true], false));
+}
+
+#[test]
+fn a_decoder_is_served_for_what_its_file_says() {
+    let read_with = |architecture: &str, task: &str| {
+        let text = json!({"architectures": [architecture], "num_attention_heads": 2}).to_string();
+        let (_folder, mut document) = with_config_json(&text);
+        document["engine_config"]["engine_kwargs"] = json!({"task": task});
+        read(&document)
+    };
+    for (task, routes, generates) in [
+        ("generate", [false, false], true),
+        ("embed", [true, false], false),
+        ("rerank", [false, true], false),
+    ] {
+        let (entry, _) = read_with("Qwen3ForCausalLM", task).unwrap();
+        let has = [Extra::Embeddings, Extra::Rerank].map(|route| entry.recipe.has(route));
+        assert_eq!((has, entry.recipe.generates()), (routes, generates));
+        let Recipe::Candle(recipe) = &entry.recipe else {
+            panic!("{:?}", entry.recipe)
+        };
+        assert_eq!(recipe.task.map(|task| task.as_str()), Some(task));
+    }
+    for (architecture, task, own) in [
+        ("BertModel", "rerank", "embed"),
+        ("Qwen3ForSequenceClassification", "generate", "rerank"),
+    ] {
+        let refused = read_with(architecture, task).unwrap_err().to_string();
+        assert_has(&refused, &["engine_kwargs.task", task, own, "remove it"]);
+        assert!(read_with(architecture, own).is_ok());
+    }
+    let refused = read_with("Qwen3ForCausalLM", "chat")
+        .unwrap_err()
+        .to_string();
+    assert_has(&refused, &["chat", "generate", "rerank"]);
 }
 
 #[test]

@@ -41,6 +41,7 @@ async fn the_controller_of_the_other_tests() {
             budgets: Default::default(),
             quantization: None,
             verify: false,
+            task: None,
             overflows: false,
             device: CandleDevice::Cpu,
             env: Default::default(),

@@ -182,6 +182,7 @@ async fn the_embedded_engine_is_followed_through_its_load_over_a_socket() {
             budgets: Default::default(),
             quantization: None,
             verify: false,
+            task: None,
             overflows: false,
             device: CandleDevice::Cpu,
             env: Default::default(),

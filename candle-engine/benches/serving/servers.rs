@@ -88,6 +88,7 @@ pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         device_bytes: None,
         quantization,
         verify: false,
+        task: None,
         threads: Some(threads.parse()?),
         budgets: TokenBudgets {
             total: Some(CACHE_TOKENS),

@@ -26,7 +26,7 @@ mod write;
 
 pub(crate) use network::{Generator, Weights};
 pub(crate) use queue::Batch;
-pub(crate) use request::{AnswerEvent, Ending, GenerationRequest, Outcome, Scores};
+pub(crate) use request::{AnswerEvent, Ending, GenerationRequest, Outcome, Scores, StatesRequest};
 pub(crate) use rest::Rest;
 pub(crate) use room::{answer_room, page_count};
 pub(crate) use runs::Runs;

@@ -56,6 +56,17 @@ impl Batch {
         Self::start_with(model, model.generator.limits())
     }
 
+    /// The same for a model that is asked for states alone. None of them goes on, so what bounds those that are computed at once
+    /// is the rows of a step and the pages, not seats.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_for_states(model: &Arc<LoadedModel>) -> Result<Self, EngineError> {
+        let limits = model.generator.limits();
+        let seats = limits.seats.max(limits.prompt_rows);
+        Self::start_with(model, Limits { seats, ..limits })
+    }
+
     pub(super) fn start_with(
         model: &Arc<LoadedModel>,
         limits: Limits,
@@ -95,7 +106,6 @@ impl Batch {
     ///
     /// # Errors
     /// 429 when too many wait already.
-    #[allow(dead_code, reason = "embeddings of decoders ask for them")]
     pub fn states(&self, request: StatesRequest) -> Result<oneshot::Receiver<States>, ApiError> {
         let (reply, states) = oneshot::channel();
         self.send(Work::States { request, reply })?;

@@ -9,7 +9,7 @@ use super::schedule::Limits;
 use super::*;
 use crate::api_error::ApiError;
 use crate::decoding::Strategy;
-use crate::loading::{LoadedModel, Progress, load};
+use crate::loading::{LoadedModel, Progress, load, open};
 use crate::model::Hidden;
 use crate::options::{DeviceChoice, EngineOptions, Listen, TokenBudgets};
 use crate::pieces::Piece;
@@ -35,13 +35,16 @@ fn options(concurrency: usize) -> EngineOptions {
         device_bytes: None,
         quantization: None,
         verify: false,
+        task: None,
         threads: None,
         budgets: TokenBudgets::default(),
     }
 }
 
 fn loaded(options: &EngineOptions) -> LoadedModel {
-    load(options, &Progress::default()).expect("the demo model loads")
+    let progress = Progress::default();
+    let mut files = open(options, &progress).expect("the demo model opens");
+    load(&mut files, options, &progress).expect("the demo model loads")
 }
 
 /// A network that keeps its steps, computes each when it is told to, and fails where it is told to.

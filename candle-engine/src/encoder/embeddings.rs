@@ -2,10 +2,9 @@
 //! computes vectors.
 
 use super::base64;
-use super::loading::Output;
 use super::network::Sequence;
 use super::pooling::normalise;
-use super::service::{Asked, Service, Shape, TEXTS_MAX, Usage, respond};
+use super::service::{Asked, Gives, Service, Shape, TEXTS_MAX, Usage, respond};
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
 use axum::response::Response;
@@ -48,10 +47,10 @@ enum Input {
 
 impl EmbeddingsRequest {
     pub fn read(service: &Service, fields: &mut Fields) -> Result<Asked, ApiError> {
-        let Output::Vectors(pooling) = &service.encoder.output else {
+        let Gives::Vectors { width, normalises } = service.model.gives else {
             return Err(service.is_for_something_else("embeddings"));
         };
-        let texts = &service.encoder.texts;
+        let texts = &service.model.texts;
         let inputs = take_inputs(fields)?;
         let is_base64 = match fields.take_string("encoding_format")?.as_deref() {
             None | Some("float") => false,
@@ -61,8 +60,8 @@ impl EmbeddingsRequest {
                 return Err(expected("encoding_format", "float or base64", &found));
             }
         };
-        let dimensions = fields.take_integer("dimensions", 1..=pooling.width as i64)?;
-        let normalises = fields.take_bool("normalize")?;
+        let dimensions = fields.take_integer("dimensions", 1..=width as i64)?;
+        let normalises = fields.take_bool("normalize")?.unwrap_or(normalises);
         // It names the client's user, which changes nothing here.
         fields.take_string("user")?;
         let adds_special = fields.take_bool("add_special_tokens")?.unwrap_or(true);
@@ -86,7 +85,7 @@ impl EmbeddingsRequest {
             shape: Shape::Embeddings(Self {
                 is_base64,
                 dimensions: dimensions.map(|count| count as usize),
-                normalises: normalises.unwrap_or(pooling.normalises),
+                normalises,
             }),
         })
     }

@@ -1,17 +1,23 @@
 //! Owns the load of an encoder, and the encoder that can compute. Never listens and never answers a request.
 
+use super::by_decoder::{self, ByDecoder, ScoreHead};
 use super::config;
 use super::head::Head;
 use super::network::{Network, Sequence};
 use super::pooling::{Pooling, PoolingPlan};
+use super::purpose::Purpose;
+use super::service::{Gives, Model, Service};
 use super::spec::EncoderSpec;
 use super::tensors::Tensors;
 use super::texts::Texts;
+use super::wording::Wording;
+use crate::batch::{Batch, Rest};
 use crate::error::EngineError;
 use crate::files::{LoadPlan, ModelFiles, read_json};
 use crate::kernels::Pool;
-use crate::loading::Progress;
-use crate::options::EngineOptions;
+use crate::loading::{LoadedModel, Progress};
+use crate::options::{EngineOptions, Task};
+use candle_core::Device;
 use serde_json::Value;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -22,21 +28,15 @@ const BATCH_TOKENS_CPU: usize = 1024;
 const BATCH_TOKENS_GPU: usize = 16_384;
 
 /// What hidden states become.
-pub(crate) enum Output {
+enum Output {
     Vectors(Pooling),
-    Scores {
-        head: Box<Head>,
-        /// A score goes through a sigmoid when a request does not say.
-        shows_probability: bool,
-    },
+    Scores(Box<Head>),
 }
 
-/// A model that makes vectors of texts, or scores of pairs.
+/// An encoder that makes vectors of texts, or scores of pairs.
 pub(crate) struct Encoder {
-    pub architecture: String,
     network: Network,
-    pub output: Output,
-    pub texts: Texts,
+    output: Output,
     pub batch_tokens: usize,
     pub weights_bytes: u64,
     /// Of them, those that lie in mapped files.
@@ -65,7 +65,7 @@ pub(crate) fn load(
     options: &EngineOptions,
     json: &Value,
     progress: &Progress,
-) -> Result<Encoder, EngineError> {
+) -> Result<(Model, Encoder), EngineError> {
     let folder = &options.model_dir;
     let file = folder.join("config.json");
     let device = match options.devices.as_slice() {
@@ -93,6 +93,19 @@ pub(crate) fn load(
             format!("this engine computes as encoders: {}", config::known()),
         )
     })?;
+    let own = match spec.head {
+        Some(_) => Task::Rerank,
+        None => Task::Embed,
+    };
+    if let Some(task) = options.task.filter(|task| *task != own) {
+        return Err(EngineError::option(
+            "task",
+            format!(
+                "{task} is not what {} is for, which is {own}; leave the option out",
+                spec.architecture
+            ),
+        ));
+    }
     let positions = json["max_position_embeddings"].as_u64();
     if let Some(most) = positions.filter(|most| options.context_tokens as u64 > *most) {
         return Err(EngineError::option(
@@ -125,10 +138,7 @@ pub(crate) fn load(
     let (network, root) = Network::load(&spec, &mut tensors, texts.limit)?;
     let (mut weights_bytes, mut mapped_bytes) = (0, 0);
     let output = match (spec.head, plan) {
-        (Some(kind), _) => Output::Scores {
-            head: Box::new(Head::load(kind, &spec, &mut tensors, root)?),
-            shows_probability: spec.shows_probability,
-        },
+        (Some(kind), _) => Output::Scores(Box::new(Head::load(kind, &spec, &mut tensors, root)?)),
         (None, plan) => {
             let plan = plan.map_or_else(|| PoolingPlan::read(folder), Ok)?;
             let pooling = Pooling::load(plan, spec.hidden, &device, pool.as_ref())?;
@@ -145,11 +155,23 @@ pub(crate) fn load(
     };
     let budgets = &options.budgets;
     let batch_tokens = budgets.prefill.unwrap_or(usual);
-    let encoder = Encoder {
+    let model = Model {
         architecture: spec.architecture,
+        texts,
+        gives: match &output {
+            Output::Vectors(pooling) => Gives::Vectors {
+                width: pooling.width,
+                normalises: pooling.normalises,
+            },
+            Output::Scores(_) => Gives::Scores {
+                wording: Wording::Pair,
+                shows_probability: spec.shows_probability,
+            },
+        },
+    };
+    let encoder = Encoder {
         network,
         output,
-        texts,
         batch_tokens: batch_tokens.min(budgets.total.unwrap_or(batch_tokens)),
         weights_bytes,
         mapped_bytes,
@@ -170,7 +192,72 @@ pub(crate) fn load(
         ));
     }
     progress.weights(1, 1)?;
-    Ok(encoder)
+    Ok((model, encoder))
+}
+
+/// Serves a decoder for what it is said to be for. `None` where that is texts.
+///
+/// # Errors
+/// Files that are missing, wrong, or contradict each other.
+pub(crate) fn of_decoder(
+    options: &EngineOptions,
+    purpose: Purpose,
+    files: &ModelFiles,
+    model: &Arc<LoadedModel>,
+) -> Result<Option<Service>, EngineError> {
+    let spec = files.spec()?;
+    let includes_prompt = match &purpose {
+        Purpose::Texts => return Ok(None),
+        Purpose::Vectors(plan) => plan.includes_prompt,
+        Purpose::Scores(_) => true,
+    };
+    let most = options
+        .context_tokens
+        .min(options.budgets.input.unwrap_or(usize::MAX));
+    let words = files.tokenizer()?;
+    let folder = (!files.is_gguf()).then(|| files.folder());
+    let texts = Texts::of(
+        words.tokenizer,
+        (&words.file, folder),
+        spec.vocabulary,
+        most,
+        includes_prompt,
+    )?;
+    let (gives, output) = match purpose {
+        Purpose::Texts => return Ok(None),
+        Purpose::Vectors(plan) => {
+            let pooling = Pooling::load(plan, spec.hidden, &Device::Cpu, None)?;
+            let gives = Gives::Vectors {
+                width: pooling.width,
+                normalises: pooling.normalises,
+            };
+            (gives, by_decoder::Output::Vectors(Arc::new(pooling)))
+        }
+        Purpose::Scores(plan) => {
+            let gives = Gives::Scores {
+                wording: Wording::of_decoder(model, &texts, &plan, files)?,
+                shows_probability: plan.shows_probability,
+            };
+            let head = ScoreHead::read(&plan, files, &model.tokenizer)?;
+            (gives, by_decoder::Output::Scores(head))
+        }
+    };
+    let batch = Arc::new(Batch::start_for_states(model)?);
+    let rest = Rest {
+        batch: Arc::clone(&batch),
+        files: model.files.clone(),
+    };
+    let decoder = ByDecoder::new(Arc::clone(model), batch, output, vec![Arc::new(rest)]);
+    let seen = Model {
+        architecture: spec.architecture.clone(),
+        texts,
+        gives,
+    };
+    Ok(Some(Service::of_decoder(
+        options.model_name.clone(),
+        seen,
+        decoder,
+    )))
 }
 
 impl Encoder {
@@ -188,7 +275,7 @@ impl Encoder {
         };
         match &self.output {
             Output::Vectors(pooling) => pooling.vectors(sequences, &hidden).map(Some),
-            Output::Scores { head, .. } => {
+            Output::Scores(head) => {
                 let logits = head.logits(sequences, &hidden)?;
                 Ok(Some(logits.into_iter().map(|logit| vec![logit]).collect()))
             }

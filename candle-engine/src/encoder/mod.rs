@@ -1,11 +1,13 @@
 //! Owns models that make vectors of texts, or score pairs of them: from their files to the answers of their routes. Never
 //! generates text.
 //!
-//! A request's texts become tokens ([`texts`]), wait in a queue ([`queue`]), go through the network in a batch without
-//! padding ([`network`], [`attention`]), and leave it as vectors ([`pooling`]) or scores ([`head`]).
+//! A request's texts become tokens ([`texts`], [`wording`]), wait in a queue ([`queue`]), go through the network in a batch
+//! without padding ([`network`], [`attention`]), and leave it as vectors ([`pooling`]) or scores ([`head`]). Those of a decoder
+//! that is for vectors or scores ([`purpose`]) go through the batch that generates texts elsewhere ([`by_decoder`]).
 
 mod attention;
 mod base64;
+mod by_decoder;
 mod config;
 mod embeddings;
 mod head;
@@ -15,6 +17,7 @@ mod names;
 mod network;
 mod operations;
 mod pooling;
+mod purpose;
 mod queue;
 mod ranks;
 mod service;
@@ -22,7 +25,9 @@ mod spec;
 mod tensors;
 mod texts;
 mod token_routes;
+mod wording;
 
 pub(crate) use config::{known, ranks};
-pub(crate) use loading::{config_of, load};
+pub(crate) use loading::{config_of, load, of_decoder};
+pub(crate) use purpose::Purpose;
 pub(crate) use service::{PATHS, Route, Service};

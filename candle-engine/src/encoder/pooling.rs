@@ -83,6 +83,19 @@ impl PoolingPlan {
         }
     }
 
+    /// Reads the pooling of a folder without `modules.json`.
+    ///
+    /// # Errors
+    /// A file that is wrong.
+    pub fn read_pooling(file: &Path) -> std::result::Result<Self, EngineError> {
+        let (pools, includes_prompt) = read_pools(file)?;
+        Ok(Self {
+            pools,
+            includes_prompt,
+            ..Self::usual()
+        })
+    }
+
     /// Reads `modules.json` and what it names.
     ///
     /// # Errors
@@ -289,6 +302,28 @@ impl Pooling {
                 sequences.iter().zip(&hidden.starts).map(of).collect()
             }
         };
+        self.after(pooled)
+    }
+
+    /// Whether a vector is made of this alone.
+    pub fn is_of(&self, pools: [Reduction; 1]) -> bool {
+        self.pools == pools
+    }
+
+    /// What pooling makes of the rows of a text, which are all of them or the last; `None` where there is no row.
+    pub fn of_rows(&self, rows: &[Vec<f32>], passed_over: usize) -> Option<Vec<f32>> {
+        let skipped = passed_over * usize::from(passed_over < rows.len());
+        let width = rows.first()?.len();
+        let rows = rows[skipped..].concat();
+        let pools = self.pools.iter();
+        Some(pools.flat_map(|it| pool(*it, &rows, width)).collect())
+    }
+
+    /// What comes after pooling.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn after(&self, pooled: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>> {
         if self.dense.is_empty() {
             return Ok(pooled);
         }

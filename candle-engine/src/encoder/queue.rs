@@ -212,19 +212,19 @@ fn step(encoder: &Encoder, line: &mut VecDeque<Job>) {
 }
 
 fn finish(job: Job) {
-    let is_finite = job
-        .vectors
-        .iter()
-        .flatten()
-        .all(|number| number.is_finite());
-    let answer = match is_finite {
-        true => Ok(job.vectors),
+    // Whoever asked may have gone away meanwhile.
+    let _ = job.reply.send(finite(job.vectors));
+}
+
+/// # Errors
+/// When a number is none.
+pub(super) fn finite(vectors: Vec<Vec<f32>>) -> Computed {
+    match vectors.iter().flatten().all(|number| number.is_finite()) {
+        true => Ok(vectors),
         false => Err(ApiError::internal(
             "the model's numbers leave the range of 32-bit floats for one of these texts",
         )),
-    };
-    // Whoever asked may have gone away meanwhile.
-    let _ = job.reply.send(answer);
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Owns `POST /v1/rerank` and `POST /v1/score`: the requests of Cohere, Jina, Text Embeddings Inference and vLLM, and their
 //! answers. Never computes scores of its own, except the cosine of two vectors.
 
-use super::loading::Output;
 use super::network::Sequence;
 use super::pooling::normalise;
-use super::service::{Asked, Service, Shape, TEXTS_MAX, Usage, respond};
+use super::service::{Asked, Gives, Service, Shape, TEXTS_MAX, Usage, respond};
 use super::texts::Cut;
+use super::wording::Pair;
 use crate::api_error::ApiError;
 use crate::calendar::unix_seconds;
 use crate::fields::{Fields, expected};
@@ -73,9 +73,9 @@ fn take_scoring(service: &Service, fields: &mut Fields) -> Result<Scoring, ApiEr
     for word in ["use_activation", "activation"] {
         activates = fields.take_bool(word)?.or(activates);
     }
-    Ok(match &service.encoder.output {
-        Output::Vectors(_) => Scoring::Cosine { firsts: 1 },
-        Output::Scores {
+    Ok(match &service.model.gives {
+        Gives::Vectors { .. } => Scoring::Cosine { firsts: 1 },
+        Gives::Scores {
             shows_probability, ..
         } => match activates.unwrap_or(*shows_probability) {
             true => Scoring::Probability,
@@ -118,6 +118,22 @@ fn texts_of(value: Value, param: &str) -> Result<Vec<String>, ApiError> {
         .collect()
 }
 
+/// What a prompt is to say of the texts, where the model reads one.
+fn take_instruction(service: &Service, fields: &mut Fields) -> Result<Option<String>, ApiError> {
+    let instruction = fields.take_string("instruction")?;
+    match &service.model.gives {
+        Gives::Scores { wording, .. } if wording.takes_instruction() => Ok(instruction),
+        _ if instruction.is_some() => Err(ApiError::field(
+            "instruction",
+            format!(
+                "the model `{}` reads no prompt that an `instruction` could stand in; leave it out",
+                service.model_name
+            ),
+        )),
+        _ => Ok(None),
+    }
+}
+
 /// The tokens of pairs: of each with each, or of the first one with all. `names` are those of the two fields.
 fn sequences_of(
     service: &Service,
@@ -125,15 +141,16 @@ fn sequences_of(
     seconds: &[String],
     names: (&str, &str),
     prompts: (&str, &str),
+    instruction: Option<&str>,
     cut: Cut,
 ) -> Result<Vec<Sequence>, ApiError> {
-    let texts = &service.encoder.texts;
+    let texts = &service.model.texts;
     let param = |name: &str, index: usize, all: usize| match all {
         1 => name.to_owned(),
         _ => format!("{name}[{index}]"),
     };
     let second_name = |index| format!("{}[{index}]", names.1);
-    if let Output::Vectors(_) = &service.encoder.output {
+    let Gives::Scores { wording, .. } = &service.model.gives else {
         let each = |list: &[String], name: &str, prompt: &str| {
             let all = list.len();
             let texts = list.iter().enumerate().map(|(index, text)| {
@@ -144,6 +161,18 @@ fn sequences_of(
         let mut sequences = each(firsts, names.0, prompts.0)?;
         sequences.extend(each(seconds, names.1, prompts.1)?);
         return Ok(sequences);
+    };
+    if wording.takes_instruction() {
+        let pairs = seconds.iter().enumerate().map(|(index, second)| {
+            let nth = index.min(firsts.len() - 1);
+            let pair = Pair {
+                query: (&firsts[nth], &param(names.0, nth, firsts.len())),
+                document: (second, &second_name(index)),
+                instruction,
+            };
+            wording.sequence(texts, pair, cut)
+        });
+        return pairs.filter_map(Result::transpose).collect();
     }
     let firsts = firsts.iter().enumerate().map(|(index, text)| {
         let param = param(names.0, index, firsts.len());
@@ -206,12 +235,21 @@ impl RerankRequest {
         // A name of the client's user changes nothing here.
         fields.take_string("user")?;
         let cut = service.take_cut(fields)?;
-        let texts = &service.encoder.texts;
+        let instruction = take_instruction(service, fields)?;
+        let texts = &service.model.texts;
         let prompts = (
             texts.prompt_of_kind(&["query"]),
             texts.prompt_of_kind(&["document", "passage", "corpus"]),
         );
-        let sequences = sequences_of(service, &query, &documents, ("query", name), prompts, cut)?;
+        let sequences = sequences_of(
+            service,
+            &query,
+            &documents,
+            ("query", name),
+            prompts,
+            instruction.as_deref(),
+            cut,
+        )?;
         let wants_texts = returns.or(returns_text).unwrap_or(false);
         Ok(Asked {
             sequences,
@@ -299,9 +337,17 @@ impl ScoreRequest {
         }
         fields.take_string("user")?;
         let cut = service.take_cut(fields)?;
-        let prompt = service.encoder.texts.prompt(None)?;
-        let names = (first_name, second_name);
-        let sequences = sequences_of(service, &firsts, &seconds, names, (prompt, prompt), cut)?;
+        let instruction = take_instruction(service, fields)?;
+        let prompt = service.model.texts.prompt(None)?;
+        let sequences = sequences_of(
+            service,
+            &firsts,
+            &seconds,
+            (first_name, second_name),
+            (prompt, prompt),
+            instruction.as_deref(),
+            cut,
+        )?;
         Ok(Asked {
             sequences,
             shape: Shape::Score(Self { scoring }),

@@ -1,13 +1,16 @@
 //! Owns what the routes of an encoder have in common: what the model is for, cutting, counting, and the way through the
 //! queue. Never computes.
 
+use super::by_decoder::ByDecoder;
 use super::embeddings::EmbeddingsRequest;
-use super::loading::{Encoder, Output};
+use super::loading::Encoder;
 use super::network::Sequence;
-use super::queue::Queue;
+use super::queue::{Computed, Queue};
 use super::ranks::{RerankRequest, ScoreRequest};
-use super::texts::Cut;
+use super::texts::{Cut, Texts};
+use super::wording::Wording;
 use crate::api_error::ApiError;
+use crate::batch::Generator;
 use crate::error::EngineError;
 use crate::fields::{Fields, expected};
 use crate::sleep::Sleeper;
@@ -50,11 +53,39 @@ impl Route {
     }
 }
 
-/// An encoder that is served.
+/// A model that is served for vectors or scores.
 pub(crate) struct Service {
     pub model_name: String,
-    pub encoder: Arc<Encoder>,
-    queue: Queue,
+    pub model: Model,
+    computes: Computes,
+}
+
+/// What the routes see of the model.
+pub(crate) struct Model {
+    pub architecture: String,
+    pub texts: Texts,
+    pub gives: Gives,
+}
+
+/// What the model gives.
+pub(crate) enum Gives {
+    Vectors {
+        /// Numbers of a vector.
+        width: usize,
+        /// Vectors have length one when a request does not say.
+        normalises: bool,
+    },
+    Scores {
+        wording: Wording,
+        /// A score goes through a sigmoid when a request does not say.
+        shows_probability: bool,
+    },
+}
+
+/// What computes.
+enum Computes {
+    Encoder { encoder: Arc<Encoder>, queue: Queue },
+    Decoder(Arc<ByDecoder>),
 }
 
 /// A request that was read: what is computed for it, and how its answer is written.
@@ -89,13 +120,50 @@ impl Usage {
 impl Service {
     /// # Errors
     /// When the system gives no thread.
-    pub fn start(model_name: String, encoder: Encoder) -> Result<Self, EngineError> {
+    pub fn start(model_name: String, model: Model, encoder: Encoder) -> Result<Self, EngineError> {
         let encoder = Arc::new(encoder);
+        let queue = Queue::start(Arc::clone(&encoder))?;
         Ok(Self {
-            queue: Queue::start(Arc::clone(&encoder))?,
             model_name,
-            encoder,
+            model,
+            computes: Computes::Encoder { encoder, queue },
         })
+    }
+
+    /// Serves a decoder, whose batch runs already.
+    pub fn of_decoder(model_name: String, model: Model, decoder: ByDecoder) -> Self {
+        Self {
+            model_name,
+            model,
+            computes: Computes::Decoder(Arc::new(decoder)),
+        }
+    }
+
+    /// Bytes of the weights, and of them those in mapped files.
+    pub fn weights_bytes(&self) -> (u64, u64) {
+        match &self.computes {
+            Computes::Encoder { encoder, .. } => (encoder.weights_bytes, encoder.mapped_bytes),
+            Computes::Decoder(decoder) => {
+                let weights = &decoder.generator().weights;
+                (weights.bytes, weights.mapped_bytes)
+            }
+        }
+    }
+
+    /// The decoder that it computes with, where it is one.
+    pub fn generator(&self) -> Option<&Generator> {
+        match &self.computes {
+            Computes::Encoder { .. } => None,
+            Computes::Decoder(decoder) => Some(decoder.generator()),
+        }
+    }
+
+    /// What gives memory back while the engine sleeps, in the order of it.
+    pub fn sleepers(self: &Arc<Self>) -> Vec<Arc<dyn Sleeper>> {
+        match &self.computes {
+            Computes::Encoder { encoder, .. } => vec![Arc::clone(encoder) as Arc<dyn Sleeper>],
+            Computes::Decoder(decoder) => decoder.sleepers.clone(),
+        }
     }
 
     /// Answers a request. Dropping the future cancels it.
@@ -112,10 +180,18 @@ impl Service {
         let reading = tokio::task::spawn_blocking(move || service.read(route, body.as_ref()));
         let asked = reading.await.map_err(|_| failed())??;
         let usage = Usage::of(&asked.sequences);
-        let computed = self.queue.submit(asked.sequences)?;
-        let vectors = computed.await.map_err(|_| failed())??;
+        let vectors = self.compute(asked.sequences).await?;
         let writing = tokio::task::spawn_blocking(move || asked.shape.write(&self, vectors, usage));
         writing.await.map_err(|_| failed())?
+    }
+
+    async fn compute(&self, sequences: Vec<Sequence>) -> Computed {
+        match &self.computes {
+            Computes::Encoder { queue, .. } => {
+                queue.submit(sequences)?.await.map_err(|_| failed())?
+            }
+            Computes::Decoder(decoder) => decoder.compute(sequences).await,
+        }
     }
 
     fn read(&self, route: Route, body: &[u8]) -> Result<Asked, ApiError> {
@@ -147,9 +223,9 @@ impl Service {
 
     /// What is said to somebody who wants something else of this model.
     pub fn is_for_something_else(&self, wanted: &str) -> ApiError {
-        let purpose = match &self.encoder.output {
-            Output::Vectors(_) => "it makes embeddings: ask /v1/embeddings",
-            Output::Scores { .. } => "it scores pairs of texts: ask /v1/rerank or /v1/score",
+        let purpose = match &self.model.gives {
+            Gives::Vectors { .. } => "it makes embeddings: ask /v1/embeddings",
+            Gives::Scores { .. } => "it scores pairs of texts: ask /v1/rerank or /v1/score",
         };
         ApiError {
             code: Some("unsupported_operation"),
@@ -157,7 +233,7 @@ impl Service {
                 "model",
                 format!(
                     "the model `{}` ({}) gives no {wanted}; {purpose}",
-                    self.model_name, self.encoder.architecture
+                    self.model_name, self.model.architecture
                 ),
             )
         }
@@ -165,7 +241,7 @@ impl Service {
 
     /// Takes the fields that say what happens to long texts, as Text Embeddings Inference and vLLM have them.
     pub(super) fn take_cut(&self, fields: &mut Fields) -> Result<Cut, ApiError> {
-        let limit = self.encoder.texts.limit;
+        let limit = self.model.texts.limit;
         let truncates = fields.take_bool("truncate")?.unwrap_or(false);
         let tokens = fields.take_integer("truncate_prompt_tokens", -1..=limit as i64)?;
         if tokens == Some(0) {
@@ -191,10 +267,10 @@ impl Service {
     }
 }
 
-impl Sleeper for Service {
+impl Sleeper for Encoder {
     /// On the CPU there is nothing to give back between requests: weights are kept, and the rest is freed after each batch.
     fn sleep(&self) -> Result<(), EngineError> {
-        if self.encoder.is_on_cpu {
+        if self.is_on_cpu {
             return Ok(());
         }
         Err(EngineError::load(

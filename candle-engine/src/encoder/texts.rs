@@ -47,7 +47,7 @@ impl Texts {
     /// options allow.
     ///
     /// # Errors
-    /// A file that is missing or wrong, or a vocabulary that is larger than the model's embedding.
+    /// A file that is missing, and as [`Self::of`].
     pub fn load(
         folder: &Path,
         vocabulary: usize,
@@ -62,13 +62,28 @@ impl Texts {
                 "download it, or write it with transformers' fast tokenizer; vocab.txt and sentencepiece files alone are not supported",
             ));
         }
-        let mut tokenizer = Tokenizer::from_file(&file).map_err(|error| {
+        let tokenizer = Tokenizer::from_file(&file).map_err(|error| {
             EngineError::model(
                 &file,
                 format!("it is not a tokenizer ({error})"),
                 "download it again",
             )
         })?;
+        let from = (file.as_path(), Some(folder));
+        Self::of(tokenizer, from, vocabulary, most, includes_prompt)
+    }
+
+    /// Takes a tokenizer of a file, and what Sentence Transformers keeps in the folder, where there is one.
+    ///
+    /// # Errors
+    /// A file that is wrong, or a vocabulary that is larger than the model's embedding.
+    pub fn of(
+        mut tokenizer: Tokenizer,
+        (file, folder): (&Path, Option<&Path>),
+        vocabulary: usize,
+        most: usize,
+        includes_prompt: bool,
+    ) -> Result<Self, EngineError> {
         // Files often keep the settings of a batch that somebody padded and cut once.
         tokenizer.with_padding(None);
         tokenizer
@@ -78,21 +93,25 @@ impl Texts {
         let tokens = highest.map_or(0, |id| id as usize + 1);
         if tokens == 0 || tokens > vocabulary {
             return Err(EngineError::model(
-                &file,
+                file,
                 format!(
                     "its vocabulary has {tokens} tokens, the model's embedding {vocabulary} (vocab_size in config.json)"
                 ),
                 "use the tokenizer that belongs to the model",
             ));
         }
-        let sentences = read_json(&folder.join("sentence_bert_config.json"))?.unwrap_or_default();
-        let settings = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
+        let beside = |name: &str| match folder {
+            Some(folder) => Ok(read_json(&folder.join(name))?.unwrap_or_default()),
+            None => Ok(Value::Null),
+        };
+        let sentences = beside("sentence_bert_config.json")?;
+        let settings = beside("tokenizer_config.json")?;
         let whole = |value: &Value| value.as_u64().map(|it| usize::try_from(it).unwrap_or(most));
         // As Sentence Transformers does: its own number, else the tokenizer's. Some tokenizers have a very large one for none.
         let own = whole(&sentences["max_seq_length"]).or(whole(&settings["model_max_length"]));
         let limit = own.filter(|own| *own > 0).unwrap_or(most).min(most);
-        let prompts_file = folder.join("config_sentence_transformers.json");
-        let prompting = read_json(&prompts_file)?.unwrap_or_default();
+        let prompts_file = "config_sentence_transformers.json";
+        let prompting = beside(prompts_file)?;
         let prompts: BTreeMap<String, String> = prompting["prompts"]
             .as_object()
             .into_iter()
@@ -102,7 +121,7 @@ impl Texts {
         let default_prompt = prompting["default_prompt_name"].as_str();
         if let Some(name) = default_prompt.filter(|name| !prompts.contains_key(*name)) {
             return Err(EngineError::model(
-                &prompts_file,
+                file.with_file_name(prompts_file),
                 format!("default_prompt_name is {name:?}, which is not among its prompts"),
                 "correct it or remove it",
             ));
@@ -118,7 +137,7 @@ impl Texts {
         };
         if limit <= texts.added(true) {
             return Err(EngineError::model(
-                &file,
+                file,
                 format!(
                     "a text may have {limit} tokens, which is no more than the {} special tokens of a pair",
                     texts.added(true)
@@ -209,6 +228,56 @@ impl Texts {
     /// 400 for a text that is empty or too long to be taken apart.
     pub fn first_of_pair(&self, text: &str, param: &str) -> Result<Encoding, ApiError> {
         self.split(check_text(text, param)?, param)
+    }
+
+    /// The tokens of a text without those that stand around one.
+    ///
+    /// # Errors
+    /// 400 for a text that is empty or too long to be taken apart.
+    pub fn tokens(&self, text: &str, param: &str) -> Result<Vec<u32>, ApiError> {
+        let tokens = self.split(check_text(text, param)?, param)?;
+        Ok(tokens.get_ids().to_vec())
+    }
+
+    /// Tokens between others, which are never cut. `whole` names all of it in errors.
+    ///
+    /// # Errors
+    /// 400 for too many.
+    pub fn between(
+        &self,
+        before: &[u32],
+        mut tokens: Vec<u32>,
+        after: &[u32],
+        cut: Cut,
+        param: &str,
+        whole: &str,
+    ) -> Result<Sequence, ApiError> {
+        let around = before.len() + after.len();
+        let count = tokens.len() + around;
+        if count > cut.most {
+            if !cut.is_allowed {
+                return Err(too_long(whole, count, cut.most, param));
+            }
+            if cut.from_left {
+                return Err(ApiError::field(
+                    "truncation_direction",
+                    "`truncation_direction` is left, and this model's prompt begins with the query; only the end of a document can be cut off",
+                ));
+            }
+            if cut.most <= around {
+                return Err(no_room(cut.most, around));
+            }
+            tokens.truncate(cut.most - around);
+        }
+        let tokens = [before, &tokens, after].concat();
+        if tokens.is_empty() {
+            return Err(no_tokens(param));
+        }
+        Ok(Sequence {
+            types: vec![0; tokens.len()],
+            tokens,
+            passed_over: 0,
+        })
     }
 
     /// Tokens that a client made itself, special ones included.
@@ -313,13 +382,7 @@ impl Texts {
             return Err(too_long(whole, count, cut.most, param));
         }
         if cut.most <= added {
-            return Err(ApiError::field(
-                "truncate_prompt_tokens",
-                format!(
-                    "{} tokens leave no room for a text beside {added} special ones",
-                    cut.most
-                ),
-            ));
+            return Err(no_room(cut.most, added));
         }
         let params = TruncationParams {
             max_length: cut.most - added,
@@ -336,10 +399,7 @@ impl Texts {
             ApiError::internal(format!("`{param}` cannot be tokenised: {error}"))
         })?;
         if encoding.is_empty() {
-            return Err(ApiError::field(
-                param,
-                format!("`{param}` has no tokens; give it a text"),
-            ));
+            return Err(no_tokens(param));
         }
         Ok(Sequence {
             tokens: encoding.get_ids().to_vec(),
@@ -362,7 +422,7 @@ impl Texts {
     }
 }
 
-fn check_text<'a>(text: &'a str, param: &str) -> Result<&'a str, ApiError> {
+pub(super) fn check_text<'a>(text: &'a str, param: &str) -> Result<&'a str, ApiError> {
     if text.is_empty() {
         return Err(empty(param));
     }
@@ -380,6 +440,17 @@ fn check_text<'a>(text: &'a str, param: &str) -> Result<&'a str, ApiError> {
 
 fn empty(param: &str) -> ApiError {
     ApiError::field(param, format!("`{param}` is empty; give it a text"))
+}
+
+fn no_tokens(param: &str) -> ApiError {
+    ApiError::field(param, format!("`{param}` has no tokens; give it a text"))
+}
+
+fn no_room(most: usize, added: usize) -> ApiError {
+    ApiError::field(
+        "truncate_prompt_tokens",
+        format!("{most} tokens leave no room for a text beside {added} special ones"),
+    )
 }
 
 fn too_long(whole: &str, count: usize, most: usize, param: &str) -> ApiError {

@@ -20,7 +20,7 @@ impl Service {
             return Err(ApiError::field("prompt", "`prompt` is required"));
         };
         fields.finish("")?;
-        let texts = &self.encoder.texts;
+        let texts = &self.model.texts;
         let cut = Cut {
             most: usize::MAX,
             is_allowed: false,
@@ -53,7 +53,7 @@ impl Service {
         let Some(tokens) = tokens else {
             return Err(expected("tokens", "a list of token ids", &value));
         };
-        let texts = &self.encoder.texts;
+        let texts = &self.model.texts;
         texts.check_tokens(&tokens, "tokens")?;
         Ok(json!({"prompt": texts.text_of(&tokens)?}))
     }

@@ -22,7 +22,7 @@ mod tests;
 mod verify;
 mod words;
 
-pub(crate) use config::Kind;
+pub(crate) use config::{Kind, SCORING};
 pub(crate) use expected::expected;
 pub(crate) use expected::{Expected, Role};
 pub(crate) use json::read_json;
@@ -42,6 +42,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use table::Table;
 
+pub(crate) const EMBEDDING: &str = "model.embed_tokens.weight";
+pub(crate) const HEAD: &str = "lm_head.weight";
+/// What `config.json` has no field for.
+const GGUF_POOLING: &str = "gguf_pooling_type";
+
 const REMEDY: &str =
     "the weights do not belong to this description: download the model's files again";
 
@@ -60,6 +65,8 @@ pub(crate) struct ModelFiles {
     generation: Generation,
     /// The vocabulary of a GGUF.
     words: Option<Words>,
+    /// A decoder that was saved without the head that its description has, as some of those are that embed.
+    lacks_head: bool,
 }
 
 impl ModelFiles {
@@ -105,6 +112,7 @@ impl ModelFiles {
             replaced: BTreeMap::new(),
             generation: Generation::default(),
             words: None,
+            lacks_head: false,
         })
     }
 
@@ -126,6 +134,7 @@ impl ModelFiles {
             replaced: BTreeMap::new(),
             generation: words.generation(),
             words: Some(words),
+            lacks_head: false,
         })
     }
 
@@ -147,8 +156,12 @@ impl ModelFiles {
             Kind::Encoder | Kind::CrossEncoder => None,
         };
         let mut table = safetensors::table(folder)?;
+        let mut lacks_head = false;
         if let Some(spec) = &mut spec {
-            safetensors::name_as_decoder(&mut table);
+            let is_bare = safetensors::name_as_decoder(&mut table);
+            lacks_head = is_bare && !spec.ties_head && !table.places.contains_key(HEAD);
+            // Nobody asks for its logits.
+            spec.ties_head |= lacks_head;
             untie_what_differs(spec, &table)?;
             check(spec, &table, &description)?;
         }
@@ -162,6 +175,7 @@ impl ModelFiles {
             replaced: BTreeMap::new(),
             generation,
             words: None,
+            lacks_head,
         })
     }
 
@@ -171,7 +185,6 @@ impl ModelFiles {
     }
 
     /// The whole `config.json`; of a GGUF, the one that says the same.
-    #[cfg(test)]
     pub fn config(&self) -> &Value {
         &self.config
     }
@@ -179,6 +192,22 @@ impl ModelFiles {
     /// The file that describes the model, for errors about it.
     pub fn description(&self) -> &Path {
         &self.description
+    }
+
+    /// The way in which a GGUF makes one vector of a text, by llama.cpp's number for it. `None` for a folder too.
+    pub fn gguf_pooling(&self) -> Option<u64> {
+        self.words.as_ref()?;
+        self.config[GGUF_POOLING].as_u64()
+    }
+
+    /// Whether a decoder's folder has no head although its description has one.
+    pub fn lacks_head(&self) -> bool {
+        self.lacks_head
+    }
+
+    /// Whether the model is a GGUF.
+    pub fn is_gguf(&self) -> bool {
+        self.words.is_some()
     }
 
     /// The folder that the model's files lie in.
@@ -294,8 +323,6 @@ impl ModelFiles {
 /// Where a head of its own lies beside an embedding that it is said to be, the two are one only if they are the same: so does
 /// `transformers` 5.
 fn untie_what_differs(spec: &mut Spec, table: &Table) -> Result<(), EngineError> {
-    const EMBEDDING: &str = "model.embed_tokens.weight";
-    const HEAD: &str = "lm_head.weight";
     if let (true, Some(embedding), Some(head)) = (
         spec.ties_head,
         table.places.get(EMBEDDING),

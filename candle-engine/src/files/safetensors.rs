@@ -144,8 +144,9 @@ fn add(table: &mut Table, path: &Path) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Gives the tensors of a decoder the names that [`super::expected`] asks for, however the folder calls them.
-pub(super) fn name_as_decoder(table: &mut Table) {
+/// Gives the tensors of a decoder the names that [`super::expected`] asks for, however the folder calls them. Whether they were
+/// saved as those of a decoder without its head, whose names leave `model.` out.
+pub(super) fn name_as_decoder(table: &mut Table) -> bool {
     let bare = !table.places.keys().any(|name| name.starts_with("model."))
         && table.places.contains_key("embed_tokens.weight");
     let renamed = std::mem::take(&mut table.places)
@@ -154,4 +155,5 @@ pub(super) fn name_as_decoder(table: &mut Table) {
         .collect();
     table.places = renamed;
     names::unstack_experts(table);
+    bare
 }

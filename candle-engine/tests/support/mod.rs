@@ -69,6 +69,7 @@ pub fn options(model_dir: &Path, listen: Listen) -> EngineOptions {
         device_bytes: None,
         quantization: None,
         verify: false,
+        task: None,
         threads: None,
         budgets: Default::default(),
     }

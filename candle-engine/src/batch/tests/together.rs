@@ -321,6 +321,66 @@ fn hidden_states_are_those_of_the_network() {
 }
 
 #[test]
+fn hidden_states_are_the_same_beside_others_that_generate_and_are_asked_for_too() {
+    let tokens: Vec<u32> = (0..40).map(|nth| 3 + nth * 11 % 500).collect();
+    let ask = |demo: &Demo, tokens: &[u32]| {
+        let request = StatesRequest {
+            tokens: tokens.to_vec(),
+            of_all: true,
+        };
+        demo.batch.states(request).expect("there is room")
+    };
+    let received = |states: tokio::sync::oneshot::Receiver<_>| {
+        let states: crate::batch::queue::States = states.blocking_recv().expect("an answer");
+        states.expect("computes")
+    };
+    let alone = Demo::new();
+    let alone = received(ask(&alone, &tokens));
+
+    let mut demo = Demo::held(&options(4), |limits| limits);
+    let generating = endless(vec![5, 6, 7], 100);
+    let running = demo.ask(&generating);
+    demo.step(true);
+    demo.step(true);
+    let others = [vec![9; 70], tokens[..20].to_vec()].map(|other| ask(&demo, &other));
+    let beside = ask(&demo, &tokens);
+    demo.free();
+    assert_eq!(received(beside), alone, "bit for bit");
+    for other in others {
+        received(other);
+    }
+    let mixes = |step: &Step| step.spans.len() >= 3 && step.spans.iter().any(|span| span.past > 0);
+    assert!(
+        demo.steps().iter().any(mixes),
+        "they were computed together"
+    );
+    let answer = collect(running).expect("computes");
+    let undisturbed = Demo::new().whole(&generating);
+    assert_eq!(answer[0].0.tokens.len(), undisturbed.0.tokens.len());
+    assert_eq!(answer[0].0.text, undisturbed.0.text);
+}
+
+#[test]
+fn texts_whose_states_are_wanted_need_no_seats() {
+    let model = Arc::new(loaded(&options(1)));
+    let batch = Batch::start_for_states(&model).expect("starts");
+    let texts = (0..100u32).map(|nth| vec![3 + nth % 7, 4, 5 + nth % 11]);
+    let asked: Vec<_> = texts
+        .map(|tokens| {
+            let request = StatesRequest {
+                tokens,
+                of_all: false,
+            };
+            batch.states(request).expect("there is room")
+        })
+        .collect();
+    for states in asked {
+        let states = states.blocking_recv().expect("an answer");
+        assert_eq!(states.expect("computes").len(), 1);
+    }
+}
+
+#[test]
 fn who_does_not_fit_beside_others_waits_in_turn() {
     let mut demo = Demo::held(
         &EngineOptions {

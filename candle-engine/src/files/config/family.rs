@@ -81,6 +81,9 @@ const GEMMA: Defaults = Defaults {
     ..LLAMA
 };
 
+/// How the architectures of models end that tell classes of texts apart, of which a reranker has one.
+pub(crate) const SCORING: &str = "ForSequenceClassification";
+
 impl Family {
     /// Each architecture that a `config.json` may name, and the family that it is of.
     pub const KNOWN: [(&'static str, Self); 18] = [
@@ -104,16 +107,18 @@ impl Family {
         ("DeepseekV3ForCausalLM", Self::DeepseekV3),
     ];
 
-    /// The family of an architecture, and whether it has a head: `Qwen3Model` is `Qwen3ForCausalLM` without one, as models that
-    /// embed texts are stored.
+    /// The family of an architecture, and whether it has a head for texts: `Qwen3Model` is `Qwen3ForCausalLM` without one, as
+    /// models that embed texts are stored, and `Qwen3ForSequenceClassification` has one that scores.
     pub fn of(architecture: &str) -> Option<(Self, bool)> {
         let known = |name: &str| Self::KNOWN.iter().find(|(known, _)| *known == name);
         if let Some((_, family)) = known(architecture) {
             return Some((*family, true));
         }
-        let stem = architecture.strip_suffix("Model")?;
-        known(&format!("{}ForCausalLM", stem.trim_end_matches("Text")))
-            .map(|(_, family)| (*family, false))
+        let stem = match architecture.strip_suffix(SCORING) {
+            Some(stem) => stem,
+            None => architecture.strip_suffix("Model")?.trim_end_matches("Text"),
+        };
+        known(&format!("{stem}ForCausalLM")).map(|(_, family)| (*family, false))
     }
 
     pub(super) fn defaults(self) -> Defaults {

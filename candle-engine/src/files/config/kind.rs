@@ -6,7 +6,7 @@ use crate::encoder;
 /// What a model is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Continues texts.
+    /// Reads texts from left to right: continues them, or gives its hidden states for vectors or scores.
     Decoder,
     /// Turns a text into a vector.
     Encoder,

@@ -12,6 +12,7 @@ mod rope;
 mod tests;
 
 use family::Family;
+pub(crate) use family::SCORING;
 pub(crate) use kind::Kind;
 
 use crate::spec::{

@@ -453,5 +453,7 @@ fn an_unknown_architecture_is_named_with_those_that_are_known() {
         Ok(Kind::CrossEncoder)
     );
     assert_eq!(Kind::of(&["Gemma3TextModel"]), Ok(Kind::Decoder));
+    let ranker = "Qwen3ForSequenceClassification";
+    assert_eq!(Kind::of(&[ranker]), Ok(Kind::Decoder));
     assert!(Kind::of(&[]).is_err());
 }

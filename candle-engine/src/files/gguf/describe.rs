@@ -4,8 +4,8 @@
 //! The keys are llama.cpp's; what it computes for an architecture without saying it in the file is said here.
 
 use super::value::Metadata;
-use crate::files::config;
 use crate::files::table::{Place, Written};
+use crate::files::{GGUF_POOLING, config};
 use crate::spec::{FeedForward, RopeScaling, Spec};
 use crate::stored::Encoding;
 use serde_json::{Map, Value, json};
@@ -147,6 +147,9 @@ impl Described<'_> {
             .filter(|width| *width > 0)
         {
             fields.insert("intermediate_size".to_owned(), json!(width));
+        }
+        if let Some(pooling) = self.number("pooling_type")? {
+            fields.insert(GGUF_POOLING.to_owned(), json!(pooling));
         }
         if experts > 0 {
             self.experts(fields, experts, blocks)?;

@@ -1,6 +1,7 @@
 //! GGUF files: each says the same as the folder that it was made of.
 
 use super::written::{Written, beside_each_other, tensor};
+use crate::encoder::Purpose;
 use crate::files::{ModelFiles, Role};
 use crate::spec::{Activation, FeedForward, RopeScaling, Spec};
 use crate::stored::Encoding;
@@ -117,6 +118,25 @@ fn every_family_says_the_same_as_a_gguf_and_as_a_folder() {
         }
         assert!(file.end_tokens().contains(&2));
     }
+}
+
+#[test]
+fn a_gguf_with_a_pooling_is_for_vectors() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let path = scratch.path().join("model.gguf");
+    let purpose = |pooling: u32| {
+        let mut written = Written::of(&kept("qwen3"), "qwen3");
+        written.set("qwen3.pooling_type", Value::U32(pooling));
+        written.save(&path);
+        Purpose::of(&ModelFiles::open(&path).expect("opens"), None)
+    };
+    assert_eq!(purpose(0).expect("no pooling"), Purpose::Texts);
+    for pooling in 1..=3 {
+        let purpose = purpose(pooling).expect("it is known");
+        assert!(matches!(purpose, Purpose::Vectors(plan) if plan.normalises));
+    }
+    let problem = purpose(4).expect_err("rankers are not read").to_string();
+    assert!(problem.contains("pooling_type is 4"), "{problem}");
 }
 
 #[test]

@@ -1,0 +1,345 @@
+//! Owns the question what a decoder is served for, told by its files and by an option: texts, vectors, or scores. Never reads
+//! weights and never computes.
+//!
+//! ```text
+//!   XForSequenceClassification                                                      ranks, by `score.weight`
+//!   a module LogitScore, `classifier_from_token` or `is_original_qwen3_reranker`
+//!   in config.json, a CrossEncoder in config_sentence_transformers.json             ranks, by the logits of one or two tokens
+//!   modules.json, 1_Pooling/config.json, XModel, a pooling type of a GGUF           vectors
+//!   anything else                                                                   texts
+//! ```
+//!
+//! Files of Qwen3-Reranker's first form are those of a decoder for texts, so only the option can tell.
+
+use super::pooling::{PoolingPlan, Reduction};
+use crate::error::EngineError;
+use crate::files::{HEAD, ModelFiles, SCORING, read_json};
+use crate::options::Task;
+use serde_json::Value;
+
+/// What a decoder is served for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Purpose {
+    Texts,
+    Vectors(PoolingPlan),
+    Scores(ScorePlan),
+}
+
+/// What one number of a query and a document is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ScorePlan {
+    pub by: ScoreBy,
+    /// A score goes through a sigmoid when a request does not say.
+    pub shows_probability: bool,
+    /// The chat template is asked to begin the assistant's answer.
+    pub begins_answer: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ScoreBy {
+    /// `score.weight`: the product of a row with the last hidden state.
+    Row,
+    /// The logit of one token, less that of another.
+    Tokens { yes: Word, no: Option<Word> },
+}
+
+/// A token as a file names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Word {
+    Id(u32),
+    Text(String),
+}
+
+impl std::fmt::Display for Word {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Id(id) => write!(formatter, "{id}"),
+            Self::Text(text) => write!(formatter, "{text:?}"),
+        }
+    }
+}
+
+/// What lies beside a decoder, as far as it says what the model is for.
+struct Said<'a> {
+    files: &'a ModelFiles,
+    config: &'a Value,
+    /// `modules.json`.
+    modules: Option<Value>,
+    /// `config_sentence_transformers.json`.
+    sentences: Value,
+    /// `sentence_bert_config.json`.
+    transformer: Value,
+}
+
+const MODULES: &str = "modules.json";
+const SENTENCES: &str = "config_sentence_transformers.json";
+const TRANSFORMER: &str = "sentence_bert_config.json";
+const POOLING: &str = "1_Pooling/config.json";
+
+impl Purpose {
+    /// What a decoder is for.
+    ///
+    /// # Errors
+    /// Files that contradict the option or each other, or ask for what this engine does not compute.
+    pub fn of(files: &ModelFiles, task: Option<Task>) -> Result<Self, EngineError> {
+        let folder = files.folder();
+        let beside = |name: &str| match files.is_gguf() {
+            true => Ok(None),
+            false => read_json(&folder.join(name)),
+        };
+        let said = Said {
+            files,
+            config: files.config(),
+            modules: beside(MODULES)?,
+            sentences: beside(SENTENCES)?.unwrap_or_default(),
+            transformer: beside(TRANSFORMER)?.unwrap_or_default(),
+        };
+        let task = task.map_or_else(|| said.task(), Ok)?;
+        match task {
+            Task::Generate => said.texts(),
+            Task::Embed => said.vectors().map(Self::Vectors),
+            Task::Rerank => said.scores().map(Self::Scores),
+        }
+    }
+}
+
+impl Said<'_> {
+    /// What the files say that the model is for.
+    fn task(&self) -> Result<Task, EngineError> {
+        let names_tokens = self.config["classifier_from_token"].is_array()
+            || self.config["is_original_qwen3_reranker"] == true;
+        let is_cross_encoder = self.sentences["model_type"] == "CrossEncoder";
+        if self.has_score() || names_tokens || is_cross_encoder || self.logit_score().is_some() {
+            return Ok(Task::Rerank);
+        }
+        if self.modules.is_some() || self.has_pooling() || !self.has_head() {
+            return Ok(Task::Embed);
+        }
+        match self.files.gguf_pooling() {
+            None | Some(0) => Ok(Task::Generate),
+            Some(1..=3) => Ok(Task::Embed),
+            Some(kind) => Err(self.wrong(
+                format!("its pooling_type is {kind}, this engine reads 1 (mean), 2 (first token) and 3 (last token) of GGUF files"),
+                "serve the model's safetensors",
+            )),
+        }
+    }
+
+    fn architecture(&self) -> &str {
+        let spec = self.files.spec();
+        spec.map_or("", |spec| &spec.architecture)
+    }
+
+    fn has_score(&self) -> bool {
+        self.architecture().ends_with(SCORING)
+    }
+
+    /// Whether it was saved with a head for texts.
+    fn has_head(&self) -> bool {
+        let is_headless = self.architecture().ends_with("Model") || self.has_score();
+        !is_headless && !self.files.lacks_head()
+    }
+
+    /// Whether the embedding is the head.
+    fn is_tied(&self) -> bool {
+        let families_tied = ["Gemma", "SmolLM3"];
+        let mut tied = families_tied.iter();
+        match self.config["tie_word_embeddings"].as_bool() {
+            Some(is_tied) => is_tied,
+            None => tied.any(|family| self.architecture().starts_with(family)),
+        }
+    }
+
+    fn has_pooling(&self) -> bool {
+        !self.files.is_gguf() && self.files.folder().join(POOLING).is_file()
+    }
+
+    fn wrong(&self, problem: String, remedy: &str) -> EngineError {
+        EngineError::model(self.files.description(), problem, remedy)
+    }
+
+    /// A folder's module of that kind.
+    fn module(&self, kind: &str) -> Option<&Value> {
+        let mut modules = self.modules.as_ref()?.as_array()?.iter();
+        modules.find(|module| {
+            let name = module["type"].as_str().unwrap_or_default();
+            name.rsplit('.').next() == Some(kind)
+        })
+    }
+
+    fn logit_score(&self) -> Option<&Value> {
+        self.module("LogitScore")
+    }
+
+    fn texts(&self) -> Result<Purpose, EngineError> {
+        if self.has_score() || !(self.has_head() || self.is_tied()) {
+            return Err(EngineError::option(
+                "task",
+                format!(
+                    "generate needs a head for texts, and the files of this {} have none; leave the option out",
+                    self.architecture()
+                ),
+            ));
+        }
+        Ok(Purpose::Texts)
+    }
+
+    fn vectors(&self) -> Result<PoolingPlan, EngineError> {
+        if self.has_score() || self.logit_score().is_some() {
+            return Err(EngineError::option(
+                "task",
+                "embed contradicts the model's files, which say that it ranks; write rerank, or leave it out",
+            ));
+        }
+        if self.transformer["modality_config"].get("message").is_some() {
+            return Err(EngineError::model(
+                self.files.folder().join(TRANSFORMER),
+                "its texts go through a chat template (modality_config has message), which this engine does not do for vectors",
+                "serve another model for embeddings",
+            ));
+        }
+        let pools = |pool, normalises| PoolingPlan {
+            pools: vec![pool],
+            includes_prompt: true,
+            dense: Vec::new(),
+            normalises,
+        };
+        if self.modules.is_some() || self.has_pooling() {
+            return match self.modules.is_some() {
+                true => PoolingPlan::read(self.files.folder()),
+                false => PoolingPlan::read_pooling(&self.files.folder().join(POOLING)),
+            };
+        }
+        Ok(match self.files.gguf_pooling() {
+            Some(1) => pools(Reduction::Mean, true),
+            Some(2) => pools(Reduction::FirstToken, true),
+            // The last token has seen all others; and length one is what other servers with this route give.
+            _ => pools(Reduction::LastToken, true),
+        })
+    }
+
+    fn scores(&self) -> Result<ScorePlan, EngineError> {
+        let by = if let Some(module) = self.logit_score() {
+            self.by_module(module)?
+        } else if self.has_score() && self.has_score_weight() {
+            self.one_label()?;
+            ScoreBy::Row
+        } else {
+            self.by_words()?
+        };
+        let has_rows =
+            self.has_head() || self.is_tied() || self.files.tensor_names().any(|it| it == HEAD);
+        if matches!(by, ScoreBy::Tokens { .. }) && !has_rows {
+            return Err(self.wrong(
+                format!(
+                    "this {} has no head that gives tokens a score, and no score.weight",
+                    self.architecture()
+                ),
+                "serve a reranker",
+            ));
+        }
+        Ok(ScorePlan {
+            by,
+            shows_probability: self.shows_probability()?,
+            begins_answer: self.transformer["processing_kwargs"]["chat_template"]["add_generation_prompt"]
+                == true,
+        })
+    }
+
+    fn has_score_weight(&self) -> bool {
+        let mut names = SCORE_WEIGHTS.iter();
+        names.any(|name| matches!(self.files.maybe_tensor(name), Ok(Some(_))))
+    }
+
+    fn by_module(&self, module: &Value) -> Result<ScoreBy, EngineError> {
+        let path = module["path"].as_str().unwrap_or_default();
+        let file = self.files.folder().join(path).join("config.json");
+        let wrong = |problem: String| {
+            EngineError::model(&file, problem, "download the model's folder completely")
+        };
+        // A module lies in the model's folder; anything else could point anywhere on the machine.
+        if std::path::Path::new(path)
+            .file_name()
+            .is_none_or(|name| name != path)
+        {
+            return Err(wrong(format!("{path:?} is not a plain folder name")));
+        }
+        let json = read_json(&file)?.ok_or_else(|| wrong("the file is missing".to_owned()))?;
+        let id = |name: &str| match &json[name] {
+            Value::Null => Ok(None),
+            value => match value.as_u64().and_then(|id| u32::try_from(id).ok()) {
+                Some(id) => Ok(Some(Word::Id(id))),
+                None => Err(wrong(format!("{name} is {value}, which is no token's id"))),
+            },
+        };
+        let yes = id("true_token_id")?;
+        Ok(ScoreBy::Tokens {
+            yes: yes.ok_or_else(|| wrong("true_token_id is missing".to_owned()))?,
+            no: id("false_token_id")?,
+        })
+    }
+
+    /// vLLM's words in `config.json`, or else those of Qwen3-Reranker.
+    fn by_words(&self) -> Result<ScoreBy, EngineError> {
+        let words = match &self.config["classifier_from_token"] {
+            Value::Null => vec!["no".to_owned(), "yes".to_owned()],
+            value => {
+                let words = value.as_array().into_iter().flatten();
+                words
+                    .map(|word| word.as_str().unwrap_or_default().to_owned())
+                    .collect()
+            }
+        };
+        match <[String; 2]>::try_from(words) {
+            Ok([no, yes]) if !no.is_empty() && !yes.is_empty() => Ok(ScoreBy::Tokens {
+                yes: Word::Text(yes),
+                no: Some(Word::Text(no)),
+            }),
+            _ => Err(self.wrong(
+                format!(
+                    "classifier_from_token is {}, which is no list of two words",
+                    self.config["classifier_from_token"]
+                ),
+                "write the words for no and yes, such as [\"no\", \"yes\"]",
+            )),
+        }
+    }
+
+    fn one_label(&self) -> Result<(), EngineError> {
+        let labels = match self.config["id2label"].as_object() {
+            Some(labels) => labels.len() as u64,
+            // The default of transformers.
+            None => self.config["num_labels"].as_u64().unwrap_or(2),
+        };
+        match labels {
+            1 => Ok(()),
+            _ => Err(self.wrong(
+                format!("it tells {labels} classes apart (id2label); a reranker has one"),
+                "serve a reranker",
+            )),
+        }
+    }
+
+    fn shows_probability(&self) -> Result<bool, EngineError> {
+        let named = [
+            &self.sentences["activation_fn"],
+            &self.config["sentence_transformers"]["activation_fn"],
+            &self.config["sbert_ce_default_activation_function"],
+        ];
+        let named = named.into_iter().find_map(Value::as_str);
+        match named.map(|name| name.rsplit('.').next().unwrap_or(name)) {
+            None | Some("Sigmoid") => Ok(true),
+            Some("Identity") => Ok(false),
+            Some(other) => Err(self.wrong(
+                format!("its scores go through {other}, this engine computes Sigmoid and Identity"),
+                "serve another reranker",
+            )),
+        }
+    }
+}
+
+/// Where the row lies that scores; in the second form in folders whose tensors leave `model.` out.
+pub(super) const SCORE_WEIGHTS: [&str; 2] = ["score.weight", "model.score.weight"];
+
+#[cfg(test)]
+mod tests;
