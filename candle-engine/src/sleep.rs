@@ -19,8 +19,7 @@ use tokio::sync::watch;
 
 /// A part of the engine that holds memory which it can have again.
 pub(crate) trait Sleeper: Send + Sync {
-    /// Gives back caches and working memory, the pages of mapped files, and on a GPU the weights, which go to the host's
-    /// memory. No request is being answered; a step that is still computed for one that left is waited for. Blocks.
+    /// Gives back caches and working memory, the pages of mapped files, and on a GPU the copies of weights, which the host has. No request is being answered; a step that is still computed for one that left is waited for. Blocks.
     ///
     /// # Errors
     /// When nothing, or only a part, could be given back; [`wake`](Self::wake) is called then.

@@ -438,7 +438,10 @@ fn no_sleep(sleep: Sleep, recipe: &Recipe) -> String {
         .filter(|engine| !engine.parking.is_empty())
         .map(|engine| format!("{} ({})", engine.name(), depths(engine.parking)))
         .collect();
-    able.push(format!("{CANDLE} on the CPU ({})", Sleep::Weights.as_str()));
+    able.push(format!(
+        "{CANDLE} ({}; on a GPU only what generates texts)",
+        Sleep::Weights.as_str()
+    ));
     format!(
         "is {}, and the {} engine does not sleep so; these do: {}; write off",
         sleep.as_str(),

@@ -11,7 +11,7 @@ use crate::pool::Bytes;
 use super::candle_models::Serves;
 use super::engine_options::EngineKind;
 use super::engines::{Extra, Metrics, Parking, RerankWords, ServerRecipe, TokenWords, post};
-use super::estimate::CANDLE_CPU_OVERHEAD;
+use super::estimate::{CANDLE_CPU_OVERHEAD, GPU_OVERHEAD};
 use super::limits::DEVICES_MAX;
 pub use super::model_file::{ComputeDevice, Listen, Quantization, Secret, Sleep, Task};
 use super::remote::RemoteRecipe;
@@ -222,10 +222,14 @@ impl CandleRecipe {
         }
     }
 
-    /// How it sleeps, if it is to. Its weights on a GPU would stay there.
+    /// How it sleeps, if it is to. Of what embeds and ranks most are encoders, whose weights would stay on a GPU.
     fn parking(&self) -> Option<&'static Parking> {
-        (self.sleep == Sleep::Weights && self.device == ComputeDevice::Cpu)
-            .then_some(&CANDLE_ON_THE_CPU)
+        match (self.sleep, self.device, self.serves) {
+            (Sleep::Off | Sleep::Discard, _, _) => None,
+            (Sleep::Weights, ComputeDevice::Cpu, _) => Some(&CANDLE_ON_THE_CPU),
+            (Sleep::Weights, _, Some(Serves::Embeddings | Serves::Ranks)) => None,
+            (Sleep::Weights, _, Some(Serves::Texts) | None) => Some(&CANDLE_ON_A_GPU),
+        }
     }
 }
 
@@ -245,6 +249,13 @@ const CANDLE_ON_THE_CPU: Parking = Parking {
     is_sleeping: Some("/is_sleeping"),
     resident_per_device: CANDLE_CPU_OVERHEAD,
     weights_on_host: false,
+};
+
+/// Its weights wait where they came from: in pages of mapped files, or in what was quantised at load.
+const CANDLE_ON_A_GPU: Parking = Parking {
+    resident_per_device: GPU_OVERHEAD,
+    weights_on_host: true,
+    ..CANDLE_ON_THE_CPU
 };
 
 /// Any program that speaks the OpenAI API.
@@ -453,3 +464,6 @@ impl CommandRecipe {
 
 /// A port that no real command line spells out by itself.
 const PROBE_PORT: u16 = 59_731;
+
+#[cfg(test)]
+mod tests;

@@ -49,7 +49,7 @@ fn the_embedded_engine_sleeps_and_drops_nothing() {
     );
     assert_eq!(parking.resident_per_device, CANDLE_CPU_OVERHEAD);
     let refused = sleeps("discard").unwrap_err().to_string();
-    assert_has(&refused, &["discard", "CandleEngine on the CPU (weights)"]);
+    assert_has(&refused, &["discard", "CandleEngine (weights; on a GPU"]);
 }
 
 #[test]

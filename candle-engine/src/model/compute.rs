@@ -50,8 +50,12 @@ pub(super) trait Compute: Send + 'static {
     /// What an implementation prepares once a step.
     type Plan: Default + Send;
 
-    /// Whether weights lie in the host's memory or in mapped files.
+    /// Whether weights are computed with where the files have them; else they are copied to a device.
     fn has_weights_on_host(&self) -> bool;
+    /// Waits until the device has done all, so that what was dropped is free.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
 
     fn matrix(&self, weights: &Stored, bias: Option<&[f32]>) -> Result<Self::Matrix>;
     /// Bytes that such a matrix takes on the device.

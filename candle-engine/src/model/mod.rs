@@ -290,10 +290,10 @@ impl Decoder {
             .try_for_each(|stage| stage.copy_page(from, to))
     }
 
-    /// Gives the KV cache and working memory back; what was in the pages is lost.
+    /// Gives the KV cache and working memory back, and weights that were copied to a GPU; what was in the pages is lost.
     ///
     /// # Errors
-    /// On a GPU, whose weights would stay there.
+    /// When a device fails.
     pub fn sleep(&mut self) -> Result<()> {
         self.between = Vec::new();
         self.stages.iter_mut().try_for_each(|stage| stage.sleep())
@@ -302,7 +302,7 @@ impl Decoder {
     /// Takes again what [`sleep`](Self::sleep) gave back.
     ///
     /// # Errors
-    /// When there is no memory for the cache.
+    /// When there is no memory for weights or the cache.
     pub fn wake(&mut self) -> Result<()> {
         self.stages.iter_mut().try_for_each(|stage| stage.wake())
     }

@@ -184,7 +184,11 @@ impl Compute for Plain {
     }
 
     fn has_weights_on_host(&self) -> bool {
-        self.device.is_cpu()
+        false
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.device.synchronize()
     }
 
     fn matrix_bytes(&self, weights: &Stored) -> u64 {

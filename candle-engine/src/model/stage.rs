@@ -4,7 +4,7 @@
 use super::attention::shape;
 use super::block::{Block, Buffers};
 use super::compute::{AttentionShape, Compute, Work};
-use super::weights::{Loader, Table, Tensors};
+use super::weights::{Kept, Loader, Noting, Table, Tensors};
 use crate::error::EngineError;
 use crate::spec::Spec;
 use crate::step::Page;
@@ -25,9 +25,9 @@ pub(super) trait Stage: Send {
     fn weights_bytes(&self) -> u64;
     fn page_bytes(&self) -> u64;
     fn copy_page(&mut self, from: Page, to: Page) -> Result<()>;
-    /// Gives the cache and all working memory back.
+    /// Gives the cache and all working memory back, and the device's copies of weights.
     fn sleep(&mut self) -> Result<()>;
-    /// Takes the cache again, where it was given back.
+    /// Takes again what was given back: weights are copied from the host once more.
     fn wake(&mut self) -> Result<()>;
     /// Begins a step with the embedding of its tokens.
     fn embed(&mut self, work: &Work<'_>) -> Result<()>;
@@ -52,21 +52,20 @@ pub(super) struct Plans<'a> {
 pub(super) struct StageOn<C: Compute> {
     compute: C,
     hidden_width: usize,
-    embedding: Option<Table>,
+    weights: Weights<C>,
+    /// Where weights that were copied to a device come from.
+    source: Option<Source>,
     embedded: Vec<f32>,
     embedding_factor: f32,
-    blocks: Vec<Block<C>>,
     caches: Vec<C::Cache>,
     pages: usize,
     shapes: Vec<AttentionShape>,
-    head: Option<Head<C>>,
     plan: C::Plan,
     hidden: C::Rows,
     picked: C::Rows,
     normed: C::Rows,
     logits: C::Rows,
     buffers: Buffers<C>,
-    weights_bytes: u64,
 }
 
 struct Head<C: Compute> {
@@ -75,17 +74,35 @@ struct Head<C: Compute> {
     matrix: C::Matrix,
 }
 
-impl<C: Compute> StageOn<C> {
-    pub fn load(
-        compute: C,
-        plans: &Plans<'_>,
+/// What a stage computes with.
+struct Weights<C: Compute> {
+    embedding: Option<Table>,
+    blocks: Vec<Block<C>>,
+    head: Option<Head<C>>,
+    bytes: u64,
+    /// The device has them.
+    are_here: bool,
+}
+
+/// What weights are copied to a device from, again after a sleep.
+struct Source {
+    spec: Spec,
+    share: Share,
+    tensors: Kept,
+}
+
+impl<C: Compute> Weights<C> {
+    fn load(
+        compute: &C,
+        spec: &Spec,
         share: &Share,
+        tensors: &dyn Tensors,
+        taken: &dyn Fn(u64) -> std::result::Result<(), EngineError>,
     ) -> std::result::Result<Self, EngineError> {
-        let spec = plans.spec;
         let loader = Loader {
-            tensors: plans.tensors,
-            compute: &compute,
-            taken: plans.taken,
+            tensors,
+            compute,
+            taken,
             bytes: Cell::new(0),
         };
         let (rows, width) = (spec.vocabulary, spec.hidden);
@@ -95,22 +112,11 @@ impl<C: Compute> StageOn<C> {
         } else {
             None
         };
-        let mut blocks = Vec::new();
-        let mut caches = Vec::new();
-        let mut shapes = Vec::new();
-        for index in share.blocks.clone() {
-            blocks.push(Block::load(&loader, spec, index, &spec.blocks[index])?);
-            shapes.push(shape(spec, &spec.blocks[index]));
-        }
-        for shape in &shapes {
-            let cache = compute.cache(plans.pages, shape).map_err(|error| {
-                EngineError::load(format!(
-                    "no memory for {} pages of the KV cache ({error}); give the cache less",
-                    plans.pages
-                ))
-            })?;
-            caches.push(cache);
-        }
+        let blocks = share
+            .blocks
+            .clone()
+            .map(|index| Block::load(&loader, spec, index, &spec.blocks[index]))
+            .collect::<std::result::Result<_, _>>()?;
         let head = if share.head {
             Some(Head {
                 norm: loader.norm("model.norm", spec.hidden, spec.norm.adds_one)?,
@@ -124,32 +130,63 @@ impl<C: Compute> StageOn<C> {
         } else {
             None
         };
-        let weights_bytes = loader.bytes.get();
         Ok(Self {
+            embedding,
+            blocks,
+            head,
+            bytes: loader.bytes.get(),
+            are_here: true,
+        })
+    }
+}
+
+impl<C: Compute> StageOn<C> {
+    pub fn load(
+        compute: C,
+        plans: &Plans<'_>,
+        share: &Share,
+    ) -> std::result::Result<Self, EngineError> {
+        let spec = plans.spec;
+        let noting = Noting::new(plans.tensors);
+        let weights = Weights::load(&compute, spec, share, &noting, plans.taken)?;
+        let source = (!compute.has_weights_on_host()).then(|| Source {
+            spec: spec.clone(),
+            share: share.clone(),
+            tensors: noting.kept(),
+        });
+        let blocks = spec.blocks[share.blocks.clone()].iter();
+        let shapes: Vec<_> = blocks.map(|block| shape(spec, block)).collect();
+        let caches = shapes.iter().map(|shape| {
+            compute.cache(plans.pages, shape).map_err(|error| {
+                EngineError::load(format!(
+                    "no memory for {} pages of the KV cache ({error}); give the cache less",
+                    plans.pages
+                ))
+            })
+        });
+        Ok(Self {
+            caches: caches.collect::<std::result::Result<_, _>>()?,
             compute,
             hidden_width: spec.hidden,
-            embedding,
+            weights,
+            source,
             embedded: Vec::new(),
             embedding_factor: spec.embedding_factor,
-            blocks,
-            caches,
             pages: plans.pages,
             shapes,
-            head,
             plan: C::Plan::default(),
             hidden: C::Rows::default(),
             picked: C::Rows::default(),
             normed: C::Rows::default(),
             logits: C::Rows::default(),
             buffers: Buffers::default(),
-            weights_bytes,
         })
     }
 }
 
 impl<C: Compute> Stage for StageOn<C> {
     fn weights_bytes(&self) -> u64 {
-        self.weights_bytes
+        self.weights.bytes
     }
 
     fn page_bytes(&self) -> u64 {
@@ -167,10 +204,10 @@ impl<C: Compute> Stage for StageOn<C> {
     }
 
     fn sleep(&mut self) -> Result<()> {
-        if !self.compute.has_weights_on_host() {
-            candle_core::bail!(
-                "weights on a GPU are not moved to the host's memory; let this model be stopped instead"
-            );
+        if self.source.is_some() {
+            self.weights.blocks = Vec::new();
+            self.weights.head = None;
+            self.weights.are_here = false;
         }
         self.caches = Vec::new();
         self.embedded = Vec::new();
@@ -184,10 +221,15 @@ impl<C: Compute> Stage for StageOn<C> {
             *rows = C::Rows::default();
         }
         self.buffers = Buffers::default();
-        Ok(())
+        self.compute.settle()
     }
 
     fn wake(&mut self) -> Result<()> {
+        if let Some(source) = self.source.as_ref().filter(|_| !self.weights.are_here) {
+            let (share, tensors) = (&source.share, &source.tensors);
+            self.weights = Weights::load(&self.compute, &source.spec, share, tensors, &|_| Ok(()))
+                .map_err(candle_core::Error::msg)?;
+        }
         if self.caches.is_empty() {
             let caches = self.shapes.iter();
             self.caches = caches
@@ -198,7 +240,7 @@ impl<C: Compute> Stage for StageOn<C> {
     }
 
     fn embed(&mut self, work: &Work<'_>) -> Result<()> {
-        let Some(embedding) = &self.embedding else {
+        let Some(embedding) = &self.weights.embedding else {
             candle_core::bail!("this part of the model has no embedding");
         };
         let tokens = &work.step.tokens;
@@ -222,11 +264,11 @@ impl<C: Compute> Stage for StageOn<C> {
     }
 
     fn run(&mut self, work: &Work<'_>) -> Result<()> {
-        if self.blocks.is_empty() {
+        if self.weights.blocks.is_empty() {
             return Ok(());
         }
         self.compute.plan(work, &self.shapes, &mut self.plan)?;
-        for (block, cache) in self.blocks.iter().zip(&mut self.caches) {
+        for (block, cache) in self.weights.blocks.iter().zip(&mut self.caches) {
             block.forward(
                 &mut self.compute,
                 (work, &self.plan),
@@ -243,7 +285,7 @@ impl<C: Compute> Stage for StageOn<C> {
     }
 
     fn finish(&mut self, work: &Work<'_>, hidden: &mut Vec<f32>) -> Result<()> {
-        let Some(head) = &self.head else {
+        let Some(head) = &self.weights.head else {
             candle_core::bail!("this part of the model has no head");
         };
         self.compute
@@ -254,7 +296,7 @@ impl<C: Compute> Stage for StageOn<C> {
     }
 
     fn logits(&mut self, hidden: &[f32], logits: &mut Vec<f32>) -> Result<()> {
-        let Some(head) = &self.head else {
+        let Some(head) = &self.weights.head else {
             candle_core::bail!("this part of the model has no head");
         };
         self.compute

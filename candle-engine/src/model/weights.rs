@@ -7,8 +7,9 @@ use crate::kernels::dequantise;
 use crate::stored::{Encoding, Stored};
 use candle_core::quantized::GgmlDType;
 use half::{bf16, f16};
-use std::cell::Cell;
-use std::path::Path;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 const REMEDY: &str = "the weights do not belong to this configuration: download the model again";
 
@@ -30,6 +31,61 @@ impl Tensors for ModelFiles {
 
     fn tensor(&self, name: &str) -> Result<Option<Stored>, EngineError> {
         self.maybe_tensor(name)
+    }
+}
+
+/// Tensors that are noted when they are taken, so that they can be taken again.
+pub(super) struct Noting<'a> {
+    tensors: &'a dyn Tensors,
+    taken: RefCell<BTreeMap<String, Stored>>,
+}
+
+impl<'a> Noting<'a> {
+    pub fn new(tensors: &'a dyn Tensors) -> Self {
+        Self {
+            tensors,
+            taken: RefCell::default(),
+        }
+    }
+
+    /// What was taken.
+    pub fn kept(self) -> Kept {
+        Kept {
+            place: self.tensors.place().to_owned(),
+            tensors: self.taken.into_inner(),
+        }
+    }
+}
+
+impl Tensors for Noting<'_> {
+    fn place(&self) -> &Path {
+        self.tensors.place()
+    }
+
+    fn tensor(&self, name: &str) -> Result<Option<Stored>, EngineError> {
+        let tensor = self.tensors.tensor(name)?;
+        if let Some(stored) = &tensor {
+            self.taken
+                .borrow_mut()
+                .insert(name.to_owned(), stored.clone());
+        }
+        Ok(tensor)
+    }
+}
+
+/// Tensors as the host has them: pages of mapped files, and what was quantised at load.
+pub(super) struct Kept {
+    place: PathBuf,
+    tensors: BTreeMap<String, Stored>,
+}
+
+impl Tensors for Kept {
+    fn place(&self) -> &Path {
+        &self.place
+    }
+
+    fn tensor(&self, name: &str) -> Result<Option<Stored>, EngineError> {
+        Ok(self.tensors.get(name).cloned())
     }
 }
 

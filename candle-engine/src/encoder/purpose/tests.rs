@@ -1,3 +1,5 @@
+//! Which files make a decoder one for texts, vectors or scores.
+
 use super::*;
 use serde_json::json;
 use std::fs;

@@ -175,3 +175,29 @@ fn a_step_that_is_not_sound_is_refused_and_changes_nothing() {
     }
     decoder.forward(&sound, &mut hidden).expect("computes");
 }
+
+#[test]
+fn a_decoder_that_slept_computes_the_same_again_and_keeps_no_copy_of_its_weights_meanwhile() {
+    for (name, spec) in variations() {
+        let tensors = InMemory::random(&spec, 31);
+        let text = tokens(&spec, 20, 32);
+        for cpu in [Cpu::Native, Cpu::Plain, Cpu::AsOnGpu] {
+            let mut decoder = decoder(&spec, &tensors, cpu);
+            let before = alone(&mut decoder, &mut Sequence::new([1, 0]), &text);
+            decoder.sleep().expect("it sleeps");
+            if cpu != Cpu::Native {
+                let hidden = Hidden {
+                    numbers: vec![0.0; spec.hidden],
+                    width: spec.hidden,
+                };
+                let refused = decoder.logits(&hidden, 0..1, &mut Vec::new());
+                let refused = refused.expect_err("the head was dropped").to_string();
+                assert!(refused.contains("no head"), "{refused}");
+            }
+            decoder.wake().expect("it wakes");
+            decoder.wake().expect("it is awake already");
+            let after = alone(&mut decoder, &mut Sequence::new([0, 1]), &text);
+            assert!(before == after, "{name} with {cpu:?}");
+        }
+    }
+}

@@ -41,6 +41,10 @@ impl<C: Compute> Compute for Timed<C> {
         self.inner.has_weights_on_host()
     }
 
+    fn settle(&self) -> Result<()> {
+        self.inner.settle()
+    }
+
     fn matrix(&self, weights: &Stored, bias: Option<&[f32]>) -> Result<C::Matrix> {
         self.inner.matrix(weights, bias)
     }

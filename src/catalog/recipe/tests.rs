@@ -1,0 +1,35 @@
+//! What recipes say of their engines.
+
+use super::*;
+
+#[test]
+fn on_a_gpu_the_embedded_engine_sleeps_where_it_generates_texts() {
+    let parking = |device, serves, sleep| {
+        let recipe = CandleRecipe {
+            model_path: "/nowhere".into(),
+            serves,
+            task: None,
+            context: None,
+            concurrency: 1,
+            threads: None,
+            budgets: TokenBudgets::default(),
+            quantization: None,
+            verify: false,
+            overflows: false,
+            device,
+            sleep,
+            env: BTreeMap::new(),
+        };
+        let parking = Recipe::Candle(recipe).parking();
+        parking.map(|it| (it.weights_on_host, it.resident_per_device))
+    };
+    let on_a_gpu = |serves| parking(ComputeDevice::Cuda, serves, Sleep::Weights);
+    let copied = Some((true, GPU_OVERHEAD));
+    assert_eq!(on_a_gpu(Some(Serves::Texts)), copied);
+    assert_eq!(on_a_gpu(None), copied, "its files are not here yet");
+    assert_eq!(on_a_gpu(Some(Serves::Ranks)), None);
+    let on_the_cpu = parking(ComputeDevice::Cpu, Some(Serves::Ranks), Sleep::Weights);
+    assert_eq!(on_the_cpu, Some((false, CANDLE_CPU_OVERHEAD)));
+    let discarded = parking(ComputeDevice::Cuda, Some(Serves::Texts), Sleep::Discard);
+    assert_eq!(discarded, None);
+}
