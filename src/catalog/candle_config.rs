@@ -281,8 +281,13 @@ fn check_budgets(
 
 fn kwargs(engine: &EngineConfig, notes: &Notes) -> Result<EngineKwargs, CatalogError> {
     let given = Value::Object(engine.engine_kwargs.clone());
-    reading::json_value(&given)
-        .map_err(|flaw| notes.refuse("engine_config.engine_kwargs", flaw.to_string()))
+    reading::value_at(given).map_err(|(path, problem)| {
+        let kwargs = "engine_config.engine_kwargs";
+        match path.as_str() {
+            "" | "." | "?" => notes.refuse(kwargs, problem),
+            key => notes.refuse(&format!("{kwargs}.{key}"), problem),
+        }
+    })
 }
 
 /// A device that this binary, or this pool, cannot give is refused before anything is loaded.

@@ -20,11 +20,21 @@ fn the_embedded_engines_own_options_are_read_and_their_mistakes_named() {
         (Some(Quantization::Q4K), true)
     );
     for (wrong, parts) in [
-        (json!({"quantization": "q5_k"}), ["q5_k", "q8_0"]),
-        (json!({"verify": "yes"}), ["verify", "boolean"]),
+        (
+            json!({"quantization": "q5_k"}),
+            ["engine_kwargs.quantization", "q5_k", "q8_0"],
+        ),
+        (
+            json!({"verify": "yes"}),
+            ["engine_kwargs.verify", "yes", "boolean"],
+        ),
+        (
+            json!({"task": "ranking"}),
+            ["engine_kwargs.task", "ranking", "rerank"],
+        ),
         (
             json!({"quantisation": "q8_0"}),
-            ["quantisation", "quantization"],
+            ["engine_kwargs", "quantisation", "quantization"],
         ),
     ] {
         assert_has(&read(&kwargs(wrong)).unwrap_err().to_string(), &parts);
