@@ -114,17 +114,21 @@ pub(crate) fn load(
     progress: &Progress,
 ) -> Result<LoadedModel, EngineError> {
     progress.set(TOKENIZER, 2)?;
-    let tokenizer = ModelTokenizer::load(files)?;
-    let template = ChatTemplate::load(
-        files,
-        tokenizer.bos_token.as_deref(),
-        tokenizer.eos_token.as_deref(),
-    )?;
     let plan = LoadPlan {
         quantization: options.quantization.map(Quantization::encoding),
         verify: options.verify,
     };
-    files.load(plan, progress)?;
+    // A tokenizer is computed while the disk is read.
+    let (words, written) = std::thread::scope(|scope| {
+        let written = scope.spawn(|| files.read(plan, progress));
+        let words = words(files);
+        if words.is_err() {
+            progress.cancel();
+        }
+        (words, written.join())
+    });
+    let (tokenizer, template) = words?;
+    files.take(written.map_err(|_| EngineError::load("the thread that reads weights panicked"))??);
     let placement = placing::place(options, files)?;
     let resources = Resources {
         pages: page_count(options),
@@ -151,6 +155,17 @@ pub(crate) fn load(
         sampling_defaults: files.sampling_defaults().clone(),
         grammars: Grammars::new(),
     })
+}
+
+/// The tokenizer, and the chat template if there is one.
+fn words(files: &ModelFiles) -> Result<(ModelTokenizer, Option<ChatTemplate>), EngineError> {
+    let tokenizer = ModelTokenizer::load(files)?;
+    let template = ChatTemplate::load(
+        files,
+        tokenizer.bos_token.as_deref(),
+        tokenizer.eos_token.as_deref(),
+    )?;
+    Ok((tokenizer, template))
 }
 
 /// Threads that compute on the CPU: those that this process may use, unless the options say fewer.

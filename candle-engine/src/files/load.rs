@@ -38,13 +38,18 @@ struct Rewritten {
     encoding: Encoding,
 }
 
+/// Tensors that were written anew.
+#[derive(Debug, Default)]
+#[must_use = "the model computes with them"]
+pub(crate) struct WrittenAnew(Vec<(String, Stored)>);
+
 impl ModelFiles {
-    /// Reads all tensors that the model computes with.
+    /// Reads all tensors that the model computes with, beside what else is done with the files; [`Self::take`] ends it.
     ///
     /// # Errors
     /// A disk that cannot be read, a file that became shorter, a number that is none where that is looked for, a load that was
     /// cancelled.
-    pub fn load(&mut self, plan: LoadPlan, progress: &Progress) -> Result<(), EngineError> {
+    pub fn read(&self, plan: LoadPlan, progress: &Progress) -> Result<WrittenAnew, EngineError> {
         let rewritten = self.rewritten(plan)?;
         let names: Vec<&str> = self.used().collect();
         let mut pieces: Vec<Piece<'_>> = names
@@ -70,7 +75,21 @@ impl ModelFiles {
             counter.add(tensor.place.range.len() as u64)?;
             replaced.push((tensor.name, stored));
         }
-        self.replaced.extend(replaced);
+        Ok(WrittenAnew(replaced))
+    }
+
+    /// Uses what was written anew in place of what lies in the files.
+    pub fn take(&mut self, written: WrittenAnew) {
+        self.replaced.extend(written.0);
+    }
+
+    /// Reads all tensors and uses what was written anew.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn load(&mut self, plan: LoadPlan, progress: &Progress) -> Result<(), EngineError> {
+        let written = self.read(plan, progress)?;
+        self.take(written);
         Ok(())
     }
 
