@@ -180,31 +180,9 @@ impl CandleRecipe {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::super::architecture::{Architecture, LayerCache};
-    use super::super::candle_models::Serves;
-    use super::super::model_file::Sleep;
-    use super::super::recipe::TokenBudgets;
+    use super::super::recipe::tests::candle as recipe;
     use super::*;
-
-    fn recipe(device: ComputeDevice) -> CandleRecipe {
-        CandleRecipe {
-            model_path: "/nowhere".into(),
-            serves: Some(Serves::Texts),
-            task: None,
-            context: Some(1024),
-            concurrency: 2,
-            threads: None,
-            budgets: TokenBudgets::default(),
-            quantization: None,
-            verify: false,
-            overflows: false,
-            device,
-            sleep: Sleep::Off,
-            env: BTreeMap::new(),
-        }
-    }
 
     /// Ten layers, with weights of so many bytes a number.
     fn files(bytes: u64) -> ModelFiles {

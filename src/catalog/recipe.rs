@@ -466,4 +466,4 @@ impl CommandRecipe {
 const PROBE_PORT: u16 = 59_731;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

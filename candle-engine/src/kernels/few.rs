@@ -16,8 +16,8 @@ use super::unpack::Blocks;
 
 /// So many rows of input cost less this way than by transposing weights.
 pub(super) const FEW_ROWS: usize = 2;
-/// How often in a unit of 64 columns bytes are asked for: many at once would be refused.
-const ASKS: usize = 4;
+/// Fours of rows, whose sums are taken together. Bytes are asked for with each of them: many at once would be refused.
+const FOURS: usize = LANES / 4;
 
 /// Adds to `sums` (32 for each row of the input) the products with the rows that begin at `rows`. Meanwhile the first half of the
 /// rows from `next` on is asked for.
@@ -41,7 +41,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
         let from = halves.get(half + 1).map_or(next, |rows| rows[0]);
         let few = Few {
             tile: &mut *tile,
-            ahead: Ahead::new(from, bytes, input.columns / 64 * ASKS),
+            ahead: Ahead::new(from, bytes, input.columns / 64 * FOURS),
             rows,
             half,
             input,
@@ -107,13 +107,13 @@ impl Few<'_> {
         let at = first / 64 + unit;
         // SAFETY: the unit lies within the rows and the input.
         unsafe {
-            let inputs = array!(M, tier.load_bytes(self.rows[0]), |m| {
+            let inputs = array!(M, B::unit(tier, self.rows[0], at, WHOLE), |m| {
                 let from = self.input.bytes.as_ptr().add(m * columns + at * 64);
                 let from = from.cast::<u8>();
                 tier.load_two(from, if WHOLE { from.add(32) } else { from })
             });
-            let mut fours = [[tier.splat_int(0); 4]; M];
-            for four in 0..ASKS {
+            let mut fours = [[tier.splat_int(0); FOURS]; M];
+            for four in 0..FOURS {
                 self.ahead.ask(tier);
                 let mut products = [[tier.splat_int(0); 4]; M];
                 for place in 0..4 {

@@ -2,23 +2,32 @@
 
 use super::*;
 
+/// A model that generates texts, whose files are nowhere.
+pub(in crate::catalog) fn candle(device: ComputeDevice) -> CandleRecipe {
+    CandleRecipe {
+        model_path: "/nowhere".into(),
+        serves: Some(Serves::Texts),
+        task: None,
+        context: Some(1024),
+        concurrency: 2,
+        threads: None,
+        budgets: TokenBudgets::default(),
+        quantization: None,
+        verify: false,
+        overflows: false,
+        device,
+        sleep: Sleep::Off,
+        env: BTreeMap::new(),
+    }
+}
+
 #[test]
 fn on_a_gpu_the_embedded_engine_sleeps_where_it_generates_texts() {
     let parking = |device, serves, sleep| {
         let recipe = CandleRecipe {
-            model_path: "/nowhere".into(),
             serves,
-            task: None,
-            context: None,
-            concurrency: 1,
-            threads: None,
-            budgets: TokenBudgets::default(),
-            quantization: None,
-            verify: false,
-            overflows: false,
-            device,
             sleep,
-            env: BTreeMap::new(),
+            ..candle(device)
         };
         let parking = Recipe::Candle(recipe).parking();
         parking.map(|it| (it.weights_on_host, it.resident_per_device))
