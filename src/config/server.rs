@@ -51,6 +51,8 @@ pub struct ServerSection {
     pub bodies_memory: Size,
     /// A client that takes nothing of its answer for so long is cut, 100ms and more.
     pub write_timeout: Length,
+    /// How many answers one request may ask for, 1 to 100000: its prompts times `n` or `best_of`.
+    pub sequences_max: u32,
 }
 
 impl Default for ServerSection {
@@ -71,6 +73,7 @@ impl Default for ServerSection {
             body_timeout: Length::from_secs(30),
             bodies_memory: Size(Bytes(256 * Bytes::MIB)),
             write_timeout: Length::from_secs(300),
+            sequences_max: 256,
         }
     }
 }
@@ -226,6 +229,7 @@ written_as_text!(
 );
 
 const CONNECTIONS_MAX: u32 = 1_000_000;
+const SEQUENCES_MAX: u32 = 100_000;
 const IDLE_MIN: Span = Span::from_secs(1);
 const PATIENCE_MIN: Span = Span(100);
 /// Browsers keep no permission for longer.
@@ -243,6 +247,11 @@ pub(super) fn problems(server: &ServerSection) -> Vec<String> {
     unless(
         (1..=CONNECTIONS_MAX).contains(&most),
         format!("server.connections_max is {most}; allowed: 1 to {CONNECTIONS_MAX}"),
+    );
+    let sequences = server.sequences_max;
+    unless(
+        (1..=SEQUENCES_MAX).contains(&sequences),
+        format!("server.sequences_max is {sequences}; allowed: 1 to {SEQUENCES_MAX}"),
     );
     unless(
         server.connections_per_address != Some(0),

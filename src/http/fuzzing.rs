@@ -67,7 +67,9 @@ pub(crate) fn from_engine(bytes: &[u8]) {
     for as_chat in [None, Some(AsChat::default())] {
         let mut whole = Aggregate::of(as_chat);
         for piece in bytes.chunks(61) {
-            whole.push(piece);
+            if whole.push(piece).is_err() {
+                break;
+            }
         }
         let _ = whole.usage();
         let _ = whole.finish();

@@ -17,6 +17,7 @@ use crate::http::dto::{self, ModelList, ModelPatch, ModelView, RemoveAnswer};
 use crate::http::error::Failure;
 use crate::http::newcomer;
 use crate::http::openapi::AdminErrors;
+use crate::http::shape::may_be_a_tree;
 use crate::http::state::App;
 use crate::pool::{Command, Outcome, Override, Priority, Time};
 
@@ -145,7 +146,8 @@ pub async fn register(
     request: Request,
 ) -> Result<Json<ModelView>, Failure> {
     newcomer::may_register(&app)?;
-    let document = document(&whole(request, &app).await?)?;
+    let body = whole(request, &app).await?;
+    let document = app.reading.run(body.len(), move || document(&body)).await?;
     let name = document
         .pointer("/engine_config/model_id")
         .and_then(Value::as_str)
@@ -250,6 +252,7 @@ fn view(app: &App, name: &str) -> Result<ModelView, Failure> {
 
 /// A JSON object, no key of which is given twice.
 fn document(bytes: &[u8]) -> Result<Value, Failure> {
+    may_be_a_tree(bytes)?;
     let entries: UniqueEntries<Value> = serde_json::from_slice(bytes).map_err(|error| {
         Failure::invalid(
             None,
