@@ -38,7 +38,7 @@ pub fn pool() -> Pool {
     );
     let files = [
         stub("talker", "", ""),
-        stub("ruled", "", ", validation: {characters: {max: 100000000}}"),
+        stub("ruled", "", ", validation: {max_characters: 100000000}"),
         ("tiny.yaml".to_owned(), tiny),
     ];
     Pool::with_models(&files, "compat: {run: true, ncsa: true}\n")
