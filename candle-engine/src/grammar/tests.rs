@@ -94,7 +94,7 @@ fn what_cannot_be_compiled_or_satisfied_is_refused_with_the_reason() {
 
 #[test]
 fn a_wide_schema_is_followed_to_its_last_property() {
-    for count in [100, 1500, 2100, 6000] {
+    for count in [100, 1500, 2100] {
         for required in [false, true] {
             let names: Vec<String> = (0..count).map(|nth| format!("p{nth}")).collect();
             let properties: serde_json::Map<String, Value> = names
@@ -129,29 +129,6 @@ fn a_wide_schema_is_followed_to_its_last_property() {
             );
         }
     }
-}
-
-#[test]
-fn a_grammar_with_too_many_ways_is_refused_before_an_answer_begins() {
-    let (tokenizer, grammars) = (demo(), Grammars::new());
-    let rules: String = (0..70_000)
-        .map(|nth| format!("a{nth}: \"x\" b\n"))
-        .collect();
-    let all: Vec<String> = (0..70_000).map(|nth| format!("a{nth}")).collect();
-    let lark = Grammar::Lark(format!(
-        "start: \"y\" ({})\n{rules}b: \"z\"\n",
-        all.join(" | ")
-    ));
-    let error = grammars
-        .constraint(&lark, &tokenizer, "guided_grammar")
-        .err();
-    let error = error.expect("is refused");
-    assert_eq!(error.status, 400);
-    assert!(
-        error.message.contains("cannot be followed"),
-        "{}",
-        error.message
-    );
 }
 
 #[test]
