@@ -38,6 +38,9 @@ pub struct ServerSection {
     pub trusted_proxies: Vec<Network>,
     /// One JSON line for each request: `off`, `stderr`, or the path of a file.
     pub access_log: AccessLog,
+    /// How large that file becomes before it is moved to `….1`, in the place of the one before; 0B: it is
+    /// never moved.
+    pub access_log_max: Size,
     /// Connections at once, 1 to 1000000; more are answered with 503 and closed.
     pub connections_max: u32,
     /// The same for each address; null: no such bound. Trusted proxies and this machine are free of it.
@@ -65,6 +68,7 @@ impl Default for ServerSection {
             cors: None,
             trusted_proxies: Vec::new(),
             access_log: AccessLog::Off,
+            access_log_max: Size(Bytes(Bytes::GIB)),
             connections_max: 20_000,
             connections_per_address: None,
             idle_timeout: Length::from_secs(75),

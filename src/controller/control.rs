@@ -124,6 +124,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         inbox.downgrade(),
         events.clone(),
         names,
+        keeper::Trimming::new(parts.clock, &parts.config),
     ));
     let first_number = parts.last_order + 1;
     let (mut control, start) = Control::new(parts, inbox, jobs);
@@ -297,8 +298,7 @@ impl Control {
             self.publish_if_due();
         }
         self.publish();
-        self.remember();
-        self.keep_usage();
+        self.last_words();
         // Whatever still runs of engines then is left to somebody else.
         self.tasks.shutdown().await;
     }

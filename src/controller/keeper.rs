@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio::sync::{broadcast, mpsc};
 
 use super::handle::Message;
+pub(super) use super::trimming::Trimming;
 use crate::pool::{Cordon, DeviceId, LoadWish, OrderId, Override, Record};
 use crate::store::{Circumstances, Measurement, Store, StoreFault, StoredRecord, UsageMinute};
 
@@ -63,6 +64,7 @@ pub(super) async fn run(
     inbox: mpsc::WeakUnboundedSender<Message>,
     events: broadcast::Sender<Arc<StoredRecord>>,
     device_names: BTreeMap<DeviceId, String>,
+    mut trimming: Trimming,
 ) {
     let name = |device: DeviceId| {
         device_names
@@ -71,7 +73,19 @@ pub(super) async fn run(
             .unwrap_or_else(|| device.to_string())
     };
     let mut next = Vec::new();
-    while jobs.recv_many(&mut next, BATCH_MAX).await > 0 {
+    loop {
+        let due = tokio::select! {
+            biased;
+            count = jobs.recv_many(&mut next, BATCH_MAX) => match count {
+                0 => break,
+                _ => false,
+            },
+            () = trimming.due() => true,
+        };
+        if due {
+            trimming.turn(&store).await;
+            continue;
+        }
         let mut records = Vec::new();
         for job in next.drain(..) {
             match job {

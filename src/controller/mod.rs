@@ -38,6 +38,7 @@ mod registry;
 mod restore;
 mod routing;
 mod snapshot;
+mod trimming;
 mod vital;
 mod watch;
 mod watch_task;

@@ -20,7 +20,7 @@ use crate::controller::Clock;
 use crate::controller::{
     KeyRecord, KeyUse, NewKey, Role, Store, StoreFault, find_key, generate_key, hash_key,
 };
-use crate::limits::Bucket;
+use crate::limits::{Bucket, place_of};
 use crate::pool::{KeyId, Span, Time};
 
 /// A key's last use is written at most this often.
@@ -288,7 +288,7 @@ impl User {
 
     fn anonymous(parts: &Parts, app: &App) -> User {
         let client = parts.extensions.get::<ClientAddress>();
-        let peer = client.map_or_else(|| "unknown".to_owned(), |it| it.address.to_string());
+        let peer = client.map_or_else(|| "unknown".to_owned(), |it| place_of(it.address));
         User {
             key: KeyId(0),
             bucket: Bucket {

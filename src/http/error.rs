@@ -358,7 +358,7 @@ impl From<ChangeError> for Failure {
             ChangeError::Unknown { .. } => Failure::not_found(error.to_string()),
             ChangeError::Taken { .. } => Failure::conflict("taken", error.to_string()),
             ChangeError::FromFile { .. } => Failure::conflict("from_file", error.to_string()),
-            ChangeError::Full { .. } => Failure::new(
+            ChangeError::Full { .. } | ChangeError::TooLarge { .. } => Failure::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "server_error",
                 "model_not_registered",

@@ -50,9 +50,19 @@ async fn bring_in(app: &App, name: &str, by: NamedBy) -> Result<Arc<Route>, Fail
         Ok(route) => return Ok(route),
         Err(error) => error,
     };
-    tracing::info!(model = name, %error, "a model of the hub was not registered");
+    // What is no name on the hub was not looked for there.
+    if !matches!(error, NewcomerError::NoName { .. }) {
+        tracing::info!(model = name, %error, "a model of the hub was not registered");
+    }
     Err(match error {
         NewcomerError::NoName { .. } => unknown(app, name),
+        NewcomerError::TooMany { retry, .. } => Failure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_error",
+            "model_not_registered",
+            error.to_string(),
+        )
+        .again_in(retry),
         NewcomerError::NotThere { message } => {
             let mut failure = unknown(app, name);
             failure.body.error.message = format!("{}; {message}", failure.body.error.message);

@@ -7,6 +7,7 @@ mod memory;
 mod shared;
 
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,6 +30,18 @@ pub struct Bucket {
     /// For people: `the key k3`.
     pub words: String,
     pub limit: Limit,
+}
+
+/// Whom an address stands for: of IPv6 everybody has 64 bits to choose from.
+pub fn place_of(address: IpAddr) -> String {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) if address.is_loopback() => address.to_string(),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            format!("{}/64", Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+    }
 }
 
 /// Which figure was reached.
@@ -385,6 +398,15 @@ mod tests {
         let later = Day::of(at + day.rest, chrono_tz::America::Chicago);
         assert_eq!(later.number, day.number + 1);
         assert_eq!(Day::of(Time(0), chrono_tz::UTC).number, 0);
+    }
+
+    #[test]
+    fn all_that_one_may_choose_of_addresses_of_ipv6_is_one_place() {
+        let place = |text: &str| place_of(text.parse().unwrap());
+        assert_eq!(place("2001:db8:1:2:3:4:5:6"), place("2001:db8:1:2:ffff::1"));
+        assert_ne!(place("2001:db8:1:2::1"), place("2001:db8:1:3::1"));
+        assert_eq!(place("::ffff:192.0.2.7"), "192.0.2.7");
+        assert_eq!(place("::1"), "::1");
     }
 
     #[tokio::test]

@@ -50,7 +50,7 @@ impl Pool {
                 let waiting = self
                     .forget_ticket(ticket, false)
                     .expect("refused while waiting");
-                self.record_refusal(waiting.model, None, &refusal, actions);
+                self.record_refused_request(waiting.model, &refusal, actions);
                 actions.push(Action::Refuse { ticket, refusal });
             }
             Decision::EndLease { model } => {

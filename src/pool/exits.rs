@@ -207,7 +207,7 @@ impl Pool {
         let waiting: Vec<Ticket> = self.models[&id].queue.iter().collect();
         for ticket in waiting {
             self.forget_ticket(ticket, false);
-            self.record_refusal(id, None, &refusal, actions);
+            self.record_refused_request(id, &refusal, actions);
             actions.push(Action::Refuse {
                 ticket,
                 refusal: refusal.clone(),

@@ -49,6 +49,7 @@ mod queue;
 mod rank;
 mod reason;
 mod record;
+mod refusals;
 mod remembered;
 mod replica;
 mod room;

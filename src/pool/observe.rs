@@ -134,7 +134,7 @@ impl Pool {
             Some(_) => None,
         };
         if let Some(refusal) = refusal {
-            self.record_refusal(id, None, &refusal, actions);
+            self.record_refused_request(id, &refusal, actions);
             actions.push(Action::Refuse { ticket, refusal });
             return;
         }

@@ -382,6 +382,7 @@ pub(super) fn wake(pool: &Pool) -> Option<Time> {
     tickets
         .into_iter()
         .chain(leases)
+        .chain(pool.refusals.wake())
         .chain(settling)
         .chain(pool.agenda.wake())
         .chain(pool.wants.next_retry())

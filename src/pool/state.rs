@@ -20,6 +20,7 @@ use super::model::{Limits, LoadWish, ModelSpec, Override};
 use super::orders::Order;
 use super::plan;
 use super::queue::Queue;
+use super::refusals::Refusals;
 use super::replica::{Phase, Planned, Replica};
 use super::scaling::Scaler;
 use super::wants::Wants;
@@ -104,6 +105,7 @@ pub struct Pool {
     /// Loads that keep a disk or link of a node to themselves.
     pub(super) reading: BTreeSet<(NodeId, LoaderId, ReplicaId)>,
     pub(super) leases: BTreeSet<(Time, ModelId)>,
+    pub(super) refusals: Refusals,
     /// Between the evening cleanup and the morning (E2).
     pub(super) night: bool,
     pub(super) closing: Option<Time>,
@@ -134,6 +136,7 @@ impl Pool {
             fetching: BTreeSet::new(),
             scalers: BTreeMap::new(),
             leases: BTreeSet::new(),
+            refusals: Refusals::default(),
             settling: BTreeSet::new(),
             agenda: Agenda::default(),
             wants: Wants::default(),
@@ -159,6 +162,7 @@ impl Pool {
         self.now = self.now.max(now);
         let mut actions = Vec::new();
         self.time_passes();
+        self.record_sums(&mut actions);
         for event in events {
             self.observe(event, &mut actions);
         }

@@ -4,11 +4,11 @@
 mod files;
 mod limits;
 mod lock;
+mod log;
 mod notify;
 mod takeover;
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,11 +18,10 @@ use chrono::{DateTime, Utc};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tracing_subscriber::EnvFilter;
 
 use crate::catalog::{Catalog, Entry, Source};
 use crate::cli::ServeArgs;
-use crate::config::{Config, EveningMode, LogFormat, OnRestart, Provider};
+use crate::config::{Config, EveningMode, OnRestart, Provider};
 use crate::controller::{self, Clock, Handle, Parts};
 use crate::engine::{self, GuardianSettings, Guardians};
 use crate::http::{App, Edge, Keys, LastLines, Metrics, Server};
@@ -52,7 +51,7 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
     let environment: BTreeMap<String, String> = std::env::vars().collect();
     let file = args.config.config.as_deref();
     let config = Config::load(file, &environment).map_err(|error| error.to_string())?;
-    start_logging(&config);
+    log::start(&config);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -294,25 +293,6 @@ pub async fn told_to_stop() {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-    }
-}
-
-fn start_logging(config: &Config) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
-        let level = config.log.level.as_str();
-        // SQLite's statements and hyper's frames are not the pool's own words.
-        EnvFilter::new(format!(
-            "{level},sqlx=warn,hyper=warn,hyper_util=warn,tokio_cron_scheduler=warn"
-        ))
-    });
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false);
-    match config.log.format {
-        LogFormat::Text => builder.init(),
-        LogFormat::Json => builder.json().init(),
     }
 }
 

@@ -103,7 +103,8 @@ impl Store {
         rows.iter().map(|row| self.read_audit(row)).collect()
     }
 
-    /// Deletes what is older or more than is kept; answers how many rows went.
+    /// Deletes some of what is older or more than is kept; answers how many rows went, at most
+    /// [`FORGOTTEN_AT_ONCE`].
     pub async fn forget_audit(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
         let last: i64 = sqlx::query_scalar(
             "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'audit'",
@@ -111,25 +112,16 @@ impl Store {
         .fetch_one(&self.readers)
         .await
         .map_err(self.failed("read the end of the audit"))?;
-        let oldest_id = last.saturating_sub(to_integer(retention.rows));
-        let oldest_at = to_integer(now.0.saturating_sub(retention.age.0));
-        let mut forgotten = 0;
-        loop {
-            let done = sqlx::query(
-                "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id <= ?1 OR at < ?2 LIMIT ?3)",
-            )
-            .bind(oldest_id)
-            .bind(oldest_at)
-            .bind(FORGOTTEN_AT_ONCE)
-            .execute(&self.writer)
-            .await
-            .map_err(self.failed("forget old rows of the audit"))?
-            .rows_affected();
-            forgotten += done;
-            if done == 0 {
-                return Ok(forgotten);
-            }
-        }
+        sqlx::query(
+            "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id <= ?1 OR at < ?2 LIMIT ?3)",
+        )
+        .bind(last.saturating_sub(to_integer(retention.rows)))
+        .bind(to_integer(now.0.saturating_sub(retention.age.0)))
+        .bind(FORGOTTEN_AT_ONCE)
+        .execute(&self.writer)
+        .await
+        .map(|done| done.rows_affected())
+        .map_err(self.failed("forget old rows of the audit"))
     }
 
     fn read_audit(&self, row: &SqliteRow) -> Result<StoredAudit, StoreFault> {

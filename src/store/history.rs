@@ -80,7 +80,7 @@ impl Default for Retention {
 }
 
 /// Rows deleted at once: few enough that a wish does not wait noticeably for its turn to be written.
-pub(super) const FORGOTTEN_AT_ONCE: i64 = 5_000;
+pub(super) const FORGOTTEN_AT_ONCE: i64 = 500;
 
 impl Store {
     /// Appends the records in order, all or none, and answers with them as they are kept.
@@ -132,6 +132,20 @@ impl Store {
             .await?;
             record.id = done.last_insert_rowid();
         }
+        let replicas = records.iter().filter_map(|it| it.replica.as_deref());
+        let orders = records.iter().filter_map(|it| it.order.as_deref());
+        let given = [
+            ("replica", replicas.map(number_of).max()),
+            ("order", orders.map(number_of).max()),
+        ];
+        for (name, last) in given {
+            let Some(last) = last else { continue };
+            sqlx::query("UPDATE numbers SET last = ?1 WHERE name = ?2 AND last < ?1")
+                .bind(last)
+                .bind(name)
+                .execute(&mut *transaction)
+                .await?;
+        }
         transaction.commit().await?;
         Ok(records)
     }
@@ -164,11 +178,12 @@ impl Store {
         rows.iter().map(|row| self.read_record(row)).collect()
     }
 
-    /// The largest numbers of a replica and of an order that the history knows; 0 where it knows
-    /// none. A number that was given in the very last moment before a `kill -9` may be missing.
+    /// The largest numbers of a replica and of an order that the history ever told of; 0 where it told
+    /// of none. A number that was given in the very last moment before a `kill -9` may be missing.
     pub async fn last_numbers(&self) -> Result<(u64, u64), StoreFault> {
         let row = sqlx::query(
-            "SELECT COALESCE(MAX(replica), 0) AS replica, COALESCE(MAX(order_id), 0) AS order_id FROM history",
+            "SELECT (SELECT last FROM numbers WHERE name = 'replica') AS replica,
+                    (SELECT last FROM numbers WHERE name = 'order') AS order_id",
         )
         .fetch_one(&self.readers)
         .await
@@ -189,29 +204,21 @@ impl Store {
         .map_err(self.failed("read the end of the history"))
     }
 
-    /// Deletes what is older or more than is kept; answers how many records went. Meant to be
-    /// called now and then; other writes get their turn in between.
+    /// Deletes some of what is older or more than is kept; answers how many records went, at most
+    /// [`FORGOTTEN_AT_ONCE`]. Meant to be called again until it is none: other writes get their turn in
+    /// between.
     pub async fn forget_history(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
         let last = self.last_id().await?;
-        let oldest_id = last.saturating_sub(to_integer(retention.rows));
-        let oldest_at = to_integer(now.0.saturating_sub(retention.age.0));
-        let mut forgotten = 0;
-        loop {
-            let done = sqlx::query(
-                "DELETE FROM history WHERE id IN (SELECT id FROM history WHERE id <= ?1 OR at < ?2 LIMIT ?3)",
-            )
-            .bind(oldest_id)
-            .bind(oldest_at)
-            .bind(FORGOTTEN_AT_ONCE)
-            .execute(&self.writer)
-            .await
-            .map_err(self.failed("forget old history"))?
-            .rows_affected();
-            forgotten += done;
-            if done == 0 {
-                return Ok(forgotten);
-            }
-        }
+        sqlx::query(
+            "DELETE FROM history WHERE id IN (SELECT id FROM history WHERE id <= ?1 OR at < ?2 LIMIT ?3)",
+        )
+        .bind(last.saturating_sub(to_integer(retention.rows)))
+        .bind(to_integer(now.0.saturating_sub(retention.age.0)))
+        .bind(FORGOTTEN_AT_ONCE)
+        .execute(&self.writer)
+        .await
+        .map(|done| done.rows_affected())
+        .map_err(self.failed("forget old history"))
     }
 
     fn read_record(&self, row: &SqliteRow) -> Result<StoredRecord, StoreFault> {

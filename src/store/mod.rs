@@ -18,6 +18,7 @@ mod history;
 mod keys;
 mod measurements;
 mod open;
+mod upkeep;
 mod usage;
 mod wishes;
 

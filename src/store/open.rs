@@ -12,7 +12,8 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+    SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+    SqliteSynchronous,
 };
 
 use super::{Store, StoreFault};
@@ -27,6 +28,9 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Up to this size the whole file is checked at start; that takes a fraction of a second. A larger
 /// one is checked where it is read.
 const CHECKED_BYTES: u64 = 64 << 20;
+
+/// Of SQLite's own log, once it is folded into the file: a long write may have made it longer.
+const LOG_BYTES_KEPT: &str = "16777216";
 
 /// Connections that only read. Two, so that a person paging the history does not hold up another.
 const READERS: u32 = 2;
@@ -99,7 +103,10 @@ fn parse(database_url: &str) -> Result<(SqliteConnectOptions, PathBuf), StoreFau
         ));
     }
     let options = options
+        // Only what is made now becomes so: an older file would have to be written anew.
+        .auto_vacuum(SqliteAutoVacuum::Incremental)
         .journal_mode(SqliteJournalMode::Wal)
+        .pragma("journal_size_limit", LOG_BYTES_KEPT)
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(BUSY_TIMEOUT)
         .foreign_keys(true);

@@ -88,7 +88,7 @@ impl Edge {
         let server = &config.server;
         Ok(Edge {
             tls: server.tls.as_ref().map(Tls::open).transpose()?,
-            access: AccessLog::open(&server.access_log)?,
+            access: AccessLog::open(&server.access_log, server.access_log_max.0.0)?,
             bodies: Arc::new(Bodies::of(server, clock)),
             hosts: Hosts::of(server),
             proxies: server.trusted_proxies.clone(),
