@@ -103,13 +103,12 @@ async fn use_all(store: &Store) {
         (None, None, text("refuse")),
         (Some(1), text("a"), text("refuse")),
     ] {
-        let (limit, query) = (100, HistoryQuery::default());
+        let limit = 100;
         let query = HistoryQuery {
             after,
             limit,
             model,
             kind,
-            ..query
         };
         store.history(query).await.unwrap();
     }
