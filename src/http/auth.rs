@@ -176,7 +176,9 @@ impl Keys {
         });
         let keys = Arc::clone(self);
         tokio::spawn(async move {
-            if let Err(fault) = keys.store.touch_key(id, now).await {
+            if let Err(fault) = keys.store.touch_key(id, now).await
+                && !fault.is_told_by_the_store()
+            {
                 tracing::warn!(%fault, "the time of a key's use was not kept");
             }
         });

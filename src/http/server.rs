@@ -23,6 +23,7 @@ use utoipa_axum::routes;
 
 use super::edge::{Front, LOOK_EVERY};
 use super::error::Failure;
+use super::paths::without_folders;
 use super::quiet::quiet;
 use super::state::App;
 use super::{
@@ -187,10 +188,10 @@ async fn health() -> Response {
     Json(json!({ "status": "ok" })).into_response()
 }
 
-/// Readiness: requests are taken, and loads come to an end.
+/// Readiness: requests are taken, loads come to an end, and what administrators ask for can be kept.
 #[utoipa::path(get, path = "/ready", tag = "operation", responses(
     (status = 200, description = "Requests are taken", example = json!({"ready": true, "reason": null})),
-    (status = 503, description = "Shutting down, or a load is stuck", example = json!({"ready": false, "reason": "the pool is shutting down"}))))]
+    (status = 503, description = "Shutting down, a load is stuck, or the state cannot be written", example = json!({"ready": false, "reason": "the pool is shutting down"}))))]
 async fn ready(State(app): State<App>) -> Response {
     let snapshot = app.handle.snapshot();
     let reason = if snapshot.pool.closing {
@@ -198,8 +199,16 @@ async fn ready(State(app): State<App>) -> Response {
     } else {
         // The process answers, and still nothing may be loaded any more.
         let path = app.handle.load_path();
-        path.stuck()
-            .map(|it| format!("the load path is stuck: {}", it.what))
+        let stuck = path
+            .stuck()
+            .map(|it| format!("the load path is stuck: {}", it.what));
+        stuck.or_else(|| {
+            let trouble = app.handle.store().trouble()?;
+            Some(without_folders(&format!(
+                "the state cannot be written, so administrators' changes are refused; models are served: {}",
+                trouble.reason
+            )))
+        })
     };
     let status = if reason.is_none() {
         StatusCode::OK

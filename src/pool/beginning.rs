@@ -11,21 +11,20 @@ use super::state::Pool;
 impl Pool {
     pub(super) fn load_begins(&mut self, id: OrderId, load: &LoadOrder, actions: &mut Vec<Action>) {
         self.supersede_loads(Some(load.model), id, actions);
-        let kept = self.orders[&id].wish.clone();
+        self.load_counts(id, load.model);
+        self.override_counts(id, load.model);
         let model = self.models.get_mut(&load.model).expect("accepted");
-        match kept {
-            Some(Wish::LoadAndOverride { wish, over, .. }) => {
-                model.wish = Some(wish);
-                model.over = over;
-            }
-            Some(Wish::Load { wish, .. }) => model.wish = wish,
-            _ => {}
-        }
-        model.restoring = false;
         // An administrator who asks for it again has seen the failure.
         model.forget_failures();
-        self.restoring.remove(&load.model);
+        let refusal = match model.removed {
+            true => Some(Refusal::UnknownModel),
+            false => self.closing.map(|_| Refusal::ShuttingDown),
+        };
         self.reindex(load.model);
+        // While it was being kept, the model or the service came to its end.
+        if let Some(refusal) = refusal {
+            self.refuse_order(id, refusal, None, actions);
+        }
     }
 
     pub(super) fn cleanup_begins(
@@ -78,8 +77,11 @@ impl Pool {
         let Some(Wish::Cordon { cordon, .. }) = self.orders[&id].wish.clone() else {
             return;
         };
+        let failed = self.failed_meanwhile(id, device);
         let it = self.devices.get_mut(&device).expect("accepted");
-        it.cordon = cordon;
+        if !failed {
+            it.cordon = cordon;
+        }
         let (name, holders) = (it.name.clone(), it.holders.clone());
         let targets: Vec<ReplicaId> = holders
             .into_iter()
@@ -115,7 +117,11 @@ impl Pool {
     pub(super) fn forget_wishes(&mut self) {
         for model in self.models.values_mut() {
             model.wish = None;
+            model.wished_by = None;
             model.restoring = false;
+        }
+        for (_, load) in self.unmet_wishes.values_mut() {
+            *load = None;
         }
         self.restoring.clear();
     }

@@ -5,7 +5,7 @@ use super::ids::{
     Bytes, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket,
     Time,
 };
-use super::model::{Cordon, LoadWish, ModelSpec, Override, Tier};
+use super::model::{Cordon, LoadWish, ModelSpec, Override, OverrideChange, Tier};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -128,7 +128,7 @@ pub enum Event {
     ModelRemoved {
         model: ModelId,
     },
-    /// Wishes kept from before a restart.
+    /// Wishes kept from before a restart; of a model that is not there they wait for it.
     WishesRestored {
         model: ModelId,
         over: Override,
@@ -250,10 +250,10 @@ pub enum Command {
         replica: Option<ReplicaId>,
         now: bool,
     },
-    /// Replace the administrator's override.
+    /// Change the administrator's override.
     Set {
         model: ModelId,
-        over: Override,
+        change: OverrideChange,
     },
     /// Empty the pool (E1) and lift the protection of always-hot models until `Reopen` (E2).
     Cleanup {

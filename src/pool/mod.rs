@@ -58,6 +58,7 @@ mod state;
 mod victims;
 mod view;
 mod wants;
+mod wishes;
 
 pub use action::{
     Action, Answer, Evicted, GateMode, LoadResult, MemoryChange, Outcome, Record, RecordKind,
@@ -75,7 +76,8 @@ pub use ids::{
 };
 pub use likely::Likely;
 pub use model::{
-    Cordon, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override, Parking, Tier,
+    Cordon, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override, OverrideChange,
+    Parking, Tier,
 };
 pub use orders::REPLICAS_MAX;
 pub use rank::Cost;

@@ -23,6 +23,7 @@ use super::queue::Queue;
 use super::replica::{Phase, Planned, Replica};
 use super::scaling::Scaler;
 use super::wants::Wants;
+use super::wishes::{Saves, Sayers};
 
 /// The least minimum residence that is not set by hand (P3).
 const MIN_RESIDENT: Span = Span::from_secs(10);
@@ -33,7 +34,10 @@ const MIN_RESIDENT: Span = Span::from_secs(10);
 pub struct Model {
     pub(super) spec: ModelSpec,
     pub(super) over: Override,
+    pub(super) sayers: Sayers,
     pub(super) wish: Option<LoadWish>,
+    /// The order that said so, while it may still take it back.
+    pub(super) wished_by: Option<OrderId>,
     /// A wish from before a restart that has not been carried out yet.
     pub(super) restoring: bool,
     pub(super) removed: bool,
@@ -83,6 +87,9 @@ pub struct Pool {
     pub(super) tickets: BTreeMap<Ticket, Waiting>,
     pub(super) deadlines: BTreeSet<(Time, Ticket)>,
     pub(super) orders: BTreeMap<OrderId, Order>,
+    pub(super) saves: Saves,
+    /// Wishes from before a restart for models that the catalogue does not have yet.
+    pub(super) unmet_wishes: BTreeMap<ModelId, (Override, Option<LoadWish>)>,
     /// Models somebody waits for.
     pub(super) waited_for: BTreeSet<ModelId>,
     /// Models of always-hot priority, protected or not at this hour.
@@ -128,6 +135,8 @@ impl Pool {
             tickets: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             orders: BTreeMap::new(),
+            saves: Saves::default(),
+            unmet_wishes: BTreeMap::new(),
             waited_for: BTreeSet::new(),
             hot: BTreeSet::new(),
             restoring: BTreeSet::new(),
@@ -331,7 +340,9 @@ impl Model {
         Model {
             spec,
             over: Override::default(),
+            sayers: Sayers::default(),
             wish: None,
+            wished_by: None,
             restoring: false,
             removed: false,
             since,

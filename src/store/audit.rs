@@ -59,7 +59,7 @@ impl Store {
     /// Appends a row and answers with its id.
     pub async fn add_audit(&self, entry: &AuditEntry) -> Result<i64, StoreFault> {
         let what = Value::Object(entry.what.clone()).to_string();
-        sqlx::query(
+        let query = sqlx::query(
             "INSERT INTO audit (at, key, subject, name, client, method, path, what, status, request)
              VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
@@ -72,11 +72,12 @@ impl Store {
         .bind(entry.path.as_str())
         .bind(what)
         .bind(i64::from(entry.status))
-        .bind(entry.request.as_str())
-        .execute(&self.writer)
+        .bind(entry.request.as_str());
+        self.write("write the audit", async |connection| {
+            query.execute(connection).await
+        })
         .await
         .map(|done| done.last_insert_rowid())
-        .map_err(self.failed("write the audit"))
     }
 
     /// A part of the audit, in rising order of id.
@@ -115,16 +116,18 @@ impl Store {
         let oldest_at = to_integer(now.0.saturating_sub(retention.age.0));
         let mut forgotten = 0;
         loop {
-            let done = sqlx::query(
+            let query = sqlx::query(
                 "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id <= ?1 OR at < ?2 LIMIT ?3)",
             )
             .bind(oldest_id)
             .bind(oldest_at)
-            .bind(FORGOTTEN_AT_ONCE)
-            .execute(&self.writer)
-            .await
-            .map_err(self.failed("forget old rows of the audit"))?
-            .rows_affected();
+            .bind(FORGOTTEN_AT_ONCE);
+            let done = self
+                .write("forget old rows of the audit", async |connection| {
+                    query.execute(connection).await
+                })
+                .await?
+                .rows_affected();
             forgotten += done;
             if done == 0 {
                 return Ok(forgotten);

@@ -5,8 +5,8 @@ use std::future::Future;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize, Serializer};
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Connection, QueryBuilder, Row, Sqlite};
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::{QueryBuilder, Row, Sqlite};
 
 use super::{Store, StoreFault, from_integer, from_small, to_integer};
 use crate::pool::Record;
@@ -97,43 +97,15 @@ impl Store {
             .map(|record| stored(record, device_name))
             .collect();
         async move {
-            self.append_stored(records)
-                .await
-                .map_err(self.failed("append to the history"))
+            let records: Vec<StoredRecord> = records;
+            if records.is_empty() {
+                return Ok(records);
+            }
+            self.write("append to the history", async |connection| {
+                append_stored(connection, records).await
+            })
+            .await
         }
-    }
-
-    async fn append_stored(
-        &self,
-        mut records: Vec<StoredRecord>,
-    ) -> Result<Vec<StoredRecord>, sqlx::Error> {
-        if records.is_empty() {
-            return Ok(records);
-        }
-        let mut connection = self.writer.acquire().await?;
-        let mut transaction = connection.begin().await?;
-        for record in &mut records {
-            let done = sqlx::query(
-                "INSERT INTO history (at, kind, model, replica, order_id, reason, priority, placement, candidates, memory, took_ms)
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            )
-            .bind(to_integer(record.at.0))
-            .bind(record.kind.as_str())
-            .bind(record.model.as_deref())
-            .bind(record.replica.as_deref().map(number_of))
-            .bind(record.order.as_deref().map(number_of))
-            .bind(record.reason.as_str())
-            .bind(record.priority.map(i64::from))
-            .bind(json(&record.placement)?)
-            .bind(json(&record.candidates)?)
-            .bind(json(&record.memory)?)
-            .bind(record.took_ms.map(to_integer))
-            .execute(&mut *transaction)
-            .await?;
-            record.id = done.last_insert_rowid();
-        }
-        transaction.commit().await?;
-        Ok(records)
     }
 
     /// A part of the history, in rising order of id.
@@ -197,16 +169,18 @@ impl Store {
         let oldest_at = to_integer(now.0.saturating_sub(retention.age.0));
         let mut forgotten = 0;
         loop {
-            let done = sqlx::query(
+            let query = sqlx::query(
                 "DELETE FROM history WHERE id IN (SELECT id FROM history WHERE id <= ?1 OR at < ?2 LIMIT ?3)",
             )
             .bind(oldest_id)
             .bind(oldest_at)
-            .bind(FORGOTTEN_AT_ONCE)
-            .execute(&self.writer)
-            .await
-            .map_err(self.failed("forget old history"))?
-            .rows_affected();
+            .bind(FORGOTTEN_AT_ONCE);
+            let done = self
+                .write("forget old history", async |connection| {
+                    query.execute(connection).await
+                })
+                .await?
+                .rows_affected();
             forgotten += done;
             if done == 0 {
                 return Ok(forgotten);
@@ -236,6 +210,33 @@ impl Store {
             took_ms: row.get::<Option<i64>, _>("took_ms").map(from_integer),
         })
     }
+}
+
+async fn append_stored(
+    connection: &mut SqliteConnection,
+    mut records: Vec<StoredRecord>,
+) -> Result<Vec<StoredRecord>, sqlx::Error> {
+    for record in &mut records {
+        let done = sqlx::query(
+            "INSERT INTO history (at, kind, model, replica, order_id, reason, priority, placement, candidates, memory, took_ms)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(to_integer(record.at.0))
+        .bind(record.kind.as_str())
+        .bind(record.model.as_deref())
+        .bind(record.replica.as_deref().map(number_of))
+        .bind(record.order.as_deref().map(number_of))
+        .bind(record.reason.as_str())
+        .bind(record.priority.map(i64::from))
+        .bind(json(&record.placement)?)
+        .bind(json(&record.candidates)?)
+        .bind(json(&record.memory)?)
+        .bind(record.took_ms.map(to_integer))
+        .execute(&mut *connection)
+        .await?;
+        record.id = done.last_insert_rowid();
+    }
+    Ok(records)
 }
 
 fn stored(record: &Record, device_name: &dyn Fn(DeviceId) -> String) -> StoredRecord {

@@ -14,6 +14,7 @@ use crate::http::dto::{
 };
 use crate::http::error::Failure;
 use crate::http::openapi::AdminErrors;
+use crate::http::paths::without_folders;
 use crate::http::state::App;
 use crate::pool::KeyId;
 
@@ -315,11 +316,12 @@ fn not_changed(id: KeyId, refusal: KeyRefusal) -> Failure {
     }
 }
 
-/// The answer names no statement and no file; the log does.
+/// The answer says what to do; the log names the file.
 fn not_saved(fault: StoreFault) -> Failure {
     tracing::error!(%fault, "the keys could not be changed");
-    let message =
-        "the store could not keep the change, so nothing was changed; the service's log says why";
+    let message = without_folders(&format!(
+        "the store could not keep the change, so nothing was changed: {fault}"
+    ));
     Failure::new(
         axum::http::StatusCode::SERVICE_UNAVAILABLE,
         "server_error",

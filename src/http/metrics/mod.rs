@@ -204,6 +204,7 @@ pub async fn render(State(app): State<App>) -> Response {
     app.metrics.write_requests(&mut text);
     gauges::write(&app.handle.snapshot(), &mut text);
     gauges::write_load_path(&app.handle.load_path(), &mut text);
+    gauges::write_store(app.handle.store(), &mut text);
     let mut counted = app.metrics.inner.history.lock().await;
     if let Err(fault) = counted.read(app.handle.store()).await {
         tracing::warn!(%fault, "the history could not be read for the metrics; its counters stand still");

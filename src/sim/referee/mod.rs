@@ -192,8 +192,9 @@ impl Referee {
     /// An order counts from the moment that the store has it.
     fn counts(&mut self, now: Time, command: Command) {
         match command {
-            Command::Set { model, over } => {
-                self.overrides.insert(model, over);
+            Command::Set { model, change } => {
+                let over = self.overrides.entry(model).or_default();
+                *over = change.on(over);
             }
             Command::Load(load) => {
                 let mut over = self.overrides.get(&load.model).cloned().unwrap_or_default();
