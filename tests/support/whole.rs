@@ -76,6 +76,21 @@ impl Pool {
         Pool::in_folder(folder, &format!("{config}{more}"), env)
     }
 
+    /// The same as [`Pool::with_models`], with its state on this disk.
+    pub fn on_disk(files: &[(String, String)], config: &str, disk: &Path) -> Pool {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("models")).unwrap();
+        for (name, text) in files {
+            fs::write(folder.path().join("models").join(name), text).unwrap();
+        }
+        std::os::unix::fs::symlink(disk, folder.path().join("data")).unwrap();
+        let more = format!(
+            "inventory: {{provider: fixed, devices: [{{name: gpu0, memory: 16GiB}}]}}\ncatalog: {{models_dir: {:?}}}\nevening: {{cleanup: null, reopen: null}}\n",
+            folder.path().join("models")
+        );
+        Pool::in_folder(folder, &format!("{config}{more}"), Vec::new())
+    }
+
     /// The same as [`Pool::with_models`], with these variables in its environment.
     pub fn with_env(files: &[(String, String)], config: &str, env: &[(&str, &str)]) -> Pool {
         let folder = tempfile::tempdir().unwrap();
@@ -212,6 +227,14 @@ impl Pool {
         fs::remove_file(self.folder.path().join("log")).unwrap();
         self.child = spawn(self.folder.path(), &self.env);
         self.find();
+    }
+
+    /// A start that should fail: what it said.
+    pub fn restart_refused(&mut self) -> String {
+        fs::remove_file(self.folder.path().join("log")).unwrap();
+        self.child = spawn(self.folder.path(), &self.env);
+        assert!(self.wait(PATIENCE), "it should not start");
+        self.log()
     }
 
     /// Another process takes this one's place; comes back when it serves, with the old one.
