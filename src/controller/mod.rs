@@ -63,6 +63,6 @@ pub use crate::engine::{
 pub use crate::oidc::{Identity, Oidc, OidcError};
 pub use crate::source::{Settings as SourceSettings, Sources};
 pub use crate::store::{
-    AuditEntry, AuditQuery, HistoryQuery, KeyRecord, KeyUse, NewKey, Retention, Role, Store,
-    StoreFault, StoredAudit, StoredRecord, find_key, generate_key, hash_key,
+    AuditEntry, AuditQuery, HistoryQuery, KeyRecord, KeyText, KeyUse, NewKey, Retention, Role,
+    Store, StoreFault, StoredAudit, StoredRecord, find_key, generate_key, hash_key,
 };

@@ -18,7 +18,7 @@ use crate::catalog::Entry;
 use crate::config::InferenceAuth;
 use crate::controller::Clock;
 use crate::controller::{
-    KeyRecord, KeyUse, NewKey, Role, Store, StoreFault, find_key, generate_key, hash_key,
+    KeyRecord, KeyText, KeyUse, NewKey, Role, Store, StoreFault, find_key, generate_key, hash_key,
 };
 use crate::limits::Bucket;
 use crate::pool::{KeyId, Span, Time};
@@ -57,13 +57,15 @@ impl Keys {
             .iter()
             .any(|key| key.role == Role::Admin && key.is_valid(now));
         if !has_admin {
-            let allowed = KeyUse::default();
-            let made = keys.create("first admin key", Role::Admin, allowed, None);
-            let text = made.await?.1;
-            write_private(admin_key_file, &text).map_err(|source| KeysError::File {
+            // The file comes first: a kept key that nobody can read would be the only one for ever.
+            let text = generate_key()?;
+            write_private(admin_key_file, text.reveal()).map_err(|source| KeysError::File {
                 path: admin_key_file.display().to_string(),
                 source,
             })?;
+            let allowed = KeyUse::default();
+            let kept = keys.keep(&text, "first admin key", Role::Admin, allowed, None);
+            kept.await?;
             tracing::info!(file = %admin_key_file.display(), "an admin key was made and written");
         }
         Ok(keys)
@@ -77,8 +79,20 @@ impl Keys {
         allowed: KeyUse,
         expires: Option<Time>,
     ) -> Result<(KeyRecord, String), StoreFault> {
-        let _turn = self.changes.lock().await;
         let text = generate_key()?;
+        let record = self.keep(&text, name, role, allowed, expires).await?;
+        Ok((record, text.reveal().to_owned()))
+    }
+
+    async fn keep(
+        &self,
+        text: &KeyText,
+        name: &str,
+        role: Role,
+        allowed: KeyUse,
+        expires: Option<Time>,
+    ) -> Result<KeyRecord, StoreFault> {
+        let _turn = self.changes.lock().await;
         let key = NewKey {
             name: name.to_owned(),
             role,
@@ -90,7 +104,7 @@ impl Keys {
         };
         let record = self.store.add_key(key).await?;
         self.refresh().await?;
-        Ok((record, text.reveal().to_owned()))
+        Ok(record)
     }
 
     /// The key as it is after the change; none if there is no such key, or it is revoked.
