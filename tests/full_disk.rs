@@ -244,7 +244,11 @@ fn a_disk_that_is_read_only_is_said_at_the_start_and_loses_nothing() {
     assert_eq!(set_priority(&pool, "a", 1).0, 200);
     pool.kill();
     disk.remount("ro");
-    let said = pool.restart_refused();
+    let refused = Command::new(env!("CARGO_BIN_EXE_model-pool"))
+        .arg("--config")
+        .arg(pool.folder().join("config.yaml"))
+        .output();
+    let said = String::from_utf8(refused.unwrap().stderr).unwrap();
     assert!(said.contains("Read-only file system"), "{said}");
     assert!(said.contains("writable"), "what to do: {said}");
     disk.remount("rw");

@@ -3,12 +3,11 @@
 //! would join what nobody commits. Knows whether the state can be written, and why not.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use arc_swap::ArcSwapOption;
-use rustix::fs::StatVfsMountFlags;
+use nix::sys::statvfs::{FsFlags, statvfs};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
 
@@ -31,7 +30,7 @@ pub(super) struct Writer {
     options: SqliteConnectOptions,
     /// SQLite knows one writer, and a queue here is fairer than its busy timeout.
     connection: tokio::sync::Mutex<Held>,
-    trouble: ArcSwapOption<WriteTrouble>,
+    trouble: Mutex<Option<Arc<WriteTrouble>>>,
     /// Records of the history that nobody could write, and that were not kept in memory for ever.
     history_lost: AtomicU64,
 }
@@ -49,7 +48,7 @@ impl Writer {
             path: path.to_owned(),
             options,
             connection: tokio::sync::Mutex::new(Held::Open(connection)),
-            trouble: ArcSwapOption::empty(),
+            trouble: Mutex::default(),
             history_lost: AtomicU64::new(0),
         }
     }
@@ -101,22 +100,19 @@ impl Writer {
             return;
         }
         let reason = format!("{error}; {}", self.advice());
-        let before = self.trouble.load_full();
-        if before.is_none() {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if trouble.is_none() {
             tracing::error!(
                 "the state cannot be written, so what administrators ask for is refused: {reason}"
             );
         }
-        let since = before.map_or_else(SystemTime::now, |it| it.since);
-        let trouble = WriteTrouble { since, reason };
-        self.trouble.store(Some(Arc::new(trouble)));
+        let since = trouble.as_ref().map_or_else(SystemTime::now, |it| it.since);
+        *trouble = Some(Arc::new(WriteTrouble { since, reason }));
     }
 
     fn wrote(&self) {
-        if self.trouble.load().is_none() {
-            return;
-        }
-        if let Some(trouble) = self.trouble.swap(None) {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(trouble) = trouble.take() {
             let lasted = trouble.since.elapsed().unwrap_or_default();
             let lasted = Duration::from_secs(lasted.as_secs().max(1));
             tracing::warn!("the state is written again, after {lasted:?}");
@@ -127,13 +123,13 @@ impl Writer {
     fn advice(&self) -> String {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let (shown, path) = (folder.display(), self.path.display());
-        match rustix::fs::statvfs(folder) {
-            Ok(disk) if disk.f_flag.contains(StatVfsMountFlags::RDONLY) => {
+        match statvfs(folder) {
+            Ok(disk) if disk.flags().contains(FsFlags::ST_RDONLY) => {
                 format!("{shown} is mounted read-only: mount it for writing")
             }
             Ok(disk) => {
-                let free = Bytes(disk.f_bavail.saturating_mul(disk.f_frsize));
-                let total = Bytes(disk.f_blocks.saturating_mul(disk.f_frsize));
+                let free = Bytes(disk.blocks_available().saturating_mul(disk.fragment_size()));
+                let total = Bytes(disk.blocks().saturating_mul(disk.fragment_size()));
                 if free < ROOM {
                     format!(
                         "the disk of {shown} has {free} free of {total}: free {ROOM} there, or move state.dir to another disk"
@@ -205,7 +201,8 @@ impl Store {
 
     /// Why nothing can be kept now, since the last write failed; none: it did not.
     pub fn trouble(&self) -> Option<Arc<WriteTrouble>> {
-        self.writer.trouble.load_full()
+        let trouble = self.writer.trouble.lock();
+        trouble.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Counts records of the history that will never be written.
