@@ -4,6 +4,7 @@
 
 mod support {
     pub mod family;
+    pub mod hub;
     pub mod stub;
     pub mod whole;
 }
@@ -12,9 +13,15 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
+use model_pool::catalog::{Entry, Fetch, Reference, Source};
+use model_pool::config::Config;
+use model_pool::source::{Progress, Settings, SourceFault, Sources};
 use serde_json::Value;
 use support::family::{asks, chat, reasons, shown, stub};
+use support::hub::Hub;
 use support::whole::{Pool, wait_for};
 
 /// A small disk of its own, gone with the test.
@@ -254,4 +261,63 @@ fn a_disk_that_is_read_only_is_said_at_the_start_and_loses_nothing() {
     disk.remount("rw");
     pool.restart();
     assert_eq!(shown(&pool, "a")["priority"], 1);
+}
+
+const WEIGHTS: usize = 1 << 20;
+
+fn wanted(cache: &Path) -> Fetch {
+    let mut config = Config::default();
+    config.sources.cache_dir = Some(cache.join("cache"));
+    config.state.dir = cache.join("state");
+    let document = serde_json::json!({"engine_config":
+        {"model_id": "m", "type": "CandleEngine", "hf_model_id": "lab/model"}});
+    let reference = Reference::default();
+    let read = Entry::from_document(&document, Source::Registered, &config, &reference);
+    read.unwrap().0.fetch.expect("its weights are fetched")
+}
+
+#[tokio::test]
+async fn weights_on_a_disk_that_becomes_full_say_what_they_need_and_go_on_from_there() {
+    let Some(disk) = Disk::of("12m") else { return };
+    let hub = Hub::start();
+    let weights = vec![7; WEIGHTS];
+    let files = [
+        ("config.json", b"{}".to_vec()),
+        ("model.safetensors", weights),
+    ];
+    hub.add("lab/model", &files);
+    hub.behave(|it| it.hold_after = Some(WEIGHTS / 2));
+    let sources = Sources::new(Settings {
+        hub: hub.url(),
+        offline: false,
+        files_at_once: 1,
+        models_at_once: 1,
+        keep_free: 0,
+        pause: Duration::from_millis(1),
+    });
+    let (fetch, progress) = (wanted(disk.path()), Arc::new(Progress::default()));
+    let fills = async {
+        while hub.bytes_sent() < WEIGHTS / 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        disk.fill();
+        hub.behave(|it| it.hold_after = None);
+    };
+    let both = async { tokio::join!(sources.fetch(&fetch, &progress), fills).0 };
+    let patience = Duration::from_secs(60);
+    let fault = tokio::time::timeout(patience, both).await.unwrap();
+    let fault = fault.expect_err("there is no room");
+    assert!(matches!(fault, SourceFault::NoRoom { .. }), "{fault}");
+    let text = fault.to_string();
+    assert!(text.contains("make room"), "{text}");
+    let sent = hub.bytes_sent();
+
+    disk.free();
+    let again = sources.fetch(&fetch, &progress);
+    tokio::time::timeout(patience, again)
+        .await
+        .unwrap()
+        .unwrap();
+    let more = hub.bytes_sent() - sent;
+    assert!(more < WEIGHTS, "{more} bytes came again");
 }
