@@ -217,11 +217,12 @@ impl Store {
         self.writer.history_lost.load(Ordering::Relaxed)
     }
 
-    /// Writes as much as a few wishes take and takes it back, to see whether it can be done again.
+    /// Writes as much as a batch of the history takes and takes it back, to see whether it can be done
+    /// again.
     pub async fn probe(&self) -> Result<(), StoreFault> {
         const KEY: &str = "probe of the disk";
         self.write("write", async |connection| {
-            sqlx::query("REPLACE INTO meta (key, value) VALUES (?, hex(zeroblob(32768)))")
+            sqlx::query("REPLACE INTO meta (key, value) VALUES (?, hex(zeroblob(262144)))")
                 .bind(KEY)
                 .execute(connection)
                 .await
