@@ -9,10 +9,13 @@ use crate::pool::{
     PoolView, Time,
 };
 
+/// By which order, if it may still fail, and what.
+type Said = (Option<OrderId>, Option<u64>);
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Books {
     /// What was said of a field, the last one counts; a load that fails leaves the list.
-    said: BTreeMap<(ModelId, Field), Vec<(Option<OrderId>, Option<u64>)>>,
+    said: BTreeMap<(ModelId, Field), Vec<Said>>,
     /// Loads that were accepted and have not ended.
     loads: BTreeMap<ModelId, OrderId>,
     cordons: BTreeMap<DeviceId, Cordoned>,
