@@ -113,7 +113,7 @@ impl Control {
                 wish,
                 over,
             },
-            Wish::ForgetLoads => NamedWish::ForgetLoads,
+            Wish::ForgetLoads { before } => NamedWish::ForgetLoads { before },
             Wish::Cordon { device, cordon } => NamedWish::Cordon {
                 device: self.device_key(device),
                 cordon,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::{broadcast, mpsc};
 
 use super::handle::Message;
-use crate::pool::{Cordon, DeviceId, LoadWish, OrderId, Override, Record};
+use crate::pool::{Cordon, DeviceId, LoadWish, OrderId, Override, Record, Time};
 use crate::store::{Circumstances, Measurement, Store, StoreFault, StoredRecord, UsageMinute};
 
 #[derive(Debug)]
@@ -45,7 +45,9 @@ pub(super) enum NamedWish {
         wish: LoadWish,
         over: Override,
     },
-    ForgetLoads,
+    ForgetLoads {
+        before: Option<Time>,
+    },
     /// By the device's own name or UUID.
     Cordon {
         device: String,
@@ -119,7 +121,10 @@ async fn keep(store: &Store, job: Job, inbox: &mpsc::WeakUnboundedSender<Message
                 NamedWish::LoadAndOverride { model, wish, over } => {
                     store.save_load_and_override(model, wish, over).await
                 }
-                NamedWish::ForgetLoads => store.forget_loads().await,
+                NamedWish::ForgetLoads { before: None } => store.forget_loads().await,
+                NamedWish::ForgetLoads {
+                    before: Some(before),
+                } => store.forget_loads_before(*before).await,
                 NamedWish::Cordon { device, cordon } => {
                     store.save_cordon(device, cordon.as_ref()).await
                 }

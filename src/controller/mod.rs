@@ -42,7 +42,7 @@ mod vital;
 mod watch;
 mod watch_task;
 
-pub use adopting::refusal;
+pub use adopting::{SeatsTaken, refusal};
 pub use clock::Clock;
 pub use control::spawn;
 pub use fetching::FetchFacts;

@@ -42,7 +42,7 @@ impl Control {
             }
         }
         // After everything that says whether they can stay, and before anything is decided.
-        events.extend(self.take_found(start.found));
+        events.extend(self.take_found(start.found, &start.seats));
         self.turn_all(events);
         self.publish();
         start.inventory
@@ -72,7 +72,7 @@ impl Control {
 
     /// Counts the seats that are taken from the last turn to this one.
     pub(super) fn count_seats(&mut self, elapsed: Span) {
-        for (replica, in_flight) in self.seats_taken() {
+        for (replica, in_flight) in self.busy() {
             if let Some(facts) = self.processes.get(&replica) {
                 let busy = self.busy_ms.entry(facts.model).or_default();
                 *busy += u64::from(in_flight) * elapsed.0;

@@ -3,7 +3,7 @@
 
 use super::action::{Action, Outcome, RecordKind, Wish};
 use super::event::{CleanupScope, Command, LoadOrder};
-use super::ids::{DeviceId, ModelId, OrderId, ReplicaId, Span};
+use super::ids::{DeviceId, ModelId, OrderId, ReplicaId, Span, Time};
 use super::reason::{Refusal, StopReason};
 use super::replica::Phase;
 use super::state::Pool;
@@ -33,18 +33,25 @@ impl Pool {
         id: OrderId,
         scope: CleanupScope,
         drain: Span,
+        begun: Option<Time>,
         actions: &mut Vec<Action>,
     ) {
         self.night = true;
         self.touch_everything();
         if scope == CleanupScope::All {
-            self.supersede_loads(None, id, actions);
-            self.forget_wishes();
+            // Whatever is ordered now was ordered since.
+            if begun.is_none() {
+                self.supersede_loads(None, id, actions);
+            }
+            self.forget_wishes(begun);
         }
         let mut targets = Vec::new();
         let replicas: Vec<ReplicaId> = self.replicas.keys().copied().collect();
         for replica in replicas {
             let it = self.replicas.get_mut(&replica).expect("listed");
+            if begun.is_some_and(|begun| it.launched > begun) {
+                continue;
+            }
             let waited_for = self.waited_for.contains(&it.model);
             match (&it.phase, scope) {
                 (Phase::Launching { .. }, CleanupScope::All) => {
@@ -60,8 +67,13 @@ impl Pool {
         }
         let count = targets.len();
         self.aim(id, targets, drain);
+        let again = begun.map_or(
+            "",
+            |_| " of a cleanup that was broken off; what was loaded since stays",
+        );
         let text = format!(
-            "{count} replicas leave; always-hot models are not protected until the morning (E1, E2)"
+            "{}{again}; always-hot models are not protected until the morning (E1, E2)",
+            leave(count)
         );
         let mut record = self.record(RecordKind::Cleanup, None, text);
         record.order = Some(id);
@@ -98,7 +110,7 @@ impl Pool {
             .cordon
             .as_ref()
             .map_or("", |cordon| cordon.reason.as_str());
-        let text = format!("{name} takes nothing new: {reason}; {count} replicas leave (M7)");
+        let text = format!("{name} takes nothing new: {reason}; {} (M7)", leave(count));
         let mut record = self.record(RecordKind::Cordon, None, text);
         record.order = Some(id);
         actions.push(Action::Record(record));
@@ -112,12 +124,17 @@ impl Pool {
         order.drain_until = Some(until);
     }
 
-    pub(super) fn forget_wishes(&mut self) {
-        for model in self.models.values_mut() {
+    /// All of them, or those that there were at a moment.
+    pub(super) fn forget_wishes(&mut self, before: Option<Time>) {
+        for (id, model) in &mut self.models {
+            let wished = model.wish.as_ref().map(|wish| wish.since);
+            if before.is_some_and(|before| wished.is_some_and(|since| since > before)) {
+                continue;
+            }
             model.wish = None;
             model.restoring = false;
+            self.restoring.remove(id);
         }
-        self.restoring.clear();
     }
 
     pub(super) fn supersede_loads(
@@ -148,5 +165,12 @@ impl Pool {
             };
             actions.push(Action::Settle { order: id, outcome });
         }
+    }
+}
+
+fn leave(count: usize) -> String {
+    match count {
+        1 => "1 replica leaves".to_owned(),
+        _ => format!("{count} replicas leave"),
     }
 }

@@ -56,6 +56,11 @@ pub enum Event {
     ReplicaReady {
         replica: ReplicaId,
     },
+    /// Its engine has ended by itself, and serves nobody from now on. What it holds is free when
+    /// `ReplicaExited` says so: a container may have to be removed first.
+    ReplicaLost {
+        replica: ReplicaId,
+    },
     ReplicaExited {
         replica: ReplicaId,
         exit: Exit,
@@ -81,6 +86,8 @@ pub enum Event {
         placement: Vec<Share>,
         /// How long it has been ready.
         ready_for: Span,
+        /// Requests that have a seat on it, given by the earlier controller.
+        in_flight: u32,
         /// When its last request ended.
         last_end: Option<Time>,
     },
@@ -259,6 +266,8 @@ pub enum Command {
     Cleanup {
         scope: CleanupScope,
         drain: Span,
+        /// Of one that was begun then and broken off: what came since stays.
+        begun: Option<Time>,
     },
     /// The morning: always-hot models come back (E2).
     Reopen,

@@ -55,6 +55,7 @@ mod room;
 mod scaling;
 mod sleep;
 mod state;
+mod tries;
 mod victims;
 mod view;
 mod wants;

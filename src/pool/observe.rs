@@ -37,6 +37,7 @@ impl Pool {
                 }
             }
             Event::ReplicaReady { replica } => self.replica_ready(replica, actions),
+            Event::ReplicaLost { replica } => self.replica_lost(replica),
             Event::ReplicaExited { replica, exit } => self.replica_exited(replica, exit, actions),
             Event::ReplicaAsleep { replica } => self.replica_asleep(replica, actions),
             Event::SleepFailed { replica, message } => {
@@ -48,6 +49,7 @@ impl Pool {
                 model,
                 placement,
                 ready_for,
+                in_flight,
                 last_end,
             } => {
                 let found = Found {
@@ -55,6 +57,7 @@ impl Pool {
                     model,
                     placement,
                     ready_for,
+                    in_flight,
                     last_end,
                 };
                 self.replica_adopted(found, actions);

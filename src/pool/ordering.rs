@@ -49,9 +49,10 @@ impl Pool {
             }),
             Command::Cleanup {
                 scope: CleanupScope::All,
+                begun,
                 ..
-            }
-            | Command::Reset => Some(Wish::ForgetLoads),
+            } => Some(Wish::ForgetLoads { before: *begun }),
+            Command::Reset => Some(Wish::ForgetLoads { before: None }),
             Command::Cordon {
                 device,
                 reason,
@@ -221,7 +222,11 @@ impl Pool {
                 record.order = Some(id);
                 actions.push(Action::Record(record));
             }
-            Command::Cleanup { scope, drain } => self.cleanup_begins(id, scope, drain, actions),
+            Command::Cleanup {
+                scope,
+                drain,
+                begun,
+            } => self.cleanup_begins(id, scope, drain, begun, actions),
             Command::Reopen => {
                 self.night = false;
                 self.touch_everything();
@@ -248,7 +253,7 @@ impl Pool {
             Command::Reset => {
                 self.touch_everything();
                 self.supersede_loads(None, id, actions);
-                self.forget_wishes();
+                self.forget_wishes(None);
                 for model in self.fetching.clone() {
                     self.fetch_is_to_end(model, StopReason::Reset { order: id });
                 }

@@ -43,6 +43,8 @@ pub struct Model {
     pub(super) replicas: BTreeSet<ReplicaId>,
     pub(super) planned: BTreeSet<ReplicaId>,
     pub(super) failures: u32,
+    /// Those of them that were crashes of engines which had become ready.
+    pub(super) crashes: u32,
     /// The last failure was one that time does not heal (L3).
     pub(super) hopeless: bool,
     pub(super) last_failure: Option<String>,
@@ -201,14 +203,15 @@ impl Pool {
             .map_or_else(|| model.to_string(), |it| it.spec.name.clone())
     }
 
-    /// Replicas of the model that serve or will: loading or ready. A load that ran out of time counts
-    /// until its process has ended: its end answers those who wait for it (L3).
+    /// Replicas of the model that serve or will: loading or ready. A load that ran out of time and an
+    /// engine that crashed count until all of it is gone: its end says what becomes of those who wait
+    /// for it (L3).
     pub(super) fn live(&self, model: &Model) -> usize {
         model
             .replicas
             .iter()
             .map(|id| &self.replicas[id])
-            .filter(|replica| replica.is_live() || replica.ran_out_of_time())
+            .filter(|replica| replica.is_live() || replica.ran_out_of_time() || replica.crashed())
             .count()
     }
 
@@ -339,6 +342,7 @@ impl Model {
             replicas: BTreeSet::new(),
             planned: BTreeSet::new(),
             failures: 0,
+            crashes: 0,
             hopeless: false,
             last_failure: None,
             cooling_until: None,
@@ -370,6 +374,7 @@ impl Model {
 
     pub(super) fn forget_failures(&mut self) {
         self.failures = 0;
+        self.crashes = 0;
         self.hopeless = false;
         self.last_failure = None;
         self.cooling_until = None;

@@ -192,6 +192,9 @@ impl Teller {
                 replica: replica()?,
                 exit: Exit::Asked,
             },
+            "lost" => Event::ReplicaLost {
+                replica: replica()?,
+            },
             "crash" | "hopeless" | "unlucky" => {
                 let message = rest.get(1..).unwrap_or_default().join(" ");
                 let remedy = match what {
@@ -287,7 +290,11 @@ impl Teller {
                 } else {
                     CleanupScope::All
                 };
-                Command::Cleanup { scope, drain }
+                Command::Cleanup {
+                    scope,
+                    drain,
+                    begun: None,
+                }
             }
             "cordon" => {
                 let options = Options::of(rest.get(1..).unwrap_or_default())?;

@@ -66,6 +66,16 @@ impl Store {
             .map_err(self.failed("forget the loads"))
     }
 
+    /// The same of those that were wished at that moment; what was wished since stays.
+    pub async fn forget_loads_before(&self, moment: Time) -> Result<(), StoreFault> {
+        sqlx::query("DELETE FROM loads WHERE since_at <= ?")
+            .bind(to_integer(moment.0))
+            .execute(&self.writer)
+            .await
+            .map(|_| ())
+            .map_err(self.failed("forget the loads"))
+    }
+
     /// Everything that is wished, by model name. Leases that have ended are among it.
     pub async fn wishes(&self) -> Result<Vec<KeptWish>, StoreFault> {
         let failed = || self.failed("read the wishes");

@@ -270,7 +270,11 @@ impl<'a> Play<'a> {
             Due::Evening => {
                 let scope = CleanupScope::All;
                 let drain = EVENING_DRAIN;
-                self.order(Command::Cleanup { scope, drain });
+                self.order(Command::Cleanup {
+                    scope,
+                    drain,
+                    begun: None,
+                });
             }
             Due::Morning => self.order(Command::Reopen),
             Due::Set(nth) => {

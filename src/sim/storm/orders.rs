@@ -61,6 +61,7 @@ impl Play {
                 Command::Cleanup {
                     scope,
                     drain: Span::from_secs(self.random.below(600)),
+                    begun: None,
                 }
             }
             8 => Command::Reopen,
