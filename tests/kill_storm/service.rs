@@ -89,7 +89,7 @@ impl Service {
         let config = format!(
             "server: {{listen: {address}, keep_alive_comment: 200ms}}\nstate: {{dir: {:?}}}\ncatalog: {{models_dir: {models:?}}}\n{}",
             folder.path().join("data"),
-            "inventory: {provider: fixed, devices: [{name: gpu0, memory: 2200MiB}, {name: gpu1, memory: 800MiB}]}\npool: {on_restart: adopt, adopt_within: 2m, preempt_drain: 500ms, idle_yields: never}\nauth: {inference: key}\n",
+            "inventory: {provider: fixed, devices: [{name: gpu0, memory: 2200MiB}, {name: gpu1, memory: 800MiB}]}\npool: {on_restart: adopt, adopt_within: 2m, preempt_drain: 500ms}\nauth: {inference: key}\n",
         );
         fs::write(folder.path().join("config.yaml"), config).unwrap();
         let world = Arc::new(World::new(address));
