@@ -219,8 +219,16 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
                 let _ = tokio::time::timeout(CONNECTIONS_WITHIN, &mut server).await;
             }
         };
+        let served = async {
+            let served = successor.free().await;
+            if served.is_err() {
+                // Nobody listens: whoever starts us again must not wait for streams.
+                ending.cancel();
+            }
+            served
+        };
         tokio::select! {
-            (served, ()) = async { tokio::join!(successor.free(), finished) } => return served,
+            (served, ()) = async { tokio::join!(served, finished) } => return served,
             () = told_to_stop() => tracing::warn!("ending at once"),
         }
         ending.cancel();

@@ -257,6 +257,7 @@ impl Service {
     fn killed_while_it_takes_over(&mut self, world: &World, random: &mut StdRng) {
         self.begins_takeover(world);
         world.pause(random.random_range(0..1_500));
+        add(&world.outages);
         self.kill(world);
         add(&world.tally.broken_takeovers);
         let (number, mut old) = self.old.pop().expect("just taken over from");
@@ -271,12 +272,14 @@ impl Service {
         if settled && !ended {
             self.child = old;
             self.number = number;
+            add(&world.outages);
             return;
         }
         if !ended {
             self.old.push((number, old));
         }
         self.starts(world);
+        add(&world.outages);
     }
 
     fn killed_while_it_hands_over(&mut self, world: &World, random: &mut StdRng) {

@@ -66,6 +66,8 @@ pub struct World {
     pub started: AtomicU64,
     /// In their order; noted before they are.
     pub killed: Mutex<Vec<u64>>,
+    /// Nobody serves, and none of those that did was killed: the one that took over was. Odd while it is so.
+    pub outages: AtomicU64,
     /// Nobody changes anything: an evening is going on.
     pub quiet: AtomicBool,
     /// How many administrators have seen that it is quiet.
@@ -83,6 +85,7 @@ pub struct Span {
     first: u64,
     /// How many had been killed by then.
     dead: usize,
+    outages: u64,
 }
 
 impl World {
@@ -94,6 +97,7 @@ impl World {
             serving: AtomicU64::new(0),
             started: AtomicU64::new(0),
             killed: Mutex::default(),
+            outages: AtomicU64::new(0),
             quiet: AtomicBool::new(false),
             waiting: AtomicU64::new(0),
             changing: AtomicBool::new(false),
@@ -122,6 +126,7 @@ impl World {
 
     pub fn begins(&self) -> Span {
         Span {
+            outages: self.outages.load(Ordering::SeqCst),
             dead: lock(&self.killed).len(),
             first: self.serving.load(Ordering::SeqCst),
         }
@@ -130,6 +135,10 @@ impl World {
     /// Whether what went wrong since then was a killed process's.
     pub fn excuses(&self, span: Span) -> bool {
         let last = self.started.load(Ordering::SeqCst);
+        let outages = self.outages.load(Ordering::SeqCst);
+        if outages != span.outages || outages % 2 == 1 {
+            return true;
+        }
         let killed = lock(&self.killed);
         let since = killed[span.dead..].iter();
         killed.contains(&span.first) || since.into_iter().any(|it| (span.first..=last).contains(it))
