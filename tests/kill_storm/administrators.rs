@@ -20,7 +20,7 @@ const SLACK_MS: i64 = 3_000;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Either<T> {
     known: T,
-    perhaps: Option<T>,
+    perhaps: Vec<T>,
 }
 
 impl<T: Clone + PartialEq> Either<T> {
@@ -28,29 +28,34 @@ impl<T: Clone + PartialEq> Either<T> {
         &self.known
     }
 
+    pub fn is_known(&self) -> bool {
+        self.perhaps.is_empty()
+    }
+
     pub fn asked(&mut self, new: T) {
-        self.perhaps = Some(new);
+        self.perhaps.push(new);
     }
 
     pub fn acknowledged(&mut self, new: T) {
         self.known = new;
-        self.perhaps = None;
+        self.perhaps.clear();
     }
 
+    /// What was asked for last was not done; what was asked for before may have been.
     pub fn refused(&mut self) {
-        self.perhaps = None;
+        self.perhaps.pop();
     }
 
     /// Whether it may be so; from now on it is known.
     pub fn settles(&mut self, is: impl Fn(&T) -> bool) -> bool {
-        let perhaps = self.perhaps.take().filter(&is);
-        match perhaps {
-            Some(new) if !is(&self.known) => {
-                self.known = new;
-                true
-            }
-            _ => is(&self.known),
+        let perhaps = std::mem::take(&mut self.perhaps);
+        if is(&self.known) {
+            return true;
         }
+        let found = perhaps.into_iter().rev().find(is);
+        let may_be = found.is_some();
+        self.known = found.unwrap_or_else(|| self.known.clone());
+        may_be
     }
 }
 
@@ -158,6 +163,9 @@ pub fn change(world: &World, method: &str, path: &str, body: &Value) -> Option<(
 
 fn sets(world: &World, nth: usize, book: &mut Book, random: &mut StdRng) {
     // What a change is made on top of must be known.
+    if !book.over.is_known() {
+        return;
+    }
     match left_of(&book.over.known) {
         Some(left) if left.abs() < SLACK_MS => return,
         Some(left) if left < 0 => book.over.acknowledged(Value::Null),

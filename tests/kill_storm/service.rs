@@ -462,7 +462,7 @@ fn spawn(
         .env("MODEL_POOL__EVENING__CLEANUP", cleanup)
         .env("MODEL_POOL__EVENING__REOPEN", reopen)
         .env("MODEL_POOL__EVENING__TIMEZONE", "UTC")
-        .env("MODEL_POOL__EVENING__DRAIN", "5s")
+        .env("MODEL_POOL__EVENING__DRAIN", "10s")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)

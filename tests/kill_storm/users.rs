@@ -13,6 +13,24 @@ use super::world::{World, add, call, tail};
 const ORDERS: [&str; 5] = ["preempted", "unloaded", "cleanup", "cordoned", "its turn"];
 const WORDS: [&str; 5] = [" hello", " from", "", " and", " goodbye"];
 
+/// What an old process says of an engine that a later one has ended: it does not know why.
+const BROKE_OFF: &str = "broke the connection off";
+
+/// Whether the history has an order that ended an engine of the model under its streams.
+fn was_ordered(world: &World, model: &str) -> bool {
+    let is_it = |event: &serde_json::Value| {
+        let reason = event["reason"].as_str().unwrap_or_default();
+        let by_order = ORDERS.iter().any(|order| reason.contains(order));
+        event["model"] == model && by_order && !reason.ends_with("; 0 in flight")
+    };
+    ["evict", "drain", "unload"].iter().any(|kind| {
+        let path = format!("/llm/admin/events?kind={kind}&limit=30");
+        let shown = world.admin("GET", &path, "").map(|(_, it)| it);
+        let events = shown.unwrap_or_default()["events"].as_array().cloned();
+        events.is_some_and(|events| events.iter().any(is_it))
+    })
+}
+
 /// What the stub says in so many tokens.
 fn said(model: &str, tokens: usize) -> String {
     let word = |nth: usize| match (nth, nth % 5) {
@@ -80,7 +98,13 @@ fn judge_stream(
             continue;
         };
         if let Some(message) = chunk["error"]["message"].as_str() {
-            let is_told = ORDERS.iter().any(|order| message.contains(order));
+            let is_told = ORDERS.iter().any(|order| message.contains(order))
+                || message.contains(BROKE_OFF) && world.is_older(span) && was_ordered(world, model);
+            // It had waited for longer than a takeover waits; a client that does not stream gets 503.
+            if message.contains("the pool is shutting down") && world.is_older(span) {
+                add(&world.tally.refused);
+                return None;
+            }
             if is_told {
                 add(&world.tally.streams_told);
             }
@@ -108,7 +132,7 @@ pub fn ask_until_the_end(world: &World, mut random: StdRng) {
 
 pub fn stream_until_the_end(world: &World, mut random: StdRng) {
     while !world.over.load(Ordering::SeqCst) {
-        let tokens = random.random_range(20..250);
+        let tokens = random.random_range(20..150);
         let fault = ask(world, &mut random, tokens, true);
         fault.into_iter().for_each(|fault| world.lost(fault));
     }

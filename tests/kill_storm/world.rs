@@ -144,6 +144,11 @@ impl World {
         killed.contains(&span.first) || since.into_iter().any(|it| (span.first..=last).contains(it))
     }
 
+    /// Whether a later process may have taken over meanwhile.
+    pub fn is_older(&self, span: Span) -> bool {
+        self.started.load(Ordering::SeqCst) > span.first
+    }
+
     pub fn pause(&self, ms: u64) {
         let until = SystemTime::now() + Duration::from_millis(ms);
         while SystemTime::now() < until && !self.is_over() {
