@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, NaiveDate, TimeZone, Utc};
 use chrono_tz::Tz;
+use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
 use wildmatch::WildMatch;
 
 use crate::config::{Limit, LimitsSection, OnOutage};
@@ -127,6 +129,8 @@ pub struct Limits {
     memory: Mutex<Memory>,
     shared: Option<Shared>,
     numbers: AtomicU64,
+    /// The questions to the shared counts that are under way.
+    asking: TaskTracker,
 }
 
 impl fmt::Debug for Limits {
@@ -161,6 +165,7 @@ impl Limits {
             memory: Mutex::default(),
             shared,
             numbers: AtomicU64::new(0),
+            asking: TaskTracker::new(),
             section,
         })
     }
@@ -209,31 +214,55 @@ impl Limits {
             return Ok(admitted);
         }
         let at = (self.now)();
+        let day = self.day(at);
         if let Some(shared) = &self.shared {
             // Where it is counted by an id, another one's cannot be given back.
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
             admitted.member = format!("{}-{number}", shared.name());
-            let day = self.day(at);
-            match shared
-                .admit(&admitted.buckets, &admitted.member, estimate, &day)
-                .await
-            {
-                Some(outcome) => {
-                    admitted.standing = outcome?;
-                    admitted.counted = Counted::Shared;
-                    return Ok(admitted);
-                }
-                None => match shared.on_outage() {
-                    OnOutage::Open => return Ok(admitted),
-                    OnOutage::Closed => return Err(Refused::Outage),
-                    OnOutage::Own => {}
-                },
+            match self.admit_together(admitted, day).await? {
+                Asked::Answered(admitted) => return Ok(admitted),
+                Asked::Outage(back) => admitted = back,
+            }
+            match shared.on_outage() {
+                OnOutage::Open => return Ok(admitted),
+                OnOutage::Closed => return Err(Refused::Outage),
+                OnOutage::Own => {}
             }
         }
-        let day = self.day(at);
         admitted.standing = self.own().admit(at, &day, &admitted.buckets, estimate)?;
         admitted.counted = Counted::Here;
         Ok(admitted)
+    }
+
+    /// Counted in the server that gateways share, by a task that goes on when nobody waits for it any more: what
+    /// the server has counted is known then, and given back by the drop of what was admitted.
+    async fn admit_together(
+        self: &Arc<Self>,
+        mut admitted: Admitted,
+        day: Day,
+    ) -> Result<Asked, Refused> {
+        let (told, answer) = oneshot::channel();
+        let limits = Arc::clone(self);
+        self.asking.spawn(async move {
+            let Some(shared) = &limits.shared else {
+                return;
+            };
+            let (buckets, member) = (&admitted.buckets, &admitted.member);
+            let outcome = shared.admit(buckets, member, admitted.estimate, &day).await;
+            let outcome = match outcome {
+                None => Ok(Asked::Outage(admitted)),
+                Some(Err(refused)) => Err(refused),
+                Some(Ok(standing)) => {
+                    admitted.standing = standing;
+                    admitted.counted = Counted::Shared;
+                    Ok(Asked::Answered(admitted))
+                }
+            };
+            // Nobody waits any more: it is dropped here.
+            let _ = told.send(outcome);
+        });
+        // Without an answer the process ends.
+        answer.await.unwrap_or(Err(Refused::Outage))
     }
 
     fn own(&self) -> std::sync::MutexGuard<'_, Memory> {
@@ -311,6 +340,13 @@ impl Day {
             rest: Span(u64::try_from(rest).unwrap_or(0)),
         }
     }
+}
+
+/// What the shared counts said.
+enum Asked {
+    Answered(Admitted),
+    /// They cannot be reached.
+    Outage(Admitted),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
