@@ -299,6 +299,9 @@ impl Default for SourcesSection {
 pub struct AuthSection {
     /// Who may use models without a key: everybody (`open`), this machine (`loopback`), nobody (`key`).
     pub inference: InferenceAuth,
+    /// Who may read `/metrics`, which names every model, without an admin key: everybody (`open`), this
+    /// machine (`loopback`), nobody (`admin`).
+    pub metrics: MetricsAuth,
     /// The file that holds the first administrator's key, written at the first start;
     /// null: `admin.key` in `state.dir`.
     pub admin_key_file: Option<PathBuf>,
@@ -310,6 +313,7 @@ impl Default for AuthSection {
     fn default() -> AuthSection {
         AuthSection {
             inference: InferenceAuth::Loopback,
+            metrics: MetricsAuth::Loopback,
             admin_key_file: None,
             oidc: None,
         }
@@ -322,6 +326,14 @@ pub enum InferenceAuth {
     Open,
     Loopback,
     Key,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum MetricsAuth {
+    Open,
+    Loopback,
+    Admin,
 }
 
 /// Asking a cluster for more devices (S2). This version knows `none` alone.

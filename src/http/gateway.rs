@@ -26,6 +26,7 @@ use super::passing::check_generates;
 use super::proxy::Incoming;
 use super::quiet::quiet;
 use super::served::{JSON, Served, engine_error, limited, reach};
+use super::sight::Sight;
 use super::state::App;
 use super::{admission, conversation, newcomer, remote, request_fields, stream, validation, wait};
 use crate::catalog::{Ask, Entry};
@@ -95,7 +96,7 @@ async fn begin(
     path: &'static str,
     dialect: Dialect,
 ) -> Result<Response, Failed> {
-    let (asked, patience) = (visit.asked, visit.patience());
+    let (asked, patience, sight) = (visit.asked, visit.patience(), &visit.user.sight);
     let body = read(app, request.into_body()).await?;
     let said = dialect.read(body, asked.0 / 1000);
     let said = said.map_err(|failure| (None, failure))?;
@@ -121,7 +122,7 @@ async fn begin(
     let seat = match patience.seat {
         Some(Duration::ZERO) => match app.handle.seat_now(&route, conversation) {
             Some(lease) => Ok(Seat::Now(lease)),
-            None => return Err(fail(admission::not_ready(app, &route).await)),
+            None => return Err(fail(admission::not_ready(app, sight, &route).await)),
         },
         _ => app.handle.seat(&route, visit.user.key, conversation),
     };
@@ -134,6 +135,7 @@ async fn begin(
         asked,
         admitted,
         patience,
+        sight: sight.clone(),
         route: Arc::clone(&route),
         entry: Arc::clone(&route.entry),
         served_name,
@@ -149,9 +151,11 @@ async fn begin(
             let until = [every, patience.seat].into_iter().flatten().min();
             let until = until.unwrap_or(Duration::MAX);
             match tokio::time::timeout(until, waiting.seat()).await {
-                Ok(seat) => seat.map_err(|refusal| fail(Failure::refused(&model, &refusal)))?,
+                Ok(seat) => {
+                    seat.map_err(|refusal| fail(Failure::refused(&model, &sight.refusal(refusal))))?
+                }
                 Err(_) if patience.seat == Some(until) => {
-                    return Err(fail(admission::not_ready(app, &route).await));
+                    return Err(fail(admission::not_ready(app, sight, &route).await));
                 }
                 Err(_) => {
                     let ignored = call.outgoing.ignored.clone();
@@ -190,6 +194,7 @@ struct Call {
     asked: Time,
     admitted: Arc<Admitted>,
     patience: Patience,
+    sight: Sight,
     route: Arc<Route>,
     entry: Arc<Entry>,
     /// The name that `outgoing` has.
@@ -245,7 +250,7 @@ impl Call {
             &self.model,
             lease,
             self.asked,
-            admitted,
+            (admitted, self.sight.clone()),
             deadline,
         );
         reach(&self.app, served, self.outgoing.path, (&JSON, body)).await
@@ -275,10 +280,12 @@ impl Call {
                     () = frames.closed() => return,
                     () = admission::over(clock, patience.deadline) => break Err(Failure::deadline()),
                     () = admission::over(clock, give_up) => {
-                        break Err(admission::not_ready(&self.app, &self.route).await);
+                        break Err(admission::not_ready(&self.app, &self.sight, &self.route).await);
                     }
                     seat = tokio::time::timeout(every, waiting.seat()) => if let Ok(seat) = seat {
-                        break seat.map_err(|refusal| Failure::refused(&self.model, &refusal));
+                        break seat.map_err(|refusal| {
+                            Failure::refused(&self.model, &self.sight.refusal(refusal))
+                        });
                     },
                 }
             };
@@ -318,6 +325,7 @@ impl Call {
                 }
                 Ok((served, answer)) => {
                     served.answered(answer.status().as_u16());
+                    served.give_back();
                     let body = remote::masked(&served.lease, limited(answer.into_body()).await);
                     stream::last(&frames, self.telling().engine_refused(&body)).await;
                 }

@@ -179,7 +179,7 @@ pub(super) async fn seated(
         model,
         lease,
         visit.asked,
-        admitted,
+        (admitted, visit.user.sight.clone()),
         deadline,
     ))
 }

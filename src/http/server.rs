@@ -24,6 +24,7 @@ use utoipa_axum::routes;
 use super::edge::{Front, LOOK_EVERY};
 use super::error::Failure;
 use super::quiet::quiet;
+use super::scraper::Scraper;
 use super::state::App;
 use super::{
     admin, audio, audit, compat, completions, embeddings, hot_models, listing, messages, metrics,
@@ -143,12 +144,13 @@ fn router(app: App) -> Router {
     let docs = utoipa_swagger_ui::SwaggerUi::new(format!("{base}/docs"))
         .url(format!("{base}/openapi.json"), document);
     let (alias, _) = inference().split_for_parts();
+    let scrapers_alone = axum::middleware::from_extractor_with_state::<Scraper, App>(app.clone());
     let based = compat::below_base(based, &app);
     let alias = compat::beside_openai(alias, &app);
     Router::new()
         .nest(&base, based)
         .merge(alias)
-        .route("/metrics", get(metrics::render))
+        .route("/metrics", get(metrics::render).route_layer(scrapers_alone))
         .with_state(app)
         .merge(docs)
         .fallback(not_found)
@@ -198,8 +200,9 @@ async fn ready(State(app): State<App>) -> Response {
     } else {
         // The process answers, and still nothing may be loaded any more.
         let path = app.handle.load_path();
-        path.stuck()
-            .map(|it| format!("the load path is stuck: {}", it.what))
+        // Anybody may ask, so that no model is named.
+        let stuck = "the load path is stuck; the service's log says on what";
+        path.stuck().map(|_| stuck.to_owned())
     };
     let status = if reason.is_none() {
         StatusCode::OK

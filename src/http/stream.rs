@@ -223,8 +223,10 @@ enum End {
 pub(super) async fn why(served: &Served) -> Failure {
     let cut = served.lease.cut();
     let _ = tokio::time::timeout(WHY_WITHIN, cut.cancelled()).await;
+    // Whoever asked is not to blame.
+    served.give_back();
     match served.lease.why() {
-        Some(why) => Failure::cut(&served.model, why),
+        Some(why) => Failure::cut(&served.model, &served.sight.cut(why.clone())),
         // It lives; it only does not speak properly.
         None => Failure::engine(&served.model, "it broke the connection off"),
     }

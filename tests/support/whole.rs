@@ -474,7 +474,7 @@ fn spawn_with(folder: &Path, env: &[(String, String)], words: &[&str]) -> Child 
 }
 
 /// Status, body without chunk sizes, head in lower case.
-fn split(answer: &[u8]) -> (u16, String, String) {
+pub fn split(answer: &[u8]) -> (u16, String, String) {
     let text = String::from_utf8_lossy(answer);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head

@@ -64,7 +64,7 @@ pub(super) async fn run(
     let mut fields = Fields::of_json(&body)?;
     let asked = Run::read(&mut fields)?;
     fields.end()?;
-    let name = model_of(&app, asked.model)?;
+    let name = model_of(&app, &user, asked.model)?;
     let route = match app.handle.route(&name) {
         Some(route) => route,
         None => newcomer::of_user(&app, &user, &name).await?,
@@ -93,12 +93,14 @@ pub(super) async fn run(
     Ok(admission::with(response, told))
 }
 
-/// The request's own, the configuration's, or the only one there is.
-fn model_of(app: &App, named: Option<String>) -> Result<String, Failure> {
+/// The request's own, the configuration's, or the only one that there is for whoever asks.
+fn model_of(app: &App, user: &User, named: Option<String>) -> Result<String, Failure> {
     if let Some(name) = named.or_else(|| app.config.compat.run_model.clone()) {
         return Ok(name);
     }
-    match app.handle.entries().as_slice() {
+    let mut entries = app.handle.entries();
+    entries.retain(|entry| user.sight.may_use_base(entry));
+    match entries.as_slice() {
         [only] => Ok(only.name.clone()),
         several => Err(Failure::invalid(
             "model".to_owned(),
