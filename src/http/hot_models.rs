@@ -35,7 +35,9 @@ pub fn routes() -> OpenApiRouter<App> {
 )]
 async fn hot_models(State(app): State<App>, user: User) -> Json<HotModels> {
     let snapshot = app.handle.snapshot();
-    Json(HotModels::of(&snapshot, |entry| {
-        user.sight.may_use_base(entry)
+    let sight = &user.sight;
+    Json(HotModels::of(&snapshot, |name, entry| match entry {
+        Some(entry) => sight.may_use_base(entry),
+        None => sight.has(name),
     }))
 }

@@ -36,12 +36,12 @@ pub struct HotModel {
 }
 
 impl HotModels {
-    /// Those of which whoever asks may know.
-    pub fn of(snapshot: &Snapshot, may_know: impl Fn(&Entry) -> bool) -> HotModels {
+    /// Those of which whoever asks may know, by their names and entries; one that was removed has none any more.
+    pub fn of(snapshot: &Snapshot, may_know: impl Fn(&str, Option<&Entry>) -> bool) -> HotModels {
         let mut lists = HotModels::default();
         let is_shown = |model: &&ModelView| {
             let facts = snapshot.models.get(&model.model);
-            facts.is_some_and(|facts| may_know(&facts.entry))
+            may_know(&model.name, facts.map(|facts| facts.entry.as_ref()))
         };
         let mut models: Vec<&ModelView> = snapshot.pool.models.iter().filter(is_shown).collect();
         models.sort_by(|left, right| left.name.cmp(&right.name));
