@@ -20,6 +20,7 @@ mod adopt;
 mod agenda;
 mod ask;
 mod beginning;
+mod cheapest;
 mod check;
 mod commit;
 mod decision;
