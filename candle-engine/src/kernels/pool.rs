@@ -15,9 +15,9 @@ use std::thread::JoinHandle;
 use super::tier::Level;
 
 /// Looks for a section before a thread sleeps: some 100 to 200 microseconds, longer than the pauses within a step.
-const LOOKS_BEFORE_SLEEP: u32 = 8_000;
+const LOOKS_BEFORE_SLEEP: u32 = if cfg!(miri) { 20 } else { 8_000 };
 /// Looks for the end of a section before the caller gives its processor to others.
-const LOOKS_BEFORE_YIELD: u32 = 2_000;
+const LOOKS_BEFORE_YIELD: u32 = if cfg!(miri) { 2 } else { 2_000 };
 
 const OPEN: u64 = 1 << 31;
 const ACTIVE: u64 = OPEN - 1;

@@ -6,6 +6,11 @@ use std::time::Duration;
 
 use super::*;
 
+/// As often, or a few times under Miri, which is some thousand times slower.
+const fn times(usual: usize) -> usize {
+    if cfg!(miri) { 5 } else { usual }
+}
+
 fn pool(threads: usize) -> Pool {
     Pool::new(NonZeroUsize::new(threads).unwrap())
 }
@@ -13,8 +18,8 @@ fn pool(threads: usize) -> Pool {
 #[test]
 fn every_task_runs_once_in_every_section() {
     let pool = pool(4);
-    for section in 0..3_000 {
-        let tasks = section % 23;
+    for section in 0..times(3_000) {
+        let tasks = section * 7 % 23;
         let runs: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
         pool.run(tasks, &|task| {
             runs[task].fetch_add(1, Ordering::Relaxed);
@@ -42,7 +47,7 @@ fn callers_from_many_threads_each_get_their_tasks_done() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                for _ in 0..200 {
+                for _ in 0..times(200) {
                     pool.run(5, &|task| {
                         sum.fetch_add(task, Ordering::Relaxed);
                     });
@@ -50,7 +55,7 @@ fn callers_from_many_threads_each_get_their_tasks_done() {
             });
         }
     });
-    assert_eq!(sum.into_inner(), 4 * 200 * 10);
+    assert_eq!(sum.into_inner(), 4 * times(200) * 10);
 }
 
 #[test]
@@ -107,7 +112,7 @@ fn after_a_panic_in_the_callers_own_task_the_pool_has_all_its_threads() {
 #[test]
 fn a_panic_is_told_to_the_caller_of_its_own_section_and_to_nobody_after() {
     let pool = pool(3);
-    for _ in 0..50 {
+    for _ in 0..times(50) {
         let all_panic = || pool.run(8, &|_| panic!("as the test wants"));
         let broken = catch_unwind(AssertUnwindSafe(all_panic));
         assert!(broken.is_err());
