@@ -21,7 +21,7 @@ use crate::{http, source};
 pub type Parser = fn(&[u8], &Path);
 
 /// Every parser by the name of its fuzzer and of its folder in `fuzz/corpus`.
-pub const PARSERS: [(&str, Parser); 11] = [
+pub const PARSERS: [(&str, Parser); 12] = [
     ("body", body),
     ("outgoing", outgoing),
     ("stream", stream),
@@ -33,6 +33,7 @@ pub const PARSERS: [(&str, Parser); 11] = [
     ("units", units),
     ("hub_listing", hub_listing),
     ("manifest", manifest),
+    ("dialect", dialect),
 ];
 
 /// A client's body.
@@ -132,6 +133,11 @@ pub fn hub_listing(bytes: &[u8], _: &Path) {
 /// What a fetch left behind.
 pub fn manifest(bytes: &[u8], _: &Path) {
     source::fuzzing::manifest(bytes);
+}
+
+/// A client's request in another API's words, with an engine's answer behind it.
+pub fn dialect(bytes: &[u8], _: &Path) {
+    http::fuzzing::in_other_words(bytes);
 }
 
 /// A model of the embedded engine with these keys beside its own.

@@ -194,7 +194,9 @@ fn an_unload_drains_as_long_as_the_evening_does() {
 
 #[test]
 fn what_a_unit_prints_reads_back_to_the_same() {
-    for text in ["10m", "1h 30m", "500ms", "0s", "90s"] {
+    for text in [
+        "10m", "1h 30m", "500ms", "0s", "90s", "90days", "1day", "25h",
+    ] {
         let length: Length = text.parse().unwrap();
         assert_eq!(length.to_string().parse::<Length>().unwrap(), length);
     }

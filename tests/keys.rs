@@ -238,6 +238,68 @@ fn who_leaves_before_the_engine_has_counted_has_had_what_came() {
     assert_eq!(chat(&pool, "small", &key).0, 429);
 }
 
+/// A model whose engine has this flag, and 800 tokens' worth of a request for it.
+fn odd(name: &str, flag: &[&str]) -> ((String, String), String) {
+    let program = stub::stub_engine().display().to_string();
+    let flags: Vec<String> = flag.iter().map(|word| format!(", {word:?}")).collect();
+    let text = format!(
+        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  command: [{program:?}, --port, \"{{{{ port }}}}\", --model, {name}{}]\n  ready_path: /health\npool_config: {{memory_gib: 4}}\n",
+        flags.concat()
+    );
+    let words = "one two ".repeat(390);
+    let body =
+        json!({"model": name, "stream": true, "messages": [{"role": "user", "content": words}]});
+    ((format!("{name}.yaml"), text), body.to_string())
+}
+
+#[test]
+fn who_leaves_before_the_first_token_has_had_the_prompt_read() {
+    let (mute, body) = odd("mute", &["--never-answer"]);
+    let pool = Pool::with_models(&[mute], CLOSED);
+    let (key, _) = key(&pool, json!({"limits": {"tokens_per_minute": 1000}}));
+    let line = format!("Bearer {key}");
+    let in_flight = || {
+        let (_, models) = admin(&pool, "GET", "/models?model=mute", &Value::Null);
+        models["models"][0]["replicas"][0]["in_flight"].clone()
+    };
+    let mut let_in = 0;
+    for _ in 0..8 {
+        let lines = [("Authorization", line.as_str())];
+        let stream = pool.stream_with("/v1/chat/completions", &body, &lines);
+        let mut is_in = false;
+        wait_for("it to be at the engine, or refused", || {
+            is_in = in_flight() == 1;
+            is_in || stream.text().contains("rate_limit_exceeded")
+        });
+        let_in += u32::from(is_in);
+        drop(stream);
+        wait_for("nothing to be in flight", || in_flight() != 1);
+    }
+    assert_eq!(let_in, 2, "of 800 tokens each, where a minute has 1000");
+}
+
+#[test]
+fn what_an_engine_refuses_or_a_queue_loses_costs_no_tokens() {
+    let (strict, refused) = odd("strict", &["--status", "400"]);
+    let (late, waiting) = odd("late", &["--ready-after-ms", "600000"]);
+    let pool = Pool::with_models(&[strict, late], CLOSED);
+    let (key, _) = key(&pool, json!({"limits": {"tokens_per_minute": 1000}}));
+    let line = format!("Bearer {key}");
+    let lines = [("Authorization", line.as_str())];
+    for _ in 0..4 {
+        let chat = "/v1/chat/completions";
+        let (status, text, _) = pool.request_with("POST", chat, &refused, &lines);
+        assert_eq!(status, 400, "{text}");
+        let stream = pool.stream_with(chat, &waiting, &lines);
+        wait_for("it to wait", || stream.text().contains("waiting"));
+        drop(stream);
+        wait_for("the queue to be empty", || {
+            let (_, queue) = admin(&pool, "GET", "/queue", &Value::Null);
+            !queue.to_string().contains("\"position\"")
+        });
+    }
+}
+
 #[test]
 fn tokens_are_counted_as_they_were_used_also_those_of_streams_and_a_day_survives_a_restart() {
     let mut pool = pool(CLOSED);

@@ -163,5 +163,6 @@ each_withstands!(
     config,
     units,
     hub_listing,
-    manifest
+    manifest,
+    dialect
 );

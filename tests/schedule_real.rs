@@ -7,7 +7,7 @@ use chrono::{TimeDelta, Timelike, Utc};
 use chrono_tz::America::Chicago;
 use chrono_tz::UTC;
 use model_pool::schedule::EveningEvent::Cleanup;
-use model_pool::schedule::{Evening, Schedule, ScheduleError};
+use model_pool::schedule::{Due, Evening, Schedule, ScheduleError};
 
 #[tokio::test]
 async fn a_cleanup_two_seconds_ahead_really_runs_once() {
@@ -19,7 +19,7 @@ async fn a_cleanup_two_seconds_ahead_really_runs_once() {
         .to_string();
     let evening = Evening::new(Some(&cron), Some(&open), Chicago).unwrap();
     let (send, mut received) = tokio::sync::mpsc::unbounded_channel();
-    let schedule = Schedule::start(evening, None, Utc::now, move |event| {
+    let schedule = Schedule::start(Due::new(evening, None), Utc::now, move |event| {
         send.send((event, Utc::now())).unwrap();
         std::future::ready(())
     })
@@ -49,7 +49,7 @@ async fn a_start_inside_the_window_really_runs_the_missed_cleanup() {
     };
     let evening = Evening::new(Some(&hour(-2)), Some(&hour(2)), UTC).unwrap();
     let (send, mut received) = tokio::sync::mpsc::unbounded_channel();
-    let schedule = Schedule::start(evening, None, Utc::now, move |event| {
+    let schedule = Schedule::start(Due::new(evening, None), Utc::now, move |event| {
         send.send(event).unwrap();
         std::future::ready(())
     })

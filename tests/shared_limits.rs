@@ -64,6 +64,20 @@ impl Redis {
         });
     }
 
+    /// `STOP` or `CONT`.
+    fn signal(&self, name: &str) {
+        let pid = self.child.as_ref().expect("it runs").id().to_string();
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), &pid])
+            .status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// A question has arrived that nobody has read.
+    fn has_unread(&self) -> bool {
+        sockets(self.port).iter().any(|(_, unread)| *unread > 0)
+    }
+
     fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -81,6 +95,28 @@ impl Redis {
         Pool::with_models(&files, &config)
     }
 }
+
+/// Of every connection at this port of this machine: the kernel's number of its state, and how many bytes lie
+/// there unread.
+fn sockets(port: u16) -> Vec<(u64, u64)> {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let number = |text: &str| u64::from_str_radix(text, 16).unwrap_or(0);
+    let mut found = Vec::new();
+    for line in table.lines().skip(1) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let own = words[1].split_once(':').map_or(0, |(_, port)| number(port));
+        let unread = words[4]
+            .split_once(':')
+            .map_or(0, |(_, unread)| number(unread));
+        if own == u64::from(port) && words[3] != LISTENS {
+            found.push((number(words[3]), unread));
+        }
+    }
+    found
+}
+
+const LISTENS: &str = "0A";
+const TIME_WAIT: u64 = 6;
 
 impl Drop for Redis {
     fn drop(&mut self) {
@@ -151,6 +187,43 @@ fn requests_at_once_are_counted_together_and_given_back() {
     );
     drop(first);
     wait_for("its place to be free", || ask(&pools[1]).0 == 200);
+}
+
+/// A gateway of one place that is asked while its server stands still.
+fn asked_of_a_frozen_server(redis: &Redis) -> (Pool, whole::Stream) {
+    let pool = redis.pool("{concurrent_requests: 1}", "closed");
+    assert_eq!(ask(&pool).0, 200);
+    wait_for("its place to be free", || ask(&pool).0 == 200);
+    redis.signal("STOP");
+    let stream = pool.stream("/v1/chat/completions", &body("small", false));
+    wait_for("the question to arrive", || redis.has_unread());
+    (pool, stream)
+}
+
+#[test]
+fn a_client_that_leaves_while_the_server_is_asked_leaves_no_place_behind() {
+    let Some(redis) = Redis::start() else { return };
+    let (pool, stream) = asked_of_a_frozen_server(&redis);
+    drop(stream);
+    let port = pool.address().rsplit_once(':').unwrap().1.parse().unwrap();
+    wait_for("the gateway to see that its client has left", || {
+        sockets(port).iter().all(|(state, _)| *state == TIME_WAIT)
+    });
+    redis.signal("CONT");
+    wait_for("its place to be free", || ask(&pool).0 == 200);
+}
+
+#[test]
+fn an_admission_whose_answer_comes_too_late_leaves_no_place_behind() {
+    let Some(redis) = Redis::start() else { return };
+    let (pool, stream) = asked_of_a_frozen_server(&redis);
+    assert!(
+        stream.whole().contains("limits_unavailable"),
+        "{}",
+        stream.text()
+    );
+    redis.signal("CONT");
+    wait_for("its place to be free", || ask(&pool).0 == 200);
 }
 
 #[test]

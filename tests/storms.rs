@@ -87,6 +87,7 @@ fn add(all: &mut StormReport, one: &StormReport) {
     all.evictions += one.evictions;
     all.settled += one.settled;
     all.cordons += one.cordons;
+    all.judged += one.judged;
     all.worst_wait = all.worst_wait.max(one.worst_wait);
 }
 
@@ -108,6 +109,7 @@ fn every_request_is_answered_exactly_once_and_no_rule_is_broken() {
         all.crashes,
         all.evictions,
         all.settled,
+        all.judged,
     ];
     assert!(
         lively.iter().all(|count| *count > seeds),

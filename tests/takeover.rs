@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use support::family::{Family, asks, chat, stub, told};
+use support::family::{Family, asks, chat, shown, stub, told};
 use support::whole::{Pool, wait_for};
 
 /// One request on a connection of its own; what went wrong, if anything did.
@@ -114,6 +114,50 @@ fn a_takeover_refuses_no_connection_cuts_no_stream_and_starts_no_engine() {
     pool.terminate();
     assert!(pool.wait(Duration::from_secs(20)));
     wait_for("everything to be gone", || family.alive().is_empty());
+}
+
+#[test]
+fn a_stream_that_goes_on_in_an_old_process_keeps_its_engine_hot_from_its_end_on() {
+    let talk = ["--tokens", "480", "--token-ms", "25"];
+    let mut pool = Pool::that_adopts(&[stub("talker", &talk)], "pool: {keep_hot: 2s}\n", "1m");
+    let stream = pool.stream("/v1/chat/completions", &chat("talker", true));
+    wait_for("the first chunk", || stream.text().contains("data: "));
+    let first = pool.take_over();
+    let in_flight = |pool: &Pool| shown(pool, "talker")["replicas"][0]["in_flight"].clone();
+    assert_eq!(in_flight(&pool), 1);
+    let second = pool.take_over();
+    ends(second);
+    assert_eq!(in_flight(&pool), 1, "of the one before the last");
+    // Nor does a crash of the one that serves touch a stream that another one serves.
+    pool.kill_and_restart();
+    assert_eq!(in_flight(&pool), 1, "of another process altogether");
+    assert!(stream.whole().trim_end().ends_with("data: [DONE]"));
+    let ended = SystemTime::now();
+    wait_for("its keep-hot time", || pool.engine_pids().is_empty());
+    let kept = ended.elapsed().unwrap();
+    let drains = told(&pool, "drain", 1);
+    println!("kept for {kept:?} after its stream: {drains:?}");
+    assert!(
+        drains.iter().all(|it| it.contains("keep-hot")),
+        "{drains:?}"
+    );
+    assert!(kept > Duration::from_millis(1_500), "{kept:?}");
+    ends(first);
+}
+
+#[test]
+fn a_drain_waits_for_the_streams_of_an_old_process() {
+    let talk = ["--tokens", "240", "--token-ms", "25"];
+    let mut pool = Pool::that_adopts(&[stub("talker", &talk)], "", "1m");
+    let stream = pool.stream("/v1/chat/completions", &chat("talker", true));
+    wait_for("the first chunk", || stream.text().contains("data: "));
+    let old = pool.take_over();
+    let (key, body) = (pool.admin_key(), r#"{"model":"talker"}"#);
+    let (status, text, _) = pool.request("POST", "/llm/admin/unload", body, Some(&key));
+    assert_eq!(status, 200, "{text}");
+    assert!(stream.whole().trim_end().ends_with("data: [DONE]"));
+    assert!(pool.engine_pids().is_empty());
+    ends(old);
 }
 
 #[test]

@@ -6,6 +6,8 @@
 mod layers;
 #[path = "tidy/source.rs"]
 mod source;
+#[path = "tidy/unsafe_blocks.rs"]
+mod unsafe_blocks;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -164,6 +166,43 @@ fn no_file_names_a_path_of_one_machine() {
         .flat_map(|(file, text)| banned(file, &text, BANNED_EVERYWHERE))
         .collect();
     assert_none(&breaches);
+}
+
+const UNSAFE_BEGIN: &str = "<!-- unsafe blocks: written by `UPDATE=1 cargo test --test tidy` -->\n";
+const UNSAFE_END: &str = "<!-- unsafe blocks: end -->";
+
+#[test]
+fn every_unsafe_block_has_a_reason_and_stands_in_the_documentation() {
+    let mut table = "| file | blocks | why it is right |\n|---|---|---|\n".to_owned();
+    let mut without = Vec::new();
+    for file in rust_files() {
+        match unsafe_blocks::reasons(&read(root(), &file)) {
+            Err(lines) => {
+                let told = |line| {
+                    format!("{file}:{line}: write above it what makes it right, as `// SAFETY: …`")
+                };
+                without.extend(lines.into_iter().map(told));
+            }
+            Ok(reasons) => table.extend(reasons.into_iter().map(|(count, reason)| {
+                let reason = reason.replace('|', "\\|");
+                format!("| `{file}` | {count} | {reason} |\n")
+            })),
+        }
+    }
+    assert_none(&without);
+    let page = read(root(), "docs/security.md");
+    let (before, rest) = page
+        .split_once(UNSAFE_BEGIN)
+        .expect("where the table begins");
+    let (written, after) = rest.split_once(UNSAFE_END).expect("where the table ends");
+    if std::env::var_os("UPDATE").is_some() {
+        let page = format!("{before}{UNSAFE_BEGIN}{table}{UNSAFE_END}{after}");
+        return fs::write(root().join("docs/security.md"), page).unwrap();
+    }
+    assert_eq!(
+        written, table,
+        "the table of docs/security.md is not up to date; run UPDATE=1 cargo test --test tidy"
+    );
 }
 
 #[test]

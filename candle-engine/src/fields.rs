@@ -109,14 +109,24 @@ impl Fields {
     /// # Errors
     /// 400 when a field is left: nobody takes it, so it would silently do nothing.
     pub fn finish(self, place: &str) -> Result<(), ApiError> {
-        let names: Vec<String> = self.0.keys().map(|name| format!("{place}{name}")).collect();
-        match names.first() {
-            None => Ok(()),
-            Some(first) => Err(ApiError {
-                code: Some("unknown_parameter"),
-                ..ApiError::field(first, format!("unknown field: {}", names.join(", ")))
-            }),
-        }
+        const NAMED: usize = 8;
+        let shown = |name: &String| -> String { name.chars().take(100).collect() };
+        let named = self.0.keys().take(NAMED);
+        let names: Vec<String> = named
+            .map(|name| format!("{place}{}", shown(name)))
+            .collect();
+        let Some(first) = names.first() else {
+            return Ok(());
+        };
+        let more = match self.0.len() - names.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let message = format!("unknown field: {}{more}", names.join(", "));
+        Err(ApiError {
+            code: Some("unknown_parameter"),
+            ..ApiError::field(first, message)
+        })
     }
 }
 

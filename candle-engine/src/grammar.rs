@@ -19,6 +19,12 @@ const JSON_SPACE: &str = r"[ \n\r\t]{1,20}";
 /// Address space; what is not used is no memory.
 const COMPILER_STACK_BYTES: usize = 256 * 1024 * 1024;
 const REASON_LETTERS_MAX: usize = 300;
+/// Ways on that a grammar may have at one place, and those that may be tried for all tokens together: an object of as many
+/// optional properties as a schema has room for has about twice as many. 20,000 of them take a millisecond.
+const WAYS_MAX: usize = 50_000;
+const WAYS_TRIED_MAX: usize = 1_000_000;
+/// So many tokens are gone before a grammar is taken, so that one that cannot be followed is refused at once.
+const TRIED_TOKENS: usize = 24;
 
 /// What an answer must be.
 #[derive(Debug, Clone, PartialEq)]
@@ -168,7 +174,10 @@ fn factory(tokenizer: &ModelTokenizer) -> Result<ParserFactory, String> {
         let environment: TokEnv = Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &bytes)));
         let mut factory = ParserFactory::new_simple(&environment)?;
         factory.quiet();
-        factory.limits_mut().verbose_errors = false;
+        let limits = factory.limits_mut();
+        limits.verbose_errors = false;
+        limits.max_items_in_row = WAYS_MAX;
+        limits.step_max_items = WAYS_TRIED_MAX;
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(factory)
     });
     match made {
@@ -187,7 +196,12 @@ fn compile(factory: &ParserFactory, form: TopLevelGrammar) -> Result<Matcher, St
             .stack_size(COMPILER_STACK_BYTES)
             .spawn_scoped(scope, || {
                 let mut matcher = Matcher::new(factory.create_parser(form));
-                let first = matcher.compute_mask_or_eos().map(|mask| mask.is_zero());
+                let first = matcher.compute_mask_or_eos();
+                let first = match first.map(|mask| mask.is_zero()) {
+                    Ok(false) => tried(matcher.deep_clone(), factory.tok_env().tok_trie()),
+                    Ok(true) => Ok(true),
+                    Err(error) => Err(shortened(&error.to_string())),
+                };
                 (matcher, first)
             });
         let compiling =
@@ -195,10 +209,33 @@ fn compile(factory: &ParserFactory, form: TopLevelGrammar) -> Result<Matcher, St
         match compiling.join() {
             Ok((matcher, Ok(false))) => Ok(matcher),
             Ok((_, Ok(true))) => Err("no text satisfies it".to_owned()),
-            Ok((_, Err(error))) => Err(shortened(&error.to_string())),
+            Ok((_, Err(reason))) => Err(reason),
             Err(_) => Err("it is not understood".to_owned()),
         }
     })
+}
+
+/// Follows a grammar for some tokens, white space aside. Whether it comes to a place where nothing may follow, not even the end.
+fn tried(mut matcher: Matcher, words: &TokTrie) -> Result<bool, String> {
+    let is_text = |token: &u32| {
+        let first = words.token(*token).first();
+        first.is_some_and(|byte| {
+            !byte.is_ascii_whitespace() && *byte != TokTrie::SPECIAL_TOKEN_MARKER
+        })
+    };
+    for _ in 0..TRIED_TOKENS {
+        if matcher.is_stopped() {
+            break;
+        }
+        let allowed = matcher.compute_mask_or_eos();
+        let allowed = allowed.map_err(|error| shortened(&error.to_string()))?;
+        let Some(next) = allowed.iter().find(is_text) else {
+            return Ok(allowed.is_zero());
+        };
+        let gone = matcher.consume_token(next);
+        gone.map_err(|error| shortened(&error.to_string()))?;
+    }
+    Ok(false)
 }
 
 /// A grammar on its way through one answer.
@@ -244,11 +281,11 @@ impl Constraint {
     /// Goes on by a token that is no end.
     ///
     /// # Errors
-    /// When the grammar does not have it there.
+    /// When the grammar has too many ways on from there, which is the request's.
     pub fn accept(&mut self, token: u32) -> Result<(), ApiError> {
         self.matcher.consume_token(token).map_err(|error| {
             let reason = shortened(&error.to_string());
-            ApiError::internal(format!("the grammar lost its way: {reason}"))
+            ApiError::invalid(format!("the grammar cannot be followed any more: {reason}"))
         })
     }
 

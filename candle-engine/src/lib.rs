@@ -20,6 +20,7 @@ mod fields;
 mod files;
 mod grammar;
 mod kernels;
+mod last_words;
 mod loading;
 mod memory;
 mod model;

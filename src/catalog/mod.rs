@@ -349,11 +349,10 @@ fn likeness(wanted: &str, known: &str) -> f64 {
     } else {
         0.0
     };
-    strsim::normalized_damerau_levenshtein(wanted, known)
-        .max(strsim::normalized_damerau_levenshtein(
-            &wanted_base,
-            &known_base,
-        ))
+    let alike =
+        |one: &str, other: &str| crate::config::reading::likeness(one, other).unwrap_or(0.0);
+    alike(wanted, known)
+        .max(alike(&wanted_base, &known_base))
         .max(prefix)
 }
 

@@ -30,8 +30,9 @@ pub use oidc::{GrantRole, GrantSection, OidcSection};
 pub use reading::Flaw;
 pub use sections::{
     AuthSection, AutoscalerKind, AutoscalerSection, CatalogSection, EveningMode, EveningSection,
-    FixedDevice, InferenceAuth, InventorySection, LogFormat, LogLevel, LogSection, OnRestart,
-    OnUnknown, ParkingSection, PoolSection, Provider, SourcesSection, StateSection,
+    FixedDevice, HistorySection, InferenceAuth, InventorySection, LogFormat, LogLevel, LogSection,
+    MetricsAuth, OnRestart, OnUnknown, ParkingSection, PoolSection, Provider, SourcesSection,
+    StateSection,
 };
 pub use server::{AccessLog, CorsSection, HostName, Network, ServerSection, TlsFiles};
 pub use units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size, Unreadable};

@@ -194,17 +194,46 @@ fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Cl
     }
 }
 
+/// A longer name is no slip of the pen, and to compare it takes time that grows with the square of its length.
+const COMPARED_BYTES_MAX: usize = 96;
+/// From 0, nothing alike, to 1, the same.
+const ALIKE_LEAST: f64 = 0.6;
+
 /// The known name that was probably meant, if one is close enough.
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    if name.len() > COMPARED_BYTES_MAX {
+        return None;
+    }
     let name = name.to_lowercase();
     known
-        .map(|candidate| {
-            let likeness = strsim::normalized_damerau_levenshtein(&name, &candidate.to_lowercase());
-            (likeness, candidate)
-        })
-        .filter(|(likeness, _)| *likeness >= 0.6)
+        .filter_map(|candidate| Some((likeness(&name, &candidate.to_lowercase())?, candidate)))
         .max_by(|left, right| left.0.total_cmp(&right.0).then(right.1.cmp(left.1)))
         .map(|(_, candidate)| candidate)
+}
+
+/// How alike two names are, if they are alike enough for one to have been meant by the other. Names that cannot be
+/// are told apart by their letters alone, without being compared.
+pub(crate) fn likeness(one: &str, other: &str) -> Option<f64> {
+    if one.len().max(other.len()) > COMPARED_BYTES_MAX || !may_be_alike(one, other) {
+        return None;
+    }
+    let likeness = strsim::normalized_damerau_levenshtein(one, other);
+    (likeness >= ALIKE_LEAST).then_some(likeness)
+}
+
+/// Whether the letters, in whatever order, leave it possible: two fifths of them may be changed, and each change
+/// mends two differences at most.
+fn may_be_alike(one: &str, other: &str) -> bool {
+    let mut counts = [0_i16; 64];
+    let mut count = |name: &str, by: i16| {
+        for letter in name.chars() {
+            counts[letter as usize % 64] += by;
+        }
+    };
+    count(one, 1);
+    count(other, -1);
+    let apart: usize = counts.iter().map(|it| usize::from(it.unsigned_abs())).sum();
+    apart * 5 <= one.len().max(other.len()) * 4
 }
 
 /// A map that keeps its order and refuses a key given twice, which JSON readers let pass.
@@ -238,5 +267,50 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueEntries<V> {
         }
 
         deserializer.deserialize_map(Entries(PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_apart_by_their_letters_only_where_a_comparison_would_do_so_too() {
+        let names = [
+            "temperature",
+            "temprature",
+            "top_p",
+            "top_k",
+            "max_tokens",
+            "tokens_max",
+            "stop",
+            "pots",
+            "a",
+            "",
+            "org/model-7b",
+            "org/model-70b",
+            "größe",
+            "grosse",
+        ];
+        for one in names {
+            for other in names {
+                let plain = strsim::normalized_damerau_levenshtein(one, other);
+                let wanted = (plain >= ALIKE_LEAST).then_some(plain);
+                assert_eq!(likeness(one, other), wanted, "{one} {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_as_long_as_a_body_is_compared_with_nothing() {
+        let known = ["temperature", "top_p"];
+        assert_eq!(
+            nearest("temprature", known.into_iter()),
+            Some("temperature")
+        );
+        assert_eq!(
+            nearest(&"temperature".repeat(100_000), known.into_iter()),
+            None
+        );
     }
 }

@@ -20,6 +20,8 @@ pub struct StateSection {
     pub dir: PathBuf,
     /// The database as `sqlite://PATH`; null: `model-pool.db` in `state.dir`.
     pub database_url: Option<DatabaseUrl>,
+    /// How much of the history and of the audit is kept.
+    pub history: HistorySection,
 }
 
 impl Default for StateSection {
@@ -27,6 +29,26 @@ impl Default for StateSection {
         StateSection {
             dir: PathBuf::from("data"),
             database_url: None,
+            history: HistorySection::default(),
+        }
+    }
+}
+
+/// Rows that are older, or more, go by themselves, the oldest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct HistorySection {
+    /// For so long, 1m and more.
+    pub keep: Length,
+    /// At most so many rows of each of the two, 100 to 100000000.
+    pub rows_max: u64,
+}
+
+impl Default for HistorySection {
+    fn default() -> HistorySection {
+        HistorySection {
+            keep: Length::from_secs(90 * 24 * 3600),
+            rows_max: 1_000_000,
         }
     }
 }
@@ -236,6 +258,10 @@ pub struct CatalogSection {
     pub unknown_engine: String,
     /// With `anyone`, so many models that users have brought in, 1 to 10000.
     pub unknown_limit: u32,
+    /// With `anyone`, so many models that users bring in within an hour, 1 to 10000.
+    pub unknown_per_hour: u32,
+    /// With `anyone`, so much that the weights of all models of users take on the disk.
+    pub unknown_size: Size,
 }
 
 impl Default for CatalogSection {
@@ -246,6 +272,8 @@ impl Default for CatalogSection {
             on_unknown: OnUnknown::Admin,
             unknown_engine: "CandleEngine".to_owned(),
             unknown_limit: 100,
+            unknown_per_hour: 20,
+            unknown_size: Size(Bytes(500 * Bytes::GIB)),
         }
     }
 }
@@ -299,6 +327,9 @@ impl Default for SourcesSection {
 pub struct AuthSection {
     /// Who may use models without a key: everybody (`open`), this machine (`loopback`), nobody (`key`).
     pub inference: InferenceAuth,
+    /// Who may read `/metrics`, which names every model, without an admin key: everybody (`open`), this
+    /// machine (`loopback`), nobody (`admin`).
+    pub metrics: MetricsAuth,
     /// The file that holds the first administrator's key, written at the first start;
     /// null: `admin.key` in `state.dir`.
     pub admin_key_file: Option<PathBuf>,
@@ -310,6 +341,7 @@ impl Default for AuthSection {
     fn default() -> AuthSection {
         AuthSection {
             inference: InferenceAuth::Loopback,
+            metrics: MetricsAuth::Loopback,
             admin_key_file: None,
             oidc: None,
         }
@@ -322,6 +354,14 @@ pub enum InferenceAuth {
     Open,
     Loopback,
     Key,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum MetricsAuth {
+    Open,
+    Loopback,
+    Admin,
 }
 
 /// Asking a cluster for more devices (S2). This version knows `none` alone.

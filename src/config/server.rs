@@ -38,6 +38,9 @@ pub struct ServerSection {
     pub trusted_proxies: Vec<Network>,
     /// One JSON line for each request: `off`, `stderr`, or the path of a file.
     pub access_log: AccessLog,
+    /// How large that file becomes before it is moved to `….1`, in the place of the one before; 0B: it is
+    /// never moved.
+    pub access_log_max: Size,
     /// Connections at once, 1 to 1000000; more are answered with 503 and closed.
     pub connections_max: u32,
     /// The same for each address; null: no such bound. Trusted proxies and this machine are free of it.
@@ -51,6 +54,8 @@ pub struct ServerSection {
     pub bodies_memory: Size,
     /// A client that takes nothing of its answer for so long is cut, 100ms and more.
     pub write_timeout: Length,
+    /// How many answers one request may ask for, 1 to 100000: its prompts times `n` or `best_of`.
+    pub sequences_max: u32,
 }
 
 impl Default for ServerSection {
@@ -65,12 +70,14 @@ impl Default for ServerSection {
             cors: None,
             trusted_proxies: Vec::new(),
             access_log: AccessLog::Off,
+            access_log_max: Size(Bytes(Bytes::GIB)),
             connections_max: 20_000,
             connections_per_address: None,
             idle_timeout: Length::from_secs(75),
             body_timeout: Length::from_secs(30),
             bodies_memory: Size(Bytes(256 * Bytes::MIB)),
             write_timeout: Length::from_secs(300),
+            sequences_max: 256,
         }
     }
 }
@@ -226,6 +233,7 @@ written_as_text!(
 );
 
 const CONNECTIONS_MAX: u32 = 1_000_000;
+const SEQUENCES_MAX: u32 = 100_000;
 const IDLE_MIN: Span = Span::from_secs(1);
 const PATIENCE_MIN: Span = Span(100);
 /// Browsers keep no permission for longer.
@@ -243,6 +251,11 @@ pub(super) fn problems(server: &ServerSection) -> Vec<String> {
     unless(
         (1..=CONNECTIONS_MAX).contains(&most),
         format!("server.connections_max is {most}; allowed: 1 to {CONNECTIONS_MAX}"),
+    );
+    let sequences = server.sequences_max;
+    unless(
+        (1..=SEQUENCES_MAX).contains(&sequences),
+        format!("server.sequences_max is {sequences}; allowed: 1 to {SEQUENCES_MAX}"),
     );
     unless(
         server.connections_per_address != Some(0),

@@ -66,6 +66,7 @@ pub struct Length(pub Span);
 
 impl Length {
     const MAX: Span = Span::from_secs(10 * 365 * 24 * 3600);
+    const DAY: Span = Span::from_secs(24 * 3600);
 
     pub const fn from_secs(seconds: u64) -> Length {
         Length(Span::from_secs(seconds))
@@ -97,7 +98,13 @@ impl FromStr for Length {
 
 impl fmt::Display for Length {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        humantime::format_duration(self.duration()).fmt(f)
+        // Whole days stay days: humantime's months have 30.44 of them.
+        match self.0.0 / Length::DAY.0 {
+            days @ 1.. if self.0.0.is_multiple_of(Length::DAY.0) => {
+                write!(f, "{days}day{}", if days == 1 { "" } else { "s" })
+            }
+            _ => humantime::format_duration(self.duration()).fmt(f),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::pool::{Bytes, Span};
 
 use super::oidc;
 use super::sections::{AutoscalerKind, AutoscalerSection, Provider};
-use super::{Config, IdleProbe, InventorySection, server};
+use super::{Config, IdleProbe, InventorySection, Length, server};
 
 /// Requests that may wait for one model.
 pub(crate) const QUEUE_LIMIT_MAX: u32 = 1_000_000;
@@ -24,6 +24,8 @@ const DEVICE_MEMORY_MIN: Bytes = Bytes(Bytes::MIB);
 /// More at once is a mistake.
 const FETCHES_MAX: u32 = 64;
 const UNKNOWN_MAX: u32 = 10_000;
+const HISTORY_KEEP_MIN: Length = Length::from_secs(60);
+const HISTORY_ROWS: (u64, u64) = (100, 100_000_000);
 
 /// All that stands against running with this configuration; empty if nothing does.
 pub(super) fn problems(config: &Config) -> Vec<String> {
@@ -48,6 +50,21 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
         !config.state.dir.as_os_str().is_empty(),
         "state.dir is empty; name a folder, or `.` for the current one".to_owned(),
     );
+    let history = &config.state.history;
+    unless(
+        history.keep >= HISTORY_KEEP_MIN,
+        format!(
+            "state.history.keep is {}; allowed: 1m to 10 years",
+            history.keep
+        ),
+    );
+    unless(
+        (HISTORY_ROWS.0..=HISTORY_ROWS.1).contains(&history.rows_max),
+        format!(
+            "state.history.rows_max is {}; allowed: {} to {}",
+            history.rows_max, HISTORY_ROWS.0, HISTORY_ROWS.1
+        ),
+    );
     let sources = &config.sources;
     for (key, count) in [
         ("files_at_once", sources.files_at_once),
@@ -58,11 +75,15 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
             format!("sources.{key} is {count}; allowed: 1 to {FETCHES_MAX}"),
         );
     }
-    let unknown = config.catalog.unknown_limit;
-    unless(
-        (1..=UNKNOWN_MAX).contains(&unknown),
-        format!("catalog.unknown_limit is {unknown}; allowed: 1 to {UNKNOWN_MAX}"),
-    );
+    for (key, count) in [
+        ("unknown_limit", config.catalog.unknown_limit),
+        ("unknown_per_hour", config.catalog.unknown_per_hour),
+    ] {
+        unless(
+            (1..=UNKNOWN_MAX).contains(&count),
+            format!("catalog.{key} is {count}; allowed: 1 to {UNKNOWN_MAX}"),
+        );
+    }
     let is_address = ["http://", "https://"]
         .iter()
         .any(|scheme| sources.hub.starts_with(scheme) && sources.hub.len() > scheme.len());

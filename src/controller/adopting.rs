@@ -7,13 +7,14 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::control::Control;
-use super::handle::Message;
+use super::gate::Gate;
+use super::handle::{Handle, Message};
 use super::keeper::Job;
 use super::snapshot::ModelFacts;
 use crate::catalog::Catalog;
 use crate::engine::{self, Adopted, Fate, Found, Kept, ReplicaLog, Resolved, Use};
 use crate::inventory::{DeviceInfo, Inventory};
-use crate::pool::{Bytes, Event, GateReading, ModelId, Record, RecordKind, Share, Time};
+use crate::pool::{Bytes, Event, GateReading, ModelId, Record, RecordKind, ReplicaId, Share, Time};
 
 /// What the store and the journal know a device by: its UUID, which stays when indices change, or
 /// its name.
@@ -38,6 +39,42 @@ pub fn refusal(
     let known = |device: &str| inventory.devices().iter().any(|it| key_of(it) == device);
     let gone = record.placement.iter().find(|it| !known(&it.device));
     gone.map(|share| format!("its device {} is not there", share.device))
+}
+
+/// Requests inside one engine by a controller which has handed it over: they end in its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeatsTaken {
+    pub replica: ReplicaId,
+    pub in_flight: u32,
+    /// When the last one ended.
+    pub last_end: Option<Time>,
+}
+
+impl Handle {
+    /// Who is inside each engine by this controller, also when its loop has ended.
+    pub fn seats_taken(&self) -> Vec<SeatsTaken> {
+        let seats = |gate: &Arc<Gate>| {
+            let reading = gate.reading();
+            SeatsTaken {
+                replica: reading.replica,
+                in_flight: reading.in_flight.saturating_sub(gate.guests()),
+                last_end: reading.last_end,
+            }
+        };
+        self.routes.load().gates().iter().map(seats).collect()
+    }
+
+    /// What controllers before this one say of their own; what is not named has ended.
+    pub fn seats_elsewhere(&self, seats: &[SeatsTaken]) {
+        for gate in self.routes.load().gates() {
+            gate.set_guests(guests_of(gate.replica, seats));
+        }
+    }
+}
+
+fn guests_of(replica: ReplicaId, seats: &[SeatsTaken]) -> u32 {
+    let own = seats.iter().find(|it| it.replica == replica);
+    own.map_or(0, |it| it.in_flight)
 }
 
 /// What a later controller has to know of a replica's use.
@@ -71,15 +108,17 @@ impl Control {
     }
 
     /// Engines that run become replicas; what became of the others goes into the history.
-    pub(super) fn take_found(&mut self, found: Resolved) -> Vec<Event> {
+    pub(super) fn take_found(&mut self, found: Resolved, seats: &[SeatsTaken]) -> Vec<Event> {
         for other in found.others {
             self.note(other);
         }
         let adopted = found.adopted.into_iter();
-        adopted.filter_map(|it| self.take_adopted(it)).collect()
+        adopted
+            .filter_map(|it| self.take_adopted(it, seats))
+            .collect()
     }
 
-    fn take_adopted(&mut self, adopted: Adopted) -> Option<Event> {
+    fn take_adopted(&mut self, adopted: Adopted, seats: &[SeatsTaken]) -> Option<Event> {
         let record = adopted.record.clone();
         // Whoever judged it knew the same catalogue.
         let model = *self.ids.get(&record.model)?;
@@ -105,6 +144,10 @@ impl Control {
             facts.ready = true;
         }
         self.make_gate(replica, model, adopted.endpoint());
+        let in_flight = guests_of(replica, seats);
+        if let Some(gate) = self.gates.get(&replica) {
+            gate.set_guests(in_flight);
+        }
         self.offer(replica, model);
         let (stop, stopped) = oneshot::channel();
         self.stops.insert(replica, stop);
@@ -114,7 +157,12 @@ impl Control {
         };
         let now = self.clock.now();
         let ready_at = record.ready_at_ms.map_or(now, Time);
-        let last_end = adopted.last_end_ms.map(|at| Time(at).min(now));
+        let told = seats.iter().find(|it| it.replica == replica);
+        let last_end = adopted
+            .last_end_ms
+            .map(Time)
+            .max(told.and_then(|it| it.last_end))
+            .map(|at| at.min(now));
         tracing::info!(
             "adopted {} ({replica}), process {}, which went on without us (D2)",
             record.model,
@@ -127,6 +175,7 @@ impl Control {
             model,
             placement,
             ready_for: now.since(ready_at),
+            in_flight,
             last_end,
         })
     }

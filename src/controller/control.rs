@@ -124,16 +124,17 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         inbox.downgrade(),
         events.clone(),
         names,
+        keeper::Trimming::new(parts.clock, &parts.config),
     ));
-    let first_number = parts.last_order + 1;
+    let numbers = Arc::new(AtomicU64::new(parts.last_order + 1));
     let (mut control, start) = Control::new(parts, inbox, jobs);
-    // Nobody may ask before it is known what there is: it would be answered that there is nothing.
+    // Nobody may ask before it is known what there is.
     let inventory = control.begin(start);
     let handle = Handle {
         inbox: control.inbox.clone(),
         routes: Arc::clone(&control.routes),
         snapshot: Arc::clone(&control.snapshot),
-        numbers: Arc::new(AtomicU64::new(first_number)),
+        numbers,
         events,
         store: Arc::clone(&control.store),
         clock: control.clock,
@@ -232,6 +233,7 @@ impl Control {
             wishes: parts.wishes,
             catalog: parts.catalog,
             found: parts.found,
+            seats: parts.seats,
         };
         (control, start)
     }
@@ -260,13 +262,12 @@ impl Control {
             let busy = self.told.values().any(|reading| reading.in_flight > 0);
             let read = busy.then(|| self.turned + READ_GATES_EVERY);
             let remember = Some(remembered_at + REMEMBER_EVERY);
-            let beat = self.heartbeat.as_ref().map(Heartbeat::next);
             let next = self
                 .wake
                 .into_iter()
                 .chain(publish)
                 .chain(read)
-                .chain(beat)
+                .chain(self.heartbeat.as_ref().map(Heartbeat::next))
                 .chain(remember);
             let next = next.min();
             let sleep = tokio::time::sleep_until(self.clock.instant(next.unwrap_or_default()));
@@ -297,8 +298,7 @@ impl Control {
             self.publish_if_due();
         }
         self.publish();
-        self.remember();
-        self.keep_usage();
+        self.last_words();
         // Whatever still runs of engines then is left to somebody else.
         self.tasks.shutdown().await;
     }
@@ -434,7 +434,7 @@ impl Control {
     }
 
     /// As the gates were when they were last read.
-    pub(super) fn seats_taken(&self) -> Vec<(ReplicaId, u32)> {
+    pub(super) fn busy(&self) -> Vec<(ReplicaId, u32)> {
         let busy = self.told.values().filter(|reading| reading.in_flight > 0);
         busy.map(|reading| (reading.replica, reading.in_flight))
             .collect()

@@ -90,6 +90,16 @@ impl Control {
         None
     }
 
+    /// What is kept at the end, whoever goes on.
+    pub(super) fn last_words(&mut self) {
+        for record in self.pool.last_sums() {
+            log(&record);
+            let _ = self.jobs.send(Job::Record(record));
+        }
+        self.remember();
+        self.keep_usage();
+    }
+
     /// What the store knows a device by: its UUID, which stays when indices change, or its name.
     pub(super) fn device_key(&self, device: DeviceId) -> String {
         self.devices.get(&device).map_or_else(
@@ -113,7 +123,7 @@ impl Control {
                 wish,
                 over,
             },
-            Wish::ForgetLoads => NamedWish::ForgetLoads,
+            Wish::ForgetLoads { before } => NamedWish::ForgetLoads { before },
             Wish::Cordon { device, cordon } => NamedWish::Cordon {
                 device: self.device_key(device),
                 cordon,

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -54,6 +54,8 @@ pub(super) struct Gate {
     pub served_name: Option<String>,
     seats: u64,
     word: AtomicU64,
+    /// Those of the seats in the word that an earlier controller gave, whose requests end there.
+    guests: AtomicU32,
     last_end: AtomicU64,
     /// Why streams inside are cut; set before `cut` fires.
     why: OnceLock<Cut>,
@@ -89,6 +91,7 @@ impl Gate {
             served_name,
             seats: u64::from(seats.max(1)),
             word: AtomicU64::new(CLOSED << MODE_SHIFT),
+            guests: AtomicU32::new(0),
             last_end: AtomicU64::new(0),
             why: OnceLock::new(),
             cut: CancellationToken::new(),
@@ -123,6 +126,23 @@ impl Gate {
             beat: self.pulse.enter(),
             gate: Arc::clone(self),
         }
+    }
+
+    /// So many requests are inside by an earlier controller, which tells it again when it changes. They
+    /// take seats as any other, and keep-hot counts from the end of the last one (L2). Called from one
+    /// place at a time.
+    pub fn set_guests(&self, count: u32) {
+        let before = self.guests.swap(count, Ordering::AcqRel);
+        for _ in before..count {
+            self.word.fetch_add(ONE_INSIDE, Ordering::AcqRel);
+        }
+        for _ in count..before {
+            self.leave();
+        }
+    }
+
+    pub fn guests(&self) -> u32 {
+        self.guests.load(Ordering::Acquire)
     }
 
     pub fn set(&self, gate: GateMode) {

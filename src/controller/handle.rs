@@ -156,9 +156,9 @@ pub struct Ordered {
 }
 
 impl Ordered {
-    /// Kept in the store, or settled already (D1).
-    pub async fn accepted(&mut self) {
-        let _ = (&mut self.accepted).await;
+    /// Kept in the store, or settled already (D1). An error: nobody knows, the controller is gone.
+    pub async fn accepted(&mut self) -> Result<(), Busy> {
+        (&mut self.accepted).await.map_err(|_| Busy)
     }
 
     pub async fn settled(self) -> Result<Outcome, Busy> {

@@ -1,16 +1,20 @@
 //! The one task that writes the store. Jobs are done in the order they were given, so that of two
-//! wishes for one model the later one stays. It never decides what is kept.
+//! wishes for one model the later one stays. While nothing can be written, what an order asked to
+//! keep is refused, and the rest waits here until it can. It never decides what is kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc};
+use tokio::time::MissedTickBehavior;
 
 use super::handle::Message;
-use crate::pool::{Cordon, DeviceId, LoadWish, OrderId, Override, Record};
+pub(super) use super::trimming::Trimming;
+use crate::pool::{Cordon, DeviceId, LoadWish, OrderId, Override, Record, Time};
 use crate::store::{Circumstances, Measurement, Store, StoreFault, StoredRecord, UsageMinute};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Job {
     /// What was asked for, by minute and model.
     Usage(Vec<UsageMinute>),
@@ -30,7 +34,7 @@ pub(super) enum Job {
 }
 
 /// A wish with the name that the store knows the model by.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum NamedWish {
     Override {
         model: String,
@@ -45,7 +49,9 @@ pub(super) enum NamedWish {
         wish: LoadWish,
         over: Override,
     },
-    ForgetLoads,
+    ForgetLoads {
+        before: Option<Time>,
+    },
     /// By the device's own name or UUID.
     Cordon {
         device: String,
@@ -56,6 +62,130 @@ pub(super) enum NamedWish {
 /// Records written in one transaction.
 const BATCH_MAX: usize = 256;
 
+/// Records that wait while nothing can be written; of more, the oldest are lost and counted.
+const RECORDS_MAX: usize = 4096;
+
+/// Minutes of use that wait meanwhile.
+const MINUTES_MAX: usize = 10_000;
+
+/// How soon it is noticed that the disk takes something again.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+
+/// What a job replaces in the store: of two that wait for the same place the later one is enough.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Override(String),
+    /// Before those of single models, which are newer.
+    AllLoads,
+    Load(String),
+    Cordon(String),
+    Measurement(Circumstances),
+    Remembered(String),
+}
+
+/// What could not be written.
+#[derive(Default)]
+struct Waiting {
+    records: VecDeque<Record>,
+    places: BTreeMap<Place, Job>,
+    minutes: Vec<UsageMinute>,
+    /// Records lost since the last one was written.
+    lost: u64,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.places.is_empty() && self.minutes.is_empty()
+    }
+
+    /// What waits for one model is written after it, and so must not be older than it.
+    fn forgets_loads(&mut self, before: Option<Time>, place: Place, job: Job) {
+        self.places.retain(|_, waiting| match waiting {
+            Job::Wish {
+                wish: NamedWish::Load { wish, .. },
+                ..
+            } => before.is_some_and(|before| wish.as_ref().is_none_or(|it| it.since > before)),
+            _ => true,
+        });
+        let all_go = self
+            .places
+            .get(&place)
+            .is_some_and(|it| forgets(it) == Some(None));
+        if !all_go {
+            self.places.insert(place, job);
+        }
+    }
+
+    /// A job that nobody waits for.
+    fn takes(&mut self, job: Job) {
+        match job {
+            Job::Usage(minutes) => {
+                self.minutes.extend(minutes);
+                let surplus = self.minutes.len().saturating_sub(MINUTES_MAX);
+                self.minutes.drain(..surplus);
+            }
+            job => {
+                for (place, job) in parts(job) {
+                    match forgets(&job) {
+                        Some(before) => self.forgets_loads(before, place, job),
+                        None => {
+                            self.places.insert(place, job);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Up to which moment the job forgets loads, if it does; `None` within: all of them.
+fn forgets(job: &Job) -> Option<Option<Time>> {
+    match job {
+        Job::Wish {
+            wish: NamedWish::ForgetLoads { before },
+            ..
+        } => Some(*before),
+        _ => None,
+    }
+}
+
+/// Each with the one place that it is for.
+fn parts(job: Job) -> Vec<(Place, Job)> {
+    let place = match &job {
+        Job::Wish { wish, .. } => match wish.clone() {
+            NamedWish::Override { model, .. } => Place::Override(model),
+            NamedWish::Load { model, .. } => Place::Load(model),
+            NamedWish::LoadAndOverride { model, wish, over } => {
+                let alone = |wish| Job::Wish { order: None, wish };
+                let (name, wish) = (model.clone(), Some(wish));
+                let over = NamedWish::Override {
+                    model: model.clone(),
+                    over,
+                };
+                return vec![
+                    (Place::Override(model.clone()), alone(over)),
+                    (Place::Load(name), alone(NamedWish::Load { model, wish })),
+                ];
+            }
+            NamedWish::ForgetLoads { .. } => Place::AllLoads,
+            NamedWish::Cordon { device, .. } => Place::Cordon(device),
+        },
+        Job::Measurement { of, .. } => Place::Measurement(of.clone()),
+        Job::Remembered { model, .. } => Place::Remembered(model.clone()),
+        Job::Usage(_) | Job::Record(_) => return Vec::new(),
+    };
+    vec![(place, job)]
+}
+
+/// Writes one job after the other.
+struct Keeper {
+    store: Arc<Store>,
+    inbox: mpsc::WeakUnboundedSender<Message>,
+    events: broadcast::Sender<Arc<StoredRecord>>,
+    device_names: BTreeMap<DeviceId, String>,
+    waiting: Waiting,
+}
+
 /// Ends when every sender of jobs is gone and all jobs are done.
 pub(super) async fn run(
     store: Arc<Store>,
@@ -63,80 +193,185 @@ pub(super) async fn run(
     inbox: mpsc::WeakUnboundedSender<Message>,
     events: broadcast::Sender<Arc<StoredRecord>>,
     device_names: BTreeMap<DeviceId, String>,
+    mut trimming: Trimming,
 ) {
-    let name = |device: DeviceId| {
-        device_names
-            .get(&device)
-            .cloned()
-            .unwrap_or_else(|| device.to_string())
+    let mut keeper = Keeper {
+        store,
+        inbox,
+        events,
+        device_names,
+        waiting: Waiting::default(),
     };
     let mut next = Vec::new();
-    while jobs.recv_many(&mut next, BATCH_MAX).await > 0 {
-        let mut records = Vec::new();
-        for job in next.drain(..) {
-            match job {
-                Job::Record(record) => records.push(record),
-                other => {
-                    append(&store, &mut records, &name, &events).await;
-                    keep(&store, other, &inbox).await;
+    let mut probe = tokio::time::interval(PROBE_EVERY);
+    probe.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            // First: jobs may come so fast that nothing else would have its turn. Somebody else may have found that
+            // nothing can be written, such as a change of the keys.
+            _ = probe.tick() => keeper.looks_again().await,
+            count = jobs.recv_many(&mut next, BATCH_MAX) => {
+                if count == 0 {
+                    break;
+                }
+                for job in next.drain(..) {
+                    keeper.takes(job).await;
+                }
+                keeper.append().await;
+            }
+            () = trimming.due() => trimming.turn(&keeper.store).await,
+        }
+    }
+    keeper.ends().await;
+}
+
+impl Keeper {
+    async fn takes(&mut self, job: Job) {
+        match job {
+            Job::Record(record) => {
+                self.waiting.records.push_back(record);
+                if self.waiting.records.len() > RECORDS_MAX {
+                    self.waiting.records.pop_front();
+                    self.waiting.lost += 1;
+                    self.store.history_lost(1);
+                }
+            }
+            other => {
+                self.append().await;
+                self.keeps(other).await;
+            }
+        }
+    }
+
+    /// Writes the records that wait. While nothing can be written it is not tried for each of them.
+    async fn append(&mut self) {
+        while !self.waiting.records.is_empty() && self.store.trouble().is_none() {
+            let count = self.waiting.records.len().min(BATCH_MAX);
+            let records: Vec<Record> = self.waiting.records.iter().take(count).cloned().collect();
+            let names = &self.device_names;
+            let name = |device: DeviceId| {
+                let known = names.get(&device).cloned();
+                known.unwrap_or_else(|| device.to_string())
+            };
+            match self.store.append(&records, &name).await {
+                Ok(stored) => {
+                    self.waiting.records.drain(..count);
+                    for record in stored {
+                        // Nobody may be listening.
+                        let _ = self.events.send(Arc::new(record));
+                    }
+                    let lost = std::mem::take(&mut self.waiting.lost);
+                    if lost > 0 {
+                        tracing::warn!(
+                            "{lost} records of the history were lost while it could not be written"
+                        );
+                    }
+                }
+                // Told by the store, and tried again.
+                Err(fault) if fault.is_told_by_the_store() => return,
+                Err(fault) => {
+                    tracing::error!(%fault, lost = count, "the history could not be written");
+                    self.waiting.records.drain(..count);
+                    self.store.history_lost(count as u64);
                 }
             }
         }
-        append(&store, &mut records, &name, &events).await;
     }
-}
 
-async fn append(
-    store: &Store,
-    records: &mut Vec<Record>,
-    name: &(dyn Fn(DeviceId) -> String + Sync),
-    events: &broadcast::Sender<Arc<StoredRecord>>,
-) {
-    if records.is_empty() {
-        return;
+    /// Every order is tried, since whoever gave it waits for the answer.
+    async fn keeps(&mut self, job: Job) {
+        let order = match &job {
+            Job::Wish { order, .. } => *order,
+            _ => None,
+        };
+        if order.is_none() && self.store.trouble().is_some() {
+            return self.waiting.takes(job);
+        }
+        // What waits is older, and must not be laid over it.
+        let result = match self.catches_up().await {
+            Ok(()) => write(&self.store, &job).await,
+            Err(fault) => Err(fault),
+        };
+        if let Some(order) = order
+            && let Some(inbox) = self.inbox.upgrade()
+        {
+            let failure = result.as_ref().err().map(ToString::to_string);
+            let _ = inbox.send(Message::Saved { order, failure });
+        }
+        match result {
+            Err(fault) if !fault.is_told_by_the_store() => {
+                tracing::error!(%fault, "the store could not keep something");
+            }
+            Err(_) if order.is_none() => self.waiting.takes(job),
+            _ => {}
+        }
     }
-    match store.append(records, &|device| name(device)).await {
-        Ok(stored) => {
-            for record in stored {
-                // Nobody may be listening.
-                let _ = events.send(Arc::new(record));
+
+    /// Writes what waits for its place, the older first.
+    async fn catches_up(&mut self) -> Result<(), StoreFault> {
+        while let Some((place, job)) = self.waiting.places.pop_first() {
+            match write(&self.store, &job).await {
+                Err(fault) if fault.is_told_by_the_store() => {
+                    self.waiting.places.insert(place, job);
+                    return Err(fault);
+                }
+                Err(fault) => tracing::error!(%fault, "the store could not keep something"),
+                Ok(()) => {}
             }
         }
-        Err(fault) => {
-            tracing::error!(%fault, lost = records.len(), "the history could not be written")
+        Ok(())
+    }
+
+    /// Goes on as soon as the disk takes something again.
+    async fn looks_again(&mut self) {
+        if self.store.trouble().is_some() && self.store.probe().await.is_err() {
+            return;
+        }
+        if self.catches_up().await.is_err() {
+            return;
+        }
+        if !self.waiting.minutes.is_empty() {
+            let minutes = std::mem::take(&mut self.waiting.minutes);
+            self.keeps(Job::Usage(minutes)).await;
+        }
+        self.append().await;
+    }
+
+    /// The last try.
+    async fn ends(&mut self) {
+        if !self.waiting.is_empty() {
+            self.looks_again().await;
+        }
+        let lost = self.waiting.records.len() as u64 + self.waiting.lost;
+        if !self.waiting.is_empty() || lost > 0 {
+            tracing::error!(
+                "the state could not be written until the end: {lost} records of the history are lost, and {} changes that the pool made by itself",
+                self.waiting.places.len()
+            );
         }
     }
-    records.clear();
 }
 
-async fn keep(store: &Store, job: Job, inbox: &mpsc::WeakUnboundedSender<Message>) {
-    let (order, result): (Option<OrderId>, Result<(), StoreFault>) = match job {
-        Job::Wish { order, wish } => (
-            order,
-            match &wish {
-                NamedWish::Override { model, over } => store.save_override(model, over).await,
-                NamedWish::Load { model, wish } => store.save_load(model, wish.as_ref()).await,
-                NamedWish::LoadAndOverride { model, wish, over } => {
-                    store.save_load_and_override(model, wish, over).await
-                }
-                NamedWish::ForgetLoads => store.forget_loads().await,
-                NamedWish::Cordon { device, cordon } => {
-                    store.save_cordon(device, cordon.as_ref()).await
-                }
-            },
-        ),
-        Job::Measurement { of, measurement } => {
-            (None, store.save_measurement(&of, measurement).await)
-        }
-        Job::Remembered { model, numbers } => (None, store.save_remembered(&model, &numbers).await),
-        Job::Usage(minutes) => (None, store.add_usage(&minutes).await),
-        Job::Record(_) => (None, Ok(())),
-    };
-    let failure = result.err().map(|fault| fault.to_string());
-    if let Some(message) = &failure {
-        tracing::error!(%message, "the store could not keep something");
-    }
-    if let (Some(order), Some(inbox)) = (order, inbox.upgrade()) {
-        let _ = inbox.send(Message::Saved { order, failure });
+async fn write(store: &Store, job: &Job) -> Result<(), StoreFault> {
+    match job {
+        Job::Wish { wish, .. } => match wish {
+            NamedWish::Override { model, over } => store.save_override(model, over).await,
+            NamedWish::Load { model, wish } => store.save_load(model, wish.as_ref()).await,
+            NamedWish::LoadAndOverride { model, wish, over } => {
+                store.save_load_and_override(model, wish, over).await
+            }
+            NamedWish::ForgetLoads { before: None } => store.forget_loads().await,
+            NamedWish::ForgetLoads {
+                before: Some(before),
+            } => store.forget_loads_before(*before).await,
+            NamedWish::Cordon { device, cordon } => {
+                store.save_cordon(device, cordon.as_ref()).await
+            }
+        },
+        Job::Measurement { of, measurement } => store.save_measurement(of, *measurement).await,
+        Job::Remembered { model, numbers } => store.save_remembered(model, numbers).await,
+        Job::Usage(minutes) => store.add_usage(minutes).await,
+        Job::Record(_) => Ok(()),
     }
 }

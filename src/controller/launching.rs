@@ -283,12 +283,9 @@ impl Control {
             Report::Load(load) => facts.load = load,
             Report::Dead { reason } => {
                 facts.dead = Some(self.clock.now());
-                if let Some(gate) = self.gates.get(&replica) {
-                    gate.cut(Cut::Crashed(reason));
-                }
-                self.withdraw(replica, model);
-                self.turn(Event::Woke);
+                self.lost(replica, model, reason);
             }
+            Report::Ended { message } => self.lost(replica, model, message),
             Report::Exited(exit) => {
                 let (was_ready, asked) = (facts.ready, exit.asked);
                 self.measured_to_the_end(replica, model);
@@ -330,6 +327,15 @@ impl Control {
                 self.look.notify_one();
             }
         }
+    }
+
+    /// Nobody gets a seat on it any more, whatever of it is still to be removed.
+    fn lost(&mut self, replica: ReplicaId, model: ModelId, why: String) {
+        if let Some(gate) = self.gates.get(&replica) {
+            gate.cut(Cut::Crashed(why));
+        }
+        self.withdraw(replica, model);
+        self.turn(Event::ReplicaLost { replica });
     }
 
     pub(super) fn stage(

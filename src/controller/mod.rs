@@ -38,11 +38,12 @@ mod registry;
 mod restore;
 mod routing;
 mod snapshot;
+mod trimming;
 mod vital;
 mod watch;
 mod watch_task;
 
-pub use adopting::refusal;
+pub use adopting::{SeatsTaken, refusal};
 pub use clock::Clock;
 pub use control::spawn;
 pub use fetching::FetchFacts;
@@ -63,6 +64,6 @@ pub use crate::engine::{
 pub use crate::oidc::{Identity, Oidc, OidcError};
 pub use crate::source::{Settings as SourceSettings, Sources};
 pub use crate::store::{
-    AuditEntry, AuditQuery, HistoryQuery, KeyRecord, KeyUse, NewKey, Retention, Role, Store,
-    StoreFault, StoredAudit, StoredRecord, find_key, generate_key, hash_key,
+    AuditEntry, AuditQuery, HistoryQuery, KeyRecord, KeyText, KeyUse, NewKey, Retention, Role,
+    Store, StoreFault, StoredAudit, StoredRecord, find_key, generate_key, hash_key,
 };

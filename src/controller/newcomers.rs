@@ -13,14 +13,22 @@ use super::registry::ChangeError;
 use super::routing::Route;
 use crate::catalog::{Catalog, Entry, Source};
 use crate::config::Config;
-use crate::pool::{Remedy, Span, Time};
+use crate::pool::{Bytes, Remedy, Span, Time};
 use crate::source::Sources;
 
 /// So long the hub is not asked again for a name that it does not have, and for so many names.
 const MISSED_FOR: Span = Span::from_secs(60);
 const MISSED_MAX: usize = 256;
-/// The label that tells who brought a model in.
+/// Names that the hub is asked for in a minute because of users: whoever invents names must not have the
+/// hub turn all of the lab away.
+const LOOKS: u32 = 60;
+const LOOKS_WITHIN: Span = Span::from_secs(60);
+const HOUR: Span = Span::from_secs(3600);
+/// The hub's own names are shorter.
+const NAME_BYTES_MAX: usize = 200;
+/// The labels that tell who brought a model in, and what its weights take on the disk.
 const LABEL: &str = "registered_by";
+const BYTES_LABEL: &str = "registered_bytes";
 
 /// Who names the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +53,13 @@ pub(super) enum Terms {
     Any,
     /// Nothing has the name.
     NewName,
-    /// The same, and users have brought in fewer than the limit.
-    OneMoreOfUsers { limit: u32 },
+    /// The same, and users have brought in fewer than the limit, and this one's weights find room
+    /// beside theirs.
+    OneMoreOfUsers {
+        limit: u32,
+        bytes: Bytes,
+        room: Bytes,
+    },
 }
 
 impl Terms {
@@ -56,13 +69,19 @@ impl Terms {
             let name = name.to_owned();
             return Err(ChangeError::Taken { name });
         }
-        let Terms::OneMoreOfUsers { limit } = self else {
+        let Terms::OneMoreOfUsers { limit, bytes, room } = self else {
             return Ok(());
         };
         let word = NamedBy::User.word();
         let of_users = |entry: &&Entry| entry.labels.get(LABEL).is_some_and(|it| it == word);
-        match catalog.entries().values().filter(of_users).count() >= limit as usize {
-            true => Err(ChangeError::Full { limit }),
+        let of_users: Vec<&Entry> = catalog.entries().values().filter(of_users).collect();
+        if of_users.len() >= limit as usize {
+            return Err(ChangeError::Full { limit });
+        }
+        let taken = |entry: &&Entry| entry.labels.get(BYTES_LABEL)?.parse().ok();
+        let held: Bytes = of_users.iter().filter_map(taken).map(Bytes).sum();
+        match held + bytes > room {
+            true => Err(ChangeError::TooLarge { bytes, held, room }),
             false => Ok(()),
         }
     }
@@ -78,6 +97,15 @@ pub enum NewcomerError {
     /// It could not be looked up; later it may.
     #[error("{message}")]
     NotNow { message: String },
+    #[error(
+        "users {what} {most} models of the hub within {within}, and no more may be; ask again in {retry}, or ask an administrator to load it"
+    )]
+    TooMany {
+        what: &'static str,
+        most: u32,
+        within: Span,
+        retry: Span,
+    },
     #[error(transparent)]
     Change(#[from] ChangeError),
 }
@@ -88,6 +116,54 @@ pub(super) struct Newcomers {
     sources: Arc<Sources>,
     config: Arc<Config>,
     missed: Mutex<VecDeque<(String, Time, String)>>,
+    looks: Rate,
+    registered: Rate,
+}
+
+/// When something was last done, of what may be done so many times within a time.
+#[derive(Debug)]
+struct Rate {
+    what: &'static str,
+    most: u32,
+    within: Span,
+    done: Mutex<VecDeque<Time>>,
+}
+
+impl Rate {
+    fn new(what: &'static str, most: u32, within: Span) -> Rate {
+        Rate {
+            what,
+            most,
+            within,
+            done: Mutex::default(),
+        }
+    }
+
+    /// Once more, if that may be.
+    fn take(&self, now: Time) -> Result<(), NewcomerError> {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.retain(|at| *at + self.within > now);
+        match done.front() {
+            Some(first) if done.len() >= self.most as usize => Err(NewcomerError::TooMany {
+                what: self.what,
+                most: self.most,
+                within: self.within,
+                retry: (*first + self.within).since(now),
+            }),
+            _ => {
+                done.push_back(now);
+                Ok(())
+            }
+        }
+    }
+
+    /// What was taken at that moment came to nothing.
+    fn give_back(&self, taken: Time) {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(nth) = done.iter().position(|at| *at == taken) {
+            done.remove(nth);
+        }
+    }
 }
 
 impl Control {
@@ -96,6 +172,8 @@ impl Control {
             sources: Arc::clone(&self.sources),
             config: Arc::clone(&self.config),
             missed: Mutex::default(),
+            looks: Rate::new("asked for", LOOKS, LOOKS_WITHIN),
+            registered: Rate::new("brought in", self.config.catalog.unknown_per_hour, HOUR),
         })
     }
 }
@@ -121,7 +199,7 @@ impl Handle {
     pub async fn newcomer(&self, name: &str, by: NamedBy) -> Result<Arc<Route>, NewcomerError> {
         let now = self.clock.now();
         let settings = &self.newcomers.config.catalog;
-        if name.split('/').count() != 2 {
+        if name.split('/').count() != 2 || name.len() > NAME_BYTES_MAX {
             let name = name.to_owned();
             return Err(NewcomerError::NoName { name });
         }
@@ -133,16 +211,18 @@ impl Handle {
             return Ok(route);
         }
         let known = &routes.catalog;
-        let terms = match by {
+        let terms = |bytes: u64| match by {
             NamedBy::Administrator => Terms::NewName,
             NamedBy::User => Terms::OneMoreOfUsers {
                 limit: settings.unknown_limit,
+                bytes: Bytes(bytes),
+                room: settings.unknown_size.0,
             },
         };
         // The hub need not be asked for what would not be registered anyway.
-        terms.allow(known, name)?;
+        terms(0).allow(known, name)?;
         let engine = known.reference().get(name).and_then(|it| it.engine.clone());
-        let document = json!({
+        let mut document = json!({
             "engine_config": {
                 "model_id": name,
                 "hf_model_id": name,
@@ -166,25 +246,66 @@ impl Handle {
             );
             return Err(NewcomerError::NotThere { message });
         };
-        if let Err(fault) = self.newcomers.sources.look(fetch).await {
-            let message = fault.to_string();
-            if fault.remedy() == Remedy::Time {
-                return Err(NewcomerError::NotNow { message });
-            }
-            self.newcomers.miss(name, now, &message);
-            return Err(NewcomerError::NotThere { message });
+        if by == NamedBy::User {
+            self.newcomers.looks.take(now)?;
         }
-        match self.register_under(document, terms).await {
+        let bytes = match self.newcomers.sources.look(fetch).await {
+            Ok(bytes) => bytes,
+            Err(fault) => {
+                let message = fault.to_string();
+                if fault.remedy() == Remedy::Time {
+                    return Err(NewcomerError::NotNow { message });
+                }
+                self.newcomers.miss(name, now, &message);
+                return Err(NewcomerError::NotThere { message });
+            }
+        };
+        document["pool_config"]["labels"][BYTES_LABEL] = json!(bytes.to_string());
+        if by == NamedBy::User {
+            self.newcomers.registered.take(now)?;
+        }
+        match self.register_under(document, terms(bytes)).await {
             Ok(_) => tracing::info!(
                 model = name,
                 by = by.word(),
                 "a model of the hub was registered"
             ),
-            // Somebody else was quicker; what they have registered is what is asked for.
-            Err(ChangeError::Taken { .. }) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                if by == NamedBy::User {
+                    self.newcomers.registered.give_back(now);
+                }
+                // Somebody else was quicker; what they have registered is what is asked for.
+                if !matches!(error, ChangeError::Taken { .. }) {
+                    return Err(error.into());
+                }
+            }
         }
         self.route(name)
             .ok_or(NewcomerError::Change(ChangeError::Gone))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_within_a_time_and_the_refusal_says_when_there_is_room_again() {
+        let rate = Rate::new("brought in", 3, HOUR);
+        for minute in 0..3 {
+            rate.take(Time(minute * 60_000)).expect("room");
+        }
+        let full = rate.take(Time(180_000)).expect_err("full").to_string();
+        assert!(
+            full.contains("3 models") && full.contains("57 min"),
+            "{full}"
+        );
+        rate.give_back(Time(60_000));
+        rate.take(Time(180_000))
+            .expect("what came to nothing is free");
+        assert!(rate.take(Time(3_599_999)).is_err());
+        rate.take(Time(3_600_000))
+            .expect("the first is an hour old");
+        assert_eq!(rate.done.lock().unwrap().len(), 3, "no more are remembered");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::adopting::SeatsTaken;
 use super::clock::Clock;
 use super::vital::Heartbeat;
 use crate::catalog::Catalog;
@@ -39,6 +40,8 @@ pub struct Parts {
     pub guardians: Arc<Guardians>,
     /// What an earlier controller left behind.
     pub found: Resolved,
+    /// Who is inside its engines still, where it serves them to their end.
+    pub seats: Vec<SeatsTaken>,
     pub heartbeat: Option<Heartbeat>,
     pub clock: Clock,
 }
@@ -51,4 +54,5 @@ pub(super) struct Start {
     pub wishes: Vec<KeptWish>,
     pub catalog: Catalog,
     pub found: Resolved,
+    pub seats: Vec<SeatsTaken>,
 }

@@ -88,6 +88,14 @@ pub enum ChangeError {
         "users have brought in {limit} models, as many as catalog.unknown_limit allows; an administrator removes some, or raises it"
     )]
     Full { limit: u32 },
+    #[error(
+        "the model's weights take {bytes}, and those of the models that users have brought in take {held} of the {room} that catalog.unknown_size allows; an administrator removes some, or raises it"
+    )]
+    TooLarge {
+        bytes: Bytes,
+        held: Bytes,
+        room: Bytes,
+    },
     #[error("the store could not keep the change, so nothing was changed: {message}")]
     NotSaved { message: String },
     #[error("the pool is shutting down")]

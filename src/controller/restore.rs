@@ -6,7 +6,7 @@ use super::keeper::Job;
 use super::parts::Start;
 use super::registry;
 use crate::inventory::Inventory;
-use crate::pool::{Cordon, DeviceId, Event, Span};
+use crate::pool::{Cordon, DeviceId, Event, ModelId, Span};
 use crate::store::UsageMinute;
 
 /// How often it is looked whether models were wanted since.
@@ -36,13 +36,14 @@ impl Control {
             }
         }
         for wish in start.wishes {
-            if let Some(&model) = self.ids.get(&wish.model) {
-                let (over, load) = (wish.over, wish.load);
-                events.push(Event::WishesRestored { model, over, load });
-            }
+            // A model whose file is not there today may be back with the next reload.
+            let fresh = ModelId(u32::try_from(self.ids.len()).unwrap_or(u32::MAX));
+            let model = *self.ids.entry(wish.model).or_insert(fresh);
+            let (over, load) = (wish.over, wish.load);
+            events.push(Event::WishesRestored { model, over, load });
         }
         // After everything that says whether they can stay, and before anything is decided.
-        events.extend(self.take_found(start.found));
+        events.extend(self.take_found(start.found, &start.seats));
         self.turn_all(events);
         self.publish();
         start.inventory
@@ -72,7 +73,7 @@ impl Control {
 
     /// Counts the seats that are taken from the last turn to this one.
     pub(super) fn count_seats(&mut self, elapsed: Span) {
-        for (replica, in_flight) in self.seats_taken() {
+        for (replica, in_flight) in self.busy() {
             if let Some(facts) = self.processes.get(&replica) {
                 let busy = self.busy_ms.entry(facts.model).or_default();
                 *busy += u64::from(in_flight) * elapsed.0;

@@ -79,6 +79,14 @@ impl Routes {
         self.by_name.get(name).cloned()
     }
 
+    /// Those of every replica that is there.
+    pub fn gates(&self) -> Vec<Arc<Gate>> {
+        let routes = self.by_model.values();
+        routes
+            .flat_map(|route| route.gates.load().as_ref().clone())
+            .collect()
+    }
+
     pub fn of(&self, model: ModelId) -> Option<&Arc<Route>> {
         self.by_model.get(&model)
     }

@@ -212,6 +212,9 @@ pub enum Report {
     /// It was ready, was taken for dead and killed, and does not end: nobody shall wait for it. Most
     /// end at once and tell it by `Exited` alone.
     Dead { reason: String },
+    /// It was ready and has ended by itself, with these words; what it left behind is being removed, a
+    /// container for some seconds.
+    Ended { message: String },
     /// The process is gone and reaped, and so is its whole group.
     Exited(ExitReport),
 }

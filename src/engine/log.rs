@@ -20,6 +20,8 @@ const LINES_MAX: usize = 1_000;
 const BYTES_MAX: usize = 1 << 20;
 /// Log files that one model keeps, the newest.
 const FILES_PER_MODEL_MAX: usize = 10;
+/// All files of all models together.
+const FOLDER_BYTES_MAX: u64 = 4 << 30;
 /// A follower that falls further behind misses lines, and sees it in the sequence numbers.
 const FOLLOWER_LINES_MAX: usize = 1_024;
 
@@ -102,6 +104,7 @@ impl ReplicaLog {
         };
         std::fs::create_dir_all(log_dir).map_err(fault)?;
         remove_old(log_dir, &stem);
+        remove_surplus(log_dir, FOLDER_BYTES_MAX);
         LogFile::open(path.clone()).map_err(fault)?;
         let _ = self.file.set(path);
         Ok(())
@@ -281,6 +284,34 @@ fn remove_old(log_dir: &Path, stem: &str) {
     }
 }
 
+/// There may be any number of models. The oldest files go; an engine that has been silent for longest may be
+/// among them, and what it says then is in memory alone.
+fn remove_surplus(log_dir: &Path, bytes_max: u64) {
+    let Ok(entries) = std::fs::read_dir(log_dir) else {
+        return;
+    };
+    let is_log = |path: &Path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.ends_with(".log") || name.ends_with(".log.1"))
+    };
+    let file = |entry: std::fs::DirEntry| {
+        let data = entry.metadata().ok().filter(|data| data.is_file())?;
+        Some((data.modified().ok()?, entry.path(), data.len()))
+    };
+    let files = entries.flatten().filter_map(file);
+    let mut files: Vec<_> = files.filter(|(_, path, _)| is_log(path)).collect();
+    files.sort();
+    let mut bytes: u64 = files.iter().map(|(.., bytes)| bytes).sum();
+    for (_, path, own) in files {
+        if bytes <= bytes_max {
+            return;
+        }
+        if std::fs::remove_file(path).is_ok() {
+            bytes -= own;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -345,6 +376,29 @@ mod tests {
         let all = format!("{file}{}", log.tail(1)[0].text);
         assert!(!all.contains("secret-of-mine"), "{all}");
         assert_eq!(all.matches("login with [masked] failed").count(), 2);
+    }
+
+    #[test]
+    fn the_files_of_many_models_are_bounded_together_and_nothing_else_is_touched() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::write(home.path().join("notes.txt"), "x".repeat(5_000)).unwrap();
+        for number in 0..20 {
+            let path = home.path().join(format!("m{number}-r{number}.log"));
+            std::fs::write(&path, "x".repeat(1_000)).unwrap();
+            let at = UNIX_EPOCH + Duration::from_secs(1_000 + number);
+            let file = std::fs::File::options().append(true).open(path).unwrap();
+            file.set_modified(at).unwrap();
+        }
+        remove_surplus(home.path(), 3_500);
+        let names = std::fs::read_dir(home.path()).unwrap().flatten();
+        let mut names: Vec<_> = names
+            .map(|it| it.file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(
+            names,
+            ["m17-r17.log", "m18-r18.log", "m19-r19.log", "notes.txt"]
+        );
     }
 
     #[test]

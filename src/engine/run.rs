@@ -28,6 +28,8 @@ use super::{
 
 /// How often an engine's host memory is read.
 const MEMORY_EVERY: Duration = Duration::from_secs(2);
+/// How late its guardian may know how it was used: a controller that comes later counts from there.
+const TELL_USE_EVERY: Duration = Duration::from_millis(250);
 /// A dead engine that takes longer to end must not keep those who wait for it.
 const DEAD_PATIENCE: Duration = Duration::from_secs(2);
 /// A guardian that has not sent SIGKILL by then does nothing any more.
@@ -267,6 +269,11 @@ impl Engine {
                 words => format!("{reason}; its last words: {words}"),
             };
         }
+        if !end.asked && end.was_ready {
+            // Nobody should be sent to it while what it left behind is being removed.
+            let message = failure.tell(&last_words, &status);
+            report(Report::Ended { message });
+        }
         let leader = self.guard.group.leader.pid;
         let cleanup = std::mem::take(&mut self.guard.record.cleanup);
         let left = self.guard.close(&end.how).await;
@@ -355,6 +362,8 @@ impl Engine {
         let mut is_ready = self.is_ready;
         let mut memory_due = interval(MEMORY_EVERY);
         memory_due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut use_due = interval(TELL_USE_EVERY);
+        use_due.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (asked, how) = loop {
             tokio::select! {
                 biased;
@@ -405,8 +414,8 @@ impl Engine {
                     if let Some(now) = meter.changed().await {
                         report(Report::Memory { now, peak: meter.peak });
                     }
-                    guard.tell_use().await;
                 }
+                _ = use_due.tick() => guard.tell_use().await,
             }
         };
         End {

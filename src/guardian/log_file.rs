@@ -43,7 +43,11 @@ impl LogFile {
         if self.bytes > 0 && self.bytes + text.len() as u64 > FILE_BYTES_MAX {
             let mut predecessor = self.path.clone().into_os_string();
             predecessor.push(".1");
-            std::fs::rename(&self.path, predecessor)?;
+            match std::fs::rename(&self.path, predecessor) {
+                // Somebody has removed it, to have room on the disk.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                moved => moved?,
+            }
             *self = LogFile::open(self.path.clone())?;
         }
         self.file.write_all(text.as_bytes())?;

@@ -10,6 +10,7 @@ use axum::response::Response;
 use super::auth::User;
 use super::error::Failure;
 use super::gateway::{Failed, told};
+use super::sight::Sight;
 use super::state::App;
 use crate::catalog::Entry;
 use crate::config::Length;
@@ -149,7 +150,7 @@ fn length(text: &str) -> Option<Duration> {
 
 /// A model that a key is not for does not exist for it.
 pub(super) fn allowed(app: &App, user: &User, name: &str, entry: &Entry) -> Result<(), Failure> {
-    match user.may_use(entry) {
+    match user.sight.may_use(entry, name) {
         true => Ok(()),
         false => Err(Failure::unknown_model(name, &closest(app, user, name))),
     }
@@ -160,7 +161,7 @@ pub(super) fn closest(app: &App, user: &User, name: &str) -> Vec<String> {
     let known = |it: &String| {
         app.handle
             .route(it)
-            .is_some_and(|route| user.may_use(&route.entry))
+            .is_some_and(|route| user.sight.may_use(&route.entry, it))
     };
     let mut names = app.handle.closest(name);
     names.retain(known);
@@ -274,7 +275,7 @@ pub(super) fn with(mut response: Response, head: HeaderMap) -> Response {
 }
 
 /// The model is not ready, and the client does not wait for it.
-pub(super) async fn not_ready(app: &App, route: &Route) -> Failure {
+pub(super) async fn not_ready(app: &App, sight: &Sight, route: &Route) -> Failure {
     let order = LoadOrder {
         model: route.model,
         replicas: 1,
@@ -287,7 +288,7 @@ pub(super) async fn not_ready(app: &App, route: &Route) -> Failure {
     let name = &route.entry.name;
     match app.handle.plan(order).await {
         Ok(Some((plan, _))) => match plan.refusal {
-            Some(refusal) => Failure::refused(name, &refusal),
+            Some(refusal) => Failure::refused(name, &sight.refusal(refusal)),
             None => Failure::not_ready(name, plan.takes + plan.fetches_for.unwrap_or(Span::ZERO)),
         },
         Ok(None) | Err(_) => Failure::not_ready(name, Span::from_secs(10)),
@@ -296,12 +297,12 @@ pub(super) async fn not_ready(app: &App, route: &Route) -> Failure {
 
 /// A seat, waited for as long as the client does; for answers that are not streamed.
 pub(super) async fn seat(app: &App, visit: &Visit, route: &Route) -> Result<Lease, Failure> {
-    let patience = visit.patience();
+    let (patience, sight) = (visit.patience(), &visit.user.sight);
     let was_ready = route.is_ready();
     let lease = if patience.seat == Some(Duration::ZERO) {
         match app.handle.seat_now(route, None) {
             Some(lease) => lease,
-            None => return Err(not_ready(app, route).await),
+            None => return Err(not_ready(app, sight, route).await),
         }
     } else {
         match app.handle.seat(route, visit.user.key, None)? {
@@ -309,12 +310,12 @@ pub(super) async fn seat(app: &App, visit: &Visit, route: &Route) -> Result<Leas
             Seat::Wait(mut waiting) => {
                 let most = patience.seat.unwrap_or(Duration::MAX);
                 match tokio::time::timeout(most, waiting.seat()).await {
-                    Ok(seat) => {
-                        seat.map_err(|refusal| Failure::refused(&route.entry.name, &refusal))?
-                    }
+                    Ok(seat) => seat.map_err(|refusal| {
+                        Failure::refused(&route.entry.name, &sight.refusal(refusal))
+                    })?,
                     Err(_) => {
                         drop(waiting);
-                        return Err(not_ready(app, route).await);
+                        return Err(not_ready(app, sight, route).await);
                     }
                 }
             }

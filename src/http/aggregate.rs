@@ -8,12 +8,12 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use super::as_chat::AsChat;
-use super::events::{data_of, event_end};
+use super::events::{TooLong, Unended, data_of, event_end_from};
 
 /// What has come of an answer so far.
 #[derive(Debug, Default)]
 pub(super) struct Aggregate {
-    buffer: Vec<u8>,
+    unended: Unended,
     head: Option<Map<String, Value>>,
     choices: Vec<Map<String, Value>>,
     usage: Option<Value>,
@@ -85,13 +85,16 @@ impl Aggregate {
     }
 
     /// More bytes of the stream. Whether an event with data came with them.
-    pub fn push(&mut self, bytes: &[u8]) -> bool {
+    ///
+    /// # Errors
+    /// An event that does not end.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<bool, TooLong> {
         let mut spoke = false;
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.extend_from_slice(bytes);
+        let mut unended = std::mem::take(&mut self.unended);
+        let (bytes, mut from) = unended.with(bytes);
         let mut used = 0;
-        while let Some(length) = event_end(&buffer[used..]) {
-            let event = &buffer[used..used + length];
+        while let Some(length) = event_end_from(&bytes[used..], std::mem::take(&mut from)) {
+            let event = &bytes[used..used + length];
             used += length;
             match &mut self.as_chat {
                 Some(chat) => {
@@ -101,9 +104,9 @@ impl Aggregate {
                 None => spoke |= self.event(event),
             }
         }
-        buffer.drain(..used);
-        self.buffer = buffer;
-        spoke
+        unended.used(used)?;
+        self.unended = unended;
+        Ok(spoke)
     }
 
     /// Whether it has data.
@@ -347,7 +350,7 @@ mod tests {
             .collect();
         // Byte by byte: events never come in whole pieces.
         for byte in format!(": a comment\n\n{text}data: [DONE]\n\n").as_bytes() {
-            aggregate.push(&[*byte]);
+            aggregate.push(&[*byte]).unwrap();
         }
         assert!(aggregate.done);
         aggregate.finish().unwrap()
@@ -416,7 +419,8 @@ mod tests {
     #[test]
     fn an_error_in_the_stream_is_kept_apart() {
         let mut aggregate = Aggregate::default();
-        aggregate.push(b"data: {\"error\":{\"message\":\"out of memory\"}}\n\n");
+        let told = b"data: {\"error\":{\"message\":\"out of memory\"}}\n\n";
+        aggregate.push(told).unwrap();
         assert_eq!(aggregate.error.unwrap()["message"], "out of memory");
     }
 }

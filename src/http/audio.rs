@@ -12,14 +12,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::admission::{self, Visit};
 use super::auth::User;
 use super::dialect::Taken;
+use super::edge::record;
 use super::error::Failure;
 use super::form::Form;
 use super::gateway::{Failed, find, model, read, spawn};
 use super::openapi::InferenceErrors;
-use super::outgoing::renamed;
-use super::passing::{Answer, ask, check_has, name_there, seated};
+use super::passing::{Answer, ask, check_has, name_there, named, seated};
 use super::proxy::Incoming;
-use super::request_fields::Fate;
 use super::served::{JSON, Served, engine_error, reach};
 use super::state::App;
 use super::stream;
@@ -97,14 +96,23 @@ async fn heard(
     let (head, body) = request.into_parts();
     let body = read(app, body).await?;
     let kind = head.headers.get(header::CONTENT_TYPE);
-    let form = Form::read(kind, body, extra).await;
-    let form = form.map_err(|failure| (None, failure))?;
+    let (kind, share) = (kind.cloned(), record::share());
+    let bytes = body.len();
+    let runtime = tokio::runtime::Handle::current();
+    // Nothing of it is waited for: the whole body is there.
+    let form = move || runtime.block_on(Form::read(kind.as_ref(), body, extra));
+    let form = app.reading.apart(bytes, form).await;
+    let mut form = form.map_err(|failure| (None, failure))?;
+    form.keeps(|file| share.of(file));
     let route = model(app, &visit.user, &form.model).await?;
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
     check_has(&route, extra).map_err(fail)?;
     let served = seated(app, visit, &route, 0).await.map_err(fail)?;
-    let (kind, body) = form.written(&name_there(&served, &route, &form.model));
+    let name = name_there(&served, &route, &form.model);
+    let written = move || Ok(form.written(&name));
+    let (kind, body) = app.reading.run(bytes, written).await.map_err(fail)?;
+    let body = share.of(body);
     match ask(app, served, extra.path(), (&kind, body))
         .await
         .map_err(fail)?
@@ -126,12 +134,12 @@ async fn spoken(app: &App, visit: &Visit, request: Request<Body>) -> Result<Resp
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
     check_has(&route, Extra::Speech).map_err(fail)?;
-    check_text(&scanned.body).map_err(fail)?;
-    let served = seated(app, visit, &route, scanned.body.len())
-        .await
-        .map_err(fail)?;
+    let (bytes, asked) = (scanned.body.len(), scanned.body.clone());
+    let checked = app.reading.run(bytes, move || check_text(&asked));
+    checked.await.map_err(fail)?;
+    let served = seated(app, visit, &route, bytes).await.map_err(fail)?;
     let there = name_there(&served, &route, &scanned.model);
-    let body = renamed(&scanned.body, &there, |_, _| Ok(Fate::Goes)).map_err(fail)?;
+    let body = named(app, scanned.body, there).await.map_err(fail)?;
     let path = Extra::Speech.path();
     let (served, answer) = reach(app, served, path, (&JSON, body))
         .await

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use super::edge::ClientAddress;
 use super::error::Failure;
 use super::state::App;
-use crate::controller::{AuditEntry, Retention};
+use crate::controller::AuditEntry;
 use crate::pool::{KeyId, Time};
 
 /// What is kept of a body or a query, where it is a text, a number, a flag or null.
@@ -50,8 +50,9 @@ const BODY_READ_MAX: usize = 64 << 10;
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 /// Attempts by others than administrators that are kept in a minute: anybody can make them.
 const STRANGERS_A_MINUTE: u32 = 120;
-/// Old rows are looked for after so many new ones.
-const FORGET_EVERY: i64 = 256;
+/// And in a day: in the 90 days that are kept they are fewer than half of the million rows, so that
+/// nobody can push out what administrators did.
+const STRANGERS_A_DAY: u32 = 5_000;
 /// Nobody was there any more to get an answer.
 const CLIENT_LEFT: u16 = 499;
 
@@ -288,11 +289,6 @@ fn begin_to_write(app: &App, entry: AuditEntry) -> tokio::task::JoinHandle<()> {
 async fn write(app: &App, entry: &AuditEntry) {
     let store = app.handle.store();
     match store.add_audit(entry).await {
-        Ok(id) if id % FORGET_EVERY == 0 => {
-            if let Err(fault) = store.forget_audit(entry.at, Retention::default()).await {
-                tracing::warn!(%fault, "old rows of the audit could not be forgotten");
-            }
-        }
         Ok(_) => {}
         Err(fault) => {
             let (name, method, path) = (&entry.name, &entry.method, &entry.path);
@@ -301,24 +297,45 @@ async fn write(app: &App, entry: &AuditEntry) {
     }
 }
 
-/// How many attempts by strangers were kept in this minute.
+/// How many attempts by strangers were kept in this minute and on this day.
 #[derive(Debug, Default)]
-pub struct Strangers(Mutex<(u64, u32)>);
+pub struct Strangers(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    minute: u64,
+    in_minute: u32,
+    day: u64,
+    in_day: u32,
+}
 
 impl Strangers {
     fn has_room(&self, now: Time) -> bool {
-        let mut count = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let minute = now.0 / 60_000;
-        if count.0 != minute {
-            *count = (minute, 0);
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (minute, day) = (now.0 / 60_000, now.0 / 86_400_000);
+        if kept.minute != minute {
+            (kept.minute, kept.in_minute) = (minute, 0);
         }
-        count.1 = count.1.saturating_add(1);
-        if count.1 == STRANGERS_A_MINUTE + 1 {
+        if kept.day != day {
+            (kept.day, kept.in_day) = (day, 0);
+        }
+        kept.in_minute = kept.in_minute.saturating_add(1);
+        let most = match () {
+            () if kept.in_minute > STRANGERS_A_MINUTE => (STRANGERS_A_MINUTE, "minute"),
+            () if kept.in_day >= STRANGERS_A_DAY => (STRANGERS_A_DAY, "day"),
+            () => {
+                kept.in_day += 1;
+                return true;
+            }
+        };
+        if kept.in_minute == STRANGERS_A_MINUTE + 1 || (most.1 == "day" && kept.in_minute == 1) {
             tracing::warn!(
-                "more than {STRANGERS_A_MINUTE} attempts at admin routes in a minute by others than administrators; the rest of this minute's are not written down"
+                "more than {} attempts at admin routes in a {} by others than administrators; the rest of them are not written down",
+                most.0,
+                most.1
             );
         }
-        count.1 <= STRANGERS_A_MINUTE
+        false
     }
 }
 
@@ -392,5 +409,19 @@ mod tests {
             .count();
         assert_eq!(kept, 120);
         assert!(strangers.has_room(Time(120_000)));
+    }
+
+    #[test]
+    fn strangers_fill_a_day_and_not_the_next_so_that_what_administrators_did_stays() {
+        let strangers = Strangers::default();
+        let minutes = |day: u64| (0..1440).map(move |minute| Time((day * 1440 + minute) * 60_000));
+        for day in [3, 4] {
+            let tries = minutes(day).flat_map(|at| std::iter::repeat_n(at, 200));
+            let kept = tries.filter(|at| strangers.has_room(*at)).count();
+            assert_eq!(kept, 5_000);
+        }
+        let days = crate::config::Config::default().state.history.keep.0.0 / 86_400_000;
+        let most = crate::config::Config::default().state.history.rows_max;
+        assert!(days * 5_000 < most / 2);
     }
 }

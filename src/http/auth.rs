@@ -7,20 +7,21 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use axum::extract::FromRequestParts;
 use axum::http::{HeaderMap, header, request::Parts};
-use wildmatch::WildMatch;
 
 use super::audit::{self, Actor};
+use super::cross_site;
 use super::edge::{ClientAddress, record};
 use super::error::Failure;
+use super::rights::{By, Holder, KeyRefusal};
+use super::sight::{Sight, matches_any};
 use super::sign_on::Person;
 use super::state::App;
-use crate::catalog::Entry;
 use crate::config::InferenceAuth;
 use crate::controller::Clock;
 use crate::controller::{
-    KeyRecord, KeyUse, NewKey, Role, Store, StoreFault, find_key, generate_key, hash_key,
+    KeyRecord, KeyText, KeyUse, NewKey, Role, Store, StoreFault, find_key, generate_key, hash_key,
 };
-use crate::limits::Bucket;
+use crate::limits::{Bucket, place_of};
 use crate::pool::{KeyId, Span, Time};
 
 /// A key's last use is written at most this often.
@@ -57,28 +58,50 @@ impl Keys {
             .iter()
             .any(|key| key.role == Role::Admin && key.is_valid(now));
         if !has_admin {
-            let allowed = KeyUse::default();
-            let made = keys.create("first admin key", Role::Admin, allowed, None);
-            let text = made.await?.1;
-            write_private(admin_key_file, &text).map_err(|source| KeysError::File {
+            // The file comes first: a kept key that nobody can read would be the only one for ever.
+            let text = generate_key()?;
+            write_private(admin_key_file, text.reveal()).map_err(|source| KeysError::File {
                 path: admin_key_file.display().to_string(),
                 source,
             })?;
+            let allowed = KeyUse::default();
+            let kept = keys.keep(&text, "first admin key", Role::Admin, allowed, None);
+            kept.await?;
             tracing::info!(file = %admin_key_file.display(), "an admin key was made and written");
         }
         Ok(keys)
     }
 
-    /// A new key, kept before it is given out. The text is shown this once.
+    /// A new key of somebody who may make it, kept before it is given out. The text is shown this once.
+    ///
+    /// # Errors
+    /// [`KeyRefusal::Beyond`] when it may do more than who makes it.
     pub async fn create(
         &self,
+        by: By<'_>,
         name: &str,
         role: Role,
         allowed: KeyUse,
         expires: Option<Time>,
-    ) -> Result<(KeyRecord, String), StoreFault> {
+    ) -> Result<(KeyRecord, String), KeyRefusal> {
         let _turn = self.changes.lock().await;
+        let known = self.store.keys().await?;
+        let rights = by.rights(&known, self.clock.now())?;
+        by.check(&rights, &allowed, expires)?;
         let text = generate_key()?;
+        let record = self.keep(&text, name, role, allowed, expires).await?;
+        Ok((record, text.reveal().to_owned()))
+    }
+
+    /// Called by one at a time.
+    async fn keep(
+        &self,
+        text: &KeyText,
+        name: &str,
+        role: Role,
+        allowed: KeyUse,
+        expires: Option<Time>,
+    ) -> Result<KeyRecord, StoreFault> {
         let key = NewKey {
             name: name.to_owned(),
             role,
@@ -90,28 +113,33 @@ impl Keys {
         };
         let record = self.store.add_key(key).await?;
         self.refresh().await?;
-        Ok((record, text.reveal().to_owned()))
+        Ok(record)
     }
 
     /// The key as it is after the change; none if there is no such key, or it is revoked.
     ///
     /// # Errors
-    /// [`KeyRefusal::LastAdmin`] when nobody could steer the pool any more, or only for a time.
+    /// [`KeyRefusal::LastAdmin`] when nobody could steer the pool any more, or only for a time;
+    /// [`KeyRefusal::Beyond`] when it may do more than who changes it, before or after.
     pub async fn change(
         &self,
+        by: By<'_>,
         id: KeyId,
         change: impl FnOnce(&mut KeyRecord),
     ) -> Result<Option<KeyRecord>, KeyRefusal> {
         // One at a time, so that none is laid over another and what is looked at stays as it is.
         let _turn = self.changes.lock().await;
         let known = self.store.keys().await?;
+        let rights = by.rights(&known, self.clock.now())?;
         let is_last = is_last_admin(&known, id, self.clock.now());
         let mut found = known.into_iter().filter(|key| key.id == id && !key.revoked);
         let Some(mut key) = found.next() else {
             return Ok(None);
         };
+        by.check(&rights, &key.allowed, key.expires)?;
         let end = key.expires;
         change(&mut key);
+        by.check(&rights, &key.allowed, key.expires)?;
         if is_last
             && (!key.allowed.routes.is_empty() || key.expires != end && key.expires.is_some())
         {
@@ -128,10 +156,16 @@ impl Keys {
     /// False if there is no such key, or it is revoked already.
     ///
     /// # Errors
-    /// [`KeyRefusal::LastAdmin`] when nobody could steer the pool any more.
-    pub async fn revoke(&self, id: KeyId) -> Result<bool, KeyRefusal> {
+    /// [`KeyRefusal::LastAdmin`] when nobody could steer the pool any more; [`KeyRefusal::Beyond`] when it
+    /// may do more than who revokes it.
+    pub async fn revoke(&self, by: By<'_>, id: KeyId) -> Result<bool, KeyRefusal> {
         let _turn = self.changes.lock().await;
-        if is_last_admin(&self.store.keys().await?, id, self.clock.now()) {
+        let known = self.store.keys().await?;
+        let rights = by.rights(&known, self.clock.now())?;
+        if let Some(key) = known.iter().find(|key| key.id == id) {
+            by.check(&rights, &key.allowed, key.expires)?;
+        }
+        if is_last_admin(&known, id, self.clock.now()) {
             return Err(KeyRefusal::LastAdmin);
         }
         let revoked = self.store.revoke_key(id).await?;
@@ -176,22 +210,13 @@ impl Keys {
         });
         let keys = Arc::clone(self);
         tokio::spawn(async move {
-            if let Err(fault) = keys.store.touch_key(id, now).await {
+            if let Err(fault) = keys.store.touch_key(id, now).await
+                && !fault.is_told_by_the_store()
+            {
                 tracing::warn!(%fault, "the time of a key's use was not kept");
             }
         });
     }
-}
-
-/// Why a key is not changed.
-#[derive(Debug, thiserror::Error)]
-pub enum KeyRefusal {
-    #[error(transparent)]
-    Store(#[from] StoreFault),
-    #[error(
-        "it is the last valid admin key for all routes; make another one first: `admin-client keys create NAME --role admin`"
-    )]
-    LastAdmin,
 }
 
 /// Whether nobody else may steer all of the pool.
@@ -239,27 +264,11 @@ pub struct User {
     pub key: KeyId,
     /// Whose use is counted, and what they may have.
     pub bucket: Bucket,
-    /// Patterns of models; none: all.
-    models: Vec<String>,
-    /// Who came by a token of the single sign-on.
-    person: Option<Person>,
+    /// Which models are for them.
+    pub sight: Sight,
 }
 
 impl User {
-    /// Whether the key is for this model, under any of its names.
-    pub fn may_use(&self, entry: &Entry) -> bool {
-        let mut names = std::iter::once(&entry.name)
-            .chain(&entry.aliases)
-            .chain(&entry.adapters);
-        names.any(|name| self.may_name(name))
-    }
-
-    /// The same for a name that no entry has yet.
-    pub fn may_name(&self, name: &str) -> bool {
-        let of_person = self.person.as_ref().is_none_or(|it| it.may_use(name));
-        of_person && (self.models.is_empty() || matches_any(&self.models, name))
-    }
-
     fn of_key(key: KeyRecord, app: &App) -> User {
         User {
             key: key.id,
@@ -268,8 +277,7 @@ impl User {
                 words: format!("the key {} ({})", key.id, key.name),
                 limit: key.allowed.limits.unwrap_or(app.limits.default_limit()),
             },
-            models: key.allowed.models,
-            person: None,
+            sight: Sight::of_patterns(key.allowed.models),
         }
     }
 
@@ -281,24 +289,24 @@ impl User {
                 words: name.to_owned(),
                 limit: app.limits.default_limit(),
             },
-            models: Vec::new(),
-            person: Some(person),
+            sight: Sight::of_person(person),
         }
     }
 
-    fn anonymous(parts: &Parts, app: &App) -> User {
+    /// Who has no key, if it is no page of somebody else's that asks by their browser.
+    fn anonymous(parts: &Parts, app: &App) -> Result<User, Failure> {
+        cross_site::check(parts, app)?;
         let client = parts.extensions.get::<ClientAddress>();
-        let peer = client.map_or_else(|| "unknown".to_owned(), |it| it.address.to_string());
-        User {
+        let peer = client.map_or_else(|| "unknown".to_owned(), |it| place_of(it.address));
+        Ok(User {
             key: KeyId(0),
             bucket: Bucket {
                 words: format!("the address {peer}, which has no key,"),
                 id: format!("address:{peer}"),
                 limit: app.limits.anonymous_limit(),
             },
-            models: Vec::new(),
-            person: None,
-        }
+            sight: Sight::default(),
+        })
     }
 }
 
@@ -306,12 +314,8 @@ impl User {
 #[derive(Clone, Debug)]
 pub struct Admin {
     pub name: String,
-}
-
-fn matches_any(patterns: &[String], name: &str) -> bool {
-    patterns
-        .iter()
-        .any(|pattern| WildMatch::new(pattern).matches(name))
+    /// Whose rights bound what they may give to others.
+    pub holder: Holder,
 }
 
 /// The route as keys name it: without the base path.
@@ -337,7 +341,7 @@ fn on_its_routes(key: &KeyRecord, parts: &Parts, app: &App) -> Result<(), Failur
     ))
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
         return scheme.eq_ignore_ascii_case("bearer").then_some(key.trim());
@@ -366,10 +370,10 @@ impl FromRequestParts<App> for User {
                     on_its_routes(&key, parts, app)?;
                     Ok(User::of_key(key, app))
                 }
-                None if anonymous && !text.starts_with("mp-") => Ok(User::anonymous(parts, app)),
+                None if anonymous && !text.starts_with("mp-") => User::anonymous(parts, app),
                 None => Err(Failure::unauthorized_key()),
             },
-            None if anonymous => Ok(User::anonymous(parts, app)),
+            None if anonymous => User::anonymous(parts, app),
             None => Err(Failure::unauthorized(
                 "an API key is needed: send it as `Authorization: Bearer mp-…`; an administrator makes one with `admin-client keys create NAME --role user`",
             )),
@@ -403,7 +407,11 @@ impl FromRequestParts<App> for Admin {
         match key.role {
             Role::Admin => {
                 on_its_routes(&key, parts, app)?;
-                Ok(Admin { name: key.name })
+                let holder = Holder::Key(key.id);
+                Ok(Admin {
+                    name: key.name,
+                    holder,
+                })
             }
             Role::User => Err(Failure::forbidden(
                 "not_an_admin",
@@ -414,7 +422,7 @@ impl FromRequestParts<App> for Admin {
 }
 
 /// The client itself is on this machine, and speaks for nobody else.
-fn from_loopback(parts: &Parts) -> bool {
+pub(super) fn from_loopback(parts: &Parts) -> bool {
     let client = parts.extensions.get::<ClientAddress>();
     client.is_some_and(ClientAddress::is_loopback)
 }

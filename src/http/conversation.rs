@@ -4,6 +4,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// Of a text that is completed, so much stands for the whole.
@@ -14,7 +15,7 @@ const TURNS_MAX: usize = 8;
 #[derive(Deserialize)]
 struct Turns<'a> {
     #[serde(borrow)]
-    messages: Option<Vec<&'a RawValue>>,
+    messages: Option<First<'a>>,
     #[serde(borrow)]
     prompt: Option<&'a RawValue>,
 }
@@ -23,6 +24,35 @@ struct Turns<'a> {
 struct Turn<'a> {
     #[serde(borrow)]
     role: Option<&'a str>,
+}
+
+/// The first messages; of those that come after nothing is kept.
+struct First<'a>(Vec<&'a RawValue>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<First<'a>, D::Error> {
+        struct Messages;
+        impl<'de> Visitor<'de> for Messages {
+            type Value = Vec<&'de RawValue>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a list of messages")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut first = Vec::with_capacity(TURNS_MAX);
+                while first.len() < TURNS_MAX {
+                    match list.next_element()? {
+                        Some(message) => first.push(message),
+                        None => return Ok(first),
+                    }
+                }
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(first)
+            }
+        }
+        deserializer.deserialize_seq(Messages).map(First)
+    }
 }
 
 /// The same for all turns of a conversation: its messages up to the first of the user. `None`: it has none.
@@ -34,7 +64,7 @@ pub(super) fn of(body: &[u8]) -> Option<u64> {
         prompt[..prompt.len().min(BEGINNING_MAX)].hash(&mut hasher);
         return Some(hasher.finish());
     };
-    for message in messages.into_iter().take(TURNS_MAX) {
+    for message in messages.0 {
         message.get().hash(&mut hasher);
         let turn: Option<Turn<'_>> = serde_json::from_str(message.get()).ok();
         if turn.and_then(|turn| turn.role) == Some("user") {

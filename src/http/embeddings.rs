@@ -1,23 +1,26 @@
 //! Numbers for texts. The input is checked before anything is loaded for it; engines are asked for plain numbers,
 //! and base64 is made of them here, so that it is the same for all.
 
+use std::sync::Arc;
+
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::Request;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Value, json};
 
 use super::admission::Visit;
 use super::auth::User;
+use super::body::{Fields, write_json};
 use super::dialect::Taken;
+use super::edge::record;
 use super::error::Failure;
 use super::gateway::{Failed, find, read};
 use super::openapi::InferenceErrors;
-use super::outgoing::renamed;
-use super::passing::{Answer, ask, check_has, finish, name_there, seated, taken};
-use super::request_fields::Fate;
+use super::passing::{Answer, ask, check_has, finish, name_there, named, seated, taken};
 use super::served::JSON;
 use super::state::App;
 use crate::catalog::{Ask, Extra};
@@ -51,27 +54,28 @@ async fn numbers(app: &App, visit: &Visit, request: Request<Body>) -> Result<Res
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     check_has(&route, Extra::Embeddings).map_err(fail)?;
-    let (body, is_base64) =
-        checked(&scanned.body, route.entry.recipe.has_dimensions()).map_err(fail)?;
-    let body = taken(&route, Ask::Embeddings, &body).map_err(fail)?;
-    let served = seated(app, visit, &route, scanned.body.len())
-        .await
-        .map_err(fail)?;
-    let body = renamed(
-        &body,
-        &name_there(&served, &route, &scanned.model),
-        |_, _| Ok(Fate::Goes),
-    )
-    .map_err(fail)?;
+    let (bytes, share) = (scanned.body.len(), record::share());
+    let (asked, of_model) = (scanned.body, Arc::clone(&route));
+    let written = move || {
+        let (body, is_base64) = checked(&asked, of_model.entry.recipe.has_dimensions())?;
+        Ok((taken(&of_model, Ask::Embeddings, &body)?, is_base64))
+    };
+    let (body, is_base64) = app.reading.run(bytes, written).await.map_err(fail)?;
+    let body = share.of(body);
+    let served = seated(app, visit, &route, bytes).await.map_err(fail)?;
+    let name = name_there(&served, &route, &scanned.model);
+    let body = named(app, body, name).await.map_err(fail)?;
     let path = Extra::Embeddings.path();
     match ask(app, served, path, (&JSON, body)).await.map_err(fail)? {
         Answer::Refused(response) => Ok(response),
         Answer::Whole(served, _, bytes) => {
+            let length = bytes.len();
             let bytes = match is_base64 {
-                true => in_base64(bytes),
-                false => bytes,
+                true => app.reading.run(length, move || Ok(in_base64(bytes))).await,
+                false => Ok(bytes),
             };
-            let response = finish(&served, bytes, None).map_err(fail)?;
+            let response = finish(app, &served, bytes.map_err(fail)?, None).await;
+            let response = response.map_err(fail)?;
             served.answered(200);
             Ok(response)
         }
@@ -80,9 +84,11 @@ async fn numbers(app: &App, visit: &Visit, request: Request<Body>) -> Result<Res
 
 /// The body for the engine, and whether the client wants base64.
 fn checked(body: &Bytes, has_dimensions: bool) -> Result<(Bytes, bool), Failure> {
-    let mut asked = Taken::body(body)?;
-    let input = asked.need("input")?;
-    if let Some(wrong) = wrong_with(&input) {
+    let fields = Fields::read(body)?;
+    let mut asked = Taken::some(&fields, &["dimensions", "encoding_format"])?;
+    let input = fields.get("input").filter(|input| input.get() != "null");
+    let input = input.ok_or_else(|| asked.missing("input"))?;
+    if let Some(wrong) = wrong_with(input.get()) {
         return Err(Failure::invalid(
             "input".to_owned(),
             format!("`input` {wrong}"),
@@ -98,35 +104,138 @@ fn checked(body: &Bytes, has_dimensions: bool) -> Result<(Bytes, bool), Failure>
         Some("base64") => true,
         Some(_) => return Err(asked.wrong("encoding_format", "float or base64")),
     };
-    Ok((without_format(body), is_base64))
+    Ok((without_format(&fields, body.len()), is_base64))
 }
 
-fn without_format(body: &Bytes) -> Bytes {
-    let mut fields: Value = serde_json::from_slice(body).unwrap_or_default();
-    if let Value::Object(fields) = &mut fields {
-        fields.shift_remove("encoding_format");
-    }
-    fields.to_string().into()
-}
-
-/// What is wrong with an input, if anything is.
-fn wrong_with(input: &Value) -> Option<&'static str> {
-    let is_tokens = |list: &[Value]| !list.is_empty() && list.iter().all(Value::is_u64);
-    match input {
-        Value::String(text) if text.is_empty() => Some("is empty; give it a text"),
-        Value::String(_) => None,
-        Value::Array(list) if list.is_empty() => Some("is an empty list; give it a text"),
-        Value::Array(list) if is_tokens(list) => None,
-        Value::Array(list) if list.len() > INPUTS_MAX => Some("has more than 2048 texts"),
-        Value::Array(list) => {
-            let is_text = |text: &Value| text.as_str().is_some_and(|text| !text.is_empty());
-            let is_list = |it: &Value| it.as_array().is_some_and(|list| is_tokens(list));
-            match list.iter().all(is_text) || list.iter().all(is_list) {
-                true => None,
-                false => Some("must be a list of texts or of lists of tokens, none of them empty"),
-            }
+fn without_format(fields: &Fields<'_>, near: usize) -> Bytes {
+    let mut written = Vec::with_capacity(near);
+    written.push(b'{');
+    for (name, value) in fields.all().filter(|(name, _)| *name != "encoding_format") {
+        if written.len() > 1 {
+            written.push(b',');
         }
-        _ => Some("must be a text, a list of texts, a list of tokens or a list of those"),
+        write_json(&mut written, name);
+        written.push(b':');
+        written.extend_from_slice(value.get().as_bytes());
+    }
+    written.push(b'}');
+    written.into()
+}
+
+/// What is wrong with an input, if anything is. It is looked through; a list of tokens is as long as a book.
+fn wrong_with(input: &str) -> Option<&'static str> {
+    match serde_json::from_str(input).unwrap_or(Part::Other) {
+        Part::Text { is_empty: true } => Some("is empty; give it a text"),
+        Part::Text { is_empty: false } => None,
+        Part::List(list) if list.count == 0 => Some("is an empty list; give it a text"),
+        Part::List(list) if list.of == Some(Of::Tokens) => None,
+        Part::List(list) if list.count > INPUTS_MAX => Some("has more than 2048 texts"),
+        Part::List(list) => match list.of {
+            Some(Of::Texts | Of::Lists) => None,
+            _ => Some("must be a list of texts or of lists of tokens, none of them empty"),
+        },
+        Part::Token | Part::Other => {
+            Some("must be a text, a list of texts, a list of tokens or a list of those")
+        }
+    }
+}
+
+/// A part of an input, as far as it matters whether it may be one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Text { is_empty: bool },
+    Token,
+    List(List),
+    Other,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct List {
+    count: usize,
+    of: Option<Of>,
+}
+
+/// What all parts of a list are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    /// None of them empty.
+    Texts,
+    Tokens,
+    /// Of tokens, none of them empty.
+    Lists,
+    Others,
+}
+
+impl Part {
+    fn kind(self) -> Of {
+        match self {
+            Part::Text { is_empty: false } => Of::Texts,
+            Part::Token => Of::Tokens,
+            Part::List(List {
+                of: Some(Of::Tokens),
+                ..
+            }) => Of::Lists,
+            Part::Text { is_empty: true } | Part::List(_) | Part::Other => Of::Others,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Part {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Part, D::Error> {
+        deserializer.deserialize_any(Look)
+    }
+}
+
+struct Look;
+
+impl<'de> Visitor<'de> for Look {
+    type Value = Part;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Part, E> {
+        let is_empty = text.is_empty();
+        Ok(Part::Text { is_empty })
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Part, E> {
+        Ok(Part::Token)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Part, E> {
+        Ok(Part::Other)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Part, E> {
+        Ok(Part::Other)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Part, E> {
+        Ok(Part::Other)
+    }
+
+    fn visit_unit<E>(self) -> Result<Part, E> {
+        Ok(Part::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Part, A::Error> {
+        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Part::Other)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Part, A::Error> {
+        let mut list = List { count: 0, of: None };
+        while let Some(part) = all.next_element::<Part>()? {
+            list.count += 1;
+            list.of = match list.of {
+                None => Some(part.kind()),
+                Some(of) if of == part.kind() => Some(of),
+                Some(_) => Some(Of::Others),
+            };
+        }
+        Ok(Part::List(list))
     }
 }
 
@@ -162,7 +271,7 @@ mod tests {
             json!([1, 2]),
             json!([[1], [2, 3]]),
         ] {
-            assert_eq!(wrong_with(&input), None, "{input}");
+            assert_eq!(wrong_with(&input.to_string()), None, "{input}");
         }
         let many = json!(vec!["a"; INPUTS_MAX + 1]);
         for input in [
@@ -176,7 +285,7 @@ mod tests {
             json!(null),
             many,
         ] {
-            assert!(wrong_with(&input).is_some(), "{input}");
+            assert!(wrong_with(&input.to_string()).is_some(), "{input}");
         }
     }
 

@@ -43,6 +43,19 @@ pub struct Failure {
     retry: Option<Span>,
 }
 
+/// Longer words repeat what a client sent, which may be as long as a body.
+const MESSAGE_BYTES_MAX: usize = 16 << 10;
+const PARAM_BYTES_MAX: usize = 256;
+
+fn clipped(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most));
+        text.shrink_to_fit();
+        text.push('…');
+    }
+    text
+}
+
 impl Failure {
     pub fn new(
         status: StatusCode,
@@ -51,7 +64,7 @@ impl Failure {
         message: impl Into<String>,
     ) -> Failure {
         let error = ErrorObject {
-            message: message.into(),
+            message: clipped(message.into(), MESSAGE_BYTES_MAX),
             kind,
             param: None,
             code: Some(code),
@@ -77,7 +90,8 @@ impl Failure {
             "invalid_request",
             message,
         );
-        failure.body.error.param = param.into();
+        let param: Option<String> = param.into();
+        failure.body.error.param = param.map(|it| clipped(it, PARAM_BYTES_MAX));
         failure
     }
 
@@ -108,6 +122,14 @@ impl Failure {
             "body_too_large",
             message,
         )
+    }
+
+    pub fn order_too_large(limit_bytes: u64) -> Failure {
+        let mut failure = Failure::too_large(limit_bytes);
+        failure.body.error.message = format!(
+            "the body is larger than {limit_bytes} bytes, the most that an order or a model's document may have"
+        );
+        failure
     }
 
     pub fn unauthorized(message: impl Into<String>) -> Failure {
@@ -358,7 +380,7 @@ impl From<ChangeError> for Failure {
             ChangeError::Unknown { .. } => Failure::not_found(error.to_string()),
             ChangeError::Taken { .. } => Failure::conflict("taken", error.to_string()),
             ChangeError::FromFile { .. } => Failure::conflict("from_file", error.to_string()),
-            ChangeError::Full { .. } => Failure::new(
+            ChangeError::Full { .. } | ChangeError::TooLarge { .. } => Failure::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "server_error",
                 "model_not_registered",

@@ -114,6 +114,11 @@ impl Form {
         })
     }
 
+    /// The file as it is kept from now on.
+    pub fn keeps(&mut self, keep: impl FnOnce(Bytes) -> Bytes) {
+        self.file.bytes = keep(std::mem::take(&mut self.file.bytes));
+    }
+
     /// The form for an engine that knows the model by this name, and its `content-type`.
     pub fn written(&self, model: &str) -> (HeaderValue, Bytes) {
         let boundary = format!("model-pool-{}", uuid::Uuid::now_v7().simple());

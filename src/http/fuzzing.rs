@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use super::aggregate::{Aggregate, usage_of};
 use super::as_chat::AsChat;
 use super::body::{Fields, Scanned};
+use super::dialect::{Dialect, Telling};
 use super::events::{data_of, event_end};
 use super::outgoing::{CHAT, COMPLETIONS, outgoing, renamed};
 use super::request_fields::Fate;
@@ -67,9 +68,37 @@ pub(crate) fn from_engine(bytes: &[u8]) {
     for as_chat in [None, Some(AsChat::default())] {
         let mut whole = Aggregate::of(as_chat);
         for piece in bytes.chunks(61) {
-            whole.push(piece);
+            if whole.push(piece).is_err() {
+                break;
+            }
         }
         let _ = whole.usage();
         let _ = whole.finish();
+    }
+}
+
+/// A client's request in another API's words and, behind a zero byte, what an engine says to it: event by event
+/// and whole.
+pub(crate) fn in_other_words(bytes: &[u8]) {
+    let end = bytes.iter().position(|byte| *byte == 0);
+    let (request, stream) = bytes.split_at(end.unwrap_or(bytes.len()));
+    let stream = stream.get(1..).unwrap_or_default();
+    for dialect in [Dialect::Anthropic, Dialect::Responses] {
+        let Ok(asked) = dialect.read(Bytes::copy_from_slice(request), 1_790_000_000) else {
+            continue;
+        };
+        Fields::read(&asked.body).expect("what the pool writes is JSON");
+        let mut telling = Telling::new(None, asked.teller.clone());
+        let mut left = stream;
+        while let Some(length) = event_end(left) {
+            let (event, later) = left.split_at(length);
+            left = later;
+            let told = telling.event(event.to_vec());
+            assert!(std::str::from_utf8(&told).is_ok() || std::str::from_utf8(event).is_err());
+        }
+        let _ = telling.engine_refused(left);
+        if let Ok(answer) = serde_json::from_slice(stream) {
+            let _ = asked.teller.whole(answer);
+        }
     }
 }

@@ -21,13 +21,17 @@ use super::dialect::{Dialect, Teller, Telling};
 use super::edge::record;
 use super::error::Failure;
 use super::ignored::note;
-use super::outgoing::{CHAT, Outgoing, outgoing};
+use super::outgoing::{CHAT, Outgoing, outgoing, renamed};
 use super::passing::check_generates;
 use super::proxy::Incoming;
 use super::quiet::quiet;
+use super::request_fields::Fate;
 use super::served::{JSON, Served, engine_error, limited, reach};
+use super::sight::Sight;
 use super::state::App;
-use super::{admission, conversation, newcomer, remote, request_fields, stream, validation, wait};
+use super::{
+    admission, conversation, newcomer, remote, request_fields, sequences, stream, validation, wait,
+};
 use crate::catalog::{Ask, Entry};
 use crate::controller::{Lease, Route, Seat, Waiting};
 use crate::limits::Admitted;
@@ -72,7 +76,8 @@ pub(super) async fn find(
     user: &User,
     body: Bytes,
 ) -> Result<(Scanned, Arc<Route>), Failed> {
-    let scanned = Scanned::read(body).map_err(|failure| (None, failure))?;
+    let scanned = app.reading.run(body.len(), || Scanned::read(body)).await;
+    let scanned = scanned.map_err(|failure| (None, failure))?;
     let route = model(app, user, &scanned.model).await?;
     Ok((scanned, route))
 }
@@ -95,45 +100,65 @@ async fn begin(
     path: &'static str,
     dialect: Dialect,
 ) -> Result<Response, Failed> {
-    let (asked, patience) = (visit.asked, visit.patience());
+    let (asked, patience, sight) = (visit.asked, visit.patience(), &visit.user.sight);
     let body = read(app, request.into_body()).await?;
-    let said = dialect.read(body, asked.0 / 1000);
+    let (bytes, share) = (body.len(), record::share());
+    let said = move || dialect.read(body, asked.0 / 1000);
+    let said = match dialect {
+        // Nothing is read yet.
+        Dialect::OpenAi => said(),
+        Dialect::Anthropic | Dialect::Responses => app.reading.run(bytes, said).await,
+    };
     let said = said.map_err(|failure| (None, failure))?;
-    let (scanned, route) = find(app, &visit.user, said.body).await?;
+    let (scanned, route) = find(app, &visit.user, share.of(said.body)).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     // What the model cannot be asked is refused before anything is loaded for it.
     check_generates(&route, path).map_err(fail)?;
-    let scanned = validation::checked(scanned, path, &route.entry, visit)
+    let mut scanned = validation::checked(app, scanned, path, &route.entry, visit)
         .await
         .map_err(fail)?;
     let adapter = route.entry.adapter(&scanned.model);
     let served_name = adapter.or(route.entry.recipe.served_model_name());
     let served_name = served_name.unwrap_or(&model);
-    let mut outgoing = outgoing_of(&scanned, path, served_name, &route.entry).map_err(fail)?;
-    outgoing.ignored.extend(said.ignored);
     let served_name = served_name.to_owned();
     let several = route.has_several();
-    let conversation = several.then(|| conversation::of(&scanned.body)).flatten();
-    let admitted = admission::admit(app, visit, &model, scanned.body.len());
+    let most = app.config.server.sequences_max;
+    let (body, name, entry) = (
+        std::mem::take(&mut scanned.body),
+        served_name.clone(),
+        Arc::clone(&route.entry),
+    );
+    let bytes = body.len();
+    let written = move || {
+        sequences::check(&body, path, most)?;
+        let conversation = several.then(|| conversation::of(&body)).flatten();
+        Ok((outgoing_of(&body, path, &name, &entry)?, conversation))
+    };
+    let (mut outgoing, conversation) = app.reading.run(bytes, written).await.map_err(fail)?;
+    outgoing.ignored.extend(said.ignored);
+    // It has the memory that the client's body had, which is gone.
+    outgoing.body = share.of(outgoing.body);
+    let admitted = admission::admit(app, visit, &model, bytes);
     let admitted = admitted.await.map_err(fail)?;
     let was_ready = route.is_ready();
     let seat = match patience.seat {
         Some(Duration::ZERO) => match app.handle.seat_now(&route, conversation) {
             Some(lease) => Ok(Seat::Now(lease)),
-            None => return Err(fail(admission::not_ready(app, &route).await)),
+            None => return Err(fail(admission::not_ready(app, sight, &route).await)),
         },
         _ => app.handle.seat(&route, visit.user.key, conversation),
     };
     let seat = seat.map_err(|busy| fail(busy.into()))?;
-    let call = Call {
+    let mut call = Call {
         app: app.clone(),
         scanned,
         model: model.clone(),
-        path,
         asked,
+        bytes,
         admitted,
         patience,
+        sight: sight.clone(),
         route: Arc::clone(&route),
         entry: Arc::clone(&route.entry),
         served_name,
@@ -149,9 +174,11 @@ async fn begin(
             let until = [every, patience.seat].into_iter().flatten().min();
             let until = until.unwrap_or(Duration::MAX);
             match tokio::time::timeout(until, waiting.seat()).await {
-                Ok(seat) => seat.map_err(|refusal| fail(Failure::refused(&model, &refusal)))?,
+                Ok(seat) => {
+                    seat.map_err(|refusal| fail(Failure::refused(&model, &sight.refusal(refusal))))?
+                }
                 Err(_) if patience.seat == Some(until) => {
-                    return Err(fail(admission::not_ready(app, &route).await));
+                    return Err(fail(admission::not_ready(app, sight, &route).await));
                 }
                 Err(_) => {
                     let ignored = call.outgoing.ignored.clone();
@@ -186,10 +213,12 @@ struct Call {
     app: App,
     scanned: Scanned,
     model: String,
-    path: &'static str,
     asked: Time,
+    /// The length of the client's body.
+    bytes: usize,
     admitted: Arc<Admitted>,
     patience: Patience,
+    sight: Sight,
     route: Arc<Route>,
     entry: Arc<Entry>,
     /// The name that `outgoing` has.
@@ -199,7 +228,7 @@ struct Call {
 }
 
 fn outgoing_of(
-    scanned: &Scanned,
+    body: &Bytes,
     path: &'static str,
     served_name: &str,
     entry: &Entry,
@@ -210,14 +239,7 @@ fn outgoing_of(
         _ => Ask::Completion,
     };
     let fate = |name: &str, value: &RawValue| request_fields::fate(entry, ask, name, value);
-    outgoing(
-        &scanned.body,
-        path,
-        served_name,
-        &entry.generation,
-        room,
-        fate,
-    )
+    outgoing(body, path, served_name, &entry.generation, room, fate)
 }
 
 impl Call {
@@ -230,14 +252,17 @@ impl Call {
     }
 
     /// Sends the request to the lease's engine.
-    async fn send(&self, lease: Lease) -> Result<(Served, hyper::Response<Incoming>), Failure> {
+    async fn send(&mut self, lease: Lease) -> Result<(Served, hyper::Response<Incoming>), Failure> {
         let own = lease.served_name().unwrap_or(&self.model);
         let name = self.entry.adapter(&self.scanned.model).unwrap_or(own);
+        // Once the engine has it, its memory is free for others.
+        let mut body = std::mem::take(&mut self.outgoing.body);
         // An engine that was adopted may know it by another one.
-        let body = match name == self.served_name {
-            true => self.outgoing.body.clone(),
-            false => outgoing_of(&self.scanned, self.path, name, &self.entry)?.body,
-        };
+        if name != self.served_name {
+            let (name, share) = (name.to_owned(), record::share());
+            let named = move || renamed(&body, &name, |_, _| Ok(Fate::Goes));
+            body = share.of(self.app.reading.run(self.bytes, named).await?);
+        }
         let admitted = Arc::clone(&self.admitted);
         let deadline = self.patience.deadline;
         let served = Served::new(
@@ -245,7 +270,7 @@ impl Call {
             &self.model,
             lease,
             self.asked,
-            admitted,
+            (admitted, self.sight.clone()),
             deadline,
         );
         reach(&self.app, served, self.outgoing.path, (&JSON, body)).await
@@ -253,7 +278,7 @@ impl Call {
 
     /// The stream begins before there is a seat: comments until there is one, then the engine's
     /// events, or the refusal as an event.
-    fn stream_while_waiting(self, mut waiting: Waiting, waited: Duration) -> Response {
+    fn stream_while_waiting(mut self, mut waiting: Waiting, waited: Duration) -> Response {
         let (frames, body) = stream::fed();
         spawn(async move {
             let every = self.app.config.server.keep_alive_comment.duration();
@@ -275,10 +300,12 @@ impl Call {
                     () = frames.closed() => return,
                     () = admission::over(clock, patience.deadline) => break Err(Failure::deadline()),
                     () = admission::over(clock, give_up) => {
-                        break Err(admission::not_ready(&self.app, &self.route).await);
+                        break Err(admission::not_ready(&self.app, &self.sight, &self.route).await);
                     }
                     seat = tokio::time::timeout(every, waiting.seat()) => if let Ok(seat) = seat {
-                        break seat.map_err(|refusal| Failure::refused(&self.model, &refusal));
+                        break seat.map_err(|refusal| {
+                            Failure::refused(&self.model, &self.sight.refusal(refusal))
+                        });
                     },
                 }
             };
@@ -318,6 +345,7 @@ impl Call {
                 }
                 Ok((served, answer)) => {
                     served.answered(answer.status().as_u16());
+                    served.give_back();
                     let body = remote::masked(&served.lease, limited(answer.into_body()).await);
                     stream::last(&frames, self.telling().engine_refused(&body)).await;
                 }
@@ -359,7 +387,8 @@ impl Call {
                         ));
                     }
                     let before = whole.has_begun();
-                    if whole.push(&data) {
+                    let pushed = whole.push(&data);
+                    if pushed.map_err(|long| Failure::engine(&self.model, long))? {
                         served.token();
                     }
                     if !before && whole.has_begun() {
@@ -374,7 +403,11 @@ impl Call {
             }
         }
         if let Some(error) = whole.error.take() {
-            let status = StatusCode::BAD_GATEWAY;
+            // What is the request's fault the engine may see only once it has begun.
+            let status = match error["type"] == "invalid_request_error" {
+                true => StatusCode::BAD_REQUEST,
+                false => StatusCode::BAD_GATEWAY,
+            };
             served.answered(status.as_u16());
             return Ok((status, Json(json!({ "error": error }))).into_response());
         }

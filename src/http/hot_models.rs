@@ -1,11 +1,14 @@
-//! `GET /hot-models`, as the old service had it: no key, no effect.
+//! `GET /hot-models`, as the old service had it: what is loaded of the models that are for whoever asks. It
+//! loads nothing and keeps nothing.
 
 use axum::Json;
 use axum::extract::State;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::auth::User;
 use super::dto::HotModels;
+use super::error::ErrorBody;
 use super::state::App;
 
 /// Relative to the base path.
@@ -15,7 +18,8 @@ pub fn routes() -> OpenApiRouter<App> {
 
 /// Show what is loaded
 ///
-/// Which models answer at once, which are on their way, and which are loaded when somebody asks.
+/// Which models answer at once, which are on their way, and which are loaded when somebody asks. It needs a key
+/// where models do, and shows the models that the key is for.
 #[utoipa::path(
     get, path = "/hot-models", tag = "pool", operation_id = "hot_models",
     responses((status = 200, description = "The models by what they are now", body = HotModels, example = json!({
@@ -24,8 +28,16 @@ pub fn routes() -> OpenApiRouter<App> {
         "loading_models": [{"model_name": "tiny-code", "status": "loading", "num_replicas": 1, "priority": 0,
             "gpus_per_replica": 1}],
         "cold_models": ["tiny-embed"]
-    })))
+    })),
+    (status = 401, description = "An API key is needed", body = ErrorBody, example = json!({"error": {
+        "message": "this API key is unknown, expired or revoked", "type": "authentication_error", "param": null,
+        "code": "invalid_api_key"}})))
 )]
-async fn hot_models(State(app): State<App>) -> Json<HotModels> {
-    Json(HotModels::of(&app.handle.snapshot()))
+async fn hot_models(State(app): State<App>, user: User) -> Json<HotModels> {
+    let snapshot = app.handle.snapshot();
+    let sight = &user.sight;
+    Json(HotModels::of(&snapshot, |name, entry| match entry {
+        Some(entry) => sight.may_use_base(entry),
+        None => sight.has(name),
+    }))
 }

@@ -21,9 +21,16 @@ const IDLE: [&str; 9] = [
     "[\"text\"]",
 ];
 
+/// More letters than any of these has.
+const IDLE_LETTERS_MAX: usize = 16;
+/// So many names are told, where they can stand in a header; the others are counted.
+const NAMED_MAX: usize = 16;
+const NAME_BYTES_MAX: usize = 64;
+
 /// Whether the field asks for something.
 pub(super) fn asks(name: &str, value: &RawValue) -> bool {
-    let text: String = value.get().split_whitespace().collect();
+    let letters = value.get().chars().filter(|letter| !letter.is_whitespace());
+    let text: String = letters.take(IDLE_LETTERS_MAX).collect();
     match name {
         // Engines that ignore it do as if it were true.
         "parallel_tool_calls" => text == "false",
@@ -33,8 +40,22 @@ pub(super) fn asks(name: &str, value: &RawValue) -> bool {
 
 /// The answer, with the names of what had no effect.
 pub(super) fn note(mut response: Response, names: &[String]) -> Response {
-    // Names come from tables of ours and can stand in a header.
-    if let Ok(value) = HeaderValue::from_str(&names.join(", "))
+    let is_plain = |name: &&String| {
+        name.len() <= NAME_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    let told: Vec<&str> = names
+        .iter()
+        .filter(is_plain)
+        .take(NAMED_MAX)
+        .map(String::as_str)
+        .collect();
+    let more = names.len() - told.len();
+    let mut words = told.join(", ");
+    if more > 0 {
+        let comma = if words.is_empty() { "" } else { ", " };
+        words += &format!("{comma}{more} more");
+    }
+    if let Ok(value) = HeaderValue::from_str(&words)
         && !names.is_empty()
     {
         response.headers_mut().insert(IGNORED, value);

@@ -24,11 +24,12 @@ pub(super) async fn models(State(app): State<App>, user: User) -> Response {
         .handle
         .entries()
         .iter()
-        .filter(|entry| user.may_use(entry))
         .flat_map(|entry| {
-            let adapters = entry.adapters.iter();
+            let base = user.sight.may_use_base(entry);
+            let base = base.then(|| model_object(&app, &entry.name));
+            let adapters = entry.adapters.iter().filter(|name| user.sight.has(name));
             let adapters = adapters.map(|name| adapter_object(&app, name, &entry.name));
-            std::iter::once(model_object(&app, &entry.name)).chain(adapters)
+            base.into_iter().chain(adapters)
         })
         .collect();
     Json(json!({ "object": "list", "data": data })).into_response()
@@ -44,14 +45,13 @@ pub(super) async fn model(
     user: User,
     Path(name): Path<String>,
 ) -> Result<Response, Failure> {
-    let route = app
-        .handle
-        .route(&name)
+    let own = app.handle.route(&name).map(|route| (name.clone(), route));
+    let (known, route) = own
         .or_else(|| compat::rayllm::route(&app, &name))
-        .filter(|route| user.may_use(&route.entry))
+        .filter(|(known, route)| user.sight.may_use(&route.entry, known))
         .ok_or_else(|| Failure::unknown_model(&name, &admission::closest(&app, &user, &name)))?;
     let entry = &route.entry;
-    let object = match entry.adapter(&name) {
+    let object = match entry.adapter(&known) {
         Some(adapter) => adapter_object(&app, adapter, &entry.name),
         None => model_object(&app, &entry.name),
     };

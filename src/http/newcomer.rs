@@ -14,7 +14,10 @@ use crate::controller::{NamedBy, NewcomerError, Route};
 
 pub(super) async fn of_user(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failure> {
     match app.config.catalog.on_unknown {
-        OnUnknown::Anyone if user.may_name(name) => bring_in(app, name, NamedBy::User).await,
+        OnUnknown::Anyone if user.sight.has(name) => {
+            let closest = || admission::closest(app, user, name);
+            bring_in(app, name, NamedBy::User, closest).await
+        }
         _ => Err(Failure::unknown_model(
             name,
             &admission::closest(app, user, name),
@@ -25,8 +28,11 @@ pub(super) async fn of_user(app: &App, user: &User, name: &str) -> Result<Arc<Ro
 /// An administrator loads a model by its name on the hub.
 pub(super) async fn of_administrator(app: &App, name: &str) -> Result<Arc<Route>, Failure> {
     match app.config.catalog.on_unknown {
-        OnUnknown::Refuse => Err(unknown(app, name)),
-        OnUnknown::Admin | OnUnknown::Anyone => bring_in(app, name, NamedBy::Administrator).await,
+        OnUnknown::Refuse => Err(Failure::unknown_model(name, &app.handle.closest(name))),
+        OnUnknown::Admin | OnUnknown::Anyone => {
+            let closest = || app.handle.closest(name);
+            bring_in(app, name, NamedBy::Administrator, closest).await
+        }
     }
 }
 
@@ -41,20 +47,33 @@ pub(super) fn may_register(app: &App) -> Result<(), Failure> {
     }
 }
 
-fn unknown(app: &App, name: &str) -> Failure {
-    Failure::unknown_model(name, &app.handle.closest(name))
-}
-
-async fn bring_in(app: &App, name: &str, by: NamedBy) -> Result<Arc<Route>, Failure> {
+/// `closest`: names that whoever asks may know.
+async fn bring_in(
+    app: &App,
+    name: &str,
+    by: NamedBy,
+    closest: impl Fn() -> Vec<String>,
+) -> Result<Arc<Route>, Failure> {
+    let unknown = || Failure::unknown_model(name, &closest());
     let error = match app.handle.newcomer(name, by).await {
         Ok(route) => return Ok(route),
         Err(error) => error,
     };
-    tracing::info!(model = name, %error, "a model of the hub was not registered");
+    // What is no name on the hub was not looked for there.
+    if !matches!(error, NewcomerError::NoName { .. }) {
+        tracing::info!(model = name, %error, "a model of the hub was not registered");
+    }
     Err(match error {
-        NewcomerError::NoName { .. } => unknown(app, name),
+        NewcomerError::NoName { .. } => unknown(),
+        NewcomerError::TooMany { retry, .. } => Failure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_error",
+            "model_not_registered",
+            error.to_string(),
+        )
+        .again_in(retry),
         NewcomerError::NotThere { message } => {
-            let mut failure = unknown(app, name);
+            let mut failure = unknown();
             failure.body.error.message = format!("{}; {message}", failure.body.error.message);
             failure
         }

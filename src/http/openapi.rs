@@ -225,7 +225,7 @@ impl IntoResponses for InferenceErrors {
             ),
             (
                 "403",
-                "The key may not do this",
+                "The key may not do this; or a web page of another site asks without a key",
                 error(
                     "this key may not use tiny-guide",
                     "permission_error",
@@ -251,6 +251,16 @@ impl IntoResponses for InferenceErrors {
                     invalid,
                     None,
                     "body_too_large",
+                ),
+            ),
+            (
+                "415",
+                "Without a key the body has to be marked as JSON",
+                error(
+                    "without a key the body has to be marked as JSON, and this one says nothing of its type; send `Content-Type: application/json` (curl: -H 'Content-Type: application/json')",
+                    invalid,
+                    None,
+                    "unsupported_content_type",
                 ),
             ),
             (

@@ -10,6 +10,7 @@ use super::body::{Fields, write_json};
 use super::error::Failure;
 use super::ignored;
 use super::request_fields::Fate;
+use super::shape::may_be_a_tree;
 use crate::catalog::{Generation, Prompt, PromptFormat, STOPS_MAX};
 
 pub(super) const CHAT: &str = "/v1/chat/completions";
@@ -156,6 +157,7 @@ pub(super) fn renamed(
 fn prompt(format: &PromptFormat, fields: &Fields<'_>) -> Result<String, Failure> {
     let wrong = |message: &str| Failure::invalid("messages".to_owned(), message);
     let messages = fields.get("messages").map(RawValue::get);
+    may_be_a_tree(messages.unwrap_or_default().as_bytes())?;
     let messages: Vec<Value> = match messages.map(serde_json::from_str) {
         Some(Ok(Value::Array(messages))) if !messages.is_empty() => messages,
         None => return Err(wrong("`messages` is required")),
@@ -167,6 +169,7 @@ fn prompt(format: &PromptFormat, fields: &Fields<'_>) -> Result<String, Failure>
 }
 
 fn refuse_unless_idle(name: &str, value: &RawValue) -> Result<(), Failure> {
+    may_be_a_tree(value.get().as_bytes())?;
     let value: Value = serde_json::from_str(value.get()).unwrap_or_default();
     let idle = [
         json!(null),
@@ -195,6 +198,7 @@ fn stops(
 ) -> Result<[(&'static str, Vec<Value>); 2], Failure> {
     let own = |name: &str| -> Result<Vec<Value>, Failure> {
         let value = fields.get(name).map(RawValue::get).unwrap_or("null");
+        may_be_a_tree(value.as_bytes())?;
         match serde_json::from_str(value) {
             Ok(Value::Null) => Ok(Vec::new()),
             Ok(Value::String(text)) => Ok(vec![Value::String(text)]),

@@ -2,23 +2,29 @@
 //! asked. Ranks and scores go through here as they are; nothing is streamed, and what an engine does not do
 //! for this model it says itself.
 
+use std::sync::Arc;
+
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderValue, Request, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::admission::Visit;
-use super::aggregate::usage_of;
+use super::aggregate::{Usage, usage_of};
 use super::auth::User;
+use super::body::Fields;
+use super::edge::record;
 use super::error::Failure;
 use super::gateway::{ANSWER_MAX, Failed, find, read};
 use super::openapi::InferenceErrors;
 use super::outgoing::renamed;
 use super::request_fields::{self, Fate};
 use super::served::{JSON, Served, engine_error, reach};
+use super::shape::may_be_a_tree;
 use super::state::App;
 use super::{admission, remote, stream};
 use crate::catalog::{Ask, ENGINES, EngineKind, Extra, Recipe, RerankWords, Serves};
@@ -72,17 +78,23 @@ async fn try_pass(
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     check_has(&route, extra).map_err(fail)?;
-    let checked = taken(&route, Ask::Ranks, &scanned.body).map_err(fail)?;
     let ranks_for_tei =
         extra == Extra::Rerank && route.entry.recipe.rerank_words() == RerankWords::Tei;
+    let (bytes, share) = (scanned.body.len(), record::share());
+    let (asked, of_model) = (scanned.body, Arc::clone(&route));
     // What is wrong with a request is said before anything is loaded for it.
-    let body = match ranks_for_tei {
-        true => to_tei(&scanned.body).map_err(fail)?,
-        false => checked,
+    let written = move || {
+        let checked = taken(&of_model, Ask::Ranks, &asked)?;
+        match ranks_for_tei {
+            true => Ok((to_tei(&asked)?, Some(top_n(&asked)?))),
+            false => Ok((checked, None)),
+        }
     };
+    let (body, most) = app.reading.run(bytes, written).await.map_err(fail)?;
+    let body = share.of(body);
     let served = seated(app, visit, &route, body.len()).await.map_err(fail)?;
-    let there = name_there(&served, &route, &scanned.model);
-    let body = renamed(&body, &there, |_, _| Ok(Fate::Goes)).map_err(fail)?;
+    let name = name_there(&served, &route, &scanned.model);
+    let body = named(app, body, name).await.map_err(fail)?;
     let there = match ranks_for_tei {
         true => "/rerank",
         false => extra.path(),
@@ -90,8 +102,7 @@ async fn try_pass(
     match ask(app, served, there, (&JSON, body)).await.map_err(fail)? {
         Answer::Refused(response) => Ok(response),
         Answer::Whole(served, _, bytes) => {
-            let most = ranks_for_tei.then(|| top_n(&scanned.body));
-            let response = finish(&served, bytes, most).map_err(fail)?;
+            let response = finish(app, &served, bytes, most).await.map_err(fail)?;
             served.answered(200);
             Ok(response)
         }
@@ -163,6 +174,13 @@ pub(super) fn taken(route: &Route, ask: Ask, body: &Bytes) -> Result<Bytes, Fail
     renamed(body, &route.entry.name, fate)
 }
 
+/// The body with the model called so, and nothing else of it changed.
+pub(super) async fn named(app: &App, body: Bytes, name: String) -> Result<Bytes, Failure> {
+    let (bytes, share) = (body.len(), record::share());
+    let named = move || renamed(&body, &name, |_, _| Ok(Fate::Goes));
+    Ok(share.of(app.reading.run(bytes, named).await?))
+}
+
 /// A seat at the model's engine, for a request whose limits allow it.
 pub(super) async fn seated(
     app: &App,
@@ -179,7 +197,7 @@ pub(super) async fn seated(
         model,
         lease,
         visit.asked,
-        admitted,
+        (admitted, visit.user.sight.clone()),
         deadline,
     ))
 }
@@ -231,35 +249,75 @@ pub(super) async fn ask(
     Ok(Answer::Whole(served, kind, bytes))
 }
 
+/// An engine's answer, as far as the pool reads it.
+enum Read {
+    /// It goes on as it came: a list of vectors is long.
+    AsItIs,
+    /// It is written anew.
+    Anew(Value),
+}
+
+/// What every answer may have.
+#[derive(Default, Deserialize)]
+struct Told<'a> {
+    #[serde(borrow, default)]
+    model: Option<&'a RawValue>,
+    #[serde(default)]
+    usage: Option<Value>,
+}
+
+fn read_answer(
+    model: &str,
+    bytes: &[u8],
+    tei_most: Option<usize>,
+) -> Result<(Read, Option<Usage>), Failure> {
+    let wrong = |_| Failure::engine(model, "an answer that is no JSON");
+    let is_object = bytes.trim_ascii_start().starts_with(b"{");
+    let told: Told<'_> = match is_object {
+        true => serde_json::from_slice(bytes).map_err(wrong)?,
+        false => Told::default(),
+    };
+    let usage = usage_of(&json!({"usage": told.usage}));
+    let is_named = told.model.is_some_and(|name| {
+        serde_json::from_str::<String>(name.get()).map_or(true, |name| name != model)
+    });
+    if is_object && tei_most.is_none() && !is_named {
+        return Ok((Read::AsItIs, usage));
+    }
+    let mut answer: Value = serde_json::from_slice(bytes).map_err(wrong)?;
+    match tei_most {
+        Some(most) => answer = from_tei(model, answer, most),
+        None if is_named => answer["model"] = json!(model),
+        None => return Ok((Read::AsItIs, usage)),
+    }
+    Ok((Read::Anew(answer), usage))
+}
+
 /// The answer with the model called as the pool calls it; its usage is counted.
-pub(super) fn finish(
+pub(super) async fn finish(
+    app: &App,
     served: &Served,
     bytes: Bytes,
     tei_most: Option<usize>,
 ) -> Result<Response, Failure> {
-    let Ok(mut answer) = serde_json::from_slice::<Value>(&bytes) else {
-        return Err(Failure::engine(&served.model, "an answer that is no JSON"));
+    let (model, answer) = (served.model.clone(), bytes.clone());
+    let read = move || {
+        let (read, usage) = read_answer(&model, &answer, tei_most)?;
+        let anew = match read {
+            Read::AsItIs => None,
+            Read::Anew(answer) => Some(Bytes::from(answer.to_string())),
+        };
+        Ok((anew, usage))
     };
-    if let Some(usage) = usage_of(&answer) {
+    let (anew, usage) = app.reading.run(bytes.len(), read).await?;
+    if let Some(usage) = usage {
         served.tokens(usage);
     }
-    if let Some(most) = tei_most {
-        answer = from_tei(&served.model, answer, most);
-    }
-    // A list of vectors is long: it goes on as it came, unless a name in it is another's.
-    let is_named = answer
-        .get("model")
-        .is_some_and(|name| *name != served.model);
-    if tei_most.is_none() && !is_named {
-        let mut response = Response::new(Body::from(bytes));
-        let json = HeaderValue::from_static("application/json");
-        response.headers_mut().insert(header::CONTENT_TYPE, json);
-        *response.status_mut() = StatusCode::OK;
-        return Ok(response);
-    }
-    answer["model"] = json!(served.model);
-    let masked = remote::masked(&served.lease, answer.to_string().into());
-    let mut response = masked.into_response();
+    let body = match anew {
+        None => bytes,
+        Some(anew) => remote::masked(&served.lease, anew),
+    };
+    let mut response = Response::new(Body::from(body));
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     Ok(response)
@@ -267,6 +325,7 @@ pub(super) fn finish(
 
 /// Text Embeddings Inference has its own words for a query and its documents.
 fn to_tei(body: &Bytes) -> Result<Bytes, Failure> {
+    may_be_a_tree(body)?;
     let asked: Map<String, Value> = serde_json::from_slice(body)
         .map_err(|error| Failure::invalid(None, format!("the body is no JSON object: {error}")))?;
     let text = |value: &Value| match value {
@@ -291,11 +350,12 @@ fn to_tei(body: &Bytes) -> Result<Bytes, Failure> {
 }
 
 /// How many documents are wanted, the best ones; without `top_n` all.
-fn top_n(body: &[u8]) -> usize {
-    let asked: Value = serde_json::from_slice(body).unwrap_or_default();
-    let most = asked.get("top_n").and_then(Value::as_u64);
-    most.and_then(|most| usize::try_from(most).ok())
-        .unwrap_or(usize::MAX)
+fn top_n(body: &[u8]) -> Result<usize, Failure> {
+    let fields = Fields::read(body)?;
+    let most = fields.get("top_n").map(RawValue::get);
+    let most = most.and_then(|most| most.parse::<u64>().ok());
+    let most = most.and_then(|most| usize::try_from(most).ok());
+    Ok(most.unwrap_or(usize::MAX))
 }
 
 /// It answers the best first.
@@ -323,10 +383,10 @@ mod tests {
             (&json!("q"), &json!(["a", "b"]))
         );
         let ranks = json!([{"index": 1, "score": 0.9}, {"index": 0, "score": 0.1}]);
-        assert_eq!(top_n(br#"{"top_n": 1}"#), 1);
+        assert_eq!(top_n(br#"{"top_n": 1}"#).unwrap(), 1);
         let one = from_tei("m", ranks.clone(), 1);
         assert_eq!(one["results"].as_array().unwrap().len(), 1);
-        let answer = from_tei("m", ranks, top_n(b"{}"));
+        let answer = from_tei("m", ranks, top_n(b"{}").unwrap());
         assert_eq!(
             answer["results"][0],
             json!({"index": 1, "relevance_score": 0.9})

@@ -5,7 +5,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::error::Failure;
-use super::ignored;
+use super::shape::may_be_a_tree;
+use super::{ignored, media};
 use crate::catalog::{Ask, Entry, TEMPLATE_SWITCHES, UnknownFields, never};
 use crate::config::reading::nearest;
 
@@ -29,8 +30,7 @@ pub(super) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Res
         switches(value)?;
     }
     if carries_media(name) && may_name_something(value.get()) {
-        let value: Value = serde_json::from_str(value.get()).unwrap_or_default();
-        media(name, &value)?;
+        media::check(name, value)?;
     }
     if entry.recipe.ignores(name) {
         return Ok(Fate::Ignored);
@@ -68,6 +68,7 @@ fn refused(name: &str, message: &str) -> Failure {
 /// Plain values of known names alone: others could change how a template is rendered.
 fn switches(value: &RawValue) -> Result<(), Failure> {
     let name = "chat_template_kwargs";
+    may_be_a_tree(value.get().as_bytes())?;
     let given: Value = serde_json::from_str(value.get()).unwrap_or_default();
     let entries = match &given {
         Value::Null => return Ok(()),
@@ -114,46 +115,14 @@ fn may_name_something(text: &str) -> bool {
         .any(|mark| memchr::memmem::find(text.as_bytes(), mark.as_bytes()).is_some())
 }
 
-/// Contents that name something to be fetched or opened, or that are numbers for the engine's inside.
-fn media(place: &str, value: &Value) -> Result<(), Failure> {
-    match value {
-        Value::Array(all) => all
-            .iter()
-            .enumerate()
-            .try_for_each(|(nth, it)| media(&format!("{place}[{nth}]"), it)),
-        Value::Object(entries) => entries.iter().try_for_each(|(key, it)| {
-            let place = format!("{place}.{key}");
-            let wrong = |message: &str| Err(refused(&place, &format!("`{place}` {message}")));
-            match key.as_str() {
-                "image_url" | "video_url" | "audio_url" => {
-                    let address = it.as_str().or_else(|| it.get("url")?.as_str());
-                    match address {
-                        Some(address) if address.starts_with("data:") => Ok(()),
-                        _ => wrong("is an address; nothing is fetched for a request: send the content as a data: URL"),
-                    }
-                }
-                "image_embeds" | "audio_embeds" | "video_embeds" => {
-                    wrong("is a tensor, which is not taken from clients")
-                }
-                "file_id" | "file_url" => {
-                    wrong("names a file; nothing is kept or fetched here: send the content itself")
-                }
-                // Words of a tool, not contents.
-                "tool_calls" | "function_call" => Ok(()),
-                _ => media(&place, it),
-            }
-        }),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
     fn of_media(value: Value) -> Option<String> {
-        let failure = media("messages", &value).err()?;
+        let value = serde_json::value::to_raw_value(&value).unwrap();
+        let failure = media::check("messages", &value).err()?;
         failure.body.error.param
     }
 

@@ -1,7 +1,7 @@
 //! A request that has a seat: what is counted of it, how it reaches its engine, and how the engine's own errors come
 //! back. Knows nothing of what is asked.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use super::aggregate::Usage;
 use super::error::Failure;
 use super::metrics::Metrics;
 use super::proxy::Incoming;
+use super::sight::Sight;
 use super::state::App;
 use super::{remote, stream};
 use crate::controller::{Clock, Lease};
@@ -37,6 +38,10 @@ pub(super) struct Served {
     told: Mutex<Usage>,
     /// Pieces of the answer that came.
     heard: AtomicU64,
+    /// An engine has it, and nothing says that it did no work for it.
+    is_charged: AtomicBool,
+    /// What whoever asked may know.
+    pub sight: Sight,
     /// When the client wants no more of it.
     pub deadline: Option<Time>,
     /// The process ends now.
@@ -49,13 +54,15 @@ impl Served {
         model: &str,
         lease: Lease,
         asked: Time,
-        admitted: Arc<Admitted>,
+        (admitted, sight): (Arc<Admitted>, Sight),
         deadline: Option<Time>,
     ) -> Served {
         Served {
             admitted,
+            sight,
             told: Mutex::default(),
             heard: AtomicU64::new(0),
+            is_charged: AtomicBool::new(false),
             deadline,
             lease,
             model: model.to_owned(),
@@ -94,14 +101,20 @@ impl Served {
     pub fn answered(&self, code: u16) {
         self.metrics.request(&self.model, code);
     }
+
+    /// The engine refused it, or failed: what it was thought to take is not charged, unless a part of an
+    /// answer came.
+    pub fn give_back(&self) {
+        self.is_charged.store(false, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Served {
-    /// Who leaves before the engine has counted has had what came; a piece is about a token.
+    /// Who leaves before the engine has counted has had a prompt read, and what came; a piece is about a token.
     fn drop(&mut self) {
         let told = *self.told.get_mut().unwrap_or_else(PoisonError::into_inner);
         let heard = *self.heard.get_mut();
-        if told == Usage::default() && heard > 0 {
+        if told == Usage::default() && (heard > 0 || *self.is_charged.get_mut()) {
             self.admitted
                 .took(self.admitted.estimate().saturating_add(heard));
         }
@@ -120,6 +133,7 @@ pub(super) async fn reach(
 ) -> Result<(Served, hyper::Response<Incoming>), Failure> {
     let cut = served.lease.cut();
     let lease = &served.lease;
+    served.is_charged.store(true, Ordering::Relaxed);
     let sent = app.upstream.send(lease, Method::POST, path, (kind, body));
     tokio::select! {
         biased;
@@ -128,6 +142,7 @@ pub(super) async fn reach(
                 let status = answer.status();
                 if let Some(failure) = remote::misplaced(&served.lease, &served.model, status) {
                     served.lease.worked(false);
+                    served.give_back();
                     return Err(failure);
                 }
                 served.lease.worked(!answer.status().is_server_error());
@@ -135,6 +150,7 @@ pub(super) async fn reach(
             }
             Err(error) => {
                 served.lease.worked(false);
+                served.give_back();
                 tracing::warn!(model = served.model, %error, "the engine did not answer");
                 match remote::unreached(&served.lease, &served.model, &error) {
                     Some(failure) => Err(failure),
@@ -158,6 +174,7 @@ pub(super) async fn limited(body: Incoming) -> Bytes {
 
 /// What the engine itself refuses goes to the client as it is.
 pub(super) async fn engine_error(answer: hyper::Response<Incoming>, served: &Served) -> Response {
+    served.give_back();
     let (head, body) = answer.into_parts();
     let body = remote::masked(&served.lease, limited(body).await);
     let mut response = Response::new(Body::from(body));

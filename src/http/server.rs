@@ -23,7 +23,9 @@ use utoipa_axum::routes;
 
 use super::edge::{Front, LOOK_EVERY};
 use super::error::Failure;
+use super::paths::without_folders;
 use super::quiet::quiet;
+use super::scraper::Scraper;
 use super::state::App;
 use super::{
     admin, audio, audit, compat, completions, embeddings, hot_models, listing, messages, metrics,
@@ -143,12 +145,13 @@ fn router(app: App) -> Router {
     let docs = utoipa_swagger_ui::SwaggerUi::new(format!("{base}/docs"))
         .url(format!("{base}/openapi.json"), document);
     let (alias, _) = inference().split_for_parts();
+    let scrapers_alone = axum::middleware::from_extractor_with_state::<Scraper, App>(app.clone());
     let based = compat::below_base(based, &app);
     let alias = compat::beside_openai(alias, &app);
     Router::new()
         .nest(&base, based)
         .merge(alias)
-        .route("/metrics", get(metrics::render))
+        .route("/metrics", get(metrics::render).route_layer(scrapers_alone))
         .with_state(app)
         .merge(docs)
         .fallback(not_found)
@@ -187,10 +190,10 @@ async fn health() -> Response {
     Json(json!({ "status": "ok" })).into_response()
 }
 
-/// Readiness: requests are taken, and loads come to an end.
+/// Readiness: requests are taken, loads come to an end, and what administrators ask for can be kept.
 #[utoipa::path(get, path = "/ready", tag = "operation", responses(
     (status = 200, description = "Requests are taken", example = json!({"ready": true, "reason": null})),
-    (status = 503, description = "Shutting down, or a load is stuck", example = json!({"ready": false, "reason": "the pool is shutting down"}))))]
+    (status = 503, description = "Shutting down, a load is stuck, or the state cannot be written", example = json!({"ready": false, "reason": "the pool is shutting down"}))))]
 async fn ready(State(app): State<App>) -> Response {
     let snapshot = app.handle.snapshot();
     let reason = if snapshot.pool.closing {
@@ -198,8 +201,16 @@ async fn ready(State(app): State<App>) -> Response {
     } else {
         // The process answers, and still nothing may be loaded any more.
         let path = app.handle.load_path();
-        path.stuck()
-            .map(|it| format!("the load path is stuck: {}", it.what))
+        // Anybody may ask, so that no model is named.
+        let stuck = "the load path is stuck; the service's log says on what";
+        let stuck = path.stuck().map(|_| stuck.to_owned());
+        stuck.or_else(|| {
+            let trouble = app.handle.store().trouble()?;
+            Some(without_folders(&format!(
+                "the state cannot be written, so administrators' changes are refused; models are served: {}",
+                trouble.reason
+            )))
+        })
     };
     let status = if reason.is_none() {
         StatusCode::OK

@@ -9,6 +9,7 @@ use super::audit::{self, Actor};
 use super::auth::{Admin, User};
 use super::edge::record;
 use super::error::Failure;
+use super::rights::Holder;
 use super::state::App;
 use crate::config::GrantRole;
 use crate::controller::{Identity, Oidc};
@@ -55,6 +56,7 @@ impl Person {
         self.needs(GrantRole::Admin)?;
         Ok(Admin {
             name: self.identity.name.clone(),
+            holder: Holder::Person(Arc::clone(&self.identity)),
         })
     }
 

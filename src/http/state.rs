@@ -10,6 +10,7 @@ use super::auth::Keys;
 use super::edge::Edge;
 use super::metrics::Metrics;
 use super::proxy::Upstream;
+use super::reading::Reading;
 use super::server::SharedIds;
 use crate::config::Config;
 use crate::controller::{Handle, Oidc};
@@ -37,6 +38,7 @@ pub struct Parts {
     pub(super) metrics: Metrics,
     pub(super) upstream: Arc<Upstream>,
     pub(super) edge: Arc<Edge>,
+    pub(super) reading: Reading,
     pub(super) request_ids: SharedIds,
     pub(super) started_unix_seconds: u64,
     /// The process ends now: what is still answered is told so.
@@ -53,6 +55,7 @@ impl App {
         metrics: Metrics,
         edge: Arc<Edge>,
     ) -> App {
+        let reading = Reading::of(&config.server);
         let started_unix_seconds = handle.clock().now().0 / 1000;
         App(Arc::new(Parts {
             handle,
@@ -64,6 +67,7 @@ impl App {
             metrics,
             upstream: Arc::default(),
             edge,
+            reading,
             request_ids: Arc::default(),
             started_unix_seconds,
             ending: CancellationToken::new(),

@@ -16,7 +16,7 @@ use super::admission;
 use super::aggregate::{Usage, usage_of};
 use super::dialect::Telling;
 use super::error::Failure;
-use super::events::{data_of, event_end};
+use super::events::{Unended, data_of, event_end_from};
 use super::proxy::Incoming;
 use super::remote;
 use super::served::Served;
@@ -57,7 +57,7 @@ pub(super) async fn forward(
         }
     });
     let changes = telling.changes() || remote::of(&served.lease).is_some();
-    let mut buffer = Vec::new();
+    let mut unended = Unended::default();
     let mut first = true;
     let mut done = false;
     let failure = loop {
@@ -77,15 +77,15 @@ pub(super) async fn forward(
                 let Ok(data) = frame.into_data() else {
                     continue;
                 };
-                let in_buffer = !buffer.is_empty();
-                if in_buffer {
-                    buffer.extend_from_slice(&data);
-                }
-                let bytes = if in_buffer { &buffer[..] } else { &data[..] };
+                let in_buffer = !unended.is_empty();
+                let (bytes, mut from) = match in_buffer {
+                    true => unended.with(&data),
+                    false => (&data[..], 0),
+                };
                 let mut used = 0;
                 // While all events go on as they are, there is nothing to write anew.
                 let mut written = changes.then(Vec::new);
-                while let Some(length) = event_end(&bytes[used..]) {
+                while let Some(length) = event_end_from(&bytes[used..], std::mem::take(&mut from)) {
                     let event = &bytes[used..used + length];
                     let kept = keep(event, wants_usage, &served, &mut done);
                     match (&mut written, kept) {
@@ -103,13 +103,19 @@ pub(super) async fn forward(
                 }
                 let ready = match written {
                     Some(written) => written.into(),
-                    None if in_buffer => Bytes::copy_from_slice(&buffer[..used]),
+                    None if in_buffer => Bytes::copy_from_slice(&bytes[..used]),
                     None => data.slice(..used),
                 };
-                if in_buffer {
-                    buffer.drain(..used);
-                } else {
-                    buffer.extend_from_slice(&data[used..]);
+                let bounded = match in_buffer {
+                    true => unended.used(used),
+                    false => {
+                        unended.with(&data[used..]);
+                        unended.used(0)
+                    }
+                };
+                if let Err(long) = bounded {
+                    served.lease.worked(false);
+                    break Some(Failure::engine(&served.model, long));
                 }
                 if ready.is_empty() {
                     continue;
@@ -223,8 +229,10 @@ enum End {
 pub(super) async fn why(served: &Served) -> Failure {
     let cut = served.lease.cut();
     let _ = tokio::time::timeout(WHY_WITHIN, cut.cancelled()).await;
+    // Whoever asked is not to blame.
+    served.give_back();
     match served.lease.why() {
-        Some(why) => Failure::cut(&served.model, why),
+        Some(why) => Failure::cut(&served.model, &served.sight.cut(why.clone())),
         // It lives; it only does not speak properly.
         None => Failure::engine(&served.model, "it broke the connection off"),
     }

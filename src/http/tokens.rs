@@ -1,24 +1,28 @@
 //! Texts as tokens and back, in vLLM's words for every engine that can; and how many tokens a message would have.
 //! Where a prompt format writes a model's conversations, it writes these too.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::admission::Visit;
 use super::auth::User;
+use super::body::Fields;
 use super::dialect::{Taken, anthropic};
+use super::edge::record;
 use super::error::Failure;
 use super::gateway::{Failed, find, read};
 use super::openapi::InferenceErrors;
-use super::passing::{Answer, ask, check_has, name_there, seated};
+use super::passing::{Answer, ask, check_has, name_there, named, seated};
 use super::served::JSON;
 use super::state::App;
 use crate::catalog::{Extra, Prompt, TokenWords};
-use crate::controller::Route;
 
 /// The tokens of a text, or of a conversation as the model would read it.
 #[utoipa::path(
@@ -74,7 +78,6 @@ pub(super) async fn count(app: &App, user: User, request: Request<Body>) -> Resp
 
 enum Told {
     Whole(Value),
-    /// The engine's own error.
     Refused(Response),
 }
 
@@ -238,37 +241,40 @@ async fn tokens(
     let fail = |failure: Failure| (Some(model.clone()), failure);
     check_has(&route, Extra::Tokenize).map_err(fail)?;
     let words = route.entry.recipe.token_words();
-    let asking = asking(&scanned.body).map_err(fail)?;
-    let asking = asking
-        .written(&route.entry.generation.prompt)
-        .map_err(fail)?;
-    asking.check(&model, words).map_err(fail)?;
-    let served = seated(app, visit, &route, scanned.body.len())
-        .await
-        .map_err(fail)?;
+    let (bytes, share) = (scanned.body.len(), record::share());
+    let (asked, of_model) = (scanned.body, Arc::clone(&route));
+    let own = route.entry.recipe.served_model_name().unwrap_or(&model);
+    let own = route
+        .entry
+        .adapter(&scanned.model)
+        .unwrap_or(own)
+        .to_owned();
+    let known = own.clone();
+    let written = move || {
+        let asking = asking(&asked)?.written(&of_model.entry.generation.prompt)?;
+        asking.check(&of_model.entry.name, words)?;
+        Ok(Sent::of(&asking, words, &known))
+    };
+    let sent = app.reading.run(bytes, written).await.map_err(fail)?;
+    let body = share.of(sent.body);
+    let served = seated(app, visit, &route, bytes).await.map_err(fail)?;
     let name = name_there(&served, &route, &scanned.model);
-    let (served, body) = match (words, &asking.prompt) {
-        (TokenWords::LlamaCpp, Some(prompt)) => (served, content(prompt, asking.special)),
-        (TokenWords::LlamaCpp, None) => {
-            let mut body = json!({"messages": asking.messages});
-            if !asking.tools.is_empty() {
-                body["tools"] = json!(asking.tools);
+    let (served, body) = match words {
+        TokenWords::LlamaCpp if sent.is_text => (served, body),
+        TokenWords::LlamaCpp => match ask(app, served, "/apply-template", (&JSON, body))
+            .await
+            .map_err(fail)?
+        {
+            Answer::Refused(response) => {
+                return refused(&model, response, "/apply-template").map_err(fail);
             }
-            let body: Bytes = body.to_string().into();
-            match ask(app, served, "/apply-template", (&JSON, body))
-                .await
-                .map_err(fail)?
-            {
-                Answer::Refused(response) => {
-                    return refused(&model, response, "/apply-template").map_err(fail);
-                }
-                Answer::Whole(served, _, bytes) => {
-                    let prompt = text_of(&served.model, &bytes, "prompt").map_err(fail)?;
-                    (served, content(&prompt, asking.special))
-                }
+            Answer::Whole(served, _, bytes) => {
+                let prompt = text_of(&served.model, &bytes, "prompt").map_err(fail)?;
+                (served, content(&prompt, sent.special))
             }
-        }
-        _ => (served, asking.body(&name)),
+        },
+        _ if name == own => (served, body),
+        _ => (served, named(app, body, name).await.map_err(fail)?),
     };
     match ask(app, served, "/tokenize", (&JSON, body))
         .await
@@ -276,9 +282,41 @@ async fn tokens(
     {
         Answer::Refused(response) => refused(&model, response, "/tokenize").map_err(fail),
         Answer::Whole(served, _, bytes) => {
-            let answer = counted(&model, &bytes).map_err(fail)?;
+            let of_model = model.clone();
+            let counted = app
+                .reading
+                .run(bytes.len(), move || counted(&of_model, &bytes));
+            let answer = counted.await.map_err(fail)?;
             served.answered(200);
             Ok(Told::Whole(answer))
+        }
+    }
+}
+
+/// What an engine is sent first.
+struct Sent {
+    body: Bytes,
+    is_text: bool,
+    special: Option<bool>,
+}
+
+impl Sent {
+    fn of(asking: &Asking, words: TokenWords, name: &str) -> Sent {
+        let body = match (words, &asking.prompt) {
+            (TokenWords::LlamaCpp, Some(prompt)) => content(prompt, asking.special),
+            (TokenWords::LlamaCpp, None) => {
+                let mut body = json!({"messages": asking.messages});
+                if !asking.tools.is_empty() {
+                    body["tools"] = json!(asking.tools);
+                }
+                body.to_string().into()
+            }
+            _ => asking.body(name),
+        };
+        Sent {
+            body,
+            is_text: asking.prompt.is_some(),
+            special: asking.special,
         }
     }
 }
@@ -311,48 +349,59 @@ async fn text(app: &App, visit: &Visit, request: Request<Body>) -> Result<Told, 
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     check_has(&route, Extra::Detokenize).map_err(fail)?;
-    let tokens = tokens_in(&scanned.body).map_err(fail)?;
-    let served = seated(app, visit, &route, scanned.body.len())
-        .await
-        .map_err(fail)?;
-    let (body, field) = detokenized(
-        &route,
-        &name_there(&served, &route, &scanned.model),
-        &tokens,
-    );
+    let (bytes, share) = (scanned.body.len(), record::share());
+    let asked = scanned.body;
+    let written = move || tokens_in(&asked).map(|tokens| detokenized("", &tokens));
+    let body = share.of(app.reading.run(bytes, written).await.map_err(fail)?);
+    let served = seated(app, visit, &route, bytes).await.map_err(fail)?;
+    let name = name_there(&served, &route, &scanned.model);
+    let body = named(app, body, name).await.map_err(fail)?;
+    let field = match route.entry.recipe.token_words() {
+        TokenWords::Vllm => "prompt",
+        TokenWords::Sglang => "text",
+        TokenWords::LlamaCpp => "content",
+    };
     match ask(app, served, "/detokenize", (&JSON, body))
         .await
         .map_err(fail)?
     {
         Answer::Refused(response) => refused(&model, response, "/detokenize").map_err(fail),
         Answer::Whole(served, _, bytes) => {
-            let text = text_of(&model, &bytes, field).map_err(fail)?;
+            let (of_model, length) = (model.clone(), bytes.len());
+            let read = move || text_of(&of_model, &bytes, field);
+            let text = app.reading.run(length, read).await.map_err(fail)?;
             served.answered(200);
             Ok(Told::Whole(json!({"prompt": text})))
         }
     }
 }
 
-fn tokens_in(body: &Bytes) -> Result<Vec<Value>, Failure> {
-    let mut asked = Taken::body(body)?;
+/// A list of tokens may be as long as a book: nothing but the numbers is kept of it.
+fn tokens_in(body: &Bytes) -> Result<Vec<u64>, Failure> {
+    let fields = Fields::read(body)?;
+    let others = fields
+        .all()
+        .map(|(name, _)| name)
+        .filter(|it| *it != "tokens");
+    let others: Vec<&str> = others.collect();
+    let mut asked = Taken::some(&fields, &others)?;
     asked.need_text("model")?;
-    let tokens = asked.list("tokens")?.unwrap_or_default();
-    if tokens.is_empty() || !tokens.iter().all(Value::is_u64) {
+    let tokens = fields.get("tokens").map(RawValue::get).unwrap_or_default();
+    let tokens: Vec<u64> = serde_json::from_str(tokens).unwrap_or_default();
+    if tokens.is_empty() {
         return Err(asked.wrong("tokens", "a list of whole numbers, at least one"));
     }
     asked.finish()?;
     Ok(tokens)
 }
 
-/// What the engine is sent, and the field in which it answers.
-fn detokenized(route: &Route, name: &str, tokens: &[Value]) -> (Bytes, &'static str) {
-    let field = match route.entry.recipe.token_words() {
-        TokenWords::Vllm => "prompt",
-        TokenWords::Sglang => "text",
-        TokenWords::LlamaCpp => "content",
-    };
-    let body = json!({"model": name, "tokens": tokens});
-    (body.to_string().into(), field)
+/// What the engine is sent.
+fn detokenized(name: &str, tokens: &[u64]) -> Bytes {
+    let mut body = format!("{{\"model\":{},\"tokens\":", json!(name)).into_bytes();
+    // Numbers can always be written as JSON into memory.
+    let _ = serde_json::to_writer(&mut body, tokens);
+    body.push(b'}');
+    body.into()
 }
 
 fn text_of(model: &str, bytes: &Bytes, field: &str) -> Result<String, Failure> {

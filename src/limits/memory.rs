@@ -21,6 +21,10 @@ use crate::pool::{Span, Time};
 /// Counts that say nothing any more are forgotten so often, when there are more than [`KEPT_MIN`].
 const SWEEP_EVERY: Span = Span::from_secs(60);
 const KEPT_MIN: usize = 1_000;
+/// More addresses than this are no lab's: then those go that were silent for longest, whatever they had.
+const KEPT_MAX: usize = 100_000;
+/// What the ids of buckets of addresses begin with: everybody may have as many as they like of them.
+const OF_ADDRESS: &str = "address:";
 
 /// A moment that is told, so that all counts see the same one.
 #[derive(Clone, Debug, Default)]
@@ -141,6 +145,9 @@ impl Memory {
 
     /// Addresses come and go.
     fn sweep(&mut self, now: Time, today: i64) {
+        if self.counts.len() > KEPT_MAX {
+            self.drop_silent();
+        }
         if self.counts.len() <= KEPT_MIN || now.since(self.swept) < SWEEP_EVERY {
             return;
         }
@@ -156,6 +163,24 @@ impl Memory {
                 || (has_day && count.limit.tokens_per_day.is_some())
                 || in_debt
                 || now.since(count.touched) < SWEEP_EVERY
+        });
+    }
+
+    /// The quarter of addresses that was silent for longest, so that it is not looked for again at once.
+    fn drop_silent(&mut self) {
+        let is_silent =
+            |id: &String, count: &Count| count.inside == 0 && id.starts_with(OF_ADDRESS);
+        let silent = self.counts.iter().filter(|(id, it)| is_silent(id, it));
+        let mut since: Vec<Time> = silent.map(|(_, count)| count.touched).collect();
+        since.sort_unstable();
+        let Some(until) = since.get(since.len() / 4).copied() else {
+            return;
+        };
+        let mut surplus = since.len() / 4 + 1;
+        self.counts.retain(|id, count| {
+            let goes = surplus > 0 && count.touched <= until && is_silent(id, count);
+            surplus -= usize::from(goes);
+            !goes
         });
     }
 
@@ -433,5 +458,32 @@ mod tests {
             .admit(Time(600_000), &DAY, &[bucket("new", limit)], 0)
             .unwrap();
         assert_eq!(memory.counts.len(), 2, "one is still inside, one is new");
+    }
+
+    #[test]
+    fn a_flood_of_addresses_with_daily_budgets_takes_bounded_memory_and_keys_stay() {
+        let mut memory = Memory::default();
+        let limit = Limit {
+            tokens_per_day: Some(10),
+            ..Limit::default()
+        };
+        let key = [bucket("key:1", limit)];
+        memory.admit(Time(0), &DAY, &key, 10).unwrap();
+        memory.settle(Time(0), &DAY, &key, 10, 10);
+        for nth in 0..3 * KEPT_MAX as u64 / 2 {
+            let one = [bucket(&format!("address:{nth}"), limit)];
+            memory.admit(Time(nth / 100), &DAY, &one, 1).unwrap();
+            memory.settle(Time(nth / 100), &DAY, &one, 1, 1);
+        }
+        assert!(
+            memory.counts.len() <= KEPT_MAX + 1,
+            "{}",
+            memory.counts.len()
+        );
+        let now = Time(3 * KEPT_MAX as u64);
+        assert!(
+            memory.admit(now, &DAY, &key, 0).is_err(),
+            "the key's day is used up"
+        );
     }
 }

@@ -7,11 +7,14 @@ mod memory;
 mod shared;
 
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, NaiveDate, TimeZone, Utc};
 use chrono_tz::Tz;
+use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
 use wildmatch::WildMatch;
 
 use crate::config::{Limit, LimitsSection, OnOutage};
@@ -29,6 +32,18 @@ pub struct Bucket {
     /// For people: `the key k3`.
     pub words: String,
     pub limit: Limit,
+}
+
+/// Whom an address stands for: of IPv6 everybody has 64 bits to choose from.
+pub fn place_of(address: IpAddr) -> String {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) if address.is_loopback() => address.to_string(),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            format!("{}/64", Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+    }
 }
 
 /// Which figure was reached.
@@ -127,6 +142,8 @@ pub struct Limits {
     memory: Mutex<Memory>,
     shared: Option<Shared>,
     numbers: AtomicU64,
+    /// The questions to the shared counts that are under way.
+    asking: TaskTracker,
 }
 
 impl fmt::Debug for Limits {
@@ -161,6 +178,7 @@ impl Limits {
             memory: Mutex::default(),
             shared,
             numbers: AtomicU64::new(0),
+            asking: TaskTracker::new(),
             section,
         })
     }
@@ -209,31 +227,55 @@ impl Limits {
             return Ok(admitted);
         }
         let at = (self.now)();
+        let day = self.day(at);
         if let Some(shared) = &self.shared {
             // Where it is counted by an id, another one's cannot be given back.
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
             admitted.member = format!("{}-{number}", shared.name());
-            let day = self.day(at);
-            match shared
-                .admit(&admitted.buckets, &admitted.member, estimate, &day)
-                .await
-            {
-                Some(outcome) => {
-                    admitted.standing = outcome?;
-                    admitted.counted = Counted::Shared;
-                    return Ok(admitted);
-                }
-                None => match shared.on_outage() {
-                    OnOutage::Open => return Ok(admitted),
-                    OnOutage::Closed => return Err(Refused::Outage),
-                    OnOutage::Own => {}
-                },
+            match self.admit_together(admitted, day).await? {
+                Asked::Answered(admitted) => return Ok(admitted),
+                Asked::Outage(back) => admitted = back,
+            }
+            match shared.on_outage() {
+                OnOutage::Open => return Ok(admitted),
+                OnOutage::Closed => return Err(Refused::Outage),
+                OnOutage::Own => {}
             }
         }
-        let day = self.day(at);
         admitted.standing = self.own().admit(at, &day, &admitted.buckets, estimate)?;
         admitted.counted = Counted::Here;
         Ok(admitted)
+    }
+
+    /// Counted in the server that gateways share, by a task that goes on when nobody waits for it any more: what
+    /// the server has counted is known then, and given back by the drop of what was admitted.
+    async fn admit_together(
+        self: &Arc<Self>,
+        mut admitted: Admitted,
+        day: Day,
+    ) -> Result<Asked, Refused> {
+        let (told, answer) = oneshot::channel();
+        let limits = Arc::clone(self);
+        self.asking.spawn(async move {
+            let Some(shared) = &limits.shared else {
+                return;
+            };
+            let (buckets, member) = (&admitted.buckets, &admitted.member);
+            let outcome = shared.admit(buckets, member, admitted.estimate, &day).await;
+            let outcome = match outcome {
+                None => Ok(Asked::Outage(admitted)),
+                Some(Err(refused)) => Err(refused),
+                Some(Ok(standing)) => {
+                    admitted.standing = standing;
+                    admitted.counted = Counted::Shared;
+                    Ok(Asked::Answered(admitted))
+                }
+            };
+            // Nobody waits any more: it is dropped here.
+            let _ = told.send(outcome);
+        });
+        // Without an answer the process ends.
+        answer.await.unwrap_or(Err(Refused::Outage))
     }
 
     fn own(&self) -> std::sync::MutexGuard<'_, Memory> {
@@ -313,6 +355,13 @@ impl Day {
     }
 }
 
+/// What the shared counts said.
+enum Asked {
+    Answered(Admitted),
+    /// They cannot be reached.
+    Outage(Admitted),
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
     Nowhere,
@@ -385,6 +434,15 @@ mod tests {
         let later = Day::of(at + day.rest, chrono_tz::America::Chicago);
         assert_eq!(later.number, day.number + 1);
         assert_eq!(Day::of(Time(0), chrono_tz::UTC).number, 0);
+    }
+
+    #[test]
+    fn all_that_one_may_choose_of_addresses_of_ipv6_is_one_place() {
+        let place = |text: &str| place_of(text.parse().unwrap());
+        assert_eq!(place("2001:db8:1:2:3:4:5:6"), place("2001:db8:1:2:ffff::1"));
+        assert_ne!(place("2001:db8:1:2::1"), place("2001:db8:1:3::1"));
+        assert_eq!(place("::ffff:192.0.2.7"), "192.0.2.7");
+        assert_eq!(place("::1"), "::1");
     }
 
     #[tokio::test]

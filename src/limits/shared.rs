@@ -123,7 +123,12 @@ impl Shared {
                 .arg(limit.tokens_per_day.unwrap_or(0));
         }
         let mut manager = inner.manager.clone();
-        let answer: Vec<i64> = inner.ask(call.invoke_async(&mut manager)).await?;
+        let answer: Option<Vec<i64>> = inner.ask(call.invoke_async(&mut manager)).await;
+        let Some(answer) = answer else {
+            // It may have been counted all the same, by a server that is only slow.
+            self.forget(buckets, member, estimate, day.number);
+            return None;
+        };
         let outcome = read(&answer, buckets);
         if matches!(outcome, Some(Ok(_))) {
             let sets = buckets
@@ -145,20 +150,31 @@ impl Shared {
             return;
         };
         runtime.spawn(async move {
-            let mut call = inner.settle.prepare_invoke();
-            for bucket in &buckets {
-                let [counts, inside] = inner.keys(bucket);
-                call.key(counts).key(inside);
-            }
-            call.arg(&member)
-                .arg(i128::from(used).saturating_sub(i128::from(estimate)) as i64)
-                .arg(day);
-            for bucket in &buckets {
-                call.arg(bucket.limit.tokens_per_minute.unwrap_or(0))
-                    .arg(bucket.limit.tokens_per_day.unwrap_or(0));
-            }
+            let call = inner.settling(&buckets, &member, (estimate, used), day, false);
             let mut manager = inner.manager.clone();
             let _: Option<i64> = inner.ask(call.invoke_async(&mut manager)).await;
+        });
+    }
+
+    /// Takes back an admission whose answer did not come, if it was one. The connection keeps its order, so that
+    /// this is read after what it takes back; it is not waited for.
+    fn forget(&self, buckets: &[Bucket], member: &str, estimate: u64, day: i64) {
+        let has_places = |bucket: &&Bucket| bucket.limit.concurrent_requests.is_some();
+        // Elsewhere nothing tells whether it was counted.
+        let buckets: Vec<Bucket> = buckets.iter().filter(has_places).cloned().collect();
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        if buckets.is_empty() {
+            return;
+        }
+        let (inner, member) = (Arc::clone(&self.inner), member.to_owned());
+        runtime.spawn(async move {
+            let call = inner.settling(&buckets, &member, (estimate, 0), day, true);
+            let mut manager = inner.manager.clone();
+            let told = call.invoke_async::<i64>(&mut manager);
+            // Whether it came is told by the next question.
+            let _ = tokio::time::timeout(inner.timeout, told).await;
         });
     }
 
@@ -193,6 +209,31 @@ impl Inner {
         self.under_way
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The end of an admission; with `if_counted` only where it is known to the server.
+    fn settling(
+        &self,
+        buckets: &[Bucket],
+        member: &str,
+        (estimate, used): (u64, u64),
+        day: i64,
+        if_counted: bool,
+    ) -> redis::ScriptInvocation<'_> {
+        let mut call = self.settle.prepare_invoke();
+        for bucket in buckets {
+            let [counts, inside] = self.keys(bucket);
+            call.key(counts).key(inside);
+        }
+        call.arg(member)
+            .arg(i128::from(used).saturating_sub(i128::from(estimate)) as i64)
+            .arg(day)
+            .arg(u8::from(if_counted));
+        for bucket in buckets {
+            call.arg(bucket.limit.tokens_per_minute.unwrap_or(0))
+                .arg(bucket.limit.tokens_per_day.unwrap_or(0));
+        }
+        call
     }
 
     /// All of one request's keys are on one node of a cluster: the braces say so.

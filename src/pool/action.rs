@@ -106,8 +106,8 @@ pub enum Wish {
         wish: LoadWish,
         over: Override,
     },
-    /// No model is wished to be loaded any more.
-    ForgetLoads,
+    /// No model is wished to be loaded any more, or none whose wish was there at that moment.
+    ForgetLoads { before: Option<Time> },
     /// `None`: the device serves again.
     Cordon {
         device: DeviceId,

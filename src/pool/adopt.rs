@@ -16,6 +16,7 @@ pub(super) struct Found {
     pub model: ModelId,
     pub placement: Vec<Share>,
     pub ready_for: Span,
+    pub in_flight: u32,
     pub last_end: Option<Time>,
 }
 
@@ -51,6 +52,9 @@ impl Pool {
         model.replicas.insert(id);
         let started_with = model.spec.started_with;
         model.last_used = model.last_used.max(found.last_end);
+        if found.in_flight > 0 {
+            model.last_used = Some(now);
+        }
         let live = misfit.is_none();
         let wished = model.wish.as_ref().map_or(0, |wish| wish.replicas as usize);
         if live && model.replicas.len() >= wished {
@@ -85,7 +89,7 @@ impl Pool {
             // One that was started with anything else is not adopted.
             started_with,
             launched: since,
-            in_flight: 0,
+            in_flight: found.in_flight,
             entered: 0,
             entered_when_launched: 0,
             last_end: found.last_end,
@@ -226,6 +230,7 @@ mod tests {
                 bytes: Bytes(gib << 30),
             }],
             ready_for: Span::from_secs(120),
+            in_flight: 0,
             last_end,
         }
     }
@@ -285,6 +290,42 @@ mod tests {
     }
 
     #[test]
+    fn seats_that_the_earlier_controller_gave_keep_it_and_keep_hot_counts_from_their_end() {
+        let mut pool = pool(16);
+        let old = Time(START.0 - 900_000);
+        let event = match adopted(7, 1, Some(old)) {
+            Event::ReplicaAdopted {
+                replica,
+                model,
+                placement,
+                ready_for,
+                last_end,
+                ..
+            } => Event::ReplicaAdopted {
+                replica,
+                model,
+                placement,
+                ready_for,
+                in_flight: 2,
+                last_end,
+            },
+            other => other,
+        };
+        pool.step(START, event);
+        assert_eq!(check(&pool), []);
+        let later = START + Span::from_secs(3_600);
+        assert!(pool.step(later, Event::Woke).actions.is_empty(), "busy");
+        let readings = vec![GateReading {
+            replica: ReplicaId(7),
+            in_flight: 0,
+            entered: 0,
+            last_end: Some(later),
+        }];
+        let answer = pool.step(later, Event::GatesRead { readings });
+        assert_eq!(answer.wake, Some(later + Span::from_secs(600)));
+    }
+
+    #[test]
     fn a_new_replica_gets_another_number_and_a_shutdown_takes_the_adopted_one_too() {
         let mut pool = pool(16);
         pool.step(START, adopted(7, 1, None));
@@ -311,6 +352,7 @@ mod tests {
                 bytes: Bytes::ZERO,
             }],
             ready_for: Span::ZERO,
+            in_flight: 0,
             last_end: None,
         };
         let answer = pool.step(START, event);
@@ -322,6 +364,7 @@ mod tests {
                 replica,
                 placement,
                 ready_for,
+                in_flight,
                 last_end,
                 ..
             } => Event::ReplicaAdopted {
@@ -329,6 +372,7 @@ mod tests {
                 model: ModelId(9),
                 placement,
                 ready_for,
+                in_flight,
                 last_end,
             },
             other => other,

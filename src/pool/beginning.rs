@@ -3,7 +3,7 @@
 
 use super::action::{Action, Outcome, RecordKind, Wish};
 use super::event::{CleanupScope, Command, LoadOrder};
-use super::ids::{DeviceId, ModelId, OrderId, ReplicaId, Span};
+use super::ids::{DeviceId, ModelId, OrderId, ReplicaId, Span, Time};
 use super::reason::{Refusal, StopReason};
 use super::replica::Phase;
 use super::state::Pool;
@@ -11,21 +11,20 @@ use super::state::Pool;
 impl Pool {
     pub(super) fn load_begins(&mut self, id: OrderId, load: &LoadOrder, actions: &mut Vec<Action>) {
         self.supersede_loads(Some(load.model), id, actions);
-        let kept = self.orders[&id].wish.clone();
+        self.load_counts(id, load.model);
+        self.override_counts(id, load.model);
         let model = self.models.get_mut(&load.model).expect("accepted");
-        match kept {
-            Some(Wish::LoadAndOverride { wish, over, .. }) => {
-                model.wish = Some(wish);
-                model.over = over;
-            }
-            Some(Wish::Load { wish, .. }) => model.wish = wish,
-            _ => {}
-        }
-        model.restoring = false;
         // An administrator who asks for it again has seen the failure.
         model.forget_failures();
-        self.restoring.remove(&load.model);
+        let refusal = match model.removed {
+            true => Some(Refusal::UnknownModel),
+            false => self.closing.map(|_| Refusal::ShuttingDown),
+        };
         self.reindex(load.model);
+        // While it was being kept, the model or the service came to its end.
+        if let Some(refusal) = refusal {
+            self.refuse_order(id, refusal, None, actions);
+        }
     }
 
     pub(super) fn cleanup_begins(
@@ -33,18 +32,25 @@ impl Pool {
         id: OrderId,
         scope: CleanupScope,
         drain: Span,
+        begun: Option<Time>,
         actions: &mut Vec<Action>,
     ) {
         self.night = true;
         self.touch_everything();
         if scope == CleanupScope::All {
-            self.supersede_loads(None, id, actions);
-            self.forget_wishes();
+            // Whatever is ordered now was ordered since.
+            if begun.is_none() {
+                self.supersede_loads(None, id, actions);
+            }
+            self.forget_wishes(begun);
         }
         let mut targets = Vec::new();
         let replicas: Vec<ReplicaId> = self.replicas.keys().copied().collect();
         for replica in replicas {
             let it = self.replicas.get_mut(&replica).expect("listed");
+            if begun.is_some_and(|begun| it.launched > begun) {
+                continue;
+            }
             let waited_for = self.waited_for.contains(&it.model);
             match (&it.phase, scope) {
                 (Phase::Launching { .. }, CleanupScope::All) => {
@@ -60,8 +66,13 @@ impl Pool {
         }
         let count = targets.len();
         self.aim(id, targets, drain);
+        let again = begun.map_or(
+            "",
+            |_| " of a cleanup that was broken off; what was loaded since stays",
+        );
         let text = format!(
-            "{count} replicas leave; always-hot models are not protected until the morning (E1, E2)"
+            "{}{again}; always-hot models are not protected until the morning (E1, E2)",
+            leave(count)
         );
         let mut record = self.record(RecordKind::Cleanup, None, text);
         record.order = Some(id);
@@ -78,8 +89,11 @@ impl Pool {
         let Some(Wish::Cordon { cordon, .. }) = self.orders[&id].wish.clone() else {
             return;
         };
+        let failed = self.failed_meanwhile(id, device);
         let it = self.devices.get_mut(&device).expect("accepted");
-        it.cordon = cordon;
+        if !failed {
+            it.cordon = cordon;
+        }
         let (name, holders) = (it.name.clone(), it.holders.clone());
         let targets: Vec<ReplicaId> = holders
             .into_iter()
@@ -98,7 +112,7 @@ impl Pool {
             .cordon
             .as_ref()
             .map_or("", |cordon| cordon.reason.as_str());
-        let text = format!("{name} takes nothing new: {reason}; {count} replicas leave (M7)");
+        let text = format!("{name} takes nothing new: {reason}; {} (M7)", leave(count));
         let mut record = self.record(RecordKind::Cordon, None, text);
         record.order = Some(id);
         actions.push(Action::Record(record));
@@ -112,12 +126,24 @@ impl Pool {
         order.drain_until = Some(until);
     }
 
-    pub(super) fn forget_wishes(&mut self) {
-        for model in self.models.values_mut() {
+    /// All of them, or those that there were at a moment.
+    pub(super) fn forget_wishes(&mut self, before: Option<Time>) {
+        for (id, model) in &mut self.models {
+            let wished = model.wish.as_ref().map(|wish| wish.since);
+            if before.is_some_and(|before| wished.is_some_and(|since| since > before)) {
+                continue;
+            }
             model.wish = None;
+            model.wished_by = None;
             model.restoring = false;
+            self.restoring.remove(id);
         }
-        self.restoring.clear();
+        for (_, load) in self.unmet_wishes.values_mut() {
+            let since = load.as_ref().map(|wish| wish.since);
+            if before.is_none_or(|before| since.is_none_or(|since| since <= before)) {
+                *load = None;
+            }
+        }
     }
 
     pub(super) fn supersede_loads(
@@ -148,5 +174,12 @@ impl Pool {
             };
             actions.push(Action::Settle { order: id, outcome });
         }
+    }
+}
+
+fn leave(count: usize) -> String {
+    match count {
+        1 => "1 replica leaves".to_owned(),
+        _ => format!("{count} replicas leave"),
     }
 }

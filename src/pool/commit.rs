@@ -1,7 +1,7 @@
 //! Decisions become facts and actions. Each arm records one decision and nothing else; whoever reads
 //! it should find no `if` that chooses.
 
-use super::action::{Action, GateMode, Outcome, RecordKind, Wish};
+use super::action::{Action, GateMode, Outcome, RecordKind};
 use super::decision::{Decision, Drain};
 use super::event::Command;
 use super::ids::{OrderId, ReplicaId, Span};
@@ -9,6 +9,7 @@ use super::model::Override;
 use super::reason::StopReason;
 use super::replica::Phase;
 use super::state::Pool;
+use super::wishes::Sayers;
 
 impl Pool {
     pub(super) fn commit(&mut self, decision: Decision, actions: &mut Vec<Action>) {
@@ -50,18 +51,15 @@ impl Pool {
                 let waiting = self
                     .forget_ticket(ticket, false)
                     .expect("refused while waiting");
-                self.record_refusal(waiting.model, None, &refusal, actions);
+                self.record_refused_request(waiting.model, &refusal, actions);
                 actions.push(Action::Refuse { ticket, refusal });
             }
             Decision::EndLease { model } => {
-                self.models.get_mut(&model).expect("leased").over = Override::default();
+                let it = self.models.get_mut(&model).expect("leased");
+                it.over = Override::default();
+                it.sayers = Sayers::default();
                 self.reindex(model);
-                actions.push(Action::Keep {
-                    wish: Wish::Override {
-                        model,
-                        over: Override::default(),
-                    },
-                });
+                self.keep_override(model, actions);
                 let text = "the lease ended; back to the catalogue's values (P1)".to_owned();
                 actions.push(Action::Record(self.record(
                     RecordKind::LeaseEnded,
@@ -87,15 +85,9 @@ impl Pool {
             Decision::Defer { rank } => self.wants.defer(rank),
             Decision::GiveUpSettling { device } => self.give_up_settling(device),
             Decision::GiveUpWish { model, refusal } => {
-                let it = self.models.get_mut(&model).expect("wished");
-                it.restoring = false;
-                it.wish = None;
-                self.restoring.remove(&model);
+                self.forget_wish(model, actions);
                 self.touch_model(model);
                 self.record_refusal(model, None, &refusal, actions);
-                actions.push(Action::Keep {
-                    wish: Wish::Load { model, wish: None },
-                });
             }
             Decision::Shorten { order, refusal } => {
                 let plan = self.orders[&order].load().map(|load| {

@@ -1,7 +1,7 @@
 //! What becomes known of devices: readings, connections, trouble, and what models were measured to
 //! hold on them (M1, M2, M4, M7). Facts only.
 
-use super::action::{Action, RecordKind, Wish};
+use super::action::{Action, RecordKind};
 use super::device::Device;
 use super::event::{DeviceReading, Link};
 use super::ids::{Bytes, DeviceId, KindId, ModelId, ReplicaId};
@@ -123,10 +123,11 @@ impl Pool {
             return;
         };
         // The first trouble is the cause; what follows it is told only if it is worse.
+        let ends = self.saves.uncordons(id);
         let worse = device
             .cordon
             .as_ref()
-            .is_none_or(|cordon| lost && !(cordon.failed && device.lost));
+            .is_none_or(|cordon| ends || lost && !(cordon.failed && device.lost));
         if !worse {
             return;
         }
@@ -136,15 +137,13 @@ impl Pool {
             until: None,
             failed: true,
         });
-        device.cordon.clone_from(&cordon);
-        actions.push(Action::Keep {
-            wish: Wish::Cordon { device: id, cordon },
-        });
+        device.cordon = cordon;
         if lost {
             device.lost = true;
         }
         let name = device.name.clone();
         let holders = device.holders.clone();
+        self.keep_cordon(id, actions);
         self.agenda.replicas.extend(holders);
         self.promises_changed = true;
         let what = if lost {

@@ -5,7 +5,7 @@ use super::ids::{
     Bytes, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket,
     Time,
 };
-use super::model::{Cordon, LoadWish, ModelSpec, Override, Tier};
+use super::model::{Cordon, LoadWish, ModelSpec, Override, OverrideChange, Tier};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -56,6 +56,11 @@ pub enum Event {
     ReplicaReady {
         replica: ReplicaId,
     },
+    /// Its engine has ended by itself, and serves nobody from now on. What it holds is free when
+    /// `ReplicaExited` says so: a container may have to be removed first.
+    ReplicaLost {
+        replica: ReplicaId,
+    },
     ReplicaExited {
         replica: ReplicaId,
         exit: Exit,
@@ -81,6 +86,8 @@ pub enum Event {
         placement: Vec<Share>,
         /// How long it has been ready.
         ready_for: Span,
+        /// Requests that have a seat on it, given by the earlier controller.
+        in_flight: u32,
         /// When its last request ended.
         last_end: Option<Time>,
     },
@@ -128,7 +135,7 @@ pub enum Event {
     ModelRemoved {
         model: ModelId,
     },
-    /// Wishes kept from before a restart.
+    /// Wishes kept from before a restart; of a model that is not there they wait for it.
     WishesRestored {
         model: ModelId,
         over: Override,
@@ -250,15 +257,17 @@ pub enum Command {
         replica: Option<ReplicaId>,
         now: bool,
     },
-    /// Replace the administrator's override.
+    /// Change the administrator's override.
     Set {
         model: ModelId,
-        over: Override,
+        change: OverrideChange,
     },
     /// Empty the pool (E1) and lift the protection of always-hot models until `Reopen` (E2).
     Cleanup {
         scope: CleanupScope,
         drain: Span,
+        /// Of one that was begun then and broken off: what came since stays.
+        begun: Option<Time>,
     },
     /// The morning: always-hot models come back (E2).
     Reopen,

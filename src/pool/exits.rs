@@ -12,6 +12,34 @@ use super::state::Pool;
 const MORE_AT_LEAST: Bytes = Bytes(Bytes::GIB / 2);
 
 impl Pool {
+    /// The engine is no more, though something of it may be: nobody gets a seat on it, and its memory
+    /// comes back when it is gone.
+    pub(super) fn replica_lost(&mut self, id: ReplicaId) {
+        let now = self.now;
+        let Some(replica) = self.replicas.get_mut(&id) else {
+            return;
+        };
+        // Whoever loads, drains or stops has no gate through which anybody comes.
+        let Phase::Ready { since } = replica.phase else {
+            return;
+        };
+        replica.gate = None;
+        replica.phase = Phase::Stopping {
+            since: now,
+            reason: StopReason::Crashed {
+                ready_for: now.since(since),
+            },
+            was_launching: false,
+        };
+        let model = replica.model;
+        for share in &replica.shares {
+            let device = self.devices.get_mut(&share.device).expect("held");
+            device.starts_leaving(share.bytes);
+        }
+        self.touch_model(model);
+        self.grows_at(id);
+    }
+
     pub(super) fn replica_exited(&mut self, id: ReplicaId, exit: Exit, actions: &mut Vec<Action>) {
         let now = self.now;
         self.grows_at(id);
@@ -57,6 +85,13 @@ impl Pool {
                     if message.is_empty() { "" } else { ": " }
                 ),
             ),
+            (
+                Phase::Stopping {
+                    reason: StopReason::Crashed { .. },
+                    ..
+                },
+                _,
+            ) => (RecordKind::Crash, message.clone()),
             (Phase::Stopping { reason, .. }, _) => (RecordKind::Gone, reason.to_string()),
             (Phase::Launching { .. }, _) if replica.parked.is_some() => {
                 (RecordKind::LoadFailed, format!("did not wake: {message}"))
@@ -79,13 +114,17 @@ impl Pool {
         record.replica = Some(id);
         record.memory = memory;
         record.took = Some(match &replica.phase {
-            Phase::Stopping { since, .. } => now.since(*since),
+            Phase::Stopping { since, .. } if kind != RecordKind::Crash => now.since(*since),
             _ => now.since(replica.launched),
         });
         actions.push(Action::Record(record));
         let ready_for = match replica.phase {
             Phase::Ready { since } => now.since(since),
             Phase::Draining { ready_since, .. } => now.since(ready_since),
+            Phase::Stopping {
+                reason: StopReason::Crashed { ready_for },
+                ..
+            } => ready_for,
             _ => Span::ZERO,
         };
         let remedy = match exit {
@@ -107,6 +146,8 @@ impl Pool {
             // A crash soon after the start is a load that did not really succeed.
             RecordKind::Crash if ready_for < self.limits.healthy_after => {
                 self.count_failure(replica.model, reason, remedy);
+                let model = self.models.get_mut(&replica.model).expect("stays");
+                model.crashes = model.crashes.saturating_add(1);
             }
             RecordKind::Crash => self
                 .models
@@ -207,7 +248,7 @@ impl Pool {
         let waiting: Vec<Ticket> = self.models[&id].queue.iter().collect();
         for ticket in waiting {
             self.forget_ticket(ticket, false);
-            self.record_refusal(id, None, &refusal, actions);
+            self.record_refused_request(id, &refusal, actions);
             actions.push(Action::Refuse {
                 ticket,
                 refusal: refusal.clone(),

@@ -121,7 +121,7 @@ impl Pool {
                 for ticket in waiting {
                     let refusal = Refusal::FetchEnded { order };
                     self.forget_ticket(ticket, false);
-                    self.record_refusal(id, None, &refusal, actions);
+                    self.record_refused_request(id, &refusal, actions);
                     actions.push(Action::Refuse { ticket, refusal });
                 }
             }

@@ -1,16 +1,21 @@
 //! Groups of devices of one node for a replica over several of them (M5): each device in turn as a
-//! start, joined by those that cost least to free and are best connected to it. Chooses nothing: the
-//! ranks of what is proposed decide.
+//! start, joined by those that cost least to free and are best connected to it; and of a node with few
+//! devices every other group that would cost less (P5). Chooses nothing: the ranks of what is proposed
+//! decide.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ask::Ask;
+use super::cheapest::{Domain, cheapest, with_freed};
 use super::event::Link;
 use super::ids::{Bytes, DeviceId, ReplicaId};
-use super::place::{Choice, Domain};
+use super::place::Choice;
 use super::rank::{Cost, PlaceRank};
 use super::state::Pool;
 use super::victims::{self, Evictable};
+
+/// Among so many groups of a node's devices the cheapest is found for certain: all of a node of eight.
+const GROUPS_MAX: usize = 128;
 
 /// A device of the node, with what it takes to have room on it.
 struct Member {
@@ -49,10 +54,20 @@ pub(super) fn choices<'a>(
         .flat_map(|node| without_eviction(pool, ask, node))
         .collect();
     let evicting = with_room.is_empty();
+    // Whether there is any way at all is known without the best one.
+    let any_will_do = touching.is_some();
+    let mut best: Option<Cost> = None;
     let with_victims = nodes
         .into_iter()
         .filter(move |_| evicting)
-        .flat_map(move |node| with_eviction(pool, ask, node));
+        .flat_map(move |node| {
+            let found = with_eviction(pool, ask, node, any_will_do, best);
+            best = best
+                .into_iter()
+                .chain(found.iter().map(|it| it.rank.cost))
+                .min();
+            found
+        });
     with_room.into_iter().chain(with_victims)
 }
 
@@ -91,7 +106,13 @@ fn without_eviction(pool: &Pool, ask: &Ask, node: &BTreeSet<DeviceId>) -> Vec<Ch
         .collect()
 }
 
-fn with_eviction(pool: &Pool, ask: &Ask, node: &BTreeSet<DeviceId>) -> Vec<Choice> {
+fn with_eviction(
+    pool: &Pool,
+    ask: &Ask,
+    node: &BTreeSet<DeviceId>,
+    any_will_do: bool,
+    best: Option<Cost>,
+) -> Vec<Choice> {
     let mut members: Vec<Member> = members(pool, ask, node).collect();
     let mut all: BTreeMap<ReplicaId, Evictable> = BTreeMap::new();
     for member in &mut members {
@@ -110,32 +131,100 @@ fn with_eviction(pool: &Pool, ask: &Ask, node: &BTreeSet<DeviceId>) -> Vec<Choic
                 devices: vec![member.device],
                 needs: vec![member.needs],
             };
-            if let Some((cost, victims)) = victims::cheapest(&domain, &[member.free], here) {
+            if let Some((cost, victims)) = cheapest(&domain, &[member.free], here) {
                 (member.cost, member.victims) = (Some(cost), victims);
             }
         }
     }
     members.retain(|member| member.cost.is_some());
-    let mut found = Vec::new();
-    for group in groups(pool, ask, &members) {
-        let chosen: Vec<&Member> = group.iter().map(|&nth| &members[nth]).collect();
-        let domain = Domain {
-            devices: chosen.iter().map(|member| member.device).collect(),
-            needs: chosen.iter().map(|member| member.needs).collect(),
-        };
-        let free: Vec<Bytes> = chosen.iter().map(|member| member.free).collect();
-        let touches = |it: &&Evictable| {
-            it.shares
-                .iter()
-                .any(|share| domain.devices.contains(&share.device))
-        };
-        let evictable: Vec<Evictable> = all.values().filter(touches).cloned().collect();
-        if let Some((cost, victims)) = victims::cheapest(&domain, &free, evictable) {
-            let freed = victims::with_freed(&domain, &free, &victims);
-            found.push(choice(pool, &chosen, &freed, cost, victims));
+    let groups = groups(pool, ask, &members);
+    let mut found: Vec<Choice> = groups
+        .iter()
+        .filter_map(|group| evicting(pool, &members, group, &all))
+        .collect();
+    if any_will_do {
+        return found;
+    }
+    let mut best = best
+        .into_iter()
+        .chain(found.iter().map(|it| it.rank.cost))
+        .min();
+    for (least, group) in every_group(ask, &members) {
+        if best.is_some_and(|best| least >= best) {
+            break;
+        }
+        if groups.contains(&group) {
+            continue;
+        }
+        // What lies beside what was found is told to nobody unless it is better.
+        let choice = evicting(pool, &members, &group, &all);
+        if let Some(choice) = choice.filter(|it| best.is_none_or(|best| it.rank.cost < best)) {
+            best = Some(choice.rank.cost);
+            found.push(choice);
         }
     }
     found
+}
+
+/// The group with the cheapest victims that make room on all of it.
+fn evicting(
+    pool: &Pool,
+    members: &[Member],
+    group: &[usize],
+    all: &BTreeMap<ReplicaId, Evictable>,
+) -> Option<Choice> {
+    let chosen: Vec<&Member> = group.iter().map(|&nth| &members[nth]).collect();
+    let domain = Domain {
+        devices: chosen.iter().map(|member| member.device).collect(),
+        needs: chosen.iter().map(|member| member.needs).collect(),
+    };
+    let free: Vec<Bytes> = chosen.iter().map(|member| member.free).collect();
+    let touches = |it: &&Evictable| {
+        it.shares
+            .iter()
+            .any(|share| domain.devices.contains(&share.device))
+    };
+    let evictable: Vec<Evictable> = all.values().filter(touches).cloned().collect();
+    let (cost, victims) = cheapest(&domain, &free, evictable)?;
+    let freed = with_freed(&domain, &free, &victims);
+    Some(choice(pool, &chosen, &freed, cost, victims))
+}
+
+/// Every set of as many members as are asked for, where these are few enough, with what it costs at
+/// least: as much as its dearest member alone. The least first.
+fn every_group(ask: &Ask, members: &[Member]) -> Vec<(Cost, Vec<usize>)> {
+    let count = ask.devices as usize;
+    let mut groups = Vec::new();
+    if sets(members.len(), count) > GROUPS_MAX {
+        return groups;
+    }
+    let mut group: Vec<usize> = (0..count).collect();
+    loop {
+        let least = group.iter().filter_map(|&nth| members[nth].cost).max();
+        groups.push((least.unwrap_or_default(), group.clone()));
+        // The last place that can move on does, and those behind it follow.
+        let ends = |place: &usize| group[*place] < members.len() - count + place;
+        let Some(place) = (0..count).rev().find(ends) else {
+            break;
+        };
+        let first = group[place] + 1;
+        for (nth, later) in group[place..].iter_mut().enumerate() {
+            *later = first + nth;
+        }
+    }
+    groups.sort();
+    groups
+}
+
+/// How many sets of `count` there are among `members`; more than `GROUPS_MAX` need not be exact.
+fn sets(members: usize, count: usize) -> usize {
+    if count > members {
+        return usize::MAX;
+    }
+    let few = count.min(members - count);
+    (0..few).fold(1_usize, |sets, nth| {
+        sets.saturating_mul(members - nth) / (nth + 1)
+    })
 }
 
 /// Sets of as many members as are asked for, each given once: from every member as a start, one by one

@@ -1,7 +1,7 @@
 //! Loads become facts: promised with their victims, launched or woken, abandoned. The other half of
 //! `commit`; like it, it chooses nothing.
 
-use super::action::{Action, Evicted, MemoryChange, RecordKind, Share, Wish};
+use super::action::{Action, Evicted, MemoryChange, RecordKind, Share};
 use super::decision::{Drain, Plan, Victim};
 use super::ids::{Bytes, ModelId, OrderId, ReplicaId};
 use super::model::LoadWish;
@@ -144,11 +144,10 @@ impl Pool {
         });
         let it = self.models.get_mut(&model).expect("a victim's model stays");
         it.restoring = false;
-        it.wish = wish.clone();
+        it.wish = wish;
+        it.wished_by = None;
         self.restoring.remove(&model);
-        actions.push(Action::Keep {
-            wish: Wish::Load { model, wish },
-        });
+        self.keep_load(model, actions);
     }
 
     pub(super) fn launch(&mut self, load: ReplicaId, actions: &mut Vec<Action>) {

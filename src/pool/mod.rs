@@ -20,6 +20,7 @@ mod adopt;
 mod agenda;
 mod ask;
 mod beginning;
+mod cheapest;
 mod check;
 mod commit;
 mod decision;
@@ -49,15 +50,18 @@ mod queue;
 mod rank;
 mod reason;
 mod record;
+mod refusals;
 mod remembered;
 mod replica;
 mod room;
 mod scaling;
 mod sleep;
 mod state;
+mod tries;
 mod victims;
 mod view;
 mod wants;
+mod wishes;
 
 pub use action::{
     Action, Answer, Evicted, GateMode, LoadResult, MemoryChange, Outcome, Record, RecordKind,
@@ -75,7 +79,8 @@ pub use ids::{
 };
 pub use likely::Likely;
 pub use model::{
-    Cordon, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override, Parking, Tier,
+    Cordon, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override, OverrideChange,
+    Parking, Tier,
 };
 pub use orders::REPLICAS_MAX;
 pub use rank::Cost;

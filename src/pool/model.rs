@@ -162,6 +162,35 @@ impl Override {
     }
 }
 
+/// What an order says of an override. What is not named stays as it is; what is named as nothing is
+/// the catalogue's again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OverrideChange {
+    pub priority: Option<Option<Priority>>,
+    pub keep_hot: Option<Option<Span>>,
+    pub expires: Option<Option<Time>>,
+}
+
+impl OverrideChange {
+    /// All of it is replaced.
+    pub fn whole(over: Override) -> OverrideChange {
+        OverrideChange {
+            priority: Some(over.priority),
+            keep_hot: Some(over.keep_hot),
+            expires: Some(over.expires),
+        }
+    }
+
+    /// The override with the change on top.
+    pub fn on(&self, over: &Override) -> Override {
+        Override {
+            priority: self.priority.unwrap_or(over.priority),
+            keep_hot: self.keep_hot.unwrap_or(over.keep_hot),
+            expires: self.expires.unwrap_or(over.expires),
+        }
+    }
+}
+
 /// An administrator's wish that a model be loaded. Kept in the store until the model leaves (D1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadWish {

@@ -37,6 +37,7 @@ impl Pool {
                 }
             }
             Event::ReplicaReady { replica } => self.replica_ready(replica, actions),
+            Event::ReplicaLost { replica } => self.replica_lost(replica),
             Event::ReplicaExited { replica, exit } => self.replica_exited(replica, exit, actions),
             Event::ReplicaAsleep { replica } => self.replica_asleep(replica, actions),
             Event::SleepFailed { replica, message } => {
@@ -48,6 +49,7 @@ impl Pool {
                 model,
                 placement,
                 ready_for,
+                in_flight,
                 last_end,
             } => {
                 let found = Found {
@@ -55,6 +57,7 @@ impl Pool {
                     model,
                     placement,
                     ready_for,
+                    in_flight,
                     last_end,
                 };
                 self.replica_adopted(found, actions);
@@ -96,20 +99,15 @@ impl Pool {
             Event::ModelRemoved { model } => {
                 if let Some(it) = self.models.get_mut(&model) {
                     it.removed = true;
-                    it.wish = None;
-                    it.restoring = false;
-                    self.restoring.remove(&model);
+                    self.refuse_loads_of(model, actions);
+                    self.forget_wish(model, actions);
                     self.reindex(model);
                 }
             }
             Event::WishesRestored { model, over, load } => self.wishes_restored(model, over, load),
             Event::OrderAsked { order, command } => self.order_asked(order, command, actions),
             Event::Saved { order } => self.order_saved(order, actions),
-            Event::SaveFailed { order, message } => {
-                if self.orders.contains_key(&order) {
-                    self.refuse_order(order, Refusal::NotSaved { message }, None, actions);
-                }
-            }
+            Event::SaveFailed { order, message } => self.save_failed(order, message, actions),
             Event::Woke => {}
         }
     }
@@ -134,7 +132,7 @@ impl Pool {
             Some(_) => None,
         };
         if let Some(refusal) = refusal {
-            self.record_refusal(id, None, &refusal, actions);
+            self.record_refused_request(id, &refusal, actions);
             actions.push(Action::Refuse { ticket, refusal });
             return;
         }
@@ -216,6 +214,9 @@ impl Pool {
             }
             None => {
                 self.models.insert(id, Model::new(spec, now));
+                if let Some((over, load)) = self.unmet_wishes.remove(&id) {
+                    self.wishes_restored(id, over, load);
+                }
             }
         }
         self.reindex(id);
@@ -223,6 +224,7 @@ impl Pool {
 
     fn wishes_restored(&mut self, id: ModelId, over: Override, load: Option<LoadWish>) {
         let Some(model) = self.models.get_mut(&id) else {
+            self.unmet_wishes.insert(id, (over, load));
             return;
         };
         model.over = over;

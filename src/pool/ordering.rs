@@ -1,10 +1,10 @@
 //! How orders are accepted, kept and closed: the facts side of `orders`.
 
-use super::action::{Action, Outcome, RecordKind, Wish};
+use super::action::{Action, Outcome, RecordKind};
 use super::decision::{Plan, Prospect};
-use super::event::{CleanupScope, Command, LoadOrder};
+use super::event::{Command, LoadOrder};
 use super::ids::{ModelId, OrderId, ReplicaId, Span};
-use super::model::{Cordon, LoadWish, Override};
+use super::model::Override;
 use super::orders::{self, Order};
 use super::place;
 use super::reason::{Refusal, StopReason};
@@ -16,74 +16,18 @@ impl Pool {
     /// first and carried out when the store says so (D1).
     pub(super) fn order_asked(&mut self, id: OrderId, command: Command, actions: &mut Vec<Action>) {
         let refusal = self.refuses(id, &command);
-        let mut order = Order::new(command.clone(), self.now);
-        if let Some((refusal, plan)) = refusal {
-            self.orders.insert(id, order);
-            self.refuse_order(id, refusal, plan, actions);
-            return;
-        }
-        let wish = match &command {
-            Command::Load(load) => {
-                order.previous = self.models[&load.model].over.clone();
-                Some(self.load_wish(load))
-            }
-            Command::Unload {
-                model,
-                replica: None,
-                ..
-            } => {
-                let kept_away = self.hot.contains(model);
-                let wish = kept_away.then_some(LoadWish {
-                    replicas: 0,
-                    devices: None,
-                    since: self.now,
-                });
-                Some(Wish::Load {
-                    model: *model,
-                    wish,
-                })
-            }
-            Command::Set { model, over } => Some(Wish::Override {
-                model: *model,
-                over: over.clone(),
-            }),
-            Command::Cleanup {
-                scope: CleanupScope::All,
-                ..
-            }
-            | Command::Reset => Some(Wish::ForgetLoads),
-            Command::Cordon {
-                device,
-                reason,
-                until,
-                ..
-            } => Some(Wish::Cordon {
-                device: *device,
-                cordon: Some(Cordon {
-                    reason: reason.clone(),
-                    since: self.now,
-                    until: *until,
-                    failed: false,
-                }),
-            }),
-            Command::Uncordon { device } => Some(Wish::Cordon {
-                device: *device,
-                cordon: None,
-            }),
-            Command::Unload { .. }
-            | Command::Cleanup { .. }
-            | Command::Reopen
-            | Command::Shutdown { .. } => None,
-        };
-        order.wish = wish.clone();
-        self.orders.insert(id, order);
-        match wish {
-            Some(wish) => actions.push(Action::Save { order: id, wish }),
-            None => self.order_saved(id, actions),
+        self.orders.insert(id, Order::new(command, self.now));
+        match refusal {
+            Some((refusal, plan)) => self.refuse_order(id, refusal, plan, actions),
+            None => self.order_accepted(id, actions),
         }
     }
 
-    fn refuses(&self, id: OrderId, command: &Command) -> Option<(Refusal, Option<Box<Plan>>)> {
+    pub(super) fn refuses(
+        &self,
+        id: OrderId,
+        command: &Command,
+    ) -> Option<(Refusal, Option<Box<Plan>>)> {
         let model = match command {
             Command::Load(LoadOrder { model, .. })
             | Command::Unload { model, .. }
@@ -142,29 +86,8 @@ impl Pool {
         }
     }
 
-    fn load_wish(&self, load: &LoadOrder) -> Wish {
-        let model = load.model;
-        let mut over = self.models[&model].over.clone();
-        over.priority = load.priority.or(over.priority);
-        over.keep_hot = load.keep_hot.or(over.keep_hot);
-        over.expires = load.lease.map(|lease| self.now + lease).or(over.expires);
-        let wish = LoadWish {
-            replicas: load.replicas,
-            devices: load.devices,
-            since: self.now,
-        };
-        if over == self.models[&model].over {
-            Wish::Load {
-                model,
-                wish: Some(wish),
-            }
-        } else {
-            Wish::LoadAndOverride { model, wish, over }
-        }
-    }
-
     /// The order's wish is durable: now it counts.
-    pub(super) fn order_saved(&mut self, id: OrderId, actions: &mut Vec<Action>) {
+    pub(super) fn order_begins(&mut self, id: OrderId, actions: &mut Vec<Action>) {
         let Some(order) = self.orders.get_mut(&id).filter(|order| !order.saved) else {
             return;
         };
@@ -182,16 +105,8 @@ impl Pool {
                     self.limits.unload_drain
                 };
                 self.supersede_loads(Some(model), id, actions);
-                let it = self.models.get_mut(&model).expect("accepted");
                 if replica.is_none() {
-                    it.restoring = false;
-                    let away = LoadWish {
-                        replicas: 0,
-                        devices: None,
-                        since: self.now,
-                    };
-                    it.wish = self.hot.contains(&model).then_some(away);
-                    self.restoring.remove(&model);
+                    self.load_counts(id, model);
                     self.fetch_is_to_end(model, StopReason::Unload { order: id });
                 }
                 let targets = self.models[&model].replicas.iter().copied();
@@ -204,6 +119,9 @@ impl Pool {
             }
             Command::Cordon { device, now, .. } => self.cordon_begins(id, device, now, actions),
             Command::Uncordon { device } => {
+                if self.failed_meanwhile(id, device) {
+                    return;
+                }
                 let it = self.devices.get_mut(&device).expect("accepted");
                 it.cordon = None;
                 it.lost = false;
@@ -213,15 +131,19 @@ impl Pool {
                 record.order = Some(id);
                 actions.push(Action::Record(record));
             }
-            Command::Set { model, over } => {
-                let text = describe(&over);
-                self.models.get_mut(&model).expect("accepted").over = over;
+            Command::Set { model, .. } => {
+                self.override_counts(id, model);
+                let text = describe(&self.models[&model].over);
                 self.reindex(model);
                 let mut record = self.record(RecordKind::Set, Some(model), text);
                 record.order = Some(id);
                 actions.push(Action::Record(record));
             }
-            Command::Cleanup { scope, drain } => self.cleanup_begins(id, scope, drain, actions),
+            Command::Cleanup {
+                scope,
+                drain,
+                begun,
+            } => self.cleanup_begins(id, scope, drain, begun, actions),
             Command::Reopen => {
                 self.night = false;
                 self.touch_everything();
@@ -232,10 +154,7 @@ impl Pool {
                     .map(|(&model, _)| model)
                     .collect();
                 for model in away {
-                    self.models.get_mut(&model).expect("listed").wish = None;
-                    actions.push(Action::Keep {
-                        wish: Wish::Load { model, wish: None },
-                    });
+                    self.forget_wish(model, actions);
                 }
                 let mut record = self.record(
                     RecordKind::Reopen,
@@ -248,7 +167,7 @@ impl Pool {
             Command::Reset => {
                 self.touch_everything();
                 self.supersede_loads(None, id, actions);
-                self.forget_wishes();
+                self.forget_wishes(None);
                 for model in self.fetching.clone() {
                     self.fetch_is_to_end(model, StopReason::Reset { order: id });
                 }
@@ -281,28 +200,24 @@ impl Pool {
         {
             self.record_refusal(model, Some((id, plan.as_deref())), &refusal, actions);
             if order.saved {
-                let it = self.models.get_mut(&model).expect("known");
-                it.wish = None;
-                it.restoring = false;
-                it.over = order.previous.clone();
-                self.restoring.remove(&model);
-                self.reindex(model);
+                self.take_back_wishes(id, model, order.previous, actions);
                 self.order_ended(model);
-                actions.push(Action::Keep {
-                    wish: Wish::Load { model, wish: None },
-                });
-                actions.push(Action::Keep {
-                    wish: Wish::Override {
-                        model,
-                        over: order.previous,
-                    },
-                });
             }
         }
         actions.push(Action::Settle {
             order: id,
             outcome: Outcome::Refused { refusal, plan },
         });
+    }
+
+    /// Nothing can be loaded of a model that is not there any more.
+    pub(super) fn refuse_loads_of(&mut self, model: ModelId, actions: &mut Vec<Action>) {
+        let is_of_it = |order: &Order| order.load().is_some_and(|load| load.model == model);
+        let all = self.orders.iter().filter(|(_, order)| is_of_it(order));
+        let all: Vec<OrderId> = all.map(|(&id, _)| id).collect();
+        for id in all {
+            self.refuse_order(id, Refusal::UnknownModel, None, actions);
+        }
     }
 
     /// A load that an administrator wished for ends when its last replica leaves for any reason but
@@ -322,6 +237,10 @@ impl Pool {
         );
         let awake = |it: &ReplicaId| !self.asleep.contains(it);
         let none_awake = !self.models[&id].replicas.iter().any(awake);
+        let in_order = self
+            .orders
+            .values()
+            .any(|order| order.load().is_some_and(|load| load.model == id));
         let model = self.models.get_mut(&id).expect("a replica's model stays");
         let wished = model.wish.as_ref().is_some_and(|wish| wish.replicas > 0);
         let displaced = matches!(
@@ -333,7 +252,8 @@ impl Pool {
                 ..
             }
         );
-        if wished && displaced {
+        // An open order places what it misses by itself.
+        if wished && displaced && !in_order {
             // Its device is not there for it any more, or its engine is started in another way; its wish
             // is as it was (D1, M7).
             model.restoring = true;
@@ -341,20 +261,8 @@ impl Pool {
             self.touch_model(id);
             return;
         }
-        let in_order = self
-            .orders
-            .values()
-            .any(|order| order.load().is_some_and(|load| load.model == id));
         if wished && !shutdown && self.closing.is_none() && !in_order && none_awake {
-            model.wish = None;
-            model.restoring = false;
-            self.restoring.remove(&id);
-            actions.push(Action::Keep {
-                wish: Wish::Load {
-                    model: id,
-                    wish: None,
-                },
-            });
+            self.forget_wish(id, actions);
         }
     }
 }

@@ -8,10 +8,11 @@ use super::ask::Ask;
 use super::decision::{Decision, Drain, Plan};
 use super::event::{Command, LoadOrder};
 use super::ids::{ModelId, OrderId, ReplicaId, Span, Time};
-use super::model::Override;
+use super::model::OverrideChange;
 use super::reason::{Refusal, StopReason};
 use super::replica::Phase;
 use super::state::Pool;
+use super::wishes::Previous;
 
 /// An order of more than this many replicas is a mistake.
 pub const REPLICAS_MAX: u32 = 1024;
@@ -29,8 +30,10 @@ pub struct Order {
     pub(super) evicted: Vec<Evicted>,
     /// What the store was asked to keep of it; the very same counts once it is kept.
     pub(super) wish: Option<Wish>,
-    /// What the model's override was before, should a load be refused after all.
-    pub(super) previous: Override,
+    /// What it says of the model's override.
+    pub(super) change: OverrideChange,
+    /// What there was before a load counted, should it be refused after all.
+    pub(super) previous: Previous,
     /// Why it gets no more than it has.
     pub(super) shortfall: Option<Refusal>,
     pub(super) plan: Option<Box<Plan>>,
@@ -40,6 +43,15 @@ pub struct Order {
 
 impl Order {
     pub(super) fn new(command: Command, since: Time) -> Order {
+        let change = match &command {
+            Command::Load(load) => OverrideChange {
+                priority: load.priority.map(Some),
+                keep_hot: load.keep_hot.map(Some),
+                expires: load.lease.map(|lease| Some(since + lease)),
+            },
+            Command::Set { change, .. } => change.clone(),
+            _ => OverrideChange::default(),
+        };
         Order {
             command,
             since,
@@ -48,7 +60,8 @@ impl Order {
             affected: Vec::new(),
             evicted: Vec::new(),
             wish: None,
-            previous: Override::default(),
+            change,
+            previous: Previous::default(),
             shortfall: None,
             plan: None,
             drain_until: None,

@@ -4,10 +4,11 @@
 
 use super::action::Share;
 use super::ask::Ask;
+use super::cheapest::{Domain, cheapest, with_freed};
 use super::decision::Decision;
 use super::ids::{Bytes, ModelId, NodeId, Priority, ReplicaId, Span};
 use super::model::Parking;
-use super::place::{Choice, Domain};
+use super::place::Choice;
 use super::rank::PlaceRank;
 use super::reason::StopReason;
 use super::replica::{Phase, Replica};
@@ -198,11 +199,11 @@ fn wake_of(pool: &Pool, ask: &Ask, id: ReplicaId) -> Option<Choice> {
             .into_iter()
             .filter_map(|holder| victims::evictable(pool, ask, holder).ok())
             .collect();
-        victims::cheapest(&domain, &free, evictable)?
+        cheapest(&domain, &free, evictable)?
     } else {
         Default::default()
     };
-    let freed = victims::with_freed(&domain, &free, &victims);
+    let freed = with_freed(&domain, &free, &victims);
     let left_over = freed.iter().zip(&domain.needs);
     let must_wait = ledgers()
         .zip(&domain.needs)

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::ask::{Ask, never_fits};
+use super::cheapest::{Domain, cheapest, with_freed};
 use super::decision::{Candidate, Plan, Prospect, Verdict, Victim};
 use super::event::Link;
 use super::group;
@@ -14,13 +15,6 @@ use super::rank::{Cost, PlaceRank};
 use super::reason::Refusal;
 use super::state::Pool;
 use super::victims::{self, Evictable};
-
-/// Devices that together hold one replica, with what it needs on each.
-#[derive(Clone, Debug)]
-pub(super) struct Domain {
-    pub devices: Vec<DeviceId>,
-    pub needs: Vec<Bytes>,
-}
 
 /// A way to place the replica.
 #[derive(Clone, Debug)]
@@ -184,8 +178,8 @@ fn evict(pool: &Pool, ask: &Ask, device: DeviceId, needs: Bytes) -> Option<Choic
         needs: vec![needs],
     };
     let free = pool.free_later(device);
-    let (cost, victims) = victims::cheapest(&domain, &[free], evictable)?;
-    let freed = victims::with_freed(&domain, &[free], &victims)[0];
+    let (cost, victims) = cheapest(&domain, &[free], evictable)?;
+    let freed = with_freed(&domain, &[free], &victims)[0];
     Some(Choice {
         rank: rank_of(pool, ask, device, needs, freed, cost),
         devices: domain.devices,

@@ -83,12 +83,14 @@ fn answer_waiters(pool: &Pool) -> Option<Decision> {
             let message = model.last_failure.clone().unwrap_or_default();
             Refusal::Quarantined {
                 failures: model.failures,
+                crashes: model.crashes,
                 message,
             }
         } else if let Some(until) = model.cooling_until.filter(|until| *until > pool.now) {
             let message = model.last_failure.clone().unwrap_or_default();
             Refusal::Cooling {
                 failures: model.failures,
+                crashes: model.crashes,
                 message,
                 retry: until.since(pool.now),
             }
@@ -382,6 +384,7 @@ pub(super) fn wake(pool: &Pool) -> Option<Time> {
     tickets
         .into_iter()
         .chain(leases)
+        .chain(pool.refusals.wake())
         .chain(settling)
         .chain(pool.agenda.wake())
         .chain(pool.wants.next_retry())

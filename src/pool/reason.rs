@@ -4,6 +4,7 @@
 use std::fmt;
 
 use super::ids::{Bytes, DeviceId, OrderId, Priority, ReplicaId, Span};
+use super::tries;
 
 /// Why a replica is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +101,10 @@ pub enum StopReason {
     NotAdopted {
         why: String,
     },
+    /// Its engine has ended by itself, and what it left behind is being removed.
+    Crashed {
+        ready_for: Span,
+    },
 }
 
 /// Why something cannot be had.
@@ -136,11 +141,14 @@ pub enum Refusal {
     },
     Cooling {
         failures: u32,
+        /// How many of them were crashes of engines that had become ready.
+        crashes: u32,
         message: String,
         retry: Span,
     },
     Quarantined {
         failures: u32,
+        crashes: u32,
         message: String,
     },
     ShuttingDown,
@@ -308,6 +316,12 @@ impl fmt::Display for StopReason {
             StopReason::NotAdopted { why } => {
                 write!(f, "found after a restart, and not kept: {why} (D2)")
             }
+            StopReason::Crashed { ready_for } => {
+                write!(
+                    f,
+                    "its engine ended by itself after it was ready for {ready_for}"
+                )
+            }
         }
     }
 }
@@ -361,17 +375,22 @@ impl fmt::Display for Refusal {
             Refusal::LoadFailed { message, .. } => write!(f, "the load failed: {message} (L3)"),
             Refusal::Cooling {
                 failures,
+                crashes,
                 message,
                 retry,
             } => write!(
                 f,
-                "the last {failures} load{} failed, the next try is in {retry} (L3); the reason: {message}",
-                plural(*failures)
+                "{}, the next try is in {retry} (L3); the reason: {message}",
+                tries::last(*failures, *crashes)
             ),
-            Refusal::Quarantined { failures, message } => write!(
+            Refusal::Quarantined {
+                failures,
+                crashes,
+                message,
+            } => write!(
                 f,
-                "quarantined after {failures} failed load{} until an administrator loads it or its configuration changes (L3); the reason: {message}",
-                plural(*failures)
+                "quarantined after {} until an administrator loads it or its configuration changes (L3); the reason: {message}",
+                tries::counted(*failures, *crashes)
             ),
             Refusal::ShuttingDown => write!(f, "the pool is shutting down"),
             Refusal::NoSuchReplica { replica } => write!(f, "the model has no replica {replica}"),

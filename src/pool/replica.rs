@@ -124,6 +124,17 @@ impl Replica {
         matches!(reason, StopReason::LoadTimedOut { .. })
     }
 
+    /// Its engine ended by itself, and not all of it is gone.
+    pub(super) fn crashed(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Stopping {
+                reason: StopReason::Crashed { .. },
+                ..
+            }
+        )
+    }
+
     pub fn ready_since(&self) -> Option<Time> {
         match self.phase {
             Phase::Ready { since } => Some(since),

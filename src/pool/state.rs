@@ -20,9 +20,11 @@ use super::model::{Limits, LoadWish, ModelSpec, Override};
 use super::orders::Order;
 use super::plan;
 use super::queue::Queue;
+use super::refusals::Refusals;
 use super::replica::{Phase, Planned, Replica};
 use super::scaling::Scaler;
 use super::wants::Wants;
+use super::wishes::{Saves, Sayers};
 
 /// The least minimum residence that is not set by hand (P3).
 const MIN_RESIDENT: Span = Span::from_secs(10);
@@ -33,7 +35,10 @@ const MIN_RESIDENT: Span = Span::from_secs(10);
 pub struct Model {
     pub(super) spec: ModelSpec,
     pub(super) over: Override,
+    pub(super) sayers: Sayers,
     pub(super) wish: Option<LoadWish>,
+    /// The order that said so, while it may still take it back.
+    pub(super) wished_by: Option<OrderId>,
     /// A wish from before a restart that has not been carried out yet.
     pub(super) restoring: bool,
     pub(super) removed: bool,
@@ -43,6 +48,8 @@ pub struct Model {
     pub(super) replicas: BTreeSet<ReplicaId>,
     pub(super) planned: BTreeSet<ReplicaId>,
     pub(super) failures: u32,
+    /// Those of them that were crashes of engines which had become ready.
+    pub(super) crashes: u32,
     /// The last failure was one that time does not heal (L3).
     pub(super) hopeless: bool,
     pub(super) last_failure: Option<String>,
@@ -83,6 +90,9 @@ pub struct Pool {
     pub(super) tickets: BTreeMap<Ticket, Waiting>,
     pub(super) deadlines: BTreeSet<(Time, Ticket)>,
     pub(super) orders: BTreeMap<OrderId, Order>,
+    pub(super) saves: Saves,
+    /// Wishes from before a restart for models that the catalogue does not have yet.
+    pub(super) unmet_wishes: BTreeMap<ModelId, (Override, Option<LoadWish>)>,
     /// Models somebody waits for.
     pub(super) waited_for: BTreeSet<ModelId>,
     /// Models of always-hot priority, protected or not at this hour.
@@ -104,6 +114,7 @@ pub struct Pool {
     /// Loads that keep a disk or link of a node to themselves.
     pub(super) reading: BTreeSet<(NodeId, LoaderId, ReplicaId)>,
     pub(super) leases: BTreeSet<(Time, ModelId)>,
+    pub(super) refusals: Refusals,
     /// Between the evening cleanup and the morning (E2).
     pub(super) night: bool,
     pub(super) closing: Option<Time>,
@@ -128,12 +139,15 @@ impl Pool {
             tickets: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             orders: BTreeMap::new(),
+            saves: Saves::default(),
+            unmet_wishes: BTreeMap::new(),
             waited_for: BTreeSet::new(),
             hot: BTreeSet::new(),
             restoring: BTreeSet::new(),
             fetching: BTreeSet::new(),
             scalers: BTreeMap::new(),
             leases: BTreeSet::new(),
+            refusals: Refusals::default(),
             settling: BTreeSet::new(),
             agenda: Agenda::default(),
             wants: Wants::default(),
@@ -159,6 +173,7 @@ impl Pool {
         self.now = self.now.max(now);
         let mut actions = Vec::new();
         self.time_passes();
+        self.record_sums(&mut actions);
         for event in events {
             self.observe(event, &mut actions);
         }
@@ -201,14 +216,15 @@ impl Pool {
             .map_or_else(|| model.to_string(), |it| it.spec.name.clone())
     }
 
-    /// Replicas of the model that serve or will: loading or ready. A load that ran out of time counts
-    /// until its process has ended: its end answers those who wait for it (L3).
+    /// Replicas of the model that serve or will: loading or ready. A load that ran out of time and an
+    /// engine that crashed count until all of it is gone: its end says what becomes of those who wait
+    /// for it (L3).
     pub(super) fn live(&self, model: &Model) -> usize {
         model
             .replicas
             .iter()
             .map(|id| &self.replicas[id])
-            .filter(|replica| replica.is_live() || replica.ran_out_of_time())
+            .filter(|replica| replica.is_live() || replica.ran_out_of_time() || replica.crashed())
             .count()
     }
 
@@ -331,7 +347,9 @@ impl Model {
         Model {
             spec,
             over: Override::default(),
+            sayers: Sayers::default(),
             wish: None,
+            wished_by: None,
             restoring: false,
             removed: false,
             since,
@@ -339,6 +357,7 @@ impl Model {
             replicas: BTreeSet::new(),
             planned: BTreeSet::new(),
             failures: 0,
+            crashes: 0,
             hopeless: false,
             last_failure: None,
             cooling_until: None,
@@ -370,6 +389,7 @@ impl Model {
 
     pub(super) fn forget_failures(&mut self) {
         self.failures = 0;
+        self.crashes = 0;
         self.hopeless = false;
         self.last_failure = None;
         self.cooling_until = None;

@@ -1,14 +1,13 @@
-//! Who may be evicted for whom, and the cheapest set that makes room (P2–P5).
+//! Who may be evicted for whom, and what that would cost (P2–P5).
 
 use std::cmp::Reverse;
 
 use super::action::Share;
 use super::ask::Ask;
 use super::demand;
-use super::ids::{Bytes, ModelId, Priority, ReplicaId, Span};
+use super::ids::{ModelId, Priority, ReplicaId, Span};
 use super::parking;
-use super::place::Domain;
-use super::rank::{Cost, VictimRank};
+use super::rank::VictimRank;
 use super::reason::Protection;
 use super::replica::{Phase, Replica};
 use super::state::Pool;
@@ -64,14 +63,7 @@ pub(super) fn evictable(pool: &Pool, ask: &Ask, id: ReplicaId) -> Result<Evictab
     if let Some(protection) = protection(pool, ask, replica) {
         return Err(protection);
     }
-    let model = &pool.models[&replica.model];
-    let idle = replica
-        .idle_since()
-        .map_or(Span::ZERO, |since| pool.now.since(since));
-    // One of several replicas is missed less.
-    let back = pool.back_after_eviction(replica);
-    let all = model.demand.loss(pool.now, idle, back);
-    let loss = all / (pool.live(model).max(1) as u64);
+    let loss = expected_loss(pool, replica);
     let bytes = replica.bytes();
     let rank = VictimRank {
         busy: replica.in_flight > 0,
@@ -79,7 +71,7 @@ pub(super) fn evictable(pool: &Pool, ask: &Ask, id: ReplicaId) -> Result<Evictab
         bytes: Reverse(bytes),
         replica: id,
     };
-    let priority = model.priority();
+    let priority = pool.priority(replica.model);
     Ok(Evictable {
         replica: id,
         model: replica.model,
@@ -97,6 +89,26 @@ pub(super) fn evictable(pool: &Pool, ask: &Ask, id: ReplicaId) -> Result<Evictab
             .collect(),
         planned: false,
     })
+}
+
+/// What is expected to be lost per second if it is gone: its reload, as likely as it is wanted again (P5).
+fn expected_loss(pool: &Pool, replica: &Replica) -> u64 {
+    let model = &pool.models[&replica.model];
+    let idle = replica
+        .idle_since()
+        .map_or(Span::ZERO, |since| pool.now.since(since));
+    let back = pool.back_after_eviction(replica);
+    let all = model.demand.loss(pool.now, idle, back);
+    // One of several replicas is missed less.
+    all / (pool.live(model).max(1) as u64)
+}
+
+impl Pool {
+    /// The estimate by which victims are compared (P5), in 10⁻¹² s per second.
+    pub fn expected_loss(&self, id: ReplicaId) -> Option<u64> {
+        let replica = self.replicas.get(&id)?;
+        Some(expected_loss(self, replica))
+    }
 }
 
 /// The rule that keeps a replica from leaving for `ask`, if any.
@@ -148,113 +160,4 @@ fn protection(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
     }
     let left = Span(turn.0.saturating_sub(age.0));
     (left > Span::ZERO).then_some(Protection::Turn { left })
-}
-
-/// The cheapest set that gives every device of the domain what it needs: within the lowest class of
-/// priority that suffices, idle before busy and lowest value first until it fits, then without every
-/// victim that was not needed, the most valuable first; or a single victim, where that is cheaper.
-///
-/// Greedy by value per byte with pruning is what came out best of sixteen policies on real traces; an
-/// exact knapsack is no better, since rates are estimates.
-pub(super) fn cheapest(
-    domain: &Domain,
-    free: &[Bytes],
-    mut evictable: Vec<Evictable>,
-) -> Option<(Cost, Vec<Evictable>)> {
-    evictable.sort_by_key(|it| (it.priority, it.rank));
-    let mut freed = free.to_vec();
-    let class = evictable.iter().find_map(|it| {
-        add(domain, &mut freed, it);
-        fits(domain, &freed).then_some(it.priority)
-    })?;
-    evictable.retain(|it| it.priority <= class);
-    evictable.sort_by_key(|it| it.rank);
-
-    let single = evictable
-        .iter()
-        .filter(|it| fits(domain, &with_freed(domain, free, std::slice::from_ref(it))))
-        .min_by_key(|it| (cost(std::slice::from_ref(it)), it.replica))
-        .cloned();
-
-    let mut chosen: Vec<Evictable> = Vec::new();
-    let mut freed = free.to_vec();
-    for victim in evictable {
-        if fits(domain, &freed) {
-            break;
-        }
-        // A holder of none of the devices that still lack room would leave for nothing.
-        if helps(domain, &freed, &victim) {
-            add(domain, &mut freed, &victim);
-            chosen.push(victim);
-        }
-    }
-    chosen.sort_by_key(|it| {
-        Reverse((
-            it.priority,
-            it.rank.busy,
-            it.loss,
-            it.rank.bytes.0,
-            it.replica,
-        ))
-    });
-    let mut nth = 0;
-    while nth < chosen.len() {
-        let victim = chosen.remove(nth);
-        if !fits(domain, &with_freed(domain, free, &chosen)) {
-            chosen.insert(nth, victim);
-            nth += 1;
-        }
-    }
-    let greedy = cost(&chosen);
-    match single {
-        Some(single) if cost(std::slice::from_ref(&single)) < greedy => {
-            Some((cost(std::slice::from_ref(&single)), vec![single]))
-        }
-        _ => Some((greedy, chosen)),
-    }
-}
-
-pub(super) fn with_freed(domain: &Domain, free: &[Bytes], victims: &[Evictable]) -> Vec<Bytes> {
-    let mut freed = free.to_vec();
-    for victim in victims {
-        add(domain, &mut freed, victim);
-    }
-    freed
-}
-
-fn shares_in<'a>(
-    domain: &'a Domain,
-    victim: &'a Evictable,
-) -> impl Iterator<Item = (usize, Bytes)> + 'a {
-    victim.shares.iter().filter_map(|share| {
-        let at = |device: &super::ids::DeviceId| *device == share.device;
-        Some((domain.devices.iter().position(at)?, share.bytes))
-    })
-}
-
-fn helps(domain: &Domain, freed: &[Bytes], victim: &Evictable) -> bool {
-    shares_in(domain, victim).any(|(nth, _)| freed[nth] < domain.needs[nth])
-}
-
-fn add(domain: &Domain, freed: &mut [Bytes], victim: &Evictable) {
-    for (nth, bytes) in shares_in(domain, victim) {
-        freed[nth] = freed[nth] + bytes;
-    }
-}
-
-fn fits(domain: &Domain, free: &[Bytes]) -> bool {
-    free.iter()
-        .zip(&domain.needs)
-        .all(|(free, needs)| free >= needs)
-}
-
-fn cost(victims: &[Evictable]) -> Cost {
-    Cost {
-        highest_priority: victims.iter().map(|it| it.priority).max(),
-        busy: victims.iter().filter(|it| it.rank.busy).count() as u32,
-        loss: victims
-            .iter()
-            .fold(0, |sum, it| sum.saturating_add(it.loss)),
-        bytes: victims.iter().map(|it| it.rank.bytes.0).sum(),
-    }
 }

@@ -11,6 +11,9 @@
 //! | a reopening | it runs, and a cleanup before it is passed over: its evening has ended |
 //! | both at once | the cleanup runs, then the reopening |
 //!
+//! A cleanup that was begun before the start and broken off is taken up again at the start, under the
+//! same conditions: its window is still open, or there is none and it is not late.
+//!
 //! Without a reopening there is no window to tell whether a late cleanup still makes sense; it runs
 //! when it is at most [`LATE_MAX`] late.
 
@@ -78,6 +81,8 @@ pub struct Due {
     evening: Evening,
     /// When the last cleanup was done, as kept from before the start.
     done: Option<DateTime<Utc>>,
+    /// When the last one was begun.
+    begun: Option<DateTime<Utc>>,
     seen: Option<DateTime<Utc>>,
 }
 
@@ -87,8 +92,19 @@ impl Due {
         Due {
             evening,
             done,
+            begun: None,
             seen: None,
         }
+    }
+
+    /// `begun`: when a cleanup was last begun, as the store says. If it was not done since, it was
+    /// broken off, and is finished as long as its window is open.
+    pub fn with_begun(self, begun: Option<DateTime<Utc>>) -> Due {
+        Due { begun, ..self }
+    }
+
+    pub(super) fn evening(&self) -> &Evening {
+        &self.evening
     }
 
     /// What fell due since the last call. The first call is the start of the service: inside the
@@ -116,22 +132,61 @@ impl Due {
 
     fn at_start(&self, now: DateTime<Utc>) -> Decision {
         let state = self.evening.state_at(now);
-        let Some(at) = state.last_cleanup.filter(|_| state.closed) else {
-            return Decision::default();
-        };
         // A note from the future is a clock that was wrong; better one cleanup too many.
-        let is_done = self
-            .done
-            .is_some_and(|done| done >= at && done <= now + CORRECTION_MAX);
-        let event = if is_done {
-            EveningEvent::StillClosed
-        } else {
-            EveningEvent::Cleanup
+        let believable = |at: &DateTime<Utc>| *at <= now + CORRECTION_MAX;
+        let done = self.done.filter(believable);
+        let broken_off = self
+            .begun
+            .filter(believable)
+            .filter(|begun| done.is_none_or(|done| done < *begun));
+        let Some(at) = state.last_cleanup.filter(|_| state.closed) else {
+            return self.without_window(now, broken_off, state.last_reopen);
+        };
+        let of_this_evening = |moment: DateTime<Utc>| moment >= at;
+        let event = match (broken_off, done) {
+            (Some(begun), _) if of_this_evening(begun) => EveningEvent::Resume,
+            (_, Some(done)) if of_this_evening(done) => EveningEvent::StillClosed,
+            _ => EveningEvent::Cleanup,
         };
         Decision {
             run: vec![Occurrence { at, event }],
             ..Decision::default()
         }
+    }
+
+    /// At the start, when the pool is open: one that was broken off is finished only where nothing
+    /// says when its evening ends, and not late.
+    fn without_window(
+        &self,
+        now: DateTime<Utc>,
+        broken_off: Option<DateTime<Utc>>,
+        last_reopen: Option<DateTime<Utc>>,
+    ) -> Decision {
+        let mut decision = Decision::default();
+        let Some(at) = broken_off.filter(|_| self.evening.cleanup.is_some()) else {
+            return decision;
+        };
+        let cleanup = |event| Occurrence { at, event };
+        let late = now - at;
+        let reopened = last_reopen.filter(|_| self.evening.has_window());
+        if let Some(at) = reopened {
+            let event = EveningEvent::Reopen;
+            let by = Occurrence { at, event };
+            let why = PassedOver::Overtaken { by };
+            decision
+                .passed_over
+                .push((cleanup(EveningEvent::Resume), why));
+        } else if late > LATE_MAX {
+            let why = PassedOver::TooLate { by: late };
+            decision
+                .passed_over
+                .push((cleanup(EveningEvent::Resume), why));
+        } else {
+            decision.run = [EveningEvent::Resume, EveningEvent::Reopen]
+                .map(cleanup)
+                .to_vec();
+        }
+        decision
     }
 
     fn between(&self, seen: DateTime<Utc>, now: DateTime<Utc>) -> Decision {
@@ -179,5 +234,73 @@ impl Due {
             }
         }
         decision
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono_tz::UTC;
+
+    use super::EveningEvent::{Cleanup, Reopen, Resume, StillClosed};
+    use super::*;
+
+    const NINE_PM: &str = "0 0 21 * * *";
+
+    fn at(text: &str) -> DateTime<Utc> {
+        text.parse().unwrap()
+    }
+
+    fn usual() -> Evening {
+        Evening::new(Some(NINE_PM), Some("0 0 7 * * *"), UTC).unwrap()
+    }
+
+    #[test]
+    fn a_cleanup_that_was_begun_and_not_done_is_finished_while_its_window_is_open() {
+        let start = |evening: Evening, begun: &str, done: Option<&str>, now| {
+            let mut due = Due::new(evening, done.map(at)).with_begun(Some(at(begun)));
+            let decision = due.due(at(now));
+            let events: Vec<EveningEvent> = decision.run.iter().map(|it| it.event).collect();
+            (events, decision.passed_over.len())
+        };
+        let begun = "2026-06-10T21:00:00.250Z";
+        let night = "2026-06-10T21:04:00Z";
+        let yesterday = Some("2026-06-09T21:08:00Z");
+        for done in [None, yesterday] {
+            assert_eq!(
+                start(usual(), begun, done, night),
+                (vec![Resume], 0),
+                "broken off"
+            );
+        }
+        assert_eq!(
+            start(usual(), begun, Some("2026-06-10T21:03:00Z"), night),
+            (vec![StillClosed], 0),
+            "it was done"
+        );
+        assert_eq!(
+            start(usual(), begun, yesterday, "2026-06-11T07:00:01Z"),
+            (vec![], 1),
+            "its window is over"
+        );
+        assert_eq!(
+            start(usual(), begun, yesterday, "2026-06-11T23:00:00Z"),
+            (vec![Cleanup], 0),
+            "the next evening's was missed as a whole"
+        );
+        let alone = || Evening::new(Some(NINE_PM), None, UTC).unwrap();
+        assert_eq!(
+            start(alone(), begun, yesterday, night),
+            (vec![Resume, Reopen], 0),
+            "without a window, soon"
+        );
+        assert_eq!(
+            start(alone(), begun, yesterday, "2026-06-10T22:30:00Z"),
+            (vec![], 1),
+            "without a window, late"
+        );
+        assert_eq!(
+            start(alone(), begun, Some("2026-06-10T21:03:00Z"), night),
+            (vec![], 0)
+        );
     }
 }

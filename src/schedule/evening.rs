@@ -28,6 +28,9 @@ use croner::parser::{CronParser, Seconds};
 pub enum EveningEvent {
     /// Empty the pool, and lift the protection of always-hot models (E1, E2).
     Cleanup,
+    /// Only after a start: finish a cleanup that was begun and broken off. What was loaded since it
+    /// was begun is none of its concern.
+    Resume,
     /// Only after a start inside a window whose cleanup was done before: lift the protection of
     /// always-hot models (E2), but do not empty the pool again.
     StillClosed,
@@ -39,6 +42,7 @@ impl EveningEvent {
     pub fn name(self) -> &'static str {
         match self {
             EveningEvent::Cleanup => "cleanup",
+            EveningEvent::Resume => "resume_cleanup",
             EveningEvent::StillClosed => "still_closed",
             EveningEvent::Reopen => "reopen",
         }

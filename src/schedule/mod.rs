@@ -52,15 +52,13 @@ impl std::fmt::Debug for Schedule {
 }
 
 impl Schedule {
-    /// Starts the jobs. `done` is when a cleanup was last carried out, as the store says; `clock`
-    /// gives the time of day; `act` carries one event out and ends when that is done. Calls of
-    /// `act` never overlap.
+    /// Starts the jobs. `due` knows what the store says of the last cleanup; `clock` gives the time
+    /// of day; `act` carries one event out and ends when that is done. Calls of `act` never overlap.
     ///
     /// # Errors
     /// [`ScheduleError`] when the scheduler does not take an expression or cannot start.
     pub async fn start<F>(
-        evening: Evening,
-        done: Option<DateTime<Utc>>,
+        due: Due,
         clock: impl Fn() -> DateTime<Utc> + Send + Sync + 'static,
         act: impl Fn(EveningEvent) -> F + Send + Sync + 'static,
     ) -> Result<Schedule, ScheduleError>
@@ -68,9 +66,9 @@ impl Schedule {
         F: Future<Output = ()> + Send + 'static,
     {
         let stopped = Arc::new(AtomicBool::new(false));
+        let evening = due.evening().clone();
         let ask: Arc<dyn Fn() -> Ending + Send + Sync> = {
-            let due = Mutex::new(Due::new(evening.clone(), done));
-            let shared = Arc::new((due, clock, Turns::default(), act));
+            let shared = Arc::new((Mutex::new(due), clock, Turns::default(), act));
             let stopped = Arc::clone(&stopped);
             Arc::new(move || {
                 let shared = Arc::clone(&shared);

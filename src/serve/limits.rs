@@ -63,7 +63,9 @@ pub(super) async fn save(limits: &Limits, store: &Store) {
         return;
     }
     if let Err(fault) = store.keep_day_tokens(&changed, limits.today()).await {
-        tracing::warn!(%fault, "the tokens of a day were not kept");
+        if !fault.is_told_by_the_store() {
+            tracing::warn!(%fault, "the tokens of a day were not kept");
+        }
         limits.not_kept(changed.into_iter().map(|it| it.bucket));
     }
 }

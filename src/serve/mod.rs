@@ -1,39 +1,41 @@
 //! The composition root: configuration → store → catalogue → inventory → controller → HTTP →
 //! schedule, and the way back down. It wires; it decides nothing.
 
+mod evening;
 mod files;
 mod limits;
 mod lock;
+mod log;
+mod memory;
 mod notify;
+mod seats;
 mod takeover;
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::Utc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tracing_subscriber::EnvFilter;
 
 use crate::catalog::{Catalog, Entry, Source};
 use crate::cli::ServeArgs;
-use crate::config::{Config, EveningMode, LogFormat, OnRestart, Provider};
+use crate::config::{Config, OnRestart, Provider};
 use crate::controller::{self, Clock, Handle, Parts};
 use crate::engine::{self, GuardianSettings, Guardians};
 use crate::http::{App, Edge, Keys, LastLines, Metrics, Server};
 use crate::inventory::{self, Inventory, InventorySettings};
 use crate::oidc::Oidc;
-use crate::pool::{CleanupScope, Command, Time};
-use crate::schedule::{Evening, EveningEvent, Schedule};
+use crate::pool::{Command, Time};
 use crate::source::{Settings, Sources};
-use crate::store::{KeptWish, Store};
+use crate::store::Store;
 
 use lock::StateLock;
+use seats::Elsewhere;
 use takeover::{Door, Inherited};
 
 /// How long connections may finish after the pool has drained.
@@ -44,15 +46,14 @@ const LOOP_WITHIN: Duration = Duration::from_secs(20);
 const WAITERS_WITHIN: Duration = Duration::from_secs(10);
 /// Before a broken download is taken up again for the first time.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// Where the store remembers when the evening cleanup was last carried out.
-const LAST_CLEANUP: &str = "last_cleanup";
 
 /// Serves until told to stop. An error is one line for a person.
 pub fn run(args: &ServeArgs) -> Result<(), String> {
+    memory::return_what_is_freed();
     let environment: BTreeMap<String, String> = std::env::vars().collect();
     let file = args.config.config.as_deref();
     let config = Config::load(file, &environment).map_err(|error| error.to_string())?;
-    start_logging(&config);
+    log::start(&config);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -73,7 +74,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     let runtime_dir = absolute(&config.state.dir)?.join("run");
     // What can fail by itself does so while an old one still serves.
     let inventory = open_inventory(&config).await?;
-    let evening = evening(&config)?;
+    let evening = evening::of(&config)?;
     let edge = Arc::new(Edge::open(&config, clock, files::allow_many()).map_err(line)?);
     let _log = LastLines(Arc::clone(&edge));
     let inherited = match takeover {
@@ -96,15 +97,13 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     describe(&catalog, &inventory);
 
     let state = evening.state_at(Utc::now());
-    let done = store.meta(LAST_CLEANUP).await.map_err(line)?;
-    let done = done
-        .and_then(|text| DateTime::parse_from_rfc3339(&text).ok())
-        .map(|at| at.to_utc());
     let mut wishes = store.wishes().await.map_err(line)?;
     if let Some(cleanup) = state.last_cleanup.filter(|_| state.closed) {
-        forget_loads_before(cleanup, &mut wishes);
+        evening::forget_loads_before(cleanup, &mut wishes);
     }
     let (last_replica, last_order) = store.last_numbers().await.map_err(line)?;
+    let is_new = (last_replica, last_order) == (0, 0);
+    let due = evening::due(evening, is_new, &store).await?;
     let executable = std::env::current_exe()
         .map_err(|error| format!("our own binary cannot be found: {error}"))?;
     let guardians = Arc::new(Guardians::new(GuardianSettings {
@@ -119,6 +118,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     let refuse = |record: &engine::Record| controller::refusal(record, &catalog, &inventory);
     let found = engine::resolve(&guardians, refuse).await;
     guardians.prepare().await;
+    let elsewhere = Elsewhere::find(&runtime_dir).await;
     let parts = Parts {
         last_replica,
         last_order,
@@ -134,6 +134,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         sources: Arc::new(Sources::new(source_settings(&config))),
         guardians: Arc::clone(&guardians),
         found,
+        seats: elsewhere.taken(),
         heartbeat: notify::heartbeat(),
         log_dir: absolute(&config.state.dir)?.join("logs"),
         clock,
@@ -141,6 +142,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         store: Arc::clone(&store),
     };
     let (handle, mut controller) = controller::spawn(parts);
+    elsewhere.follow(&handle);
     let metrics = Metrics::new(&handle);
     let limits = limits::open(&config, &store, clock).await?;
     let app = App::new(
@@ -165,7 +167,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     let listening: OwnedFd = listener.as_fd().try_clone_to_owned().map_err(line)?;
     let ending = app.ending();
     let mut server = start(Server::new(listener, app).serve(stop.clone()));
-    let schedule = start_schedule(evening, done, &handle, &config, &store).await?;
+    let schedule = evening::start(due, &handle, &config, &store).await?;
     let base = config.server.base_path.as_str();
     let scheme = config.server.tls.as_ref().map_or("http", |_| "https");
     tracing::info!(
@@ -206,6 +208,9 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         drop(upkeep);
         limits::save(&limits, &store).await;
         store.close().await;
+        // Before a new one may begin: what goes on here, it has to know.
+        let telling = seats::tell(&runtime_dir, handle.clone());
+        let _telling = telling.map(|telling| AbortOnDropHandle::new(start(telling)));
         drop((door, lock));
         let finish = Duration::from_millis(config.unload_drain().0);
         let finished = async {
@@ -215,8 +220,16 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
                 let _ = tokio::time::timeout(CONNECTIONS_WITHIN, &mut server).await;
             }
         };
+        let served = async {
+            let served = successor.free().await;
+            if served.is_err() {
+                // Nobody listens: whoever starts us again must not wait for streams.
+                ending.cancel();
+            }
+            served
+        };
         tokio::select! {
-            (served, ()) = async { tokio::join!(successor.free(), finished) } => return served,
+            (served, ()) = async { tokio::join!(served, finished) } => return served,
             () = told_to_stop() => tracing::warn!("ending at once"),
         }
         ending.cancel();
@@ -294,25 +307,6 @@ pub async fn told_to_stop() {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-    }
-}
-
-fn start_logging(config: &Config) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
-        let level = config.log.level.as_str();
-        // SQLite's statements and hyper's frames are not the pool's own words.
-        EnvFilter::new(format!(
-            "{level},sqlx=warn,hyper=warn,hyper_util=warn,tokio_cron_scheduler=warn"
-        ))
-    });
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false);
-    match config.log.format {
-        LogFormat::Text => builder.init(),
-        LogFormat::Json => builder.json().init(),
     }
 }
 
@@ -399,70 +393,6 @@ fn describe(catalog: &Catalog, inventory: &Inventory) {
     }
     let names: Vec<&str> = catalog.entries().keys().map(String::as_str).collect();
     tracing::info!("{} models: {}", names.len(), names.join(", "));
-}
-
-fn evening(config: &Config) -> Result<Evening, String> {
-    let section = &config.evening;
-    let text = |expression: &Option<crate::config::CronExpression>| {
-        expression.as_ref().map(|it| it.as_str().to_owned())
-    };
-    Evening::new(
-        text(&section.cleanup).as_deref(),
-        text(&section.reopen).as_deref(),
-        section.timezone.0,
-    )
-    .map_err(line)
-}
-
-/// A run of the cleanup that was missed while the service was down would have dropped them (E3).
-fn forget_loads_before(cleanup: DateTime<Utc>, wishes: &mut [KeptWish]) {
-    let cleanup_ms = u64::try_from(cleanup.timestamp_millis()).unwrap_or(0);
-    for wish in wishes.iter_mut() {
-        wish.load = wish.load.take().filter(|load| load.since.0 > cleanup_ms);
-    }
-}
-
-async fn start_schedule(
-    evening: Evening,
-    done: Option<DateTime<Utc>>,
-    handle: &Handle,
-    config: &Arc<Config>,
-    store: &Arc<Store>,
-) -> Result<Schedule, String> {
-    let (handle, config, store) = (handle.clone(), Arc::clone(config), Arc::clone(store));
-    let act = move |event| {
-        let (handle, config, store) = (handle.clone(), Arc::clone(&config), Arc::clone(&store));
-        async move { carry_out(event, &handle, &config, &store).await }
-    };
-    Schedule::start(evening, done, Utc::now, act)
-        .await
-        .map_err(line)
-}
-
-async fn carry_out(event: EveningEvent, handle: &Handle, config: &Config, store: &Store) {
-    let command = match event {
-        EveningEvent::Cleanup => Command::Cleanup {
-            scope: match config.evening.mode {
-                EveningMode::All => CleanupScope::All,
-                EveningMode::Idle => CleanupScope::Idle,
-            },
-            drain: config.unload_drain(),
-        },
-        EveningEvent::Reopen => Command::Reopen,
-        // The pool was told at its start that it is night; nothing is left to be done.
-        EveningEvent::StillClosed => return,
-    };
-    let Ok(order) = handle.order(command) else {
-        return;
-    };
-    if event == EveningEvent::Cleanup
-        && let Err(fault) = store
-            .save_meta(LAST_CLEANUP, &Utc::now().to_rfc3339())
-            .await
-    {
-        tracing::error!(%fault, "the time of the cleanup was not kept; it may run again after a restart");
-    }
-    let _ = order.settled().await;
 }
 
 #[expect(

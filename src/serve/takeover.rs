@@ -16,6 +16,9 @@
 //!   │                                     ▼ a service manager starts anew and finds the engines
 //! ```
 //!
+//! A stream that goes on in the old one keeps its seat at the new one's gate; how the new one knows of
+//! it stands in `seats`.
+//!
 //! The state has one owner at every moment: it is free only when the old one cannot write any more.
 //! A new one that dies before it has the socket costs nothing; the old one goes on.
 
@@ -82,7 +85,7 @@ impl Door {
         // We hold the lock: whoever made it is gone.
         let _ = std::fs::remove_file(&path);
         let short = Short::of(runtime_dir)?;
-        let listener = UnixListener::bind(short.path())?;
+        let listener = UnixListener::bind(short.path(SOCKET))?;
         listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(listener)?;
         Ok(Door { listener, path })
@@ -130,7 +133,7 @@ impl Door {
 }
 
 /// The socket by a path that fits into a socket's address (some 100 bytes), however deep the folder lies.
-struct Short {
+pub(super) struct Short {
     #[cfg(target_os = "linux")]
     folder: std::fs::File,
     #[cfg(not(target_os = "linux"))]
@@ -139,26 +142,26 @@ struct Short {
 
 impl Short {
     #[cfg(target_os = "linux")]
-    fn of(folder: &Path) -> io::Result<Short> {
+    pub fn of(folder: &Path) -> io::Result<Short> {
         let folder = std::fs::File::open(folder)?;
         Ok(Short { folder })
     }
 
     #[cfg(target_os = "linux")]
-    fn path(&self) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         use std::os::fd::AsRawFd;
-        format!("/proc/self/fd/{}/{SOCKET}", self.folder.as_raw_fd()).into()
+        format!("/proc/self/fd/{}/{name}", self.folder.as_raw_fd()).into()
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn of(folder: &Path) -> io::Result<Short> {
+    pub fn of(folder: &Path) -> io::Result<Short> {
         let folder = folder.to_owned();
         Ok(Short { folder })
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn path(&self) -> PathBuf {
-        self.folder.join(SOCKET)
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
     }
 }
 
@@ -230,7 +233,7 @@ pub(super) async fn ask(runtime_dir: &Path) -> Result<Option<Inherited>, String>
 }
 
 fn try_ask(folder: &Path) -> io::Result<Option<Inherited>> {
-    let connected = Short::of(folder).and_then(|short| UnixStream::connect(short.path()));
+    let connected = Short::of(folder).and_then(|short| UnixStream::connect(short.path(SOCKET)));
     let socket = match connected {
         Ok(socket) => socket,
         Err(error) => {

@@ -2,6 +2,7 @@
 //! reads; storms are seeded random worlds with faults, watched by a referee that trusts nothing the
 //! pool says of itself. Nothing here reads a clock or does I/O.
 
+mod keeping;
 mod random;
 mod referee;
 pub mod replay;
@@ -12,6 +13,7 @@ mod told;
 mod words;
 mod world;
 
+pub use keeping::{WishReport, WishStorm};
 pub use random::Random;
 pub use referee::Referee;
 pub use storm::{Fault, Storm, StormReport};

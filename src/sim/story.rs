@@ -12,12 +12,14 @@
 //! 3s   ready 1                   the engine of replica r1 is ready
 //! 4s   end 1                     request t1 ends, however
 //! 5s   load NAME [x2] [gpus 4] [priority 3] [lease 2h] [keep_hot 1h] [force]
-//! 6s   unload NAME [now] / set NAME priority 2 / cleanup [idle] / reopen / reset / shutdown
+//! 6s   unload NAME [now] / set NAME priority 2 / change NAME keep_hot 1h / cleanup [idle] / reopen / reset / shutdown
 //! 7s   crash 1 WORDS / hopeless 1 WORDS / unlucky 1 WORDS / oom 3 [needs 20GiB] / exits 1 / leave 2 / plan NAME / wait
 //! 8s   foreign d0 10GiB / reading d0 [foreign 3GiB] [own 1=30GiB] / fails d0 [lost]: WORDS
 //! 9s   fetched NAME / unfetched NAME WORDS / ungettable NAME WORDS / fetch_ends NAME / fetching NAME 20s
 //! 9s   asleep 1 / insomnia 1 WORDS / memory 30GiB [node 1]    what the host has left
 //! 9s   cordon d0 [until 2h] [for WORD] [now] / uncordon d0
+//! 0s   store slow / store quick     from now on it is told what it is to keep; slow: it answers by these:
+//! 9s   saved 1 / unsaved 1 WORDS     the order's number
 //! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
 //! ```
 
@@ -29,8 +31,8 @@ use super::words::{Options, bytes, number, span};
 use super::world::World;
 use crate::pool::{
     CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, HostReading, KeyId, Limits, Link,
-    LoadOrder, ModelId, NodeId, OrderId, Override, Pool, Priority, Remedy, ReplicaId, Span, Ticket,
-    Tier, Time, check,
+    LoadOrder, ModelId, NodeId, OrderId, Override, OverrideChange, Pool, Priority, Remedy,
+    ReplicaId, Span, Ticket, Tier, Time, check,
 };
 
 /// A line that is no part of a story.
@@ -85,6 +87,8 @@ pub(super) struct Teller {
     pub(super) links: Vec<(DeviceId, DeviceId, Link)>,
     pub(super) hosts: BTreeMap<NodeId, HostReading>,
     order_next: u64,
+    /// What the store is to keep is told too.
+    pub(super) tells_store: bool,
 }
 
 impl Teller {
@@ -97,6 +101,7 @@ impl Teller {
             links: Vec::new(),
             hosts: BTreeMap::new(),
             order_next: 1,
+            tells_store: false,
         }
     }
 
@@ -116,6 +121,15 @@ impl Teller {
         let rest = &words[2..];
         if what == "plan" {
             return self.plan(at, rest, told);
+        }
+        if what == "store" {
+            self.tells_store = true;
+            self.world.unsaved = match rest {
+                ["slow"] => Some(Vec::new()),
+                ["quick"] => None,
+                _ => return Err("the store is slow or quick".to_owned()),
+            };
+            return Ok(());
         }
         let event = self.event(at, what, rest)?;
         if let Some(event) = event {
@@ -188,9 +202,26 @@ impl Teller {
             "fetched" | "unfetched" | "ungettable" | "fetch_ends" | "fetching" => {
                 self.fetch(what, rest)?
             }
+            "saved" | "unsaved" => {
+                let order = OrderId(number(rest.first())?);
+                let unsaved = self.world.unsaved.as_mut();
+                let unsaved = unsaved.filter(|unsaved| unsaved.contains(&order));
+                unsaved
+                    .ok_or_else(|| format!("{order} is not being saved"))?
+                    .retain(|it| *it != order);
+                if what == "saved" {
+                    Event::Saved { order }
+                } else {
+                    let message = rest[1..].join(" ");
+                    Event::SaveFailed { order, message }
+                }
+            }
             "exits" => Event::ReplicaExited {
                 replica: replica()?,
                 exit: Exit::Asked,
+            },
+            "lost" => Event::ReplicaLost {
+                replica: replica()?,
             },
             "crash" | "hopeless" | "unlucky" => {
                 let message = rest.get(1..).unwrap_or_default().join(" ");
@@ -278,7 +309,21 @@ impl Teller {
                 };
                 Command::Set {
                     model: self.named(rest.first())?,
-                    over,
+                    change: OverrideChange::whole(over),
+                }
+            }
+            // Only what is named, as `PATCH` does.
+            "change" => {
+                let options = Options::of(&rest[1..])?;
+                let priority = options.number("priority")?;
+                let keep_hot = options.get("keep_hot").map(span).transpose()?;
+                Command::Set {
+                    model: self.named(rest.first())?,
+                    change: OverrideChange {
+                        priority: priority.map(|it| Some(Priority(it as u32))),
+                        keep_hot: keep_hot.map(Some),
+                        expires: None,
+                    },
                 }
             }
             "cleanup" => {
@@ -287,7 +332,11 @@ impl Teller {
                 } else {
                     CleanupScope::All
                 };
-                Command::Cleanup { scope, drain }
+                Command::Cleanup {
+                    scope,
+                    drain,
+                    begun: None,
+                }
             }
             "cordon" => {
                 let options = Options::of(rest.get(1..).unwrap_or_default())?;

@@ -1,7 +1,7 @@
 //! How a story is told: one line for each action that a person would want to read.
 
 use super::story::Teller;
-use crate::pool::{Action, Outcome, Share};
+use crate::pool::{Action, LoadWish, ModelId, Outcome, Override, Share, Wish};
 
 impl Teller {
     /// One line per action that a person would want to read; bookkeeping is left out.
@@ -49,8 +49,47 @@ impl Teller {
                 format!("record {} {model}: {}", record.kind.name(), record.reason)
             }
             Action::Finished => "finished".to_owned(),
+            Action::Save { order, wish } if self.tells_store => {
+                format!("save {order}: {}", self.wish_line(wish))
+            }
+            Action::Keep { wish } if self.tells_store => format!("keep: {}", self.wish_line(wish)),
             Action::SetGate { .. } | Action::Save { .. } | Action::Keep { .. } => return None,
         })
+    }
+}
+
+impl Teller {
+    fn wish_line(&self, wish: &Wish) -> String {
+        let load = |model: &ModelId, wish: Option<&LoadWish>| match wish {
+            None => format!("{} is not wished to be loaded", self.name(*model)),
+            Some(wish) => format!("{} loaded x{}", self.name(*model), wish.replicas),
+        };
+        let over = |model: &ModelId, over: &Override| {
+            let parts = [
+                over.priority.map(|it| format!("priority {it}")),
+                over.keep_hot.map(|it| format!("keep-hot {it}")),
+                over.expires.map(|it| format!("until {it}")),
+            ];
+            let parts: Vec<String> = parts.into_iter().flatten().collect();
+            match parts.is_empty() {
+                true => format!("{} as in the catalogue", self.name(*model)),
+                false => format!("{} with {}", self.name(*model), parts.join(", ")),
+            }
+        };
+        match wish {
+            Wish::Override { model, over: it } => over(model, it),
+            Wish::Load { model, wish } => load(model, wish.as_ref()),
+            Wish::LoadAndOverride {
+                model,
+                wish,
+                over: it,
+            } => format!("{}; {}", load(model, Some(wish)), over(model, it)),
+            Wish::ForgetLoads { .. } => "no model is wished to be loaded".to_owned(),
+            Wish::Cordon { device, cordon } => match cordon {
+                None => format!("{device} serves"),
+                Some(cordon) => format!("{device} is cordoned: {}", cordon.reason),
+            },
+        }
     }
 }
 

@@ -100,7 +100,7 @@ pub enum SourceFault {
         tries: u32,
         why: String,
     },
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}; see that it can be written and has room, or set sources.cache_dir", path.display())]
     Disk {
         path: PathBuf,
         #[source]

@@ -59,7 +59,7 @@ impl Store {
     /// Appends a row and answers with its id.
     pub async fn add_audit(&self, entry: &AuditEntry) -> Result<i64, StoreFault> {
         let what = Value::Object(entry.what.clone()).to_string();
-        sqlx::query(
+        let query = sqlx::query(
             "INSERT INTO audit (at, key, subject, name, client, method, path, what, status, request)
              VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
@@ -72,11 +72,12 @@ impl Store {
         .bind(entry.path.as_str())
         .bind(what)
         .bind(i64::from(entry.status))
-        .bind(entry.request.as_str())
-        .execute(&self.writer)
+        .bind(entry.request.as_str());
+        self.write("write the audit", async |connection| {
+            query.execute(connection).await
+        })
         .await
         .map(|done| done.last_insert_rowid())
-        .map_err(self.failed("write the audit"))
     }
 
     /// A part of the audit, in rising order of id.
@@ -103,7 +104,8 @@ impl Store {
         rows.iter().map(|row| self.read_audit(row)).collect()
     }
 
-    /// Deletes what is older or more than is kept; answers how many rows went.
+    /// Deletes some of what is older or more than is kept; answers how many rows went, at most
+    /// [`FORGOTTEN_AT_ONCE`].
     pub async fn forget_audit(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
         let last: i64 = sqlx::query_scalar(
             "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'audit'",
@@ -111,25 +113,17 @@ impl Store {
         .fetch_one(&self.readers)
         .await
         .map_err(self.failed("read the end of the audit"))?;
-        let oldest_id = last.saturating_sub(to_integer(retention.rows));
-        let oldest_at = to_integer(now.0.saturating_sub(retention.age.0));
-        let mut forgotten = 0;
-        loop {
-            let done = sqlx::query(
-                "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id <= ?1 OR at < ?2 LIMIT ?3)",
-            )
-            .bind(oldest_id)
-            .bind(oldest_at)
-            .bind(FORGOTTEN_AT_ONCE)
-            .execute(&self.writer)
-            .await
-            .map_err(self.failed("forget old rows of the audit"))?
-            .rows_affected();
-            forgotten += done;
-            if done == 0 {
-                return Ok(forgotten);
-            }
-        }
+        let query = sqlx::query(
+            "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id <= ?1 OR at < ?2 LIMIT ?3)",
+        )
+        .bind(last.saturating_sub(to_integer(retention.rows)))
+        .bind(to_integer(now.0.saturating_sub(retention.age.0)))
+        .bind(FORGOTTEN_AT_ONCE);
+        self.write("forget old rows of the audit", async |connection| {
+            query.execute(connection).await
+        })
+        .await
+        .map(|done| done.rows_affected())
     }
 
     fn read_audit(&self, row: &SqliteRow) -> Result<StoredAudit, StoreFault> {

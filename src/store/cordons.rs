@@ -23,11 +23,11 @@ impl Store {
             .bind(cordon.until.map(|until| to_integer(until.0)))
             .bind(cordon.failed),
         };
-        query
-            .execute(&self.writer)
-            .await
-            .map(|_| ())
-            .map_err(self.failed("keep a cordon"))
+        self.write("keep a cordon", async |connection| {
+            query.execute(connection).await
+        })
+        .await
+        .map(|_| ())
     }
 
     /// All of them, by the device's key.

@@ -11,23 +11,27 @@ use super::{Store, StoreFault};
 impl Store {
     /// Keeps the model's document, instead of an older one of that name.
     pub async fn save_registration(&self, name: &str, document: &Value) -> Result<(), StoreFault> {
-        sqlx::query("REPLACE INTO registrations (name, document) VALUES (?, ?)")
-            .bind(name)
-            .bind(document.to_string())
-            .execute(&self.writer)
-            .await
-            .map(|_| ())
-            .map_err(self.failed("keep a registration"))
+        self.write("keep a registration", async |connection| {
+            sqlx::query("REPLACE INTO registrations (name, document) VALUES (?, ?)")
+                .bind(name)
+                .bind(document.to_string())
+                .execute(connection)
+                .await
+        })
+        .await
+        .map(|_| ())
     }
 
     /// Answers whether there was one of that name.
     pub async fn remove_registration(&self, name: &str) -> Result<bool, StoreFault> {
-        sqlx::query("DELETE FROM registrations WHERE name = ?")
-            .bind(name)
-            .execute(&self.writer)
-            .await
-            .map(|done| done.rows_affected() > 0)
-            .map_err(self.failed("remove a registration"))
+        self.write("remove a registration", async |connection| {
+            sqlx::query("DELETE FROM registrations WHERE name = ?")
+                .bind(name)
+                .execute(connection)
+                .await
+        })
+        .await
+        .map(|done| done.rows_affected() > 0)
     }
 
     /// All registered models by name.
@@ -48,13 +52,15 @@ impl Store {
 
     /// Keeps a small fact, instead of an older one of that name.
     pub async fn save_meta(&self, key: &str, value: &str) -> Result<(), StoreFault> {
-        sqlx::query("REPLACE INTO meta (key, value) VALUES (?, ?)")
-            .bind(key)
-            .bind(value)
-            .execute(&self.writer)
-            .await
-            .map(|_| ())
-            .map_err(self.failed("keep a fact"))
+        self.write("keep a fact", async |connection| {
+            sqlx::query("REPLACE INTO meta (key, value) VALUES (?, ?)")
+                .bind(key)
+                .bind(value)
+                .execute(connection)
+                .await
+        })
+        .await
+        .map(|_| ())
     }
 
     /// The fact of that name, if there is one.

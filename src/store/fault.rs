@@ -56,6 +56,15 @@ pub enum StoreFault {
     #[error("cannot bring the database {} to this version's schema: {source}; nothing was lost, restore a copy or report this", path.display())]
     Migrate { path: PathBuf, source: MigrateError },
 
+    #[error("cannot {doing} in {}: {source}; {advice}", path.display())]
+    Unwritable {
+        doing: &'static str,
+        path: PathBuf,
+        source: sqlx::Error,
+        /// What to do, with numbers.
+        advice: String,
+    },
+
     #[error("cannot {doing} in {}: {source}", path.display())]
     Query {
         doing: &'static str,
@@ -73,4 +82,11 @@ pub enum StoreFault {
 
     #[error("the system gave no random bytes for a new key: {source}")]
     Random { source: rand::rand_core::OsError },
+}
+
+impl StoreFault {
+    /// The log has it once for all that fails, for as long as nothing can be written.
+    pub fn is_told_by_the_store(&self) -> bool {
+        matches!(self, StoreFault::Unwritable { .. })
+    }
 }

@@ -5,8 +5,8 @@ use std::future::Future;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize, Serializer};
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Connection, QueryBuilder, Row, Sqlite};
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::{QueryBuilder, Row, Sqlite};
 
 use super::{Store, StoreFault, from_integer, from_small, to_integer};
 use crate::pool::Record;
@@ -80,7 +80,7 @@ impl Default for Retention {
 }
 
 /// Rows deleted at once: few enough that a wish does not wait noticeably for its turn to be written.
-pub(super) const FORGOTTEN_AT_ONCE: i64 = 5_000;
+pub(super) const FORGOTTEN_AT_ONCE: i64 = 500;
 
 impl Store {
     /// Appends the records in order, all or none, and answers with them as they are kept.
@@ -97,43 +97,15 @@ impl Store {
             .map(|record| stored(record, device_name))
             .collect();
         async move {
-            self.append_stored(records)
-                .await
-                .map_err(self.failed("append to the history"))
+            let records: Vec<StoredRecord> = records;
+            if records.is_empty() {
+                return Ok(records);
+            }
+            self.write("append to the history", async |connection| {
+                append_stored(connection, records).await
+            })
+            .await
         }
-    }
-
-    async fn append_stored(
-        &self,
-        mut records: Vec<StoredRecord>,
-    ) -> Result<Vec<StoredRecord>, sqlx::Error> {
-        if records.is_empty() {
-            return Ok(records);
-        }
-        let mut connection = self.writer.acquire().await?;
-        let mut transaction = connection.begin().await?;
-        for record in &mut records {
-            let done = sqlx::query(
-                "INSERT INTO history (at, kind, model, replica, order_id, reason, priority, placement, candidates, memory, took_ms)
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            )
-            .bind(to_integer(record.at.0))
-            .bind(record.kind.as_str())
-            .bind(record.model.as_deref())
-            .bind(record.replica.as_deref().map(number_of))
-            .bind(record.order.as_deref().map(number_of))
-            .bind(record.reason.as_str())
-            .bind(record.priority.map(i64::from))
-            .bind(json(&record.placement)?)
-            .bind(json(&record.candidates)?)
-            .bind(json(&record.memory)?)
-            .bind(record.took_ms.map(to_integer))
-            .execute(&mut *transaction)
-            .await?;
-            record.id = done.last_insert_rowid();
-        }
-        transaction.commit().await?;
-        Ok(records)
     }
 
     /// A part of the history, in rising order of id.
@@ -164,11 +136,12 @@ impl Store {
         rows.iter().map(|row| self.read_record(row)).collect()
     }
 
-    /// The largest numbers of a replica and of an order that the history knows; 0 where it knows
-    /// none. A number that was given in the very last moment before a `kill -9` may be missing.
+    /// The largest numbers of a replica and of an order that the history ever told of; 0 where it told
+    /// of none. A number that was given in the very last moment before a `kill -9` may be missing.
     pub async fn last_numbers(&self) -> Result<(u64, u64), StoreFault> {
         let row = sqlx::query(
-            "SELECT COALESCE(MAX(replica), 0) AS replica, COALESCE(MAX(order_id), 0) AS order_id FROM history",
+            "SELECT (SELECT last FROM numbers WHERE name = 'replica') AS replica,
+                    (SELECT last FROM numbers WHERE name = 'order') AS order_id",
         )
         .fetch_one(&self.readers)
         .await
@@ -189,29 +162,22 @@ impl Store {
         .map_err(self.failed("read the end of the history"))
     }
 
-    /// Deletes what is older or more than is kept; answers how many records went. Meant to be
-    /// called now and then; other writes get their turn in between.
+    /// Deletes some of what is older or more than is kept; answers how many records went, at most
+    /// [`FORGOTTEN_AT_ONCE`]. Meant to be called again until it is none: other writes get their turn in
+    /// between.
     pub async fn forget_history(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
         let last = self.last_id().await?;
-        let oldest_id = last.saturating_sub(to_integer(retention.rows));
-        let oldest_at = to_integer(now.0.saturating_sub(retention.age.0));
-        let mut forgotten = 0;
-        loop {
-            let done = sqlx::query(
-                "DELETE FROM history WHERE id IN (SELECT id FROM history WHERE id <= ?1 OR at < ?2 LIMIT ?3)",
-            )
-            .bind(oldest_id)
-            .bind(oldest_at)
-            .bind(FORGOTTEN_AT_ONCE)
-            .execute(&self.writer)
-            .await
-            .map_err(self.failed("forget old history"))?
-            .rows_affected();
-            forgotten += done;
-            if done == 0 {
-                return Ok(forgotten);
-            }
-        }
+        let query = sqlx::query(
+            "DELETE FROM history WHERE id IN (SELECT id FROM history WHERE id <= ?1 OR at < ?2 LIMIT ?3)",
+        )
+        .bind(last.saturating_sub(to_integer(retention.rows)))
+        .bind(to_integer(now.0.saturating_sub(retention.age.0)))
+        .bind(FORGOTTEN_AT_ONCE);
+        self.write("forget old history", async |connection| {
+            query.execute(connection).await
+        })
+        .await
+        .map(|done| done.rows_affected())
     }
 
     fn read_record(&self, row: &SqliteRow) -> Result<StoredRecord, StoreFault> {
@@ -236,6 +202,47 @@ impl Store {
             took_ms: row.get::<Option<i64>, _>("took_ms").map(from_integer),
         })
     }
+}
+
+async fn append_stored(
+    connection: &mut SqliteConnection,
+    mut records: Vec<StoredRecord>,
+) -> Result<Vec<StoredRecord>, sqlx::Error> {
+    for record in &mut records {
+        let done = sqlx::query(
+            "INSERT INTO history (at, kind, model, replica, order_id, reason, priority, placement, candidates, memory, took_ms)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(to_integer(record.at.0))
+        .bind(record.kind.as_str())
+        .bind(record.model.as_deref())
+        .bind(record.replica.as_deref().map(number_of))
+        .bind(record.order.as_deref().map(number_of))
+        .bind(record.reason.as_str())
+        .bind(record.priority.map(i64::from))
+        .bind(json(&record.placement)?)
+        .bind(json(&record.candidates)?)
+        .bind(json(&record.memory)?)
+        .bind(record.took_ms.map(to_integer))
+        .execute(&mut *connection)
+        .await?;
+        record.id = done.last_insert_rowid();
+    }
+    let replicas = records.iter().filter_map(|it| it.replica.as_deref());
+    let orders = records.iter().filter_map(|it| it.order.as_deref());
+    let given = [
+        ("replica", replicas.map(number_of).max()),
+        ("order", orders.map(number_of).max()),
+    ];
+    for (name, last) in given {
+        let Some(last) = last else { continue };
+        sqlx::query("UPDATE numbers SET last = ?1 WHERE name = ?2 AND last < ?1")
+            .bind(last)
+            .bind(name)
+            .execute(&mut *connection)
+            .await?;
+    }
+    Ok(records)
 }
 
 fn stored(record: &Record, device_name: &dyn Fn(DeviceId) -> String) -> StoredRecord {

@@ -177,7 +177,7 @@ fn as_json(value: &impl serde::Serialize) -> String {
 impl Store {
     /// Keeps a key and gives it its id.
     pub async fn add_key(&self, key: NewKey) -> Result<KeyRecord, StoreFault> {
-        let done = sqlx::query(
+        let query = sqlx::query(
             "INSERT INTO keys (name, role, prefix, hash, created_at, expires_at, models, routes, limits, log_prompts) \
              VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
@@ -190,10 +190,12 @@ impl Store {
         .bind(as_json(&key.allowed.models))
         .bind(as_json(&key.allowed.routes))
         .bind(key.allowed.limits.as_ref().map(as_json))
-        .bind(key.allowed.log_prompts)
-        .execute(&self.writer)
-        .await
-        .map_err(self.failed("keep a key"))?;
+        .bind(key.allowed.log_prompts);
+        let done = self
+            .write("keep a key", async |connection| {
+                query.execute(connection).await
+            })
+            .await?;
         Ok(KeyRecord {
             id: KeyId(from_integer(done.last_insert_rowid())),
             name: key.name,
@@ -267,7 +269,7 @@ impl Store {
         allowed: &KeyUse,
         expires: Option<Time>,
     ) -> Result<bool, StoreFault> {
-        sqlx::query(
+        let query = sqlx::query(
             "UPDATE keys SET name = ?, models = ?, routes = ?, limits = ?, log_prompts = ?, expires_at = ? \
              WHERE id = ? AND revoked = 0",
         )
@@ -277,31 +279,35 @@ impl Store {
         .bind(allowed.limits.as_ref().map(as_json))
         .bind(allowed.log_prompts)
         .bind(expires.map(|time| to_integer(time.0)))
-        .bind(to_integer(id.0))
-        .execute(&self.writer)
+        .bind(to_integer(id.0));
+        self.write("change a key", async |connection| {
+            query.execute(connection).await
+        })
         .await
         .map(|done| done.rows_affected() > 0)
-        .map_err(self.failed("change a key"))
     }
 
     /// Answers whether there is such a key. It stays in the list, so that the history can name it.
     pub async fn revoke_key(&self, id: KeyId) -> Result<bool, StoreFault> {
-        sqlx::query("UPDATE keys SET revoked = 1 WHERE id = ?")
-            .bind(to_integer(id.0))
-            .execute(&self.writer)
-            .await
-            .map(|done| done.rows_affected() > 0)
-            .map_err(self.failed("revoke a key"))
+        let query = sqlx::query("UPDATE keys SET revoked = 1 WHERE id = ?").bind(to_integer(id.0));
+        self.write("revoke a key", async |connection| {
+            query.execute(connection).await
+        })
+        .await
+        .map(|done| done.rows_affected() > 0)
     }
 
     /// Notes when a key was last used. Writes to disk: call it now and then, not for every request.
     pub async fn touch_key(&self, id: KeyId, at: Time) -> Result<(), StoreFault> {
-        sqlx::query("UPDATE keys SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?")
-            .bind(to_integer(at.0))
-            .bind(to_integer(id.0))
-            .execute(&self.writer)
-            .await
-            .map(|_| ())
-            .map_err(self.failed("note the use of a key"))
+        let query = sqlx::query(
+            "UPDATE keys SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?",
+        )
+        .bind(to_integer(at.0))
+        .bind(to_integer(id.0));
+        self.write("note the use of a key", async |connection| {
+            query.execute(connection).await
+        })
+        .await
+        .map(|_| ())
     }
 }

@@ -39,7 +39,7 @@ impl Store {
         of: &Circumstances,
         measurement: Measurement,
     ) -> Result<(), StoreFault> {
-        sqlx::query(
+        let query = sqlx::query(
             "REPLACE INTO measurements (model, arguments, kind, devices, peak_bytes_per_device, reload_ms, at) VALUES (?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(&of.model)
@@ -48,11 +48,12 @@ impl Store {
         .bind(i64::from(of.devices))
         .bind(to_integer(measurement.peak_bytes_per_device.0))
         .bind(to_integer(measurement.reload.0))
-        .bind(to_integer(measurement.at.0))
-        .execute(&self.writer)
+        .bind(to_integer(measurement.at.0));
+        self.write("keep a measurement", async |connection| {
+            query.execute(connection).await
+        })
         .await
         .map(|_| ())
-        .map_err(self.failed("keep a measurement"))
     }
 
     pub async fn measurements(&self) -> Result<Measurements, StoreFault> {
@@ -82,13 +83,14 @@ impl Store {
     /// Replaces what is remembered of the model. Only the pool knows what the numbers mean.
     pub async fn save_remembered(&self, model: &str, numbers: &[u64]) -> Result<(), StoreFault> {
         let text: Vec<String> = numbers.iter().map(u64::to_string).collect();
-        sqlx::query("REPLACE INTO remembered (model, numbers) VALUES (?, ?)")
+        let query = sqlx::query("REPLACE INTO remembered (model, numbers) VALUES (?, ?)")
             .bind(model)
-            .bind(text.join(" "))
-            .execute(&self.writer)
-            .await
-            .map(|_| ())
-            .map_err(self.failed("keep how much a model was wanted"))
+            .bind(text.join(" "));
+        self.write("keep how much a model was wanted", async |connection| {
+            query.execute(connection).await
+        })
+        .await
+        .map(|_| ())
     }
 
     /// What is remembered, by model.

@@ -18,8 +18,10 @@ mod history;
 mod keys;
 mod measurements;
 mod open;
+mod upkeep;
 mod usage;
 mod wishes;
+mod writer;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -37,12 +39,13 @@ pub use keys::{
 pub use measurements::{Circumstances, Measurement, Measurements};
 pub use usage::{DayUsage, UsageMinute};
 pub use wishes::KeptWish;
+pub use writer::WriteTrouble;
 
 /// The open database. Closing it, or the last use of it, releases the lock file.
 pub struct Store {
     path: PathBuf,
-    /// One connection: SQLite knows one writer, and a queue here is fairer than its busy timeout.
-    writer: SqlitePool,
+    /// Out of the other files' reach: they write by `Store::write` alone.
+    writer: writer::Writer,
     readers: SqlitePool,
     /// Until it is closed.
     lock: Mutex<Option<Flock<File>>>,

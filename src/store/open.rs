@@ -2,7 +2,7 @@
 //! file, and the schema. Never deletes or repairs a file by itself.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -10,11 +10,14 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use sqlx::ConnectOptions;
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+    SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions,
+    SqliteSynchronous,
 };
 
+use super::writer::Writer;
 use super::{Store, StoreFault};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("./migrations");
@@ -27,6 +30,9 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Up to this size the whole file is checked at start; that takes a fraction of a second. A larger
 /// one is checked where it is read.
 const CHECKED_BYTES: u64 = 64 << 20;
+
+/// Of SQLite's own log, once it is folded into the file: a long write may have made it longer.
+const LOG_BYTES_KEPT: &str = "16777216";
 
 /// Connections that only read. Two, so that a person paging the history does not hold up another.
 const READERS: u32 = 2;
@@ -43,19 +49,22 @@ impl Store {
         let (options, path) = parse(database_url)?;
         create_folder(&path)?;
         let lock = lock(&path)?;
-        check_file(&path)?;
+        let is_new = check_file(&path)?;
 
-        let writer = SqlitePoolOptions::new()
-            .max_connections(1)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connect_with(options.clone())
+        // Only what is made now can become so; an older file would have to be written anew, and merely to say it
+        // again is a write, which a full disk refuses.
+        let for_first = match is_new {
+            true => options.clone().auto_vacuum(SqliteAutoVacuum::Incremental),
+            false => options.clone(),
+        };
+        let mut first = for_first
+            .connect()
             .await
             .map_err(|source| refused(&path, source))?;
-        check_content(&path, &writer).await?;
-        check_version(&path, &writer).await?;
+        check_content(&path, &mut first).await?;
+        check_version(&path, &mut first).await?;
         MIGRATIONS
-            .run(&writer)
+            .run(&mut first)
             .await
             .map_err(|source| StoreFault::Migrate {
                 path: path.clone(),
@@ -64,12 +73,12 @@ impl Store {
 
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
-            .connect_with(options.pragma("query_only", "on"))
+            .connect_with(options.clone().pragma("query_only", "on"))
             .await
             .map_err(|source| refused(&path, source))?;
         Ok(Store {
+            writer: Writer::new(&path, options, first),
             path,
-            writer,
             readers,
             lock: std::sync::Mutex::new(Some(lock)),
         })
@@ -100,6 +109,7 @@ fn parse(database_url: &str) -> Result<(SqliteConnectOptions, PathBuf), StoreFau
     }
     let options = options
         .journal_mode(SqliteJournalMode::Wal)
+        .pragma("journal_size_limit", LOG_BYTES_KEPT)
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(BUSY_TIMEOUT)
         .foreign_keys(true);
@@ -172,6 +182,8 @@ fn lock(path: &Path) -> Result<Flock<File>, StoreFault> {
         .and_then(|()| held.write_all(format!("{}\n", std::process::id()).as_bytes()));
     match written {
         Ok(()) => Ok(held),
+        // It is locked all the same; only the process id is not told.
+        Err(source) if source.kind() == ErrorKind::StorageFull => Ok(held),
         Err(source) => Err(StoreFault::NotWritable {
             path: lock_path,
             source,
@@ -179,8 +191,8 @@ fn lock(path: &Path) -> Result<Flock<File>, StoreFault> {
     }
 }
 
-/// What SQLite would only say later, or in fewer words.
-fn check_file(path: &Path) -> Result<(), StoreFault> {
+/// What SQLite would only say later, or in fewer words. Answers whether there is nothing in the file yet.
+fn check_file(path: &Path) -> Result<bool, StoreFault> {
     let unwritable = |source| StoreFault::NotWritable {
         path: path.to_path_buf(),
         source,
@@ -201,7 +213,7 @@ fn check_file(path: &Path) -> Result<(), StoreFault> {
         .read_to_end(&mut header)
         .map_err(unwritable)?;
     if header.is_empty() || header == HEADER {
-        Ok(())
+        Ok(header.is_empty())
     } else {
         Err(StoreFault::NotADatabase {
             path: path.to_path_buf(),
@@ -209,13 +221,13 @@ fn check_file(path: &Path) -> Result<(), StoreFault> {
     }
 }
 
-async fn check_content(path: &Path, pool: &SqlitePool) -> Result<(), StoreFault> {
+async fn check_content(path: &Path, first: &mut SqliteConnection) -> Result<(), StoreFault> {
     let size = std::fs::metadata(path).map(|data| data.len()).unwrap_or(0);
     if size > CHECKED_BYTES {
         return Ok(());
     }
     let verdict: String = sqlx::query_scalar("PRAGMA quick_check(1)")
-        .fetch_one(pool)
+        .fetch_one(&mut *first)
         .await
         .map_err(|source| refused(path, source))?;
     match verdict.as_str() {
@@ -228,18 +240,18 @@ async fn check_content(path: &Path, pool: &SqlitePool) -> Result<(), StoreFault>
 }
 
 /// An older program must not write what a newer one will have to read.
-async fn check_version(path: &Path, pool: &SqlitePool) -> Result<(), StoreFault> {
+async fn check_version(path: &Path, first: &mut SqliteConnection) -> Result<(), StoreFault> {
     let failed = |source| refused(path, source);
     let kept: i64 =
         sqlx::query_scalar("SELECT count(*) FROM sqlite_master WHERE name = '_sqlx_migrations'")
-            .fetch_one(pool)
+            .fetch_one(&mut *first)
             .await
             .map_err(failed)?;
     if kept == 0 {
         return Ok(());
     }
     let found: Option<i64> = sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations")
-        .fetch_one(pool)
+        .fetch_one(&mut *first)
         .await
         .map_err(failed)?;
     let known = MIGRATIONS

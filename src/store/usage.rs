@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{ConnectOptions, Connection, Row};
+use sqlx::{ConnectOptions, Row};
 
 use super::{Store, StoreFault, from_integer, to_integer};
 
@@ -35,9 +35,7 @@ pub struct DayUsage {
 impl Store {
     /// Adds to what is kept of these minutes, and forgets what is older than a hundred days.
     pub async fn add_usage(&self, minutes: &[UsageMinute]) -> Result<(), StoreFault> {
-        let write = async {
-            let mut connection = self.writer.acquire().await?;
-            let mut transaction = connection.begin().await?;
+        self.write("keep what was used", async |connection| {
             for it in minutes {
                 sqlx::query(
                     "INSERT INTO usage (minute, model, requests, busy_ms) VALUES (?, ?, ?, ?) \
@@ -48,25 +46,23 @@ impl Store {
                 .bind(&it.model)
                 .bind(to_integer(it.requests))
                 .bind(to_integer(it.busy_ms))
-                .execute(&mut *transaction)
+                .execute(&mut *connection)
                 .await?;
             }
             if let Some(newest) = minutes.iter().map(|it| it.minute).max() {
                 sqlx::query("DELETE FROM usage WHERE minute < ?")
                     .bind(to_integer(newest.saturating_sub(MINUTES_KEPT)))
-                    .execute(&mut *transaction)
+                    .execute(&mut *connection)
                     .await?;
             }
-            transaction.commit().await
-        };
-        write.await.map_err(self.failed("keep what was used"))
+            Ok(())
+        })
+        .await
     }
 
     /// Keeps how many tokens buckets of limits have used in a day, and forgets the days before `today`.
     pub async fn keep_day_tokens(&self, used: &[DayUsage], today: i64) -> Result<(), StoreFault> {
-        let write = async {
-            let mut connection = self.writer.acquire().await?;
-            let mut transaction = connection.begin().await?;
+        self.write("keep the tokens of a day", async |connection| {
             for it in used {
                 sqlx::query(
                     "INSERT INTO tokens_by_day (day, bucket, tokens) VALUES (?, ?, ?) \
@@ -75,16 +71,16 @@ impl Store {
                 .bind(it.day)
                 .bind(&it.bucket)
                 .bind(to_integer(it.tokens))
-                .execute(&mut *transaction)
+                .execute(&mut *connection)
                 .await?;
             }
             sqlx::query("DELETE FROM tokens_by_day WHERE day < ?")
                 .bind(today)
-                .execute(&mut *transaction)
+                .execute(&mut *connection)
                 .await?;
-            transaction.commit().await
-        };
-        write.await.map_err(self.failed("keep the tokens of a day"))
+            Ok(())
+        })
+        .await
     }
 
     /// What was used in the days that are kept.

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
-use sqlx::{Connection, Row};
 
 use super::{Store, StoreFault, from_integer, from_small, to_integer};
 use crate::pool::{LoadWish, Override};
@@ -22,20 +22,18 @@ pub struct KeptWish {
 impl Store {
     /// Replaces the model's override; an empty one deletes it.
     pub async fn save_override(&self, model: &str, over: &Override) -> Result<(), StoreFault> {
-        let failed = || self.failed("keep an override");
-        let mut connection = self.writer.acquire().await.map_err(failed())?;
-        write_override(&mut connection, model, over)
-            .await
-            .map_err(failed())
+        self.write("keep an override", async |connection| {
+            write_override(connection, model, over).await
+        })
+        .await
     }
 
     /// Replaces the model's wish to be loaded; `None` deletes it.
     pub async fn save_load(&self, model: &str, load: Option<&LoadWish>) -> Result<(), StoreFault> {
-        let failed = || self.failed("keep a load");
-        let mut connection = self.writer.acquire().await.map_err(failed())?;
-        write_load(&mut connection, model, load)
-            .await
-            .map_err(failed())
+        self.write("keep a load", async |connection| {
+            write_load(connection, model, load).await
+        })
+        .await
     }
 
     /// Both at once: after a crash either both are kept or neither.
@@ -45,25 +43,32 @@ impl Store {
         load: &LoadWish,
         over: &Override,
     ) -> Result<(), StoreFault> {
-        let write = async {
-            let mut connection = self.writer.acquire().await?;
-            let mut transaction = connection.begin().await?;
-            write_override(&mut transaction, model, over).await?;
-            write_load(&mut transaction, model, Some(load)).await?;
-            transaction.commit().await
-        };
-        write
-            .await
-            .map_err(self.failed("keep a load and its override"))
+        self.write("keep a load and its override", async |connection| {
+            write_override(connection, model, over).await?;
+            write_load(connection, model, Some(load)).await
+        })
+        .await
     }
 
     /// No model is wished to be loaded any more. Overrides stay.
     pub async fn forget_loads(&self) -> Result<(), StoreFault> {
-        sqlx::query("DELETE FROM loads")
-            .execute(&self.writer)
-            .await
-            .map(|_| ())
-            .map_err(self.failed("forget the loads"))
+        self.write("forget the loads", async |connection| {
+            sqlx::query("DELETE FROM loads").execute(connection).await
+        })
+        .await
+        .map(|_| ())
+    }
+
+    /// The same of those that were wished at that moment; what was wished since stays.
+    pub async fn forget_loads_before(&self, moment: Time) -> Result<(), StoreFault> {
+        self.write("forget the loads", async |connection| {
+            sqlx::query("DELETE FROM loads WHERE since_at <= ?")
+                .bind(to_integer(moment.0))
+                .execute(connection)
+                .await
+        })
+        .await
+        .map(|_| ())
     }
 
     /// Everything that is wished, by model name. Leases that have ended are among it.

@@ -179,12 +179,12 @@ fn an_engine_that_is_not_installed_says_how_to_install_it() {
 }
 
 /// A program in place of docker: `run` runs what follows the image, as somebody else's child; `inspect` tells
-/// its process; `rm` ends it and notes the name.
-fn docker(folder: &Path) -> String {
+/// its process; `rm` ends it, takes its time and notes the name.
+fn docker(folder: &Path, rm_seconds: u32) -> String {
     let path = folder.join("docker");
     let notes = folder.join("removed");
     let script = format!(
-        "#!/bin/sh\ncd {home}\ncase \"$1\" in\nrm) kill -9 $(cat pid); echo \"$3\" >> {notes}; exit 0;;\ninspect) cat pid; exit;;\nesac\nwhile [ \"$1\" != image ]; do shift; done\nshift\nsetsid sh -c 'echo $$ > pid; exec \"$@\"' box \"$@\" &\nwait\n",
+        "#!/bin/sh\ncd {home}\ncase \"$1\" in\nrm) kill -9 $(cat pid); touch removing; sleep {rm_seconds}; echo \"$3\" >> {notes}; exit 0;;\ninspect) cat pid; exit;;\nesac\nwhile [ \"$1\" != image ]; do shift; done\nshift\nsetsid sh -c 'echo $$ > pid; exec \"$@\"' box \"$@\" &\nwait\n",
         home = folder.display(),
         notes = notes.display()
     );
@@ -195,8 +195,12 @@ fn docker(folder: &Path) -> String {
 
 /// A model in a container, ready; and where the names of removed containers are noted.
 fn boxed(folder: &Path) -> (Pool, std::path::PathBuf) {
+    boxed_with(folder, 0)
+}
+
+fn boxed_with(folder: &Path, rm_seconds: u32) -> (Pool, std::path::PathBuf) {
     let machine = Machine::new(folder).gpus(1, H100, 80 * GIB);
-    let docker = docker(folder);
+    let docker = docker(folder, rm_seconds);
     let prefix = format!(
         "command_prefix: [{docker:?}, run, --name, \"{{{{ container }}}}\", \"{{{{ env }}}}\", image]"
     );
@@ -251,6 +255,28 @@ fn a_container_is_removed_by_its_name_when_the_replica_ends() {
     wait_for("the container to be removed", || {
         fs::read_to_string(&removed).is_ok_and(|text| text.starts_with("model-pool-"))
     });
+}
+
+#[test]
+fn nobody_gets_a_seat_on_a_crashed_engine_while_its_container_is_removed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (pool, removed) = boxed_with(folder.path(), 4);
+    let pid = fs::read_to_string(folder.path().join("pid")).expect("its process");
+    let killed = std::process::Command::new("kill")
+        .args(["-9", pid.trim()])
+        .status();
+    assert!(killed.expect("kill").success());
+    wait_for("the container to be on its way out", || {
+        folder.path().join("removing").exists()
+    });
+    let (status, text) = ask(&pool, "boxed", json!({}));
+    assert!(removed.exists(), "it waited for the end of it: {text}");
+    assert_eq!(status, 503, "{text}");
+    assert!(text.contains("cooling_down"), "{text}");
+    assert!(
+        text.contains("the engine crashed after it was ready"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn a_request_id_is_the_clients_own_if_it_is_plain_and_stands_in_the_log() {
         body.len()
     );
     let text = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}"
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n{more}"
     );
     let said = raw(&pool, text.as_bytes());
     assert!(status(&said) >= 500, "{said}");

@@ -129,7 +129,7 @@ fn a_proxy_is_believed_only_if_it_is_trusted() {
     let body = chat("talker", false);
     let asked = |pool: &Pool, more: &str| {
         let text = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}Content-Length: {}\r\n\r\n{body}",
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n{more}Content-Length: {}\r\n\r\n{body}",
             body.len()
         );
         status(&raw(pool, text.as_bytes()))

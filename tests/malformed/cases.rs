@@ -127,7 +127,7 @@ fn header(chance: &mut Pcg64) -> Case {
         long.as_bytes(),
         many.as_bytes(),
     ];
-    let mut bytes = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n".to_vec();
+    let mut bytes = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".to_vec();
     bytes.extend_from_slice(bad.choose(chance).expect("headers"));
     bytes.extend_from_slice(b"\r\nContent-Length: 0\r\n\r\n");
     plain("header", bytes)
@@ -152,7 +152,9 @@ fn length(chance: &mut Pcg64) -> Case {
     let target = target(chance);
     plain(
         "length",
-        format!("POST {target} HTTP/1.1\r\nHost: localhost\r\n{said}\r\n\r\n{{}}"),
+        format!(
+            "POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{said}\r\n\r\n{{}}"
+        ),
     )
 }
 
@@ -249,7 +251,7 @@ fn types(chance: &mut Pcg64) -> Case {
 
 fn chunks(chance: &mut Pcg64) -> Case {
     let mut bytes = format!(
-        "POST {} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
         target(chance)
     )
     .into_bytes();

@@ -38,9 +38,13 @@ pub fn chat(model: &str, stream: bool) -> String {
     )
 }
 
-/// The head of a request with a body of so many bytes, and further lines.
+/// The head of a request with a body of so many bytes, which is JSON, and further lines.
 pub fn head(method: &str, target: &str, more: &str) -> String {
-    format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n")
+    let kind = match method {
+        "POST" => "Content-Type: application/json\r\n",
+        _ => "",
+    };
+    format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{kind}{more}\r\n")
 }
 
 pub fn connect(pool: &Pool) -> TcpStream {

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 const PATIENCE: Duration = Duration::from_secs(30);
+const ONE_DEVICE: &str = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 16GiB}]}\n";
 
 /// Asks again until it is so; a test never sleeps for a time it guessed.
 pub fn wait_for(what: &str, mut so: impl FnMut() -> bool) {
@@ -45,14 +46,12 @@ impl Pool {
 
     /// Models from these files, on one device of 16 GiB.
     pub fn with_models(files: &[(String, String)], config: &str) -> Pool {
-        let one = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 16GiB}]}\n";
-        Pool::with_devices(files, &format!("{one}{config}"))
+        Pool::with_devices(files, &format!("{ONE_DEVICE}{config}"))
     }
 
     /// The same, where engines wait for another controller, at most that long.
     pub fn that_adopts(files: &[(String, String)], config: &str, within: &str) -> Pool {
-        let one = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 16GiB}]}\n";
-        let text = format!("{one}{config}");
+        let text = format!("{ONE_DEVICE}{config}");
         let env = [("ON_RESTART", "adopt"), ("ADOPT_WITHIN", within)];
         let env = env.map(|(key, value)| (format!("MODEL_POOL__POOL__{key}"), value.to_owned()));
         Pool::from_files(files, &text, env.to_vec())
@@ -64,11 +63,10 @@ impl Pool {
     }
 
     fn from_files(files: &[(String, String)], config: &str, env: Vec<(String, String)>) -> Pool {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("models")).unwrap();
-        for (name, text) in files {
-            fs::write(folder.path().join("models").join(name), text).unwrap();
-        }
+        Pool::with_catalogue(folder_with(files), config, env)
+    }
+
+    fn with_catalogue(folder: tempfile::TempDir, config: &str, env: Vec<(String, String)>) -> Pool {
         let more = format!(
             "catalog: {{models_dir: {:?}}}\nevening: {{cleanup: null, reopen: null}}\n",
             folder.path().join("models")
@@ -76,30 +74,24 @@ impl Pool {
         Pool::in_folder(folder, &format!("{config}{more}"), env)
     }
 
+    /// The same as [`Pool::with_models`], with its state on this disk.
+    pub fn on_disk(files: &[(String, String)], config: &str, disk: &Path) -> Pool {
+        let folder = folder_with(files);
+        std::os::unix::fs::symlink(disk, folder.path().join("data")).unwrap();
+        Pool::with_catalogue(folder, &format!("{ONE_DEVICE}{config}"), Vec::new())
+    }
+
     /// The same as [`Pool::with_models`], with these variables in its environment.
     pub fn with_env(files: &[(String, String)], config: &str, env: &[(&str, &str)]) -> Pool {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("models")).unwrap();
-        for (name, text) in files {
-            fs::write(folder.path().join("models").join(name), text).unwrap();
-        }
-        let more = format!(
-            "inventory: {{provider: fixed, devices: [{{name: gpu0, memory: 16GiB}}]}}\ncatalog: {{models_dir: {:?}}}\nevening: {{cleanup: null, reopen: null}}\n",
-            folder.path().join("models")
-        );
         let env = env
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        Pool::in_folder(folder, &format!("{config}{more}"), env.collect())
+        Pool::from_files(files, &format!("{ONE_DEVICE}{config}"), env.collect())
     }
 
     /// Models from these files on the GPUs of NVML, which is this library.
     pub fn on_gpus(files: &[(String, String)], library: &Path, config: &str) -> Pool {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("models")).unwrap();
-        for (name, text) in files {
-            fs::write(folder.path().join("models").join(name), text).unwrap();
-        }
+        let folder = folder_with(files);
         let more = format!(
             "catalog: {{models_dir: {:?}}}\ninventory: {{provider: nvml}}\nevening: {{cleanup: null, reopen: null}}\n",
             folder.path().join("models")
@@ -420,6 +412,15 @@ impl Drop for Pool {
     }
 }
 
+fn folder_with(files: &[(String, String)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("models")).unwrap();
+    for (name, text) in files {
+        fs::write(folder.path().join("models").join(name), text).unwrap();
+    }
+    folder
+}
+
 pub struct Stream {
     socket: TcpStream,
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -474,7 +475,7 @@ fn spawn_with(folder: &Path, env: &[(String, String)], words: &[&str]) -> Child 
 }
 
 /// Status, body without chunk sizes, head in lower case.
-fn split(answer: &[u8]) -> (u16, String, String) {
+pub fn split(answer: &[u8]) -> (u16, String, String) {
     let text = String::from_utf8_lossy(answer);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head

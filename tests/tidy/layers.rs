@@ -68,7 +68,7 @@ const TABLE: &[Row] = &[
     row("store", "pool config catalog", "sqlx serde serde_json thiserror tracing sha2 subtle rand uuid chrono tokio nix base64"),
     row("oidc", "pool config", "arc_swap futures_util jsonwebtoken lru reqwest ring serde serde_json sha2 thiserror tokio tokio_rustls tracing wildmatch"),
     row("source", "pool config catalog", "bytes futures_util md5 object_store rand reqwest rustix serde serde_json sha1 sha2 thiserror tokio tokio_rustls tracing wildmatch"),
-    row("limits", "pool config", "chrono chrono_tz governor redis thiserror tokio tracing uuid wildmatch"),
+    row("limits", "pool config", "chrono chrono_tz governor redis thiserror tokio tokio_util tracing uuid wildmatch"),
     row("controller", "pool config catalog engine inventory oidc source store", "tokio tokio_util tracing arc_swap serde_json thiserror futures_util chrono"),
     pure("sim", "pool catalog"),
     row("schedule", "pool config controller", "tokio tokio_cron_scheduler croner chrono chrono_tz thiserror tracing"),

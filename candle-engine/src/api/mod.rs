@@ -21,6 +21,8 @@ const CHOICES_MAX: i64 = 8;
 /// Choices that are computed and of which the best are given.
 const BEST_OF_MAX: i64 = 20;
 const PROMPTS_MAX: usize = 64;
+/// Prompts times choices that are computed: all of them are one request's.
+const SEQUENCES_MAX: usize = 256;
 /// OpenAI's bound, of both routes here.
 const LOGPROBS_MAX: i64 = 20;
 /// Larger limits are mistakes, not wishes; smaller ones are clamped to what the context leaves.
@@ -163,6 +165,16 @@ impl CompletionRequest {
                 ));
             }
             settings.best_of = best_of;
+        }
+        let sequences = prompts.len() * settings.best_of;
+        if sequences > SEQUENCES_MAX {
+            let field = if best_of.is_some() { "best_of" } else { "n" };
+            let message = format!(
+                "{} prompts with {} choices each are {sequences} sequences; one request may ask for {SEQUENCES_MAX}",
+                prompts.len(),
+                settings.best_of
+            );
+            return Err(ApiError::field(field, message));
         }
         if echo && is_search {
             return Err(ApiError::field(

@@ -6,6 +6,7 @@ use super::run::Loop;
 use super::schedule::Limits;
 use crate::api_error::ApiError;
 use crate::error::EngineError;
+use crate::last_words;
 use crate::loading::LoadedModel;
 use crate::options::WAITING_REQUESTS_MAX;
 use axum::http::StatusCode;
@@ -76,7 +77,7 @@ impl Batch {
         std::thread::Builder::new()
             .name("batch".to_owned())
             .stack_size(STACK_BYTES)
-            .spawn(move || batch.run())
+            .spawn(move || last_words::or_end("batch", || batch.run()))
             .map_err(|error| EngineError::load(format!("the system gives no thread ({error})")))?;
         Ok(Self {
             queue,

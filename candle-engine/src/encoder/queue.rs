@@ -5,6 +5,7 @@ use super::loading::Encoder;
 use super::network::Sequence;
 use crate::api_error::ApiError;
 use crate::error::EngineError;
+use crate::last_words;
 use crate::options::WAITING_REQUESTS_MAX;
 use axum::http::StatusCode;
 use std::collections::VecDeque;
@@ -51,7 +52,7 @@ impl Queue {
         let (sender, jobs) = channel();
         std::thread::Builder::new()
             .name("encode".to_owned())
-            .spawn(move || work(&encoder, &jobs))
+            .spawn(move || last_words::or_end("encode", || work(&encoder, &jobs)))
             .map_err(|error| EngineError::load(format!("the system gives no thread ({error})")))?;
         Ok(Self {
             sender,

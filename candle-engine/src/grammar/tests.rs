@@ -93,6 +93,45 @@ fn what_cannot_be_compiled_or_satisfied_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_wide_schema_is_followed_to_its_last_property() {
+    for count in [100, 1500, 2100] {
+        for required in [false, true] {
+            let names: Vec<String> = (0..count).map(|nth| format!("p{nth}")).collect();
+            let properties: serde_json::Map<String, Value> = names
+                .iter()
+                .map(|name| (name.clone(), json!({"type": "integer"})))
+                .collect();
+            let wanted = match required {
+                true => names.clone(),
+                false => Vec::new(),
+            };
+            let wide = schema(json!({
+                "type": "object", "properties": properties, "required": wanted, "additionalProperties": false
+            }));
+            let told = match required {
+                true => names
+                    .iter()
+                    .map(|name| format!("\"{name}\": 1"))
+                    .collect::<Vec<_>>(),
+                false => [0, count / 2, count - 1]
+                    .map(|nth| format!("\"p{nth}\": 1"))
+                    .to_vec(),
+            };
+            // All of a long answer takes long without showing more.
+            if !required || count <= 100 {
+                let text = format!("{{{}}}", told.join(", "));
+                assert!(takes(&wide, &text), "{count} {required}");
+            }
+            let (tokenizer, grammars) = (demo(), Grammars::new());
+            assert!(
+                grammars.constraint(&wide, &tokenizer, "x").is_ok(),
+                "{count} {required}"
+            );
+        }
+    }
+}
+
+#[test]
 fn hostile_grammars_end_soon() {
     let (tokenizer, grammars) = (demo(), Grammars::new());
     let definitions = |count: usize, one: &dyn Fn(usize) -> Value| {

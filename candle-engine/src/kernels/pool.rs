@@ -7,17 +7,17 @@
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::num::NonZeroUsize;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 
 use super::tier::Level;
 
 /// Looks for a section before a thread sleeps: some 100 to 200 microseconds, longer than the pauses within a step.
-const LOOKS_BEFORE_SLEEP: u32 = 8_000;
+const LOOKS_BEFORE_SLEEP: u32 = if cfg!(miri) { 20 } else { 8_000 };
 /// Looks for the end of a section before the caller gives its processor to others.
-const LOOKS_BEFORE_YIELD: u32 = 2_000;
+const LOOKS_BEFORE_YIELD: u32 = if cfg!(miri) { 2 } else { 2_000 };
 
 const OPEN: u64 = 1 << 31;
 const ACTIVE: u64 = OPEN - 1;
@@ -110,24 +110,29 @@ impl Pool {
     /// Does `work` for each task below `tasks`, on all threads, and returns when all are done. Where a section runs already,
     /// or the call comes from within one, the caller does all alone.
     ///
-    /// Panics where a task does.
+    /// Panics where a task does, once the section has ended; the next one has all threads again.
     pub(crate) fn run(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
         let alone = || (0..tasks).for_each(work);
         if self.threads.is_empty() || tasks < 2 {
             return alone();
         }
-        let Ok(turn) = self.turn.try_lock() else {
-            return alone();
+        let turn = match self.turn.try_lock() {
+            Ok(turn) => turn,
+            // It guards no data, so nothing is broken.
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return alone(),
         };
         self.shared.open(tasks, work);
         let closing = Closing(&self.shared);
-        self.shared.take_tasks(tasks, work);
+        // Caught, so that the panics of this section are all told to its own caller.
+        let own = catch_unwind(AssertUnwindSafe(|| self.shared.take_tasks(tasks, work)));
         drop(closing);
+        let of_others = self.shared.panicked.swap(false, Ordering::Relaxed);
         drop(turn);
-        assert!(
-            !self.shared.panicked.swap(false, Ordering::Relaxed),
-            "a task of the pool panicked"
-        );
+        if let Err(panic) = own {
+            resume_unwind(panic);
+        }
+        assert!(!of_others, "a task of the pool panicked");
     }
 
     /// Cuts `data` into pieces of `size` numbers and does `work` for each, with its place.

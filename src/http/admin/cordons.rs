@@ -177,7 +177,7 @@ pub async fn cordon(
     let outcome = if request.wait {
         Some(ordered.settled().await?)
     } else {
-        ordered.accepted().await;
+        ordered.accepted().await?;
         ordered.try_settled()
     };
     let drain = if now {

@@ -12,11 +12,14 @@ use serde_json::Value;
 use crate::config::Length;
 use crate::config::reading::{UniqueEntries, nearest};
 use crate::http::error::Failure;
+use crate::http::shape::may_be_a_tree;
 use crate::http::state::App;
 use crate::pool::{ReplicaId, Span};
 
 /// The lengths of time that are accepted.
 const LENGTHS: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(365 * 24 * 3600);
+/// Orders are short, and models' documents are not long.
+const ORDER_BYTES_MAX: u64 = 1 << 20;
 /// So much of a wrong value is repeated.
 const SHOWN_MAX: usize = 60;
 
@@ -53,11 +56,13 @@ impl<T: Strict> FromRequest<App> for Body<T> {
 
     async fn from_request(request: Request, app: &App) -> Result<Body<T>, Failure> {
         let bytes = whole(request, app).await?;
+        let length = bytes.len();
         // Clients that have nothing to say send null, too.
         if T::MAY_BE_EMPTY && [&b""[..], b"null"].contains(&bytes.trim_ascii()) {
             return read(Fields::new(Vec::new(), From::Body)?).map(Body);
         }
-        read(Fields::of_json(&bytes)?).map(Body)
+        let fields = move || Fields::of_json(&bytes);
+        read(app.reading.run(length, fields).await?).map(Body)
     }
 }
 
@@ -83,18 +88,19 @@ fn read<T: Strict>(mut fields: Fields) -> Result<T, Failure> {
     Ok(value)
 }
 
-/// The whole body, if it is not larger than is allowed.
+/// The whole body, if it is not larger than an administrator's may be.
 pub async fn whole(request: Request, app: &App) -> Result<axum::body::Bytes, Failure> {
-    let limit = app.config.server.body_limit.0.0;
+    let limit = app.config.server.body_limit.0.0.min(ORDER_BYTES_MAX);
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
     axum::body::to_bytes(request.into_body(), most)
         .await
         .map_err(|error| {
-            match error
+            let is_long = error
                 .source()
-                .is_some_and(|cause| cause.is::<http_body_util::LengthLimitError>())
-            {
-                true => Failure::too_large(limit),
+                .is_some_and(|cause| cause.is::<http_body_util::LengthLimitError>());
+            match is_long {
+                true if limit < ORDER_BYTES_MAX => Failure::too_large(limit),
+                true => Failure::order_too_large(limit),
                 false => Failure::invalid(
                     None,
                     format!("the body could not be read to its end: {error}"),
@@ -126,6 +132,7 @@ impl Fields {
                 "the body is empty; send a JSON object",
             ));
         }
+        may_be_a_tree(bytes)?;
         let entries: UniqueEntries<Value> = serde_json::from_slice(bytes).map_err(|error| {
             Failure::invalid(None, format!("the body is not a JSON object: {error}"))
         })?;
@@ -462,7 +469,7 @@ mod tests {
             );
         }
         let deep = format!("{{\"model\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
-        assert!(refusal(&deep).1.contains("recursion limit"));
+        assert!(refusal(&deep).1.contains("nested deeper than 64 levels"));
         assert!(String::from_utf8(vec![0xff]).is_err() && Fields::of_json(&[0xff]).is_err());
     }
 

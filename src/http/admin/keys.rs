@@ -8,18 +8,22 @@ use utoipa::IntoParams;
 use super::fields::{Body, Fields, Nothing, Params, Strict};
 use crate::config::Limit;
 use crate::controller::{KeyUse, Role, StoreFault};
-use crate::http::auth::{Admin, KeyRefusal};
+use crate::http::auth::Admin;
 use crate::http::dto::{
     ChangeKeyRequest, KeyList, KeyRole, KeyView, LimitChange, NewKey, NewKeyRequest, RevokeAnswer,
 };
 use crate::http::error::Failure;
 use crate::http::openapi::AdminErrors;
+use crate::http::paths::without_folders;
+use crate::http::rights::{By, KeyRefusal};
 use crate::http::state::App;
 use crate::pool::KeyId;
 
 const NAME_MAX: usize = 100;
 const PATTERNS_MAX: usize = 100;
 const PATTERN_MAX: usize = 200;
+/// Routes of keys that lie in no folder.
+const OTHER_ROUTES: [&str; 4] = ["/metrics", "/hot-models", "/run", "/pending"];
 
 impl Strict for NewKeyRequest {
     fn read(fields: &mut Fields) -> Result<NewKeyRequest, Failure> {
@@ -83,10 +87,13 @@ fn some_patterns(fields: &mut Fields, field: &'static str) -> Result<Option<Vec<
 
 fn routes(fields: &mut Fields) -> Result<Vec<String>, Failure> {
     let routes = patterns(fields, "routes")?;
-    let wrong = |route: &&String| !(route.starts_with("/v1/") || route.starts_with("/admin/"));
+    let has = |route: &str| {
+        route.starts_with("/v1/") || route.starts_with("/admin/") || OTHER_ROUTES.contains(&route)
+    };
+    let wrong = |route: &&String| !has(route);
     if let Some(wrong) = routes.iter().find(wrong) {
         let message = format!(
-            "routes: {wrong} is none; they are written without the base path, as /v1/embeddings, /v1/chat/* or /admin/plan"
+            "routes: {wrong} is none; they are written without the base path, as /v1/embeddings, /v1/chat/*, /admin/plan or /metrics"
         );
         return Err(Failure::invalid(Some("routes".to_owned()), message));
     }
@@ -186,7 +193,8 @@ pub async fn list(State(app): State<App>, _: Admin, _: Params<Nothing>) -> Json<
 
 /// Make a key
 ///
-/// The answer shows the key; nothing ever shows it again.
+/// The answer shows the key; nothing ever shows it again. It can do no more than the key that makes it: its
+/// routes and models lie within that one's, its limits are no looser, and it ends no later.
 #[utoipa::path(
     post, path = "/admin/keys", tag = "keys", operation_id = "create_key", security(("admin_key" = [])),
     request_body(content = NewKeyRequest, example = json!({"name": "course 4711", "role": "user", "expires": "180d", "models": ["tiny-*"], "limits": {"requests_per_minute": 60, "concurrent_requests": 4}})),
@@ -216,9 +224,9 @@ pub async fn create(
     };
     let (record, key) = app
         .keys
-        .create(&request.name, role, allowed, expires)
+        .create(by(&app, &admin), &request.name, role, allowed, expires)
         .await
-        .map_err(not_saved)?;
+        .map_err(|refusal| refused("the key", refusal))?;
     tracing::info!(admin = admin.name, key = %record.id, name = record.name, role = role.name(), "key made");
     Ok(Json(NewKey {
         id: record.id.to_string(),
@@ -230,7 +238,8 @@ pub async fn create(
 
 /// Change a key
 ///
-/// Its name, what it may be used for, how much, and until when. What is absent stays; null takes away.
+/// Its name, what it may be used for, how much, and until when. What is absent stays; null takes away. Neither
+/// before nor after may it do more than the key that changes it.
 #[utoipa::path(
     patch, path = "/admin/keys", tag = "keys", operation_id = "change_key", security(("admin_key" = [])),
     params(KeyQuery),
@@ -255,7 +264,7 @@ pub async fn change(
     let now = app.handle.clock().now();
     let changed = app
         .keys
-        .change(id, |key| {
+        .change(by(&app, &admin), id, |key| {
             key.name = change.name.unwrap_or(std::mem::take(&mut key.name));
             if let Some(expires) = change.expires {
                 key.expires = expires.map(|expires| now + expires);
@@ -270,7 +279,7 @@ pub async fn change(
             allowed.log_prompts = change.log_prompts.unwrap_or(allowed.log_prompts);
         })
         .await
-        .map_err(|refusal| not_changed(id, refusal))?
+        .map_err(|refusal| refused(&id.to_string(), refusal))?
         .ok_or_else(|| unknown(id))?;
     tracing::info!(admin = admin.name, key = %id, "key changed");
     Ok(Json(KeyView::of(&changed)))
@@ -282,7 +291,8 @@ fn unknown(id: KeyId) -> Failure {
 
 /// Revoke a key
 ///
-/// It is refused from now on. The last valid admin key for all routes cannot be revoked.
+/// It is refused from now on. The last valid admin key for all routes cannot be revoked, nor one that may do
+/// more than the key that revokes it.
 #[utoipa::path(
     delete, path = "/admin/keys", tag = "keys", operation_id = "revoke_key", security(("admin_key" = [])),
     params(KeyQuery),
@@ -297,8 +307,8 @@ pub async fn revoke(
     admin: Admin,
     Params(KeyQuery { id }): Params<KeyQuery>,
 ) -> Result<Json<RevokeAnswer>, Failure> {
-    let revoked = app.keys.revoke(id).await;
-    if !revoked.map_err(|refusal| not_changed(id, refusal))? {
+    let revoked = app.keys.revoke(by(&app, &admin), id).await;
+    if !revoked.map_err(|refusal| refused(&id.to_string(), refusal))? {
         return Err(unknown(id));
     }
     tracing::info!(admin = admin.name, key = %id, "key revoked");
@@ -308,18 +318,28 @@ pub async fn revoke(
     }))
 }
 
-fn not_changed(id: KeyId, refusal: KeyRefusal) -> Failure {
-    match refusal {
-        KeyRefusal::Store(fault) => not_saved(fault),
-        KeyRefusal::LastAdmin => Failure::conflict("last_admin_key", format!("{id}: {refusal}")),
+fn by<'a>(app: &App, admin: &'a Admin) -> By<'a> {
+    By {
+        holder: &admin.holder,
+        default: app.limits.default_limit(),
     }
 }
 
-/// The answer names no statement and no file; the log does.
+fn refused(what: &str, refusal: KeyRefusal) -> Failure {
+    match refusal {
+        KeyRefusal::Store(fault) => not_saved(fault),
+        KeyRefusal::LastAdmin => Failure::conflict("last_admin_key", format!("{what}: {refusal}")),
+        KeyRefusal::Beyond(beyond) => beyond.into(),
+        KeyRefusal::HolderGone => Failure::forbidden("invalid_api_key", refusal.to_string()),
+    }
+}
+
+/// The answer says what to do; the log names the file.
 fn not_saved(fault: StoreFault) -> Failure {
     tracing::error!(%fault, "the keys could not be changed");
-    let message =
-        "the store could not keep the change, so nothing was changed; the service's log says why";
+    let message = without_folders(&format!(
+        "the store could not keep the change, so nothing was changed: {fault}"
+    ));
     Failure::new(
         axum::http::StatusCode::SERVICE_UNAVAILABLE,
         "server_error",

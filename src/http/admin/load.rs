@@ -91,7 +91,7 @@ pub async fn load(
     let outcome = if request.wait {
         ordered.settled().await?
     } else {
-        ordered.accepted().await;
+        ordered.accepted().await?;
         match ordered.try_settled() {
             Some(outcome) => outcome,
             None => {

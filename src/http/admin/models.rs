@@ -17,11 +17,9 @@ use crate::http::dto::{self, ModelList, ModelPatch, ModelView, RemoveAnswer};
 use crate::http::error::Failure;
 use crate::http::newcomer;
 use crate::http::openapi::AdminErrors;
+use crate::http::shape::may_be_a_tree;
 use crate::http::state::App;
-use crate::pool::{Command, Outcome, Override, Priority, Time};
-
-/// Two changes at once would each be made from the override as it was before both.
-static CHANGES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+use crate::pool::{Command, Outcome, OverrideChange, Priority, Time};
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -145,7 +143,8 @@ pub async fn register(
     request: Request,
 ) -> Result<Json<ModelView>, Failure> {
     newcomer::may_register(&app)?;
-    let document = document(&whole(request, &app).await?)?;
+    let body = whole(request, &app).await?;
+    let document = app.reading.run(body.len(), move || document(&body)).await?;
     let name = document
         .pointer("/engine_config/model_id")
         .and_then(Value::as_str)
@@ -195,13 +194,10 @@ pub async fn change(
 ) -> Result<Json<ModelView>, Failure> {
     let route = known(&app, &query.model)?;
     let name = &route.entry.name;
-    let _one_at_a_time = CHANGES.lock().await;
-    let snapshot = app.handle.snapshot();
-    let over = &snapshot.model(name).ok_or_else(|| not_served(name))?.over;
-    let over = merged(over, &patch, app.handle.clock().now());
+    // Laid over what there is when it counts, not over what there was when it was asked.
     let ordered = app.handle.order(Command::Set {
         model: route.model,
-        over,
+        change: changed(&patch, app.handle.clock().now()),
     })?;
     tracing::info!(admin = admin.name, model = name, order = %ordered.order, "model changed");
     match ordered.settled().await? {
@@ -250,6 +246,7 @@ fn view(app: &App, name: &str) -> Result<ModelView, Failure> {
 
 /// A JSON object, no key of which is given twice.
 fn document(bytes: &[u8]) -> Result<Value, Failure> {
+    may_be_a_tree(bytes)?;
     let entries: UniqueEntries<Value> = serde_json::from_slice(bytes).map_err(|error| {
         Failure::invalid(
             None,
@@ -272,21 +269,19 @@ fn register_failure(error: ChangeError) -> Failure {
     failure
 }
 
-/// The override with the changes on top; a lease counts from now.
-fn merged(over: &Override, patch: &ModelPatch, now: Time) -> Override {
-    Override {
-        priority: patch.priority.unwrap_or(over.priority),
-        keep_hot: patch.keep_hot.unwrap_or(over.keep_hot),
-        expires: patch
-            .lease
-            .map_or(over.expires, |lease| lease.map(|lease| now + lease)),
+/// A lease counts from now.
+fn changed(patch: &ModelPatch, now: Time) -> OverrideChange {
+    OverrideChange {
+        priority: patch.priority,
+        keep_hot: patch.keep_hot,
+        expires: patch.lease.map(|lease| lease.map(|lease| now + lease)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::Span;
+    use crate::pool::{Override, Span};
 
     fn patch(json: &str) -> Result<ModelPatch, Failure> {
         ModelPatch::read(&mut Fields::of_json(json.as_bytes())?)
@@ -300,7 +295,7 @@ mod tests {
             expires: Some(Time(5_000)),
         };
         let change = patch(r#"{"priority":null,"lease":"2h"}"#).unwrap();
-        let newer = merged(&over, &change, Time(1_000));
+        let newer = changed(&change, Time(1_000)).on(&over);
         let expected = Override {
             priority: None,
             keep_hot: over.keep_hot,
@@ -313,7 +308,7 @@ mod tests {
             keep_hot: None,
             expires: None,
         };
-        assert_eq!(merged(&over, &cleared, Time(1_000)), expected);
+        assert_eq!(changed(&cleared, Time(1_000)).on(&over), expected);
     }
 
     #[test]

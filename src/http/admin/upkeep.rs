@@ -62,7 +62,12 @@ pub async fn cleanup(
     }
     tracing::info!(admin = admin.name, ?scope, "cleanup ordered");
     let drain = app.config.unload_drain();
-    let replicas = gone(&app, Command::Cleanup { scope, drain }, "the cleanup").await?;
+    let cleanup = Command::Cleanup {
+        scope,
+        drain,
+        begun: None,
+    };
+    let replicas = gone(&app, cleanup, "the cleanup").await?;
     Ok(Json(CleanupAnswer::done(&replicas, &before)))
 }
 

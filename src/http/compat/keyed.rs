@@ -30,8 +30,12 @@ impl<T: Strict> FromRequest<App> for Keyed<T> {
 impl<T: Strict> Keyed<T> {
     /// The key is checked before anything else of the body is.
     pub async fn read(parts: &mut Parts, body: &Bytes, app: &App) -> Result<Keyed<T>, Failure> {
-        let is_empty = body.trim_ascii().is_empty();
-        let mut fields = Fields::of_json(if is_empty { b"{}" } else { body })?;
+        let given = body.clone();
+        let fields = move || match given.trim_ascii().is_empty() {
+            true => Fields::of_json(b"{}"),
+            false => Fields::of_json(&given),
+        };
+        let mut fields = app.reading.run(body.len(), fields).await?;
         let key = fields.text("key")?;
         if let Some(key) = key.filter(|_| !parts.headers.contains_key(header::AUTHORIZATION)) {
             // A text that cannot stand in a header is no key of ours; it is refused as a wrong one.

@@ -14,6 +14,7 @@ use super::keyed::Keyed;
 use crate::http::admin::fields::{self, Fields, Nothing, Params, Strict, whole};
 use crate::http::admin::{known, load, upkeep};
 use crate::http::auth::Admin;
+use crate::http::body::Scanned;
 use crate::http::dto::{DeviceList, LoadRequest, UnloadRequest};
 use crate::http::error::Failure;
 use crate::http::state::App;
@@ -244,8 +245,12 @@ pub(super) async fn reset(State(app): State<App>, request: Request, next: Next) 
 async fn reset_keyed(app: App, request: Request, next: Next) -> Result<Response, Failure> {
     let (mut parts, body) = request.into_parts();
     let body = whole(Request::new(body), &app).await?;
-    let has_key =
-        serde_json::from_slice::<Value>(&body).is_ok_and(|body| body.get("key").is_some());
+    let given = body.clone();
+    let has_key = move || {
+        let fields = Scanned::fields(&given);
+        Ok(fields.is_ok_and(|fields| fields.get("key").is_some()))
+    };
+    let has_key = app.reading.run(body.len(), has_key).await?;
     if !has_key {
         let request = Request::from_parts(parts, Body::from(body));
         return Ok(next.run(request).await);

@@ -24,10 +24,11 @@ pub(super) fn routes(app: &App) -> Router<App> {
         .route("/v1/models/{*model}", delete(remove).route_layer(audited))
 }
 
-/// The model that a name stands for which is no name here.
-pub(in crate::http) fn route(app: &App, name: &str) -> Option<Arc<Route>> {
+/// The model that a name stands for which is no name here, and what it is called here.
+pub(in crate::http) fn route(app: &App, name: &str) -> Option<(String, Arc<Route>)> {
     let named = app.config.compat.rayllm.then(|| with_slash(name))?;
-    app.handle.route(&named)
+    let route = app.handle.route(&named)?;
+    Some((named, route))
 }
 
 /// Names have one slash at most, and `--` may stand in what follows it.

@@ -9,13 +9,14 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::strategy::{self, Strategy};
-use crate::http::admin::fields::{Fields, Strict, whole};
+use crate::http::admin::fields::{Fields, Strict};
 use crate::http::admission::Visit;
 use crate::http::auth::User;
 use crate::http::body::Scanned;
 use crate::http::completions;
+use crate::http::edge::record;
 use crate::http::error::Failure;
-use crate::http::gateway::ANSWER_MAX;
+use crate::http::gateway::{self, ANSWER_MAX};
 use crate::http::outgoing::COMPLETIONS;
 use crate::http::state::App;
 use crate::http::{admission, newcomer, validation};
@@ -60,11 +61,13 @@ pub(super) async fn run(
     request: Request,
 ) -> Result<Response, Failure> {
     let (mut parts, body) = request.into_parts();
-    let body = whole(Request::new(body), &app).await?;
-    let mut fields = Fields::of_json(&body)?;
+    let body = gateway::read(&app, body).await.map_err(|(_, it)| it)?;
+    let (bytes, share) = (body.len(), record::share());
+    let fields = move || Fields::of_json(&body);
+    let mut fields = app.reading.run(bytes, fields).await?;
     let asked = Run::read(&mut fields)?;
     fields.end()?;
-    let name = model_of(&app, asked.model)?;
+    let name = model_of(&app, &user, asked.model)?;
     let route = match app.handle.route(&name) {
         Some(route) => route,
         None => newcomer::of_user(&app, &user, &name).await?,
@@ -77,11 +80,15 @@ pub(super) async fn run(
     }
     // The answer begins with the prompt as it was asked, which the model's rule may have cleaned.
     let visit = Visit::new(&app, user.clone(), &parts.headers);
-    let scanned = Scanned::read(body.to_string().into())?;
-    let scanned = validation::checked(scanned, COMPLETIONS, &route.entry, &visit)
+    let scanned = move || Scanned::read(body.to_string().into());
+    let mut scanned = app.reading.run(bytes, scanned).await?;
+    scanned.body = share.of(scanned.body);
+    let scanned = validation::checked(&app, scanned, COMPLETIONS, &route.entry, &visit)
         .await
         .map_err(as_data)?;
-    let prompt = prompt_of(&scanned.body);
+    let written = scanned.body.clone();
+    let prompt = app.reading.run(bytes, move || Ok(prompt_of(&written)));
+    let prompt = prompt.await?;
     parts.headers.remove(header::CONTENT_LENGTH);
     let request = Request::from_parts(parts, Body::from(scanned.body));
     let response = completions::completions(State(app), user, request).await;
@@ -93,12 +100,14 @@ pub(super) async fn run(
     Ok(admission::with(response, told))
 }
 
-/// The request's own, the configuration's, or the only one there is.
-fn model_of(app: &App, named: Option<String>) -> Result<String, Failure> {
+/// The request's own, the configuration's, or the only one that there is for whoever asks.
+fn model_of(app: &App, user: &User, named: Option<String>) -> Result<String, Failure> {
     if let Some(name) = named.or_else(|| app.config.compat.run_model.clone()) {
         return Ok(name);
     }
-    match app.handle.entries().as_slice() {
+    let mut entries = app.handle.entries();
+    entries.retain(|entry| user.sight.may_use_base(entry));
+    match entries.as_slice() {
         [only] => Ok(only.name.clone()),
         several => Err(Failure::invalid(
             "model".to_owned(),

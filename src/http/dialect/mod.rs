@@ -12,7 +12,6 @@ use serde_json::{Map, Value, json};
 use self::chunk::Chunk;
 pub(super) use self::taken::Taken;
 use super::as_chat::AsChat;
-use super::body::bounded;
 use super::error::Failure;
 use super::events::data_of;
 
@@ -42,14 +41,8 @@ impl Dialect {
                 teller: Teller::Plain,
                 ignored: Vec::new(),
             }),
-            Dialect::Anthropic => {
-                bounded(&body)?;
-                anthropic::read(&body)
-            }
-            Dialect::Responses => {
-                bounded(&body)?;
-                responses::read(&body, now_seconds)
-            }
+            Dialect::Anthropic => anthropic::read(&body),
+            Dialect::Responses => responses::read(&body, now_seconds),
         }
     }
 }

@@ -3,7 +3,12 @@
 
 use serde_json::{Map, Value};
 
+use super::super::body::Fields;
 use super::super::error::Failure;
+use super::super::shape::may_be_a_tree;
+
+/// So many unknown fields are named; the others are counted.
+const NAMED_MAX: usize = 8;
 
 /// One object and where it stands in the request.
 pub(in crate::http) struct Taken {
@@ -12,8 +17,9 @@ pub(in crate::http) struct Taken {
 }
 
 impl Taken {
-    /// The whole body, which has been bounded before.
+    /// The whole body, if it is not too much to be read into memory.
     pub fn body(body: &[u8]) -> Result<Taken, Failure> {
+        may_be_a_tree(body)?;
         let fields = serde_json::from_slice(body).map_err(|error| {
             let message = format!("the body is not the JSON object it should be: {error}");
             Failure::invalid(None, message)
@@ -32,6 +38,25 @@ impl Taken {
         }
     }
 
+    /// Some fields of a body of which the others are read elsewhere.
+    pub fn some(all: &Fields<'_>, names: &[&str]) -> Result<Taken, Failure> {
+        let mut fields = Map::new();
+        for name in names {
+            let Some(value) = all.get(name) else {
+                continue;
+            };
+            may_be_a_tree(value.get().as_bytes())?;
+            let value = serde_json::from_str(value.get()).map_err(|error| {
+                Failure::invalid((*name).to_owned(), format!("`{name}`: {error}"))
+            })?;
+            fields.insert((*name).to_owned(), value);
+        }
+        Ok(Taken {
+            at: String::new(),
+            fields,
+        })
+    }
+
     /// `messages[0].content`.
     pub fn path(&self, name: &str) -> String {
         match self.at.as_str() {
@@ -42,7 +67,9 @@ impl Taken {
 
     /// `null` is the same as absent.
     pub fn take(&mut self, name: &str) -> Option<Value> {
-        self.fields.shift_remove(name).filter(|it| !it.is_null())
+        // Null in its place: to close the gap would move all fields behind it.
+        let value = self.fields.get_mut(name).map(Value::take);
+        value.filter(|it| !it.is_null())
     }
 
     pub fn need(&mut self, name: &str) -> Result<Value, Failure> {
@@ -122,7 +149,7 @@ impl Taken {
         wrong(&self.path(name), wanted)
     }
 
-    fn missing(&self, name: &str) -> Failure {
+    pub fn missing(&self, name: &str) -> Failure {
         let path = self.path(name);
         Failure::invalid(path.clone(), format!("`{path}` is required"))
     }
@@ -130,14 +157,19 @@ impl Taken {
     /// What is left nobody knows.
     pub fn finish(self) -> Result<(), Failure> {
         let left = self.fields.iter().filter(|(_, value)| !value.is_null());
-        let names: Vec<String> = left.map(|(name, _)| self.path(name)).collect();
-        match names.first() {
-            None => Ok(()),
-            Some(first) => Err(Failure::invalid(
-                first.clone(),
-                format!("unknown field: {}; remove it", names.join(", ")),
-            )),
-        }
+        let mut left = left.map(|(name, _)| self.path(name));
+        let names: Vec<String> = left.by_ref().take(NAMED_MAX).collect();
+        let Some(first) = names.first() else {
+            return Ok(());
+        };
+        let more = match left.count() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Err(Failure::invalid(
+            first.clone(),
+            format!("unknown field: {}{more}; remove it", names.join(", ")),
+        ))
     }
 }
 

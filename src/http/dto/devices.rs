@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(view.replicas[0].devices[0].device, "gpu0");
         assert!(view.replicas[0].ready_at.is_some() && view.replicas[0].expires_at.is_some());
         assert!(find(&snapshot, "c").is_none());
-        let hot = HotModels::of(&snapshot);
+        let hot = HotModels::of(&snapshot, |_, _| true);
         assert_eq!(hot.hot_models[0].model_name, "a");
         assert_eq!(
             (hot.hot_models[0].num_replicas, hot.cold_models),

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::catalog::Entry;
 use crate::controller::Snapshot;
 use crate::pool::{ModelState, ModelView};
 
@@ -35,9 +36,14 @@ pub struct HotModel {
 }
 
 impl HotModels {
-    pub fn of(snapshot: &Snapshot) -> HotModels {
+    /// Those of which whoever asks may know, by their names and entries; one that was removed has none any more.
+    pub fn of(snapshot: &Snapshot, may_know: impl Fn(&str, Option<&Entry>) -> bool) -> HotModels {
         let mut lists = HotModels::default();
-        let mut models: Vec<&ModelView> = snapshot.pool.models.iter().collect();
+        let is_shown = |model: &&ModelView| {
+            let facts = snapshot.models.get(&model.model);
+            may_know(&model.name, facts.map(|facts| facts.entry.as_ref()))
+        };
+        let mut models: Vec<&ModelView> = snapshot.pool.models.iter().filter(is_shown).collect();
         models.sort_by(|left, right| left.name.cmp(&right.name));
         for model in models {
             match model.state {

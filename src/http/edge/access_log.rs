@@ -42,7 +42,10 @@ enum Message {
 
 impl AccessLog {
     /// Nothing if there is to be no log.
-    pub fn open(target: &config::AccessLog) -> Result<Option<AccessLog>, AccessLogError> {
+    pub fn open(
+        target: &config::AccessLog,
+        bytes_max: u64,
+    ) -> Result<Option<AccessLog>, AccessLogError> {
         let target = match target {
             config::AccessLog::Off => return Ok(None),
             config::AccessLog::Stderr => Target::Stderr,
@@ -51,7 +54,7 @@ impl AccessLog {
                     path: path.display().to_string(),
                     source,
                 };
-                Target::open(path).map_err(failed)?
+                Target::open(path, bytes_max).map_err(failed)?
             }
         };
         let (lines, received) = sync_channel(LINES_MAX);
@@ -83,31 +86,52 @@ impl AccessLog {
 
 enum Target {
     Stderr,
-    File { path: PathBuf, file: File },
+    File {
+        path: PathBuf,
+        file: File,
+        /// Of the file, and as much of its one predecessor, `….1`; 0: no bound.
+        bytes_max: u64,
+    },
 }
 
 impl Target {
-    fn open(path: &Path) -> io::Result<Target> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+    fn open(path: &Path, bytes_max: u64) -> io::Result<Target> {
         Ok(Target::File {
             path: path.to_owned(),
-            file,
+            file: append_to(path)?,
+            bytes_max,
         })
     }
 
-    /// A file that was moved away or removed, as log rotation does, is made anew.
+    /// A file that was moved away or removed, as log rotation does, is made anew; so is one that would be
+    /// too long.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let Target::File { path, file } = self else {
+        let Target::File {
+            path,
+            file,
+            bytes_max,
+        } = self
+        else {
             return io::stderr().lock().write_all(bytes);
         };
         let own = file.metadata()?;
         let there = std::fs::metadata(&*path);
         let is_same = there.is_ok_and(|it| (it.ino(), it.dev()) == (own.ino(), own.dev()));
-        if !is_same {
-            *file = OpenOptions::new().create(true).append(true).open(path)?;
+        let is_full = *bytes_max > 0 && own.len() + bytes.len() as u64 > *bytes_max;
+        if is_same && is_full && own.len() > 0 && own.is_file() {
+            let mut predecessor = path.clone().into_os_string();
+            predecessor.push(".1");
+            std::fs::rename(&*path, predecessor)?;
+        }
+        if !is_same || is_full {
+            *file = append_to(path)?;
         }
         file.write_all(bytes)
     }
+}
+
+fn append_to(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
 }
 
 fn write_all(received: &Receiver<Message>, mut target: Target, dropped: &AtomicU64) {
@@ -155,7 +179,7 @@ mod tests {
     fn lines_are_written_in_order_and_go_on_in_a_new_file_after_rotation() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
-        let log = AccessLog::open(&config::AccessLog::File(path.clone()));
+        let log = AccessLog::open(&config::AccessLog::File(path.clone()), 0);
         let log = log.unwrap().unwrap();
         log.write("one".to_owned());
         log.write("two".to_owned());
@@ -169,9 +193,29 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_nobody_rotates_has_one_predecessor_and_both_are_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.log");
+        let mut target = Target::open(&path, 1_000).unwrap();
+        for number in 0..500 {
+            target.write(format!("line {number}\n").as_bytes()).unwrap();
+        }
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(folder.path()).unwrap() {
+            let entry = entry.unwrap();
+            assert!(entry.metadata().unwrap().len() <= 1_000, "{entry:?}");
+            names.push(entry.file_name().into_string().unwrap());
+        }
+        names.sort();
+        assert_eq!(names, ["access.log", "access.log.1"]);
+        let newest = std::fs::read_to_string(path).unwrap();
+        assert!(newest.ends_with("line 499\n"), "{newest}");
+    }
+
+    #[test]
     fn a_file_that_cannot_be_opened_is_named() {
         let target = config::AccessLog::File(PathBuf::from("/proc/nowhere/access.log"));
-        let error = AccessLog::open(&target).unwrap_err().to_string();
+        let error = AccessLog::open(&target, 0).unwrap_err().to_string();
         assert!(error.contains("/proc/nowhere/access.log"), "{error}");
     }
 
@@ -190,7 +234,7 @@ mod tests {
         drop(log);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
-        write_all(&received, Target::open(&path).unwrap(), &dropped);
+        write_all(&received, Target::open(&path, 0).unwrap(), &dropped);
         let text = std::fs::read_to_string(path).unwrap();
         assert_eq!(text, "0\n{\"dropped_lines\":2}\n");
     }

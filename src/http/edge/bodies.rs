@@ -95,7 +95,9 @@ impl Bodies {
         }
         let bytes = arriving.whole();
         record.arrived(&bytes);
-        Ok(Bytes::from_owner(Whole { bytes, _held: held }))
+        let held = Arc::new(held);
+        record.holds(&held);
+        Ok(Held::with(&held, bytes))
     }
 
     /// Waits for memory as long as a body may take.
@@ -150,15 +152,23 @@ fn no_memory() -> Failure {
 
 /// A share of the memory; dropping it gives it back.
 #[derive(Debug, Default)]
-struct Held {
+pub(super) struct Held {
     bytes: u64,
     permits: Vec<OwnedSemaphorePermit>,
+}
+
+impl Held {
+    /// The same bytes, with this share of the memory for as long as somebody has them.
+    pub fn with(held: &Arc<Held>, bytes: Bytes) -> Bytes {
+        let _held = Arc::clone(held);
+        Bytes::from_owner(Whole { bytes, _held })
+    }
 }
 
 /// A body with its share of the memory.
 struct Whole {
     bytes: Bytes,
-    _held: Held,
+    _held: Arc<Held>,
 }
 
 impl AsRef<[u8]> for Whole {
@@ -223,7 +233,7 @@ mod tests {
         let mut held = Held::default();
         bodies.reserve(&mut held, 700 << 10).await.unwrap();
         let bytes = Bytes::from_static(b"{}");
-        let body = Bytes::from_owner(Whole { bytes, _held: held });
+        let body = Held::with(&Arc::new(held), bytes);
         let copy = body.clone();
         drop(body);
         let mut next = Held::default();

@@ -7,6 +7,26 @@ use axum::http::HeaderMap;
 
 use crate::config::Network;
 
+/// Headers that proxies write and clients do not, beside those that begin with [`FORWARDED`].
+const OF_PROXIES: [&str; 15] = [
+    "forwarded",
+    "via",
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-original-forwarded-for",
+    "x-envoy-external-address",
+    "x-original-host",
+    "x-proxyuser-ip",
+    "cf-connecting-ip",
+    "cf-ray",
+    "true-client-ip",
+    "fastly-client-ip",
+    "fly-client-ip",
+    "cdn-loop",
+];
+const FORWARDED: &str = "x-forwarded-";
+
 /// Where a request comes from, as far as it can be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::http) struct ClientAddress {
@@ -22,6 +42,24 @@ impl ClientAddress {
         !self.is_hidden && self.address.is_loopback()
     }
 
+    /// What to set where somebody stands between; nothing if nobody hides.
+    pub fn advice(&self, peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> Option<String> {
+        if !self.is_hidden {
+            return None;
+        }
+        let header = of_proxy(headers).unwrap_or("a header of a proxy");
+        let peer = peer.to_canonical();
+        let is_trusted = trusted.iter().any(|network| network.contains(peer));
+        Some(match is_trusted {
+            false => format!(
+                "a request from {peer} has `{header}`, which a proxy writes, and {peer} is not in server.trusted_proxies: whoever asks through it counts as nobody of this machine, and needs a key unless auth.inference is open. If {peer} is your proxy, set server.trusted_proxies: [{peer}], and let it write X-Forwarded-For"
+            ),
+            true => format!(
+                "the proxy {peer} of server.trusted_proxies sends `{header}` and does not say who asks: whoever comes through it counts as nobody of this machine, and needs a key unless auth.inference is open. Let it write X-Forwarded-For (nginx: proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for)"
+            ),
+        })
+    }
+
     /// Reads from the right: each trusted proxy has written who spoke to it, and the first that is not
     /// trusted is the client. What stands left of it he may have written himself.
     pub fn of(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> ClientAddress {
@@ -29,7 +67,7 @@ impl ClientAddress {
         let peer = peer.to_canonical();
         let listed = chain(headers, "x-forwarded-for", address_of);
         let forwarded = chain(headers, "forwarded", forwarded_for);
-        let is_forwarded = listed.is_some() || forwarded.is_some();
+        let is_forwarded = of_proxy(headers).is_some();
         if !is_trusted(peer) {
             return ClientAddress {
                 address: peer,
@@ -48,7 +86,8 @@ impl ClientAddress {
             (nearest, false)
         };
         let (address, is_hidden) = match (listed, forwarded) {
-            (None, None) => (peer, false),
+            // There is a proxy, and it does not say for whom it asks.
+            (None, None) => (peer, is_forwarded),
             (Some(hops), None) | (None, Some(hops)) => client(&hops),
             // A proxy that writes one of them lets the other through as the client sent it.
             (Some(listed), Some(forwarded)) => match (client(&listed), client(&forwarded)) {
@@ -58,6 +97,12 @@ impl ClientAddress {
         };
         ClientAddress { address, is_hidden }
     }
+}
+
+/// A header that some proxy has written.
+fn of_proxy(headers: &HeaderMap) -> Option<&str> {
+    let mut names = headers.keys().map(|name| name.as_str());
+    names.find(|name| name.starts_with(FORWARDED) || OF_PROXIES.contains(name))
 }
 
 /// The hops that all headers of this name list, in their order; nothing without such a header.
@@ -130,6 +175,54 @@ mod tests {
             client("127.0.0.1", &[], &[]),
             ("127.0.0.1".to_owned(), false)
         );
+    }
+
+    #[test]
+    fn every_header_of_a_proxy_hides_the_client_until_a_trusted_one_says_who_it_is() {
+        for header in OF_PROXIES
+            .into_iter()
+            .chain(["x-forwarded-proto", "x-forwarded-host"])
+        {
+            let line = [(header, "1.1 vegur")];
+            assert_eq!(
+                client("127.0.0.1", &line, &[]),
+                ("127.0.0.1".to_owned(), true),
+                "{header}"
+            );
+            let (_, is_hidden) = client("127.0.0.1", &line, &["127.0.0.1"]);
+            assert!(is_hidden, "{header}");
+        }
+        let told = [("via", "1.1 vegur"), ("x-forwarded-for", "127.0.0.1")];
+        let of_trusted = client("127.0.0.1", &told, &["127.0.0.1"]);
+        assert_eq!(of_trusted, ("127.0.0.1".to_owned(), false));
+        let plain = [
+            ("user-agent", "curl"),
+            ("accept", "*/*"),
+            ("x-request-id", "a"),
+        ];
+        assert!(!client("127.0.0.1", &plain, &[]).1);
+    }
+
+    #[test]
+    fn the_advice_says_what_to_set_and_nothing_where_nobody_hides() {
+        let advice = |trusted: &[&str], name: &'static str| {
+            let headers = HeaderMap::from_iter([(
+                axum::http::HeaderName::from_static(name),
+                HeaderValue::from_static("a"),
+            )]);
+            let trusted: Vec<Network> = trusted.iter().map(|it| it.parse().unwrap()).collect();
+            let peer = "127.0.0.1".parse().unwrap();
+            ClientAddress::of(peer, &headers, &trusted).advice(peer, &headers, &trusted)
+        };
+        let unknown = advice(&[], "via").unwrap();
+        assert!(unknown.contains("`via`"), "{unknown}");
+        assert!(
+            unknown.contains("server.trusted_proxies: [127.0.0.1]"),
+            "{unknown}"
+        );
+        let silent = advice(&["127.0.0.1"], "x-real-ip").unwrap();
+        assert!(silent.contains("write X-Forwarded-For"), "{silent}");
+        assert_eq!(advice(&[], "accept"), None);
     }
 
     #[test]

@@ -30,9 +30,11 @@ const STREAMS_MAX: u32 = 256;
 const RESETS_PENDING_MAX: usize = 20;
 /// Streams that were reset for the client's own errors; more is an attack.
 const RESETS_OF_ERRORS_MAX: usize = 256;
-/// What a client may send of one body, and of all on a connection, before it is asked for.
-const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 1 << 20;
+/// What a client may send before it is asked for, of one body and of all on a connection: as much as the head of a
+/// request of HTTP/1.1, so that a connection costs no more memory than that, whatever it speaks. HTTP/2 has no smaller
+/// window for a connection.
+const STREAM_WINDOW: u32 = CONNECTION_WINDOW;
+const CONNECTION_WINDOW: u32 = 65_535;
 /// A connection of HTTP/2 is asked whether it lives, and given so long to say so.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PONG_WITHIN: Duration = Duration::from_secs(20);

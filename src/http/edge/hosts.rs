@@ -54,6 +54,15 @@ impl Hosts {
         Ok(())
     }
 
+    /// Whether a page under this name can only be one of this machine: the name is an address or this
+    /// machine's own, which nobody can bind to another one, or it is configured.
+    pub fn is_certain(&self, authority: &str) -> bool {
+        name_of(authority).is_some_and(|name| {
+            let text = name.as_str();
+            self.names.contains(&name) || text == "localhost" || text.parse::<IpAddr>().is_ok()
+        })
+    }
+
     fn has(&self, name: &HostName) -> bool {
         if self.names.contains(name) {
             return true;

@@ -24,14 +24,15 @@ mod seats;
 mod tls;
 mod wire;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::http::{HeaderValue, Request, Response, Version, header};
+use axum::http::{HeaderMap, HeaderValue, Request, Response, Version, header};
 use axum::response::IntoResponse;
 use futures_util::FutureExt;
 use hyper::body::Body as _;
@@ -80,6 +81,24 @@ pub struct Edge {
     patience: Patience,
     seats: Arc<Seats>,
     base: String,
+    told_of_proxy: Told,
+}
+
+/// What is wrong with a proxy is said once: it is the same for each of its requests.
+#[derive(Debug, Default)]
+struct Told(AtomicBool);
+
+impl Told {
+    fn look(&self, client: &ClientAddress, peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) {
+        // From elsewhere nobody is taken for this machine anyway.
+        let matters = client.is_hidden && client.address.is_loopback();
+        if !matters || self.0.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if let Some(advice) = client.advice(peer, headers, trusted) {
+            tracing::warn!("{advice}");
+        }
+    }
 }
 
 impl Edge {
@@ -88,7 +107,7 @@ impl Edge {
         let server = &config.server;
         Ok(Edge {
             tls: server.tls.as_ref().map(Tls::open).transpose()?,
-            access: AccessLog::open(&server.access_log)?,
+            access: AccessLog::open(&server.access_log, server.access_log_max.0.0)?,
             bodies: Arc::new(Bodies::of(server, clock)),
             hosts: Hosts::of(server),
             proxies: server.trusted_proxies.clone(),
@@ -98,6 +117,7 @@ impl Edge {
             },
             seats: Arc::new(Seats::of(server, files_max)),
             base: server.base_path.as_str().to_owned(),
+            told_of_proxy: Told::default(),
         })
     }
 
@@ -114,6 +134,11 @@ impl Edge {
     fn is_inference(&self, path: &str) -> bool {
         let below = path.strip_prefix(&self.base).unwrap_or(path);
         below.starts_with("/v1/")
+    }
+
+    /// Whether a web page under this name and port can only be ours.
+    pub(super) fn is_certain(&self, authority: &str) -> bool {
+        self.hosts.is_certain(authority)
     }
 
     pub(super) fn has_tls(&self) -> bool {
@@ -186,6 +211,8 @@ impl Front {
         let id = id.unwrap_or_else(|| app.request_ids.next());
         let text = id.to_str().unwrap_or_default().to_owned();
         let client = ClientAddress::of(peer.ip(), &parts.headers, &edge.proxies);
+        edge.told_of_proxy
+            .look(&client, peer.ip(), &parts.headers, &edge.proxies);
         let clock = app.handle.clock();
         let span = tracing::info_span!("request", id = text);
         let exchange = Exchange::begin(&edge, turn, clock, text, &parts, client.address);

@@ -4,8 +4,11 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use axum::body::Bytes;
+
+use super::bodies::Held;
 use crate::pool::{KeyId, Time};
 
 /// So much of a prompt is kept, where prompts are kept at all.
@@ -45,6 +48,27 @@ pub(in crate::http) struct Record {
     /// Of the request's body, as far as it was read.
     pub bytes_in: AtomicU64,
     facts: Mutex<Facts>,
+    /// The memory of the body, for as long as somebody has it.
+    held: Mutex<Weak<Held>>,
+}
+
+/// A share of the memory for bodies, for what takes a body's place.
+#[derive(Clone, Debug, Default)]
+pub(in crate::http) struct Share(Option<Arc<Held>>);
+
+impl Share {
+    /// The same bytes, which keep the share until their last copy is gone.
+    pub fn of(&self, bytes: Bytes) -> Bytes {
+        match &self.0 {
+            None => bytes,
+            Some(held) => Held::with(held, bytes),
+        }
+    }
+}
+
+/// The share of the body of the request that the current task works for.
+pub(in crate::http) fn share() -> Share {
+    Share(CURRENT.try_with(|record| record.held()).ok().flatten())
 }
 
 impl Record {
@@ -54,11 +78,21 @@ impl Record {
             begun,
             bytes_in: AtomicU64::new(0),
             facts: Mutex::default(),
+            held: Mutex::default(),
         }
     }
 
     pub fn with<T>(&self, read: impl FnOnce(&mut Facts) -> T) -> T {
         read(&mut self.facts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn holds(&self, held: &Arc<Held>) {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(held);
+    }
+
+    fn held(&self) -> Option<Arc<Held>> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.upgrade()
     }
 
     /// The whole body is there. It is kept only if its key says so.

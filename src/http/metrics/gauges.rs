@@ -1,7 +1,7 @@
 //! What is so at this moment, read from the snapshot.
 
 use super::text::{Kind, Text};
-use crate::controller::{LoadPath, Snapshot};
+use crate::controller::{LoadPath, Snapshot, Store};
 use crate::http::dto;
 use crate::pool::{ModelState, Span};
 
@@ -39,6 +39,15 @@ pub fn write_load_path(path: &LoadPath, text: &mut Text) {
     text.family("loads_without_progress", Kind::Gauge, help);
     let slow = path.findings.iter().filter(|it| !it.stuck).count();
     text.sample(&[], slow as f64);
+}
+
+pub fn write_store(store: &Store, text: &mut Text) {
+    let help = "Whether the state can be written; 0: administrators' changes are refused, such as on a full disk.";
+    text.family("store_writable", Kind::Gauge, help);
+    text.sample(&[], f64::from(u8::from(store.trouble().is_none())));
+    let help = "Records of the history that could not be written since the start.";
+    text.family("history_lost_total", Kind::Counter, help);
+    text.sample(&[], store.history_lost_total() as f64);
 }
 
 fn seconds(span: Span) -> f64 {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use self::history::Counted;
@@ -69,6 +69,7 @@ impl Metrics {
     /// One request has ended. `model` is a name of the catalogue, never a client's own words.
     pub fn request(&self, model: &str, code: u16) {
         record::note(|facts| facts.is_for(model));
+        let code = known(code);
         self.count(model, |counts| {
             *counts.by_code.entry(code).or_default() += 1
         });
@@ -186,6 +187,19 @@ impl Metrics {
     }
 }
 
+/// A code that has a meaning, or its class: an engine or a service elsewhere may answer with any number, and each
+/// would be a series.
+fn known(code: u16) -> u16 {
+    /// Nobody was there any more to get an answer.
+    const CLIENT_LEFT: u16 = 499;
+    let status = StatusCode::from_u16(code).ok();
+    match status.and_then(|status| status.canonical_reason()) {
+        Some(_) => code,
+        None if code == CLIENT_LEFT => code,
+        None => (code / 100).clamp(1, 5) * 100,
+    }
+}
+
 impl Default for Counts {
     fn default() -> Counts {
         Counts {
@@ -204,6 +218,7 @@ pub async fn render(State(app): State<App>) -> Response {
     app.metrics.write_requests(&mut text);
     gauges::write(&app.handle.snapshot(), &mut text);
     gauges::write_load_path(&app.handle.load_path(), &mut text);
+    gauges::write_store(app.handle.store(), &mut text);
     let mut counted = app.metrics.inner.history.lock().await;
     if let Err(fault) = counted.read(app.handle.store()).await {
         tracing::warn!(%fault, "the history could not be read for the metrics; its counters stand still");
@@ -223,6 +238,18 @@ pub async fn render(State(app): State<App>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn codes_without_a_meaning_are_counted_by_their_class() {
+        let metrics = Metrics::since(Time(0));
+        (0..u16::MAX).for_each(|code| metrics.request("a", code));
+        let models = metrics.inner.models.read().unwrap();
+        let counts = models["a"].lock().unwrap();
+        assert!(counts.by_code.len() < 80, "{:?}", counts.by_code.keys());
+        for code in [429, 499, 503] {
+            assert_eq!(counts.by_code[&code], 1, "{code}");
+        }
+    }
 
     #[test]
     fn what_requests_came_to_is_counted_by_model() {

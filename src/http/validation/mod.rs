@@ -17,6 +17,8 @@ use super::admission::Visit;
 use super::body::{Fields, Scanned, write_json};
 use super::error::Failure;
 use super::outgoing::CHAT;
+use super::shape::may_be_a_tree;
+use super::state::App;
 use crate::catalog::{Entry, Validation};
 use text::Rule;
 
@@ -24,8 +26,6 @@ use text::Rule;
 const CLEANED: HeaderName = HeaderName::from_static("x-model-pool-cleaned");
 /// So many texts are named in the header; the others are counted.
 const NAMED_MAX: usize = 8;
-/// A larger body is looked through off the event loop.
-const AT_ONCE_BYTES: usize = 64 << 10;
 
 /// What was done to the texts of a request, in words; empty for nothing.
 #[derive(Debug, Default)]
@@ -33,6 +33,7 @@ pub(super) struct Cleaned(Vec<String>);
 
 /// The request as it may go on: unchanged, or with cleaned texts.
 pub(super) async fn checked(
+    app: &App,
     scanned: Scanned,
     path: &'static str,
     entry: &Arc<Entry>,
@@ -41,22 +42,20 @@ pub(super) async fn checked(
     let Some(rule) = &entry.validation else {
         return Ok(scanned);
     };
-    let (body, done) = if rule.tokens.is_open() && scanned.body.len() <= AT_ONCE_BYTES {
-        check(&scanned.body, path, rule, None)?
-    } else {
-        let (entry, body) = (Arc::clone(entry), scanned.body.clone());
-        let check = move || {
-            let rule = entry.validation.as_ref();
-            let counts = rule.is_some_and(|rule| !rule.tokens.is_open());
-            let file = counts.then(|| entry.tokenizer_file()).flatten();
-            rule.map(|rule| check(&body, path, rule, file.as_deref()))
-        };
-        let checked = tokio::task::spawn_blocking(check).await;
-        let failed = |_| Failure::internal("the request's texts could not be checked");
-        match checked.map_err(failed)? {
-            Some(checked) => checked?,
-            None => return Ok(scanned),
+    let counts = !rule.tokens.is_open();
+    let bytes = scanned.body.len();
+    let (of_rule, body) = (Arc::clone(entry), scanned.body.clone());
+    let check = move || match &of_rule.validation {
+        None => Ok((body, Cleaned::default())),
+        Some(rule) => {
+            let file = counts.then(|| of_rule.tokenizer_file()).flatten();
+            check(&body, path, rule, file.as_deref())
         }
+    };
+    // To count tokens takes a file and time, however short the texts are.
+    let (body, done) = match counts {
+        true => app.reading.apart(bytes, check).await?,
+        false => app.reading.run(bytes, check).await?,
     };
     visit.tell(|head| note(head, &done));
     Ok(Scanned { body, ..scanned })
@@ -90,6 +89,7 @@ fn check(
         // The engine says what is missing.
         return Ok((body.clone(), Cleaned::default()));
     };
+    may_be_a_tree(field.get().as_bytes())?;
     let mut value: Value = serde_json::from_str(field.get())
         .map_err(|error| Failure::invalid(name.to_owned(), format!("`{name}`: {error}")))?;
     let rule = Rule { rule, tokenizer };

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::cheapest::Asker;
 use super::{Planned, Referee, Seen};
 use crate::pool::{
     Bytes, DeviceId, LoadOrder, ModelId, Priority, Record, ReplicaId, Share, Span, StopReason, Time,
@@ -66,6 +67,15 @@ impl Referee {
             };
             self.priorities_allow(now, load, (model, since), order.as_ref(), &victims);
             self.victims_are_needed(load, model, &shares, &victims, is_woken);
+            if !is_woken {
+                let asked = order.as_ref().and_then(|order| order.priority);
+                let asker = Asker {
+                    model,
+                    priority: asked.unwrap_or_else(|| self.priority(model, now)),
+                    forced: order.as_ref().is_some_and(|order| order.force),
+                };
+                self.victims_are_cheapest(now, load, asker, &shares, &victims);
+            }
         }
         let planned = Planned { model, shares };
         self.planned.insert(load, planned);
@@ -116,7 +126,7 @@ impl Referee {
         self.broken.extend(wrong);
     }
 
-    fn somebody_waits(&self, model: ModelId) -> bool {
+    pub(super) fn somebody_waits(&self, model: ModelId) -> bool {
         self.open_tickets.values().any(|(of, _)| *of == model)
     }
 
@@ -159,7 +169,7 @@ impl Referee {
             }
         }
         // Waking may drive others out and still be the sooner way.
-        if !is_woken && let Some(place) = self.free_place(model, placement, victims) {
+        if !is_woken && let Some(place) = self.place_without(model, placement, victims, &[]) {
             wrong.push(format!(
                 "P5: {victims:?} leave for {load}, which has room on {place:?}"
             ));
@@ -234,12 +244,14 @@ impl Referee {
         signed(it.capacity) - signed(taken + self.promised(device, true))
     }
 
-    /// As many devices of the same kind on one node, with room for each share.
-    fn free_place(
+    /// As many devices of the same kind on one node, with room for each share if these leave and the
+    /// victims stay.
+    pub(super) fn place_without(
         &self,
         model: ModelId,
         placement: &[Share],
         victims: &[ReplicaId],
+        leave: &[ReplicaId],
     ) -> Option<Vec<DeviceId>> {
         let first = placement.first()?;
         let (kind, bytes) = (self.devices[&first.device].kind, first.bytes);
@@ -250,7 +262,8 @@ impl Referee {
                 && !it.cordoned
                 && bytes <= it.capacity
                 && allowed.is_none_or(|allowed| allowed.contains(device))
-                && self.surely_free(*device, victims) >= signed(bytes)
+                && self.surely_free(*device, victims) + signed(self.freed(*device, leave))
+                    >= signed(bytes)
         };
         let fitting: Vec<DeviceId> = self.devices.keys().copied().filter(|it| fits(it)).collect();
         let mut by_node = BTreeMap::<_, Vec<DeviceId>>::new();

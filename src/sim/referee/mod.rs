@@ -1,7 +1,9 @@
 //! Watches a storm from outside: it keeps its own books of memory, seats, priorities, failures and
 //! answers, from what was asked, what truly is and what was done. It believes nothing that the pool
-//! says of itself but which loads it has dropped, since nothing is done about those.
+//! says of itself but which loads it has dropped, since nothing is done about those, and what it
+//! expects a reload to cost, which is an estimate.
 
+mod cheapest;
 mod eviction;
 mod failures;
 mod fetching;
@@ -50,6 +52,8 @@ pub struct Referee {
     hosts: BTreeMap<NodeId, Bytes>,
     /// Times that a device was taken out of service.
     pub cordons: u64,
+    /// Choices of victims that every other choice was tried against.
+    pub judged: u64,
     pub broken: Vec<String>,
 }
 
@@ -118,6 +122,7 @@ impl Referee {
             night: false,
             hosts: BTreeMap::new(),
             cordons: 0,
+            judged: 0,
             broken: Vec::new(),
         }
     }
@@ -192,8 +197,9 @@ impl Referee {
     /// An order counts from the moment that the store has it.
     fn counts(&mut self, now: Time, command: Command) {
         match command {
-            Command::Set { model, over } => {
-                self.overrides.insert(model, over);
+            Command::Set { model, change } => {
+                let over = self.overrides.entry(model).or_default();
+                *over = change.on(over);
             }
             Command::Load(load) => {
                 let mut over = self.overrides.get(&load.model).cloned().unwrap_or_default();

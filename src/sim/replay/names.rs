@@ -24,6 +24,7 @@ pub(super) fn name_of_stop(reason: &StopReason) -> &'static str {
         StopReason::Cordoned { .. } => "cordoned",
         StopReason::DeviceFailed { .. } => "device-failed",
         StopReason::NotAdopted { .. } => "not-adopted",
+        StopReason::Crashed { .. } => "crashed",
     }
 }
 

@@ -10,7 +10,7 @@ use super::report::Report;
 use super::scene::{Arrival, Scene};
 use crate::pool::{
     Action, CleanupScope, Command, Event, Exit, GateMode, GateReading, ModelId, OrderId, Override,
-    Pool, Refusal, ReplicaId, Span, Ticket, Time, check,
+    OverrideChange, Pool, Refusal, ReplicaId, Span, Ticket, Time, check,
 };
 
 /// How often gates are read while they are used and nothing else happens.
@@ -270,7 +270,11 @@ impl<'a> Play<'a> {
             Due::Evening => {
                 let scope = CleanupScope::All;
                 let drain = EVENING_DRAIN;
-                self.order(Command::Cleanup { scope, drain });
+                self.order(Command::Cleanup {
+                    scope,
+                    drain,
+                    begun: None,
+                });
             }
             Due::Morning => self.order(Command::Reopen),
             Due::Set(nth) => {
@@ -279,7 +283,8 @@ impl<'a> Play<'a> {
                     priority: Some(priority),
                     ..Override::default()
                 };
-                self.order(Command::Set { model, over });
+                let change = OverrideChange::whole(over);
+                self.order(Command::Set { model, change });
             }
         }
     }

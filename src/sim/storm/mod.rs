@@ -80,6 +80,8 @@ pub struct StormReport {
     pub settled: u64,
     /// Orders and failures that took a device out of service.
     pub cordons: u64,
+    /// Choices of victims that every other choice was tried against.
+    pub judged: u64,
     pub finished: bool,
     pub transcript_hash: u64,
     /// The longest wait for a seat, in calm weather, as a part of its bound in thousandths.
@@ -91,6 +93,8 @@ pub struct StormReport {
 /// The longest a world lives before everything must have come to rest.
 const STEPS_MAX: u64 = 200_000;
 const HOUR_MS: u64 = 3_600_000;
+/// Steps from one plan that is judged to the next.
+const PLANS_EVERY: u64 = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
@@ -457,14 +461,27 @@ impl Play {
         }
         if self.fault.is_none() {
             self.referee.step_ends(at);
+            self.judge_a_plan();
         }
         self.report.broken.append(&mut self.referee.broken);
         self.report.cordons = self.referee.cordons;
+        self.report.judged = self.referee.judged;
         if self.report.steps.is_multiple_of(self.check_every) {
             let violations = check(&self.world.pool);
             self.report
                 .broken
                 .extend(violations.iter().map(ToString::to_string));
+        }
+    }
+
+    /// Now and then somebody asks what a load would do, and it is not done.
+    fn judge_a_plan(&mut self) {
+        let steps = self.report.steps;
+        if steps.is_multiple_of(PLANS_EVERY) {
+            let models = self.specs.len() as u64;
+            let model = ModelId((steps / PLANS_EVERY % models) as u32);
+            let (now, pool) = (self.world.now, &self.world.pool);
+            self.referee.plan_is_cheapest(now, pool, model);
         }
     }
 

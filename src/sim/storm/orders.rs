@@ -4,7 +4,7 @@ use super::super::random::Random;
 use super::{Due, Play};
 use crate::pool::{
     Action, Bytes, CleanupScope, Command, Cordon, DeviceId, Event, Link, LoadOrder, ModelId,
-    OrderId, Override, Priority, Span, Time,
+    OrderId, Override, OverrideChange, Priority, Span, Time,
 };
 
 /// Orders that the storm needs for itself are numbered from here.
@@ -45,7 +45,8 @@ impl Play {
                     keep_hot: None,
                     expires: some(&mut self.random, 60_000, 900_000).map(|it| at + Span(it)),
                 };
-                Command::Set { model, over }
+                let change = OverrideChange::whole(over);
+                Command::Set { model, change }
             }
             7 => {
                 let scope = if self.random.chance(500) {
@@ -61,6 +62,7 @@ impl Play {
                 Command::Cleanup {
                     scope,
                     drain: Span::from_secs(self.random.below(600)),
+                    begun: None,
                 }
             }
             8 => Command::Reopen,
@@ -104,17 +106,21 @@ impl Play {
 
     /// The fault: the pool is told that the cordon is over as soon as it was ordered.
     fn uncordons_behind_the_referee(&mut self, device: DeviceId) {
-        let pending = self.world.unsaved.clone().unwrap_or_default();
+        let mut pending = self.world.unsaved.clone().unwrap_or_default();
         let now = self.world.now;
-        for order in pending {
-            self.world.pool.step(now, Event::Saved { order });
-        }
         let order = OrderId(u64::MAX - 1);
         let command = Command::Uncordon { device };
-        self.world
-            .pool
-            .step(now, Event::OrderAsked { order, command });
-        self.world.pool.step(now, Event::Saved { order });
+        let asked = Event::OrderAsked { order, command };
+        let mut next = Some(asked);
+        // Orders are kept one after the other: each that is kept brings on the next.
+        while let Some(event) = next {
+            let answer = self.world.pool.step(now, event);
+            pending.extend(answer.actions.iter().filter_map(|action| match action {
+                Action::Save { order, .. } => Some(*order),
+                _ => None,
+            }));
+            next = pending.pop().map(|order| Event::Saved { order });
+        }
     }
 
     pub(super) fn any_device(&mut self) -> DeviceId {

@@ -2,8 +2,14 @@
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::*;
+
+/// As often, or a few times under Miri, which is some thousand times slower.
+const fn times(usual: usize) -> usize {
+    if cfg!(miri) { 5 } else { usual }
+}
 
 fn pool(threads: usize) -> Pool {
     Pool::new(NonZeroUsize::new(threads).unwrap())
@@ -12,8 +18,8 @@ fn pool(threads: usize) -> Pool {
 #[test]
 fn every_task_runs_once_in_every_section() {
     let pool = pool(4);
-    for section in 0..3_000 {
-        let tasks = section % 23;
+    for section in 0..times(3_000) {
+        let tasks = section * 7 % 23;
         let runs: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
         pool.run(tasks, &|task| {
             runs[task].fetch_add(1, Ordering::Relaxed);
@@ -41,7 +47,7 @@ fn callers_from_many_threads_each_get_their_tasks_done() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                for _ in 0..200 {
+                for _ in 0..times(200) {
                     pool.run(5, &|task| {
                         sum.fetch_add(task, Ordering::Relaxed);
                     });
@@ -49,7 +55,7 @@ fn callers_from_many_threads_each_get_their_tasks_done() {
             });
         }
     });
-    assert_eq!(sum.into_inner(), 4 * 200 * 10);
+    assert_eq!(sum.into_inner(), 4 * times(200) * 10);
 }
 
 #[test]
@@ -64,6 +70,54 @@ fn a_task_that_panics_ends_its_section_and_the_pool_works_on() {
         sum.fetch_add(task, Ordering::Relaxed);
     });
     assert_eq!(sum.into_inner(), 45);
+}
+
+/// Whether two tasks of a section are in work at once: each waits for the other, with a bound.
+fn works_on_two_threads(pool: &Pool) -> bool {
+    let begun = AtomicUsize::new(0);
+    let met = AtomicUsize::new(0);
+    pool.run(2, &|_| {
+        begun.fetch_add(1, Ordering::SeqCst);
+        // Some 10 s, by naps and not by a clock.
+        let mut naps = 0;
+        while begun.load(Ordering::SeqCst) < 2 && naps < 10_000 {
+            std::thread::sleep(Duration::from_millis(1));
+            naps += 1;
+        }
+        met.fetch_add(begun.load(Ordering::SeqCst), Ordering::SeqCst);
+    });
+    met.into_inner() == 4
+}
+
+#[test]
+fn after_a_panic_in_the_callers_own_task_the_pool_has_all_its_threads() {
+    let pool = pool(3);
+    assert!(works_on_two_threads(&pool));
+    let caller = std::thread::current().id();
+    let in_turn = || {
+        pool.run(64, &|_| {
+            assert!(std::thread::current().id() != caller, "as the test wants");
+            std::thread::yield_now();
+        });
+    };
+    // The others may have taken all tasks before the caller came to one.
+    let broken = (0..10_000).any(|_| catch_unwind(AssertUnwindSafe(in_turn)).is_err());
+    assert!(broken);
+    assert!(
+        works_on_two_threads(&pool),
+        "the caller computes alone from now on"
+    );
+}
+
+#[test]
+fn a_panic_is_told_to_the_caller_of_its_own_section_and_to_nobody_after() {
+    let pool = pool(3);
+    for _ in 0..times(50) {
+        let all_panic = || pool.run(8, &|_| panic!("as the test wants"));
+        let broken = catch_unwind(AssertUnwindSafe(all_panic));
+        assert!(broken.is_err());
+        pool.run(8, &|_| {});
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The `response` object: what the request had, what was said, how it ended. Its events are in `events`.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use super::super::super::error::Failure;
@@ -12,8 +14,9 @@ pub(in crate::http) struct Response {
     id: String,
     model: String,
     created_seconds: u64,
-    /// Fields of the request that the answer repeats.
-    echo: Map<String, Value>,
+    /// Fields of the request that the answer repeats, as JSON: as values they would take many times that memory for as long
+    /// as the request waits.
+    echo: Arc<str>,
     pub(super) output: Vec<Item>,
     pub(super) finish: Option<String>,
     usage: Option<Tokens>,
@@ -46,12 +49,12 @@ pub(super) const COMPLETED: &str = "completed";
 pub(super) const INCOMPLETE: &str = "incomplete";
 
 impl Response {
-    pub fn of(model: String, echo: Map<String, Value>, created_seconds: u64) -> Response {
+    pub fn of(model: String, echo: &Map<String, Value>, created_seconds: u64) -> Response {
         Response {
             id: new_id("resp"),
             model,
             created_seconds,
-            echo,
+            echo: serde_json::to_string(echo).unwrap_or_default().into(),
             output: Vec::new(),
             finish: None,
             usage: None,
@@ -115,7 +118,8 @@ impl Response {
             "service_tier": "default", "top_logprobs": 0, "truncation": "disabled",
         });
         if let Value::Object(all) = &mut all {
-            all.extend(self.echo.clone());
+            let echo: Map<String, Value> = serde_json::from_str(&self.echo).unwrap_or_default();
+            all.extend(echo);
         }
         if let Some(usage) = self.usage.filter(|_| has_ended) {
             all["usage"] = json!({
@@ -185,7 +189,7 @@ mod tests {
     fn whole(answer: &Value) -> Value {
         let echo = json!({"instructions": null, "tools": [], "metadata": {"a": "b"}});
         let echo = echo.as_object().unwrap().clone();
-        let response = Response::of("m".to_owned(), echo, 7);
+        let response = Response::of("m".to_owned(), &echo, 7);
         response.whole(Chunk::of_answer(answer)).unwrap()
     }
 

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     fn response() -> Response {
-        Response::of("m".to_owned(), Map::new(), 7)
+        Response::of("m".to_owned(), &Map::new(), 7)
     }
 
     fn chunk(delta: Value, finish: Option<&str>) -> Chunk {

@@ -37,10 +37,13 @@ impl Chat {
     /// Templates of chats take one system message, the first: what follows it at once is part of it.
     fn system(&mut self, text: String) {
         match self.messages.last_mut() {
-            Some(last) if last["role"] == "system" => {
-                let before = last["content"].as_str().unwrap_or_default();
-                last["content"] = json!(format!("{before}\n\n{text}"));
-            }
+            Some(last) if last["role"] == "system" => match &mut last["content"] {
+                Value::String(before) => {
+                    before.push_str("\n\n");
+                    before.push_str(&text);
+                }
+                none => *none = Value::String(text),
+            },
             _ => self
                 .messages
                 .push(json!({"role": "system", "content": text})),

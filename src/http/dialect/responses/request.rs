@@ -75,7 +75,7 @@ pub(in crate::http) fn read(body: &Bytes, now_seconds: u64) -> Result<Asked, Fai
     asked.finish()?;
     Ok(Asked {
         body: Value::Object(chat).to_string().into(),
-        teller: Teller::Responses(Box::new(Response::of(model, echo, now_seconds))),
+        teller: Teller::Responses(Box::new(Response::of(model, &echo, now_seconds))),
         ignored: ignored.into_iter().collect(),
     })
 }

@@ -50,6 +50,8 @@ pub enum Raw {
     SlowHead,
     /// The connection is closed without a word.
     HangUp,
+    /// A stream of one event that never ends.
+    EndlessEvent,
     /// Connections are accepted and nothing is ever answered, health neither.
     Mute,
 }
@@ -77,6 +79,7 @@ impl Hostile {
                     "broken-chunks" => Raw::BrokenChunks,
                     "slow-head" => Raw::SlowHead,
                     "hang-up" => Raw::HangUp,
+                    "endless-event" => Raw::EndlessEvent,
                     "mute" => Raw::Mute,
                     other => return Err(format!("--raw {other} is not known")),
                 });
@@ -228,6 +231,14 @@ fn answer_raw(raw: Raw, mut socket: TcpStream) {
                     return;
                 }
                 thread::sleep(Duration::from_millis(50));
+            }
+        }
+        Raw::EndlessEvent => {
+            let piece = "x".repeat(64 << 10);
+            let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
+            let mut text = format!("{stream}\r\n6\r\ndata: \r\n");
+            while socket.write_all(text.as_bytes()).is_ok() {
+                text.clone_from(&chunk);
             }
         }
         Raw::HangUp | Raw::Mute => {}

@@ -101,15 +101,23 @@ async fn text(State(stub): State<Stub>, body: Bytes) -> Response {
     complete(stub, Form::Text, &body).await
 }
 
+/// As OpenAI has it.
+const TEXTS_MAX: usize = 2048;
+const LETTERS_MAX: u64 = 64;
+
 /// Of each text its length and the number of its words.
 async fn embeddings(State(stub): State<Stub>, Json(body): Json<Value>) -> Response {
     if body["model"] != stub.flags.model.as_str() {
         return refuse(StatusCode::NOT_FOUND, "no such model");
     }
     let texts = match &body["input"] {
-        Value::Array(texts) => texts.clone(),
-        one => vec![one.clone()],
+        // A list of tokens is one text.
+        Value::Array(texts) if !texts.first().is_some_and(Value::is_number) => texts.as_slice(),
+        one => std::slice::from_ref(one),
     };
+    if texts.len() > TEXTS_MAX {
+        return refuse(StatusCode::BAD_REQUEST, "more than 2048 texts at once");
+    }
     let data = texts.iter().enumerate().map(|(index, text)| {
         let text = text.as_str().unwrap_or_default();
         let vector = [text.len(), text.split_whitespace().count()];
@@ -124,9 +132,9 @@ async fn embeddings(State(stub): State<Stub>, Json(body): Json<Value>) -> Respon
 
 /// The longer a document is, the better it fits.
 async fn rerank(Json(body): Json<Value>) -> Response {
-    let documents = body["documents"].as_array().cloned().unwrap_or_default();
-    if documents.is_empty() {
-        return refuse(StatusCode::BAD_REQUEST, "no documents");
+    let documents = body["documents"].as_array().map_or(&[][..], Vec::as_slice);
+    if documents.is_empty() || documents.len() > TEXTS_MAX {
+        return refuse(StatusCode::BAD_REQUEST, "no documents, or more than 2048");
     }
     let results = documents.iter().enumerate().map(|(index, text)| {
         let score = text.as_str().unwrap_or_default().len();
@@ -152,10 +160,10 @@ async fn tokenize(State(stub): State<Stub>, Json(body): Json<Value>) -> Response
     .into_response()
 }
 
-/// Of each token as many letters.
+/// Of each token as many letters, up to a long word.
 async fn detokenize(Json(body): Json<Value>) -> Response {
     let tokens = body["tokens"].as_array().cloned().unwrap_or_default();
-    let word = |token: &Value| "x".repeat(token.as_u64().unwrap_or(0) as usize);
+    let word = |token: &Value| "x".repeat(token.as_u64().unwrap_or(0).min(LETTERS_MAX) as usize);
     let words: Vec<String> = tokens.iter().map(word).collect();
     Json(json!({"prompt": words.join(" ")})).into_response()
 }

@@ -1,0 +1,54 @@
+//! Ends the process where a thread fails that every request needs: an engine that lives on and answers nobody is worse than
+//! one that ends, which whoever started it sees and starts anew. Never used for what only one request needs.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// An internal software error, as `sysexits.h` numbers them; a panic of the main thread would be 101.
+const FAILED: i32 = 70;
+
+/// Does the work of a thread; where it panics, the process ends with these last words behind the panic's own.
+pub(crate) fn or_end(thread: &str, work: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(work)).is_err() {
+        eprintln!(
+            "the engine's thread `{thread}` failed as told above: the engine ends, and its requests with it; please report this"
+        );
+        std::process::exit(FAILED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    const ON_PURPOSE: &str = "CANDLE_ENGINE_TEST_FAILS";
+
+    #[test]
+    fn a_thread_that_fails_ends_the_process_with_its_words() {
+        if std::env::var_os(ON_PURPOSE).is_some() {
+            // Beside the test's own thread, which waits for ever: nothing else ends this process.
+            let thread = std::thread::spawn(|| or_end("batch", || panic!("a page was lost")));
+            let _ = thread.join();
+            loop {
+                std::thread::park();
+            }
+        }
+        let me = std::env::current_exe().expect("a test has a program");
+        let name = "last_words::tests::a_thread_that_fails_ends_the_process_with_its_words";
+        let ended = Command::new(me)
+            .args(["--exact", name, "--nocapture"])
+            .env(ON_PURPOSE, "1")
+            .output()
+            .expect("it runs");
+        let words = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(FAILED), "{words}");
+        assert!(words.contains("a page was lost"), "{words}");
+        let last = words.trim_end().lines().last().unwrap_or_default();
+        assert!(last.contains("thread `batch` failed"), "{words}");
+    }
+
+    #[test]
+    fn work_that_ends_well_ends_nothing() {
+        or_end("batch", || {});
+    }
+}

@@ -1,0 +1,90 @@
+//! Keeps the store within its bounds: old and surplus rows go, and the space they took. One short write at a
+//! time, between the jobs of the keeper, so that no wish waits for it. It decides nothing but when.
+
+use std::sync::Arc;
+
+use super::clock::Clock;
+use crate::config::Config;
+use crate::pool::{Span, Time};
+use crate::store::{Retention, Store, StoreFault};
+
+/// From the end of one round to the next.
+const ROUND_EVERY: Span = Span::from_secs(600);
+/// Between two writes of a round: others use the disk too.
+const PAUSE: Span = Span(20);
+
+/// What a round does, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    History,
+    Audit,
+    Usage,
+    Facts,
+    Space,
+}
+
+#[derive(Debug)]
+pub(super) struct Trimming {
+    clock: Clock,
+    keep: Retention,
+    stage: Stage,
+    due: Time,
+}
+
+impl Trimming {
+    /// The first round begins at once.
+    pub fn new(clock: Clock, config: &Config) -> Trimming {
+        let history = &config.state.history;
+        Trimming {
+            keep: Retention {
+                age: history.keep.0,
+                rows: history.rows_max,
+            },
+            stage: Stage::History,
+            due: clock.now(),
+            clock,
+        }
+    }
+
+    /// Until there is something to do. Dropped, it changes nothing.
+    pub async fn due(&self) {
+        tokio::time::sleep_until(self.clock.instant(self.due)).await;
+    }
+
+    /// One write; none while the disk takes none.
+    pub async fn turn(&mut self, store: &Arc<Store>) {
+        if store.trouble().is_some() {
+            self.due = self.clock.now() + ROUND_EVERY;
+            return;
+        }
+        let next = match self.stage {
+            Stage::History => Some(Stage::Audit),
+            Stage::Audit => Some(Stage::Usage),
+            Stage::Usage => Some(Stage::Facts),
+            Stage::Facts => Some(Stage::Space),
+            Stage::Space => None,
+        };
+        let (stage, pause) = match (self.write(store).await, next) {
+            (Ok(true), _) => (self.stage, PAUSE),
+            (Ok(false), Some(next)) => (next, PAUSE),
+            (Ok(false), None) => (Stage::History, ROUND_EVERY),
+            (Err(fault), _) => {
+                tracing::warn!(%fault, "old rows of the store stay for now");
+                (Stage::History, ROUND_EVERY)
+            }
+        };
+        (self.stage, self.due) = (stage, self.clock.now() + pause);
+    }
+
+    /// Whether there is more of the same to do.
+    async fn write(&self, store: &Store) -> Result<bool, StoreFault> {
+        let now = self.clock.now();
+        match self.stage {
+            Stage::History => Ok(store.forget_history(now, self.keep).await? > 0),
+            Stage::Audit => Ok(store.forget_audit(now, self.keep).await? > 0),
+            Stage::Usage => Ok(store.forget_usage().await? > 0),
+            Stage::Facts => store.forget_facts().await.map(|_| false),
+            Stage::Space => store.give_space_back().await,
+        }
+    }
+}

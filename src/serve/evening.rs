@@ -1,0 +1,157 @@
+//! The evening as `serve` wires it: what the store knows of the last cleanup, and what each event of
+//! the schedule asks of the pool. A cleanup counts as done when its order has ended, not before: one
+//! that a crash or a takeover broke off is finished by the next process (E1, E3).
+//!
+//! ```text
+//!  begun is kept ──▶ order handed over ──▶ replicas drain and leave ──▶ order ended ──▶ done is kept
+//!                          └── broken off: the next start finds begun without done, and orders the
+//!                              rest of it: what was loaded and wished since it was begun stays
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+
+use super::line;
+use crate::config::{Config, CronExpression, EveningMode};
+use crate::controller::Handle;
+use crate::pool::{CleanupScope, Command, Outcome, Span, Time};
+use crate::schedule::{Due, Evening, EveningEvent, Schedule};
+use crate::store::{KeptWish, Store};
+
+/// Where the store remembers when the evening cleanup was last carried out, and begun.
+const LAST_CLEANUP: &str = "last_cleanup";
+const BEGUN_CLEANUP: &str = "begun_cleanup";
+/// Between two tries of a cleanup that the store could not keep.
+const TRY_EVERY: Duration = Duration::from_secs(10);
+/// Those who are still served by a cleanup that is taken up again have at least so long.
+const REST_LEAST: Span = Span::from_secs(30);
+
+pub(super) fn of(config: &Config) -> Result<Evening, String> {
+    let section = &config.evening;
+    let text =
+        |expression: &Option<CronExpression>| expression.as_ref().map(|it| it.as_str().to_owned());
+    Evening::new(
+        text(&section.cleanup).as_deref(),
+        text(&section.reopen).as_deref(),
+        section.timezone.0,
+    )
+    .map_err(line)
+}
+
+/// What is due, as the store knows it. On a new data folder nothing was missed (E3).
+pub(super) async fn due(evening: Evening, is_new: bool, store: &Store) -> Result<Due, String> {
+    let mut done = moment(store, LAST_CLEANUP).await?;
+    let begun = moment(store, BEGUN_CLEANUP).await?;
+    if is_new && done.is_none() && begun.is_none() {
+        let now = Utc::now();
+        note(store, LAST_CLEANUP, now).await;
+        done = Some(now);
+    }
+    Ok(Due::new(evening, done).with_begun(begun))
+}
+
+async fn moment(store: &Store, key: &str) -> Result<Option<DateTime<Utc>>, String> {
+    let text = store.meta(key).await.map_err(line)?;
+    let at = text.and_then(|text| DateTime::parse_from_rfc3339(&text).ok());
+    Ok(at.map(|at| at.to_utc()))
+}
+
+/// Answers whether it was kept.
+async fn note(store: &Store, key: &str, at: DateTime<Utc>) -> bool {
+    let text = at.to_rfc3339_opts(SecondsFormat::Millis, true);
+    let kept = store.save_meta(key, &text).await;
+    if let Err(fault) = &kept {
+        tracing::error!(%fault, key, "a time of the evening cleanup was not kept; after a restart some of it may run again");
+    }
+    kept.is_ok()
+}
+
+/// A run of the cleanup that was missed while the service was down would have dropped them (E3).
+pub(super) fn forget_loads_before(cleanup: DateTime<Utc>, wishes: &mut [KeptWish]) {
+    let cleanup = time_of(cleanup);
+    for wish in wishes.iter_mut() {
+        wish.load = wish.load.take().filter(|load| load.since > cleanup);
+    }
+}
+
+fn time_of(at: DateTime<Utc>) -> Time {
+    Time(u64::try_from(at.timestamp_millis()).unwrap_or(0))
+}
+
+pub(super) async fn start(
+    due: Due,
+    handle: &Handle,
+    config: &Arc<Config>,
+    store: &Arc<Store>,
+) -> Result<Schedule, String> {
+    let (handle, config, store) = (handle.clone(), Arc::clone(config), Arc::clone(store));
+    let act = move |event| {
+        let (handle, config, store) = (handle.clone(), Arc::clone(&config), Arc::clone(&store));
+        async move { carry_out(event, &handle, &config, &store).await }
+    };
+    Schedule::start(due, Utc::now, act).await.map_err(line)
+}
+
+async fn carry_out(event: EveningEvent, handle: &Handle, config: &Config, store: &Store) {
+    let begun = match event {
+        EveningEvent::Cleanup => {
+            note(store, BEGUN_CLEANUP, Utc::now()).await;
+            None
+        }
+        EveningEvent::Resume => match moment(store, BEGUN_CLEANUP).await {
+            Ok(begun) => begun,
+            Err(fault) => {
+                tracing::error!(fault, "the cleanup that was broken off is begun anew");
+                None
+            }
+        },
+        EveningEvent::Reopen => {
+            if let Ok(order) = handle.order(Command::Reopen) {
+                let _ = order.settled().await;
+            }
+            return;
+        }
+        // The pool was told at its start that it is night; nothing is left to be done.
+        EveningEvent::StillClosed => return,
+    };
+    let whole = config.unload_drain();
+    let drain = begun.map_or(whole, |begun| {
+        let passed = handle.clock().now().since(time_of(begun));
+        Span(whole.0.saturating_sub(passed.0)).max(REST_LEAST.min(whole))
+    });
+    let command = Command::Cleanup {
+        scope: match config.evening.mode {
+            EveningMode::All => CleanupScope::All,
+            EveningMode::Idle => CleanupScope::Idle,
+        },
+        drain,
+        begun: begun.map(time_of),
+    };
+    if clean(command, handle, config).await {
+        note(store, LAST_CLEANUP, Utc::now()).await;
+    }
+}
+
+/// Answers whether it was carried out. One that the store could not keep is tried again until the
+/// morning; one that ends with its loop is the next process's.
+async fn clean(command: Command, handle: &Handle, config: &Config) -> bool {
+    loop {
+        let Ok(order) = handle.order(command.clone()) else {
+            return false;
+        };
+        match order.settled().await {
+            Ok(Outcome::Refused { refusal, .. }) => {
+                let closed = of(config).is_ok_and(|evening| evening.state_at(Utc::now()).closed);
+                tracing::error!(%refusal, again = closed, "the evening cleanup was not carried out");
+                if !closed {
+                    return false;
+                }
+                tokio::time::sleep(TRY_EVERY).await;
+            }
+            Ok(_) => return true,
+            Err(_) => return false,
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Streams that go on in a process which has handed its engines over. That process tells every later
+//! controller who is still inside which engine, and the controller counts them at its own gates: the
+//! engine is busy, drains wait for them, and its keep-hot time counts from their end (L2).
+//!
+//! ```text
+//!  old: listens on run/streams-PID.sock until its streams have ended
+//!  new: at its start, whoever it follows on, and after a `kill -9` of the one between
+//!   │─── connects to each such socket ──▶│
+//!   │◀── who is inside, at each change ──│
+//!   │◀── end of the connection ──────────▼ nobody is inside any more
+//! ```
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWriteExt;
+
+use super::takeover::Short;
+use crate::controller::{Handle, SeatsTaken};
+use crate::pool::{ReplicaId, Time};
+
+const PREFIX: &str = "streams-";
+const SUFFIX: &str = ".sock";
+/// How late a later controller may know that a stream has ended.
+const TELL_EVERY: Duration = Duration::from_millis(50);
+/// For the first word of a process that goes on with its streams.
+const WORD_MAX: Duration = Duration::from_secs(2);
+
+/// [`SeatsTaken`] on its way; unknown fields of another version are skipped.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+struct Seats {
+    replica: u64,
+    in_flight: u32,
+    last_end_ms: Option<u64>,
+}
+
+impl From<SeatsTaken> for Seats {
+    fn from(seats: SeatsTaken) -> Seats {
+        Seats {
+            replica: seats.replica.0,
+            in_flight: seats.in_flight,
+            last_end_ms: seats.last_end.map(|at| at.0),
+        }
+    }
+}
+
+/// The socket's file, which ends with us.
+struct Named(PathBuf);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Tells whoever asks who is inside by this process, for as long as it is polled. It listens when this
+/// returns.
+pub(super) fn tell(
+    runtime_dir: &Path,
+    handle: Handle,
+) -> Option<impl Future<Output = ()> + Send + use<>> {
+    let name = format!("{PREFIX}{}{SUFFIX}", std::process::id());
+    let path = runtime_dir.join(&name);
+    let listen = || {
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(Short::of(runtime_dir)?.path(&name))?;
+        listener.set_nonblocking(true)?;
+        tokio::net::UnixListener::from_std(listener)
+    };
+    match listen() {
+        Ok(listener) => {
+            let named = Named(path);
+            Some(async move {
+                let _named = named;
+                tell_all(&listener, || handle.seats_taken()).await;
+            })
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the new process will not know of the streams that go on here");
+            None
+        }
+    }
+}
+
+async fn tell_all(listener: &tokio::net::UnixListener, taken: impl Fn() -> Vec<SeatsTaken>) {
+    let mut told: Vec<Seats> = Vec::new();
+    let mut listeners: Vec<tokio::net::UnixStream> = Vec::new();
+    loop {
+        let seats: Vec<Seats> = taken().into_iter().map(Seats::from).collect();
+        let line = line_of(&seats);
+        if seats != told {
+            told = seats;
+            let mut heard = Vec::new();
+            for mut listener in listeners {
+                // One that is gone is forgotten.
+                if listener.write_all(&line).await.is_ok() {
+                    heard.push(listener);
+                }
+            }
+            listeners = heard;
+        }
+        if let Ok(Ok((mut new, _))) = tokio::time::timeout(TELL_EVERY, listener.accept()).await
+            && new.write_all(&line).await.is_ok()
+        {
+            listeners.push(new);
+        }
+    }
+}
+
+fn line_of(seats: &[Seats]) -> Vec<u8> {
+    // Plain data with text keys: there is nothing in it that JSON cannot hold.
+    let mut line = serde_json::to_vec(seats).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+/// Processes that go on with their streams.
+#[derive(Default)]
+pub(super) struct Elsewhere {
+    sources: Vec<(BufReader<UnixStream>, Vec<Seats>)>,
+}
+
+impl Elsewhere {
+    /// All that there are, with what they say first. Files that nobody listens to are removed.
+    pub async fn find(runtime_dir: &Path) -> Elsewhere {
+        let folder = runtime_dir.to_owned();
+        let found = tokio::task::spawn_blocking(move || Elsewhere::try_find(&folder)).await;
+        found.unwrap_or_default()
+    }
+
+    fn try_find(folder: &Path) -> Elsewhere {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let ours = |name: &String| name.starts_with(PREFIX) && name.ends_with(SUFFIX);
+        let mut sources = Vec::new();
+        for name in names.filter(ours) {
+            match ask(folder, &name) {
+                Ok(source) => sources.push(source),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    let _ = std::fs::remove_file(folder.join(&name));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, name, "a process that goes on with its streams says nothing of them");
+                }
+            }
+        }
+        Elsewhere { sources }
+    }
+
+    pub fn taken(&self) -> Vec<SeatsTaken> {
+        sum(self.sources.iter().map(|(_, seats)| seats.as_slice()))
+    }
+
+    /// Counts them at our gates until each has ended.
+    pub fn follow(self, handle: &Handle) {
+        let handle = handle.clone();
+        self.follow_with(move |taken| handle.seats_elsewhere(taken));
+    }
+
+    fn follow_with(self, tell: impl Fn(&[SeatsTaken]) + Send + Sync + 'static) {
+        let all: BTreeMap<usize, Vec<Seats>> = self
+            .sources
+            .iter()
+            .map(|(_, seats)| seats.clone())
+            .enumerate()
+            .collect();
+        let shared = Arc::new((Mutex::new(all), tell));
+        for (nth, (mut reader, _)) in self.sources.into_iter().enumerate() {
+            let shared = Arc::clone(&shared);
+            // It ends with the other process, and a shutdown of ours does not wait for it.
+            drop(tokio::task::spawn_blocking(move || {
+                let (all, tell) = &*shared;
+                let _ = reader.get_ref().set_read_timeout(None);
+                loop {
+                    let heard = hear(&mut reader);
+                    let is_over = heard.is_err();
+                    // Held while it is told: two of them would else tell it in the wrong order.
+                    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+                    all.insert(nth, heard.unwrap_or_default());
+                    tell(&sum(all.values().map(Vec::as_slice)));
+                    if is_over {
+                        return;
+                    }
+                }
+            }));
+        }
+    }
+}
+
+fn ask(folder: &Path, name: &str) -> io::Result<(BufReader<UnixStream>, Vec<Seats>)> {
+    let socket = UnixStream::connect(Short::of(folder)?.path(name))?;
+    socket.set_read_timeout(Some(WORD_MAX))?;
+    let mut reader = BufReader::new(socket);
+    let seats = hear(&mut reader)?;
+    Ok((reader, seats))
+}
+
+fn hear(reader: &mut impl BufRead) -> io::Result<Vec<Seats>> {
+    let mut line = String::new();
+    match reader.read_line(&mut line)? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(serde_json::from_str(&line)?),
+    }
+}
+
+fn sum<'a>(sources: impl Iterator<Item = &'a [Seats]>) -> Vec<SeatsTaken> {
+    let mut all: BTreeMap<u64, SeatsTaken> = BTreeMap::new();
+    for seats in sources.flatten() {
+        let one = all.entry(seats.replica).or_insert(SeatsTaken {
+            replica: ReplicaId(seats.replica),
+            in_flight: 0,
+            last_end: None,
+        });
+        one.in_flight += seats.in_flight;
+        one.last_end = one.last_end.max(seats.last_end_ms.map(Time));
+    }
+    all.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    fn inside(in_flight: u32) -> Vec<SeatsTaken> {
+        vec![SeatsTaken {
+            replica: ReplicaId(7),
+            in_flight,
+            last_end: None,
+        }]
+    }
+
+    #[tokio::test]
+    async fn who_is_inside_two_processes_is_told_until_nobody_is() {
+        let home = tempfile::tempdir().expect("a folder");
+        let counts = [AtomicU32::new(2), AtomicU32::new(1)];
+        let listen = |name: &str| {
+            let listener = UnixListener::bind(home.path().join(name)).expect("a socket");
+            listener.set_nonblocking(true).expect("not waiting");
+            tokio::net::UnixListener::from_std(listener).expect("a listener")
+        };
+        let listeners = [listen("streams-1.sock"), listen("streams-2.sock")];
+        // Of one that was killed.
+        drop(UnixListener::bind(home.path().join("streams-3.sock")).expect("a socket"));
+        let (say, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let new = async {
+            let found = Elsewhere::find(home.path()).await;
+            assert_eq!(found.taken(), inside(3));
+            found.follow_with(move |taken| {
+                let _ = say.send(taken.iter().map(|it| it.in_flight).sum::<u32>());
+            });
+            counts[0].store(0, Ordering::SeqCst);
+            assert_eq!(told.recv().await, Some(1));
+            told
+        };
+        let tell = |nth: usize| {
+            let counts = &counts;
+            tell_all(&listeners[nth], move || {
+                inside(counts[nth].load(Ordering::SeqCst))
+            })
+        };
+        let mut told = tokio::select! {
+            told = new => told,
+            () = tell(0) => unreachable!("it tells for as long as it is polled"),
+            () = tell(1) => unreachable!("it tells for as long as it is polled"),
+        };
+        // Both are gone with their connections.
+        while told.recv().await.expect("they tell it") > 0 {}
+        assert!(!home.path().join("streams-3.sock").exists());
+    }
+}

@@ -1,0 +1,251 @@
+//! What administrators were told is kept, by their own account: who said what of each model, in which
+//! order, and what became of it. Knows the rules (D1, P1, M7), and nothing of how the pool holds them.
+
+use std::collections::BTreeMap;
+
+use super::disk::{Disk, FIELDS, Field, field};
+use crate::pool::{
+    Command, Cordon, DeviceId, LoadOrder, ModelId, OrderId, Outcome, Override, OverrideChange,
+    PoolView, Time,
+};
+
+/// By which order, if it may still fail, and what.
+type Said = (Option<OrderId>, Option<u64>);
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Books {
+    /// What was said of a field, the last one counts; a load that fails leaves the list.
+    said: BTreeMap<(ModelId, Field), Vec<Said>>,
+    /// Loads that were accepted and have not ended.
+    loads: BTreeMap<ModelId, OrderId>,
+    cordons: BTreeMap<DeviceId, Cordoned>,
+    asked: BTreeMap<OrderId, Asked>,
+    /// Counts what happens, so that it can be told what came first.
+    sequence: u64,
+    pub broken: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Asked {
+    command: Command,
+    at: Time,
+    nth: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cordoned {
+    is: bool,
+    failed: bool,
+    lost: bool,
+    /// When the last thing that decided it happened, or was asked for.
+    nth: u64,
+}
+
+impl Books {
+    pub fn asked(&mut self, order: OrderId, command: Command, at: Time) {
+        self.sequence += 1;
+        let nth = self.sequence;
+        self.asked.insert(order, Asked { command, at, nth });
+    }
+
+    /// The order is told to be kept.
+    pub fn accepted(&mut self, order: OrderId) {
+        let Some(asked) = self.asked.get(&order).cloned() else {
+            return self
+                .broken
+                .push(format!("{order} is accepted and nobody asked for it"));
+        };
+        match asked.command {
+            Command::Set { model, change } => self.says(order, model, &change),
+            Command::Load(load) => {
+                self.says(order, load.model, &change_of(&load, asked.at));
+                self.loads.insert(load.model, order);
+            }
+            Command::Unload { model, .. } => {
+                self.loads.remove(&model);
+            }
+            Command::Cleanup { .. } | Command::Reset => self.loads.clear(),
+            Command::Cordon { device, .. } => self.cordon(device, asked.nth, true),
+            Command::Uncordon { device } => self.cordon(device, asked.nth, false),
+            Command::Reopen | Command::Shutdown { .. } => {}
+        }
+    }
+
+    fn says(&mut self, order: OrderId, model: ModelId, change: &OverrideChange) {
+        let named = [
+            change.priority.is_some(),
+            change.keep_hot.is_some(),
+            change.expires.is_some(),
+        ];
+        let over = change.on(&Override::default());
+        for (which, is_named) in FIELDS.into_iter().zip(named) {
+            if is_named {
+                let said = self.said.entry((model, which)).or_default();
+                said.push((Some(order), field(&over, which)));
+            }
+        }
+    }
+
+    /// A device that failed after it was asked for stays out of service.
+    fn cordon(&mut self, device: DeviceId, nth: u64, is: bool) {
+        let it = self.cordons.entry(device).or_default();
+        if nth > it.nth {
+            let lost = it.lost && is;
+            *it = Cordoned {
+                is,
+                failed: false,
+                lost,
+                nth,
+            };
+        }
+    }
+
+    /// The first trouble is the cause, unless its end is being written.
+    pub fn device_fails(&mut self, device: DeviceId, lost: bool, is_ending: bool) {
+        self.sequence += 1;
+        let nth = self.sequence;
+        let it = self.cordons.entry(device).or_default();
+        if !it.is || is_ending || lost && !(it.failed && it.lost) {
+            let lost = it.lost || lost;
+            *it = Cordoned {
+                is: true,
+                failed: true,
+                lost,
+                nth,
+            };
+        }
+    }
+
+    pub fn settled(&mut self, order: OrderId, outcome: &Outcome) {
+        let asked = self.asked.get(&order).map(|it| it.command.clone());
+        let Some(Command::Load(load)) = asked else {
+            return;
+        };
+        let was_accepted = self.loads.get(&load.model) == Some(&order);
+        if was_accepted {
+            self.loads.remove(&load.model);
+        }
+        let superseded = matches!(
+            outcome,
+            Outcome::Refused {
+                refusal: crate::pool::Refusal::Superseded,
+                ..
+            }
+        );
+        if matches!(outcome, Outcome::Refused { .. }) && !superseded {
+            for which in FIELDS {
+                if let Some(said) = self.said.get_mut(&(load.model, which)) {
+                    said.retain(|(by, _)| *by != Some(order));
+                }
+            }
+        }
+    }
+
+    /// Forced out, or taken out of the catalogue: no order for it goes on.
+    pub fn load_is_over(&mut self, model: ModelId) {
+        self.loads.remove(&model);
+    }
+
+    pub fn lease_ends(&mut self, model: ModelId, now: Time) {
+        let ends = self.now_said(model, Field::Expires);
+        if ends.is_none_or(|ends| ends > now.0) {
+            self.broken.push(format!(
+                "P1: a lease of {model} ends at {now} that lasts to {ends:?}"
+            ));
+        }
+        for which in FIELDS {
+            self.said.remove(&(model, which));
+        }
+    }
+
+    fn now_said(&self, model: ModelId, which: Field) -> Option<u64> {
+        let last = self.said.get(&(model, which)).and_then(|said| said.last());
+        last.and_then(|(_, value)| *value)
+    }
+
+    /// After each step: what was told stands, in memory and, but for what is on its way, in the store.
+    pub fn compare(&mut self, disk: &Disk, view: &PoolView) {
+        for model in &view.models {
+            let id = model.model;
+            for which in FIELDS {
+                let told = self.now_said(id, which);
+                let has = field(&model.over, which);
+                if has != told {
+                    self.broken.push(format!(
+                        "D1: {which:?} of {id} is {has:?}, and {told:?} was told"
+                    ));
+                }
+                let kept = field(&disk.over(id), which);
+                if kept != told && !disk.changes(id, which) {
+                    self.broken.push(format!(
+                        "D1: the store holds {kept:?} as {which:?} of {id}, and {told:?} was told"
+                    ));
+                }
+            }
+            let kept = disk.loads.get(&id);
+            if !disk.writes_load(id) && kept != model.wish.as_ref() {
+                self.broken.push(format!(
+                    "D1: the store holds {kept:?} as the load of {id}, and the pool {:?}",
+                    model.wish
+                ));
+            }
+            if let Some(order) = self.loads.get(&id)
+                && kept.is_none_or(|wish| wish.replicas == 0)
+            {
+                self.broken.push(format!(
+                    "D1: {order} is accepted and not over, and the store holds {kept:?}"
+                ));
+            }
+        }
+        for device in &view.devices {
+            let told = self
+                .cordons
+                .get(&device.device)
+                .copied()
+                .unwrap_or_default();
+            let has = device.cordon.as_ref();
+            if has.is_some() != told.is || has.is_some_and(|it| it.failed) != told.failed {
+                self.broken.push(format!(
+                    "M7: {} has {has:?}, and {told:?} was told",
+                    device.device
+                ));
+            }
+            let kept = disk.cordons.get(&device.device);
+            if !disk.writes_cordon(device.device) && kept != has {
+                self.broken.push(format!(
+                    "D1: the store holds {kept:?} of {}, and the pool {has:?}",
+                    device.device
+                ));
+            }
+        }
+    }
+
+    /// A new controller has nothing but the store.
+    pub fn begin_again(&mut self, disk: &Disk) {
+        self.loads = BTreeMap::new();
+        self.asked = BTreeMap::new();
+        self.said = BTreeMap::new();
+        for (&model, over) in &disk.overrides {
+            for which in FIELDS {
+                let said = vec![(None, field(over, which))];
+                self.said.insert((model, which), said);
+            }
+        }
+        let again = |kept: &Cordon| Cordoned {
+            is: true,
+            failed: kept.failed,
+            lost: false,
+            nth: self.sequence,
+        };
+        let kept = disk.cordons.iter();
+        self.cordons = kept.map(|(&device, kept)| (device, again(kept))).collect();
+    }
+}
+
+fn change_of(load: &LoadOrder, asked: Time) -> OverrideChange {
+    OverrideChange {
+        priority: load.priority.map(Some),
+        keep_hot: load.keep_hot.map(Some),
+        expires: load.lease.map(|lease| Some(asked + lease)),
+    }
+}

@@ -1,0 +1,113 @@
+//! The store as writes in flight: what was asked of it is done in order, some time later, and what it
+//! holds at a moment is what a killed controller finds.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::pool::{
+    Cordon, DeviceId, LoadWish, ModelId, OrderId, Override, Priority, Span, Time, Wish,
+};
+
+/// A part of what is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Field {
+    Priority,
+    KeepHot,
+    Expires,
+}
+
+pub(super) const FIELDS: [Field; 3] = [Field::Priority, Field::KeepHot, Field::Expires];
+
+/// As a number, so that all fields are compared alike.
+pub(super) fn field(over: &Override, field: Field) -> Option<u64> {
+    match field {
+        Field::Priority => over.priority.map(|Priority(it)| u64::from(it)),
+        Field::KeepHot => over.keep_hot.map(|Span(it)| it),
+        Field::Expires => over.expires.map(|Time(it)| it),
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Write {
+    /// Whoever waits for it.
+    pub order: Option<OrderId>,
+    pub wish: Wish,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Disk {
+    pub overrides: BTreeMap<ModelId, Override>,
+    pub loads: BTreeMap<ModelId, LoadWish>,
+    pub cordons: BTreeMap<DeviceId, Cordon>,
+    pub in_flight: VecDeque<Write>,
+}
+
+impl Disk {
+    pub fn write(&mut self, wish: Wish) {
+        match wish {
+            Wish::Override { model, over } => self.override_of(model, over),
+            Wish::Load { model, wish } => self.load_of(model, wish),
+            Wish::LoadAndOverride { model, wish, over } => {
+                self.override_of(model, over);
+                self.load_of(model, Some(wish));
+            }
+            Wish::ForgetLoads { before: None } => self.loads.clear(),
+            Wish::ForgetLoads {
+                before: Some(before),
+            } => self.loads.retain(|_, wish| wish.since > before),
+            Wish::Cordon { device, cordon } => {
+                self.cordons.remove(&device);
+                self.cordons.extend(cordon.map(|cordon| (device, cordon)));
+            }
+        }
+    }
+
+    fn override_of(&mut self, model: ModelId, over: Override) {
+        self.overrides.insert(model, over);
+    }
+
+    fn load_of(&mut self, model: ModelId, wish: Option<LoadWish>) {
+        self.loads.remove(&model);
+        self.loads.extend(wish.map(|wish| (model, wish)));
+    }
+
+    pub fn over(&self, model: ModelId) -> Override {
+        self.overrides.get(&model).cloned().unwrap_or_default()
+    }
+
+    /// Whether a write on its way will change the field, or an order's write holds up others.
+    pub fn changes(&self, of: ModelId, which: Field) -> bool {
+        let now = field(&self.over(of), which);
+        self.in_flight.iter().any(|write| match &write.wish {
+            Wish::Override { model, over } | Wish::LoadAndOverride { model, over, .. } => {
+                *model == of && (write.order.is_some() || field(over, which) != now)
+            }
+            _ => false,
+        })
+    }
+
+    /// Whether a write on its way is about the model's load.
+    pub fn writes_load(&self, of: ModelId) -> bool {
+        self.in_flight.iter().any(|write| match &write.wish {
+            Wish::Load { model, .. } | Wish::LoadAndOverride { model, .. } => *model == of,
+            Wish::ForgetLoads { .. } => true,
+            Wish::Override { .. } | Wish::Cordon { .. } => false,
+        })
+    }
+
+    /// An order that puts the device into service is being written.
+    pub fn uncordons(&self, of: DeviceId) -> bool {
+        self.in_flight.iter().any(|write| match &write.wish {
+            Wish::Cordon {
+                device,
+                cordon: None,
+            } => *device == of && write.order.is_some(),
+            _ => false,
+        })
+    }
+
+    pub fn writes_cordon(&self, of: DeviceId) -> bool {
+        let is_of_it =
+            |write: &Write| matches!(&write.wish, Wish::Cordon { device, .. } if *device == of);
+        self.in_flight.iter().any(is_of_it)
+    }
+}

@@ -1,0 +1,410 @@
+//! Storms of wishes: administrators who change their minds faster than a slow store writes, leases
+//! that end, loads and devices that fail, models that leave the catalogue, and a controller that is
+//! killed at any moment and begins again from what the store holds. `books` says what must stand (D1).
+
+mod books;
+mod disk;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::random::Random;
+use super::world::World;
+use crate::pool::{
+    Action, Bytes, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, KeyId, Limits,
+    LoadOrder, ModelId, ModelSpec, OrderId, OverrideChange, Pool, Priority, RecordKind, Remedy,
+    ReplicaId, Span, Ticket, Time, Wish, check,
+};
+use books::Books;
+use disk::{Disk, Write};
+
+const MODELS: u32 = 4;
+const DEVICES: u32 = 2;
+/// Everything has been written and every lease has ended by then.
+const REST: Span = Span::from_secs(7_200);
+
+#[derive(Clone, Debug)]
+pub struct WishStorm {
+    pub seed: u64,
+    /// Things that happen.
+    pub steps: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WishReport {
+    pub orders: u64,
+    /// Told to be kept.
+    pub accepted: u64,
+    /// Told that they could not be kept.
+    pub unsaved: u64,
+    pub kills: u64,
+    pub leases_ended: u64,
+    pub loads_failed: u64,
+    /// What was told and does not stand; empty is good.
+    pub broken: Vec<String>,
+}
+
+struct Play {
+    random: Random,
+    world: World,
+    disk: Disk,
+    books: Books,
+    specs: BTreeMap<ModelId, ModelSpec>,
+    in_catalogue: BTreeSet<ModelId>,
+    /// Engines, and whether each has been told to go.
+    engines: BTreeMap<ReplicaId, bool>,
+    numbers: u64,
+    report: WishReport,
+}
+
+impl WishStorm {
+    pub fn new(seed: u64) -> WishStorm {
+        WishStorm { seed, steps: 250 }
+    }
+
+    /// Plays it until the store has written everything.
+    pub fn run(&self) -> WishReport {
+        let mut play = Play::new(self.seed);
+        for _ in 0..self.steps {
+            if !play.report.broken.is_empty() {
+                return play.report;
+            }
+            play.time_passes();
+            play.something_happens();
+        }
+        // At the end nothing is on its way any more, and everything is compared.
+        while play.report.broken.is_empty() && play.writes_next(false) {}
+        play.wake_until(play.world.now + REST);
+        while play.report.broken.is_empty() && play.writes_next(false) {}
+        play.report
+    }
+}
+
+impl Play {
+    fn new(seed: u64) -> Play {
+        let mut random = Random::new(seed);
+        let spec = |nth: u32, random: &mut Random| ModelSpec {
+            name: format!("model-{nth}"),
+            priority: Priority([0, 1, 2][random.below(3) as usize]),
+            bytes_per_device: Bytes(random.between(20, 60) * Bytes::GIB),
+            keep_hot: Span::from_secs(random.between(5, 120)),
+            ..ModelSpec::default()
+        };
+        let specs: BTreeMap<ModelId, ModelSpec> = (0..MODELS)
+            .map(|nth| (ModelId(nth), spec(nth, &mut random)))
+            .collect();
+        let mut play = Play {
+            world: World::new(Pool::new(Limits::default(), false, ReplicaId(1))),
+            disk: Disk::default(),
+            books: Books::default(),
+            in_catalogue: specs.keys().copied().collect(),
+            specs,
+            engines: BTreeMap::new(),
+            numbers: 0,
+            report: WishReport::default(),
+            random,
+        };
+        play.begins(Time(0));
+        play
+    }
+
+    /// A controller that has the catalogue, the devices and what the store holds.
+    fn begins(&mut self, at: Time) {
+        self.numbers += 1;
+        let first = ReplicaId(self.numbers);
+        self.world = World::new(Pool::new(Limits::default(), false, first));
+        self.world.unsaved = Some(Vec::new());
+        self.world.now = at;
+        self.engines.clear();
+        let mut events = Vec::new();
+        for nth in 0..DEVICES {
+            let reading = DeviceReading {
+                name: format!("gpu{nth}"),
+                total: Bytes(80 * Bytes::GIB),
+                ..DeviceReading::default()
+            };
+            let device = DeviceId(nth);
+            events.push(Event::DeviceRead { device, reading });
+            if let Some(cordon) = self.disk.cordons.get(&device).cloned() {
+                events.push(Event::CordonRestored { device, cordon });
+            }
+        }
+        for (&model, spec) in &self.specs {
+            if self.in_catalogue.contains(&model) {
+                let spec = spec.clone();
+                events.push(Event::ModelSet { model, spec });
+            }
+            // Of one that is not there today too.
+            let load = self.disk.loads.get(&model).cloned();
+            let over = self.disk.over(model);
+            events.push(Event::WishesRestored { model, over, load });
+        }
+        // Heard before anything is decided, as at a real start.
+        let answer = self.world.pool.step_all(at, events);
+        self.world.wake = answer.wake;
+        self.done(answer.actions);
+    }
+
+    fn time_passes(&mut self) {
+        // What happens is told apart by its time.
+        let span = match self.random.below(4) {
+            0 => Span(1),
+            1 => Span(self.random.between(1, 50)),
+            2 => Span(self.random.between(1, 5_000)),
+            _ => Span(self.random.between(1, 30_000)),
+        };
+        self.wake_until(self.world.now + span);
+    }
+
+    fn wake_until(&mut self, at: Time) {
+        while let Some(wake) = self.world.wake.filter(|wake| *wake <= at)
+            && self.report.broken.is_empty()
+        {
+            let wake = wake.max(self.world.now);
+            self.feed(wake, Event::Woke);
+            if self.world.wake == Some(wake) {
+                break;
+            }
+        }
+        self.world.now = self.world.now.max(at);
+    }
+
+    fn something_happens(&mut self) {
+        let now = self.world.now;
+        match self.random.below(100) {
+            0..=29 => self.orders(now),
+            30..=64 => {
+                self.writes_next(true);
+            }
+            65..=84 => self.an_engine_reports(now),
+            85..=91 => {
+                let ticket = Ticket(self.number());
+                let (model, key) = (self.model(), KeyId(0));
+                self.feed(now, Event::RequestArrived { ticket, model, key });
+            }
+            92..=94 => self.the_catalogue_changes(now),
+            95 | 96 => {
+                let device = DeviceId(self.random.below(u64::from(DEVICES)) as u32);
+                let lost = self.random.chance(300);
+                let is_ending = self.disk.uncordons(device);
+                self.books.device_fails(device, lost, is_ending);
+                let trouble = "Xid 79".to_owned();
+                self.feed(
+                    now,
+                    Event::DeviceFailed {
+                        device,
+                        trouble,
+                        lost,
+                    },
+                );
+            }
+            97 | 98 => self.is_killed(now),
+            _ => self.seats_end(now),
+        }
+    }
+
+    /// `kill -9`: of what was on its way the first may have been written, and nobody was told.
+    fn is_killed(&mut self, now: Time) {
+        self.report.kills += 1;
+        if let Some(write) = self.disk.in_flight.pop_front()
+            && self.random.chance(500)
+        {
+            self.disk.write(write.wish);
+        }
+        self.disk.in_flight.clear();
+        self.books.begin_again(&self.disk);
+        self.begins(now);
+    }
+
+    /// The store does the next thing; false: there is nothing to do.
+    fn writes_next(&mut self, may_fail: bool) -> bool {
+        let Some(write) = self.disk.in_flight.front().cloned() else {
+            return false;
+        };
+        let now = self.world.now;
+        // What nobody waits for is tried until it is written.
+        if may_fail && self.random.chance(60) {
+            if let Some(order) = write.order {
+                self.disk.in_flight.pop_front();
+                self.report.unsaved += 1;
+                let message = "disk full".to_owned();
+                self.feed(now, Event::SaveFailed { order, message });
+            }
+            return true;
+        }
+        self.disk.in_flight.pop_front();
+        self.disk.write(write.wish);
+        if let Some(order) = write.order {
+            self.report.accepted += 1;
+            self.books.accepted(order);
+            self.feed(now, Event::Saved { order });
+        }
+        true
+    }
+
+    fn orders(&mut self, now: Time) {
+        let order = OrderId(self.number());
+        let model = self.model();
+        let random = &mut self.random;
+        let priority = random
+            .chance(400)
+            .then(|| Priority(random.between(0, 3) as u32));
+        let span = random
+            .chance(300)
+            .then(|| Span(random.between(1_000, 60_000)));
+        let lease = random
+            .chance(300)
+            .then(|| Span(random.between(500, 60_000)));
+        let device = DeviceId(random.below(u64::from(DEVICES)) as u32);
+        let command = match random.below(20) {
+            0..=6 => Command::Load(LoadOrder {
+                model,
+                replicas: random.between(1, 2) as u32,
+                devices: None,
+                priority,
+                keep_hot: span,
+                lease,
+                force: random.chance(150),
+            }),
+            7..=12 => Command::Set {
+                model,
+                change: OverrideChange {
+                    priority: random.chance(500).then_some(priority),
+                    keep_hot: random.chance(400).then_some(span),
+                    expires: random.chance(400).then(|| lease.map(|lease| now + lease)),
+                },
+            },
+            13 | 14 => Command::Unload {
+                model,
+                replica: None,
+                now: random.chance(500),
+            },
+            15 => Command::Cleanup {
+                scope: CleanupScope::All,
+                drain: Span::from_secs(5),
+                begun: None,
+            },
+            16 => Command::Reopen,
+            17 => Command::Reset,
+            18 => Command::Cordon {
+                device,
+                reason: "maintenance".to_owned(),
+                until: None,
+                now: true,
+            },
+            _ => Command::Uncordon { device },
+        };
+        self.report.orders += 1;
+        self.books.asked(order, command.clone(), now);
+        self.feed(now, Event::OrderAsked { order, command });
+    }
+
+    fn an_engine_reports(&mut self, now: Time) {
+        let nth = self.random.below(self.engines.len() as u64) as usize;
+        let Some((&replica, &told_to_go)) = self.engines.iter().nth(nth) else {
+            return;
+        };
+        let fails = self.random.chance(400);
+        if !told_to_go && !fails {
+            return self.feed(now, Event::ReplicaReady { replica });
+        }
+        self.engines.remove(&replica);
+        let remedy = match self.random.chance(700) {
+            true => Remedy::Time,
+            false => Remedy::Change,
+        };
+        let message = "no kernel image".to_owned();
+        let exit = match told_to_go {
+            true => Exit::Asked,
+            false => Exit::Failed { message, remedy },
+        };
+        self.feed(now, Event::ReplicaExited { replica, exit });
+    }
+
+    /// A file is removed and the catalogue read again, or it is back.
+    fn the_catalogue_changes(&mut self, now: Time) {
+        let model = self.model();
+        if self.in_catalogue.remove(&model) {
+            self.books.load_is_over(model);
+            self.feed(now, Event::ModelRemoved { model });
+        } else {
+            self.in_catalogue.insert(model);
+            let spec = self.specs[&model].clone();
+            self.feed(now, Event::ModelSet { model, spec });
+        }
+    }
+
+    fn seats_end(&mut self, now: Time) {
+        let seated: Vec<Ticket> = self.world.seats.keys().copied().collect();
+        for ticket in seated {
+            if let Some(event) = self.world.end(ticket, now) {
+                self.feed(now, event);
+            }
+        }
+    }
+
+    fn model(&mut self) -> ModelId {
+        ModelId(self.random.below(u64::from(MODELS)) as u32)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn feed(&mut self, at: Time, event: Event) {
+        let actions = self.world.feed(at, event);
+        self.done(actions);
+        let view = self.world.pool.view(self.world.now);
+        self.books.compare(&self.disk, &view);
+        let broken = std::mem::take(&mut self.books.broken);
+        self.report.broken.extend(broken);
+        let violations = check(&self.world.pool);
+        let violations = violations.iter().map(ToString::to_string);
+        self.report.broken.extend(violations);
+    }
+
+    fn done(&mut self, actions: Vec<Action>) {
+        let now = self.world.now;
+        for action in actions {
+            match action {
+                Action::Save { order, wish } => {
+                    let order = Some(order);
+                    self.disk.in_flight.push_back(Write { order, wish });
+                }
+                Action::Keep { wish } => {
+                    if let Wish::Load {
+                        model,
+                        wish: Some(away),
+                    } = &wish
+                        && away.replicas == 0
+                    {
+                        self.books.load_is_over(*model);
+                    }
+                    self.disk.in_flight.push_back(Write { order: None, wish });
+                }
+                Action::Settle { order, outcome } => self.books.settled(order, &outcome),
+                Action::Launch { replica, .. } => {
+                    self.engines.insert(replica, false);
+                }
+                Action::Stop { replica, .. } => {
+                    if let Some(told_to_go) = self.engines.get_mut(&replica) {
+                        *told_to_go = true;
+                    }
+                }
+                Action::Record(record) if record.kind == RecordKind::LeaseEnded => {
+                    self.report.leases_ended += 1;
+                    let named = |(_, spec): &(&ModelId, &ModelSpec)| {
+                        record.model.as_ref() == Some(&spec.name)
+                    };
+                    if let Some((&model, _)) = self.specs.iter().find(named) {
+                        self.books.lease_ends(model, now);
+                    }
+                }
+                Action::Record(record) if record.kind == RecordKind::LoadFailed => {
+                    self.report.loads_failed += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The referee's own arithmetic of P5: whether another set of victims, on whatever devices, would have
+//! been cheaper than the one that was chosen. It tries every set, and takes from the pool only what it
+//! expects a reload to cost, which is an estimate and no choice.
+
+use super::{Referee, Seen};
+use crate::pool::{Bytes, LoadOrder, ModelId, Plan, Pool, Priority, ReplicaId, Share, Time};
+
+/// Among more who may leave nothing is judged: every set is tried.
+const CANDIDATES_MAX: usize = 12;
+
+/// Who asks, with what standing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker {
+    pub model: ModelId,
+    pub priority: Priority,
+    pub forced: bool,
+}
+
+/// What P5 minimises, in its order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Price {
+    highest_priority: Option<Priority>,
+    busy: u32,
+    loss: u64,
+    bytes: Bytes,
+}
+
+/// A replica that may certainly leave, and what that alone costs.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    replica: ReplicaId,
+    price: Price,
+}
+
+impl Price {
+    fn of_all(candidates: impl Iterator<Item = Price>) -> Price {
+        candidates.fold(Price::default(), |all, one| Price {
+            highest_priority: all.highest_priority.max(one.highest_priority),
+            busy: all.busy + one.busy,
+            loss: all.loss.saturating_add(one.loss),
+            bytes: all.bytes + one.bytes,
+        })
+    }
+}
+
+impl Referee {
+    /// A load was decided, which these leave for. What a reload costs is not judged here: it is known
+    /// of the moment before only.
+    pub(super) fn victims_are_cheapest(
+        &mut self,
+        now: Time,
+        load: ReplicaId,
+        asker: Asker,
+        placement: &[Share],
+        victims: &[ReplicaId],
+    ) {
+        let price = |id: ReplicaId, seen: &Seen| Price {
+            loss: 0,
+            bytes: Bytes::ZERO,
+            ..self.price(now, id, seen, |_| 0)
+        };
+        let candidates = self.candidates(now, asker, victims, price);
+        let paid = victims
+            .iter()
+            .filter_map(|id| Some(price(*id, self.replicas.get(id)?)));
+        let paid = Price::of_all(paid);
+        self.judge(load, asker.model, placement, victims, (paid, &candidates));
+    }
+
+    /// What a plan says that nobody carries out, with all that P5 compares.
+    pub fn plan_is_cheapest(&mut self, now: Time, pool: &Pool, model: ModelId) {
+        let order = LoadOrder {
+            model,
+            replicas: 1,
+            devices: None,
+            priority: Some(Priority::MAX),
+            keep_hot: None,
+            lease: None,
+            force: false,
+        };
+        let Some(plan) = pool.preview(now, &order) else {
+            return;
+        };
+        let known = |id: &ReplicaId| {
+            let seen = self.replicas.get(id);
+            seen.is_some_and(|seen| seen.sleeper.is_none())
+        };
+        let victims: Vec<ReplicaId> = plan.victims.iter().map(|it| it.replica).collect();
+        let told = plan.refusal.is_some() || plan.wakes.is_some() || victims.is_empty();
+        if told || !victims.iter().all(known) {
+            return;
+        }
+        let asker = Asker {
+            model,
+            priority: Priority::MAX,
+            forced: false,
+        };
+        let expected = |id: ReplicaId| pool.expected_loss(id).unwrap_or_default();
+        let price = |id: ReplicaId, seen: &Seen| self.price(now, id, seen, expected);
+        let candidates = self.candidates(now, asker, &[], price);
+        let paid = victims.iter().map(|id| price(*id, &self.replicas[id]));
+        let paid = Price::of_all(paid);
+        let Plan { placement, .. } = plan;
+        let load = ReplicaId(u64::MAX);
+        self.judge(load, model, &placement, &victims, (paid, &candidates));
+    }
+
+    fn judge(
+        &mut self,
+        load: ReplicaId,
+        model: ModelId,
+        placement: &[Share],
+        victims: &[ReplicaId],
+        (paid, candidates): (Price, &[Candidate]),
+    ) {
+        if candidates.len() > CANDIDATES_MAX {
+            return;
+        }
+        self.judged += 1;
+        let mut best: Option<(Price, Vec<ReplicaId>)> = None;
+        for set in 1_u32..1 << candidates.len() {
+            let chosen = || {
+                let all = candidates.iter().enumerate();
+                all.filter(move |(nth, _)| set >> nth & 1 == 1)
+                    .map(|(_, it)| it)
+            };
+            let price = Price::of_all(chosen().map(|it| it.price));
+            if price >= best.as_ref().map_or(paid, |(known, _)| *known) {
+                continue;
+            }
+            let leave: Vec<ReplicaId> = chosen().map(|it| it.replica).collect();
+            if self
+                .place_without(model, placement, victims, &leave)
+                .is_some()
+            {
+                best = Some((price, leave));
+            }
+        }
+        if let Some((price, leave)) = best {
+            self.broken.push(format!(
+                "P5: {victims:?} leave for {load} on {placement:?} at {paid:?}, and {leave:?} would cost {price:?}"
+            ));
+        }
+    }
+
+    fn price(
+        &self,
+        now: Time,
+        id: ReplicaId,
+        seen: &Seen,
+        expected: impl Fn(ReplicaId) -> u64,
+    ) -> Price {
+        Price {
+            highest_priority: Some(self.priority(seen.model, now)),
+            busy: u32::from(seen.idle_since.is_none() && seen.sleeper.is_none()),
+            loss: expected(id),
+            bytes: seen.shares.iter().map(|share| share.bytes).sum(),
+        }
+    }
+
+    /// Who may leave by P2 and P4 whatever the turns of equals: the lower ones, and all for whom is
+    /// forced. `victims` are leaving already, for this very load.
+    fn candidates(
+        &self,
+        now: Time,
+        asker: Asker,
+        victims: &[ReplicaId],
+        price: impl Fn(ReplicaId, &Seen) -> Price,
+    ) -> Vec<Candidate> {
+        let may_leave = |(id, seen): &(&ReplicaId, &Seen)| {
+            let lower = self.priority(seen.model, now) < asker.priority
+                && !self.protected(seen.model, now)
+                && (seen.used || !self.somebody_waits(seen.model));
+            let there = seen.stays() || victims.contains(id);
+            let serves = seen.ready.is_some() && seen.sleeper.is_none();
+            there && serves && seen.model != asker.model && (lower || asker.forced)
+        };
+        let all = self.replicas.iter().filter(may_leave);
+        all.map(|(&replica, seen)| Candidate {
+            replica,
+            price: price(replica, seen),
+        })
+        .collect()
+    }
+}

@@ -1,0 +1,313 @@
+//! One administrator of models: loads, unloads, priorities, keep-hot times, leases, cleanups. It keeps the
+//! books of what was acknowledged, and compares them with the service after each start and takeover.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use serde_json::{Value, json};
+
+use super::service::ADMIN_MODELS;
+use super::world::{World, add};
+
+/// How long a model that is wished may take to be ready again.
+const READY_MAX: Duration = Duration::from_secs(40);
+/// How exactly a lease's end is known from outside.
+const SLACK_MS: i64 = 3_000;
+
+/// What the service may say of something: what was acknowledged, and what was asked for and not answered.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Either<T> {
+    known: T,
+    perhaps: Vec<T>,
+}
+
+impl<T: Clone + PartialEq> Either<T> {
+    pub fn known(&self) -> &T {
+        &self.known
+    }
+
+    pub fn is_known(&self) -> bool {
+        self.perhaps.is_empty()
+    }
+
+    pub fn asked(&mut self, new: T) {
+        self.perhaps.push(new);
+    }
+
+    pub fn acknowledged(&mut self, new: T) {
+        self.known = new;
+        self.perhaps.clear();
+    }
+
+    /// What was asked for last was not done; what was asked for before may have been.
+    pub fn refused(&mut self) {
+        self.perhaps.pop();
+    }
+
+    /// Whether it may be so; from now on it is known.
+    pub fn settles(&mut self, is: impl Fn(&T) -> bool) -> bool {
+        let perhaps = std::mem::take(&mut self.perhaps);
+        if is(&self.known) {
+            return true;
+        }
+        let found = perhaps.into_iter().rev().find(is);
+        let may_be = found.is_some();
+        self.known = found.unwrap_or_else(|| self.known.clone());
+        may_be
+    }
+}
+
+#[derive(Default)]
+struct Book {
+    /// The model's override, as the API shows it.
+    over: Either<Value>,
+    wished: Either<bool>,
+}
+
+/// How long the override's lease lasts still, in milliseconds.
+fn left_of(over: &Value) -> Option<i64> {
+    let text = over["expires_at"].as_str()?;
+    let end = chrono::DateTime::parse_from_rfc3339(text).ok()?;
+    Some(end.timestamp_millis() - chrono::Utc::now().timestamp_millis())
+}
+
+/// Whether the service shows this override. A lease that ended takes all of it away.
+fn is_override(expected: &Value, shown: &Value) -> bool {
+    let left = left_of(expected);
+    let same = match (
+        expected["expires_at"].as_str(),
+        shown["expires_at"].as_str(),
+    ) {
+        // When it was not answered, its end is not known.
+        (Some("unknown"), Some(_)) => {
+            expected["priority"] == shown["priority"]
+                && expected["keep_hot_ms"] == shown["keep_hot_ms"]
+        }
+        _ => expected == shown,
+    };
+    match left {
+        Some(left) if left < -SLACK_MS => shown.is_null(),
+        Some(left) if left < SLACK_MS => same || shown.is_null(),
+        _ => same || (expected["expires_at"] == "unknown" && shown.is_null()),
+    }
+}
+
+pub fn change_until_the_end(world: &World, mut random: StdRng) {
+    let mut books: Vec<Book> = ADMIN_MODELS.iter().map(|_| Book::default()).collect();
+    let mut seen = 0;
+    while !world.is_over() && world.is_whole() {
+        if world.quiet.load(Ordering::SeqCst) {
+            add(&world.waiting);
+            while world.quiet.load(Ordering::SeqCst) && !world.is_over() {
+                world.pause(20);
+            }
+            world.waiting.fetch_sub(1, Ordering::SeqCst);
+            // An evening has taken every load.
+            books
+                .iter_mut()
+                .for_each(|book| book.wished.acknowledged(false));
+        }
+        let serving = world.serving.load(Ordering::SeqCst);
+        if seen != serving && compares(world, &mut books) {
+            seen = serving;
+            add(&world.tally.compared);
+        }
+        let nth = random.random_range(0..ADMIN_MODELS.len());
+        match random.random_range(0..20) {
+            0..9 => sets(world, nth, &mut books[nth], &mut random),
+            9..14 => loads(world, nth, &mut books[nth], &mut random),
+            14..19 => unloads(world, nth, &mut books[nth]),
+            _ => cleans(world, &mut books),
+        }
+        world.pause(random.random_range(1..150));
+    }
+    // What went on to the very end is compared too, once the last process serves.
+    if world.is_whole() && !compares(world, &mut books) {
+        world.lost("the last comparison was not answered".to_owned());
+    }
+}
+
+/// A change on its way: its answer, or nothing because its process was killed or gave its place up.
+pub fn change(world: &World, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
+    let span = world.begins();
+    world.changing.store(true, Ordering::SeqCst);
+    let answer = world.admin(method, path, &body.to_string());
+    world.changing.store(false, Ordering::SeqCst);
+    match answer {
+        Ok((503, _)) => {
+            add(&world.tally.unanswered);
+            None
+        }
+        Ok((status @ (200 | 202), answer)) => {
+            add(&world.tally.wishes);
+            Some((status, answer))
+        }
+        Ok((status @ 400..500, answer)) => Some((status, answer)),
+        Ok((status, answer)) => {
+            if !world.excuses(span) {
+                world.lost(format!("{method} {path} {body}: {status} {answer}"));
+            }
+            None
+        }
+        Err(error) => {
+            add(&world.tally.unanswered);
+            if !world.excuses(span) {
+                world.lost(format!("{method} {path} {body}: {error}"));
+            }
+            None
+        }
+    }
+}
+
+fn sets(world: &World, nth: usize, book: &mut Book, random: &mut StdRng) {
+    // What a change is made on top of must be known.
+    if !book.over.is_known() {
+        return;
+    }
+    match left_of(&book.over.known) {
+        Some(left) if left.abs() < SLACK_MS => return,
+        Some(left) if left < 0 => book.over.acknowledged(Value::Null),
+        _ => {}
+    }
+    let mut patch = json!({});
+    match random.random_range(0..4) {
+        0 => patch["priority"] = json!(random.random_range(1..4)),
+        1 => patch["keep_hot"] = json!(["20m", "40m", "2h"][random.random_range(0..3)]),
+        2 => {
+            patch["priority"] = json!(random.random_range(1..4));
+            patch["lease"] = json!(["2s", "10m"][random.random_range(0..2)]);
+        }
+        _ => patch = json!({"priority": null, "keep_hot": null, "lease": null}),
+    }
+    let mut merged = match &book.over.known {
+        Value::Null => json!({}),
+        known => known.clone(),
+    };
+    for (field, value) in patch.as_object().into_iter().flatten() {
+        let (field, value) = match field.as_str() {
+            "keep_hot" => ("keep_hot_ms", milliseconds(value)),
+            "lease" if !value.is_null() => ("expires_at", json!("unknown")),
+            "lease" => ("expires_at", Value::Null),
+            field => (field, value.clone()),
+        };
+        match value.is_null() {
+            true => drop(merged.as_object_mut().map(|it| it.remove(field))),
+            false => merged[field] = value,
+        }
+    }
+    if merged == json!({}) {
+        merged = Value::Null;
+    }
+    book.over.asked(merged);
+    let path = format!("/llm/admin/models?model={}", ADMIN_MODELS[nth]);
+    match change(world, "PATCH", &path, &patch) {
+        Some((200, answer)) => book.over.acknowledged(answer["override"].clone()),
+        Some((status, answer)) => {
+            book.over.refused();
+            world.lost(format!("PATCH {path} {patch}: {status} {answer}"));
+        }
+        None => {}
+    }
+}
+
+fn milliseconds(length: &Value) -> Value {
+    match length.as_str() {
+        Some("20m") => json!(20 * 60_000),
+        Some("40m") => json!(40 * 60_000),
+        Some("2h") => json!(120 * 60_000),
+        _ => Value::Null,
+    }
+}
+
+fn loads(world: &World, nth: usize, book: &mut Book, random: &mut StdRng) {
+    let body = json!({"model": ADMIN_MODELS[nth], "wait": random.random_bool(0.5)});
+    book.wished.asked(true);
+    match change(world, "POST", "/llm/admin/load", &body) {
+        Some((200 | 202, _)) => book.wished.acknowledged(true),
+        Some((status, answer)) => {
+            book.wished.refused();
+            world.lost(format!(
+                "a load that always has room was refused: {status} {answer}"
+            ));
+        }
+        None => {}
+    }
+}
+
+fn unloads(world: &World, nth: usize, book: &mut Book) {
+    let body = json!({"model": ADMIN_MODELS[nth]});
+    book.wished.asked(false);
+    match change(world, "POST", "/llm/admin/unload", &body) {
+        Some((200, _)) => book.wished.acknowledged(false),
+        // There was nothing to unload.
+        Some(_) => book.wished.refused(),
+        None => {}
+    }
+}
+
+fn cleans(world: &World, books: &mut [Book]) {
+    books.iter_mut().for_each(|book| book.wished.asked(false));
+    let answer = change(world, "POST", "/llm/admin/cleanup", &json!({}));
+    for book in books {
+        match &answer {
+            Some((200, _)) => book.wished.acknowledged(false),
+            Some(_) => book.wished.refused(),
+            None => {}
+        }
+    }
+}
+
+/// Whether all of it could be compared: else the service is gone again, and the next one is asked.
+fn compares(world: &World, books: &mut [Book]) -> bool {
+    let began = SystemTime::now();
+    for (name, book) in ADMIN_MODELS.iter().zip(books) {
+        loop {
+            let span = world.begins();
+            let path = format!("/llm/admin/models?model={name}");
+            let shown = match world.admin("GET", &path, "") {
+                Ok((200, shown)) => shown["models"][0].clone(),
+                other => {
+                    if !world.excuses(span) {
+                        world.lost(format!("GET {path}: {other:?}"));
+                    }
+                    return false;
+                }
+            };
+            let over = shown["override"].clone();
+            let before = book.over.clone();
+            if !book.over.settles(|expected| is_override(expected, &over)) {
+                world.lost(format!(
+                    "the override of {name} is {over}, and was {before:?}"
+                ));
+            }
+            // A lease that ended is no more.
+            if over.is_null() {
+                book.over.acknowledged(Value::Null);
+            }
+            let wished = shown["wished_replicas"] == 1;
+            let before = book.wished.clone();
+            if !book.wished.settles(|expected| *expected == wished) {
+                world.lost(format!(
+                    "whether {name} is wished is {wished}, and was {before:?}: {shown}"
+                ));
+                book.wished.acknowledged(wished);
+            }
+            if !wished || shown["state"] == "ready" {
+                break;
+            }
+            if began.elapsed().unwrap_or_default() > READY_MAX {
+                world.lost(format!(
+                    "{name} is wished and does not become ready: {shown}"
+                ));
+                break;
+            }
+            world.pause(50);
+            if world.is_over() {
+                break;
+            }
+        }
+    }
+    true
+}

@@ -1,0 +1,243 @@
+//! What all threads of the storm share: where the service is, which of its processes were killed, what
+//! was counted and what was found; and one request on a connection of its own.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+/// An answer that takes longer is a fault.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// The storm ends at the first so many faults.
+const FOUND_MAX: usize = 5;
+
+#[derive(Default)]
+pub struct Tally {
+    pub kills: AtomicU64,
+    pub takeovers: AtomicU64,
+    pub broken_takeovers: AtomicU64,
+    pub evenings: AtomicU64,
+    pub wishes: AtomicU64,
+    pub unanswered: AtomicU64,
+    pub compared: AtomicU64,
+    pub requests: AtomicU64,
+    pub refused: AtomicU64,
+    pub streams: AtomicU64,
+    pub streams_of_the_killed: AtomicU64,
+    pub streams_told: AtomicU64,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |it: &AtomicU64| it.load(Ordering::SeqCst);
+        write!(
+            f,
+            "{} kills, {} takeovers and {} broken ones, {} evenings finished; {} wishes acknowledged, {} without an answer, compared {} times; {} requests answered, {} refused; {} streams whole, {} ended by an order, {} broken with their process",
+            count(&self.kills),
+            count(&self.takeovers),
+            count(&self.broken_takeovers),
+            count(&self.evenings),
+            count(&self.wishes),
+            count(&self.unanswered),
+            count(&self.compared),
+            count(&self.requests),
+            count(&self.refused),
+            count(&self.streams),
+            count(&self.streams_told),
+            count(&self.streams_of_the_killed),
+        )
+    }
+}
+
+pub fn add(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::SeqCst);
+}
+
+pub struct World {
+    pub address: SocketAddr,
+    pub admin_key: Mutex<String>,
+    pub user_key: Mutex<String>,
+    /// The process that serves; processes are counted from 1.
+    pub serving: AtomicU64,
+    /// The last one that was started, which may already have the socket.
+    pub started: AtomicU64,
+    /// In their order; noted before they are.
+    pub killed: Mutex<Vec<u64>>,
+    /// Nobody serves, and none of those that did was killed: the one that took over was. Odd while it is so.
+    pub outages: AtomicU64,
+    /// Nobody changes anything: an evening is going on.
+    pub quiet: AtomicBool,
+    /// How many administrators have seen that it is quiet.
+    pub waiting: AtomicU64,
+    /// An administrator waits for an answer to a change.
+    pub changing: AtomicBool,
+    pub over: AtomicBool,
+    pub tally: Tally,
+    found: Mutex<Vec<String>>,
+}
+
+/// Which processes may have served a request.
+#[derive(Clone, Copy)]
+pub struct Span {
+    first: u64,
+    /// How many had been killed by then.
+    dead: usize,
+    outages: u64,
+}
+
+impl World {
+    pub fn new(address: SocketAddr) -> World {
+        World {
+            address,
+            admin_key: Mutex::default(),
+            user_key: Mutex::default(),
+            serving: AtomicU64::new(0),
+            started: AtomicU64::new(0),
+            killed: Mutex::default(),
+            outages: AtomicU64::new(0),
+            quiet: AtomicBool::new(false),
+            waiting: AtomicU64::new(0),
+            changing: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            tally: Tally::default(),
+            found: Mutex::default(),
+        }
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    pub fn lost(&self, what: String) {
+        eprintln!("LOST: {what}");
+        lock(&self.found).push(what);
+    }
+
+    pub fn found(&self) -> Vec<String> {
+        lock(&self.found).clone()
+    }
+
+    pub fn is_whole(&self) -> bool {
+        lock(&self.found).len() < FOUND_MAX
+    }
+
+    pub fn begins(&self) -> Span {
+        Span {
+            outages: self.outages.load(Ordering::SeqCst),
+            dead: lock(&self.killed).len(),
+            first: self.serving.load(Ordering::SeqCst),
+        }
+    }
+
+    /// Whether what went wrong since then was a killed process's.
+    pub fn excuses(&self, span: Span) -> bool {
+        let last = self.started.load(Ordering::SeqCst);
+        let outages = self.outages.load(Ordering::SeqCst);
+        if outages != span.outages || outages % 2 == 1 {
+            return true;
+        }
+        let killed = lock(&self.killed);
+        let since = killed[span.dead..].iter();
+        killed.contains(&span.first) || since.into_iter().any(|it| (span.first..=last).contains(it))
+    }
+
+    /// Whether a later process may have taken over meanwhile.
+    pub fn is_older(&self, span: Span) -> bool {
+        self.started.load(Ordering::SeqCst) > span.first
+    }
+
+    pub fn pause(&self, ms: u64) {
+        let until = SystemTime::now() + Duration::from_millis(ms);
+        while SystemTime::now() < until && !self.is_over() {
+            thread::park_timeout(Duration::from_millis(ms.clamp(1, 20)));
+        }
+    }
+
+    /// One request by an administrator.
+    pub fn admin(
+        &self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> Result<(u16, serde_json::Value), String> {
+        let key = lock(&self.admin_key).clone();
+        let (status, text) = call(self.address, method, path, body, &key)?;
+        let json = serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))?;
+        Ok((status, json))
+    }
+
+    pub fn lock_key(&self) -> String {
+        lock(&self.user_key).clone()
+    }
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Status and body of an answer that came whole.
+pub fn call(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    body: &str,
+    key: &str,
+) -> Result<(u16, String), String> {
+    let text = |error: std::io::Error| error.to_string();
+    let mut socket = TcpStream::connect_timeout(&address, Duration::from_secs(10)).map_err(text)?;
+    socket.set_read_timeout(Some(PATIENCE)).map_err(text)?;
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nAuthorization: Bearer {key}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    socket.write_all(head.as_bytes()).map_err(text)?;
+    let mut bytes = Vec::new();
+    let read = socket.read_to_end(&mut bytes);
+    let answer = String::from_utf8_lossy(&bytes);
+    let Some((head, rest)) = answer.split_once("\r\n\r\n") else {
+        return Err(format!("no answer: {read:?}"));
+    };
+    let status = head
+        .split_whitespace()
+        .nth(1)
+        .and_then(|it| it.parse().ok());
+    let status: u16 = status.ok_or_else(|| format!("no status: {head}"))?;
+    let lower = head.to_lowercase();
+    if lower.contains("transfer-encoding: chunked") {
+        return unchunked(rest).map(|body| (status, body));
+    }
+    let length = lower
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "));
+    match length.and_then(|it| it.trim().parse::<usize>().ok()) {
+        Some(length) if length > rest.len() => Err(format!("{} of {length} bytes", rest.len())),
+        _ => Ok((status, rest.to_owned())),
+    }
+}
+
+/// An error when the last chunk is missing; it holds what came.
+fn unchunked(mut rest: &str) -> Result<String, String> {
+    let mut whole = String::new();
+    while let Some((size, after)) = rest.split_once("\r\n") {
+        let Ok(size) = usize::from_str_radix(size.trim(), 16) else {
+            break;
+        };
+        if size == 0 {
+            return Ok(whole);
+        }
+        let Some(piece) = after.get(..size) else {
+            break;
+        };
+        whole.push_str(piece);
+        rest = after[size..].trim_start_matches("\r\n");
+    }
+    Err(format!("cut short after: {}", tail(&whole)))
+}
+
+pub fn tail(text: &str) -> String {
+    let start = text.char_indices().rev().nth(300).map_or(0, |(at, _)| at);
+    text[start..].to_owned()
+}

@@ -1,0 +1,232 @@
+//! How SQLite carries out what the store asks: whatever a start, a page of an administrator or the upkeep asks of
+//! a table that grows is found by an index. The statements are those that the store really sends.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use model_pool::pool::{Bytes, KeyId, LoadWish, Override, Span, Time};
+use model_pool::pool::{DeviceId, OrderId, Record, RecordKind, ReplicaId};
+use model_pool::store::{
+    AuditEntry, AuditQuery, Circumstances, DayUsage, HistoryQuery, Measurement, Retention, Store,
+    UsageMinute,
+};
+use sqlx::{Connection, Row, SqliteConnection};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+/// Tables that grow with what is asked of the service.
+const GROWING: [&str; 3] = ["history", "audit", "usage"];
+
+/// What SQLx says that it sends.
+#[derive(Clone, Default)]
+struct Statements(Arc<Mutex<BTreeSet<String>>>);
+
+#[derive(Default)]
+struct Words {
+    summary: String,
+    statement: String,
+}
+
+impl Visit for Words {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "summary" => self.summary = value.to_owned(),
+            "db.statement" => self.statement = value.trim().to_owned(),
+            _ => {}
+        }
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
+}
+
+impl<S: Subscriber> Layer<S> for Statements {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if event.metadata().target() != "sqlx::query" {
+            return;
+        }
+        let mut words = Words::default();
+        event.record(&mut words);
+        let whole = match words.statement.is_empty() {
+            true => words.summary,
+            false => words.statement,
+        };
+        self.0.lock().unwrap().insert(whole);
+    }
+}
+
+fn record(at: u64) -> Record {
+    Record {
+        at: Time(at),
+        kind: RecordKind::Refuse,
+        model: Some("a".into()),
+        replica: Some(ReplicaId(at)),
+        order: Some(OrderId(at)),
+        reason: "full".into(),
+        priority: None,
+        placement: vec![],
+        candidates: vec![],
+        memory: vec![],
+        took: None,
+    }
+}
+
+fn entry(at: u64) -> AuditEntry {
+    AuditEntry {
+        at: Time(at),
+        key: Some(KeyId(1)),
+        subject: None,
+        name: None,
+        client: "127.0.0.1".into(),
+        method: "POST".into(),
+        path: "/admin/load".into(),
+        what: serde_json::Map::new(),
+        status: 200,
+        request: "r".into(),
+    }
+}
+
+/// All that a start, administrators' pages, the keeper and the upkeep ask.
+async fn use_all(store: &Store) {
+    let text = |it: &str| Some(it.to_owned());
+    store
+        .append(&[record(1)], &|it: DeviceId| it.to_string())
+        .await
+        .unwrap();
+    store.add_audit(&entry(1)).await.unwrap();
+    store.last_numbers().await.unwrap();
+    store.last_id().await.unwrap();
+    for (after, model, kind) in [
+        (None, None, None),
+        (Some(1), None, None),
+        (None, text("a"), None),
+        (None, None, text("refuse")),
+        (Some(1), text("a"), text("refuse")),
+    ] {
+        let limit = 100;
+        let query = HistoryQuery {
+            after,
+            limit,
+            model,
+            kind,
+        };
+        store.history(query).await.unwrap();
+    }
+    for (before, key, path) in [
+        (None, None, None),
+        (Some(9), text("k1"), None),
+        (None, text("k1"), text("/admin")),
+    ] {
+        let query = AuditQuery {
+            before,
+            limit: 100,
+            key,
+            path,
+        };
+        store.audit(query).await.unwrap();
+    }
+    let keep = Retention {
+        age: Span(1),
+        rows: 100,
+    };
+    store.forget_history(Time(1), keep).await.unwrap();
+    store.forget_audit(Time(1), keep).await.unwrap();
+    store.forget_usage().await.unwrap();
+    store.forget_facts().await.unwrap();
+    store.give_space_back().await.unwrap();
+    let minute = UsageMinute {
+        minute: 1,
+        model: "a".into(),
+        requests: 1,
+        busy_ms: 1,
+    };
+    store.add_usage(&[minute]).await.unwrap();
+    let used = DayUsage {
+        day: 1,
+        bucket: "key:1".into(),
+        tokens: 1,
+    };
+    store.keep_day_tokens(&[used], 1).await.unwrap();
+    let of = Circumstances {
+        model: "a".into(),
+        arguments: String::new(),
+        kind: String::new(),
+        devices: 1,
+    };
+    let measurement = Measurement {
+        peak_bytes_per_device: Bytes(1),
+        reload: Span(1),
+        at: Time(1),
+    };
+    store.save_measurement(&of, measurement).await.unwrap();
+    store.save_remembered("a", &[1]).await.unwrap();
+    store
+        .save_override("a", &Override::default())
+        .await
+        .unwrap();
+    let wish = LoadWish {
+        replicas: 1,
+        devices: None,
+        since: Time(1),
+    };
+    store.save_load("a", Some(&wish)).await.unwrap();
+    store.save_meta("a", "b").await.unwrap();
+    store.meta("a").await.unwrap();
+    store.wishes().await.unwrap();
+    store.day_tokens().await.unwrap();
+    store.keys().await.unwrap();
+}
+
+#[tokio::test]
+async fn whatever_grows_is_asked_by_an_index() {
+    let statements = Statements::default();
+    let filter =
+        tracing_subscriber::filter::Targets::new().with_target("sqlx", tracing::Level::DEBUG);
+    let all = tracing_subscriber::registry()
+        .with(statements.clone())
+        .with(filter);
+    tracing::subscriber::set_global_default(all).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/state.db", folder.path().display());
+    let store = Store::open(&url).await.unwrap();
+    // A second start, which migrates nothing.
+    store.close().await;
+    statements.0.lock().unwrap().clear();
+    let store = Store::open(&url).await.unwrap();
+    use_all(&store).await;
+    store.close().await;
+    let asked = statements.0.lock().unwrap().clone();
+    let (mut connection, mut looked_at, mut scans) = (
+        SqliteConnection::connect(&url).await.unwrap(),
+        0,
+        Vec::new(),
+    );
+    for statement in asked {
+        if !["SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE"]
+            .iter()
+            .any(|word| statement.starts_with(word))
+        {
+            continue;
+        }
+        looked_at += 1;
+        let explained = format!("EXPLAIN QUERY PLAN {statement}");
+        let plan = sqlx::query(sqlx::AssertSqlSafe(explained))
+            .fetch_all(&mut connection)
+            .await
+            .unwrap();
+        let steps = plan.iter().map(|row| row.get::<String, _>("detail"));
+        let is_whole = |step: &String| {
+            GROWING.iter().any(|table| {
+                // In the order of the key, until the limit, is no search through all.
+                step.as_str() == format!("SCAN {table}")
+            })
+        };
+        scans.extend(
+            steps
+                .filter(is_whole)
+                .map(|step| format!("{step}: {statement}")),
+        );
+    }
+    assert!(looked_at > 30, "only {looked_at} statements were seen");
+    assert!(scans.is_empty(), "{}", scans.join("\n"));
+}
