@@ -1,17 +1,14 @@
 //! What reading a request costs: processor time and memory for each MiB of a body, by route, of a plain text and of the worst
-//! body that a seed can make, which is named. The bodies are those of `tests/hostile_bodies.rs`.
+//! body that a seed can make, which is named. The bodies are those of `tests/measured/hostile_bodies.rs`.
 //!
 //! `cargo bench --bench hostile_bodies [-- MIB]`; without a number the bodies have 4 MiB.
 
-#[path = "../tests/hostile_bodies/bodies.rs"]
+#[path = "../tests/measured/hostile_bodies/bodies.rs"]
 mod bodies;
-#[path = "../tests/hostile_bodies/scene.rs"]
+#[path = "../tests/measured/hostile_bodies/scene.rs"]
 #[allow(dead_code, reason = "shared with the test, which looks at more")]
 mod scene;
-#[path = "../tests/support/stub.rs"]
-mod stub_program;
-#[path = "../tests/support/whole.rs"]
-mod whole;
+use support::stub as stub_program;
 
 use std::time::Duration;
 

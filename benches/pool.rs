@@ -175,7 +175,7 @@ fn plan(criterion: &mut Criterion) {
     let mut pool = full_pool(2_000, 256);
     let load = || LoadOrder {
         model: ModelId(1_990),
-        replicas: 1,
+        replicas: Some(1),
         devices: None,
         priority: Some(Priority(1)),
         keep_hot: None,

@@ -166,7 +166,7 @@ fn row(models: u32, devices: u32, waiting: u64) {
     for nth in 0..rounds {
         let order = LoadOrder {
             model: ModelId(models - 1 - (nth as u32 * 13) % models.min(500)),
-            replicas: 1,
+            replicas: Some(1),
             devices: None,
             priority: Some(Priority(1)),
             keep_hot: None,

@@ -13,20 +13,13 @@
 //! The last row is a model that sleeps: a double of vLLM, which falls asleep and wakes at once, so that the
 //! whole of it is the pool's own.
 
-#[path = "../tests/support/double.rs"]
-mod double;
-#[path = "../tests/support/tiny_gguf.rs"]
-mod tiny_gguf;
-#[path = "../tests/support/whole.rs"]
-mod whole;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use whole::Pool;
+use support::whole::Pool;
 
 const ROUNDS: usize = 40;
 const NAMES: [&str; 2] = ["a", "b"];
@@ -274,7 +267,7 @@ fn sleepers(folder: &Path) -> Pool {
         let text = format!(
             "engine_config:\n  model_id: {name}\n  type: VLLMEngine\n  model_path: {:?}\n  program: {:?}\n  env: {{VLLM_DOUBLE_LOAD_MS: '1500', VLLM_DOUBLE_WEIGHTS_BYTES: '1048576'}}\npool_config: {{memory_gib: 10, min_resident: 0s, sleep: weights}}\n",
             weights.display().to_string(),
-            double::vllm_double().display().to_string()
+            support::double::vllm_double().display().to_string()
         );
         (format!("{name}.yaml"), text)
     };
@@ -288,7 +281,7 @@ fn main() {
     };
     let folder = tempfile::tempdir().expect("a folder");
     for (seed, name) in NAMES.into_iter().enumerate() {
-        tiny_gguf::write(&folder.path().join(format!("{name}.gguf")), seed as u64 + 1);
+        support::tiny_gguf::write(&folder.path().join(format!("{name}.gguf")), seed as u64 + 1);
     }
     let one_fits = pool(&program, folder.path(), 10);
     let both_fit = pool(&program, folder.path(), 6);
@@ -323,7 +316,7 @@ fn main() {
             ask(&router.address(), name),
             ask(asleep.address(), name),
         ];
-        whole::wait_for("the last engine to be gone", || {
+        support::whole::wait_for("the last engine to be gone", || {
             one_fits.engine_pids().len() == 1
         });
         assert_ne!(one_fits.engine_pids(), before, "no engine was started");

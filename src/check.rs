@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::catalog::{
+use crate::cli::CheckArgs;
+use catalog::{
     Catalog, Entry, Listen, NeedSource, Place, PlacedDevice, Prompt, Recipe, Warning, Where,
 };
-use crate::cli::CheckArgs;
-use crate::config::{Config, Provider};
-use crate::pool::{Bytes, ModelSpec};
+use config::{Config, Provider};
+use pool::{Bytes, ModelSpec};
 
 /// Fails with what would keep the service from starting, or with the files that cannot be used.
 pub fn run(args: &CheckArgs) -> Result<(), String> {

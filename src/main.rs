@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use model_pool::cli::{Cli, Command, EngineArgs};
-use model_pool::{bench, check, guardian, serve, simulate};
+use model_pool::serve::told_to_stop;
+use model_pool::{check, serve};
 
 fn main() -> ExitCode {
     // Before anything else: a guardian is small and starts at once.
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Check(args)) => check::run(&args),
         Some(Command::Simulate(args)) => simulate::run(&args),
-        Some(Command::Bench(args)) => bench::run(&args),
+        Some(Command::Bench(args)) => bench::run(&args, told_to_stop()),
         Some(Command::Version) => {
             println!("model-pool {}", env!("CARGO_PKG_VERSION"));
             Ok(())
@@ -74,9 +75,6 @@ fn engine(args: EngineArgs) -> Result<(), String> {
         .build()
         .map_err(|error| format!("the engine's runtime cannot start: {error}"))?;
     runtime
-        .block_on(candle_engine::serve(
-            options,
-            model_pool::serve::told_to_stop(),
-        ))
+        .block_on(candle_engine::serve(options, told_to_stop()))
         .map_err(|error| error.to_string())
 }

@@ -9,7 +9,7 @@ use crate::error::EngineError;
 use crate::loading::{self, LoadedModel, Progress};
 use crate::memory::{MemoryReport, resident_bytes};
 use crate::options::{EngineOptions, Listen};
-use crate::sleep::{Door, Sleeper, counted};
+use crate::sleep::{SleepGate, Sleeper, counted};
 use crate::token_routes;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
@@ -35,7 +35,7 @@ struct Engine {
     model_name: String,
     started_unix_seconds: u64,
     progress: Progress,
-    door: Arc<Door>,
+    door: Arc<SleepGate>,
     ready: OnceLock<Served>,
 }
 

@@ -50,11 +50,11 @@ struct State {
 
 /// The door that requests go through.
 #[derive(Debug, Default)]
-pub(crate) struct Door(watch::Sender<State>);
+pub(crate) struct SleepGate(watch::Sender<State>);
 
 /// One request's way through the door, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Answering(Arc<Door>);
+pub(crate) struct Answering(Arc<SleepGate>);
 
 impl Drop for Answering {
     fn drop(&mut self) {
@@ -62,7 +62,7 @@ impl Drop for Answering {
     }
 }
 
-impl Door {
+impl SleepGate {
     /// # Errors
     /// 503 while the engine sleeps.
     pub fn enter(self: &Arc<Self>) -> Result<Answering, ApiError> {
@@ -161,7 +161,7 @@ impl Door {
 
 /// A turn that goes back when it is dropped before its end.
 struct Turn {
-    door: Arc<Door>,
+    door: Arc<SleepGate>,
     ends_in: Phase,
 }
 
@@ -266,7 +266,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_sleeps_lets_nobody_in_until_it_is_woken() {
-        let (door, part) = (Arc::new(Door::default()), Arc::new(Part::default()));
+        let (door, part) = (Arc::new(SleepGate::default()), Arc::new(Part::default()));
         drop(door.enter().expect("awake"));
         door.sleep(parts(&part)).await.expect("falls asleep");
         door.sleep(parts(&part)).await.expect("sleeps already");
@@ -281,7 +281,7 @@ mod tests {
 
     #[tokio::test]
     async fn answers_are_finished_first_and_nobody_new_comes_in() {
-        let (door, part) = (Arc::new(Door::default()), Arc::new(Part::default()));
+        let (door, part) = (Arc::new(SleepGate::default()), Arc::new(Part::default()));
         let inside = door.enter().expect("awake");
         let mut falling = Box::pin(door.sleep(parts(&part)));
         assert!((&mut falling).now_or_never().is_none());
@@ -295,7 +295,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_asks_and_leaves_before_it_sleeps_leaves_it_awake() {
-        let (door, part) = (Arc::new(Door::default()), Arc::new(Part::default()));
+        let (door, part) = (Arc::new(SleepGate::default()), Arc::new(Part::default()));
         let inside = door.enter().expect("awake");
         let mut falling = Box::pin(door.sleep(parts(&part)));
         assert!((&mut falling).now_or_never().is_none());
@@ -306,13 +306,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_part_that_fails_leaves_the_engine_as_it_was() {
-        let (door, part) = (Arc::new(Door::default()), Part::failing("sleep"));
+        let (door, part) = (Arc::new(SleepGate::default()), Part::failing("sleep"));
         let failed = door.sleep(parts(&part)).await.expect_err("it fails");
         assert!(failed.message.contains("out of memory"), "{failed:?}");
         assert!(!door.is_asleep() && door.enter().is_ok());
         assert_eq!(part.asked(), ["sleep", "wake"]);
 
-        let (door, part) = (Arc::new(Door::default()), Part::failing("wake"));
+        let (door, part) = (Arc::new(SleepGate::default()), Part::failing("wake"));
         door.sleep(parts(&part)).await.expect("falls asleep");
         door.wake(parts(&part)).await.expect_err("it fails");
         assert!(door.is_asleep());
@@ -320,7 +320,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_counts_until_it_ends_and_a_whole_answer_does_not() {
-        let door = Arc::new(Door::default());
+        let door = Arc::new(SleepGate::default());
         let answering = |body| counted(door.enter().expect("awake"), Response::new(body));
         let whole = answering(Body::from("whole"));
         assert_eq!(door.0.borrow().answering, 0);

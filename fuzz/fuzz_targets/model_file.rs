@@ -8,4 +8,4 @@ use tempfile::TempDir;
 
 static FOLDER: LazyLock<TempDir> = LazyLock::new(|| TempDir::new().expect("a folder for files"));
 
-fuzz_target!(|bytes: &[u8]| model_pool::fuzzing::model_file(bytes, FOLDER.path()));
+fuzz_target!(|bytes: &[u8]| parsers::model_file(bytes, FOLDER.path()));

@@ -45,7 +45,7 @@ struct Chunk<'a> {
     choices: Option<Vec<Choice<'a>>>,
     usage: Option<Usage>,
     #[serde(borrow)]
-    error: Option<Told<'a>>,
+    error: Option<ErrorBody<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -77,7 +77,7 @@ struct Usage {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Told<'a> {
+enum ErrorBody<'a> {
     Object {
         #[serde(borrow)]
         message: Option<Cow<'a, str>>,
@@ -88,12 +88,12 @@ enum Told<'a> {
     Text(String),
 }
 
-impl Told<'_> {
+impl ErrorBody<'_> {
     /// The code, or else the type, and the message.
     fn read(&self) -> (String, String) {
         match self {
-            Told::Text(text) => (String::new(), text.clone()),
-            Told::Object {
+            ErrorBody::Text(text) => (String::new(), text.clone()),
+            ErrorBody::Object {
                 message,
                 code,
                 r#type,

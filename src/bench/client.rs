@@ -14,7 +14,7 @@ use super::plan::Plan;
 use super::prompts::Prompts;
 use super::target::Target;
 use super::wire::{Wire, in_words};
-use crate::cli::BenchRoute;
+use crate::args::BenchRoute;
 
 /// An answer that is no stream, or a list of models.
 const ANSWER_MAX: usize = 256 << 20;

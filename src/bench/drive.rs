@@ -14,7 +14,7 @@ use super::client::{Client, now};
 use super::plan::{Load, Until};
 use super::tally::Tally;
 use super::wire::Wire;
-use crate::cli::Arrivals;
+use crate::args::Arrivals;
 
 /// After a failure to connect a closed loop waits so long: it would try thousands of times a second.
 const AFTER_NO_CONNECTION: Duration = Duration::from_millis(100);
@@ -90,7 +90,7 @@ impl Drive {
         let goes_on = match self.until {
             Until::Requests(most) => nth < most,
             Until::Passed(time) => passed < time,
-            Until::Told => true,
+            Until::Interrupted => true,
         };
         if !goes_on {
             self.begun.fetch_sub(1, Ordering::Relaxed);
@@ -166,7 +166,7 @@ impl Pace {
             per_second,
             arrivals,
             until,
-            random: super::seeded(seed),
+            random: crate::random::seeded(seed),
             told: 0,
             at: 0.0,
         }
@@ -185,7 +185,7 @@ impl Pace {
         let goes_on = match self.until {
             Until::Requests(most) => self.told < most,
             Until::Passed(time) => at < time,
-            Until::Told => true,
+            Until::Interrupted => true,
         };
         self.told += 1;
         goes_on.then_some(at)

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::target::Target;
-use crate::cli::{Arrivals, BenchArgs, BenchRoute};
+use crate::args::{Arrivals, BenchArgs, BenchRoute};
 
 const CONNECTIONS_MAX: usize = 100_000;
 const RATE_MAX: f64 = 1_000_000.0;
@@ -33,7 +33,7 @@ pub enum Until {
     Requests(u64),
     Passed(Duration),
     /// Somebody ends it.
-    Told,
+    Interrupted,
 }
 
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl Plan {
             until: match (args.requests, args.duration) {
                 (Some(requests), _) => Until::Requests(requests),
                 (None, Some(duration)) => Until::Passed(duration),
-                (None, None) if held => Until::Told,
+                (None, None) if held => Until::Interrupted,
                 (None, None) => Until::Passed(DURATION),
             },
             warm_up: args.warm_up,
@@ -149,16 +149,18 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
     use clap::Parser;
 
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: BenchArgs,
+    }
+
     fn plan(words: &[&str]) -> Result<Plan, String> {
-        let all = ["model-pool", "bench"].iter().chain(words);
-        let cli = Cli::try_parse_from(all).map_err(|error| error.to_string())?;
-        match cli.command {
-            Some(Command::Bench(args)) => Plan::of(&args),
-            other => panic!("{other:?}"),
-        }
+        let all = ["bench"].iter().chain(words);
+        let line = Line::try_parse_from(all).map_err(|error| error.to_string())?;
+        Plan::of(&line.args)
     }
 
     #[test]
@@ -185,7 +187,7 @@ mod tests {
         let plan = plan(&["--idle-streams", "3"]).unwrap();
         assert_eq!(
             (plan.load, plan.until),
-            (Load::Held { streams: 3 }, Until::Told)
+            (Load::Held { streams: 3 }, Until::Interrupted)
         );
         assert!(plan.stream);
     }

@@ -54,7 +54,7 @@ fn bar(until: Until) -> ProgressBar {
     let bar = match until {
         Until::Requests(most) => ProgressBar::new(most),
         Until::Passed(time) => ProgressBar::new(time.as_millis() as u64),
-        Until::Told => ProgressBar::no_length(),
+        Until::Interrupted => ProgressBar::no_length(),
     };
     let template = "  {spinner} {bar:30} {percent:>3} %  {msg} ({elapsed})";
     // The template is fixed text; were it wrong, the plain bar would serve.

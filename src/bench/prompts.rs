@@ -8,7 +8,7 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use serde_json::{Map, Value, json};
 
-use crate::cli::{BenchArgs, BenchRoute};
+use crate::args::{BenchArgs, BenchRoute};
 
 const PROMPT: &str = "Say hello.";
 const ANSWER_TOKENS: u32 = 64;
@@ -78,7 +78,8 @@ impl Prompts {
         match &self.source {
             Source::Written(bodies) => bodies[(nth % bodies.len() as u64) as usize].clone(),
             Source::Drawn { tokens, seed } => {
-                let mut random = super::seeded(seed ^ nth.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                let mut random =
+                    crate::random::seeded(seed ^ nth.wrapping_mul(0x9e37_79b9_7f4a_7c15));
                 let start = random.random_range(0..WORDS.len());
                 let mut text = WORDS[start].to_owned();
                 for _ in 1..*tokens {
@@ -155,15 +156,17 @@ impl Prompts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
     use clap::Parser;
 
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: BenchArgs,
+    }
+
     fn prompts(words: &[&str]) -> Result<Prompts, String> {
-        let cli = Cli::parse_from(["model-pool", "bench"].iter().chain(words));
-        match cli.command {
-            Some(Command::Bench(args)) => Prompts::of(&args, "m", args.stream),
-            other => panic!("{other:?}"),
-        }
+        let Line { args } = Line::parse_from(["bench"].iter().chain(words));
+        Prompts::of(&args, "m", args.stream)
     }
 
     fn body(prompts: &Prompts, nth: u64) -> Value {

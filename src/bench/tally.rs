@@ -113,7 +113,7 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::answer::Fault;
+    use crate::answer::Fault;
 
     #[test]
     fn percentiles_are_those_of_what_was_recorded() {

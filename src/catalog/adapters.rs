@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::config::{Config, reading};
+use config::Config;
 
+use super::diagnostics::Diagnostics;
 use super::engines::Engine;
 use super::entry::Entry;
 use super::limits;
 use super::model_file::{EngineConfig, LoraAdapter};
-use super::notes::Notes;
 use super::weights::{BucketUri, ExtraFiles, Scheme, short_digest};
 use super::{Catalog, CatalogError, Warning};
 
@@ -58,7 +58,7 @@ struct Mirror {
 pub(super) fn read(
     value: &Value,
     origin: &str,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<Option<AdapterFile>, CatalogError> {
     let form: Form =
         reading::value_at(value.clone()).map_err(|(path, problem)| match path.as_str() {
@@ -137,7 +137,7 @@ pub(super) type Adapters = Vec<(String, PathBuf)>;
 pub(super) fn of_engine(
     kind: &Engine,
     engine: &EngineConfig,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<Adapters, CatalogError> {
     if engine.lora_adapters.is_empty() {
         return Ok(Vec::new());
@@ -209,7 +209,7 @@ pub(super) fn of_engine(
 /// What is fetched beside the base model.
 pub(super) fn to_fetch(
     engine: &EngineConfig,
-    notes: &Notes,
+    notes: &Diagnostics,
 ) -> Result<Vec<ExtraFiles>, CatalogError> {
     let mut extra = Vec::new();
     for (nth, adapter) in engine.lora_adapters.iter().enumerate() {

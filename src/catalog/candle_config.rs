@@ -6,14 +6,14 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::config::{Config, Provider, reading};
+use config::{Config, Provider};
 
 use super::CatalogError;
 use super::candle_models::{self, Seen, Serves};
+use super::diagnostics::Diagnostics;
 use super::engine_config::{COMMAND, absolute, context, only_of_servers, warn_of_paths};
 use super::limits;
 use super::model_file::{ComputeDevice, EngineConfig, Quantization, Task};
-use super::notes::Notes;
 use super::recipe::{CandleRecipe, TokenBudgets};
 use super::server_config::Around;
 
@@ -30,7 +30,7 @@ pub(super) fn candle(
     engine: &EngineConfig,
     around: &Around,
     config: &Config,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<CandleRecipe, CatalogError> {
     only_of_servers(engine, notes)?;
     let foreign = [
@@ -174,7 +174,7 @@ fn check_overflow(
     overflow: Option<Overflow>,
     device: ComputeDevice,
     around: &Around,
-    notes: &Notes,
+    notes: &Diagnostics,
 ) -> Result<(), CatalogError> {
     let field = "engine_config.engine_kwargs.overflow";
     match overflow {
@@ -198,7 +198,11 @@ fn path_key(engine: &EngineConfig) -> &'static str {
 }
 
 /// The engine refuses a context that the model was not made for.
-fn check_context(context: Option<u32>, seen: Seen, notes: &Notes) -> Result<(), CatalogError> {
+fn check_context(
+    context: Option<u32>,
+    seen: Seen,
+    notes: &Diagnostics,
+) -> Result<(), CatalogError> {
     match (context, seen.context) {
         (Some(asked), Some(most)) if u64::from(asked) > most => Err(notes.refuse(
             "engine_config.max_total_tokens",
@@ -213,7 +217,7 @@ fn check_quantization(
     quantization: Option<Quantization>,
     seen: Option<Seen>,
     path: &Path,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<(), CatalogError> {
     let Some(form) = quantization else {
         return Ok(());
@@ -238,7 +242,11 @@ fn check_quantization(
 }
 
 /// Of a decoder it can be chosen; others have a form for one thing alone.
-fn check_task(task: Option<Task>, seen: Option<Seen>, notes: &Notes) -> Result<(), CatalogError> {
+fn check_task(
+    task: Option<Task>,
+    seen: Option<Seen>,
+    notes: &Diagnostics,
+) -> Result<(), CatalogError> {
     match (task, seen) {
         (Some(task), Some(seen)) if seen.is_fixed && Serves::of(task) != seen.serves => {
             let own = seen.serves.task().as_str();
@@ -258,7 +266,7 @@ fn check_task(task: Option<Task>, seen: Option<Seen>, notes: &Notes) -> Result<(
 fn check_budgets(
     budgets: &TokenBudgets,
     context: Option<u32>,
-    notes: &Notes,
+    notes: &Diagnostics,
 ) -> Result<(), CatalogError> {
     let Some(context) = context else {
         return Ok(());
@@ -279,7 +287,7 @@ fn check_budgets(
     }
 }
 
-fn kwargs(engine: &EngineConfig, notes: &Notes) -> Result<EngineKwargs, CatalogError> {
+fn kwargs(engine: &EngineConfig, notes: &Diagnostics) -> Result<EngineKwargs, CatalogError> {
     let given = Value::Object(engine.engine_kwargs.clone());
     reading::value_at(given).map_err(|(path, problem)| {
         let kwargs = "engine_config.engine_kwargs";
@@ -295,7 +303,7 @@ fn check_device(
     device: ComputeDevice,
     around: &Around,
     config: &Config,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<(), CatalogError> {
     let field = "engine_config.engine_kwargs.device";
     let built = match device {

@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::architecture::Architecture;
-use super::config_json::Keys;
-use super::estimate::{self, EstimateError};
-use super::gguf::{self, Gguf};
 use super::model_file::Task;
+use model_files::config_json::Keys;
+use model_files::gguf::{self, Gguf};
+use model_files::{Architecture, FileError};
 
 /// What a model is for, and so which routes its engine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,12 +137,12 @@ fn known() -> String {
 /// The file of a model in GGUF form, where it is one: a file of that name, or the one in a folder without others.
 pub(super) fn gguf_file(path: &Path) -> Option<PathBuf> {
     if path.is_file() {
-        return Some(path.to_owned()).filter(|path| estimate::is_gguf(path));
+        return Some(path.to_owned()).filter(|path| model_files::is_gguf(path));
     }
-    if super::safetensors::has_weights(path) {
+    if model_files::safetensors::has_weights(path) {
         return None;
     }
-    estimate::gguf_of(path).ok().flatten()
+    model_files::gguf_of(path).ok().flatten()
 }
 
 /// Looks at a model's files; `None` where there is nothing to look at yet. What is broken in them the estimate tells, and the
@@ -245,11 +244,11 @@ fn look_at_gguf(file: &Path) -> Result<Option<Seen>, String> {
 
 /// Foreign names for a message, never longer than a line.
 fn shown(names: &[&str]) -> String {
-    super::config_json::shortened(&Value::from(names.join(", ")))
+    model_files::config_json::shortened(&Value::from(names.join(", ")))
 }
 
 /// The form of the model that lies there.
-pub(super) fn architecture(path: &Path) -> Result<Architecture, EstimateError> {
+pub(super) fn architecture(path: &Path) -> Result<Architecture, FileError> {
     match gguf_file(path) {
         Some(file) => Architecture::of_gguf(&file, &Gguf::read(&file)?),
         None => Architecture::of_folder(path),

@@ -15,16 +15,16 @@
 
 use std::path::Path;
 
-use crate::pool::Bytes;
+use pool::Bytes;
 
-use super::architecture::{CacheLoad, NumberWidth, Split, Widths};
 use super::candle_models;
 use super::estimate::{
-    CANDLE_CPU_OVERHEAD, EstimateError, GPU_OVERHEAD, ModelFiles, by_file_sizes, share, times,
+    CANDLE_CPU_OVERHEAD, EstimateError, GPU_OVERHEAD, by_file_sizes, share, times,
 };
 use super::model_file::{ComputeDevice, Quantization};
 use super::recipe::CandleRecipe;
-use super::safetensors::{Rows, Weights};
+use model_files::{CacheLoad, ModelFiles, NumberWidth, Split, Widths};
+use model_files::{Rows, Weights};
 
 /// Tokens of one page of the cache.
 const PAGE_TOKENS: u64 = 16;
@@ -173,16 +173,16 @@ impl CandleRecipe {
     pub fn context_tokens(&self) -> Result<u64, EstimateError> {
         match self.context {
             Some(tokens) => Ok(u64::from(tokens)),
-            None => candle_models::architecture(&self.model_path)?.tokens(None),
+            None => Ok(candle_models::architecture(&self.model_path)?.tokens(None)?),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::architecture::{Architecture, LayerCache};
     use super::super::recipe::tests::candle as recipe;
     use super::*;
+    use model_files::{Architecture, LayerCache};
 
     /// Ten layers, with weights of so many bytes a number.
     fn files(bytes: u64) -> ModelFiles {

@@ -3,14 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::{Config, reading};
+use config::Config;
 
 use super::CatalogError;
 use super::candle_config::candle;
+use super::diagnostics::Diagnostics;
 use super::engines::{self, ENGINES};
 use super::limits::{self, CONTEXT_MAX};
 use super::model_file::{EngineConfig, Secret};
-use super::notes::Notes;
 use super::recipe::{CommandRecipe, Recipe, SleepCommands};
 use super::remote::{self, REMOTE};
 use super::server_config::{self, Around};
@@ -27,7 +27,7 @@ pub(super) fn recipe(
     reference_engine: Option<&str>,
     around: &Around,
     config: &Config,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<(Recipe, Option<Fetch>), CatalogError> {
     let mut engine = with_environment(engine, notes);
     for name in engine.env.keys() {
@@ -112,7 +112,7 @@ fn fetching(engine: &EngineConfig, kind: Option<&str>) -> Option<weights_config:
 
 /// The variables of Ray's form among the engine's own, which win; and those of the pool's own environment
 /// that it names.
-fn with_environment(engine: &EngineConfig, notes: &mut Notes) -> EngineConfig {
+fn with_environment(engine: &EngineConfig, notes: &mut Diagnostics) -> EngineConfig {
     let mut engine = engine.clone();
     let own = std::mem::take(&mut engine.env);
     for name in engine.env_vars_to_propogate.iter().flatten() {
@@ -151,7 +151,7 @@ fn not_run(engine: &str) -> String {
 pub(super) fn context(
     engine: &EngineConfig,
     least: u32,
-    notes: &Notes,
+    notes: &Diagnostics,
 ) -> Result<Option<u32>, CatalogError> {
     let bounded = |value| match limits::count(value, CONTEXT_MAX) {
         Ok(tokens) if tokens >= least => Ok(tokens),
@@ -164,7 +164,10 @@ pub(super) fn context(
 }
 
 /// Keys that only the engines of the table read.
-pub(super) fn only_of_servers(engine: &EngineConfig, notes: &Notes) -> Result<(), CatalogError> {
+pub(super) fn only_of_servers(
+    engine: &EngineConfig,
+    notes: &Diagnostics,
+) -> Result<(), CatalogError> {
     let given = [
         (
             "program",
@@ -196,7 +199,7 @@ pub(super) fn only_of_servers(engine: &EngineConfig, notes: &Notes) -> Result<()
     }
 }
 
-fn command(engine: &EngineConfig, notes: &mut Notes) -> Result<CommandRecipe, CatalogError> {
+fn command(engine: &EngineConfig, notes: &mut Diagnostics) -> Result<CommandRecipe, CatalogError> {
     only_of_servers(engine, notes)?;
     if !engine.engine_kwargs.is_empty() {
         return Err(notes.refuse(
@@ -261,7 +264,7 @@ fn command(engine: &EngineConfig, notes: &mut Notes) -> Result<CommandRecipe, Ca
 /// Both or none: what sleeps has to wake.
 fn sleep_commands(
     engine: &EngineConfig,
-    notes: &Notes,
+    notes: &Diagnostics,
 ) -> Result<Option<SleepCommands>, CatalogError> {
     let (sleep, wake) = match (&engine.sleep_command, &engine.wake_command) {
         (None, None) => return Ok(None),
@@ -295,7 +298,10 @@ fn sleep_commands(
 
 /// A local path made absolute, so that it holds in any working directory, or a name on Hugging
 /// Face as it stands.
-fn command_model(engine: &EngineConfig, notes: &mut Notes) -> Result<Option<String>, CatalogError> {
+fn command_model(
+    engine: &EngineConfig,
+    notes: &mut Diagnostics,
+) -> Result<Option<String>, CatalogError> {
     if let Some(path) = &engine.model_path {
         let path = absolute("engine_config.model_path", path, notes)?;
         warn_of_paths(engine, &path, notes);
@@ -310,7 +316,7 @@ fn command_model(engine: &EngineConfig, notes: &mut Notes) -> Result<Option<Stri
     }
 }
 
-pub(super) fn warn_of_paths(engine: &EngineConfig, path: &Path, notes: &mut Notes) {
+pub(super) fn warn_of_paths(engine: &EngineConfig, path: &Path, notes: &mut Diagnostics) {
     if engine.model_path.is_some() && engine.hf_model_id.is_some() {
         notes.warn(
             "engine_config.hf_model_id",
@@ -333,7 +339,11 @@ pub(super) fn warn_of_paths(engine: &EngineConfig, path: &Path, notes: &mut Note
     }
 }
 
-pub(super) fn absolute(field: &str, path: &str, notes: &Notes) -> Result<PathBuf, CatalogError> {
+pub(super) fn absolute(
+    field: &str,
+    path: &str,
+    notes: &Diagnostics,
+) -> Result<PathBuf, CatalogError> {
     std::path::absolute(path)
         .map_err(|error| notes.refuse(field, format!("`{path}` is no usable path: {error}")))
 }

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::pool::Bytes;
+use pool::Bytes;
 
-use super::architecture::{NumberWidth, Split};
 use super::engines::{Place, PlacedDevice, ServerRecipe};
-use super::gguf_types;
 use super::limits::DEVICES_MAX;
 use super::recipe::{CommandRecipe, LaunchValues, Listen, Recipe};
+use model_files::gguf_types;
+use model_files::{NumberWidth, Split};
 
 /// A program that runs models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

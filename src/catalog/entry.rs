@@ -8,17 +8,17 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::config::validate::QUEUE_LIMIT_MAX;
-use crate::config::{Config, IdleProbe, KeepHot, Length, MaxTurn, MinResident, Provider, reading};
-use crate::pool::{Bytes, Priority, Scaling, Span};
+use config::validate::QUEUE_LIMIT_MAX;
+use config::{Config, IdleProbe, KeepHot, Length, MaxTurn, MinResident, Provider};
+use pool::{Bytes, Priority, Scaling, Span};
 
 use super::constraint::DeviceConstraint;
+use super::diagnostics::Diagnostics;
 use super::engine_config::CANDLE;
 use super::engines::{ENGINES, Parking};
 use super::generation::{self, Generation};
 use super::limits::{self, SEATS_MAX};
 use super::model_file::{LoraAdapter, ModelDocument, PoolConfig, ScalingConfig, Sleep};
-use super::notes::Notes;
 use super::recipe::Recipe;
 use super::reference::Reference;
 use super::request_fields::UnknownFields;
@@ -121,7 +121,7 @@ impl Entry {
         config: &Config,
         reference: &Reference,
     ) -> Result<(Entry, Vec<Warning>), CatalogError> {
-        let mut notes = Notes::new(origin_of(&source));
+        let mut notes = Diagnostics::new(origin_of(&source));
         let direct = || {
             reading::json_value(document).map_err(|flaw| CatalogError::Parse {
                 origin: origin_of(&source),
@@ -152,14 +152,14 @@ impl Entry {
     ) -> Result<Entry, CatalogError> {
         let mut document = self.document.clone();
         document.engine_config.lora_adapters.push(adapter.clone());
-        let mut notes = Notes::new(origin_of(&self.source));
+        let mut notes = Diagnostics::new(origin_of(&self.source));
         Entry::from_read(document, self.source.clone(), &mut notes, config, reference)
     }
 
     pub(super) fn from_read(
         document: ModelDocument,
         source: Source,
-        notes: &mut Notes,
+        notes: &mut Diagnostics,
         config: &Config,
         reference: &Reference,
     ) -> Result<Entry, CatalogError> {
@@ -331,7 +331,7 @@ fn origin_of(source: &Source) -> String {
     }
 }
 
-fn check_aliases(name: &str, aliases: &[String], notes: &Notes) -> Result<(), CatalogError> {
+fn check_aliases(name: &str, aliases: &[String], notes: &Diagnostics) -> Result<(), CatalogError> {
     let mut seen = BTreeSet::from([name]);
     for (index, alias) in aliases.iter().enumerate() {
         let field = format!("pool_config.aliases[{index}]");
@@ -351,7 +351,7 @@ fn check_aliases(name: &str, aliases: &[String], notes: &Notes) -> Result<(), Ca
 fn positive(
     field: &str,
     length: Option<Length>,
-    notes: &Notes,
+    notes: &Diagnostics,
 ) -> Result<Option<Span>, CatalogError> {
     match length {
         Some(length) if length.0 == Span::ZERO => {
@@ -365,7 +365,7 @@ fn positive(
 fn devices(
     pool: &PoolConfig,
     scaling: &ScalingConfig,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<Option<u32>, CatalogError> {
     let own = pool
         .gpus_per_replica
@@ -408,7 +408,7 @@ fn devices(
 }
 
 /// Requests that one replica takes at once, if the document says.
-fn asked_seats(document: &ModelDocument, notes: &Notes) -> Result<Option<u32>, CatalogError> {
+fn asked_seats(document: &ModelDocument, notes: &Diagnostics) -> Result<Option<u32>, CatalogError> {
     let deployment = &document.deployment_config;
     let new = deployment.max_ongoing_requests;
     let old = deployment.max_concurrent_queries;

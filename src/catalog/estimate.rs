@@ -2,16 +2,12 @@
 //! the engine itself takes. It adds up what other files read from headers and `config.json`; it
 //! decides nothing about placement. Reading is blocking: call it off the event loop.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::pool::Bytes;
+use pool::Bytes;
 
-use super::architecture::{Architecture, CacheLoad};
 use super::engine_options::{EngineKind, EngineOptions};
-use super::gguf::{self, Gguf};
-use super::parameters::{CONFIG_TOLERANCE_PER_CENT, weights_by_config};
-use super::safetensors::{self, Weights};
+use model_files::{CacheLoad, FileError, ModelFiles, bytes_of_weight_files};
 
 /// What the embedded engine's process takes on the CPU whatever the model is: program, threads, and the tables of a small
 /// tokenizer.
@@ -24,20 +20,11 @@ pub const GPU_OVERHEAD: Bytes = Bytes(512 * Bytes::MIB);
 const LLAMA_SEQUENCES: u64 = 4;
 /// Tokens of llama.cpp's batch, which its windows hold beside.
 const LLAMA_BATCH: u64 = 512;
-/// Entries of a model's folder that are looked at.
-const FOLDER_ENTRIES_MAX: usize = 10_000;
-
 /// Why there is no figure. Each names what to look at.
 #[derive(Debug, thiserror::Error)]
 pub enum EstimateError {
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("{}: {problem}", path.display())]
-    Broken { path: PathBuf, problem: String },
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("engine_config.model_path names no local model")]
     NotLocal,
     /// A command whose model cannot be looked at.
@@ -47,120 +34,13 @@ pub enum EstimateError {
     NoFigure { model: String, why: String },
 }
 
-/// What the files of a model say.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ModelFiles {
-    pub weights: Weights,
-    pub architecture: Architecture,
-    /// The weights are not there; their size is counted from `config.json`.
-    pub by_config: bool,
-}
-
-impl ModelFiles {
-    /// Reads the headers of a model's folder or file: safetensors, GGUF, or `config.json` alone.
-    pub fn read(path: &Path) -> Result<ModelFiles, EstimateError> {
-        if is_gguf(path) {
-            return ModelFiles::read_gguf(path);
-        }
-        let folder = if path.is_file() {
-            path.parent().unwrap_or(path)
-        } else {
-            path
-        };
-        if path.is_file() || safetensors::has_weights(folder) {
-            return Ok(ModelFiles {
-                weights: safetensors::weights_of(path)?,
-                architecture: Architecture::of_folder(folder)?,
-                by_config: false,
-            });
-        }
-        if let Some(file) = gguf_of(folder)? {
-            return ModelFiles::read_gguf(&file);
-        }
-        let config = folder.join("config.json");
-        // Weights in a form that has no header to read are there all the same.
-        if !config.exists() || by_file_sizes(folder, Bytes::ZERO).is_some() {
-            return Err(safetensors::no_weights(folder));
-        }
-        Ok(ModelFiles {
-            weights: Weights {
-                stored_bytes: weights_by_config(&config)?,
-                ..Weights::default()
-            },
-            architecture: Architecture::of_config_json(&config)?,
-            by_config: true,
-        })
-    }
-
-    fn read_gguf(path: &Path) -> Result<ModelFiles, EstimateError> {
-        let gguf = Gguf::read(path)?;
-        Ok(ModelFiles {
-            weights: Weights {
-                stored_bytes: gguf.tensor_bytes,
-                float_elements: gguf.elements,
-                ..Weights::default()
-            },
-            architecture: Architecture::of_gguf(path, &gguf)?,
-            by_config: false,
-        })
-    }
-
-    /// What an administrator should hear about what was read.
-    pub(super) fn guesses(&self) -> Vec<String> {
-        let mut guesses = self.architecture.guesses.clone();
-        if self.by_config {
-            guesses.push(format!(
-                "its weights are not on disk, and are counted from config.json, to about {CONFIG_TOLERANCE_PER_CENT} %"
-            ));
-        }
-        guesses
-    }
-
-    /// Weights as the engine holds them.
-    fn held_by(&self, kind: EngineKind) -> u64 {
-        let stored = self.weights.stored_bytes;
-        if kind.halves_wide_weights() && !self.by_config {
-            stored.min(self.weights.held_in(2))
-        } else {
-            stored
-        }
-    }
-}
-
-pub(super) fn is_gguf(path: &Path) -> bool {
-    path.extension()
-        .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
-}
-
-/// The one GGUF model of a folder. Projectors of pictures (`mmproj`) are no models.
-pub(super) fn gguf_of(folder: &Path) -> Result<Option<PathBuf>, EstimateError> {
-    let listing = std::fs::read_dir(folder).map_err(|source| EstimateError::Read {
-        path: folder.to_owned(),
-        source,
-    })?;
-    let mut models: Vec<PathBuf> = listing
-        .take(FOLDER_ENTRIES_MAX)
-        .filter_map(Result::ok)
-        .map(|file| file.path())
-        .filter(|path| {
-            let name = path.file_name().and_then(|name| name.to_str());
-            let is_first = name
-                .and_then(gguf::part_name)
-                .is_none_or(|(_, part, _)| part == 1);
-            is_gguf(path) && is_first && name.is_some_and(|name| !name.contains("mmproj"))
-        })
-        .collect();
-    models.sort();
-    match models.as_slice() {
-        [] => Ok(None),
-        [only] => Ok(Some(only.clone())),
-        several => Err(EstimateError::Broken {
-            path: folder.to_owned(),
-            problem: format!(
-                "the folder holds {} GGUF models; name the file in engine_config.model_path",
-                several.len()
-            ),
-        }),
+/// Weights as the engine holds them.
+fn held_by(files: &ModelFiles, kind: EngineKind) -> u64 {
+    let stored = files.weights.stored_bytes;
+    if kind.halves_wide_weights() && !files.by_config {
+        stored.min(files.weights.held_in(2))
+    } else {
+        stored
     }
 }
 
@@ -184,11 +64,7 @@ pub(super) fn command(
 ) -> Result<CommandNeed, EstimateError> {
     let architecture = &files.architecture;
     let asked = context.map(u64::from);
-    let weights = Bytes(
-        files
-            .held_by(options.kind)
-            .div_ceil(u64::from(devices.max(1))),
-    );
+    let weights = Bytes(held_by(files, options.kind).div_ceil(u64::from(devices.max(1))));
     let fixed = weights + options.kind.overhead_per_device(devices);
     if let Some(cache) = options.cache {
         let wanted = fixed + cache;
@@ -233,25 +109,7 @@ pub(super) fn command(
 /// What stands in when headers cannot be read: the sizes of the weight files, and the overhead.
 /// `None` when there is no such file.
 pub(super) fn by_file_sizes(path: &Path, overhead: Bytes) -> Option<Bytes> {
-    let is_weights = |file: &Path| {
-        file.extension().is_some_and(|extension| {
-            ["safetensors", "gguf", "bin", "pt", "pth"]
-                .iter()
-                .any(|known| extension == *known)
-        })
-    };
-    let metadata = std::fs::metadata(path).ok()?;
-    if metadata.is_file() {
-        return Some(Bytes(metadata.len()) + overhead);
-    }
-    let sizes: Bytes = std::fs::read_dir(path)
-        .ok()?
-        .filter_map(Result::ok)
-        .filter(|file| is_weights(&file.path()))
-        .filter_map(|file| std::fs::metadata(file.path()).ok())
-        .map(|metadata| Bytes(metadata.len()))
-        .sum();
-    (sizes > Bytes::ZERO).then(|| sizes + overhead)
+    bytes_of_weight_files(path).map(|bytes| Bytes(bytes) + overhead)
 }
 
 /// The overhead of a command on all its devices together.

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::config::positions::Positions;
-use crate::config::{Config, Flaw, reading};
+use config::positions::Positions;
+use config::{Config, ParseError};
 
 use super::adapters::{self, AdapterFile};
+use super::diagnostics::Diagnostics;
 use super::entry::{Entry, Source};
 use super::model_file::ModelDocument;
-use super::notes::Notes;
 use super::reference::Reference;
 use super::{CatalogError, Warning, forms};
 
@@ -141,7 +141,7 @@ pub(super) fn read(
     let is_json = path
         .extension()
         .is_some_and(|extension| extension == "json");
-    let parse = |flaw: Flaw| CatalogError::Parse {
+    let parse = |flaw: ParseError| CatalogError::Parse {
         origin: origin.clone(),
         flaw,
     };
@@ -151,7 +151,7 @@ pub(super) fn read(
     }
     .map_err(parse)?;
     let positions = Arc::new(Positions::of(&text));
-    let mut notes = Notes::of_text(&origin, Arc::clone(&positions));
+    let mut notes = Diagnostics::of_text(&origin, Arc::clone(&positions));
     for twice in &positions.twice {
         notes.warn(
             &twice.path,
@@ -170,7 +170,7 @@ pub(super) fn read(
     let model = |entry: Entry| Some(Item::Model(Box::new(entry)));
     let is_adapter = |value: &Value| value.get("base_model_id").is_some();
     if let Some(parts) = forms::parts(&value) {
-        let read = |value: Value, notes: &mut Notes| {
+        let read = |value: Value, notes: &mut Diagnostics| {
             if is_adapter(&value) {
                 return Ok(adapters::read(&value, &origin, notes)?.map(Item::Adapter));
             }
@@ -227,12 +227,12 @@ fn several(
     parts: Vec<(String, Value)>,
     origin: &str,
     positions: &Arc<Positions>,
-    whole: Notes,
-    mut read: impl FnMut(Value, &mut Notes) -> Result<Option<Item>, CatalogError>,
+    whole: Diagnostics,
+    mut read: impl FnMut(Value, &mut Diagnostics) -> Result<Option<Item>, CatalogError>,
 ) -> Vec<Read> {
     let mut all = vec![(Ok(None), whole.warnings)];
     for (path, value) in parts {
-        let mut notes = Notes::of_text(origin, Arc::clone(positions));
+        let mut notes = Diagnostics::of_text(origin, Arc::clone(positions));
         let entry = if value.is_string() {
             let message = "names another file; it is read when it lies in catalog.models_dir";
             notes.warn(&path, message);
@@ -251,7 +251,7 @@ fn several(
 pub(super) fn typed(
     mut value: Value,
     direct: Option<&dyn Fn() -> Result<ModelDocument, CatalogError>>,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<Option<ModelDocument>, CatalogError> {
     if value.get("enabled") == Some(&Value::Bool(false)) {
         return Ok(None);

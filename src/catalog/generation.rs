@@ -5,12 +5,11 @@
 use serde_json::{Map, Number, Value};
 
 use super::CatalogError;
+use super::diagnostics::Diagnostics;
 use super::engine_options::EngineKind;
 use super::entry::Entry;
-use super::notes::Notes;
 use super::prompt::{self, Prompt, PromptCompat};
 use super::recipe::Recipe;
-use crate::config::reading;
 
 /// RayLLM's bound on a model's and a request's stops together.
 pub const STOPS_MAX: usize = 8;
@@ -192,7 +191,7 @@ pub(super) fn read(
     section: Option<&Value>,
     compat: PromptCompat,
     recipe: &Recipe,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<Generation, CatalogError> {
     let mut generation = Generation::default();
     let Some(section) = section else {
@@ -267,7 +266,7 @@ impl Entry {
 }
 
 /// Only some engines take ids.
-fn drop_stop_tokens(generation: &mut Generation, family: Family, notes: &mut Notes) {
+fn drop_stop_tokens(generation: &mut Generation, family: Family, notes: &mut Diagnostics) {
     let field = format!("{FIELD}.stopping_sequences");
     let takes = |value: &Value| match family {
         Candle => true,
@@ -306,7 +305,7 @@ fn default(
     family: Family,
     key: &str,
     value: &Value,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<(), CatalogError> {
     let field = format!("{FIELD}.generate_kwargs.{key}");
     if key == "do_sample" {
@@ -401,7 +400,7 @@ fn ending(
     generation: &mut Generation,
     stop: &Value,
     field: &str,
-    notes: &Notes,
+    notes: &Diagnostics,
 ) -> Result<(), CatalogError> {
     let id = |value: &Value| value.as_u64().filter(|id| *id <= u64::from(u32::MAX));
     match stop {

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::pool::Bytes;
+use pool::Bytes;
 
 use super::candle_need;
 use super::entry::Entry;
 use super::estimate::EstimateError;
-use super::need::{Figures, Measured};
+use super::need::Figures;
+use super::need_source::Measured;
 use super::recipe::Recipe;
 
 /// Device counts that are tried when nobody says one.

@@ -1,7 +1,7 @@
 //! What names and numbers of the catalogue may be. Each check answers the checked value, or the
 //! allowed range in words; the caller adds the key.
 
-use crate::pool::{Bytes, Priority};
+use pool::{Bytes, Priority};
 
 /// The most devices one replica may take; they are all of one machine (M5).
 pub const DEVICES_MAX: u32 = 64;

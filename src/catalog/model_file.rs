@@ -11,7 +11,7 @@ use super::constraint::DeviceConstraint;
 use super::prompt::PromptCompat;
 use super::request_fields::UnknownFields;
 use super::validation::ValidationSection;
-use crate::config::{IdleProbe, KeepHot, Length, MaxTurn, MinResident};
+use config::{IdleProbe, KeepHot, Length, MaxTurn, MinResident};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()

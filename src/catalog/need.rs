@@ -4,21 +4,22 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use crate::config::{Config, KeepHot};
-use crate::pool::{Bytes, KeepHotBounds, Layout, Loader, LoaderId, ModelSpec, Span};
+use config::{Config, KeepHot};
+use pool::{Bytes, KeepHotBounds, Layout, Loader, LoaderId, ModelSpec, Span};
 
 use super::candle_need;
 use super::engine_options::EngineOptions;
 use super::entry::Entry;
-use super::estimate::{self, EstimateError, ModelFiles};
+use super::estimate::{self, EstimateError};
 use super::hub_cache;
 use super::layouts::{Demand, DeviceShare};
-use super::name_size;
+use super::need_source::{Measured, NeedSource};
 use super::recipe::{CandleRecipe, Recipe};
+use model_files::ModelFiles;
+use model_files::name_size;
 
 /// From the host's memory to a GPU, over PCIe 4.0 x16 with room to spare.
 const HOST_BYTES_PER_MILLISECOND: u64 = 10_000_000;
@@ -40,56 +41,6 @@ const STOP_GRACE: Span = Span::from_secs(10);
 const BY_SIZES: &str = "the sizes of its files are used instead, without a cache";
 /// With `adaptive`, what stands in for a model that nobody has used yet.
 const KEEP_HOT_AT_FIRST: Span = Span::from_secs(600);
-
-/// What earlier replicas of the model took, from the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Measured {
-    /// The peak on the device that held most.
-    pub bytes_per_device: Bytes,
-    /// From launch to ready.
-    pub reload_ms: u64,
-}
-
-/// Where the figure of a model's memory comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NeedSource {
-    /// An administrator's: the model's file, or the reference.
-    File,
-    Measured,
-    Estimate,
-    /// Nothing tells before the weights are here, and it is not placed before.
-    Unfetched,
-    /// A rough estimate, with the reason why there is no better one.
-    Rough {
-        reason: String,
-    },
-}
-
-impl NeedSource {
-    /// The word in answers: `file`, `measured`, `estimate` or `unfetched`.
-    pub fn name(&self) -> &'static str {
-        match self {
-            NeedSource::File => "file",
-            NeedSource::Measured => "measured",
-            NeedSource::Unfetched => "unfetched",
-            NeedSource::Estimate | NeedSource::Rough { .. } => "estimate",
-        }
-    }
-
-    /// What an administrator should hear about the figure, if anything.
-    pub fn warning(&self) -> Option<&str> {
-        match self {
-            NeedSource::Rough { reason } => Some(reason),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for NeedSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 impl Entry {
     /// What the core must know of the model. Fails only for a command of which nothing says how
@@ -175,10 +126,10 @@ impl Entry {
     }
 
     /// What its engine takes of the host while it sleeps, where it can; `total` is what a replica needs.
-    fn parking(&self, total: Bytes) -> Option<crate::pool::Parking> {
+    fn parking(&self, total: Bytes) -> Option<pool::Parking> {
         if let Recipe::Command(super::CommandRecipe { sleep: Some(_), .. }) = &self.recipe {
             // All that it holds is copied, weights or not.
-            return Some(crate::pool::Parking {
+            return Some(pool::Parking {
                 host: total,
                 resident_per_device: Bytes::ZERO,
                 wakes_in: Span(
@@ -197,7 +148,7 @@ impl Entry {
             _ => (SLEEPING_PROCESS, WAKE_BASE, RELOAD_BYTES_PER_MILLISECOND),
         };
         let wakes_in = base.0.saturating_add(weights.0 / source);
-        Some(crate::pool::Parking {
+        Some(pool::Parking {
             host,
             resident_per_device: routes.resident_per_device,
             wakes_in: Span(wakes_in),
@@ -272,7 +223,7 @@ impl<'a> Figures<'a> {
     pub(super) fn files(&self) -> Result<&ModelFiles, &EstimateError> {
         self.files
             .get_or_init(|| match self.path() {
-                Some(path) => ModelFiles::read(&path),
+                Some(path) => Ok(ModelFiles::read(&path)?),
                 None => Err(EstimateError::NotLocal),
             })
             .as_ref()
@@ -444,7 +395,7 @@ impl<'a> Figures<'a> {
         let fetched = self.entry.fetch.as_ref().map(|fetch| &fetch.id);
         let named = fetched.or(Some(&server.model).filter(|_| !server.is_local))?;
         let size = name_size::of_name(named)?;
-        let weights = size.bytes();
+        let weights = Bytes(size.bytes());
         let reason = format!(
             "its name tells of {} thousand million parameters of {} bits, {weights}",
             size.parameters, size.bits

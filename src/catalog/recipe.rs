@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use minijinja::{Environment, UndefinedBehavior, Value};
 
-use crate::pool::Bytes;
+use pool::Bytes;
 
 use super::candle_models::Serves;
 use super::engine_options::EngineKind;

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
-use crate::config::{KeepHot, reading};
-use crate::pool::{Bytes, Priority};
+use config::KeepHot;
+use pool::{Bytes, Priority};
 
 use super::limits;
 use super::{CatalogError, Warning};

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::CatalogError;
+use super::diagnostics::Diagnostics;
 use super::entry::Source;
 use super::limits::{self, CONTEXT_MAX};
 use super::model_file::{EngineConfig, ModelDocument, PoolConfig, ScalingConfig, Secret};
-use super::notes::Notes;
 
 pub(super) const REMOTE: &str = "RemoteEngine";
 /// Requests that the endpoint gets at once, unless the file says otherwise.
@@ -160,7 +160,10 @@ impl std::fmt::Display for RemoteUrl {
 }
 
 /// Keys of a remote endpoint in the file of a model that is run here.
-pub(super) fn refuse_elsewhere(engine: &EngineConfig, notes: &Notes) -> Result<(), CatalogError> {
+pub(super) fn refuse_elsewhere(
+    engine: &EngineConfig,
+    notes: &Diagnostics,
+) -> Result<(), CatalogError> {
     let given = [
         ("url", engine.url.is_some()),
         ("api_key_env", engine.api_key_env.is_some()),
@@ -177,7 +180,10 @@ pub(super) fn refuse_elsewhere(engine: &EngineConfig, notes: &Notes) -> Result<(
     }
 }
 
-pub(super) fn read(engine: &EngineConfig, notes: &Notes) -> Result<RemoteRecipe, CatalogError> {
+pub(super) fn read(
+    engine: &EngineConfig,
+    notes: &Diagnostics,
+) -> Result<RemoteRecipe, CatalogError> {
     refuse_keys_of_engines(engine, notes)?;
     let Some(url) = engine.url.as_deref() else {
         return Err(notes.refuse(
@@ -218,7 +224,7 @@ pub(super) fn read(engine: &EngineConfig, notes: &Notes) -> Result<RemoteRecipe,
     })
 }
 
-fn key(engine: &EngineConfig, notes: &Notes) -> Result<Option<KeySource>, CatalogError> {
+fn key(engine: &EngineConfig, notes: &Diagnostics) -> Result<Option<KeySource>, CatalogError> {
     let refuse = |field: &str, problem: &str| {
         let field = format!("engine_config.{field}");
         Err(notes.refuse(&field, problem))
@@ -249,7 +255,7 @@ fn key(engine: &EngineConfig, notes: &Notes) -> Result<Option<KeySource>, Catalo
 
 fn headers(
     given: &BTreeMap<String, Secret>,
-    notes: &Notes,
+    notes: &Diagnostics,
 ) -> Result<BTreeMap<String, Secret>, CatalogError> {
     let mut headers = BTreeMap::new();
     for (name, value) in given {
@@ -276,7 +282,7 @@ fn headers(
 }
 
 /// Nothing is loaded here, so there is nothing that these could say.
-fn refuse_keys_of_engines(engine: &EngineConfig, notes: &Notes) -> Result<(), CatalogError> {
+fn refuse_keys_of_engines(engine: &EngineConfig, notes: &Diagnostics) -> Result<(), CatalogError> {
     let given = [
         ("hf_model_id", engine.hf_model_id.is_some()),
         ("model_path", engine.model_path.is_some()),
@@ -311,7 +317,7 @@ fn refuse_keys_of_engines(engine: &EngineConfig, notes: &Notes) -> Result<(), Ca
     }
 }
 
-fn refuse_not_here(field: &str, instead: &str, notes: &Notes) -> CatalogError {
+fn refuse_not_here(field: &str, instead: &str, notes: &Diagnostics) -> CatalogError {
     notes.refuse(
         field,
         format!(
@@ -325,7 +331,7 @@ pub(super) fn check_document(
     recipe: &mut RemoteRecipe,
     document: &ModelDocument,
     source: &Source,
-    notes: &Notes,
+    notes: &Diagnostics,
 ) -> Result<(), CatalogError> {
     let PoolConfig {
         gpus_per_replica,

@@ -2,10 +2,10 @@
 //! here; the pool does the reckoning.
 
 use super::CatalogError;
+use super::diagnostics::Diagnostics;
 use super::limits;
 use super::model_file::AutoscalingConfig;
-use super::notes::Notes;
-use crate::pool::{REPLICAS_MAX, Scaling, Span};
+use pool::{REPLICAS_MAX, Scaling, Span};
 
 const FIELD: &str = "deployment_config.autoscaling_config";
 /// A year.
@@ -14,7 +14,7 @@ const SECONDS_MAX: f64 = 31_536_000.0;
 /// What the section says; `None`: one replica, or as many as an administrator asks for.
 pub(super) fn read(
     section: Option<&AutoscalingConfig>,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<Option<Scaling>, CatalogError> {
     let Some(section) = section else {
         return Ok(None);

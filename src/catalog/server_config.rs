@@ -8,12 +8,11 @@ use serde_json::Value;
 use super::CatalogError;
 use super::adapters;
 use super::candle_models;
+use super::diagnostics::Diagnostics;
 use super::engine_config::{absolute, context, warn_of_paths};
 use super::engines::{Engine, ServerRecipe, Words};
-use super::estimate;
 use super::limits::{self, SEATS_MAX};
 use super::model_file::{EngineConfig, Listen, Sleep};
-use super::notes::Notes;
 
 /// What a model file says beside `engine_config`.
 pub(super) struct Around {
@@ -34,7 +33,7 @@ pub(super) fn server(
     kind: &'static Engine,
     engine: &EngineConfig,
     around: &Around,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<ServerRecipe, CatalogError> {
     let name = kind.name();
     let foreign = [
@@ -171,7 +170,7 @@ pub(super) fn server(
 fn model(
     kind: &Engine,
     engine: &EngineConfig,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<(String, bool), CatalogError> {
     let is_folder = |id: &String| Path::new(id).is_absolute() || Path::new(id).exists();
     let (field, path) = match (&engine.model_path, &engine.hf_model_id) {
@@ -191,7 +190,7 @@ fn model(
     let path = absolute(field, path, notes)?;
     warn_of_paths(engine, &path, notes);
     let path = match kind.reads_gguf && path.is_dir() {
-        true => estimate::gguf_of(&path)
+        true => model_files::gguf_of(&path)
             .map_err(|error| notes.refuse(field, error.to_string()))?
             .ok_or_else(|| {
                 notes.refuse(
@@ -214,7 +213,7 @@ fn model(
 fn context_of(
     kind: &Engine,
     engine: &EngineConfig,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<Option<u32>, CatalogError> {
     let tokens = context(engine, 1, notes)?;
     if tokens.is_some() && kind.devices_max == 1 {
@@ -227,7 +226,7 @@ fn context_of(
 }
 
 /// Some engines refuse what the model was not made for, others stretch it.
-fn warn_of_context(engine: &EngineConfig, model: &str, notes: &mut Notes) {
+fn warn_of_context(engine: &EngineConfig, model: &str, notes: &mut Diagnostics) {
     let path = Path::new(model);
     // A load would wait at a pipe of that name, and tell it.
     let is_there = path.is_file() || path.join("config.json").is_file();
@@ -244,7 +243,11 @@ fn warn_of_context(engine: &EngineConfig, model: &str, notes: &mut Notes) {
 }
 
 /// The part of each device that the file asks for, in thousandths.
-fn share(key: &str, value: Option<Value>, notes: &Notes) -> Result<Option<u32>, CatalogError> {
+fn share(
+    key: &str,
+    value: Option<Value>,
+    notes: &Diagnostics,
+) -> Result<Option<u32>, CatalogError> {
     let Some(value) = value.filter(|value| !value.is_null()) else {
         return Ok(None);
     };
@@ -265,7 +268,7 @@ fn seats(
     kind: &Engine,
     words: &Words,
     asked: Option<u32>,
-    notes: &Notes,
+    notes: &Diagnostics,
 ) -> Result<u32, CatalogError> {
     let own = kind
         .sequences_key

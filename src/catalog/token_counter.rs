@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     fn demo() -> std::path::PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/models/tiny-chat/tokenizer.json")
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/models/tiny-chat/tokenizer.json")
     }
 
     const TEXT: &str = "What is a priority, and who leaves first? Ümläute — 中文.";

@@ -4,7 +4,7 @@
 use regex_syntax::hir::{Class, ClassUnicode, HirKind};
 use serde::{Deserialize, Serialize};
 
-use super::notes::Notes;
+use super::diagnostics::Diagnostics;
 use super::token_counter::TokenCounter;
 use super::{CatalogError, limits};
 
@@ -180,7 +180,7 @@ fn single(text: &str) -> Option<char> {
 pub(super) fn read(
     section: &ValidationSection,
     can_count: impl FnOnce() -> Result<(), String>,
-    notes: &Notes,
+    notes: &Diagnostics,
 ) -> Result<Validation, CatalogError> {
     let characters = range(
         ("min_characters", section.min_characters),
@@ -231,7 +231,7 @@ pub(super) fn read(
 fn range(
     (min_key, min): (&str, Option<i64>),
     (max_key, max): (&str, Option<i64>),
-    notes: &Notes,
+    notes: &Diagnostics,
 ) -> Result<Range, CatalogError> {
     let count = |key: &str, value: Option<i64>| {
         value
@@ -266,7 +266,7 @@ mod tests {
         let section: ValidationSection =
             serde_json::from_value(section).map_err(|it| it.to_string())?;
         let here = || Err("there is no tokenizer.json".to_owned());
-        read(&section, here, &Notes::new("m.yaml")).map_err(|error| error.to_string())
+        read(&section, here, &Diagnostics::new("m.yaml")).map_err(|error| error.to_string())
     }
 
     fn allowed(pattern: &str) -> AllowedCharacters {

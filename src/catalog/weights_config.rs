@@ -7,13 +7,13 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::config::{Config, reading};
+use config::Config;
 
 use super::CatalogError;
 use super::adapters;
+use super::diagnostics::Diagnostics;
 use super::hub_cache;
 use super::model_file::{EngineConfig, Fetcher};
-use super::notes::Notes;
 use super::weights::{
     Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, GgufFiles, Origin, Scheme,
 };
@@ -84,7 +84,7 @@ pub(super) fn read(
     engine: &EngineConfig,
     kind: &Engine,
     config: &Config,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<Option<Fetch>, CatalogError> {
     let mirror = mirror(engine, config, notes)?;
     let is_mirrored = mirror.is_some();
@@ -212,7 +212,7 @@ pub(super) fn read(
 fn gguf_files(
     engine: &EngineConfig,
     kind: &Engine,
-    notes: &Notes,
+    notes: &Diagnostics,
 ) -> Result<GgufFiles, CatalogError> {
     let Some(file) = engine.gguf_file.as_deref() else {
         return Ok(match kind.able {
@@ -237,7 +237,7 @@ fn gguf_files(
     ))
 }
 
-fn check_id(id: &str, notes: &Notes) -> Result<(), CatalogError> {
+fn check_id(id: &str, notes: &Diagnostics) -> Result<(), CatalogError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let is_part = |part: &str| {
         !part.is_empty()
@@ -270,7 +270,7 @@ struct Mirror {
 fn mirror(
     engine: &EngineConfig,
     config: &Config,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<Option<Mirror>, CatalogError> {
     let (schemes, parsed) = match (&engine.s3_mirror_config, &engine.gcs_mirror_config) {
         (Some(_), Some(_)) => {
@@ -351,7 +351,11 @@ fn mirror(
     }))
 }
 
-fn typed<T: DeserializeOwned>(key: &str, value: &Value, notes: &Notes) -> Result<T, CatalogError> {
+fn typed<T: DeserializeOwned>(
+    key: &str,
+    value: &Value,
+    notes: &Diagnostics,
+) -> Result<T, CatalogError> {
     reading::value_at(value.clone()).map_err(|(path, problem)| match path.as_str() {
         "." => notes.refuse(key, problem),
         path => notes.refuse(&format!("{key}.{path}"), problem),
@@ -371,7 +375,7 @@ fn sync_arguments(
     words: &[String],
     bucket: &mut Bucket,
     field: &str,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<(), CatalogError> {
     let mut words = words.iter().enumerate();
     while let Some((nth, word)) = words.next() {

@@ -1,10 +1,10 @@
 //! The keys of RayLLM's form that load and do nothing here. Each one that a document uses becomes
 //! a warning with what is used instead; none is dropped in silence.
 
+use super::diagnostics::Diagnostics;
 use super::model_file::ModelDocument;
-use super::notes::Notes;
 
-pub(super) fn warn(document: &ModelDocument, notes: &mut Notes) {
+pub(super) fn warn(document: &ModelDocument, notes: &mut Diagnostics) {
     let engine = &document.engine_config;
     let scaling = &document.scaling_config;
     let deployment = &document.deployment_config;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::reading::{self, nearest};
 use super::{Config, ConfigError};
+use reading::{self, nearest};
 
 /// What every variable that sets a key begins with. `MODEL_POOL_SERVER` and its like, with one
 /// underscore, are other programs' business.

@@ -23,10 +23,10 @@ pub struct Limit {
     pub tokens_per_day: Option<u64>,
 }
 
-pub(crate) const REQUESTS_PER_MINUTE_MAX: u32 = 1_000_000;
-pub(crate) const TOKENS_PER_MINUTE_MAX: u64 = 1_000_000_000;
-pub(crate) const CONCURRENT_MAX: u32 = 100_000;
-pub(crate) const TOKENS_PER_DAY_MAX: u64 = 1_000_000_000_000;
+pub const REQUESTS_PER_MINUTE_MAX: u32 = 1_000_000;
+pub const TOKENS_PER_MINUTE_MAX: u64 = 1_000_000_000;
+pub const CONCURRENT_MAX: u32 = 100_000;
+pub const TOKENS_PER_DAY_MAX: u64 = 1_000_000_000_000;
 
 impl Limit {
     pub fn is_none(&self) -> bool {
@@ -105,7 +105,7 @@ fn prefix() -> String {
 }
 
 const fn timeout() -> Length {
-    Length(crate::pool::Span(250))
+    Length(pool::Span(250))
 }
 
 /// What a gateway does when the shared counts cannot be reached.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
 use super::units::Length;
-use crate::pool::Span;
+use pool::Span;
 
 const LEEWAY_MAX: Span = Span::from_secs(600);
 const REFRESH: (Span, Span) = (Span::from_secs(60), Span::from_secs(86_400));
@@ -92,7 +92,7 @@ fn everything() -> Vec<String> {
 }
 
 /// An address that secrets or keys may come from: `https`, or `http` that does not leave this machine.
-pub(crate) fn trusted_address(text: &str) -> Result<Url, String> {
+pub fn trusted_address(text: &str) -> Result<Url, String> {
     let address = Url::parse(text).map_err(|error| error.to_string())?;
     let is_local = match address.host() {
         Some(Host::Domain(name)) => name == "localhost",
@@ -182,7 +182,7 @@ pub(super) fn problems(section: &OidcSection) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::reading::yaml;
+    use reading::yaml;
 
     fn read(text: &str) -> OidcSection {
         yaml(text).unwrap()

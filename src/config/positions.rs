@@ -7,14 +7,14 @@ use granit_parser::{Event, Parser};
 
 /// Lines of keys, by path such as `engine_config.generation.stopping_sequences[1]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Positions {
+pub struct Positions {
     lines: BTreeMap<String, u64>,
     pub twice: Vec<Twice>,
 }
 
 /// A key that its mapping has more than once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Twice {
+pub struct Twice {
     pub path: String,
     pub first_line: u64,
     pub last_line: u64,

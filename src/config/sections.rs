@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::pool::Bytes;
+use pool::Bytes;
 
 use super::oidc::OidcSection;
 use super::units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size};
@@ -78,13 +78,26 @@ impl Default for InventorySection {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {
+    #[default]
     Auto,
     Nvml,
     Host,
     Fixed,
+}
+
+impl Provider {
+    /// As the configuration has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Provider::Auto => "auto",
+            Provider::Nvml => "nvml",
+            Provider::Host => "host",
+            Provider::Fixed => "fixed",
+        }
+    }
 }
 
 /// One device of provider `fixed`; or, under `nvml`, one GPU that is used, of which the pool fills no

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::pool::{Bytes, Span};
+use pool::{Bytes, Span};
 
 use super::units::{Length, Size, Unreadable, written_as_text};
 use super::values::{BasePath, ListenAddress};

@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::pool::{Bytes, Span};
+use pool::{Bytes, Span};
 
 /// Why a text is not the value it should be. The message says how to write it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

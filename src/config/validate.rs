@@ -3,21 +3,21 @@
 
 use std::collections::BTreeSet;
 
-use crate::pool::{Bytes, Span};
+use pool::{Bytes, Span};
 
 use super::oidc;
 use super::sections::{AutoscalerKind, AutoscalerSection, Provider};
 use super::{Config, IdleProbe, InventorySection, Length, server};
 
 /// Requests that may wait for one model.
-pub(crate) const QUEUE_LIMIT_MAX: u32 = 1_000_000;
+pub const QUEUE_LIMIT_MAX: u32 = 1_000_000;
 const BODY_LIMIT: (Bytes, Bytes) = (Bytes(1 << 10), Bytes(Bytes::GIB));
 const ADOPT_WITHIN: (Span, Span) = (Span::from_secs(1), Span::from_secs(86_400));
 const KEEP_ALIVE_COMMENT: (Span, Span) = (Span(100), Span::from_secs(600));
 /// More often would cost more than it tells.
 const HEARTBEAT_MIN: Span = Span(50);
 /// Engines pause between tokens; less than this is no silence.
-pub(crate) const STALL_MIN: Span = Span(100);
+pub const STALL_MIN: Span = Span(100);
 /// Less than this holds no model at all.
 const DEVICE_MEMORY_MIN: Bytes = Bytes(Bytes::MIB);
 

@@ -9,8 +9,8 @@ use std::str::FromStr;
 
 use croner::parser::{CronParser, Seconds, Year};
 
-use super::reading::nearest;
 use super::units::{Unreadable, written_as_text};
+use reading::nearest;
 
 /// Where the server listens: an IP address or `localhost`, and a port (0: any free one).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,10 +11,10 @@ use super::gate::Gate;
 use super::handle::{Handle, Message};
 use super::keeper::Job;
 use super::snapshot::ModelFacts;
-use crate::catalog::Catalog;
-use crate::engine::{self, Adopted, Fate, Found, Kept, ReplicaLog, Resolved, Use};
-use crate::inventory::{DeviceInfo, Inventory};
-use crate::pool::{Bytes, Event, GateReading, ModelId, Record, RecordKind, ReplicaId, Share, Time};
+use catalog::Catalog;
+use engine::{Adopted, Fate, Found, Kept, ReplicaLog, Resolved, Use};
+use inventory::{DeviceInfo, Inventory};
+use pool::{Bytes, Event, GateReading, ModelId, Record, RecordKind, ReplicaId, Share, Time};
 
 /// What the store and the journal know a device by: its UUID, which stays when indices change, or
 /// its name.
@@ -90,7 +90,7 @@ impl Control {
     pub(super) fn kept_of(&self, model: ModelId, placement: &[Share]) -> Kept {
         let entry = self.facts.get(&model).map(|facts| &facts.entry);
         let grace = entry.and_then(|entry| entry.stop_grace);
-        let grace = grace.unwrap_or_else(|| crate::pool::ModelSpec::default().stop_grace);
+        let grace = grace.unwrap_or_else(|| pool::ModelSpec::default().stop_grace);
         Kept {
             placement: placement
                 .iter()

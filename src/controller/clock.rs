@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::pool::Time;
+use pool::Time;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {

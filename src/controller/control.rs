@@ -13,7 +13,6 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::adopting::use_of;
 use super::clock::Clock;
-use super::elsewhere;
 use super::fetching::Running;
 use super::gate::{Gate, Lease};
 use super::handle::{Handle, Message};
@@ -21,21 +20,22 @@ use super::inventory_task;
 use super::keeper::{self, Job};
 use super::parts::{Parts, Start};
 use super::read_ahead::Reader;
+use super::remote_device;
 use super::restore::REMEMBER_EVERY;
 use super::routing::{Route, Routes};
 use super::snapshot::{DeviceSnapshot, ModelFacts, ProcessFacts, Snapshot};
 use super::vital::{Heartbeat, OnPanic};
 use super::watch::LoadPath;
 use super::watch_task::{self, Sights};
-use crate::config::Config;
-use crate::engine::{Guardians, ReplicaLog};
-use crate::inventory::Inventory;
-use crate::pool::{
+use config::{Config, Provider};
+use engine::{Guardians, ReplicaLog};
+use inventory::Inventory;
+use pool::{
     DeviceId, Event, GateReading, KindId, ModelId, OrderId, Outcome, Pool, Refusal, ReplicaId,
     Span, Ticket, Time,
 };
-use crate::source::Sources;
-use crate::store::{Measurements, Store};
+use source::Sources;
+use store::{Measurements, Store};
 
 /// How long readers may see an older picture while much happens.
 const PUBLISH_EVERY: Duration = Duration::from_millis(20);
@@ -68,7 +68,7 @@ pub(super) struct Control {
     pub remembered: BTreeMap<ModelId, Vec<u64>>,
     pub routes: Arc<ArcSwap<Routes>>,
     pub snapshot: Arc<ArcSwap<Snapshot>>,
-    pub provider: &'static str,
+    pub provider: Provider,
     pub kinds: BTreeMap<String, KindId>,
     /// Has the devices read at once.
     pub look: Arc<Notify>,
@@ -117,7 +117,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
     let (inbox, messages) = mpsc::unbounded_channel();
     let (jobs, todo) = mpsc::unbounded_channel();
     let (events, _) = broadcast::channel(EVENTS_MAX);
-    let names = elsewhere::names_with_it(parts.inventory.devices());
+    let names = remote_device::names_with_it(parts.inventory.devices());
     let keeper = tokio::spawn(keeper::run(
         Arc::clone(&parts.store),
         todo,
@@ -465,7 +465,7 @@ impl Control {
     pub(super) fn publish(&mut self) {
         let now = self.clock.now();
         self.snapshot.store(Arc::new(Snapshot {
-            pool: elsewhere::without_place(self.pool.view(now)),
+            pool: remote_device::without_place(self.pool.view(now)),
             models: Arc::clone(&self.facts),
             processes: self.processes.clone(),
             fetches: self.fetch_facts(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::control::Control;
 use super::gate::Cut;
 use super::keeper::{Job, NamedWish};
-use crate::pool::{Action, DeviceId, Event, Outcome, Record, RecordKind, Wish};
+use pool::{Action, DeviceId, Event, Outcome, Record, RecordKind, Wish};
 
 impl Control {
     /// Carries the action out and gives the event that answers it in the same turn, if any.

@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::control::Control;
 use super::handle::Message;
 use super::registry::Change;
-use crate::pool::{Event, FetchEnd, ModelId, Remedy, Span, Time};
-use crate::source::Progress;
+use pool::{Event, FetchEnd, ModelId, Remedy, Span, Time};
+use source::Progress;
 
 /// How often it is told how long a fetch still takes.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -41,20 +41,20 @@ pub struct FetchFacts {
 }
 
 /// Sends how the fetch ended, whatever becomes of its task.
-struct Told {
+struct FetchEndGuard {
     inbox: mpsc::UnboundedSender<Message>,
     model: ModelId,
     nth: u64,
     outcome: FetchEnd,
 }
 
-impl Told {
+impl FetchEndGuard {
     fn ends_with(&mut self, outcome: FetchEnd) {
         self.outcome = outcome;
     }
 }
 
-impl Drop for Told {
+impl Drop for FetchEndGuard {
     fn drop(&mut self) {
         let _ = self.inbox.send(Message::FetchEnded {
             model: self.model,
@@ -103,7 +103,7 @@ impl Control {
             },
         );
         let sources = Arc::clone(&self.sources);
-        let mut told = Told {
+        let mut told = FetchEndGuard {
             inbox: self.inbox.clone(),
             model,
             nth,

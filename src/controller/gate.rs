@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::clock::Clock;
 use super::handle::Message;
-use crate::engine::{Beat, Endpoint, Pulse};
-use crate::pool::{GateMode, GateReading, ReplicaId, StopReason, Time};
+use engine::{ActivityMeter, Beat, Endpoint};
+use pool::{GateMode, GateReading, ReplicaId, StopReason, Time};
 
 const CLOSED: u64 = 0;
 const OPEN: u64 = 1;
@@ -63,7 +63,7 @@ pub(super) struct Gate {
     clock: Clock,
     inbox: mpsc::UnboundedSender<Message>,
     /// What requests inside tell of the engine.
-    pulse: Arc<Pulse>,
+    pulse: Arc<ActivityMeter>,
 }
 
 /// Why a stream is ended before its time.
@@ -83,7 +83,7 @@ impl Gate {
         seats: u32,
         clock: Clock,
         inbox: mpsc::UnboundedSender<Message>,
-        pulse: Arc<Pulse>,
+        pulse: Arc<ActivityMeter>,
     ) -> Gate {
         Gate {
             replica,

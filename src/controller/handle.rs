@@ -8,21 +8,21 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::clock::Clock;
 use super::gate::Lease;
+use super::hub_registration::{Newcomers, Terms};
 use super::inventory_task::Readings;
-use super::newcomers::{Newcomers, Terms};
 use super::parking::Parked;
 use super::registry::ChangeError;
 use super::routing::{Route, Routes};
 use super::snapshot::Snapshot;
 use super::watch::LoadPath;
-use crate::catalog::{Changes, Entry, Warning};
-use crate::engine::{ReadEnd, Report};
-use crate::inventory::DeviceEvent;
-use crate::pool::{
+use catalog::{Changes, Entry, Warning};
+use engine::{ReadEnd, Report};
+use inventory::DeviceEvent;
+use pool::{
     Command, FetchEnd, KeyId, LoadOrder, ModelId, OrderId, Outcome, Plan, Refusal, ReplicaId,
     Ticket, Tier, Time,
 };
-use crate::store::{Store, StoredRecord};
+use store::{Store, StoredRecord};
 
 pub(super) enum Message {
     Seat {

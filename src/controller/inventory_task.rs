@@ -12,11 +12,12 @@ use super::clock::Clock;
 use super::control::Control;
 use super::handle::Message;
 use super::snapshot::{Snapshot, Stale};
-use crate::inventory::{
+use config::Provider;
+use inventory::{
     self, DeviceEvent, DeviceFault, DeviceInfo, DeviceKind, DeviceTrouble, DeviceUse, Inventory,
     Link, MachineMemory, Reach,
 };
-use crate::pool::{
+use pool::{
     self, Bytes, DeviceId, DeviceReading, Event, HostReading, KindId, NodeId, ReplicaId, Time,
 };
 
@@ -60,7 +61,7 @@ pub(super) async fn run(
         let _ = trouble.send(Message::DeviceTrouble(event));
     });
     let every = match inventory.provider() {
-        "nvml" => READ_GPUS_EVERY,
+        Provider::Nvml => READ_GPUS_EVERY,
         _ => READ_HOST_EVERY,
     };
     loop {
@@ -118,7 +119,7 @@ pub(super) async fn run(
             }
             Err(error) => tracing::error!(%error, "reading the devices panicked"),
         }
-        let settling = |it: &crate::pool::DeviceView| it.settling > Bytes::ZERO;
+        let settling = |it: &pool::DeviceView| it.settling > Bytes::ZERO;
         let pause = match snapshot.load().pool.devices.iter().any(settling) {
             true => READ_SETTLING_EVERY,
             false => every,
@@ -230,7 +231,7 @@ impl Control {
             }
             let reading = DeviceReading {
                 // Elsewhere memory is the pool's own count, and free when a process ends.
-                taken: (self.provider == "nvml").then_some(began),
+                taken: (self.provider == Provider::Nvml).then_some(began),
                 total: used.total,
                 foreign: used.foreign,
                 own: own
@@ -282,7 +283,8 @@ impl Control {
     /// put its models: only engines that need no room elsewhere sleep there.
     fn hosts(&self, machine: MachineMemory) -> Vec<Event> {
         let mut kinds = self.devices.values().map(|device| device.info.kind);
-        let has_room = self.provider == "fixed" || kinds.any(|kind| kind == DeviceKind::Nvidia);
+        let has_room =
+            self.provider == Provider::Fixed || kinds.any(|kind| kind == DeviceKind::Nvidia);
         let has_sleepers = || self.facts.values().any(|it| it.entry.parking.is_some());
         if !has_room && !has_sleepers() {
             return Vec::new();

@@ -1,6 +1,6 @@
-//! The one task that writes the store. Jobs are done in the order they were given, so that of two
-//! wishes for one model the later one stays. While nothing can be written, what an order asked to
-//! keep is refused, and the rest waits here until it can. It never decides what is kept.
+//! The task that writes the pool's wishes and events to the store, in the order in which they were made: of two
+//! wishes for one model the later one stays. While nothing can be written, wishes of orders are refused and the
+//! rest waits here. Keys, audit, registrations and the evening's times are written by their own parts.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use tokio::time::MissedTickBehavior;
 
 use super::handle::Message;
 pub(super) use super::trimming::Trimming;
-use crate::pool::{Cordon, DeviceId, LoadWish, OrderId, Override, Record, Time};
-use crate::store::{Circumstances, Measurement, Store, StoreFault, StoredRecord, UsageMinute};
+use pool::{Cordon, DeviceId, LoadWish, OrderId, Override, Record, Time};
+use store::{Circumstances, Measurement, Store, StoreFault, StoredRecord, UsageMinute};
 
 #[derive(Clone, Debug)]
 pub(super) enum Job {

@@ -7,19 +7,19 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::control::Control;
-use super::elsewhere;
 use super::gate::{Cut, Gate};
 use super::handle::Message;
+use super::remote_device;
 use super::snapshot::{LoadStage, ModelFacts, ProcessFacts};
-use crate::catalog::{self, Entry, Recipe};
-use crate::config::Length;
-use crate::engine::{
-    self, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, Endpoint,
-    EngineLoad, Failure, Launch, Listen, LivenessLimits, Masking, Program, Pulse, ReplicaLog,
+use catalog::{Entry, Recipe};
+use config::{Length, Provider};
+use engine::{
+    self, ActivityMeter, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind,
+    Endpoint, EngineLoad, Failure, Launch, Listen, LivenessLimits, Masking, Program, ReplicaLog,
     Report, ServerProgram, Stage, Watch,
 };
-use crate::inventory;
-use crate::pool::{Event, Exit, ModelId, Remedy, ReplicaId, Share, Span};
+use inventory;
+use pool::{Event, Exit, ModelId, Remedy, ReplicaId, Share, Span};
 
 /// Logs of engines that are gone, kept per model.
 const LOGS_MAX: usize = 3;
@@ -70,7 +70,7 @@ impl Control {
         model: ModelId,
         placement: &[Share],
         log: &Arc<ReplicaLog>,
-        pulse: &Arc<Pulse>,
+        pulse: &Arc<ActivityMeter>,
     ) {
         let facts = ProcessFacts {
             pid: None,
@@ -181,7 +181,7 @@ impl Control {
         Watch {
             pulse: Arc::default(),
             limits: match entry.recipe.is_remote() {
-                true => elsewhere::gentle(limits),
+                true => remote_device::gentle(limits),
                 false => limits,
             },
             asked_as: asked_as.to_owned(),
@@ -301,7 +301,9 @@ impl Control {
                     _ if not_awake.is_some() => not_awake.unwrap_or(Exit::Asked),
                     _ if exit.asked && was_ready => Exit::Asked,
                     // A larger reservation on a GPU makes no room in the host.
-                    Some(lack) if !exit.asked && lack.of_host && self.provider == "nvml" => {
+                    Some(lack)
+                        if !exit.asked && lack.of_host && self.provider == Provider::Nvml =>
+                    {
                         Exit::Failed {
                             message: format!(
                                 "{message}; the kernel killed it because the host's memory was full, not a GPU's"

@@ -15,9 +15,10 @@ use super::inventory_task::kind_name;
 use super::keeper::Job;
 use super::registry::Change;
 use super::snapshot::measured_as;
-use crate::catalog::{Entry, Measured, Recipe};
-use crate::pool::{Bytes, Event, KindId, ModelId, Record, RecordKind, ReplicaId, Span};
-use crate::store::{Circumstances, Measurement, Measurements};
+use catalog::{Entry, Measured, Recipe};
+use config::Provider;
+use pool::{Bytes, Event, KindId, ModelId, Record, RecordKind, ReplicaId, Span};
+use store::{Circumstances, Measurement, Measurements};
 
 /// A life shorter than this has not shown what the engine takes.
 const TELLING_LIFE: Span = Span::from_secs(60);
@@ -85,7 +86,8 @@ impl Control {
             let kind = *self.kinds.get(&of.kind)?;
             let peak = it.peak_bytes_per_device;
             // A cache that grows while it is used may not have been seen at its largest.
-            let grows = self.provider != "nvml" || matches!(entry.recipe, Recipe::Candle(_));
+            let grows =
+                self.provider != Provider::Nvml || matches!(entry.recipe, Recipe::Candle(_));
             let planned = of.devices == entry.devices_per_replica;
             if grows && !planned {
                 return None;
@@ -116,7 +118,7 @@ impl Control {
         };
         // Host memory says nothing of what an engine takes on a GPU; that is read there.
         let peak = match self.provider {
-            "nvml" => process.device_peak?,
+            Provider::Nvml => process.device_peak?,
             _ => Bytes(process.peak?.0 / u64::from(devices)),
         };
         Some((peak, kind.clone(), devices))

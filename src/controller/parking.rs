@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::control::Control;
 use super::gate::Cut;
 use super::handle::Message;
-use crate::catalog::{CommandRecipe, Recipe, SleepCommands};
-use crate::engine::{self, SleepBy, Stage};
-use crate::pool::{Event, Exit, Remedy, ReplicaId, Span};
+use catalog::{CommandRecipe, Recipe, SleepCommands};
+use engine::{SleepBy, Stage};
+use pool::{Event, Exit, Remedy, ReplicaId, Span};
 
 /// The pool's own deadline for falling asleep is shorter; this one only ends a request that hangs.
 const SLEEP_PATIENCE: Duration = Duration::from_secs(600);

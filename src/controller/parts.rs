@@ -7,13 +7,13 @@ use std::sync::Arc;
 use super::adopting::SeatsTaken;
 use super::clock::Clock;
 use super::vital::Heartbeat;
-use crate::catalog::Catalog;
-use crate::config::Config;
-use crate::engine::{Guardians, Resolved};
-use crate::inventory::Inventory;
-use crate::pool::Cordon;
-use crate::source::Sources;
-use crate::store::{KeptWish, Measurements, Store};
+use catalog::Catalog;
+use config::Config;
+use engine::{Guardians, Resolved};
+use inventory::Inventory;
+use pool::Cordon;
+use source::Sources;
+use store::{KeptWish, Measurements, Store};
 
 /// Everything the controller is made of.
 pub struct Parts {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use super::control::Control;
 use super::handle::Message;
-use crate::config::ParkingSection;
-use crate::engine::{ReadAhead, ReadEnd};
-use crate::inventory;
-use crate::pool::{Bytes, ModelId, Span, Time};
+use config::ParkingSection;
+use engine::{ReadAhead, ReadEnd};
+use inventory;
+use pool::{Bytes, ModelId, Span, Time};
 
 /// How far ahead it is looked.
 const WITHIN: Span = Span::from_secs(600);

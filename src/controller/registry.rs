@@ -7,20 +7,20 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::control::Control;
-use super::elsewhere;
 use super::handle::Message;
+use super::hub_registration::Terms;
 use super::measuring::Known;
-use super::newcomers::Terms;
+use super::remote_device;
 use super::routing::Routes;
 use super::snapshot::ModelFacts;
-use crate::catalog::{
+use catalog::{
     Catalog, CatalogError, Changes, DeviceConstraint, DeviceFacts, Entry, EstimateError,
     NeedSource, Source, Warning,
 };
-use crate::config::Config;
-use crate::engine::weights_mark;
-use crate::pool::{Bytes, DeviceId, Event, FetchEnd, ModelId, ModelSpec, Remedy};
-use crate::store::Store;
+use config::Config;
+use engine::weights_mark;
+use pool::{Bytes, DeviceId, Event, FetchEnd, ModelId, ModelSpec, Remedy};
+use store::Store;
 
 /// Figures of models, by name; or why there are none.
 pub(super) type Specs = Vec<(String, Result<Figures, EstimateError>)>;
@@ -137,7 +137,7 @@ impl Control {
     /// A catalogue takes the place of the old one. Gives what the core must hear: models that are
     /// new or changed, and models that are gone.
     pub(super) fn take_catalog(&mut self, catalog: Catalog, specs: Specs) -> Vec<Event> {
-        let mut events: Vec<Event> = elsewhere::place_for(&catalog).into_iter().collect();
+        let mut events: Vec<Event> = remote_device::place_for(&catalog).into_iter().collect();
         for name in catalog.entries().keys() {
             let fresh = ModelId(u32::try_from(self.ids.len()).unwrap_or(u32::MAX));
             self.ids.entry(name.clone()).or_insert(fresh);
@@ -153,8 +153,8 @@ impl Control {
                     weights,
                 }) => {
                     let known = &catalog.entries()[&name];
-                    spec.allowed =
-                        elsewhere::allowed(known).or_else(|| self.allowed(&name, &known.devices));
+                    spec.allowed = remote_device::allowed(known)
+                        .or_else(|| self.allowed(&name, &known.devices));
                     if let Some(warning) = source.warning() {
                         tracing::warn!(model = name, "{warning}");
                     }

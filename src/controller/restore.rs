@@ -5,9 +5,9 @@ use super::control::Control;
 use super::keeper::Job;
 use super::parts::Start;
 use super::registry;
-use crate::inventory::Inventory;
-use crate::pool::{Cordon, DeviceId, Event, ModelId, Span};
-use crate::store::UsageMinute;
+use inventory::Inventory;
+use pool::{Cordon, DeviceId, Event, ModelId, Span};
+use store::UsageMinute;
 
 /// How often it is looked whether models were wanted since.
 pub(super) const REMEMBER_EVERY: Span = Span::from_secs(60);

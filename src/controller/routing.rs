@@ -7,8 +7,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::gate::{Gate, Lease};
-use crate::catalog::{Catalog, Entry};
-use crate::pool::ModelId;
+use catalog::{Catalog, Entry};
+use pool::ModelId;
 
 /// Where requests for one model go.
 #[derive(Debug)]

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::elsewhere::{ELSEWHERE, ELSEWHERE_NAME};
 use super::fetching::FetchFacts;
-use crate::catalog::Entry;
-use crate::engine::{EngineLoad, Pulse, ReplicaLog, Stage};
-use crate::inventory::{DeviceInfo, DeviceUse};
-use crate::pool::{Bytes, DeviceId, KindId, ModelId, ModelView, PoolView, ReplicaId, Span, Time};
+use super::remote_device::{ELSEWHERE, ELSEWHERE_NAME};
+use catalog::Entry;
+use config::Provider;
+use engine::{ActivityMeter, EngineLoad, ReplicaLog, Stage};
+use inventory::{DeviceInfo, DeviceUse};
+use pool::{Bytes, DeviceId, KindId, ModelId, ModelView, PoolView, ReplicaId, Span, Time};
 
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -21,7 +22,7 @@ pub struct Snapshot {
     /// The last logs of each model, oldest first; engines that are gone included.
     pub logs: BTreeMap<ModelId, Vec<(ReplicaId, Arc<ReplicaLog>)>>,
     pub devices: Arc<BTreeMap<DeviceId, DeviceSnapshot>>,
-    pub provider: &'static str,
+    pub provider: Provider,
     /// Devices that measure the same, by what they call themselves.
     pub kinds: BTreeMap<String, KindId>,
 }
@@ -75,7 +76,7 @@ pub struct ProcessFacts {
     pub arguments: String,
     pub ready: bool,
     /// What requests tell of it, shared with its gate and with whoever watches it.
-    pub pulse: Arc<Pulse>,
+    pub pulse: Arc<ActivityMeter>,
     /// Since when it is dead and does not end.
     pub dead: Option<Time>,
     pub log: Arc<ReplicaLog>,

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::clock::Clock;
-use crate::config::Config;
-use crate::pool::{Span, Time};
-use crate::store::{Retention, Store, StoreFault};
+use config::Config;
+use pool::{Span, Time};
+use store::{Retention, Store, StoreFault};
 
 /// From the end of one round to the next.
 const ROUND_EVERY: Span = Span::from_secs(600);

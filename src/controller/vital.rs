@@ -4,8 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::engine::Guardians;
-use crate::pool::{Span, Time};
+use engine::Guardians;
+use pool::{Span, Time};
 
 /// Told for as long as the loop turns, and by the loop itself: one that hangs is silent.
 pub struct Heartbeat {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::pool::{ReplicaId, Span, Time};
+use pool::{ReplicaId, Span, Time};
 
 /// The loop answers a message in microseconds.
 const LOOP_MAX: Span = Span::from_secs(5);

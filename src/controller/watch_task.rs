@@ -15,7 +15,7 @@ use super::handle::Message;
 use super::routing::Routes;
 use super::snapshot::Snapshot;
 use super::watch::{LoadPath, Picture, ReplicaSeen, Servable, State, Watchdog};
-use crate::pool::{ModelView, ReplicaView, Span, Time};
+use pool::{ModelView, ReplicaState, ReplicaView, Span, Time};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -109,12 +109,12 @@ fn seen(
     let process = snapshot.processes.get(&it.replica);
     let dead = process.and_then(|process| process.dead);
     let (state, age) = match (it.state, dead) {
-        ("stopping", _) => {
+        (ReplicaState::Stopping, _) => {
             let grace = model.stop_grace;
             (State::Stopping { grace }, it.for_ + since)
         }
         (_, Some(dead)) => (State::Dead, now.since(dead)),
-        ("launching", None) => {
+        (ReplicaState::Launching, None) => {
             let stage = process.and_then(|process| process.stage.as_ref());
             let state = State::Launching {
                 deadline: model.load_deadline,

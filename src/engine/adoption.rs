@@ -30,13 +30,13 @@ use super::clean_up;
 use super::environment::TAG;
 use super::group::{Group, kill_orphans};
 use super::guard::Guard;
+use super::guardian_link::{GuardianReader, GuardianWriter, connect_guardian, socket_name, talk};
 use super::guardians::Guardians;
 use super::health::probe;
 use super::journal::Record;
-use super::talk::{Ear, Mouth, knock, socket_name, talk};
-use crate::guardian::protocol::{End, Hello, MARK, News, Order, ProcessId, VERSION};
-use crate::guardian::{cgroup, proc};
-use crate::pool::ReplicaId;
+use guardian::protocol::{End, Hello, MARK, News, Order, ProcessId, VERSION};
+use guardian::{cgroup, proc};
+use pool::ReplicaId;
 
 /// How long a guardian may take to answer, and an engine to be healthy.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -307,7 +307,7 @@ async fn without_guardian(record: &Record) -> (Fate, String) {
 }
 
 enum Greeting {
-    Hello(Box<Hello>, Ear, Mouth),
+    Hello(Box<Hello>, GuardianReader, GuardianWriter),
     Taken,
     Silent,
 }
@@ -334,7 +334,7 @@ async fn greet(guardians: &Guardians, record: &Record) -> Greeting {
 }
 
 async fn greet_once(folder: &Path, name: &str) -> Greeting {
-    let Ok(socket) = knock(folder, name).await else {
+    let Ok(socket) = connect_guardian(folder, name).await else {
         return Greeting::Silent;
     };
     let (mut ear, mouth) = talk(socket);
@@ -370,7 +370,7 @@ async fn sick(record: &Record) -> Option<String> {
 }
 
 /// At once: nobody is served by it any more. Comes back when all of it is gone.
-async fn stop(ear: &mut Ear, mouth: &mut Mouth, guardian: ProcessId) {
+async fn stop(ear: &mut GuardianReader, mouth: &mut GuardianWriter, guardian: ProcessId) {
     let _ = mouth.say(&Order::Stop { grace_ms: 0 }).await;
     let ended = async {
         while let Some(news) = ear.next().await {

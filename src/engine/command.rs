@@ -161,9 +161,9 @@ impl<'a> Renderer<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::fault::explain;
-    use crate::engine::{DeviceAddress, Listen};
-    use crate::pool::{Bytes, DeviceId, ReplicaId};
+    use crate::explain::explain;
+    use crate::{DeviceAddress, Listen};
+    use pool::{Bytes, DeviceId, ReplicaId};
 
     fn launch(argv: &[&str], env: &[(&str, &str)]) -> Launch {
         let gpu = |index| DeviceAddress {

@@ -98,7 +98,7 @@ fn visible_devices(devices: &[DeviceAddress]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::{Bytes, DeviceId};
+    use pool::{Bytes, DeviceId};
 
     fn gpu(index: u32, uuid: Option<&str>) -> DeviceAddress {
         DeviceAddress {

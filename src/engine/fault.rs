@@ -1,7 +1,6 @@
 //! Everything that can keep an engine from starting, in words for the administrator. It owns the
 //! messages and never decides what follows from a fault.
 
-use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
@@ -108,16 +107,4 @@ pub enum EngineFault {
         #[source]
         source: io::Error,
     },
-}
-
-/// An error and all its causes on one line.
-pub(super) fn explain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -10,8 +10,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid, getsid};
 
 use super::environment::TAG;
-use crate::guardian::protocol::ProcessId;
-use crate::guardian::{cgroup, proc};
+use guardian::protocol::ProcessId;
+use guardian::{cgroup, proc};
 
 /// How long killed processes may take to disappear.
 const SWEEP_MAX: Duration = Duration::from_secs(2);
@@ -118,7 +118,7 @@ struct Found {
 /// The tag for a new engine. It names the guardian by its process namespace, number and start, so
 /// that nobody mistakes another container's engines for orphans, and counts launches, so that no
 /// engine is ever swept away with another.
-pub(super) fn new_tag(guardian: ProcessId, replica: crate::pool::ReplicaId) -> String {
+pub(super) fn new_tag(guardian: ProcessId, replica: pool::ReplicaId) -> String {
     let namespace = namespace().unwrap_or_default();
     let launch = LAUNCHES.fetch_add(1, Ordering::Relaxed);
     let ProcessId { pid, started } = guardian;
@@ -186,10 +186,10 @@ mod tests {
     #[test]
     fn a_tag_names_the_guardian_and_is_never_given_twice() {
         let own = ProcessId::of(std::process::id());
-        let tag = new_tag(own, crate::pool::ReplicaId(9));
+        let tag = new_tag(own, pool::ReplicaId(9));
         let fields: Vec<&str> = tag.split('.').collect();
         assert_eq!(fields.len(), 5, "{tag}");
-        assert_ne!(tag, new_tag(own, crate::pool::ReplicaId(9)));
+        assert_ne!(tag, new_tag(own, pool::ReplicaId(9)));
         assert_eq!(fields[1], own.pid.to_string());
         assert_eq!(fields[2], own.started.to_string());
     }

@@ -10,15 +10,15 @@ use std::time::Duration;
 use tokio::process::Child;
 use tokio::sync::Notify;
 
-use super::endpoint::Reserved;
 use super::group::Group;
+use super::guardian_link::{GuardianReader, GuardianWriter, socket_name, talk};
 use super::guardians::{Fresh, Guardians, Leaving, Use};
 use super::journal::{Kept, Record};
 use super::log::ReplicaLog;
-use super::talk::{Ear, Mouth, socket_name, talk};
+use super::reserved::Reserved;
 use super::{EngineFault, Launch};
-use crate::guardian::protocol::{self, End, Line, News, Order};
-use crate::guardian::{cgroup, proc};
+use guardian::protocol::{self, End, Line, News, Order};
+use guardian::{cgroup, proc};
 
 /// A guardian that takes longer to start a process hangs.
 const START_MAX: Duration = Duration::from_secs(30);
@@ -40,9 +40,9 @@ pub(super) struct Guard {
     pub record: Record,
     pub group: Group,
     pub reserved: Reserved,
-    mouth: Mouth,
+    mouth: GuardianWriter,
     /// Until it is listened to.
-    ear: Option<Ear>,
+    ear: Option<GuardianReader>,
     /// Lines that came before anybody listened.
     early: Vec<Line>,
     heard: Arc<Heard>,
@@ -71,8 +71,8 @@ pub(super) enum Ended {
 struct Started {
     record: Record,
     group: Group,
-    ear: Ear,
-    mouth: Mouth,
+    ear: GuardianReader,
+    mouth: GuardianWriter,
     early: Vec<Line>,
     child: Child,
 }
@@ -192,7 +192,7 @@ impl Guard {
         guardians: &Arc<Guardians>,
         record: Record,
         group: Group,
-        (ear, mouth): (Ear, Mouth),
+        (ear, mouth): (GuardianReader, GuardianWriter),
     ) -> Guard {
         Guard {
             guardians: Arc::clone(guardians),

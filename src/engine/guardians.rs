@@ -16,11 +16,11 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 use super::EngineFault;
-use super::endpoint::make_private;
 use super::journal::Journal;
-use crate::guardian;
-use crate::guardian::protocol::{MARK, ProcessId};
-use crate::pool::ReplicaId;
+use super::reserved::make_private;
+use guardian;
+use guardian::protocol::{MARK, ProcessId};
+use pool::ReplicaId;
 
 #[derive(Clone, Debug)]
 pub struct GuardianSettings {

@@ -14,8 +14,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Endpoint;
-use crate::guardian::protocol::ProcessId;
-use crate::pool::{Bytes, ReplicaId};
+use guardian::protocol::ProcessId;
+use pool::{Bytes, ReplicaId};
 
 const VERSION: u32 = 1;
 

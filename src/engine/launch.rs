@@ -1,15 +1,15 @@
 //! What goes into one launch and what comes out of it: plain data, no behaviour. It owns the words
 //! that the controller and the engines exchange, and nothing here starts anything.
 
-use super::lack::Lack;
+use super::oom::OutOfMemory;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Endpoint, EngineLoad, Failure, Watch};
-use crate::catalog::{self, RemoteRecipe, ServerRecipe};
-use crate::pool::{Bytes, DeviceId, ReplicaId};
+use catalog::{RemoteRecipe, ServerRecipe};
+use pool::{Bytes, DeviceId, ReplicaId};
 
 /// Everything one launch needs; no choice is left to the driver.
 #[derive(Clone, Debug)]
@@ -228,7 +228,7 @@ pub struct ExitReport {
     /// The engine's own last lines (at most 5 lines and 2 KiB), or why it could not be started.
     pub last_words: String,
     /// It found too little memory.
-    pub lack: Option<Lack>,
+    pub lack: Option<OutOfMemory>,
     /// What kind of end it was; of no meaning when it was asked for after it had been ready.
     pub failure: Failure,
 }

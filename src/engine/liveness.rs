@@ -15,15 +15,15 @@ use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::Endpoint;
+use super::activity::{ActivityMeter, Seen};
 use super::health::{self, is_success};
-use super::pulse::{Pulse, Seen};
-use crate::catalog::Metrics;
+use catalog::Metrics;
 
 /// What an engine is watched by, and against which limits.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     /// Where the requests that go to the engine are counted.
-    pub pulse: Arc<Pulse>,
+    pub pulse: Arc<ActivityMeter>,
     pub limits: LivenessLimits,
     /// The name that the engine knows its model by, for the tiny request.
     pub asked_as: String,

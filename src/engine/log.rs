@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::broadcast;
 
 use super::EngineFault;
-use crate::guardian::protocol::{Line, Stream};
-use crate::guardian::{LogFile, Masking};
-use crate::pool::ReplicaId;
+use guardian::protocol::{Line, Stream};
+use guardian::{LogFile, Masking};
+use pool::ReplicaId;
 
 const LINES_MAX: usize = 1_000;
 const BYTES_MAX: usize = 1 << 20;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use nix::unistd::{Pid, getsid};
 
 use super::{Endpoint, probe};
-use crate::guardian::proc;
-use crate::pool::Bytes;
+use guardian::proc;
+use pool::Bytes;
 
 /// A change that is not worth a report.
 const QUIET: u64 = Bytes::MIB;

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::process::Command;
 
 use super::{Endpoint, connect, probe};
-use crate::catalog::{Call, Parking};
+use catalog::{Call, Parking};
 
 /// A route's answer is a word or two.
 const BODY_BYTES_MAX: usize = 64 << 10;

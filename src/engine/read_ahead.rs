@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::weights::{tier_of, weight_files};
-use crate::pool::{Bytes, Tier};
+use pool::{Bytes, Tier};
 
 const CHUNK_BYTES: usize = 4 << 20;
 /// How often it is looked whether the memory is still there for it.
@@ -165,7 +165,7 @@ mod tests {
 
     /// A folder whose weights lie on a disk; `None` where files always lie in memory, as on tmpfs.
     fn cold_weights() -> Option<tempfile::TempDir> {
-        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target");
+        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
         let folder = tempfile::tempdir_in(target).ok()?;
         std::fs::write(folder.path().join("model.gguf"), vec![3; 8 << 20]).ok()?;
         drop_from_memory(folder.path())?;

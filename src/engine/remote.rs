@@ -1,35 +1,20 @@
-//! An endpoint that somebody else runs: where it is, what goes with each request to it, and the life of
-//! a replica that has no process. It connects and asks; it starts nothing, follows no redirect, and
-//! asks for no token that nobody wanted. The key is read when the replica begins and shown to nobody.
+//! An endpoint that somebody else runs: where it is, and what goes with each request to it. It follows no redirect
+//! and connects to no address where clouds hand out credentials.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::fault::explain;
-use super::health::{self, is_success};
-use super::liveness::until_dead;
-use super::log::{LogStream, ReplicaLog};
-use super::{Endpoint, ExitReport, Failure, Launch, Report};
-use crate::catalog::{KeySource, RemoteRecipe, RemoteUrl};
+use catalog::{RemoteRecipe, RemoteUrl};
 
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// A health route elsewhere may have to ask others.
-const QUESTION_MAX: Duration = Duration::from_secs(15);
-/// Attempts that reach nobody, before it counts as down.
-const ATTEMPTS_MAX: u32 = 3;
-const PAUSE: Duration = Duration::from_millis(500);
-const KEY_FILE_BYTES_MAX: u64 = 64 << 10;
 const USER_AGENT_IS: HeaderValue =
     HeaderValue::from_static(concat!("model-pool/", env!("CARGO_PKG_VERSION")));
 /// The path under which the gateway knows OpenAI's routes.
@@ -71,7 +56,7 @@ impl fmt::Display for Remote {
 }
 
 impl Remote {
-    fn of(recipe: &RemoteRecipe, key: Option<String>) -> Remote {
+    pub(super) fn of(recipe: &RemoteRecipe, key: Option<String>) -> Remote {
         let RemoteUrl {
             https,
             host,
@@ -225,199 +210,6 @@ impl Remote {
 
 /// Shorter values would mask words by accident.
 const SECRET_BYTES_MIN: usize = 6;
-
-/// Why it cannot be used.
-struct Trouble {
-    failure: Failure,
-    words: String,
-}
-
-/// Runs a replica without a process: known at once, ready when the health route answers 2xx, gone as
-/// soon as it is told so.
-pub(super) async fn run(
-    launch: Launch,
-    recipe: &RemoteRecipe,
-    log: Arc<ReplicaLog>,
-    mut stop: oneshot::Receiver<Duration>,
-    report: impl Fn(Report),
-) {
-    let mut last = String::new();
-    let mut was_ready = false;
-    let ended = {
-        let life = live(&launch, recipe, &log, &report, &mut last, &mut was_ready);
-        let mut life = pin!(life);
-        tokio::select! {
-            biased;
-            _ = &mut stop => None,
-            trouble = &mut life => Some(trouble),
-        }
-    };
-    let asked = ended.is_none();
-    let trouble = ended.unwrap_or_else(|| Trouble {
-        failure: match (was_ready, last.is_empty()) {
-            (true, _) => Failure::Crashed,
-            (false, true) => Failure::TimedOut,
-            (false, false) => Failure::NeverReady,
-        },
-        words: std::mem::take(&mut last),
-    });
-    if !asked {
-        log.push(LogStream::Stderr, &trouble.words);
-    }
-    report(Report::Exited(ExitReport {
-        asked,
-        status: "remote".to_owned(),
-        last_words: trouble.words,
-        lack: None,
-        failure: trouble.failure,
-    }));
-}
-
-async fn live(
-    launch: &Launch,
-    recipe: &RemoteRecipe,
-    log: &ReplicaLog,
-    report: &impl Fn(Report),
-    last: &mut String,
-    was_ready: &mut bool,
-) -> Trouble {
-    let key = match read_key(recipe.key.as_ref()).await {
-        Ok(key) => key,
-        Err(words) => {
-            let failure = Failure::KeyRefused;
-            return Trouble { failure, words };
-        }
-    };
-    let remote = Arc::new(Remote::of(recipe, key));
-    let endpoint = Endpoint::Remote(Arc::clone(&remote));
-    report(Report::Reached {
-        endpoint: endpoint.clone(),
-    });
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the start of this endpoint's own load"
-    )]
-    let started = Instant::now();
-    let mut attempts = 0;
-    loop {
-        let asked = health::get(&endpoint, &recipe.health_path);
-        let words = match timeout(QUESTION_MAX, asked).await {
-            Ok(Ok(answer)) if is_success(answer.status) => break,
-            Ok(Ok(answer)) => {
-                attempts = 0;
-                let at = format!("{remote}{}", recipe.health_path);
-                match verdict(answer.status, &at, recipe.key.as_ref()) {
-                    Ok(words) => words,
-                    Err(trouble) => return trouble,
-                }
-            }
-            Ok(Err(error)) => {
-                attempts += 1;
-                format!("{remote}: {}", explain(&*error))
-            }
-            Err(_) => {
-                attempts += 1;
-                format!("{remote} has not answered for {QUESTION_MAX:?}")
-            }
-        };
-        if attempts >= ATTEMPTS_MAX {
-            let failure = Failure::Unreachable;
-            return Trouble { failure, words };
-        }
-        if *last != words {
-            log.push(LogStream::Stderr, &words);
-            let stage = health::brief(&words);
-            report(Report::Progress {
-                stage,
-                percent: None,
-            });
-            *last = words;
-        }
-        sleep(PAUSE).await;
-    }
-    log.push(LogStream::Stdout, &format!("{remote} answers"));
-    *was_ready = true;
-    last.clear();
-    report(Report::Ready {
-        took: started.elapsed(),
-    });
-    let words = until_dead(&endpoint, &recipe.health_path, &launch.watch).await;
-    let failure = Failure::Unresponsive;
-    let words = format!("{remote}: {words}");
-    Trouble { failure, words }
-}
-
-/// What an answer other than 2xx means: the words, if time may help.
-fn verdict(status: u16, at: &str, key: Option<&KeySource>) -> Result<String, Trouble> {
-    let lasting = |failure, words| Err(Trouble { failure, words });
-    match status {
-        401 | 403 => {
-            let what = match key {
-                None => "without a key; name one by engine_config.api_key_file or api_key_env"
-                    .to_owned(),
-                Some(key) => format!(
-                    "with the key of {}; check that it is valid for this endpoint, then load the model again",
-                    source_of(key)
-                ),
-            };
-            let words = format!("{at} answers {status} {what}");
-            lasting(Failure::KeyRefused, words)
-        }
-        300..=399 => lasting(
-            Failure::WrongArguments,
-            format!(
-                "{at} answers {status}, a redirect, and the pool follows none: write the final address into engine_config.url"
-            ),
-        ),
-        404 | 405 | 410 => lasting(
-            Failure::WrongArguments,
-            format!(
-                "{at} answers {status}: correct engine_config.url or engine_config.health_path"
-            ),
-        ),
-        status => Ok(format!("{at} answers {status}")),
-    }
-}
-
-fn source_of(key: &KeySource) -> String {
-    match key {
-        KeySource::Environment(name) => format!("the variable {name} (engine_config.api_key_env)"),
-        KeySource::File(path) => {
-            format!("the file {} (engine_config.api_key_file)", path.display())
-        }
-    }
-}
-
-/// The key, or what is wrong with where it should be. Nothing of it is in the words.
-async fn read_key(source: Option<&KeySource>) -> Result<Option<String>, String> {
-    let Some(source) = source else {
-        return Ok(None);
-    };
-    let at = source_of(source);
-    let text = match source {
-        KeySource::Environment(name) => std::env::var(name).map_err(|_| {
-            format!("{at} is not set in the pool's environment; set it and restart")
-        })?,
-        KeySource::File(path) => {
-            let unreadable = |error: io::Error| format!("{at} cannot be read: {error}");
-            let length = tokio::fs::metadata(path).await.map_err(unreadable)?.len();
-            if length > KEY_FILE_BYTES_MAX {
-                return Err(format!("{at} has {length} bytes, which is no key"));
-            }
-            tokio::fs::read_to_string(path).await.map_err(unreadable)?
-        }
-    };
-    let key = text.trim();
-    if key.is_empty() {
-        return Err(format!("{at} is empty; write the key there"));
-    }
-    if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(format!(
-            "{at} holds more than a key: spaces, several lines, or letters beyond ASCII"
-        ));
-    }
-    Ok(Some(key.to_owned()))
-}
 
 #[cfg(test)]
 mod tests {

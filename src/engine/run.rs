@@ -10,20 +10,20 @@ use tokio::sync::{Notify, broadcast, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::adoption::Adopted;
-use super::endpoint::Reserved;
+use super::explain::explain;
 use super::failure::{self, Failure};
-use super::fault::explain;
 use super::guard::{Ended, Guard, Plan};
 use super::guardians::Guardians;
 use super::health::{Answer, until_ready};
 use super::journal::Kept;
-use super::lack::{Lack, kernel_kills, said};
 use super::liveness::until_dead;
 use super::log::{LogLine, LogStream, ReplicaLog};
 use super::memory::{Mapped, Meter};
+use super::oom::{OutOfMemory, kernel_kills, said};
+use super::reserved::Reserved;
 use super::{
     EngineDriver, EngineFault, ExitReport, Launch, Listen, Program, Report, Watch, clean_up,
-    driver_of, environment, remote, scrape,
+    driver_of, environment, remote_run, scrape,
 };
 
 /// How often an engine's host memory is read.
@@ -56,7 +56,7 @@ pub async fn run(
 ) {
     open_log(&launch, &log).await;
     if let Program::Remote(recipe) = launch.program.clone() {
-        return remote::run(launch, &recipe, log, stop, report).await;
+        return remote_run::run(launch, &recipe, log, stop, report).await;
     }
     let not_started = |asked, last_words, failure| ExitReport {
         asked,
@@ -287,14 +287,14 @@ impl Engine {
         clean_up::run(&cleanup, log).await;
         let mut lack = said(&last_words);
         if failure == Failure::OutOfMemory {
-            lack = lack.or(Some(Lack {
+            lack = lack.or(Some(OutOfMemory {
                 needed: None,
                 of_host: false,
             }));
         }
         // Somebody killed it, and the kernel has killed somebody for memory meanwhile.
         if !end.asked && status == "signal 9" && kernel_kills() > killed_before {
-            lack = Some(Lack {
+            lack = Some(OutOfMemory {
                 needed: None,
                 of_host: true,
             });

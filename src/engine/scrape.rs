@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::health::get_long;
 use super::{Endpoint, Report};
-use crate::catalog::Metrics;
+use catalog::Metrics;
 
 const EVERY: Duration = Duration::from_secs(5);
 /// vLLM's histograms alone are tens of KiB.

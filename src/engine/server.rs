@@ -6,7 +6,7 @@ use super::{
     DeviceKind, Endpoint, EngineDriver, EngineFault, Failure, Launch, Prepared, Program,
     ServerProgram,
 };
-use crate::catalog::{FailureClass, Place, PlacedDevice, Where};
+use catalog::{FailureClass, Place, PlacedDevice, Where};
 
 pub(super) struct ServerDriver;
 
@@ -113,10 +113,10 @@ fn program_of(launch: &Launch) -> Option<&ServerProgram> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{ServerRecipe, find_engine};
-    use crate::engine::fault::explain;
-    use crate::engine::{DeviceAddress, Watch};
-    use crate::pool::{Bytes, DeviceId, ReplicaId};
+    use crate::explain::explain;
+    use crate::{DeviceAddress, Watch};
+    use catalog::{ServerRecipe, find_engine};
+    use pool::{Bytes, DeviceId, ReplicaId};
 
     fn launch(prefix: &[&str]) -> Launch {
         let engine = find_engine("VLLMEngine").expect("an engine");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::{ReadWriteFlags, preadv2};
 
-use crate::pool::Tier;
+use pool::Tier;
 
 /// Places looked at in each file.
 const SAMPLES: u64 = 64;

@@ -6,6 +6,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
+use serde::de::DeserializeOwned;
+
 use super::protocol::{MESSAGE_BYTES_MAX, News, Order};
 
 /// Output that may wait for the controller.
@@ -61,12 +63,7 @@ impl Link {
             }
             self.ended |= self.incoming.len() > MESSAGE_BYTES_MAX;
         }
-        let mut orders = Vec::new();
-        while let Some(end) = memchr::memchr(b'\n', &self.incoming) {
-            let line: Vec<u8> = self.incoming.drain(..=end).collect();
-            orders.extend(serde_json::from_slice(&line));
-        }
-        orders
+        whole_messages(&mut self.incoming)
     }
 
     pub fn send(&mut self, news: News) {
@@ -114,6 +111,19 @@ impl Link {
             }
         }
     }
+}
+
+/// Takes the whole lines away; a line that is no message is skipped.
+pub(super) fn whole_messages<M: DeserializeOwned>(incoming: &mut Vec<u8>) -> Vec<M> {
+    let Some(end) = memchr::memrchr(b'\n', incoming) else {
+        return Vec::new();
+    };
+    let lines = incoming[..end].split(|byte| *byte == b'\n');
+    let messages = lines
+        .filter_map(|line| serde_json::from_slice(line).ok())
+        .collect();
+    incoming.drain(..=end);
+    messages
 }
 
 /// The folder is for our user alone; this is the second lock on the door.

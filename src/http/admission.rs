@@ -12,11 +12,11 @@ use super::error::Failure;
 use super::gateway::{Failed, told};
 use super::sight::Sight;
 use super::state::App;
-use crate::catalog::Entry;
-use crate::config::Length;
-use crate::controller::{Clock, Lease, Route, Seat};
-use crate::limits::{Admitted, Left, Refused, Standing};
-use crate::pool::{LoadOrder, Span, Time};
+use access::limits::{Admitted, Left, Refused, Standing};
+use catalog::Entry;
+use config::Length;
+use controller::{Clock, Lease, Route, Seat};
+use pool::{LoadOrder, Span, Time};
 
 const WAIT: HeaderName = HeaderName::from_static("x-model-pool-wait");
 const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
@@ -38,21 +38,21 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// How long a client waits.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct Deadlines {
     /// When its answer must be whole (`x-request-timeout`).
     pub deadline: Option<Time>,
     /// How long for a seat at most (`x-model-pool-wait`); zero: not at all.
     pub seat: Option<Duration>,
 }
 
-impl Patience {
+impl Deadlines {
     /// As the request's head says it.
-    pub fn of(headers: &HeaderMap, now: Time) -> Result<Patience, Failure> {
+    pub fn of(headers: &HeaderMap, now: Time) -> Result<Deadlines, Failure> {
         let wrong = |name: &HeaderName, allowed: &str| {
             Failure::invalid(name.to_string(), format!("{name}: allowed: {allowed}"))
         };
         let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or(""));
-        let mut patience = Patience::default();
+        let mut patience = Deadlines::default();
         if let Some(text) = text(&TIMEOUT) {
             let time = length(text).filter(|time| !time.is_zero() && *time <= TIMEOUT_MAX);
             let time = time.ok_or_else(|| {
@@ -76,26 +76,26 @@ impl Patience {
 }
 
 /// A request of somebody, until its answer begins.
-pub(super) struct Visit {
+pub(super) struct RequestContext {
     pub user: User,
     pub asked: Time,
-    patience: Result<Patience, Failure>,
+    patience: Result<Deadlines, Failure>,
     /// What the head of the answer will tell.
     head: Mutex<HeaderMap>,
 }
 
-impl Visit {
-    pub fn new(app: &App, user: User, headers: &HeaderMap) -> Visit {
+impl RequestContext {
+    pub fn new(app: &App, user: User, headers: &HeaderMap) -> RequestContext {
         let asked = app.handle.clock().now();
-        Visit {
+        RequestContext {
             user,
             asked,
-            patience: Patience::of(headers, asked),
+            patience: Deadlines::of(headers, asked),
             head: Mutex::default(),
         }
     }
 
-    pub fn patience(&self) -> Patience {
+    pub fn patience(&self) -> Deadlines {
         self.patience.as_ref().copied().unwrap_or_default()
     }
 
@@ -111,8 +111,8 @@ impl Visit {
     ) -> Response {
         let worked = match &self.patience {
             Err(failure) => Err((None, failure.clone())),
-            Ok(Patience { deadline: None, .. }) => work.await,
-            Ok(Patience {
+            Ok(Deadlines { deadline: None, .. }) => work.await,
+            Ok(Deadlines {
                 deadline: Some(deadline),
                 ..
             }) => {
@@ -171,7 +171,7 @@ pub(super) fn closest(app: &App, user: &User, name: &str) -> Vec<String> {
 /// Counts the request, for whoever asks and for the model.
 pub(super) async fn admit(
     app: &App,
-    visit: &Visit,
+    visit: &RequestContext,
     model: &str,
     body_bytes: usize,
 ) -> Result<Arc<Admitted>, Failure> {
@@ -191,7 +191,7 @@ pub(super) async fn admit(
 }
 
 fn nothing_left(refused: &Refused) -> Standing {
-    use crate::limits::Figure;
+    use access::limits::Figure;
     let Refused::Over {
         figure,
         most,
@@ -253,7 +253,13 @@ fn short(span: Span) -> String {
 }
 
 /// Where the answer comes from, and what it cost to have it.
-pub(super) fn seated(visit: &Visit, app: &App, route: &Route, lease: &Lease, was_ready: bool) {
+pub(super) fn seated(
+    visit: &RequestContext,
+    app: &App,
+    route: &Route,
+    lease: &Lease,
+    was_ready: bool,
+) {
     let waited = app.handle.clock().now().since(visit.asked);
     app.metrics
         .waited(&route.entry.name, Duration::from_millis(waited.0));
@@ -278,7 +284,7 @@ pub(super) fn with(mut response: Response, head: HeaderMap) -> Response {
 pub(super) async fn not_ready(app: &App, sight: &Sight, route: &Route) -> Failure {
     let order = LoadOrder {
         model: route.model,
-        replicas: 1,
+        replicas: Some(1),
         devices: None,
         priority: None,
         keep_hot: None,
@@ -296,7 +302,11 @@ pub(super) async fn not_ready(app: &App, sight: &Sight, route: &Route) -> Failur
 }
 
 /// A seat, waited for as long as the client does; for answers that are not streamed.
-pub(super) async fn seat(app: &App, visit: &Visit, route: &Route) -> Result<Lease, Failure> {
+pub(super) async fn seat(
+    app: &App,
+    visit: &RequestContext,
+    route: &Route,
+) -> Result<Lease, Failure> {
     let (patience, sight) = (visit.patience(), &visit.user.sight);
     let was_ready = route.is_ready();
     let lease = if patience.seat == Some(Duration::ZERO) {
@@ -328,7 +338,7 @@ pub(super) async fn seat(app: &App, visit: &Visit, route: &Route) -> Result<Leas
 impl Failure {
     /// 429, as OpenAI tells it; 503 when nobody can count.
     fn over_limit(refused: &Refused) -> Failure {
-        use crate::limits::Figure;
+        use access::limits::Figure;
         let Refused::Over { figure, retry, .. } = refused else {
             return Failure::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -358,10 +368,10 @@ impl Failure {
 mod tests {
     use super::*;
 
-    fn patience(name: &'static str, value: &str) -> Result<Patience, Failure> {
+    fn patience(name: &'static str, value: &str) -> Result<Deadlines, Failure> {
         let value = HeaderValue::from_str(value).unwrap();
         let head = HeaderMap::from_iter([(HeaderName::from_static(name), value)]);
-        Patience::of(&head, Time(0))
+        Deadlines::of(&head, Time(0))
     }
 
     #[test]

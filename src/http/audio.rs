@@ -9,20 +9,20 @@ use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::admission::{self, Visit};
+use super::admission::{self, RequestContext};
 use super::auth::User;
 use super::dialect::Taken;
 use super::edge::record;
 use super::error::Failure;
 use super::form::Form;
 use super::gateway::{Failed, find, model, read, spawn};
+use super::in_flight::{InFlightRequest, JSON, engine_error, reach};
 use super::openapi::InferenceErrors;
-use super::passing::{Answer, ask, check_has, name_there, named, seated};
 use super::proxy::Incoming;
-use super::served::{JSON, Served, engine_error, reach};
 use super::state::App;
 use super::stream;
-use crate::catalog::Extra;
+use super::unary_routes::{Answer, ask, check_has, name_there, named, seated};
+use catalog::Extra;
 
 /// Pieces of a sound that may wait for a slow reader.
 const PIECES_MAX: usize = 16;
@@ -43,7 +43,7 @@ pub(super) async fn transcriptions(
     user: User,
     request: Request<Body>,
 ) -> Response {
-    let visit = Visit::new(&app, user, request.headers());
+    let visit = RequestContext::new(&app, user, request.headers());
     visit
         .end(&app, heard(&app, &visit, request, Extra::Transcriptions))
         .await
@@ -65,7 +65,7 @@ pub(super) async fn translations(
     user: User,
     request: Request<Body>,
 ) -> Response {
-    let visit = Visit::new(&app, user, request.headers());
+    let visit = RequestContext::new(&app, user, request.headers());
     visit
         .end(&app, heard(&app, &visit, request, Extra::Translations))
         .await
@@ -83,13 +83,13 @@ pub(super) async fn translations(
     )
 )]
 pub(super) async fn speech(State(app): State<App>, user: User, request: Request<Body>) -> Response {
-    let visit = Visit::new(&app, user, request.headers());
+    let visit = RequestContext::new(&app, user, request.headers());
     visit.end(&app, spoken(&app, &visit, request)).await
 }
 
 async fn heard(
     app: &App,
-    visit: &Visit,
+    visit: &RequestContext,
     request: Request<Body>,
     extra: Extra,
 ) -> Result<Response, Failed> {
@@ -128,7 +128,11 @@ async fn heard(
     }
 }
 
-async fn spoken(app: &App, visit: &Visit, request: Request<Body>) -> Result<Response, Failed> {
+async fn spoken(
+    app: &App,
+    visit: &RequestContext,
+    request: Request<Body>,
+) -> Result<Response, Failed> {
     let body = read(app, request.into_body()).await?;
     let (scanned, route) = find(app, &visit.user, body).await?;
     let name = route.entry.name.clone();
@@ -173,7 +177,7 @@ fn check_text(body: &Bytes) -> Result<(), Failure> {
 
 /// The engine's bytes as they come. One that breaks off breaks the connection off: half a sound must not look
 /// like a whole one.
-fn flowing(served: Served, answer: hyper::Response<Incoming>) -> Response {
+fn flowing(served: InFlightRequest, answer: hyper::Response<Incoming>) -> Response {
     let (pieces, received) = mpsc::channel::<Result<Bytes, std::io::Error>>(PIECES_MAX);
     let (head, mut upstream) = answer.into_parts();
     spawn(async move {

@@ -17,8 +17,8 @@ use serde_json::{Map, Value};
 use super::edge::ClientAddress;
 use super::error::Failure;
 use super::state::App;
-use crate::controller::AuditEntry;
-use crate::pool::{KeyId, Time};
+use pool::{KeyId, Time};
+use store::AuditEntry;
 
 /// What is kept of a body or a query, where it is a text, a number, a flag or null.
 const KEPT: [&str; 20] = [
@@ -420,8 +420,8 @@ mod tests {
             let kept = tries.filter(|at| strangers.has_room(*at)).count();
             assert_eq!(kept, 5_000);
         }
-        let days = crate::config::Config::default().state.history.keep.0.0 / 86_400_000;
-        let most = crate::config::Config::default().state.history.rows_max;
+        let days = config::Config::default().state.history.keep.0.0 / 86_400_000;
+        let most = config::Config::default().state.history.rows_max;
         assert!(days * 5_000 < most / 2);
     }
 }

@@ -16,13 +16,13 @@ use super::rights::{By, Holder, KeyRefusal};
 use super::sight::{Sight, matches_any};
 use super::sign_on::Person;
 use super::state::App;
-use crate::config::InferenceAuth;
-use crate::controller::Clock;
-use crate::controller::{
+use access::limits::{Bucket, place_of};
+use config::InferenceAuth;
+use controller::Clock;
+use pool::{KeyId, Span, Time};
+use store::{
     KeyRecord, KeyText, KeyUse, NewKey, Role, Store, StoreFault, find_key, generate_key, hash_key,
 };
-use crate::limits::{Bucket, place_of};
-use crate::pool::{KeyId, Span, Time};
 
 /// A key's last use is written at most this often.
 const TOUCH_EVERY: Span = Span::from_secs(60);

@@ -44,7 +44,7 @@ fn check_name(parts: &Parts, is_certain: impl Fn(&str) -> bool) -> Result<(), Fa
     ))
 }
 
-fn check_page(parts: &Parts, listed: &[String], has_tls: bool) -> Result<(), Failure> {
+pub(super) fn check_page(parts: &Parts, listed: &[String], has_tls: bool) -> Result<(), Failure> {
     let (origin, site) = (text(parts, header::ORIGIN), text(parts, FETCH_SITE));
     if listed.iter().any(|it| it == "*" || origin == Some(it)) {
         return Ok(());
@@ -71,7 +71,7 @@ fn check_page(parts: &Parts, listed: &[String], has_tls: bool) -> Result<(), Fai
 }
 
 /// A type that no page of another origin sends without having asked whether it may.
-fn check_type(parts: &Parts) -> Result<(), Failure> {
+pub(super) fn check_type(parts: &Parts) -> Result<(), Failure> {
     let has_body = matches!(parts.method, Method::POST | Method::PUT | Method::PATCH);
     let path = parts.uri.path();
     if !has_body || FORMS.iter().any(|form| path.ends_with(form)) {

@@ -12,18 +12,18 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Value, json};
 
-use super::admission::Visit;
+use super::admission::RequestContext;
 use super::auth::User;
 use super::body::{Fields, write_json};
 use super::dialect::Taken;
 use super::edge::record;
 use super::error::Failure;
 use super::gateway::{Failed, find, read};
+use super::in_flight::JSON;
 use super::openapi::InferenceErrors;
-use super::passing::{Answer, ask, check_has, finish, name_there, named, seated, taken};
-use super::served::JSON;
 use super::state::App;
-use crate::catalog::{Ask, Extra};
+use super::unary_routes::{Answer, ask, check_has, finish, name_there, named, seated, taken};
+use catalog::{Ask, Extra};
 
 /// Texts that one request may have; OpenAI's bound.
 const INPUTS_MAX: usize = 2048;
@@ -44,11 +44,15 @@ pub(super) async fn embeddings(
     user: User,
     request: Request<Body>,
 ) -> Response {
-    let visit = Visit::new(&app, user, request.headers());
+    let visit = RequestContext::new(&app, user, request.headers());
     visit.end(&app, numbers(&app, &visit, request)).await
 }
 
-async fn numbers(app: &App, visit: &Visit, request: Request<Body>) -> Result<Response, Failed> {
+async fn numbers(
+    app: &App,
+    visit: &RequestContext,
+    request: Request<Body>,
+) -> Result<Response, Failed> {
     let body = read(app, request.into_body()).await?;
     let (scanned, route) = find(app, &visit.user, body).await?;
     let model = route.entry.name.clone();

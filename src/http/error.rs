@@ -8,8 +8,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::paths::without_folders;
-use crate::controller::{Busy, ChangeError, Cut, OidcError};
-use crate::pool::{Refusal, Span, StopReason};
+use access::oidc::OidcError;
+use controller::{Busy, ChangeError, Cut};
+use pool::{Refusal, Span, StopReason};
 
 /// `{"error": {…}}`, as OpenAI's clients expect it.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -143,6 +144,14 @@ impl Failure {
 
     pub fn forbidden(code: &'static str, message: impl Into<String>) -> Failure {
         Failure::new(StatusCode::FORBIDDEN, "permission_error", code, message)
+    }
+
+    /// Nothing is at this path; the documentation lies below `base`.
+    pub fn no_route(path: &str, base: &str) -> Failure {
+        let path: String = path.chars().take(200).collect();
+        Failure::not_found(format!(
+            "there is nothing at {path}; the routes are listed at {base}/docs"
+        ))
     }
 
     pub fn not_found(message: impl Into<String>) -> Failure {

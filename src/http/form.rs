@@ -6,7 +6,7 @@ use axum::extract::{DefaultBodyLimit, FromRequest, Multipart};
 use axum::http::{HeaderValue, Request, header};
 
 use super::error::Failure;
-use crate::catalog::Extra;
+use catalog::Extra;
 
 const FILE: &str = "file";
 /// What both routes have beside the file and the model.
@@ -112,6 +112,11 @@ impl Form {
             file,
             fields,
         })
+    }
+
+    /// Whether another one has the same fields and the same file, whatever the model is called.
+    pub fn says_the_same(&self, other: &Form) -> bool {
+        self.fields == other.fields && self.file.bytes == other.file.bytes
     }
 
     /// The file as it is kept from now on.

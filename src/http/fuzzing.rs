@@ -1,21 +1,29 @@
 //! What clients and engines send, read as the gateway reads it, for fuzzers alone. It serves nothing, and says
 //! by a panic when something that must hold does not.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use axum::body::Bytes;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Request};
+use futures_util::FutureExt;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::aggregate::{Aggregate, usage_of};
 use super::as_chat::AsChat;
 use super::body::{Fields, Scanned};
+use super::cross_site;
 use super::dialect::{Dialect, Telling};
+use super::edge::ClientAddress;
 use super::events::{data_of, event_end};
+use super::form::Form;
 use super::outgoing::{CHAT, COMPLETIONS, outgoing, renamed};
 use super::request_fields::Fate;
-use crate::catalog::Generation;
+use catalog::{Extra, Generation};
+use config::Network;
 
 /// A client's body: what routing reads of it, and its fields.
-pub(crate) fn body(bytes: &[u8]) {
+pub fn body(bytes: &[u8]) {
     let Ok(scanned) = Scanned::read(Bytes::copy_from_slice(bytes)) else {
         return;
     };
@@ -30,7 +38,7 @@ pub(crate) fn body(bytes: &[u8]) {
 }
 
 /// A client's body on its way to an engine.
-pub(crate) fn to_engine(bytes: &[u8], generation: &Generation) {
+pub fn to_engine(bytes: &[u8], generation: &Generation) {
     let Ok(scanned) = Scanned::read(Bytes::copy_from_slice(bytes)) else {
         return;
     };
@@ -56,7 +64,7 @@ fn said<'a>(fields: &Fields<'a>, name: &str) -> Option<&'a str> {
 }
 
 /// An engine's stream in pieces, made into one answer, as it is and as a chat's.
-pub(crate) fn from_engine(bytes: &[u8]) {
+pub fn from_engine(bytes: &[u8]) {
     let mut taken = 0;
     while let Some(length) = event_end(&bytes[taken..]) {
         let event = &bytes[taken..taken + length];
@@ -79,10 +87,8 @@ pub(crate) fn from_engine(bytes: &[u8]) {
 
 /// A client's request in another API's words and, behind a zero byte, what an engine says to it: event by event
 /// and whole.
-pub(crate) fn in_other_words(bytes: &[u8]) {
-    let end = bytes.iter().position(|byte| *byte == 0);
-    let (request, stream) = bytes.split_at(end.unwrap_or(bytes.len()));
-    let stream = stream.get(1..).unwrap_or_default();
+pub fn in_other_words(bytes: &[u8]) {
+    let (request, stream) = parted(bytes, 0);
     for dialect in [Dialect::Anthropic, Dialect::Responses] {
         let Ok(asked) = dialect.read(Bytes::copy_from_slice(request), 1_790_000_000) else {
             continue;
@@ -101,4 +107,73 @@ pub(crate) fn in_other_words(bytes: &[u8]) {
             let _ = asked.teller.whole(answer);
         }
     }
+}
+
+/// The form of a sound's request, its type in the first line: what goes on to the engine says the same.
+pub fn form(bytes: &[u8]) {
+    let (kind, body) = parted(bytes, b'\n');
+    let kind = HeaderValue::from_bytes(kind).ok();
+    let body = Bytes::copy_from_slice(body);
+    for extra in [Extra::Transcriptions, Extra::Translations] {
+        let form = read(kind.as_ref(), body.clone(), extra);
+        let Ok(form) = form else { continue };
+        let (kind, body) = form.written("served");
+        let sent = read(Some(&kind), body, extra).expect("what the pool writes is a form");
+        assert_eq!(sent.model, "served");
+        assert!(form.says_the_same(&sent), "a field was changed on its way");
+    }
+}
+
+/// A body that is all there needs no waiting.
+fn read(kind: Option<&HeaderValue>, body: Bytes, extra: Extra) -> Result<Form, ()> {
+    let form = Form::read(kind, body, extra).now_or_never();
+    form.expect("a whole body").map_err(drop)
+}
+
+/// The lines of a request's head. Nobody who comes through somebody else becomes one of this machine by what he
+/// writes, and no page of another site passes as one of ours.
+pub fn head(bytes: &[u8]) {
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));
+    let mut headers = HeaderMap::new();
+    for line in bytes.split(|byte| *byte == b'\n').take(64) {
+        let (name, value) = parted(line, b':');
+        let name = HeaderName::from_bytes(name.trim_ascii());
+        let value = HeaderValue::from_bytes(value.trim_ascii());
+        if let (Ok(name), Ok(value)) = (name, value) {
+            headers.append(name, value);
+        }
+    }
+    let stranger = ClientAddress::of(PEER, &headers, &[]);
+    assert_eq!(stranger.address, PEER);
+    let near: IpAddr = Ipv4Addr::LOCALHOST.into();
+    let with_a_proxy_named = ClientAddress::of(near, &headers, &[]);
+    let is_forwarded = headers.contains_key("x-forwarded-for") || headers.contains_key("forwarded");
+    assert!(!(is_forwarded && with_a_proxy_named.is_loopback()));
+    for trusted in ["192.0.2.0/24", "0.0.0.0/0", "::/0"] {
+        let trusted: Network = trusted.parse().expect("a network");
+        let client = ClientAddress::of(PEER, &headers, std::slice::from_ref(&trusted));
+        // Who stands between has said so, or there is nobody.
+        assert_eq!(
+            client.advice(PEER, &headers, &[trusted]).is_some(),
+            client.is_hidden
+        );
+    }
+    let site = headers.get("sec-fetch-site").cloned();
+    let mut request = Request::post("/v1/chat/completions");
+    *request.headers_mut().expect("a request") = headers;
+    let (parts, ()) = request.body(()).expect("a request").into_parts();
+    for has_tls in [false, true] {
+        let page = cross_site::check_page(&parts, &[], has_tls);
+        if let (Ok(()), Some(site)) = (page, &site) {
+            assert!(site == "same-origin" || site == "none", "{site:?}");
+        }
+    }
+    let _ = cross_site::check_type(&parts);
+}
+
+/// What stands before the first of these bytes, and what behind it.
+fn parted(bytes: &[u8], by: u8) -> (&[u8], &[u8]) {
+    let end = bytes.iter().position(|byte| *byte == by);
+    let (before, behind) = bytes.split_at(end.unwrap_or(bytes.len()));
+    (before, behind.get(1..).unwrap_or_default())
 }

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::admission::{Patience, Visit};
+use super::admission::{Deadlines, RequestContext};
 use super::aggregate::Aggregate;
 use super::as_chat::AsChat;
 use super::auth::User;
@@ -21,21 +21,22 @@ use super::dialect::{Dialect, Teller, Telling};
 use super::edge::record;
 use super::error::Failure;
 use super::ignored::note;
+use super::in_flight::{InFlightRequest, JSON, engine_error, limited, reach};
 use super::outgoing::{CHAT, Outgoing, outgoing, renamed};
-use super::passing::check_generates;
 use super::proxy::Incoming;
 use super::quiet::quiet;
 use super::request_fields::Fate;
-use super::served::{JSON, Served, engine_error, limited, reach};
 use super::sight::Sight;
 use super::state::App;
+use super::unary_routes::check_generates;
 use super::{
-    admission, conversation, newcomer, remote, request_fields, sequences, stream, validation, wait,
+    admission, conversation, hub_registration, remote, request_fields, sequences, stream,
+    validation, wait,
 };
-use crate::catalog::{Ask, Entry};
-use crate::controller::{Lease, Route, Seat, Waiting};
-use crate::limits::Admitted;
-use crate::pool::{Span, Time};
+use access::limits::Admitted;
+use catalog::{Ask, Entry};
+use controller::{Lease, Route, Seat, Waiting};
+use pool::{Span, Time};
 
 /// An answer that is aggregated for a client without `stream` may be this large.
 pub(super) const ANSWER_MAX: usize = 64 << 20;
@@ -48,7 +49,7 @@ pub(super) async fn complete(
     path: &'static str,
     dialect: Dialect,
 ) -> Response {
-    let visit = Visit::new(&app, user, request.headers());
+    let visit = RequestContext::new(&app, user, request.headers());
     let begun = begin(&app, &visit, request, path, dialect);
     visit.end(&app, begun).await
 }
@@ -87,7 +88,9 @@ pub(super) async fn model(app: &App, user: &User, name: &str) -> Result<Arc<Rout
     let early = |failure: Failure| (None, failure);
     let route = match app.handle.route(name) {
         Some(route) => route,
-        None => newcomer::of_user(app, user, name).await.map_err(early)?,
+        None => hub_registration::of_user(app, user, name)
+            .await
+            .map_err(early)?,
     };
     admission::allowed(app, user, name, &route.entry).map_err(early)?;
     Ok(route)
@@ -95,7 +98,7 @@ pub(super) async fn model(app: &App, user: &User, name: &str) -> Result<Arc<Rout
 
 async fn begin(
     app: &App,
-    visit: &Visit,
+    visit: &RequestContext,
     request: Request<Body>,
     path: &'static str,
     dialect: Dialect,
@@ -217,7 +220,7 @@ struct Call {
     /// The length of the client's body.
     bytes: usize,
     admitted: Arc<Admitted>,
-    patience: Patience,
+    patience: Deadlines,
     sight: Sight,
     route: Arc<Route>,
     entry: Arc<Entry>,
@@ -252,7 +255,10 @@ impl Call {
     }
 
     /// Sends the request to the lease's engine.
-    async fn send(&mut self, lease: Lease) -> Result<(Served, hyper::Response<Incoming>), Failure> {
+    async fn send(
+        &mut self,
+        lease: Lease,
+    ) -> Result<(InFlightRequest, hyper::Response<Incoming>), Failure> {
         let own = lease.served_name().unwrap_or(&self.model);
         let name = self.entry.adapter(&self.scanned.model).unwrap_or(own);
         // Once the engine has it, its memory is free for others.
@@ -265,7 +271,7 @@ impl Call {
         }
         let admitted = Arc::clone(&self.admitted);
         let deadline = self.patience.deadline;
-        let served = Served::new(
+        let served = InFlightRequest::new(
             &self.app,
             &self.model,
             lease,
@@ -361,7 +367,11 @@ impl Call {
     }
 
     /// The whole answer for a client that did not ask for a stream.
-    async fn aggregate(&self, served: Served, mut upstream: Incoming) -> Result<Response, Failure> {
+    async fn aggregate(
+        &self,
+        served: InFlightRequest,
+        mut upstream: Incoming,
+    ) -> Result<Response, Failure> {
         let cut = served.lease.cut();
         let mut cut = std::pin::pin!(cut.cancelled());
         let mut ending = std::pin::pin!(served.ending.cancelled());

@@ -94,15 +94,12 @@ const KNOWN_ELSEWHERE: &[&str] = &[
 ];
 
 /// Said in words, not by a bare 404.
-pub(super) async fn not_served(request: Request<Body>) -> Failure {
+pub(super) async fn not_served(State(app): State<App>, request: Request<Body>) -> Failure {
     let path = request.uri().path();
     let behind = path.split_once("/v1/").map_or("", |(_, rest)| rest);
     let first = behind.split('/').next().unwrap_or_default();
     if !KNOWN_ELSEWHERE.contains(&first) {
-        let path: String = path.chars().take(200).collect();
-        return Failure::not_found(format!(
-            "there is nothing at {path}; the routes are listed at /llm/docs"
-        ));
+        return Failure::no_route(path, app.config.server.base_path.as_str());
     }
     let message = format!(
         "{} {} is not served by this version; it serves /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/embeddings, /v1/rerank, /v1/score, /v1/audio/transcriptions, /v1/audio/translations, /v1/audio/speech, /v1/tokenize, /v1/detokenize and /v1/models",

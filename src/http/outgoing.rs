@@ -11,7 +11,7 @@ use super::error::Failure;
 use super::ignored;
 use super::request_fields::Fate;
 use super::shape::may_be_a_tree;
-use crate::catalog::{Generation, Prompt, PromptFormat, STOPS_MAX};
+use catalog::{Generation, Prompt, PromptFormat, STOPS_MAX};
 
 pub(super) const CHAT: &str = "/v1/chat/completions";
 pub(super) const COMPLETIONS: &str = "/v1/completions";

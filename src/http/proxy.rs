@@ -7,15 +7,15 @@ use axum::body::Bytes;
 use http_body_util::Full;
 use hyper::{Method, Request, Response, Uri, header};
 
+pub(super) use super::connection_pool::Incoming;
+use super::connection_pool::{ConnectionPool, SendError};
 use super::remote;
-pub(super) use super::wire::Incoming;
-use super::wire::{SendError, Wires};
-use crate::controller::Lease;
+use controller::Lease;
 
 /// The client side towards all engines: one pool of connections, keyed by replica.
 #[derive(Debug, Default)]
 pub struct Upstream {
-    wires: Arc<Wires>,
+    wires: Arc<ConnectionPool>,
 }
 
 impl Upstream {

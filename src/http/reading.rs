@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use super::error::Failure;
-use crate::config::ServerSection;
+use config::ServerSection;
 
 /// A shorter body is read in less than a millisecond.
 const AT_ONCE_BYTES: usize = 64 << 10;

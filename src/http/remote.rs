@@ -8,7 +8,8 @@ use axum::body::Bytes;
 use axum::http::StatusCode;
 
 use super::error::Failure;
-use crate::controller::{Endpoint, Lease, Remote};
+use controller::Lease;
+use engine::{Endpoint, Remote};
 
 pub(super) fn of(lease: &Lease) -> Option<&Remote> {
     match lease.endpoint() {

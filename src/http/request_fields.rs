@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 use super::error::Failure;
 use super::shape::may_be_a_tree;
 use super::{ignored, media};
-use crate::catalog::{Ask, Entry, TEMPLATE_SWITCHES, UnknownFields, never};
-use crate::config::reading::nearest;
+use catalog::{Ask, Entry, TEMPLATE_SWITCHES, UnknownFields, never};
+use reading::nearest;
 
 /// What becomes of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

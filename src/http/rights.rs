@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use super::error::Failure;
-use crate::config::{GrantRole, Limit};
-use crate::controller::{Identity, KeyRecord, KeyUse, Role, StoreFault};
-use crate::pool::{KeyId, Time};
+use access::oidc::Identity;
+use config::{GrantRole, Limit};
+use pool::{KeyId, Time};
+use store::{KeyRecord, KeyUse, Role, StoreFault};
 
 /// Whose rights they are.
 #[derive(Clone, Debug)]
@@ -230,7 +231,7 @@ fn lies_within(wanted: &str, own: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::hash_key;
+    use store::hash_key;
 
     fn texts(texts: &[&str]) -> Vec<String> {
         texts.iter().map(|it| (*it).to_owned()).collect()

@@ -7,7 +7,7 @@ use super::auth::{Admin, bearer, from_loopback};
 use super::cross_site;
 use super::error::Failure;
 use super::state::App;
-use crate::config::MetricsAuth;
+use config::MetricsAuth;
 
 /// Somebody who may read the metrics.
 #[derive(Clone, Copy, Debug)]

@@ -80,7 +80,7 @@ impl<'de> Deserialize<'de> for Count {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::outgoing::COMPLETIONS;
+    use crate::outgoing::COMPLETIONS;
     use serde_json::{Value, json};
 
     fn refused(path: &str, body: Value) -> Option<(String, String)> {

@@ -29,9 +29,9 @@ use super::scraper::Scraper;
 use super::state::App;
 use super::{
     admin, audio, audit, compat, completions, embeddings, hot_models, listing, messages, metrics,
-    openapi, passing, responses, tokens,
+    openapi, responses, tokens, unary_routes,
 };
-use crate::config::ServerSection;
+use config::ServerSection;
 
 #[derive(Debug, Error)]
 #[error(
@@ -120,8 +120,8 @@ fn router(app: App) -> Router {
             .routes(routes!(audio::translations))
             .routes(routes!(audio::speech))
             .routes(routes!(embeddings::embeddings))
-            .routes(routes!(passing::rerank))
-            .routes(routes!(passing::score))
+            .routes(routes!(unary_routes::rerank))
+            .routes(routes!(unary_routes::score))
             .routes(routes!(listing::models))
             // `{*model}` takes ids with slashes; in the document it is the plain `{model}`.
             .route("/v1/models/{*model}", get(listing::model))
@@ -152,10 +152,10 @@ fn router(app: App) -> Router {
         .nest(&base, based)
         .merge(alias)
         .route("/metrics", get(metrics::render).route_layer(scrapers_alone))
-        .with_state(app)
         .merge(docs)
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
+        .with_state(app)
 }
 
 /// Browsers may call from the configured origins. They send no cookies, and whoever may call needs a
@@ -224,18 +224,16 @@ async fn ready(State(app): State<App>) -> Response {
         .into_response()
 }
 
-async fn not_found(request: Request<Body>) -> Failure {
-    let path: String = request.uri().path().chars().take(200).collect();
-    Failure::not_found(format!(
-        "there is nothing at {path}; the routes are listed at /llm/docs"
-    ))
+async fn not_found(State(app): State<App>, request: Request<Body>) -> Failure {
+    Failure::no_route(request.uri().path(), app.config.server.base_path.as_str())
 }
 
-async fn wrong_method(request: Request<Body>) -> Failure {
+async fn wrong_method(State(app): State<App>, request: Request<Body>) -> Failure {
     let message = format!(
-        "{} does not go with {}; the routes are listed at /llm/docs",
+        "{} does not go with {}; the routes are listed at {}/docs",
         request.method(),
-        request.uri().path()
+        request.uri().path(),
+        app.config.server.base_path.as_str()
     );
     Failure::new(
         StatusCode::METHOD_NOT_ALLOWED,

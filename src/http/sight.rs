@@ -6,9 +6,9 @@ use std::sync::Arc;
 use wildmatch::WildMatch;
 
 use super::sign_on::Person;
-use crate::catalog::Entry;
-use crate::controller::Cut;
-use crate::pool::{Blocker, Refusal, StopReason};
+use catalog::Entry;
+use controller::Cut;
+use pool::{Blocker, Refusal, StopReason};
 
 /// In the place of a name that is not for whoever reads it.
 const ANOTHER: &str = "another model";
@@ -106,9 +106,9 @@ pub(super) fn matches_any(patterns: &[String], name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{Reference, Source};
-    use crate::config::Config;
-    use crate::pool::{Bytes, DeviceId, Obstacle, OrderId, Priority, Protection, ReplicaId};
+    use catalog::{Reference, Source};
+    use config::Config;
+    use pool::{Bytes, DeviceId, Obstacle, OrderId, Priority, Protection, ReplicaId};
     use serde_json::json;
 
     fn sight(patterns: &[&str]) -> Sight {
@@ -180,7 +180,7 @@ mod tests {
 
         let by = || "secret".to_owned();
         let (priority, own, order) = (Priority(1), Priority(0), OrderId(1));
-        let ready_for = crate::pool::Span(1);
+        let ready_for = pool::Span(1);
         for reason in [
             StopReason::Preempted {
                 by: by(),

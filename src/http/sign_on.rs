@@ -11,8 +11,8 @@ use super::edge::record;
 use super::error::Failure;
 use super::rights::Holder;
 use super::state::App;
-use crate::config::GrantRole;
-use crate::controller::{Identity, Oidc};
+use access::oidc::{Identity, Oidc};
+use config::GrantRole;
 
 /// Somebody whom the issuer vouches for, and the route that they ask.
 #[derive(Clone, Debug)]

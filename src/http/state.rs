@@ -12,9 +12,10 @@ use super::metrics::Metrics;
 use super::proxy::Upstream;
 use super::reading::Reading;
 use super::server::SharedIds;
-use crate::config::Config;
-use crate::controller::{Handle, Oidc};
-use crate::limits::Limits;
+use access::limits::Limits;
+use access::oidc::Oidc;
+use config::Config;
+use controller::Handle;
 
 /// One count to clone, several times a request: what is in it is reached as if it were the handlers' own.
 #[derive(Clone)]

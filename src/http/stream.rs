@@ -17,9 +17,9 @@ use super::aggregate::{Usage, usage_of};
 use super::dialect::Telling;
 use super::error::Failure;
 use super::events::{Unended, data_of, event_end_from};
+use super::in_flight::InFlightRequest;
 use super::proxy::Incoming;
 use super::remote;
-use super::served::Served;
 
 /// Frames that may wait for a slow reader before the engine is held back.
 const FRAMES_MAX: usize = 16;
@@ -41,7 +41,7 @@ pub(super) fn fed() -> (Frames, Body) {
 /// client goes; the lease goes with `served`.
 pub(super) async fn forward(
     mut upstream: Incoming,
-    served: Served,
+    served: InFlightRequest,
     wants_usage: bool,
     mut telling: Telling,
     frames: &Frames,
@@ -151,7 +151,7 @@ pub(super) async fn last(frames: &Frames, event: String) {
 
 /// Whether the client is still there. One that does not read holds the engine back, whose silence
 /// is not its own then.
-async fn pass_on(frames: &Frames, ready: Bytes, served: &Served) -> bool {
+async fn pass_on(frames: &Frames, ready: Bytes, served: &InFlightRequest) -> bool {
     match frames.try_send(Ok(ready)) {
         Ok(()) => true,
         Err(TrySendError::Closed(_)) => false,
@@ -174,7 +174,7 @@ async fn pass_on(frames: &Frames, ready: Bytes, served: &Served) -> bool {
 
 /// Whether the client gets this event. The usage is always asked of the engine, and shown to those
 /// who asked for it.
-fn keep(event: &[u8], wants_usage: bool, served: &Served, done: &mut bool) -> bool {
+fn keep(event: &[u8], wants_usage: bool, served: &InFlightRequest, done: &mut bool) -> bool {
     let Some(data) = data_of(event) else {
         return true;
     };
@@ -226,7 +226,7 @@ enum End {
 }
 
 /// Why the answer broke off: the controller knows, at the latest a moment later.
-pub(super) async fn why(served: &Served) -> Failure {
+pub(super) async fn why(served: &InFlightRequest) -> Failure {
     let cut = served.lease.cut();
     let _ = tokio::time::timeout(WHY_WITHIN, cut.cancelled()).await;
     // Whoever asked is not to blame.

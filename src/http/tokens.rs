@@ -11,18 +11,18 @@ use axum::response::{IntoResponse, Response};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::admission::Visit;
+use super::admission::RequestContext;
 use super::auth::User;
 use super::body::Fields;
 use super::dialect::{Taken, anthropic};
 use super::edge::record;
 use super::error::Failure;
 use super::gateway::{Failed, find, read};
+use super::in_flight::JSON;
 use super::openapi::InferenceErrors;
-use super::passing::{Answer, ask, check_has, name_there, named, seated};
-use super::served::JSON;
 use super::state::App;
-use crate::catalog::{Extra, Prompt, TokenWords};
+use super::unary_routes::{Answer, ask, check_has, name_there, named, seated};
+use catalog::{Extra, Prompt, TokenWords};
 
 /// The tokens of a text, or of a conversation as the model would read it.
 #[utoipa::path(
@@ -40,7 +40,7 @@ pub(super) async fn tokenize(
     user: User,
     request: Request<Body>,
 ) -> Response {
-    let visit = Visit::new(&app, user, request.headers());
+    let visit = RequestContext::new(&app, user, request.headers());
     let told = tokens(&app, &visit, request, Asking::read);
     visit.end(&app, answered(told)).await
 }
@@ -59,32 +59,36 @@ pub(super) async fn detokenize(
     user: User,
     request: Request<Body>,
 ) -> Response {
-    let visit = Visit::new(&app, user, request.headers());
+    let visit = RequestContext::new(&app, user, request.headers());
     visit.end(&app, answered(text(&app, &visit, request))).await
 }
 
 /// How many tokens a message would have, in Anthropic's words.
 pub(super) async fn count(app: &App, user: User, request: Request<Body>) -> Response {
-    let visit = Visit::new(app, user, request.headers());
+    let visit = RequestContext::new(app, user, request.headers());
     let told = async {
         let told = tokens(app, &visit, request, Asking::of_message).await?;
         Ok(match told {
-            Told::Whole(told) => Told::Whole(json!({"input_tokens": told["count"]})),
+            EngineAnswer::Whole(told) => {
+                EngineAnswer::Whole(json!({"input_tokens": told["count"]}))
+            }
             refused => refused,
         })
     };
     visit.end(app, answered(told)).await
 }
 
-enum Told {
+enum EngineAnswer {
     Whole(Value),
     Refused(Response),
 }
 
-async fn answered(told: impl Future<Output = Result<Told, Failed>>) -> Result<Response, Failed> {
+async fn answered(
+    told: impl Future<Output = Result<EngineAnswer, Failed>>,
+) -> Result<Response, Failed> {
     Ok(match told.await? {
-        Told::Whole(answer) => Json(answer).into_response(),
-        Told::Refused(response) => response,
+        EngineAnswer::Whole(answer) => Json(answer).into_response(),
+        EngineAnswer::Refused(response) => response,
     })
 }
 
@@ -203,12 +207,12 @@ fn cannot(model: &str, what: &str) -> Failure {
 }
 
 /// An engine of which nothing was known before, or an older one, may have no such route.
-fn refused(model: &str, response: Response, path: &str) -> Result<Told, Failure> {
+fn refused(model: &str, response: Response, path: &str) -> Result<EngineAnswer, Failure> {
     match response.status() {
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
             Err(cannot(model, &format!("has no {path}")))
         }
-        _ => Ok(Told::Refused(response)),
+        _ => Ok(EngineAnswer::Refused(response)),
     }
 }
 
@@ -231,10 +235,10 @@ fn only_data(messages: &[Value]) -> Result<(), Failure> {
 
 async fn tokens(
     app: &App,
-    visit: &Visit,
+    visit: &RequestContext,
     request: Request<Body>,
     asking: fn(&Bytes) -> Result<Asking, Failure>,
-) -> Result<Told, Failed> {
+) -> Result<EngineAnswer, Failed> {
     let body = read(app, request.into_body()).await?;
     let (scanned, route) = find(app, &visit.user, body).await?;
     let model = route.entry.name.clone();
@@ -288,7 +292,7 @@ async fn tokens(
                 .run(bytes.len(), move || counted(&of_model, &bytes));
             let answer = counted.await.map_err(fail)?;
             served.answered(200);
-            Ok(Told::Whole(answer))
+            Ok(EngineAnswer::Whole(answer))
         }
     }
 }
@@ -343,7 +347,11 @@ fn counted(model: &str, bytes: &Bytes) -> Result<Value, Failure> {
     Ok(told)
 }
 
-async fn text(app: &App, visit: &Visit, request: Request<Body>) -> Result<Told, Failed> {
+async fn text(
+    app: &App,
+    visit: &RequestContext,
+    request: Request<Body>,
+) -> Result<EngineAnswer, Failed> {
     let body = read(app, request.into_body()).await?;
     let (scanned, route) = find(app, &visit.user, body).await?;
     let model = route.entry.name.clone();
@@ -371,7 +379,7 @@ async fn text(app: &App, visit: &Visit, request: Request<Body>) -> Result<Told, 
             let read = move || text_of(&of_model, &bytes, field);
             let text = app.reading.run(length, read).await.map_err(fail)?;
             served.answered(200);
-            Ok(Told::Whole(json!({"prompt": text})))
+            Ok(EngineAnswer::Whole(json!({"prompt": text})))
         }
     }
 }
@@ -416,85 +424,4 @@ fn text_of(model: &str, bytes: &Bytes, field: &str) -> Result<String, Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read_of(body: Value) -> Result<Asking, Failure> {
-        Asking::read(&body.to_string().into())
-    }
-
-    fn sent(asking: &Asking) -> Value {
-        serde_json::from_slice(&asking.body("theirs")).unwrap()
-    }
-
-    #[test]
-    fn a_text_or_a_conversation_is_asked_for_in_vllms_words() {
-        let asking =
-            read_of(json!({"model": "m", "prompt": "Hi", "add_special_tokens": false})).unwrap();
-        assert_eq!(
-            sent(&asking),
-            json!({"model": "theirs", "prompt": "Hi", "add_special_tokens": false})
-        );
-        let messages = json!([{"role": "user", "content": "Hi"}]);
-        let asking =
-            read_of(json!({"model": "m", "messages": messages, "add_generation_prompt": true}))
-                .unwrap();
-        assert_eq!(
-            sent(&asking),
-            json!({"model": "theirs", "messages": messages, "add_generation_prompt": true})
-        );
-    }
-
-    #[test]
-    fn what_no_engine_is_asked_is_named() {
-        let url = json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}]);
-        for (body, param) in [
-            (json!({"model": "m"}), "prompt"),
-            (
-                json!({"model": "m", "prompt": "a", "messages": [{}]}),
-                "prompt",
-            ),
-            (
-                json!({"model": "m", "prompt": "a", "chat_template": "{{ x }}"}),
-                "chat_template",
-            ),
-            (
-                json!({"model": "m", "messages": url}),
-                "messages[0].content[0]",
-            ),
-        ] {
-            let failure = read_of(body).unwrap_err();
-            assert_eq!(failure.body.error.param.as_deref(), Some(param));
-        }
-        for body in [
-            json!({"model": "m"}),
-            json!({"model": "m", "tokens": ["a"]}),
-            json!({"model": "m", "tokens": []}),
-        ] {
-            assert!(tokens_in(&body.to_string().into()).is_err());
-        }
-    }
-
-    #[test]
-    fn an_engine_that_cannot_says_so_before_it_is_loaded() {
-        let chat = || {
-            read_of(json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}]})).unwrap()
-        };
-        assert!(chat().check("m", TokenWords::Vllm).is_ok());
-        assert!(chat().check("m", TokenWords::LlamaCpp).is_ok());
-        let failure = chat().check("m", TokenWords::Sglang).unwrap_err();
-        assert_eq!(failure.status.as_u16(), 501);
-    }
-
-    #[test]
-    fn every_answer_is_told_in_vllms_words() {
-        let told = |answer: Value| counted("m", &answer.to_string().into());
-        assert_eq!(
-            told(json!({"tokens": [1, 2]})).unwrap(),
-            json!({"tokens": [1, 2], "count": 2, "max_model_len": null})
-        );
-        let whole = json!({"tokens": [1], "count": 1, "max_model_len": 9, "token_strs": ["a"]});
-        assert_eq!(told(whole.clone()).unwrap(), whole);
-        assert_eq!(told(json!({})).unwrap_err().status.as_u16(), 502);
-    }
-}
+mod tests;

@@ -1,8 +1,8 @@
 //! What a client hears while its model is not ready (Q2): comments in the stream, which no SDK takes
 //! for data, with the place in the queue and what the load is doing.
 
-use crate::controller::Snapshot;
-use crate::pool::{ModelId, ReplicaId, Span, Ticket};
+use controller::Snapshot;
+use pool::{ModelId, ReplicaId, ReplicaState, Span, Ticket};
 
 /// `: waiting position=1 stage=loading percent=40 expected_seconds=3`
 pub(super) fn comment(snapshot: &Snapshot, ticket: Ticket, model: ModelId) -> String {
@@ -32,8 +32,8 @@ pub(super) fn stage(snapshot: &Snapshot, model: ModelId) -> (String, Option<u8>)
     }
     for replica in &view.replicas {
         match replica.state {
-            "planned" => return ("making-room".to_owned(), None),
-            "launching" => {
+            ReplicaState::Planned => return ("making-room".to_owned(), None),
+            ReplicaState::Launching => {
                 let process = snapshot.processes.get(&replica.replica);
                 let stage = process.and_then(|it| it.stage.as_ref());
                 return (
@@ -41,7 +41,7 @@ pub(super) fn stage(snapshot: &Snapshot, model: ModelId) -> (String, Option<u8>)
                     stage.and_then(|it| it.percent),
                 );
             }
-            "ready" => return ("busy".to_owned(), None),
+            ReplicaState::Ready => return ("busy".to_owned(), None),
             _ => {}
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::DeviceUse;
-use crate::pool::{Bytes, ReplicaId};
+use pool::{Bytes, ReplicaId};
 
 /// What of one device's memory is whose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{DeviceInfo, InventoryFault};
-use crate::pool::{Bytes, DeviceId};
+use pool::{Bytes, DeviceId};
 
 /// One GPU as written under provider `nvml`. It is found by its `uuid`, else by its `index`, else
 /// by its `name` (`gpu0`); what else is given must agree.

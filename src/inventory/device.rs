@@ -1,7 +1,9 @@
 //! What is known of a device: what it is, and what its memory holds at a moment. It owns the shapes
 //! alone; each provider fills them.
 
-use crate::pool::{Bytes, DeviceId, NodeId};
+use pool::{Bytes, DeviceId, NodeId};
+
+use super::fault::DeviceFault;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceKind {
@@ -67,4 +69,16 @@ pub struct DeviceUse {
     pub processes: Vec<(u32, Bytes)>,
     pub utilisation_percent: Option<u32>,
     pub temperature_celsius: Option<u32>,
+}
+
+/// What became of one device's reading.
+pub type Reading = Result<DeviceUse, DeviceFault>;
+
+/// What this machine calls itself.
+pub(super) fn machine_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map(|name| name.trim().to_string())
+        .ok()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".into())
 }

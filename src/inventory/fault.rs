@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nvml_wrapper::error::NvmlError;
 
-use crate::pool::Bytes;
+use pool::Bytes;
 
 #[derive(Debug, thiserror::Error)]
 pub enum InventoryFault {

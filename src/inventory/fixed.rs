@@ -3,8 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{DeviceInfo, DeviceKind, DeviceUse, FixedDevice, InventoryFault, Link};
-use crate::pool::{Bytes, DeviceId, NodeId};
+use super::{DeviceInfo, DeviceKind, DeviceUse, InventoryFault, Link};
+use pool::{Bytes, DeviceId, NodeId};
+
+/// A device as written in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedDevice {
+    pub name: String,
+    pub memory: Bytes,
+    /// The node's name; devices with the same one are on the same node.
+    pub node: String,
+    /// Words by which models choose it.
+    pub labels: Vec<String>,
+}
 
 pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, InventoryFault> {
     if written.is_empty() {

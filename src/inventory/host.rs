@@ -9,8 +9,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{DeviceInfo, DeviceKind, DeviceUse, InventoryFault, Source, machine_name};
-use crate::pool::{Bytes, DeviceId, NodeId};
+use super::device::machine_name;
+use super::source::Source;
+use super::{DeviceInfo, DeviceKind, DeviceUse, InventoryFault};
+use pool::{Bytes, DeviceId, NodeId};
 
 #[derive(Debug)]
 pub(super) struct Host;

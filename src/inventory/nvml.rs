@@ -22,13 +22,12 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
 use super::connection::Connection;
+use super::device::machine_name;
 use super::events::{self, Watch};
 use super::links::{self, find};
-use super::{
-    DeviceEvent, DeviceFault, DeviceInfo, DeviceKind, DeviceUse, InventoryFault, Reading, Source,
-    machine_name,
-};
-use crate::pool::{Bytes, DeviceId, NodeId};
+use super::source::Source;
+use super::{DeviceEvent, DeviceFault, DeviceInfo, DeviceKind, DeviceUse, InventoryFault, Reading};
+use pool::{Bytes, DeviceId, NodeId};
 
 #[derive(Clone)]
 pub(super) struct Gpus {

@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-use crate::pool::DeviceId;
+use pool::DeviceId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceEvent {

@@ -1,5 +1,10 @@
 //! Everything the pool can ask of the world. A closed list: this is its whole table of calls.
 
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
 use super::decision::Plan;
 use super::ids::{Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Ticket, Time};
 use super::model::{Cordon, LoadWish, Override};

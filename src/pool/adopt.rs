@@ -2,7 +2,10 @@
 //! here, with their memory reserved and their keep-hot time counting on (D2). One that has no room
 //! any more holds what room there is until it is gone. Facts only.
 
-use std::collections::BTreeSet;
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::action::{Action, MemoryChange, RecordKind, Share};
 use super::ids::{Bytes, ModelId, ReplicaId, Span, Time};
@@ -200,6 +203,7 @@ mod tests {
         check,
     };
     use super::*;
+    use alloc::string::ToString;
 
     const MODEL: ModelId = ModelId(1);
     const START: Time = Time(1_000_000);

@@ -2,7 +2,8 @@
 //! it concerns; `plan` looks at nothing else. An index like any other: it decides nothing, and `check`
 //! proves that nothing is due which has not been touched.
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
 
 use super::decision::Decision;
 use super::ids::{DeviceId, ModelId, NodeId, ReplicaId, Time};
@@ -186,7 +187,7 @@ impl Pool {
 
     /// Nothing is due any more for what was touched; what time will bring is noted.
     pub(super) fn agenda_done(&mut self) {
-        for replica in std::mem::take(&mut self.agenda.replicas) {
+        for replica in core::mem::take(&mut self.agenda.replicas) {
             let at = plan::due_at(self, replica).filter(|at| *at > self.now);
             self.agenda.set_timer(replica, at);
         }

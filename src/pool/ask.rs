@@ -1,7 +1,8 @@
 //! What one more replica of a model asks for: how many devices, how many bytes on each kind of them
 //! (M1, M5), with what standing. Reads facts, chooses only the number of devices.
 
-use std::collections::BTreeSet;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
 use super::action::Share;
 use super::device::Device;
@@ -132,7 +133,7 @@ impl Model {
             devices: self.spec.devices_per_replica.max(1),
             bytes_per_device: self.spec.bytes_per_device,
         };
-        std::iter::once(first).chain(self.spec.wider.iter().copied())
+        core::iter::once(first).chain(self.spec.wider.iter().copied())
     }
 }
 

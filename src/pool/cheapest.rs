@@ -4,7 +4,8 @@
 //! Greedy by value per byte is what came out best of sixteen policies on real traces; but it counts
 //! bytes, and P5 counts busy replicas first: one large busy victim is better than two small ones.
 
-use std::cmp::Reverse;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::ids::{Bytes, DeviceId};
 use super::rank::Cost;

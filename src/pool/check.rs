@@ -1,8 +1,10 @@
 //! What must hold after every step, whatever happened. Counts everything anew from the replicas,
 //! and trusts no ledger and no index of the pool's own. Used by the stories, the storms and the tests.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
 
 use super::ids::{Bytes, DeviceId, ModelId, NodeId, ReplicaId, Ticket};
 use super::reason::LoadReason;

@@ -1,6 +1,10 @@
 //! Decisions become facts and actions. Each arm records one decision and nothing else; whoever reads
 //! it should find no `if` that chooses.
 
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use super::action::{Action, GateMode, Outcome, RecordKind};
 use super::decision::{Decision, Drain};
 use super::event::Command;

@@ -1,6 +1,10 @@
 //! What `plan` can choose, and what a plan for one load looks like. Plain data: the choosing stands in
 //! `plan`, the doing in `commit`.
 
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use super::action::{GateMode, Outcome, Share};
 use super::ask::Ask;
 use super::ids::{Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Ticket, Time};

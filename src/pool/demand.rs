@@ -57,7 +57,7 @@ impl Demand {
     /// Plain numbers for the store.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
         let gaps = self.gaps.iter().map(|&seen| u64::from(seen));
-        std::iter::once(self.at.0).chain(self.counts).chain(gaps)
+        core::iter::once(self.at.0).chain(self.counts).chain(gaps)
     }
 
     pub(super) fn from_numbers(numbers: &[u64]) -> Option<Demand> {
@@ -203,6 +203,7 @@ pub(super) fn loss_per_gib(loss: u64, bytes: Bytes) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     const SECOND: u64 = 1000;
     const HOUR: u64 = 3600 * SECOND;

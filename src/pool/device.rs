@@ -2,7 +2,8 @@
 //! and what has not come back yet, and cannot be brought to give more than there is (M2–M4). It
 //! decides nothing.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::String;
 
 use super::event::{DeviceReading, Link};
 use super::ids::{Bytes, DeviceId, KindId, NodeId, ReplicaId, Span, Time};

@@ -1,6 +1,9 @@
 //! What becomes known of devices: readings, connections, trouble, and what models were measured to
 //! hold on them (M1, M2, M4, M7). Facts only.
 
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use super::action::{Action, RecordKind};
 use super::device::Device;
 use super::event::{DeviceReading, Link};

@@ -1,11 +1,15 @@
 //! Everything that can happen. A closed list: what is not here, the pool cannot react to.
 
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use super::action::Share;
 use super::ids::{
     Bytes, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket,
     Time,
 };
 use super::model::{Cordon, LoadWish, ModelSpec, Override, OverrideChange, Tier};
+use super::view::ReplicaState;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -293,7 +297,8 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadOrder {
     pub model: ModelId,
-    pub replicas: u32,
+    /// At least one. Without a number: as many as there are when the order begins, and none is stopped.
+    pub replicas: Option<u32>,
     pub devices: Option<u32>,
     pub priority: Option<Priority>,
     pub keep_hot: Option<Span>,
@@ -306,4 +311,17 @@ pub struct LoadOrder {
 pub enum CleanupScope {
     All,
     Idle,
+}
+
+impl CleanupScope {
+    /// Whether a cleanup that begins now unloads a replica in this state (E1). What is only planned is no
+    /// replica yet: its load is given up or goes on with the request that waits for it.
+    pub fn concerns(self, state: ReplicaState, in_flight: u32) -> bool {
+        match (state, self) {
+            (ReplicaState::Planned, _) => false,
+            (ReplicaState::Launching, CleanupScope::Idle) => false,
+            (ReplicaState::Ready, CleanupScope::Idle) => in_flight == 0,
+            _ => true,
+        }
+    }
 }

@@ -1,6 +1,10 @@
 //! A replica's process has ended: its memory, whoever counted on it, and what the failure means for
 //! the model (L3, M1, M4). Facts only.
 
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
 use super::action::{Action, MemoryChange, RecordKind};
 use super::event::{Exit, Remedy};
 use super::ids::{Bytes, ModelId, ReplicaId, Span, Ticket};
@@ -203,13 +207,13 @@ impl Pool {
     /// An estimate that was wrong once is corrected and planned again; a second time is a failure.
     fn plans_again(&mut self, id: ModelId) -> bool {
         let model = self.models.get_mut(&id).expect("stays");
-        !model.spec.need_is_fixed && !std::mem::replace(&mut model.lacked, true)
+        !model.spec.need_is_fixed && !core::mem::replace(&mut model.lacked, true)
     }
 
     /// What had nothing to do with the model is no failure of it, once.
     fn tries_again(&mut self, id: ModelId) -> bool {
         let model = self.models.get_mut(&id).expect("stays");
-        !std::mem::replace(&mut model.lacked, true)
+        !core::mem::replace(&mut model.lacked, true)
     }
 
     fn count_failure(&mut self, id: ModelId, message: String, remedy: Remedy) {
@@ -217,7 +221,7 @@ impl Pool {
         let now = self.now;
         let model = self.models.get_mut(&id).expect("a replica's model stays");
         model.failures = model.failures.saturating_add(1);
-        model.hopeless = remedy == Remedy::Change;
+        model.permanent_failure = remedy == Remedy::Change;
         let doubled = first.0.saturating_mul(1 << (model.failures - 1).min(20));
         let until = now + Span(doubled.min(max.0));
         model.cooling_until = Some(until);

@@ -2,6 +2,10 @@
 //! network for an hour takes no device's memory and evicts nobody meanwhile, and its size is known for
 //! certain once it is there. This file owns when a fetch begins and ends; it never says from where.
 
+use alloc::borrow::ToOwned;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
 use super::action::{Action, RecordKind};
 use super::decision::Decision;
 use super::event::{FetchEnd, Remedy};

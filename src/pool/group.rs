@@ -3,7 +3,8 @@
 //! devices every other group that would cost less (P5). Chooses nothing: the ranks of what is proposed
 //! decide.
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 use super::ask::Ask;
 use super::cheapest::{Domain, cheapest, with_freed};

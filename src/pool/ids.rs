@@ -1,6 +1,6 @@
 //! Names and quantities of the core. Newtypes only; nothing here does more than arithmetic.
 
-use std::fmt;
+use core::fmt;
 
 macro_rules! id {
     ($($(#[$doc:meta])* $name:ident($inner:ty, $prefix:literal)),* $(,)?) => {$(
@@ -68,16 +68,16 @@ impl Bytes {
     }
 }
 
-impl std::ops::Add for Bytes {
+impl core::ops::Add for Bytes {
     type Output = Bytes;
     fn add(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_add(other.0))
     }
 }
 
-impl std::iter::Sum for Bytes {
+impl core::iter::Sum for Bytes {
     fn sum<I: Iterator<Item = Bytes>>(all: I) -> Bytes {
-        all.fold(Bytes::ZERO, std::ops::Add::add)
+        all.fold(Bytes::ZERO, core::ops::Add::add)
     }
 }
 
@@ -107,7 +107,7 @@ impl Time {
     }
 }
 
-impl std::ops::Add<Span> for Time {
+impl core::ops::Add<Span> for Time {
     type Output = Time;
     fn add(self, span: Span) -> Time {
         Time(self.0.saturating_add(span.0))
@@ -125,7 +125,7 @@ impl fmt::Display for Time {
 pub struct Span(pub u64);
 
 /// Saturates.
-impl std::ops::Add for Span {
+impl core::ops::Add for Span {
     type Output = Span;
 
     fn add(self, other: Span) -> Span {

@@ -60,7 +60,7 @@ impl Market {
                 .unwrap_or(UNIT / 8);
             own + pooled
         };
-        let weights: [u64; OCTAVES] = std::array::from_fn(weight);
+        let weights: [u64; OCTAVES] = core::array::from_fn(weight);
         let mebibytes = u128::from(bytes.0.div_ceil(Bytes::MIB));
         let per_ms = u128::from(self.price) * mebibytes / 1024;
         let mut longer: u64 = weights.iter().sum();

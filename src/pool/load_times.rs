@@ -39,7 +39,7 @@ impl LoadTimes {
             .by_tier
             .iter()
             .map(|took| took.map_or(0, |took| took.0.saturating_add(1)));
-        std::iter::once(last).chain(times)
+        core::iter::once(last).chain(times)
     }
 
     pub(super) fn from_numbers(numbers: &[u64]) -> LoadTimes {

@@ -1,6 +1,10 @@
 //! Loads become facts: promised with their victims, launched or woken, abandoned. The other half of
 //! `commit`; like it, it chooses nothing.
 
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
 use super::action::{Action, Evicted, MemoryChange, RecordKind, Share};
 use super::decision::{Drain, Plan, Victim};
 use super::ids::{Bytes, ModelId, OrderId, ReplicaId};

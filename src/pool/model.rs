@@ -1,7 +1,10 @@
 //! What the core must know of a model, and the limits of the whole pool. Plain data, filled by the
 //! catalogue and the configuration; nothing here changes by itself.
 
-use std::collections::BTreeSet;
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::ids::{Bytes, DeviceId, LoaderId, Priority, Span, Time};
 

@@ -1,6 +1,8 @@
 //! Events become facts. Nothing is chosen here; the only answers given at once are those that no
 //! choice could change (an unknown model, a full queue, a store that failed).
 
+use alloc::vec::Vec;
+
 use super::action::{Action, RecordKind};
 use super::adopt::Found;
 use super::decision::Prospect;
@@ -246,13 +248,13 @@ impl Pool {
             .models
             .get(&load.model)
             .filter(|model| !model.removed)?;
-        let mut at_now = std::borrow::Cow::Borrowed(self);
+        let mut at_now = alloc::borrow::Cow::Borrowed(self);
         if now > self.now {
             at_now.to_mut().now = now;
         }
         let ask = super::orders::ask_of(&at_now, load, now, super::ids::OrderId(u64::MAX));
         let mut plan = super::place::explain(&at_now, &ask);
-        if at_now.live(model) >= load.replicas as usize {
+        if at_now.live(model) >= at_now.replicas_wanted(load) as usize {
             plan.refusal = None;
             plan.placement = model
                 .replicas

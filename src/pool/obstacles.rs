@@ -1,7 +1,9 @@
 //! Why a place is not taken, and whether waiting would help: the other half of a plan, for people and
 //! for the queue. Reads only.
 
-use std::collections::BTreeSet;
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::ask::Ask;
 use super::decision::{Candidate, Prospect, Verdict};

@@ -1,7 +1,9 @@
 //! Administrators' orders: accepted, kept in the store, carried out, settled. What an order needs is
 //! decided here, as part of `plan::next`; nothing here changes facts but `Order` itself.
 
-use std::collections::BTreeSet;
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
 use super::action::{Evicted, LoadResult, Outcome, Wish};
 use super::ask::Ask;
@@ -23,6 +25,8 @@ pub struct Order {
     pub(super) since: Time,
     /// The store holds its wish (D1); before that it does nothing.
     pub(super) saved: bool,
+    /// How many replicas a load is to have; known once it begins.
+    pub(super) replicas: u32,
     /// Replicas that must be gone before it is settled.
     pub(super) targets: BTreeSet<ReplicaId>,
     /// All that it ever had as targets.
@@ -56,6 +60,7 @@ impl Order {
             command,
             since,
             saved: false,
+            replicas: 0,
             targets: BTreeSet::new(),
             affected: Vec::new(),
             evicted: Vec::new(),
@@ -113,7 +118,10 @@ fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Op
         .copied()
         .collect();
     let live = pool.live(model);
-    if let Some(decision) = surplus(pool, load, &ready) {
+    let wanted = order.replicas as usize;
+    if load.replicas.is_some()
+        && let Some(decision) = surplus(pool, load.model, wanted, &ready)
+    {
         return Some(decision);
     }
     if pool.now >= order_deadline(pool, order) && order.shortfall.is_none() {
@@ -124,7 +132,10 @@ fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Op
         return Some(Decision::Shorten { order: id, refusal });
     }
     let coming = live - ready.len() + model.planned.len();
-    let satisfied = ready.len() == load.replicas as usize;
+    let satisfied = match load.replicas {
+        Some(_) => ready.len() == wanted,
+        None => ready.len() >= wanted,
+    };
     if !satisfied && (order.shortfall.is_none() || coming > 0) {
         return None;
     }
@@ -140,7 +151,7 @@ fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Op
     } else {
         let shares = |replica: &ReplicaId| (*replica, pool.replicas[replica].shares.clone());
         Outcome::Loaded(LoadResult {
-            wanted: load.replicas,
+            wanted: order.replicas,
             ready: ready.iter().map(shares).collect(),
             evicted: order.evicted.clone(),
             shortfall: order.shortfall.clone().filter(|_| !satisfied),
@@ -150,10 +161,9 @@ fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Op
 }
 
 /// More than asked for: what is not there yet goes first, then the least used.
-fn surplus(pool: &Pool, load: &LoadOrder, ready: &[ReplicaId]) -> Option<Decision> {
-    let model = &pool.models[&load.model];
+fn surplus(pool: &Pool, model: ModelId, wanted: usize, ready: &[ReplicaId]) -> Option<Decision> {
+    let model = &pool.models[&model];
     let live = pool.live(model);
-    let wanted = load.replicas as usize;
     if live + model.planned.len() > wanted
         && let Some(&load) = model.planned.last()
     {
@@ -167,7 +177,7 @@ fn surplus(pool: &Pool, load: &LoadOrder, ready: &[ReplicaId]) -> Option<Decisio
     if let Some(&replica) = model.replicas.iter().rev().find(loading) {
         return Some(Decision::Stop { replica, reason });
     }
-    let least_used = |id: &&ReplicaId| (pool.replicas[*id].in_flight, std::cmp::Reverse(**id));
+    let least_used = |id: &&ReplicaId| (pool.replicas[*id].in_flight, core::cmp::Reverse(**id));
     let &replica = ready.iter().min_by_key(least_used)?;
     let deadline = Some(pool.now + pool.limits.unload_drain);
     Some(Decision::Drain(Drain {
@@ -259,7 +269,7 @@ pub(super) fn load_to_place(pool: &Pool, model: ModelId) -> Option<(OrderId, Ask
             .load()
             .filter(|load| load.model == model && order.shortfall.is_none())?;
         let it = &pool.models[&load.model];
-        let missing = pool.live(it) + it.planned.len() < load.replicas as usize;
+        let missing = pool.live(it) + it.planned.len() < order.replicas as usize;
         missing.then(|| (id, ask_of(pool, load, order.since, id)))
     })
 }

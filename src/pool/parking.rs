@@ -2,6 +2,8 @@
 //! they come back sooner than by a load (L1). Who may sleep, who is dropped for whom, and when a sleeper
 //! is woken rather than its model loaded anew. Part of `plan`; changes nothing.
 
+use alloc::vec::Vec;
+
 use super::action::Share;
 use super::ask::Ask;
 use super::cheapest::{Domain, cheapest, with_freed};
@@ -140,7 +142,7 @@ pub(super) fn droppable(pool: &Pool, id: ReplicaId) -> Evictable {
         rank: super::rank::VictimRank {
             busy: false,
             value: demand::loss_per_gib(loss, bytes),
-            bytes: std::cmp::Reverse(bytes),
+            bytes: core::cmp::Reverse(bytes),
             replica: id,
         },
         loss,
@@ -191,7 +193,7 @@ fn wake_of(pool: &Pool, ask: &Ask, id: ReplicaId) -> Option<Choice> {
             .any(|(free, needs)| free < needs)
     };
     let (cost, victims) = if short() {
-        let holders: std::collections::BTreeSet<ReplicaId> = ledgers()
+        let holders: alloc::collections::BTreeSet<ReplicaId> = ledgers()
             .flat_map(|it| it.holders.iter().copied())
             .filter(|holder| *holder != id)
             .collect();

@@ -1,7 +1,8 @@
 //! Where a replica goes and what leaves for it (P2–P5, M3, M5). Pure: the same function decides loads
 //! and answers `plan`, which carries nothing out.
 
-use std::collections::BTreeSet;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
 use super::ask::{Ask, never_fits};
 use super::cheapest::{Domain, cheapest, with_freed};

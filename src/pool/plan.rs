@@ -5,12 +5,12 @@ use super::action::{GateMode, Share};
 use super::decision::{Decision, Drain};
 use super::fetching;
 use super::ids::{Priority, ReplicaId, Time};
+use super::load_planning;
 use super::orders;
 use super::parking;
 use super::rank::LaunchRank;
 use super::reason::{Refusal, StopReason};
 use super::replica::Phase;
-use super::room;
 use super::state::Pool;
 
 /// The next decision that the facts call for.
@@ -22,7 +22,7 @@ pub(super) fn next(pool: &Pool) -> Option<Decision> {
         .or_else(|| promises(pool))
         .or_else(|| orders::next(pool))
         .or_else(|| fetching::next(pool))
-        .or_else(|| room::make_room(pool))
+        .or_else(|| load_planning::make_room(pool))
         .or_else(|| finish(pool))
 }
 
@@ -338,7 +338,7 @@ fn launch_rank(pool: &Pool, load: ReplicaId) -> LaunchRank {
         .map_or(Time(u64::MAX), |ticket| pool.tickets[&ticket].deadline);
     let priority: Priority = model.priority();
     LaunchRank {
-        priority: std::cmp::Reverse(priority),
+        priority: core::cmp::Reverse(priority),
         deadline: patience,
         bytes: planned.shares.iter().map(|share| share.bytes).sum(),
         load,

@@ -2,7 +2,7 @@
 //! with unit cost: a key's n-th waiting request is tagged n rounds after the round being served, so a
 //! key with a thousand requests and a key with one take turns.
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::ids::{KeyId, Ticket};
 
@@ -83,6 +83,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     fn served(queue: &mut Queue) -> Vec<u64> {
         let mut order = Vec::new();

@@ -1,7 +1,7 @@
 //! The sort keys that hold all policy. Smallest first; the order of the fields is the policy, and
 //! the last field is an id, so that the answer is the same on every machine.
 
-use std::cmp::Reverse;
+use core::cmp::Reverse;
 
 use super::event::Link;
 use super::ids::{Bytes, DeviceId, ModelId, Priority, ReplicaId, Time};

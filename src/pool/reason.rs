@@ -1,7 +1,9 @@
 //! Why. Every decision carries one of these; logs, the admin API, the store, the stories and the
 //! simulator print the same words. Rules are cited by their number.
 
-use std::fmt;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
 
 use super::ids::{Bytes, DeviceId, OrderId, Priority, ReplicaId, Span};
 use super::tries;

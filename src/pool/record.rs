@@ -1,6 +1,9 @@
 //! The words of the history (D3): what was decided, why, and what it was chosen from.
 
-use std::cmp::Reverse;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::action::{Action, Record, RecordKind, Share};
 use super::decision::{Plan, Verdict};

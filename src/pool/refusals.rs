@@ -2,7 +2,10 @@
 //! that the first of a kind is told at once, and those that follow within a minute as one sum. Orders of
 //! administrators and their kept wishes are not counted here: each of their refusals is told.
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
 
 use super::action::{Action, Record, RecordKind};
 use super::ids::{ModelId, Span, Time};

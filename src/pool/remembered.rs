@@ -1,6 +1,8 @@
 //! What outlives a restart beside wishes: how much models were wanted and how long their loads took,
 //! as plain numbers that only this file reads. The shell keeps them and gives them back.
 
+use alloc::vec::Vec;
+
 use super::demand::Demand;
 use super::ids::ModelId;
 use super::load_times::LoadTimes;

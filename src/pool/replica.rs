@@ -1,13 +1,15 @@
 //! One engine instance's life, and a load that waits for its room. Facts only; who goes and who
 //! stays is decided in `plan`.
 
-use std::collections::BTreeSet;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
 use super::action::{GateMode, Share};
 use super::ids::{Bytes, ModelId, OrderId, ReplicaId, Time};
 use super::model::Tier;
 use super::parking::Parked;
 use super::reason::{LoadReason, StopReason};
+use super::view::ReplicaState;
 
 /// ```text
 ///  (planned) ──room──▶ Launching ──ready──▶ Ready ⇄ Draining ──empty or deadline──▶ Stopping ──▶ gone
@@ -54,6 +56,19 @@ pub enum Phase {
         /// It had not become ready.
         was_launching: bool,
     },
+}
+
+impl Phase {
+    pub(super) fn state(&self) -> ReplicaState {
+        match self {
+            Phase::Launching { .. } => ReplicaState::Launching,
+            Phase::Ready { .. } => ReplicaState::Ready,
+            Phase::Draining { .. } => ReplicaState::Draining,
+            Phase::Parking { .. } => ReplicaState::Parking,
+            Phase::Asleep { .. } => ReplicaState::Asleep,
+            Phase::Stopping { .. } => ReplicaState::Stopping,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

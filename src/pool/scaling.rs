@@ -6,7 +6,8 @@
 //! The first replica is none of its business: demand loads it and keep-hot unloads it. A further one takes room
 //! from nobody of equal priority.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use super::ids::{ModelId, ReplicaId, Span, Time};
 use super::orders::Order;
@@ -170,7 +171,7 @@ impl Pool {
             return None;
         }
         let ready = |it: &&ReplicaId| matches!(self.replicas[*it].phase, Phase::Ready { .. });
-        let least = |it: &&ReplicaId| (self.replicas[*it].in_flight, std::cmp::Reverse(**it));
+        let least = |it: &&ReplicaId| (self.replicas[*it].in_flight, core::cmp::Reverse(**it));
         model
             .replicas
             .iter()
@@ -221,15 +222,15 @@ impl Scaler {
         let held =
             |since: &mut Option<Time>, delay: Span| now.since(*since.get_or_insert(now)) >= delay;
         let acts = match desired.cmp(&self.wanted) {
-            std::cmp::Ordering::Greater => {
+            core::cmp::Ordering::Greater => {
                 self.down_since = None;
                 held(&mut self.up_since, scaling.up_delay)
             }
-            std::cmp::Ordering::Less => {
+            core::cmp::Ordering::Less => {
                 self.up_since = None;
                 held(&mut self.down_since, scaling.down_delay)
             }
-            std::cmp::Ordering::Equal => {
+            core::cmp::Ordering::Equal => {
                 (self.up_since, self.down_since) = (None, None);
                 false
             }

@@ -1,6 +1,8 @@
 //! Falling asleep and waking become facts: what a sleeper gives back and keeps of its devices, what it
 //! takes of the host (L1). Who sleeps and who is woken is decided in `parking`.
 
+use alloc::vec::Vec;
+
 use super::action::{Action, RecordKind};
 use super::event::HostReading;
 use super::ids::{Bytes, NodeId, ReplicaId, Span};
@@ -67,7 +69,7 @@ impl Pool {
         let Phase::Parking { since, reason, .. } = replica.phase.clone() else {
             return;
         };
-        let phase = std::mem::replace(
+        let phase = core::mem::replace(
             &mut replica.phase,
             Phase::Asleep {
                 since: now,
@@ -76,7 +78,7 @@ impl Pool {
         );
         let model = replica.model;
         let keeps = replica.parked.as_ref().map(|it| it.keeps.clone());
-        let given = std::mem::replace(&mut replica.shares, keeps.unwrap_or_default());
+        let given = core::mem::replace(&mut replica.shares, keeps.unwrap_or_default());
         for (share, kept) in given.iter().zip(&replica.shares) {
             let device = self.devices.get_mut(&share.device).expect("held");
             device.shrink(id, share.bytes, kept.bytes, now);

@@ -1,11 +1,15 @@
 //! The facts of the pool, and `step`, its whole interface. No choosing happens here: `plan` chooses,
 //! `observe` and `commit` change.
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
 
 use super::action::Answer;
 use super::agenda::Agenda;
 use super::demand::Demand;
+use super::demand_index::Wants;
 use super::device::Device;
 use super::event::Event;
 use super::fetching::Fetch;
@@ -23,7 +27,6 @@ use super::queue::Queue;
 use super::refusals::Refusals;
 use super::replica::{Phase, Planned, Replica};
 use super::scaling::Scaler;
-use super::wants::Wants;
 use super::wishes::{Saves, Sayers};
 
 /// The least minimum residence that is not set by hand (P3).
@@ -51,7 +54,7 @@ pub struct Model {
     /// Those of them that were crashes of engines which had become ready.
     pub(super) crashes: u32,
     /// The last failure was one that time does not heal (L3).
-    pub(super) hopeless: bool,
+    pub(super) permanent_failure: bool,
     pub(super) last_failure: Option<String>,
     pub(super) cooling_until: Option<Time>,
     pub(super) demand: Demand,
@@ -230,7 +233,7 @@ impl Pool {
 
     /// Not loaded by demand until an administrator asks for it or its configuration changes (L3).
     pub(super) fn is_quarantined(&self, model: &Model) -> bool {
-        model.hopeless || model.failures >= self.limits.failures_max
+        model.permanent_failure || model.failures >= self.limits.failures_max
     }
 
     /// Whether the replica was started with something else than its model is started with now.
@@ -358,7 +361,7 @@ impl Model {
             planned: BTreeSet::new(),
             failures: 0,
             crashes: 0,
-            hopeless: false,
+            permanent_failure: false,
             last_failure: None,
             cooling_until: None,
             demand: Demand::default(),
@@ -390,7 +393,7 @@ impl Model {
     pub(super) fn forget_failures(&mut self) {
         self.failures = 0;
         self.crashes = 0;
-        self.hopeless = false;
+        self.permanent_failure = false;
         self.last_failure = None;
         self.cooling_until = None;
     }

@@ -1,6 +1,9 @@
 //! What tries to run a model came to, in words: a load that failed is not an engine that crashed after it
 //! was ready, and one of a thing is not several.
 
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+
 use super::reason::plural;
 
 /// What the last tries in a row came to; `crashes` of them became ready first.

@@ -1,6 +1,7 @@
 //! Who may be evicted for whom, and what that would cost (P2–P5).
 
-use std::cmp::Reverse;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::action::Share;
 use super::ask::Ask;

@@ -1,7 +1,10 @@
 //! A read-only picture of the pool for administrators, metrics and waiting clients. Built on request
 //! of the shell; nothing in it can be used to change the pool.
 
-use std::collections::BTreeSet;
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
 
 use super::action::Share;
 use super::ask::Ask;
@@ -77,11 +80,24 @@ pub struct ModelView {
     pub fetching_for: Option<Span>,
 }
 
+/// What a replica is doing; in the order of its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReplicaState {
+    /// Its load is decided; it waits for its devices and holds nothing of them.
+    Planned,
+    Launching,
+    Ready,
+    Draining,
+    /// It falls asleep.
+    Parking,
+    Asleep,
+    Stopping,
+}
+
 #[derive(Clone, Debug)]
 pub struct ReplicaView {
     pub replica: ReplicaId,
-    /// `planned`, `launching`, `ready`, `draining`, `parking`, `asleep` or `stopping`.
-    pub state: &'static str,
+    pub state: ReplicaState,
     /// How long it has been in that state.
     pub for_: Span,
     pub shares: Vec<Share>,
@@ -137,6 +153,8 @@ pub struct OrderView {
     pub order: OrderId,
     pub what: &'static str,
     pub model: Option<ModelId>,
+    /// How many replicas a load that has begun is to have.
+    pub replicas: Option<u32>,
     pub since: Time,
 }
 
@@ -194,7 +212,7 @@ impl Pool {
             let planned = &self.planned[load];
             ReplicaView {
                 replica: *load,
-                state: "planned",
+                state: ReplicaState::Planned,
                 for_: self.now.since(planned.since),
                 shares: planned.shares.clone(),
                 in_flight: 0,
@@ -289,24 +307,23 @@ impl Pool {
 
     fn replica_view(&self, id: ReplicaId) -> ReplicaView {
         let replica = &self.replicas[&id];
-        let (state, reason) = match &replica.phase {
-            Phase::Launching { .. } => ("launching", replica.why.to_string()),
-            Phase::Ready { .. } => ("ready", replica.why.to_string()),
-            Phase::Draining { reason, .. } => ("draining", reason.to_string()),
-            Phase::Parking { reason, .. } => ("parking", reason.to_string()),
-            Phase::Asleep { reason, .. } => ("asleep", reason.to_string()),
+        let reason = match &replica.phase {
+            Phase::Launching { .. } | Phase::Ready { .. } => replica.why.to_string(),
+            Phase::Draining { reason, .. }
+            | Phase::Parking { reason, .. }
+            | Phase::Asleep { reason, .. } => reason.to_string(),
             Phase::Stopping {
                 reason,
                 was_launching,
                 ..
             } => {
                 let what = if *was_launching { "load ended: " } else { "" };
-                ("stopping", format!("{what}{reason}"))
+                format!("{what}{reason}")
             }
         };
         ReplicaView {
             replica: id,
-            state,
+            state: replica.phase.state(),
             for_: self.phase_age(&replica.phase),
             shares: replica.shares.clone(),
             in_flight: replica.in_flight,
@@ -349,7 +366,40 @@ fn order_view(order: OrderId, it: &super::orders::Order) -> OrderView {
         order,
         what,
         model,
+        replicas: it.load().map(|_| it.replicas),
         since: it.since,
+    }
+}
+
+impl ReplicaState {
+    pub const ALL: [ReplicaState; 7] = [
+        ReplicaState::Planned,
+        ReplicaState::Launching,
+        ReplicaState::Ready,
+        ReplicaState::Draining,
+        ReplicaState::Parking,
+        ReplicaState::Asleep,
+        ReplicaState::Stopping,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ReplicaState::Planned => "planned",
+            ReplicaState::Launching => "launching",
+            ReplicaState::Ready => "ready",
+            ReplicaState::Draining => "draining",
+            ReplicaState::Parking => "parking",
+            ReplicaState::Asleep => "asleep",
+            ReplicaState::Stopping => "stopping",
+        }
+    }
+
+    /// On its way out; what it holds will be free.
+    pub fn is_leaving(self) -> bool {
+        matches!(
+            self,
+            ReplicaState::Draining | ReplicaState::Parking | ReplicaState::Stopping
+        )
     }
 }
 

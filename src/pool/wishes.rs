@@ -8,7 +8,9 @@
 //!                          └─ meanwhile: leases end, replicas leave, devices fail ──▶ written after it
 //! ```
 
-use std::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::action::{Action, Wish};
 use super::event::{CleanupScope, Command};
@@ -116,7 +118,7 @@ impl Pool {
             Command::Load(load) => {
                 let (model, over) = (load.model, over_of(&load.model));
                 let wish = LoadWish {
-                    replicas: load.replicas,
+                    replicas: self.replicas_wanted(load),
                     devices: load.devices,
                     since: order.since,
                 };

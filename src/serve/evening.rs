@@ -14,11 +14,11 @@ use std::time::Duration;
 use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::line;
-use crate::config::{Config, CronExpression, EveningMode};
-use crate::controller::Handle;
-use crate::pool::{CleanupScope, Command, Outcome, Span, Time};
-use crate::schedule::{Due, Evening, EveningEvent, Schedule};
-use crate::store::{KeptWish, Store};
+use config::{Config, CronExpression, EveningMode};
+use controller::Handle;
+use pool::{CleanupScope, Command, Outcome, Span, Time};
+use schedule::{Due, Evening, EveningEvent, Schedule};
+use store::{KeptWish, Store};
 
 /// Where the store remembers when the evening cleanup was last carried out, and begun.
 const LAST_CLEANUP: &str = "last_cleanup";

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::Config;
-use crate::controller::Clock;
-use crate::limits::{DayTokens, Limits};
-use crate::store::{DayUsage, Store};
+use access::limits::{DayTokens, Limits};
+use config::Config;
+use controller::Clock;
+use store::{DayUsage, Store};
 
 /// What a `kill -9` may forget of a day's tokens.
 const KEEP_EVERY: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::guardian::proc;
+use guardian::proc;
 
 /// Held for as long as this is kept.
 pub(super) struct StateLock {

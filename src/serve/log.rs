@@ -16,7 +16,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
 
-use crate::config::{Config, LogFormat};
+use config::{Config, LogFormat};
 
 /// Lines of one kind at once: more than a start with many models has to say of one thing.
 const AT_ONCE: NonZeroU32 = NonZeroU32::new(1_000).expect("more than 0");

@@ -22,21 +22,21 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::catalog::{Catalog, Entry, Source};
 use crate::cli::ServeArgs;
-use crate::config::{Config, OnRestart, Provider};
-use crate::controller::{self, Clock, Handle, Parts};
-use crate::engine::{self, GuardianSettings, Guardians};
-use crate::http::{App, Edge, Keys, LastLines, Metrics, Server};
-use crate::inventory::{self, Inventory, InventorySettings};
-use crate::oidc::Oidc;
-use crate::pool::{Command, Time};
-use crate::source::{Settings, Sources};
-use crate::store::Store;
+use access::oidc::Oidc;
+use catalog::{Catalog, Entry, Source};
+use config::{Config, OnRestart, Provider};
+use controller::{Clock, Handle, Parts};
+use engine::{GuardianSettings, Guardians};
+use http::{App, Edge, Keys, LastLines, Metrics, Server};
+use inventory::{Inventory, InventorySettings};
+use pool::{Command, Time};
+use source::{Settings, Sources};
+use store::Store;
 
 use lock::StateLock;
-use seats::Elsewhere;
-use takeover::{Door, Inherited};
+use seats::OtherProcesses;
+use takeover::{Inherited, TakeoverSocket};
 
 /// How long connections may finish after the pool has drained.
 const CONNECTIONS_WITHIN: Duration = Duration::from_secs(5);
@@ -118,7 +118,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     let refuse = |record: &engine::Record| controller::refusal(record, &catalog, &inventory);
     let found = engine::resolve(&guardians, refuse).await;
     guardians.prepare().await;
-    let elsewhere = Elsewhere::find(&runtime_dir).await;
+    let elsewhere = OtherProcesses::find(&runtime_dir).await;
     let parts = Parts {
         last_replica,
         last_order,
@@ -158,7 +158,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         AbortOnDropHandle::new(start(limits::keep(Arc::clone(&limits), Arc::clone(&store))));
     let stop = CancellationToken::new();
     let address = listener.local_addr().map_err(|error| error.to_string())?;
-    let door = Door::open(&runtime_dir).map_err(|error| {
+    let door = TakeoverSocket::open(&runtime_dir).map_err(|error| {
         format!(
             "cannot make the takeover socket in {}: {error}",
             runtime_dir.display()
@@ -288,7 +288,7 @@ async fn nobody_waits(handle: &Handle) {
     let mut quiet = 0;
     while quiet < 3 {
         tokio::time::sleep(PAUSE).await;
-        let waits = |model: &crate::pool::ModelView| model.waiting > 0;
+        let waits = |model: &pool::ModelView| model.waiting > 0;
         quiet = match handle.snapshot().pool.models.iter().any(waits) {
             true => 0,
             false => quiet + 1,
@@ -345,12 +345,7 @@ async fn open_sign_on(config: &Config) -> Result<Option<Oidc>, String> {
 async fn open_inventory(config: &Config) -> Result<Inventory, String> {
     let section = &config.inventory;
     let settings = InventorySettings {
-        provider: match section.provider {
-            Provider::Auto => inventory::Provider::Auto,
-            Provider::Nvml => inventory::Provider::Nvml,
-            Provider::Host => inventory::Provider::Host,
-            Provider::Fixed => inventory::Provider::Fixed,
-        },
+        provider: section.provider,
         host_memory: section.host_memory.0,
         headroom: section.headroom,
         devices: section
@@ -388,7 +383,7 @@ fn describe(catalog: &Catalog, inventory: &Inventory) {
         let (name, total, headroom) = (&device.name, device.total, device.headroom);
         tracing::info!(
             "device {name}: {total}, of which {headroom} stay free ({})",
-            inventory.provider()
+            inventory.provider().name()
         );
     }
     let names: Vec<&str> = catalog.entries().keys().map(String::as_str).collect();

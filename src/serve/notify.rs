@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::controller::Heartbeat;
-use crate::pool::Span;
+use controller::Heartbeat;
+use pool::Span;
 
 /// How the manager can be reached, and how often it wants to hear of us.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 
 use super::takeover::Short;
-use crate::controller::{Handle, SeatsTaken};
-use crate::pool::{ReplicaId, Time};
+use controller::{Handle, SeatsTaken};
+use pool::{ReplicaId, Time};
 
 const PREFIX: &str = "streams-";
 const SUFFIX: &str = ".sock";
@@ -121,19 +121,19 @@ fn line_of(seats: &[Seats]) -> Vec<u8> {
 
 /// Processes that go on with their streams.
 #[derive(Default)]
-pub(super) struct Elsewhere {
+pub(super) struct OtherProcesses {
     sources: Vec<(BufReader<UnixStream>, Vec<Seats>)>,
 }
 
-impl Elsewhere {
+impl OtherProcesses {
     /// All that there are, with what they say first. Files that nobody listens to are removed.
-    pub async fn find(runtime_dir: &Path) -> Elsewhere {
+    pub async fn find(runtime_dir: &Path) -> OtherProcesses {
         let folder = runtime_dir.to_owned();
-        let found = tokio::task::spawn_blocking(move || Elsewhere::try_find(&folder)).await;
+        let found = tokio::task::spawn_blocking(move || OtherProcesses::try_find(&folder)).await;
         found.unwrap_or_default()
     }
 
-    fn try_find(folder: &Path) -> Elsewhere {
+    fn try_find(folder: &Path) -> OtherProcesses {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let ours = |name: &String| name.starts_with(PREFIX) && name.ends_with(SUFFIX);
@@ -149,7 +149,7 @@ impl Elsewhere {
                 }
             }
         }
-        Elsewhere { sources }
+        OtherProcesses { sources }
     }
 
     pub fn taken(&self) -> Vec<SeatsTaken> {
@@ -250,7 +250,7 @@ mod tests {
         drop(UnixListener::bind(home.path().join("streams-3.sock")).expect("a socket"));
         let (say, mut told) = tokio::sync::mpsc::unbounded_channel();
         let new = async {
-            let found = Elsewhere::find(home.path()).await;
+            let found = OtherProcesses::find(home.path()).await;
             assert_eq!(found.taken(), inside(3));
             found.follow_with(move |taken| {
                 let _ = say.send(taken.iter().map(|it| it.in_flight).sum::<u32>());

@@ -47,7 +47,7 @@ const FREE_MAX: Duration = Duration::from_secs(60);
 const SERVING_MAX: Duration = Duration::from_secs(60);
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 
-/// Engines must not inherit it. Elsewhere what starts programs closes everything anyway.
+/// Engines must not inherit it. OtherProcesses what starts programs closes everything anyway.
 #[cfg(target_os = "linux")]
 const CLOSE_ON_EXEC: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 #[cfg(not(target_os = "linux"))]
@@ -67,7 +67,7 @@ struct Word {
 }
 
 /// The old side: where a new one asks.
-pub(super) struct Door {
+pub(super) struct TakeoverSocket {
     listener: tokio::net::UnixListener,
     path: PathBuf,
 }
@@ -78,9 +78,9 @@ pub(super) struct Successor {
     pub pid: u32,
 }
 
-impl Door {
+impl TakeoverSocket {
     /// The folder is for our user alone. Errors when the socket cannot be made.
-    pub fn open(runtime_dir: &Path) -> io::Result<Door> {
+    pub fn open(runtime_dir: &Path) -> io::Result<TakeoverSocket> {
         let path = runtime_dir.join(SOCKET);
         // We hold the lock: whoever made it is gone.
         let _ = std::fs::remove_file(&path);
@@ -88,7 +88,7 @@ impl Door {
         let listener = UnixListener::bind(short.path(SOCKET))?;
         listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(listener)?;
-        Ok(Door { listener, path })
+        Ok(TakeoverSocket { listener, path })
     }
 
     /// Comes back when a new one has our listening socket. Whoever asks and fails is forgotten.
@@ -165,7 +165,7 @@ impl Short {
     }
 }
 
-impl Drop for Door {
+impl Drop for TakeoverSocket {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
@@ -348,7 +348,7 @@ mod tests {
     #[tokio::test]
     async fn a_listening_socket_goes_over_and_connections_that_wait_in_it_too() {
         let home = tempfile::tempdir().expect("a folder");
-        let door = Door::open(home.path()).expect("a door");
+        let door = TakeoverSocket::open(home.path()).expect("a door");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let folder = home.path().to_owned();
@@ -376,7 +376,7 @@ mod tests {
         let home = tempfile::tempdir().expect("a folder");
         let deep = home.path().join("deep".repeat(40));
         std::fs::create_dir(&deep).expect("a folder with a long name");
-        let door = Door::open(&deep).expect("a door");
+        let door = TakeoverSocket::open(&deep).expect("a door");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let new = tokio::task::spawn_blocking(move || try_ask(&deep));
         let successor = door.successor(&OwnedFd::from(listener)).await;

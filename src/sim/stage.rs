@@ -1,9 +1,14 @@
 //! The stage of a story: its devices and models, and what becomes known of them. Makes events; what
 //! follows from them is the pool's.
 
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use super::story::Teller;
 use super::words::{Options, bytes, number, span};
-use crate::pool::{
+use pool::{
     Bytes, DeviceId, DeviceReading, Event, FetchEnd, HostReading, KindId, Layout, Link, Loader,
     LoaderId, ModelId, ModelSpec, NodeId, Parking, Priority, Remedy, ReplicaId, Scaling, Span,
     Time,

@@ -13,7 +13,7 @@
 //! 4s   end 1                     request t1 ends, however
 //! 5s   load NAME [x2] [gpus 4] [priority 3] [lease 2h] [keep_hot 1h] [force]
 //! 6s   unload NAME [now] / set NAME priority 2 / change NAME keep_hot 1h / cleanup [idle] / reopen / reset / shutdown
-//! 7s   crash 1 WORDS / hopeless 1 WORDS / unlucky 1 WORDS / oom 3 [needs 20GiB] / exits 1 / leave 2 / plan NAME / wait
+//! 7s   crash 1 WORDS / permanent_failure 1 WORDS / unlucky 1 WORDS / oom 3 [needs 20GiB] / exits 1 / leave 2 / plan NAME / wait
 //! 8s   foreign d0 10GiB / reading d0 [foreign 3GiB] [own 1=30GiB] / fails d0 [lost]: WORDS
 //! 9s   fetched NAME / unfetched NAME WORDS / ungettable NAME WORDS / fetch_ends NAME / fetching NAME 20s
 //! 9s   asleep 1 / insomnia 1 WORDS / memory 30GiB [node 1]    what the host has left
@@ -23,13 +23,16 @@
 //! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
 //! ```
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write as _;
 
-use super::told::shares;
+use super::narration::shares;
 use super::words::{Options, bytes, number, span};
 use super::world::World;
-use crate::pool::{
+use pool::{
     CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, HostReading, KeyId, Limits, Link,
     LoadOrder, ModelId, NodeId, OrderId, Override, OverrideChange, Pool, Priority, Remedy,
     ReplicaId, Span, Ticket, Tier, Time, check,
@@ -43,13 +46,13 @@ pub struct StoryError {
     pub message: String,
 }
 
-impl std::fmt::Display for StoryError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Display for StoryError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "line {}: {}", self.line, self.message)
     }
 }
 
-impl std::error::Error for StoryError {}
+impl core::error::Error for StoryError {}
 
 /// Plays the story and gives its text again with the transcript in place. Transcript lines of the
 /// input are ignored, so a played story can be played again.
@@ -363,7 +366,7 @@ impl Teller {
         let options = Options::of(&rest[1..])?;
         Ok(LoadOrder {
             model,
-            replicas: options.times.unwrap_or(1),
+            replicas: options.times,
             devices: options.number("gpus")?.map(|it| it as u32),
             priority: options.number("priority")?.map(|it| Priority(it as u32)),
             keep_hot: options.get("keep_hot").map(span).transpose()?,

@@ -1,8 +1,10 @@
 //! The words of a story's line: options, times, sizes, numbers.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
 
-use crate::pool::{Bytes, Span};
+use pool::{Bytes, Span};
 
 /// `key value` pairs, bare flags, and `x4` for a count.
 pub(super) struct Options<'a> {

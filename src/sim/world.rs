@@ -1,11 +1,10 @@
 //! The pool with gates around it and nothing else: actions that the shell answers in the same turn
 //! are answered here, the others are handed to whoever plays the rest of the world.
 
-use std::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 
-use crate::pool::{
-    Action, Event, GateMode, GateReading, OrderId, Pool, ReplicaId, Span, Ticket, Time,
-};
+use pool::{Action, Event, GateMode, GateReading, OrderId, Pool, ReplicaId, Span, Ticket, Time};
 
 /// What a real gate counts.
 #[derive(Clone, Debug, Default)]

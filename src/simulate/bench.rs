@@ -8,8 +8,8 @@ use super::models;
 use super::setup::Setup;
 use super::workload::{MODELS_OF_CROWD, Reading, Workload};
 use super::{clear_progress, compare, progress};
-use crate::pool::{ModelId, Span};
-use crate::sim::replay::Report;
+use pool::{ModelId, Span};
+use sim::replay::Report;
 
 /// Shares of all models' memory that the devices hold, in thousandths.
 const CAPACITIES: [u64; 4] = [100, 200, 350, 500];

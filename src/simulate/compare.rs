@@ -1,8 +1,8 @@
 //! One policy on one prepared replay: the production core, or a peer's rule by its name.
 
 use super::setup::Setup;
-use crate::pool::{Span, Time};
-use crate::sim::replay::{
+use pool::{Span, Time};
+use sim::replay::{
     Fifo, LlamaCppRouter, LlamaSwap, Lru, ModelMesh, Ncsa, Offline, Ollama, Options, RIVALS,
     Report, run, run_rival,
 };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::setup::Setup;
-use crate::sim::replay::{Bound, Report, Tally};
+use sim::replay::{Bound, Report, Tally};
 
 #[derive(Serialize)]
 struct Policy<'a> {

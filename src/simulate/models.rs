@@ -4,10 +4,8 @@
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::pool::{
-    Bytes, DeviceId, DeviceReading, Limits, Loader, LoaderId, ModelSpec, NodeId, Span,
-};
-use crate::sim::replay::Scene;
+use pool::{Bytes, DeviceId, DeviceReading, Limits, Loader, LoaderId, ModelSpec, NodeId, Span};
+use sim::replay::Scene;
 
 /// Gigabytes of language models in use, from 0.8 to 32 billion parameters in two bytes each.
 const SIZES_TENTHS_GB: [u64; 12] = [16, 30, 50, 64, 80, 140, 160, 180, 260, 340, 480, 640];

@@ -6,8 +6,8 @@ use std::fmt::Write;
 
 use super::setup::Setup;
 use super::table::short;
-use crate::pool::{ModelId, Span, Time};
-use crate::sim::replay::{Holding, Report};
+use pool::{ModelId, Span, Time};
+use sim::replay::{Holding, Report};
 
 const STYLE: &str = include_str!("page.css");
 const WIDTH: f64 = 1180.0;

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::models;
 use super::workload::{MODELS_OF_CROWD, Reading, Workload, WorkloadFault};
-use crate::catalog::Catalog;
-use crate::cli::{SimulateArgs, UnknownModels};
-use crate::config::{Config, KeepHot, Length, Provider};
-use crate::pool::{
+use crate::args::{SimulateArgs, UnknownModels};
+use catalog::Catalog;
+use config::{Config, KeepHot, Length, Provider};
+use pool::{
     Bytes, DeviceId, DeviceReading, KeepHotBounds, Loader, LoaderId, ModelId, ModelSpec, NodeId,
     Priority, Span,
 };
-use crate::sim::replay::{Arrival, Scene};
+use sim::replay::{Arrival, Scene};
 
 /// A keep-hot time chosen from a model's own gaps lies between these.
 const ADAPTIVE: KeepHotBounds = KeepHotBounds {

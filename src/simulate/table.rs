@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::setup::Setup;
-use crate::pool::Span;
-use crate::sim::replay::Report;
+use pool::Span;
+use sim::replay::Report;
 
 pub fn text(setup: &Setup, reports: &[Report]) -> String {
     let mut out = String::new();
@@ -23,7 +23,7 @@ pub fn text(setup: &Setup, reports: &[Report]) -> String {
         } else {
             "s"
         },
-        crate::pool::Bytes(memory),
+        pool::Bytes(memory),
     );
     let lru = reports.iter().find(|report| report.policy == "lru");
     let head = [

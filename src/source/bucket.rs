@@ -18,10 +18,10 @@ use wildmatch::WildMatch;
 
 use super::credentials;
 use super::fault::{SourceFault, root_of};
-use super::part::{Check, Listing, Opened, Origins, Part, Trouble};
+use super::listing::{Listing, Origins};
+use super::part::{CONNECT_MAX, Check, Opened, Part, STALL_MAX, Trouble};
 use super::write::hex;
-use super::{CONNECT_MAX, STALL_MAX};
-use crate::catalog::{Bucket, BucketUri, Fetch, Scheme};
+use catalog::{Bucket, BucketUri, Fetch, Scheme};
 
 /// What the file `hash` beside the weights stands for where there is none.
 const NO_HASH: &str = "0000000000000000000000000000000000000000";

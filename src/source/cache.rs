@@ -20,9 +20,10 @@ use std::path::{Path, PathBuf};
 use sha1::Digest as _;
 
 use super::fault::SourceFault;
-use super::part::{Listing, Part};
+use super::listing::Listing;
+use super::part::Part;
 use super::write::hex;
-use crate::catalog::{Fetch, Manifest, ManifestFile, Origin};
+use catalog::{Fetch, Manifest, ManifestFile, Origin};
 
 #[derive(Clone, Debug)]
 pub(super) struct Layout {

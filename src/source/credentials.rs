@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::fault::{SourceFault, root_of};
-use crate::catalog::{CredentialsUrl, Fetch};
+use catalog::{CredentialsUrl, Fetch};
 
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: usize = 64 << 10;

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-use crate::pool::{Bytes, Remedy};
+use pool::{Bytes, Remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SourceFault {

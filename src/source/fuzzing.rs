@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 
 use super::hub::Hub;
 use super::select::select;
-use crate::catalog::{Fetch, Manifest};
+use catalog::{Fetch, Manifest};
 
 /// A hub's listing; and which of its files are wanted.
-pub(crate) fn listing(body: &[u8], wanted: &Fetch) {
+pub fn listing(body: &[u8], wanted: &Fetch) {
     static CLIENT: OnceLock<Option<reqwest::Client>> = OnceLock::new();
     let client = CLIENT.get_or_init(|| {
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
@@ -38,6 +38,6 @@ pub(crate) fn listing(body: &[u8], wanted: &Fetch) {
 }
 
 /// What a fetch left behind.
-pub(crate) fn manifest(body: &[u8]) {
+pub fn manifest(body: &[u8]) {
     let _ = serde_json::from_slice::<Manifest>(body);
 }

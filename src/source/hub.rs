@@ -12,7 +12,8 @@ use reqwest::{RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 
 use super::fault::{SourceFault, root_of};
-use super::part::{Check, Listing, Opened, Origins, Part, Trouble};
+use super::listing::{Listing, Origins};
+use super::part::{Check, Opened, Part, Trouble};
 
 /// A listing is some hundred kilobytes.
 const LISTING_MAX: usize = 64 << 20;

@@ -1,15 +1,15 @@
-//! What is to be fetched: names, sizes and digests of files, and where each is read from. Plain data and
-//! the one call that opens a file at an offset.
+//! What is to be fetched: names, sizes and digests of files. Plain data.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 
-use super::bucket;
 use super::fault::SourceFault;
-use super::hub::Hub;
+
+/// Connecting takes two round trips; a server that sends nothing for so long has stalled.
+pub(super) const CONNECT_MAX: Duration = Duration::from_secs(10);
+pub(super) const STALL_MAX: Duration = Duration::from_secs(30);
 
 /// One file of a model.
 #[derive(Clone, Debug)]
@@ -38,26 +38,6 @@ pub(super) enum Check {
     Md5(String),
 }
 
-/// All files of a model in one state.
-#[derive(Clone, Debug)]
-pub(super) struct Listing {
-    /// Names the state: the hub's commit, or what the bucket's `hash` file says.
-    pub commit: String,
-    pub parts: Vec<Part>,
-    pub origins: Origins,
-}
-
-/// Where files are read from.
-#[derive(Clone, Debug)]
-pub(super) enum Origins {
-    Hub {
-        hub: Arc<Hub>,
-        id: String,
-        commit: String,
-    },
-    Bucket(bucket::Store),
-}
-
 /// Why a file could not be opened, or broke off.
 #[derive(Debug)]
 pub(super) enum Trouble {
@@ -74,21 +54,4 @@ pub(super) struct Opened {
     /// 0 where the server does not know how to begin elsewhere.
     pub offset: u64,
     pub body: BoxStream<'static, Result<Bytes, String>>,
-}
-
-impl Origins {
-    pub async fn open(&self, part: &Part, offset: u64) -> Result<Opened, Trouble> {
-        match self {
-            Origins::Hub { hub, id, commit } => hub.open(id, commit, part, offset).await,
-            Origins::Bucket(store) => store.open(part, offset).await,
-        }
-    }
-
-    /// For people: where the file is.
-    pub fn describe(&self, part: &Part) -> String {
-        match self {
-            Origins::Hub { hub, id, .. } => format!("{}/{id}, {}", hub.shown(), part.path),
-            Origins::Bucket(store) => format!("{}/{}", store.uri, part.path),
-        }
-    }
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
 use super::fault::SourceFault;
-use super::part::{Listing, Origins, Part};
-use crate::catalog::{Fetch, GgufFiles};
+use super::listing::{Listing, Origins};
+use super::part::Part;
+use catalog::{Fetch, GgufFiles};
 
 /// Forms of weights that no engine here reads, and pictures.
 const OTHERS: [&str; 21] = [

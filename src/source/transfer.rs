@@ -13,8 +13,9 @@ use super::Sources;
 use super::cache::Layout;
 use super::disk::free_on;
 use super::fault::SourceFault;
+use super::listing::Origins;
 use super::lock::{Lock, lock};
-use super::part::{Check, Origins, Part, Trouble};
+use super::part::{Check, Part, Trouble};
 use super::progress::Progress;
 use super::write::{Finished, Writing, hex};
 

@@ -7,7 +7,7 @@ use sqlx::{QueryBuilder, Row, Sqlite};
 
 use super::history::FORGOTTEN_AT_ONCE;
 use super::{Retention, Store, StoreFault, from_integer, to_integer};
-use crate::pool::{KeyId, Time};
+use pool::{KeyId, Time};
 
 /// One change that somebody asked for.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use sqlx::Row;
 
 use super::{Store, StoreFault, from_integer, to_integer};
-use crate::pool::{Cordon, Time};
+use pool::{Cordon, Time};
 
 impl Store {
     /// Replaces what is kept of the device; `None` deletes it.

@@ -9,8 +9,8 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{QueryBuilder, Row, Sqlite};
 
 use super::{Store, StoreFault, from_integer, from_small, to_integer};
-use crate::pool::Record;
-use crate::pool::{DeviceId, OrderId, ReplicaId, Span, Time};
+use pool::Record;
+use pool::{DeviceId, OrderId, ReplicaId, Span, Time};
 
 /// One kept line of the history. Serialises to the event object of the admin API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -19,7 +19,7 @@ pub struct StoredRecord {
     pub id: i64,
     #[serde(serialize_with = "as_rfc3339")]
     pub at: Time,
-    /// [`crate::pool::RecordKind::name`].
+    /// [`pool::RecordKind::name`].
     pub kind: String,
     pub model: Option<String>,
     /// Like `r3`.

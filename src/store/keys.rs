@@ -10,8 +10,8 @@ use sqlx::Row;
 use subtle::ConstantTimeEq;
 
 use super::{Store, StoreFault, from_integer, to_integer};
-use crate::config::Limit;
-use crate::pool::{KeyId, Time};
+use config::Limit;
+use pool::{KeyId, Time};
 
 /// What a key may do.
 #[derive(

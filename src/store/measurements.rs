@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sqlx::Row;
 
 use super::{Store, StoreFault, from_integer, from_small, to_integer};
-use crate::pool::{Bytes, Span, Time};
+use pool::{Bytes, Span, Time};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measurement {

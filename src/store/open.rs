@@ -20,7 +20,7 @@ use sqlx::sqlite::{
 use super::writer::Writer;
 use super::{Store, StoreFault};
 
-static MIGRATIONS: Migrator = sqlx::migrate!("./migrations");
+static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations");
 
 const HEADER: &[u8; 16] = b"SQLite format 3\0";
 

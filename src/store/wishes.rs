@@ -7,8 +7,8 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 
 use super::{Store, StoreFault, from_integer, from_small, to_integer};
-use crate::pool::{LoadWish, Override};
-use crate::pool::{Priority, Span, Time};
+use pool::{LoadWish, Override};
+use pool::{Priority, Span, Time};
 
 /// All that is kept of one model's wishes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
 
 use super::{Store, StoreFault};
-use crate::pool::Bytes;
+use pool::Bytes;
 
 /// As much is asked for: a day of a busy pool's history.
 const ROOM: Bytes = Bytes(16 << 20);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::running::{Running, command, is_alive, launch, now, pid_in, until_gone};
-use crate::stub::stub_engine;
 use model_pool::engine::{CandleDevice, CandleProgram, Program, kill_orphans};
+use support::stub::stub_engine;
 
 const ROLE: &str = "TEST_CONTROLLER_OF";
 const SECRET: &str = "MODEL_POOL_ADMIN_KEY";

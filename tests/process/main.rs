@@ -1,9 +1,6 @@
 //! Engines as real processes: how they start, become ready, crash, are stopped, and what they
 //! leave behind (rules L1, L3, L5). Everything here runs the stub engine or a shell.
 
-#[path = "../support/stub.rs"]
-mod stub;
-
 mod controller_death;
 mod running;
 mod start;
@@ -12,7 +9,7 @@ mod stop;
 
 use model_pool::engine::{Listen, Program};
 use running::command;
-use stub::stub_engine;
+use support::stub::stub_engine;
 
 /// The stub on a port of the pool's choice, with further flags.
 fn stub(flags: &[&str]) -> Program {

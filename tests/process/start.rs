@@ -8,8 +8,8 @@ use model_pool::engine::{
 use model_pool::pool::ReplicaId;
 
 use crate::running::{Running, command, launch, now};
-use crate::stub::stub_engine;
 use crate::{on_socket, shell, stub};
+use support::stub::stub_engine;
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -1,17 +1,16 @@
 //! Real servers of buckets on this machine, a wire that can be held, and an address that gives keys. They
 //! end with the test.
-#![allow(dead_code, reason = "shared by targets that each use a part")]
-
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::required::skipped;
 use crate::whole::wait_for;
 
 pub const KEY: &str = "testkey";
@@ -19,13 +18,14 @@ pub const SECRET: &str = "testsecret";
 
 /// A program that `.ci/buckets` brings.
 pub fn program(name: &str) -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = crate::root();
     let path = root.join("target/buckets/bin").join(name);
     let there = path.is_file().then_some(path);
     if there.is_none() {
-        eprintln!(
-            "skipped: there is no {name}. Bring it with `.ci/buckets`, and run `cargo test --test buckets`"
+        let why = format!(
+            "there is no {name}. Bring it with `.ci/buckets`, and run `cargo test --test outside buckets::`"
         );
+        skipped("buckets", &why);
     }
     there
 }
@@ -67,7 +67,7 @@ fn ask(address: &str, method: &str, path: &str, kind: &str, body: &[u8]) -> Opti
 
 /// SeaweedFS with its S3 gateway.
 pub struct S3 {
-    folder: tempfile::TempDir,
+    _folder: tempfile::TempDir,
     _server: Server,
     s3: u16,
     filer: u16,
@@ -128,7 +128,7 @@ impl S3 {
             _server: Server(server),
             s3: ports[6],
             filer: ports[4],
-            folder,
+            _folder: folder,
         };
         let address = format!("127.0.0.1:{}", s3.s3);
         wait_for("the S3 server", || {

@@ -1,7 +1,7 @@
 //! Where the double of vLLM is. It is built on demand, because `cargo test` of one package builds no
 //! programs of other workspace members; `cargo test --workspace` has built it already.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -25,7 +25,7 @@ fn build() -> PathBuf {
         .args(is_release.then_some("--release"))
         .arg("--target-dir")
         .arg(target)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
+        .current_dir(crate::root())
         .status();
     assert!(
         built.is_ok_and(|status| status.success()),

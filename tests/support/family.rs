@@ -1,13 +1,11 @@
 //! Every process that belongs to a pool's engines: guardians, engines, and what they started, found
 //! by the marks in their environments and by the journal. It only looks.
-#![allow(dead_code, reason = "shared by targets that each use a part")]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::stub::stub_engine;
-use super::whole::{Pool, wait_for};
+use crate::stub::stub_engine;
+use crate::whole::{Pool, wait_for};
 
 /// A model whose engine is the stub, with further flags, on half a GiB.
 pub fn stub(name: &str, flags: &[&str]) -> (String, String) {

@@ -1,9 +1,5 @@
 //! A server that speaks as the Hugging Face hub does, as far as downloads go, and misbehaves on demand. It
 //! answers from memory and writes down what it was asked.
-#![allow(dead_code, reason = "shared by targets that each use a part")]
-
-#[path = "folder.rs"]
-mod folder;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -109,7 +105,7 @@ impl Hub {
 
     /// Every file of a folder.
     pub fn add_folder(&self, repository: &str, folder: &std::path::Path) {
-        let files = folder::files_of(folder);
+        let files = crate::folder::files_of(folder);
         let files: Vec<(&str, Vec<u8>)> = files
             .iter()
             .map(|(name, content)| (name.as_str(), content.clone()))

@@ -1,7 +1,5 @@
 //! An issuer of tokens on this machine: describes itself, publishes keys that were made for the test,
 //! signs whatever it is given, counts what it is asked, and can be down, lie or send others elsewhere.
-#![allow(dead_code, reason = "shared by targets that each use a part")]
-
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread;
 

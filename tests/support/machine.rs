@@ -2,8 +2,6 @@
 //! file that it reads. Tests write what the machine is, change it while programs run on it, and
 //! read what engines took. It owns the building of the library; the words of the file are in
 //! `fake-nvml/state.rs`.
-#![allow(dead_code, reason = "shared by targets that each use a part")]
-
 #[path = "fake-nvml/state.rs"]
 pub mod state;
 
@@ -211,8 +209,8 @@ fn library() -> PathBuf {
 }
 
 fn find_or_build() -> PathBuf {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/fake-nvml");
-    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libfake-nvml.so");
+    let sources = crate::root().join("tests/support/fake-nvml");
+    let built = crate::profile_dir().join("libfake-nvml.so");
     let changed = |path: &Path| -> Option<SystemTime> { fs::metadata(path).ok()?.modified().ok() };
     let files = fs::read_dir(&sources).expect("the sources of the library");
     let newest = files.flatten().map(|file| changed(&file.path())).max();

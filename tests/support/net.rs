@@ -1,7 +1,5 @@
 //! Clients that whole-program tests are: raw sockets that may send anything, and HTTP/2. It also asks the
 //! stub engine itself what became of its requests.
-#![allow(dead_code, reason = "shared by targets that each use a part")]
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -14,8 +12,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::stub::stub_engine;
-use super::whole::Pool;
+use crate::stub::stub_engine;
+use crate::whole::Pool;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

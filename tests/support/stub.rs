@@ -20,7 +20,7 @@ fn find_or_build() -> PathBuf {
     let is_release = profile_dir.ends_with("release");
     let program = target_dir.join(if is_release { "release" } else { "debug" });
     let program = program.join("stub-engine");
-    let support = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support");
+    let support = crate::root().join("tests/support");
     let sources = [support.join("stub-engine/src"), support.join("fake-nvml")];
     let newest = sources.iter().map(|folder| newest_below(folder)).max();
     let is_fresh = changed(&program) >= newest;
@@ -40,7 +40,7 @@ fn build(target_dir: &Path, is_release: bool) {
         .args(is_release.then_some("--release"))
         .arg("--target-dir")
         .arg(target_dir)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(crate::root())
         .status();
     assert!(
         built.is_ok_and(|status| status.success()),

@@ -1,7 +1,5 @@
 //! Starts the real binary in a folder of its own and speaks HTTP to it over plain sockets. Knows
 //! nothing of the crate's insides. Each test and benchmark uses a part of it.
-#![allow(dead_code, reason = "shared by targets that each use a part")]
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -161,8 +159,10 @@ impl Pool {
         if self.log().contains("serving https") {
             return;
         }
+        let base = (self.env.iter()).find(|it| it.0 == "MODEL_POOL__SERVER__BASE_PATH");
+        let ready = format!("{}/ready", base.map_or("/llm", |it| &it.1));
         wait_for("the service to be ready", || {
-            self.request("GET", "/llm/ready", "", None).0 == 200
+            self.request("GET", &ready, "", None).0 == 200
         });
     }
 
@@ -459,8 +459,8 @@ fn spawn(folder: &Path, env: &[(String, String)]) -> Child {
 
 fn spawn_with(folder: &Path, env: &[(String, String)], words: &[&str]) -> Child {
     let log = fs::File::create(folder.join("log")).unwrap();
-    Command::new(env!("CARGO_BIN_EXE_model-pool"))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+    Command::new(crate::program())
+        .current_dir(crate::root())
         .args(words)
         .args(["--config".as_ref(), folder.join("config.yaml").as_os_str()])
         .env("NO_COLOR", "1")

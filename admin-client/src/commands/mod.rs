@@ -6,42 +6,20 @@ mod cordon;
 mod keys;
 mod load;
 mod models;
+mod session;
 mod state;
 mod stream;
 mod terminal;
 mod top;
 mod upkeep;
 
-use clap::CommandFactory;
-use clap_complete::Shell;
-use serde::de::DeserializeOwned;
-
 use crate::cli::{Cli, Command};
-use crate::client::{Answer, Client};
 use crate::failure::Failure;
 use crate::screen::Screen;
+use clap::CommandFactory;
+use clap_complete::Shell;
 
-/// What every command works with.
-#[derive(Debug)]
-pub struct Session {
-    pub client: Client,
-    pub screen: Screen,
-    pub json: bool,
-}
-
-impl Session {
-    /// Prints an answer: as it came with `--json`, else as `show` makes it.
-    fn show<T: DeserializeOwned>(
-        &self,
-        answer: &Answer,
-        show: impl FnOnce(&T) -> String,
-    ) -> Result<(), Failure> {
-        if self.json {
-            return self.screen.print(&answer.text);
-        }
-        self.screen.print(&show(&answer.read()?))
-    }
-}
+pub use session::Session;
 
 /// Runs one command.
 ///

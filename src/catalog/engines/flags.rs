@@ -3,8 +3,6 @@
 
 use serde_json::{Map, Value};
 
-use crate::config::reading;
-
 /// What a flag takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
@@ -87,7 +85,7 @@ pub struct Flags {
 
 /// A mistake in one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flaw {
+pub struct FlagError {
     pub key: String,
     pub problem: String,
 }
@@ -133,10 +131,10 @@ impl Flags {
     }
 
     /// Checks `engine_kwargs` and writes it as words.
-    pub fn check(&self, kwargs: &Map<String, Value>) -> Result<Words, Flaw> {
+    pub fn check(&self, kwargs: &Map<String, Value>) -> Result<Words, FlagError> {
         let mut all = Words::default();
         for (written, value) in kwargs {
-            let flaw = |problem: String| Flaw {
+            let flaw = |problem: String| FlagError {
                 key: written.clone(),
                 problem,
             };

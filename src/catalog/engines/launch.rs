@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use minijinja::{Environment, UndefinedBehavior, Value};
 
-use crate::pool::Bytes;
+use pool::Bytes;
 
 use super::super::model_file::{Listen, Secret, Sleep};
 use super::{Engine, Given, Words};

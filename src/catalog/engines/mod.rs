@@ -21,12 +21,12 @@ mod vllm_flags;
 
 use std::fmt;
 
-use crate::pool::Bytes;
+use pool::Bytes;
 
 use super::engine_options::EngineKind;
 use super::model_file::Sleep;
 
-pub use flags::{Flags, Flaw, Said, Words};
+pub use flags::{FlagError, Flags, Said, Words};
 pub use launch::{Place, PlacedDevice, ServerCommand, ServerRecipe, Where};
 pub use lines::{Failure, FailureClass, Stage};
 pub use routes::{Extra, TokenWords};

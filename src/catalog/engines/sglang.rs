@@ -5,7 +5,7 @@
 //! cache together; activations and CUDA graphs come beside. It is made from the device's whole memory:
 //! on a device that others use too it comes out smaller than reserved, never larger.
 
-use crate::pool::Bytes;
+use pool::Bytes;
 
 use super::super::engine_options::EngineKind;
 use super::super::model_file::Sleep;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Engine, Place, PlacedDevice, ServerRecipe, Where};
-use crate::pool::Bytes;
+use pool::Bytes;
 
 pub fn gpus(count: u32, gib: u64) -> Vec<PlacedDevice> {
     let gpu = |index| PlacedDevice {

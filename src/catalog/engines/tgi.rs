@@ -4,7 +4,7 @@
 //! beside. What several launchers on one machine would share by default (the socket of the shards, the
 //! port of torch.distributed, the port of Prometheus) is set apart for each replica.
 
-use crate::pool::Bytes;
+use pool::Bytes;
 
 use super::super::engine_options::EngineKind;
 use super::super::estimate::GPU_OVERHEAD;

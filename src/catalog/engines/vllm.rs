@@ -3,7 +3,7 @@
 //! tightest device, less what CUDA graphs take beside it in versions before 0.21. vLLM sleeps with
 //! `--enable-sleep-mode`; the routes for it are there in its development mode alone.
 
-use crate::pool::Bytes;
+use pool::Bytes;
 
 use super::super::engine_options::EngineKind;
 use super::super::model_file::Sleep;

@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 
 use super::paths::Draft;
-use crate::catalog::CatalogError;
-use crate::catalog::notes::Notes;
+use crate::CatalogError;
+use crate::diagnostics::Diagnostics;
 
 const INITIALIZER: &str = "model_config.initialization.initializer";
 const KWARGS: &str = "engine_config.engine_kwargs";
 
-pub(super) fn model_config(value: &mut Value, notes: &mut Notes) -> Result<(), CatalogError> {
+pub(super) fn model_config(value: &mut Value, notes: &mut Diagnostics) -> Result<(), CatalogError> {
     let mut draft = Draft { value, notes };
     if draft.get("engine_config").is_some() {
         return Err(draft.notes.refuse(
@@ -168,7 +168,7 @@ fn transformers(draft: &mut Draft<'_>) {
 }
 
 /// The keys of 0.2: `engine_config.scheduler.policy` and `engine_config.model_init_kwargs`.
-pub(super) fn scheduler(value: &mut Value, notes: &mut Notes) -> Result<(), CatalogError> {
+pub(super) fn scheduler(value: &mut Value, notes: &mut Diagnostics) -> Result<(), CatalogError> {
     let mut draft = Draft { value, notes };
     if let Some(Value::Object(kwargs)) = draft.get("engine_config.model_init_kwargs").cloned() {
         for key in kwargs.keys() {

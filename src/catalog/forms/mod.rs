@@ -11,8 +11,7 @@ mod rayllm;
 use serde_json::Value;
 
 use super::CatalogError;
-use super::notes::Notes;
-use crate::config::reading;
+use super::diagnostics::Diagnostics;
 
 /// Lists of models in a file of Ray Serve.
 const LISTS: [&str; 8] = [
@@ -90,7 +89,7 @@ pub(super) fn is_something_else(value: &Value) -> bool {
 }
 
 /// Makes a document of an older form, or of another system's, one of today's. Whether anything changed.
-pub(super) fn translate(value: &mut Value, notes: &mut Notes) -> Result<bool, CatalogError> {
+pub(super) fn translate(value: &mut Value, notes: &mut Diagnostics) -> Result<bool, CatalogError> {
     if !value.is_object() {
         return Ok(false);
     }

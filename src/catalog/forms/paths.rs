@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value};
 
-use crate::catalog::notes::Notes;
+use crate::diagnostics::Diagnostics;
 
 /// A document that is being translated, and what is said of it.
 pub(super) struct Draft<'a> {
     pub value: &'a mut Value,
-    pub notes: &'a mut Notes,
+    pub notes: &'a mut Diagnostics,
 }
 
 impl Draft<'_> {

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::paths::Draft;
 use super::rayllm::kind_of;
-use crate::catalog::CatalogError;
-use crate::catalog::notes::Notes;
+use crate::CatalogError;
+use crate::diagnostics::Diagnostics;
 
-pub(super) fn llm_config(value: &mut Value, notes: &mut Notes) -> Result<(), CatalogError> {
+pub(super) fn llm_config(value: &mut Value, notes: &mut Diagnostics) -> Result<(), CatalogError> {
     let mut draft = Draft { value, notes };
     if draft.get("engine_config").is_some() {
         return Err(draft.notes.refuse(

@@ -4,12 +4,12 @@
 use serde_json::{Map, Value, json};
 
 use super::paths::Draft;
-use crate::catalog::CatalogError;
-use crate::catalog::notes::Notes;
+use crate::CatalogError;
+use crate::diagnostics::Diagnostics;
 
 const KWARGS: &str = "engine_config.engine_kwargs";
 
-pub(super) fn tidy(value: &mut Value, notes: &mut Notes) -> Result<(), CatalogError> {
+pub(super) fn tidy(value: &mut Value, notes: &mut Diagnostics) -> Result<(), CatalogError> {
     let mut draft = Draft { value, notes };
     for key in ["standalone_function_calling_model", "depends_on_model"] {
         draft.drop_key(key, "each model stands for itself");

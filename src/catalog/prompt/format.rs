@@ -5,9 +5,8 @@ use serde_json::Value;
 
 use super::Prompt;
 use super::template::Template;
-use crate::catalog::CatalogError;
-use crate::catalog::notes::Notes;
-use crate::config::reading;
+use crate::CatalogError;
+use crate::diagnostics::Diagnostics;
 
 /// Whose output is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize)]
@@ -70,11 +69,11 @@ struct Keys {
 const BARE: &str = "{instruction}";
 
 /// Reads `generation.prompt_format` as it stands in the file.
-pub(in crate::catalog) fn read(
+pub fn read(
     value: &Value,
     field: &str,
     compat: PromptCompat,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<Prompt, CatalogError> {
     let is_compatible = compat == PromptCompat::RayLlm05;
     let format = match value {
@@ -102,7 +101,7 @@ fn one_text(
     text: &str,
     field: &str,
     is_compatible: bool,
-    notes: &Notes,
+    notes: &Diagnostics,
 ) -> Result<PromptFormat, CatalogError> {
     let user = match text.is_empty() {
         true => BARE,
@@ -122,7 +121,11 @@ fn one_text(
     })
 }
 
-fn with_instruction(text: &str, field: &str, notes: &Notes) -> Result<Template, CatalogError> {
+fn with_instruction(
+    text: &str,
+    field: &str,
+    notes: &Diagnostics,
+) -> Result<Template, CatalogError> {
     let template = Template::read(text);
     if template.has_instruction() {
         Ok(template)
@@ -139,7 +142,7 @@ impl Keys {
         self,
         field: &str,
         is_compatible: bool,
-        notes: &mut Notes,
+        notes: &mut Diagnostics,
     ) -> Result<PromptFormat, CatalogError> {
         let template = |key: &str, text: Option<&String>| {
             match text {

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::{Prompt, PromptCompat, PromptError, PromptFormat};
-use crate::catalog::notes::Notes;
+use crate::diagnostics::Diagnostics;
 
 fn vectors() -> Vec<Value> {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/tests/fixtures/rayllm/prompt_format_vectors.json"
+        "/../../tests/fixtures/rayllm/prompt_format_vectors.json"
     );
     let text = std::fs::read_to_string(path).unwrap();
     let whole: Value = serde_json::from_str(&text).unwrap();
@@ -16,7 +16,7 @@ fn vectors() -> Vec<Value> {
 }
 
 fn format(value: &Value, compat: PromptCompat) -> PromptFormat {
-    let mut notes = Notes::new("the test");
+    let mut notes = Diagnostics::new("the test");
     match super::read(value, "prompt_format", compat, &mut notes).unwrap() {
         Prompt::Format(format) => *format,
         other => panic!("{other:?}"),
@@ -24,7 +24,7 @@ fn format(value: &Value, compat: PromptCompat) -> PromptFormat {
 }
 
 fn refusal(value: &Value) -> String {
-    let mut notes = Notes::new("the test");
+    let mut notes = Diagnostics::new("the test");
     super::read(value, "prompt_format", PromptCompat::None, &mut notes)
         .unwrap_err()
         .to_string()

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A model that generates texts, whose files are nowhere.
-pub(in crate::catalog) fn candle(device: ComputeDevice) -> CandleRecipe {
+pub fn candle(device: ComputeDevice) -> CandleRecipe {
     CandleRecipe {
         model_path: "/nowhere".into(),
         serves: Some(Serves::Texts),

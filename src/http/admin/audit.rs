@@ -6,12 +6,12 @@ use axum::http::StatusCode;
 use utoipa::IntoParams;
 
 use super::fields::{Fields, Params, Strict};
-use crate::controller::{AuditQuery, StoreFault};
-use crate::http::auth::Admin;
-use crate::http::dto::{AuditList, AuditView};
-use crate::http::error::Failure;
-use crate::http::openapi::AdminErrors;
-use crate::http::state::App;
+use crate::auth::Admin;
+use crate::dto::{AuditList, AuditView};
+use crate::error::Failure;
+use crate::openapi::AdminErrors;
+use crate::state::App;
+use store::{AuditQuery, StoreFault};
 
 const LIMIT: u32 = 100;
 

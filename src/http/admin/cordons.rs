@@ -9,14 +9,14 @@ use chrono::DateTime;
 
 use super::fields::{Body, Fields, Strict};
 use super::load::refused;
-use crate::config::Length;
-use crate::controller::Snapshot;
-use crate::http::auth::Admin;
-use crate::http::dto::{CordonAnswer, CordonRequest, UncordonAnswer, UncordonRequest, Until};
-use crate::http::error::Failure;
-use crate::http::openapi::AdminErrors;
-use crate::http::state::App;
-use crate::pool::{Command, DeviceId, Outcome, ReplicaId, Span, Time};
+use crate::auth::Admin;
+use crate::dto::{CordonAnswer, CordonRequest, UncordonAnswer, UncordonRequest, Until};
+use crate::error::Failure;
+use crate::openapi::AdminErrors;
+use crate::state::App;
+use config::Length;
+use controller::Snapshot;
+use pool::{Command, DeviceId, Outcome, ReplicaId, Span, Time};
 
 /// So long a reason is kept.
 const REASON_MAX: usize = 500;

@@ -4,10 +4,10 @@ use axum::Json;
 use axum::extract::State;
 
 use super::fields::{Nothing, Params};
-use crate::http::auth::Admin;
-use crate::http::dto::DeviceList;
-use crate::http::openapi::AdminErrors;
-use crate::http::state::App;
+use crate::auth::Admin;
+use crate::dto::DeviceList;
+use crate::openapi::AdminErrors;
+use crate::state::App;
 
 /// Show devices
 ///

@@ -17,13 +17,13 @@ use utoipa::openapi::{Object, ObjectBuilder, Type};
 
 use super::fields::{Fields, Params, Strict};
 use super::{PULSE, is_over};
-use crate::controller::{HistoryQuery, StoreFault, StoredRecord};
-use crate::http::auth::Admin;
-use crate::http::dto::{EventList, EventView};
-use crate::http::error::Failure;
-use crate::http::openapi::AdminErrors;
-use crate::http::state::App;
-use crate::pool::RecordKind;
+use crate::auth::Admin;
+use crate::dto::{EventList, EventView};
+use crate::error::Failure;
+use crate::openapi::AdminErrors;
+use crate::state::App;
+use pool::RecordKind;
+use store::{HistoryQuery, StoreFault, StoredRecord};
 
 const LIMIT: u32 = 100;
 /// Records that a follower reads from the store at once.

@@ -9,12 +9,12 @@ use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
 use serde_json::Value;
 
-use crate::config::Length;
-use crate::config::reading::{UniqueEntries, nearest};
-use crate::http::error::Failure;
-use crate::http::shape::may_be_a_tree;
-use crate::http::state::App;
-use crate::pool::{ReplicaId, Span};
+use crate::error::Failure;
+use crate::shape::may_be_a_tree;
+use crate::state::App;
+use config::Length;
+use pool::{ReplicaId, Span};
+use reading::{UniqueEntries, nearest};
 
 /// The lengths of time that are accepted.
 const LENGTHS: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(365 * 24 * 3600);

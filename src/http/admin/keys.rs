@@ -6,18 +6,18 @@ use serde_json::Value;
 use utoipa::IntoParams;
 
 use super::fields::{Body, Fields, Nothing, Params, Strict};
-use crate::config::Limit;
-use crate::controller::{KeyUse, Role, StoreFault};
-use crate::http::auth::Admin;
-use crate::http::dto::{
+use crate::auth::Admin;
+use crate::dto::{
     ChangeKeyRequest, KeyList, KeyRole, KeyView, LimitChange, NewKey, NewKeyRequest, RevokeAnswer,
 };
-use crate::http::error::Failure;
-use crate::http::openapi::AdminErrors;
-use crate::http::paths::without_folders;
-use crate::http::rights::{By, KeyRefusal};
-use crate::http::state::App;
-use crate::pool::KeyId;
+use crate::error::Failure;
+use crate::openapi::AdminErrors;
+use crate::paths::without_folders;
+use crate::rights::{By, KeyRefusal};
+use crate::state::App;
+use config::Limit;
+use pool::KeyId;
+use store::{KeyUse, Role, StoreFault};
 
 const NAME_MAX: usize = 100;
 const PATTERNS_MAX: usize = 100;

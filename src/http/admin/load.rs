@@ -7,13 +7,13 @@ use axum::response::{IntoResponse, Response};
 
 use super::fields::{Body, Fields, Strict};
 use super::known;
-use crate::http::auth::Admin;
-use crate::http::dto::{LoadAnswer, LoadRequest, PlanView, UnloadAnswer, UnloadRequest};
-use crate::http::error::Failure;
-use crate::http::newcomer;
-use crate::http::openapi::AdminErrors;
-use crate::http::state::App;
-use crate::pool::{Command, LoadOrder, ModelId, Outcome, Plan, Priority, Refusal, ReplicaId};
+use crate::auth::Admin;
+use crate::dto::{LoadAnswer, LoadRequest, PlanView, UnloadAnswer, UnloadRequest};
+use crate::error::Failure;
+use crate::hub_registration;
+use crate::openapi::AdminErrors;
+use crate::state::App;
+use pool::{Command, LoadOrder, Outcome, Plan, Priority, Refusal, ReplicaId};
 
 /// Replicas that one order may ask for.
 const REPLICAS_MAX: u32 = 64;
@@ -80,14 +80,14 @@ pub async fn load(
 ) -> Result<Response, Failure> {
     let since = app.handle.clock().now();
     if app.handle.route(&request.model).is_none() {
-        newcomer::of_administrator(&app, &request.model).await?;
+        hub_registration::of_administrator(&app, &request.model).await?;
     }
     let (name, order) = order_of(&app, &request)?;
-    let wanted = order.replicas;
+    let replicas = order.replicas;
     let force = order.force;
     let mut ordered = app.handle.order(Command::Load(order))?;
     let id = ordered.order;
-    tracing::info!(admin = admin.name, model = name, order = %id, wanted, force, "load ordered");
+    tracing::info!(admin = admin.name, model = name, order = %id, replicas, force, "load ordered");
     let outcome = if request.wait {
         ordered.settled().await?
     } else {
@@ -95,8 +95,11 @@ pub async fn load(
         match ordered.try_settled() {
             Some(outcome) => outcome,
             None => {
-                let answer =
-                    LoadAnswer::started(&name, wanted, id, app.handle.clock().now().since(since));
+                let snapshot = app.handle.snapshot();
+                let begun = snapshot.pool.orders.iter().find(|it| it.order == id);
+                let wanted = begun.and_then(|it| it.replicas).or(replicas).unwrap_or(1);
+                let took = app.handle.clock().now().since(since);
+                let answer = LoadAnswer::started(&name, wanted, id, took);
                 return Ok((StatusCode::ACCEPTED, Json(answer)).into_response());
             }
         }
@@ -194,9 +197,7 @@ fn order_of(app: &App, request: &LoadRequest) -> Result<(String, LoadOrder), Fai
     let route = known(app, &request.model)?;
     let order = LoadOrder {
         model: route.model,
-        replicas: request
-            .replicas
-            .unwrap_or_else(|| replicas_now(app, route.model)),
+        replicas: request.replicas,
         devices: request.gpus,
         priority: request.priority,
         keep_hot: request.keep_hot,
@@ -204,19 +205,6 @@ fn order_of(app: &App, request: &LoadRequest) -> Result<(String, LoadOrder), Fai
         force: request.force,
     };
     Ok((route.entry.name.clone(), order))
-}
-
-/// Who does not say how many replicas does not want fewer than there are.
-fn replicas_now(app: &App, model: ModelId) -> u32 {
-    let snapshot = app.handle.snapshot();
-    let stays = |state: &str| ["planned", "launching", "ready"].contains(&state);
-    let view = snapshot.pool.models.iter().find(|view| view.model == model);
-    let count = view.map_or(0, |view| {
-        view.replicas.iter().filter(|it| stays(it.state)).count()
-    });
-    u32::try_from(count)
-        .unwrap_or(REPLICAS_MAX)
-        .clamp(1, REPLICAS_MAX)
 }
 
 /// What an order came to that did not come to what was asked.

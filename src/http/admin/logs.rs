@@ -15,13 +15,13 @@ use utoipa::IntoParams;
 
 use super::fields::{Fields, Params, Strict};
 use super::{PULSE, is_over, known};
-use crate::controller::Snapshot;
-use crate::http::auth::Admin;
-use crate::http::dto::{LogLineView, LogList};
-use crate::http::error::Failure;
-use crate::http::openapi::AdminErrors;
-use crate::http::state::App;
-use crate::pool::{ModelId, ReplicaId};
+use crate::auth::Admin;
+use crate::dto::{LogLineView, LogList};
+use crate::error::Failure;
+use crate::openapi::AdminErrors;
+use crate::state::App;
+use controller::Snapshot;
+use pool::{ModelId, ReplicaId};
 
 const TAIL: u32 = 100;
 const TAIL_MAX: u32 = 10_000;

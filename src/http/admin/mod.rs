@@ -20,7 +20,7 @@ use utoipa_axum::routes;
 
 use super::error::Failure;
 use super::state::App;
-use crate::controller::Route;
+use controller::Route;
 
 /// All admin routes, relative to the base path.
 pub fn routes() -> OpenApiRouter<App> {

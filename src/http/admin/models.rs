@@ -9,17 +9,17 @@ use utoipa::IntoParams;
 use super::fields::{Body, Fields, Params, Strict, whole};
 use super::known;
 use super::load::{not_served, refused};
-use crate::catalog::CatalogError;
-use crate::config::reading::UniqueEntries;
-use crate::controller::ChangeError;
-use crate::http::auth::Admin;
-use crate::http::dto::{self, ModelList, ModelPatch, ModelView, RemoveAnswer};
-use crate::http::error::Failure;
-use crate::http::newcomer;
-use crate::http::openapi::AdminErrors;
-use crate::http::shape::may_be_a_tree;
-use crate::http::state::App;
-use crate::pool::{Command, Outcome, OverrideChange, Priority, Time};
+use crate::auth::Admin;
+use crate::dto::{self, ModelList, ModelPatch, ModelView, RemoveAnswer};
+use crate::error::Failure;
+use crate::hub_registration;
+use crate::openapi::AdminErrors;
+use crate::shape::may_be_a_tree;
+use crate::state::App;
+use catalog::CatalogError;
+use controller::ChangeError;
+use pool::{Command, Outcome, OverrideChange, Priority, Time};
+use reading::UniqueEntries;
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -142,7 +142,7 @@ pub async fn register(
     admin: Admin,
     request: Request,
 ) -> Result<Json<ModelView>, Failure> {
-    newcomer::may_register(&app)?;
+    hub_registration::may_register(&app)?;
     let body = whole(request, &app).await?;
     let document = app.reading.run(body.len(), move || document(&body)).await?;
     let name = document
@@ -281,7 +281,7 @@ fn changed(patch: &ModelPatch, now: Time) -> OverrideChange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::{Override, Span};
+    use pool::{Override, Span};
 
     fn patch(json: &str) -> Result<ModelPatch, Failure> {
         ModelPatch::read(&mut Fields::of_json(json.as_bytes())?)

@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use super::fields::{Body, Fields, Nothing, Params, Strict};
 use super::load::gone;
-use crate::config::EveningMode;
-use crate::http::auth::Admin;
-use crate::http::dto::{
+use crate::auth::Admin;
+use crate::dto::{
     CleanupAnswer, CleanupMode, CleanupRequest, EmptyRequest, ReloadAnswer, ResetAnswer,
 };
-use crate::http::error::Failure;
-use crate::http::openapi::AdminErrors;
-use crate::http::state::App;
-use crate::pool::{CleanupScope, Command, ReplicaId};
+use crate::error::Failure;
+use crate::openapi::AdminErrors;
+use crate::state::App;
+use config::EveningMode;
+use pool::{CleanupScope, Command, ReplicaId};
 
 impl Strict for CleanupRequest {
     const MAY_BE_EMPTY: bool = true;

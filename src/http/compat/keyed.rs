@@ -6,10 +6,10 @@ use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, header};
 
-use crate::http::admin::fields::{Fields, Strict, whole};
-use crate::http::auth::Admin;
-use crate::http::error::Failure;
-use crate::http::state::App;
+use crate::admin::fields::{Fields, Strict, whole};
+use crate::auth::Admin;
+use crate::error::Failure;
+use crate::state::App;
 
 /// An administrator, by the body's `key` or a bearer, and what is asked for.
 pub(super) struct Keyed<T> {

@@ -11,14 +11,14 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 
 use super::keyed::Keyed;
-use crate::http::admin::fields::{self, Fields, Nothing, Params, Strict, whole};
-use crate::http::admin::{known, load, upkeep};
-use crate::http::auth::Admin;
-use crate::http::body::Scanned;
-use crate::http::dto::{DeviceList, LoadRequest, UnloadRequest};
-use crate::http::error::Failure;
-use crate::http::state::App;
-use crate::pool::Priority;
+use crate::admin::fields::{self, Fields, Nothing, Params, Strict, whole};
+use crate::admin::{known, load, upkeep};
+use crate::auth::Admin;
+use crate::body::Scanned;
+use crate::dto::{DeviceList, LoadRequest, UnloadRequest};
+use crate::error::Failure;
+use crate::state::App;
+use pool::Priority;
 
 const REPLICAS_MAX: u32 = 64;
 const DEVICES_MAX: u32 = 1024;
@@ -160,8 +160,11 @@ async fn load_model(
     let LoadModel { model, replicas } = asked;
     let name = known(&app, &model)?.entry.name.clone();
     let snapshot = app.handle.snapshot();
-    let ready = |view: &crate::pool::ModelView| {
-        let ready = view.replicas.iter().filter(|it| it.state == "ready");
+    let ready = |view: &pool::ModelView| {
+        let ready = view
+            .replicas
+            .iter()
+            .filter(|it| it.state == pool::ReplicaState::Ready);
         ready.count()
     };
     let before = snapshot.model(&name).map_or(0, ready);

@@ -9,13 +9,13 @@ use axum::routing::{delete, get};
 use axum::{Json, Router, middleware};
 use serde_json::{Map, Value, json};
 
-use crate::controller::Route;
-use crate::http::admin::fields::Params;
-use crate::http::admin::models;
-use crate::http::audit;
-use crate::http::auth::Admin;
-use crate::http::error::Failure;
-use crate::http::state::App;
+use crate::admin::fields::Params;
+use crate::admin::models;
+use crate::audit;
+use crate::auth::Admin;
+use crate::error::Failure;
+use crate::state::App;
+use controller::Route;
 
 pub(super) fn routes(app: &App) -> Router<App> {
     let audited = middleware::from_fn_with_state(app.clone(), audit::record);
@@ -25,7 +25,7 @@ pub(super) fn routes(app: &App) -> Router<App> {
 }
 
 /// The model that a name stands for which is no name here, and what it is called here.
-pub(in crate::http) fn route(app: &App, name: &str) -> Option<(String, Arc<Route>)> {
+pub(crate) fn route(app: &App, name: &str) -> Option<(String, Arc<Route>)> {
     let named = app.config.compat.rayllm.then(|| with_slash(name))?;
     let route = app.handle.route(&named)?;
     Some((named, route))
@@ -37,7 +37,7 @@ fn with_slash(name: &str) -> String {
 }
 
 /// OpenAI's object with what RayLLM's clients read beside.
-pub(in crate::http) fn described(app: &App, name: &str, mut object: Value) -> Value {
+pub(crate) fn described(app: &App, name: &str, mut object: Value) -> Value {
     if !app.config.compat.rayllm {
         return object;
     }

@@ -9,17 +9,17 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::strategy::{self, Strategy};
-use crate::http::admin::fields::{Fields, Strict};
-use crate::http::admission::Visit;
-use crate::http::auth::User;
-use crate::http::body::Scanned;
-use crate::http::completions;
-use crate::http::edge::record;
-use crate::http::error::Failure;
-use crate::http::gateway::{self, ANSWER_MAX};
-use crate::http::outgoing::COMPLETIONS;
-use crate::http::state::App;
-use crate::http::{admission, newcomer, validation};
+use crate::admin::fields::{Fields, Strict};
+use crate::admission::RequestContext;
+use crate::auth::User;
+use crate::body::Scanned;
+use crate::completions;
+use crate::edge::record;
+use crate::error::Failure;
+use crate::gateway::{self, ANSWER_MAX};
+use crate::outgoing::COMPLETIONS;
+use crate::state::App;
+use crate::{admission, hub_registration, validation};
 
 /// As the pipeline had it.
 const TOKENS: u32 = 50;
@@ -70,7 +70,7 @@ pub(super) async fn run(
     let name = model_of(&app, &user, asked.model)?;
     let route = match app.handle.route(&name) {
         Some(route) => route,
-        None => newcomer::of_user(&app, &user, &name).await?,
+        None => hub_registration::of_user(&app, &user, &name).await?,
     };
     admission::allowed(&app, &user, &name, &route.entry)?;
     let mut body = json!({"model": name, "prompt": asked.data, "max_tokens": asked.tokens});
@@ -79,7 +79,7 @@ pub(super) async fn run(
         body[&field] = value;
     }
     // The answer begins with the prompt as it was asked, which the model's rule may have cleaned.
-    let visit = Visit::new(&app, user.clone(), &parts.headers);
+    let visit = RequestContext::new(&app, user.clone(), &parts.headers);
     let scanned = move || Scanned::read(body.to_string().into());
     let mut scanned = app.reading.run(bytes, scanned).await?;
     scanned.body = share.of(scanned.body);

@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::catalog::Recipe;
-use crate::http::error::Failure;
+use crate::error::Failure;
+use catalog::Recipe;
 
 /// What the pipeline used, always.
 const BEAMS: u32 = 4;
@@ -98,8 +98,8 @@ fn refused(problem: String) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{Entry, Reference, Source};
-    use crate::config::Config;
+    use catalog::{Entry, Reference, Source};
+    use config::Config;
 
     fn recipe(engine: Value) -> Recipe {
         let (config, reference) = (Config::default(), Reference::default());

@@ -11,7 +11,7 @@ use super::super::shape::may_be_a_tree;
 const NAMED_MAX: usize = 8;
 
 /// One object and where it stands in the request.
-pub(in crate::http) struct Taken {
+pub(crate) struct Taken {
     at: String,
     fields: Map<String, Value>,
 }

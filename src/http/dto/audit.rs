@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::at;
-use crate::controller::StoredAudit;
+use store::StoredAudit;
 
 /// A page of the audit.
 #[derive(Clone, Debug, Serialize, ToSchema)]

@@ -4,8 +4,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{at, total};
-use crate::controller::Snapshot;
-use crate::pool::{Cordon, DeviceId, ReplicaId, Span, Time};
+use controller::Snapshot;
+use pool::{Cordon, DeviceId, ReplicaId, ReplicaState, Span, Time};
 
 /// What `cordon` takes.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
@@ -117,11 +117,11 @@ impl LeavingReplica {
             for replica in &model.replicas {
                 let here = replica.shares.iter().any(|share| share.device == device);
                 // A planned load holds nothing yet and is decided anew.
-                if here && replica.state != "planned" {
+                if here && replica.state != ReplicaState::Planned {
                     found.push(LeavingReplica {
                         replica: replica.replica.to_string(),
                         model: model.name.clone(),
-                        state: replica.state,
+                        state: replica.state.name(),
                         in_flight: replica.in_flight,
                         bytes: total(&replica.shares),
                     });

@@ -4,8 +4,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{CordonView, at};
-use crate::controller::Snapshot;
-use crate::pool::{self, KeyId, ModelId};
+use controller::Snapshot;
+use pool::{KeyId, ModelId, ReplicaState};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DeviceList {
@@ -141,7 +141,7 @@ impl DeviceList {
             .iter()
             .map(|device| DeviceView::of(device, snapshot));
         DeviceList {
-            provider: snapshot.provider,
+            provider: snapshot.provider.name(),
             devices: devices.collect(),
             hosts: snapshot.pool.hosts.iter().map(HostView::of).collect(),
         }
@@ -168,11 +168,12 @@ impl DeviceView {
                 measured_bytes: known
                     .and_then(|known| known.own.get(&replica.replica))
                     .map(|bytes| bytes.0),
-                state: replica.state,
+                state: replica.state.name(),
             };
             // A planned load owns nothing yet.
-            let owns =
-                move |replica: &&pool::ReplicaView| replica.state != "planned" && held(replica) > 0;
+            let owns = move |replica: &&pool::ReplicaView| {
+                replica.state != ReplicaState::Planned && held(replica) > 0
+            };
             model.replicas.iter().filter(owns).map(owner)
         });
         DeviceView {
@@ -251,8 +252,8 @@ fn stage(snapshot: &Snapshot, model: ModelId) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::dto::snapshots::{GIB, of_pool, pool};
-    use crate::http::dto::{HotModels, find};
+    use crate::dto::snapshots::{GIB, of_pool, pool};
+    use crate::dto::{HotModels, find};
 
     #[test]
     fn the_owners_of_a_device_are_those_that_hold_its_memory() {

@@ -92,10 +92,10 @@ impl LogLineView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::StoredRecord;
-    use crate::pool::Time;
-    use crate::store::{StoredMemory, StoredShare};
+    use pool::Time;
     use serde_json::Value;
+    use store::StoredRecord;
+    use store::{StoredMemory, StoredShare};
     use utoipa::PartialSchema;
 
     fn fields(value: &Value) -> Vec<&String> {

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::catalog::Entry;
-use crate::controller::Snapshot;
-use crate::pool::{ModelState, ModelView};
+use catalog::Entry;
+use controller::Snapshot;
+use pool::{ModelState, ModelView, ReplicaState};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct HotModels {
@@ -50,10 +50,10 @@ impl HotModels {
                 ModelState::Ready => {
                     lists
                         .hot_models
-                        .push(HotModel::of(snapshot, model, &["ready"]))
+                        .push(HotModel::of(snapshot, model, &[ReplicaState::Ready]))
                 }
                 ModelState::Loading | ModelState::Waiting | ModelState::Fetching => {
-                    let states = ["planned", "launching"];
+                    let states = [ReplicaState::Planned, ReplicaState::Launching];
                     lists
                         .loading_models
                         .push(HotModel::of(snapshot, model, &states));
@@ -61,7 +61,7 @@ impl HotModels {
                 ModelState::Asleep => {
                     lists
                         .asleep_models
-                        .push(HotModel::of(snapshot, model, &["asleep"]))
+                        .push(HotModel::of(snapshot, model, &[ReplicaState::Asleep]))
                 }
                 ModelState::Cold
                 | ModelState::Draining
@@ -76,7 +76,7 @@ impl HotModels {
 }
 
 impl HotModel {
-    fn of(snapshot: &Snapshot, model: &ModelView, states: &[&str]) -> HotModel {
+    fn of(snapshot: &Snapshot, model: &ModelView, states: &[ReplicaState]) -> HotModel {
         let facts = snapshot.models.get(&model.model);
         let remote = facts.is_some_and(|facts| facts.entry.recipe.is_remote());
         HotModel {

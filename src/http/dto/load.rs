@@ -4,8 +4,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{Share, shares};
-use crate::controller::Snapshot;
-use crate::pool::{Evicted, LoadResult, OrderId, Priority, ReplicaId, Span};
+use controller::Snapshot;
+use pool::{Evicted, LoadResult, OrderId, Priority, ReplicaId, Span};
 
 /// What `load` and `plan` take.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
@@ -148,7 +148,7 @@ impl EvictedView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::{Bytes, DeviceId, Refusal, Share as Held, StopReason};
+    use pool::{Bytes, DeviceId, Refusal, Share as Held, StopReason};
 
     #[test]
     fn a_load_with_fewer_replicas_than_wanted_is_partial_and_says_why() {

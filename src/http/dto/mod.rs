@@ -17,8 +17,8 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::controller::Snapshot;
-use crate::pool::{self, Time};
+use controller::Snapshot;
+use pool::Time;
 
 pub use audit::{AuditList, AuditView};
 pub use cordons::{
@@ -103,9 +103,9 @@ mod snapshots {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use crate::controller::{DeviceSnapshot, Snapshot};
-    use crate::inventory::{DeviceInfo, DeviceKind};
-    use crate::pool::{
+    use controller::{DeviceSnapshot, Snapshot};
+    use inventory::{DeviceInfo, DeviceKind};
+    use pool::{
         Action, Bytes, Command, DeviceId, DeviceReading, Event, GateReading, Limits, LoadOrder,
         ModelId, ModelSpec, NodeId, OrderId, Plan, Pool, Priority, ReplicaId, Span, Time,
     };
@@ -171,11 +171,11 @@ mod snapshots {
                         ..spec
                     },
                 });
-                let over = crate::pool::Override {
+                let over = pool::Override {
                     priority: Some(over),
                     ..Default::default()
                 };
-                let load = Some(crate::pool::LoadWish {
+                let load = Some(pool::LoadWish {
                     replicas: 0,
                     devices: None,
                     since: rig.now,
@@ -244,7 +244,7 @@ mod snapshots {
     pub fn order(model: ModelId) -> LoadOrder {
         LoadOrder {
             model,
-            replicas: 1,
+            replicas: Some(1),
             devices: None,
             priority: None,
             keep_hot: None,
@@ -281,7 +281,7 @@ mod snapshots {
         Snapshot {
             pool: rig.pool.view(rig.now),
             devices: Arc::new(BTreeMap::from([(DEVICE, device)])),
-            provider: "nvml",
+            provider: config::Provider::Nvml,
             ..Snapshot::default()
         }
     }

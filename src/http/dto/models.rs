@@ -7,8 +7,9 @@ use utoipa::ToSchema;
 
 use super::weights::WeightsView;
 use super::{Needs, Share, at, shares};
-use crate::controller::{ModelFacts, Snapshot};
-use crate::pool::{self, Bytes, Override, Priority, ReplicaId, Span};
+use config::Provider;
+use controller::{ModelFacts, Snapshot};
+use pool::{Bytes, Override, Priority, ReplicaId, ReplicaState, Span};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ModelList {
@@ -255,11 +256,11 @@ impl ReplicaView {
     fn of(replica: &pool::ReplicaView, reload: pool::Span, snapshot: &Snapshot) -> ReplicaView {
         let process = snapshot.processes.get(&replica.replica);
         let stage = process.and_then(|process| process.stage.as_ref());
-        let loading = replica.state == "launching";
+        let loading = replica.state == ReplicaState::Launching;
         let load = process.map(|process| process.load).unwrap_or_default();
         ReplicaView {
             replica: replica.replica.to_string(),
-            state: replica.state,
+            state: replica.state.name(),
             stage: stage.map(|stage| stage.stage.to_string()),
             percent: stage.and_then(|stage| stage.percent),
             stage_words: stage.and_then(|stage| stage.words.clone()),
@@ -283,7 +284,7 @@ impl ReplicaView {
 /// What a replica really holds. On GPUs the driver knows it; elsewhere the engine's own processes do.
 pub fn measured(replica: ReplicaId, shares: &[pool::Share], snapshot: &Snapshot) -> Option<Bytes> {
     let process = snapshot.processes.get(&replica)?;
-    if snapshot.provider != "nvml" {
+    if snapshot.provider != Provider::Nvml {
         return process.memory;
     }
     let on_device = |share: &pool::Share| {
@@ -294,7 +295,8 @@ pub fn measured(replica: ReplicaId, shares: &[pool::Share], snapshot: &Snapshot)
             .iter()
             .flat_map(|model| &model.replicas);
         let holds = |it: &&pool::ReplicaView| {
-            it.state != "planned" && it.shares.iter().any(|held| held.device == share.device)
+            it.state != ReplicaState::Planned
+                && it.shares.iter().any(|held| held.device == share.device)
         };
         if holders.filter(holds).count() == 1 {
             return Some(used.own);

@@ -5,10 +5,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{Needs, Share, shares};
-use crate::controller::Snapshot;
-use crate::pool::{
-    Candidate, DeviceId, Plan, Prospect, ReplicaId, Span, StopReason, Verdict, Victim,
-};
+use controller::Snapshot;
+use pool::{Candidate, DeviceId, Plan, Prospect, ReplicaId, Span, StopReason, Verdict, Victim};
 
 /// Places that an answer shows at most.
 const CANDIDATES_MAX: usize = 64;
@@ -199,8 +197,9 @@ fn waits_for(plan: &Plan, snapshot: &Snapshot) -> Vec<String> {
     if plan.must_wait {
         for model in &snapshot.pool.models {
             for replica in &model.replicas {
-                let leaving = ["draining", "parking", "stopping"].contains(&replica.state);
-                if leaving && replica.shares.iter().any(|share| here(share.device)) {
+                if replica.state.is_leaving()
+                    && replica.shares.iter().any(|share| here(share.device))
+                {
                     texts.push(format!(
                         "{} ({}) is leaving: {}",
                         model.name, replica.replica, replica.reason
@@ -270,8 +269,7 @@ fn candidate(it: &Candidate, chosen: bool, snapshot: &Snapshot) -> CandidateView
 }
 
 fn replica_name(replica: ReplicaId, snapshot: &Snapshot) -> String {
-    let has =
-        |model: &&crate::pool::ModelView| model.replicas.iter().any(|it| it.replica == replica);
+    let has = |model: &&pool::ModelView| model.replicas.iter().any(|it| it.replica == replica);
     match snapshot.pool.models.iter().find(has) {
         Some(model) => format!("{} ({replica})", model.name),
         None => replica.to_string(),
@@ -281,7 +279,7 @@ fn replica_name(replica: ReplicaId, snapshot: &Snapshot) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::dto::snapshots::{GIB, of_pool, order, pool};
+    use crate::dto::snapshots::{GIB, of_pool, order, pool};
 
     #[test]
     fn a_plan_names_devices_and_the_rule_that_takes_each_victim() {

@@ -4,10 +4,11 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{at, total};
-use crate::catalog::{Changes, Warning};
-use crate::config::Limit;
-use crate::controller::{KeyRecord, Snapshot};
-use crate::pool::{self, CleanupScope, ReplicaId, Span};
+use catalog::{Changes, Warning};
+use config::Limit;
+use controller::Snapshot;
+use pool::{CleanupScope, ReplicaId, Span};
+use store::KeyRecord;
 
 /// What `cleanup` takes; the body may be left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ToSchema)]
@@ -207,11 +208,8 @@ pub struct RevokeAnswer {
 impl CleanupAnswer {
     /// What a cleanup would concern now.
     pub fn preview(scope: CleanupScope, snapshot: &Snapshot) -> CleanupAnswer {
-        let concerned = |replica: &&pool::ReplicaView| match (replica.state, scope) {
-            ("planned", _) | ("launching", CleanupScope::Idle) => false,
-            ("ready", CleanupScope::Idle) => replica.in_flight == 0,
-            _ => true,
-        };
+        let concerned =
+            |replica: &&pool::ReplicaView| scope.concerns(replica.state, replica.in_flight);
         CleanupAnswer {
             preview: true,
             replicas: listed(snapshot, &concerned),

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::controller::{FetchFacts, ModelFacts, Snapshot};
-use crate::pool;
+use controller::{FetchFacts, ModelFacts, Snapshot};
+use pool;
 
 /// Of a model whose weights the pool fetches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::config;
+use config;
 
 /// Lines that may wait for the disk.
 const LINES_MAX: usize = 8192;

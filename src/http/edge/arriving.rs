@@ -14,7 +14,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::bodies::Bodies;
 use super::record::Record;
-use crate::http::error::Failure;
+use crate::error::Failure;
 
 /// So much of a body that nobody asked for is read, and for so long.
 const THROWN_AWAY_MAX: usize = 64 << 20;

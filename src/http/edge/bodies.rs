@@ -11,10 +11,10 @@ use hyper::body::{Body, Incoming};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::record::Record;
-use crate::config::ServerSection;
-use crate::controller::Clock;
-use crate::http::error::Failure;
-use crate::pool::Span;
+use crate::error::Failure;
+use config::ServerSection;
+use controller::Clock;
+use pool::Span;
 
 /// A body that comes more slowly than this, after the time that every body has, is no body.
 const BYTES_PER_SECOND_MIN: u64 = 16 << 10;
@@ -215,8 +215,8 @@ impl Arrived {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Size;
-    use crate::pool;
+    use config::Size;
+    use pool;
 
     fn bodies(memory: u64) -> Bodies {
         let server = ServerSection {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use axum::http::HeaderMap;
 
-use crate::config::Network;
+use config::Network;
 
 /// Headers that proxies write and clients do not, beside those that begin with [`FORWARDED`].
 const OF_PROXIES: [&str; 15] = [
@@ -29,7 +29,7 @@ const FORWARDED: &str = "x-forwarded-";
 
 /// Where a request comes from, as far as it can be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::http) struct ClientAddress {
+pub(crate) struct ClientAddress {
     /// The peer, or whom a trusted proxy names.
     pub address: IpAddr,
     /// Somebody stands between, and does not say in a way that can be believed for whom he asks.

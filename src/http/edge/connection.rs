@@ -16,9 +16,9 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use super::Front;
-use super::pulse::{Pulse, Turn, Verdict};
-use super::seats::Seat;
-use super::wire::Wire;
+use super::connection_watch::{ConnectionWatch, Turn, Verdict};
+use super::counted_stream::CountedStream;
+use super::seats::ConnectionPermit;
 
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// All of a request's head, and over HTTP/2 the list of its headers.
@@ -48,11 +48,14 @@ pub(super) async fn serve(
     socket: TcpStream,
     peer: SocketAddr,
     front: Front,
-    _seat: Seat,
+    _seat: ConnectionPermit,
     stop: CancellationToken,
 ) {
     let edge = Arc::clone(&front.app.edge);
-    let pulse = Arc::new(Pulse::new(front.app.handle.clock(), edge.patience));
+    let pulse = Arc::new(ConnectionWatch::new(
+        front.app.handle.clock(),
+        edge.patience,
+    ));
     let builder = builder();
     let Some(tls) = &edge.tls else {
         return run(builder, socket, peer, front, pulse, stop).await;
@@ -107,7 +110,7 @@ async fn run<S>(
     stream: S,
     peer: SocketAddr,
     front: Front,
-    pulse: Arc<Pulse>,
+    pulse: Arc<ConnectionWatch>,
     stop: CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -121,7 +124,7 @@ async fn run<S>(
         let answer = front.clone().answer(request, peer, turn);
         async move { Ok::<_, Infallible>(answer.await) }
     });
-    let wire = TokioIo::new(Wire::new(stream, Arc::clone(&pulse)));
+    let wire = TokioIo::new(CountedStream::new(stream, Arc::clone(&pulse)));
     let serving = builder.serve_connection(wire, TowerToHyperService::new(service));
     let mut serving = std::pin::pin!(serving);
     // Of a connection that was accepted a moment ago the first request is on its way: hyper would close

@@ -14,11 +14,11 @@ use hyper::body::{Body, Frame, SizeHint};
 use serde_json::{Value, json};
 
 use super::Edge;
-use super::pulse::Turn;
+use super::connection_watch::Turn;
 use super::record::Record;
-use crate::controller::Clock;
-use crate::http::dto;
-use crate::pool::Time;
+use crate::dto;
+use controller::Clock;
+use pool::Time;
 
 /// Over HTTP/2 an answer is handed out in pieces of this size, so that it is seen whether they are taken.
 const PIECE_BYTES: usize = 64 << 10;

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use axum::http::request::Parts;
 use axum::http::{StatusCode, Version, header};
 
-use crate::config::{HostName, ServerSection};
-use crate::http::error::Failure;
+use crate::error::Failure;
+use config::{HostName, ServerSection};
 
 #[derive(Debug)]
 pub(super) struct Hosts {

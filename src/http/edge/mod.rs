@@ -1,12 +1,16 @@
-//! Where the network meets the routes: connections and their bounds, TLS, who asks and under which name, and
-//! what is written down of it. Every request passes here before any route sees it; nothing here knows
-//! what a route does.
+//! The border between the network and the routes: connections and their limits, TLS, the client's address, the names
+//! of this service, request bodies, and the access log. Every request passes here before its route runs.
+//!
+//! Keys, models and limits of use are for the routes. The edge knows a route only by its path, and only for this: web
+//! pages of other origins may be allowed to call `/v1/`; `/docs` and `/admin` get security headers (`dressing`); a name
+//! in `/v1/models/` may have an encoded slash (`refusing`); answers of the Messages API get Anthropic's `request-id`,
+//! and their errors Anthropic's form, because a request can be refused before its route runs.
 //!
 //! ```text
-//! socket ─▶ seats ─▶ tls ─▶ connection ─▶ Front::answer ─▶ the routes
-//!                             │ pulse        │ hosts, refusing, client
-//!                             ▼              ▼ bodies on the way in, exchange on the way out
-//!                           cut or close     access log
+//! socket ─▶ seats ─▶ tls ─▶ connection ───────────▶ Front::answer ─▶ the routes
+//!                             │ connection_watch      │ client, hosts, refusing
+//!                             ▼                       ▼ arriving on the way in; dressing, exchange on the way out
+//!                           cut or close            access_log
 //! ```
 
 mod access_log;
@@ -14,15 +18,15 @@ mod arriving;
 mod bodies;
 mod client;
 mod connection;
+mod connection_watch;
+mod counted_stream;
 mod dressing;
 mod exchange;
 mod hosts;
-mod pulse;
 pub(super) mod record;
 mod refusing;
 mod seats;
 mod tls;
-mod wire;
 
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
@@ -46,17 +50,17 @@ use self::access_log::{AccessLog, AccessLogError};
 use self::arriving::{Arriving, throw_away};
 use self::bodies::Bodies;
 pub(super) use self::client::ClientAddress;
+use self::connection_watch::{IdleTimeouts, Turn};
 use self::exchange::{Exchange, Sent};
 use self::hosts::Hosts;
-use self::pulse::{Patience, Turn};
 use self::record::Record;
 use self::seats::Seats;
 use self::tls::{Tls, TlsError};
 use super::dialect::anthropic;
 use super::error::Failure;
 use super::state::App;
-use crate::config::{Config, Network};
-use crate::controller::Clock;
+use config::{Config, Network};
+use controller::Clock;
 
 /// A client's own request id is taken up to this length.
 const ID_BYTES_MAX: usize = 128;
@@ -78,17 +82,17 @@ pub struct Edge {
     bodies: Arc<Bodies>,
     hosts: Hosts,
     proxies: Vec<Network>,
-    patience: Patience,
+    patience: IdleTimeouts,
     seats: Arc<Seats>,
     base: String,
-    told_of_proxy: Told,
+    told_of_proxy: OnceFlag,
 }
 
 /// What is wrong with a proxy is said once: it is the same for each of its requests.
 #[derive(Debug, Default)]
-struct Told(AtomicBool);
+struct OnceFlag(AtomicBool);
 
-impl Told {
+impl OnceFlag {
     fn look(&self, client: &ClientAddress, peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) {
         // From elsewhere nobody is taken for this machine anyway.
         let matters = client.is_hidden && client.address.is_loopback();
@@ -111,13 +115,13 @@ impl Edge {
             bodies: Arc::new(Bodies::of(server, clock)),
             hosts: Hosts::of(server),
             proxies: server.trusted_proxies.clone(),
-            patience: Patience {
+            patience: IdleTimeouts {
                 idle: server.idle_timeout.duration(),
                 write: server.write_timeout.duration(),
             },
             seats: Arc::new(Seats::of(server, files_max)),
             base: server.base_path.as_str().to_owned(),
-            told_of_proxy: Told::default(),
+            told_of_proxy: OnceFlag::default(),
         })
     }
 
@@ -219,7 +223,7 @@ impl Front {
         let (path, version) = (parts.uri.path().to_owned(), parts.version);
         let checked = edge.hosts.check(&parts);
         let for_pages = for_pages.filter(|_| edge.is_inference(&path));
-        let checked = checked.and_then(|()| refusing::check(&parts));
+        let checked = checked.and_then(|()| refusing::check(&parts, &edge.base));
         let router = for_pages.unwrap_or(router);
         let waits = parts.headers.contains_key(header::EXPECT);
         let (mut response, is_over) = match checked {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use axum::body::Bytes;
 
 use super::bodies::Held;
-use crate::pool::{KeyId, Time};
+use pool::{KeyId, Time};
 
 /// So much of a prompt is kept, where prompts are kept at all.
 const PROMPT_BYTES_MAX: usize = 16 << 10;
@@ -20,7 +20,7 @@ tokio::task_local! {
 
 /// What the handlers learn.
 #[derive(Debug, Default)]
-pub(in crate::http) struct Facts {
+pub(crate) struct Facts {
     pub key: Option<(KeyId, String)>,
     /// As the catalogue calls it.
     pub model: Option<String>,
@@ -42,7 +42,7 @@ impl Facts {
 
 /// One request, from its head to the last byte of its answer.
 #[derive(Debug)]
-pub(in crate::http) struct Record {
+pub(crate) struct Record {
     pub id: String,
     pub begun: Time,
     /// Of the request's body, as far as it was read.
@@ -54,7 +54,7 @@ pub(in crate::http) struct Record {
 
 /// A share of the memory for bodies, for what takes a body's place.
 #[derive(Clone, Debug, Default)]
-pub(in crate::http) struct Share(Option<Arc<Held>>);
+pub(crate) struct Share(Option<Arc<Held>>);
 
 impl Share {
     /// The same bytes, which keep the share until their last copy is gone.
@@ -67,7 +67,7 @@ impl Share {
 }
 
 /// The share of the body of the request that the current task works for.
-pub(in crate::http) fn share() -> Share {
+pub(crate) fn share() -> Share {
     Share(CURRENT.try_with(|record| record.held()).ok().flatten())
 }
 
@@ -109,13 +109,13 @@ impl Record {
 }
 
 /// Notes something of the request that the current task works for; nothing without one.
-pub(in crate::http) fn note(what: impl FnOnce(&mut Facts)) {
+pub(crate) fn note(what: impl FnOnce(&mut Facts)) {
     let _ = CURRENT.try_with(|record| record.with(what));
 }
 
 /// Whose key the request bears, and whether that key's owner chose that its prompts are written down. To
 /// be said before the body is read.
-pub(in crate::http) fn asked_by(id: KeyId, name: &str, log_prompts: bool) {
+pub(crate) fn asked_by(id: KeyId, name: &str, log_prompts: bool) {
     note(|facts| {
         facts.key = Some((id, name.to_owned()));
         facts.log_prompts = log_prompts;
@@ -123,12 +123,12 @@ pub(in crate::http) fn asked_by(id: KeyId, name: &str, log_prompts: bool) {
 }
 
 /// What is noted inside `work` is noted of this request.
-pub(in crate::http) async fn within<T>(record: Arc<Record>, work: impl Future<Output = T>) -> T {
+pub(crate) async fn within<T>(record: Arc<Record>, work: impl Future<Output = T>) -> T {
     CURRENT.scope(record, work).await
 }
 
 /// The same for a task that goes on with the current request.
-pub(in crate::http) fn carried(
+pub(crate) fn carried(
     work: impl Future<Output = ()> + Send + 'static,
 ) -> impl Future<Output = ()> + Send + 'static {
     let current = CURRENT.try_with(Arc::clone).ok();

@@ -4,14 +4,14 @@
 use axum::http::request::Parts;
 use axum::http::{StatusCode, Version, header};
 
-use crate::http::error::Failure;
+use crate::error::Failure;
 
 /// Names under which people put keys into addresses; without `-` and `_`.
 const KEY_NAMES: &[&str] = &["apikey", "key", "xapikey", "accesstoken", "token"];
 const PATH_BYTES_MAX: usize = 2048;
 
-/// Why a request is refused whatever is asked.
-pub(super) fn check(parts: &Parts) -> Result<(), Failure> {
+/// Why a request is refused whatever its route is. The documentation lies below `base`.
+pub(super) fn check(parts: &Parts, base: &str) -> Result<(), Failure> {
     // Which methods a route takes the router says; these name none.
     if !parts.uri.path().starts_with('/') {
         let method: String = parts.method.as_str().chars().take(32).collect();
@@ -19,14 +19,14 @@ pub(super) fn check(parts: &Parts) -> Result<(), Failure> {
             StatusCode::METHOD_NOT_ALLOWED,
             "invalid_request_error",
             "method_not_allowed",
-            format!("{method} goes with no route here; the routes are listed at /llm/docs"),
+            format!("{method} goes with no route here; the routes are listed at {base}/docs"),
         ));
     }
     let is_absolute = parts.uri.authority().is_some() && parts.version < Version::HTTP_2;
     if is_absolute || is_odd(parts.uri.path()) {
-        return Err(Failure::not_found(
-            "there is nothing at an address like this; the routes are listed at /llm/docs",
-        ));
+        return Err(Failure::not_found(format!(
+            "there is nothing at an address like this; the routes are listed at {base}/docs"
+        )));
     }
     if let Some(name) = parts.uri.query().and_then(key_in) {
         let message = format!(
@@ -84,7 +84,7 @@ mod tests {
 
     fn status(request: axum::http::request::Builder) -> u16 {
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        check(&parts).map_or_else(|failure| failure.status.as_u16(), |()| 200)
+        check(&parts, "/llm").map_or_else(|failure| failure.status.as_u16(), |()| 200)
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
         ] {
             let request = Request::get(format!("/v1/models?{query}"));
             let (parts, ()) = request.body(()).unwrap().into_parts();
-            let failure = check(&parts).unwrap_err();
+            let failure = check(&parts, "/llm").unwrap_err();
             assert_eq!(failure.status, StatusCode::BAD_REQUEST, "{query}");
             assert!(!failure.json().contains("mp-secret"), "{}", failure.json());
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::config::{Network, ServerSection};
+use config::{Network, ServerSection};
 
 #[derive(Debug)]
 pub(super) struct Seats {
@@ -32,7 +32,7 @@ impl Seats {
         }
     }
 
-    pub fn take(self: &Arc<Seats>, peer: IpAddr) -> Option<Seat> {
+    pub fn take(self: &Arc<Seats>, peer: IpAddr) -> Option<ConnectionPermit> {
         let peer = peer.to_canonical();
         let is_free = peer.is_loopback() || self.proxies.iter().any(|it| it.contains(peer));
         let most = self.most_per_address.filter(|_| !is_free);
@@ -48,7 +48,7 @@ impl Seats {
             *own += 1;
         }
         taken.all += 1;
-        Some(Seat {
+        Some(ConnectionPermit {
             seats: Arc::clone(self),
             peer: most.map(|_| peer),
         })
@@ -73,13 +73,13 @@ fn most(asked: u32, files_max: Option<u64>) -> u32 {
 
 /// One connection's; dropping it gives it back.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct ConnectionPermit {
     seats: Arc<Seats>,
     /// Where connections of its address are counted.
     peer: Option<IpAddr>,
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let seats = &self.seats;
         let mut taken = seats.taken.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,7 +14,7 @@ use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{self, ServerConfig};
 
-use crate::config::TlsFiles;
+use config::TlsFiles;
 
 /// How often the files are looked at.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);

@@ -1,19 +1,11 @@
 //! What is so at this moment, read from the snapshot.
 
 use super::text::{Kind, Text};
-use crate::controller::{LoadPath, Snapshot, Store};
-use crate::http::dto;
-use crate::pool::{ModelState, Span};
-
-const STATES: [&str; 7] = [
-    "planned",
-    "launching",
-    "ready",
-    "draining",
-    "parking",
-    "asleep",
-    "stopping",
-];
+use crate::dto;
+use config::Provider;
+use controller::{LoadPath, Snapshot};
+use pool::{ModelState, ReplicaState, Span};
+use store::Store;
 
 pub fn write(snapshot: &Snapshot, text: &mut Text) {
     waiting(snapshot, text);
@@ -81,13 +73,16 @@ fn waiting(snapshot: &Snapshot, text: &mut Text) {
 fn replicas(snapshot: &Snapshot, text: &mut Text) {
     text.family("replicas", Kind::Gauge, "Replicas of each model, by state.");
     for model in &snapshot.pool.models {
-        for state in STATES {
+        for state in ReplicaState::ALL {
             let count = model
                 .replicas
                 .iter()
                 .filter(|replica| replica.state == state)
                 .count();
-            text.sample(&[("model", &model.name), ("state", state)], count as f64);
+            text.sample(
+                &[("model", &model.name), ("state", state.name())],
+                count as f64,
+            );
         }
     }
 }
@@ -153,7 +148,7 @@ fn readiness(snapshot: &Snapshot, text: &mut Text) {
 /// The numbers that engines give of themselves, under names that are the same for all of them.
 fn engines(snapshot: &Snapshot, text: &mut Text) {
     let replicas = snapshot.pool.models.iter().flat_map(|model| {
-        let load = |it: &crate::pool::ReplicaView| {
+        let load = |it: &pool::ReplicaView| {
             let load = snapshot.processes.get(&it.replica)?.load;
             Some((model.name.clone(), it.replica.to_string(), load))
         };
@@ -194,14 +189,14 @@ fn estimates(snapshot: &Snapshot, text: &mut Text) {
             text.sample(&[("model", &model.name)], learned as f64 / estimated as f64);
             continue;
         }
-        let ratio = |replica: &crate::pool::ReplicaView| {
+        let ratio = |replica: &pool::ReplicaView| {
             let reserved: u64 = replica.shares.iter().map(|share| share.bytes.0).sum();
             // The peak of the processes says nothing of what they hold on a GPU.
             let peak = snapshot
                 .processes
                 .get(&replica.replica)
                 .and_then(|process| process.peak);
-            let peak = peak.filter(|_| snapshot.provider != "nvml");
+            let peak = peak.filter(|_| snapshot.provider != Provider::Nvml);
             let held =
                 peak.or_else(|| dto::measured(replica.replica, &replica.shares, snapshot))?;
             (reserved > 0).then(|| held.0 as f64 / reserved as f64)

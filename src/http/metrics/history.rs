@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::text::{Histogram, Kind, Text};
-use crate::controller::{Failure, HistoryQuery, Store, StoreFault, StoredRecord};
-use crate::pool::{Span, Time};
+use engine::Failure;
+use pool::{Span, Time};
+use store::{HistoryQuery, Store, StoreFault, StoredRecord};
 
 const LOADS: &[f64] = &[
     0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
@@ -184,7 +185,7 @@ fn reason(words: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::{OrderId, Priority, Record, RecordKind, ReplicaId, StopReason};
+    use pool::{OrderId, Priority, Record, RecordKind, ReplicaId, StopReason};
 
     fn record(kind: RecordKind, at: u64, took: u64) -> Record {
         Record {
@@ -250,7 +251,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}/pool.db", home.path().display());
         let store = Store::open(&url).await.unwrap();
-        let name = |device: crate::pool::DeviceId| device.to_string();
+        let name = |device: pool::DeviceId| device.to_string();
         store
             .append(&[record(RecordKind::Ready, 1_000, 500)], &name)
             .await

@@ -19,8 +19,8 @@ use self::history::Counted;
 use self::text::{Histogram, Kind, Text};
 use super::edge::record;
 use super::state::App;
-use crate::controller::Handle;
-use crate::pool::Time;
+use controller::Handle;
+use pool::Time;
 
 /// Waiting and answering: from a millisecond to the longest load.
 const WAITS: &[f64] = &[

@@ -13,13 +13,13 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
-use super::admission::Visit;
+use super::admission::RequestContext;
 use super::body::{Fields, Scanned, write_json};
 use super::error::Failure;
 use super::outgoing::CHAT;
 use super::shape::may_be_a_tree;
 use super::state::App;
-use crate::catalog::{Entry, Validation};
+use catalog::{Entry, Validation};
 use text::Rule;
 
 /// `x-model-pool-cleaned: messages[0]: 2 characters left out, 15 cut off`.
@@ -37,7 +37,7 @@ pub(super) async fn checked(
     scanned: Scanned,
     path: &'static str,
     entry: &Arc<Entry>,
-    visit: &Visit,
+    visit: &RequestContext,
 ) -> Result<Scanned, Failure> {
     let Some(rule) = &entry.validation else {
         return Ok(scanned);

@@ -2,12 +2,12 @@
 
 use super::super::outgoing::COMPLETIONS;
 use super::*;
-use crate::catalog::{Reference, Source};
-use crate::config::Config;
+use catalog::{Reference, Source};
+use config::Config;
 use serde_json::json;
 
 fn entry(validation: Value) -> Entry {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/models/tiny-chat");
     let document = json!({
         "engine_config": {"model_id": "m", "type": "CandleEngine", "model_path": folder},
         "pool_config": {"validation": validation},

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::super::error::Failure;
 use super::Cleaned;
-use crate::catalog::{CountError, Counted, OnViolation, Range, Validation};
+use catalog::{CountError, Counted, OnViolation, Range, Validation};
 
 /// The rule, and the model's tokenizer where there is one.
 pub(super) struct Rule<'a> {

@@ -1,10 +1,12 @@
 //! What administrators were told is kept, by their own account: who said what of each model, in which
 //! order, and what became of it. Knows the rules (D1, P1, M7), and nothing of how the pool holds them.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::disk::{Disk, FIELDS, Field, field};
-use crate::pool::{
+use pool::{
     Command, Cordon, DeviceId, LoadOrder, ModelId, OrderId, Outcome, Override, OverrideChange,
     PoolView, Time,
 };
@@ -128,7 +130,7 @@ impl Books {
         let superseded = matches!(
             outcome,
             Outcome::Refused {
-                refusal: crate::pool::Refusal::Superseded,
+                refusal: pool::Refusal::Superseded,
                 ..
             }
         );

@@ -1,11 +1,9 @@
 //! The store as writes in flight: what was asked of it is done in order, some time later, and what it
 //! holds at a moment is what a killed controller finds.
 
-use std::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 
-use crate::pool::{
-    Cordon, DeviceId, LoadWish, ModelId, OrderId, Override, Priority, Span, Time, Wish,
-};
+use pool::{Cordon, DeviceId, LoadWish, ModelId, OrderId, Override, Priority, Span, Time, Wish};
 
 /// A part of what is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

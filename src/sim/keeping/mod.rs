@@ -2,20 +2,25 @@
 //! that end, loads and devices that fail, models that leave the catalogue, and a controller that is
 //! killed at any moment and begins again from what the store holds. `books` says what must stand (D1).
 
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
 mod books;
 mod disk;
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::random::Random;
 use super::world::World;
-use crate::pool::{
+use books::Books;
+use disk::{Disk, Write};
+use pool::{
     Action, Bytes, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, KeyId, Limits,
     LoadOrder, ModelId, ModelSpec, OrderId, OverrideChange, Pool, Priority, RecordKind, Remedy,
     ReplicaId, Span, Ticket, Time, Wish, check,
 };
-use books::Books;
-use disk::{Disk, Write};
 
 const MODELS: u32 = 4;
 const DEVICES: u32 = 2;
@@ -258,7 +263,7 @@ impl Play {
         let command = match random.below(20) {
             0..=6 => Command::Load(LoadOrder {
                 model,
-                replicas: random.between(1, 2) as u32,
+                replicas: Some(random.between(1, 2) as u32),
                 devices: None,
                 priority,
                 keep_hot: span,
@@ -356,7 +361,7 @@ impl Play {
         self.done(actions);
         let view = self.world.pool.view(self.world.now);
         self.books.compare(&self.disk, &view);
-        let broken = std::mem::take(&mut self.books.broken);
+        let broken = core::mem::take(&mut self.books.broken);
         self.report.broken.extend(broken);
         let violations = check(&self.world.pool);
         let violations = violations.iter().map(ToString::to_string);

@@ -2,8 +2,10 @@
 //! been cheaper than the one that was chosen. It tries every set, and takes from the pool only what it
 //! expects a reload to cost, which is an estimate and no choice.
 
+use alloc::vec::Vec;
+
 use super::{Referee, Seen};
-use crate::pool::{Bytes, LoadOrder, ModelId, Plan, Pool, Priority, ReplicaId, Share, Time};
+use pool::{Bytes, LoadOrder, ModelId, Plan, Pool, Priority, ReplicaId, Share, Time};
 
 /// Among more who may leave nothing is judged: every set is tried.
 const CANDIDATES_MAX: usize = 12;
@@ -71,7 +73,7 @@ impl Referee {
     pub fn plan_is_cheapest(&mut self, now: Time, pool: &Pool, model: ModelId) {
         let order = LoadOrder {
             model,
-            replicas: 1,
+            replicas: Some(1),
             devices: None,
             priority: Some(Priority::MAX),
             keep_hot: None,

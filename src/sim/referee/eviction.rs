@@ -1,11 +1,14 @@
 //! The referee's rules of who leaves for whom: P2–P5 when a load is decided, and when somebody is
 //! stopped.
 
-use std::collections::BTreeMap;
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::cheapest::Asker;
 use super::{Planned, Referee, Seen};
-use crate::pool::{
+use pool::{
     Bytes, DeviceId, LoadOrder, ModelId, Priority, Record, ReplicaId, Share, Span, StopReason, Time,
 };
 
@@ -41,7 +44,7 @@ impl Referee {
     }
 
     pub(super) fn load_decided(&mut self, now: Time, load: ReplicaId, record: &Record) {
-        let victims = std::mem::take(&mut self.victims);
+        let victims = core::mem::take(&mut self.victims);
         let name = record.model.as_deref().unwrap_or_default();
         let Some(&model) = self.names.get(name) else {
             self.broken.push(format!("{load} is for no known model"));

@@ -1,9 +1,9 @@
 //! The referee's books of failed loads (L3) and of figures that proved too small (M1).
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
 
 use super::Referee;
-use crate::pool::{
+use pool::{
     Bytes, Exit, KindId, ModelId, Refusal, ReplicaId, Share, Span, StopReason, Ticket, Time,
 };
 
@@ -66,7 +66,7 @@ impl Referee {
                 it.too_small.insert((count, kind), share.bytes);
             }
             // Corrected once and planned again; a second time it is a failure.
-            if !std::mem::replace(&mut it.lacked, true) {
+            if !core::mem::replace(&mut it.lacked, true) {
                 return;
             }
         }

@@ -2,7 +2,7 @@
 //! fetched twice or while it cools down.
 
 use super::Referee;
-use crate::pool::{FetchEnd, ModelId, ReplicaId, Time};
+use pool::{FetchEnd, ModelId, ReplicaId, Time};
 
 impl Referee {
     pub(super) fn model_set(&mut self, model: ModelId, absent: bool) {

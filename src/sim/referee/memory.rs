@@ -1,10 +1,13 @@
 //! The referee's books of devices: what is held, what has not come back, what is out of service
 //! (M2–M5, M7), and what is being read from each disk or link.
 
-use std::collections::BTreeMap;
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::{Referee, Seen};
-use crate::pool::{
+use pool::{
     Bytes, DeviceId, DeviceReading, KindId, Limits, ModelId, NodeId, ReplicaId, Share, Span, Tier,
     Time,
 };
@@ -337,7 +340,7 @@ impl Referee {
     }
 
     pub(super) fn device_failed(&mut self, now: Time, device: DeviceId, lost: bool) {
-        let before = std::mem::replace(&mut self.ground(device).cordoned, true);
+        let before = core::mem::replace(&mut self.ground(device).cordoned, true);
         self.cordons += u64::from(!before);
         if lost {
             self.must_go(device, now, "lost");

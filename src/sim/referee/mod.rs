@@ -3,6 +3,9 @@
 //! says of itself but which loads it has dropped, since nothing is done about those, and what it
 //! expects a reload to cost, which is an estimate.
 
+use alloc::string::String;
+use alloc::vec::Vec;
+
 mod cheapest;
 mod eviction;
 mod failures;
@@ -10,15 +13,15 @@ mod fetching;
 mod memory;
 mod sleepers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet};
 
-use crate::pool::{
+use failures::Failures;
+use memory::Ground;
+use pool::{
     Action, Bytes, Command, DeviceId, DeviceReading, Event, Limits, LoadOrder, ModelId, ModelSpec,
     NodeId, OrderId, Outcome, Override, Priority, RecordKind, ReplicaId, Share, StopReason, Ticket,
     Time,
 };
-use failures::Failures;
-use memory::Ground;
 use sleepers::Sleeper;
 
 /// Rules and limits that the referee holds the pool to.
@@ -259,7 +262,7 @@ impl Referee {
             _ => None,
         });
         // What was dropped before has no room promised any more.
-        let before = std::mem::replace(&mut self.kept, planned);
+        let before = core::mem::replace(&mut self.kept, planned);
         self.planned.retain(|load, _| before.contains(load));
         self.kept.extend(launched);
         self.victims.clear();
@@ -322,7 +325,7 @@ impl Referee {
             } => self.stop(now, *replica, reason, in_flight(*replica)),
             Action::Settle { order, outcome } => self.settled(*order, outcome),
             Action::Keep {
-                wish: crate::pool::Wish::Override { model, over },
+                wish: pool::Wish::Override { model, over },
             } => {
                 self.overrides.insert(*model, over.clone());
             }

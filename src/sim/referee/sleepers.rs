@@ -1,8 +1,10 @@
 //! The referee's books of sleepers: what they keep of their devices, what they take of the hosts, and
 //! that nobody who is asked anything is put to sleep (L1).
 
+use alloc::vec::Vec;
+
 use super::{Referee, Seen};
-use crate::pool::{Bytes, DeviceId, NodeId, ReplicaId, Share, Time};
+use pool::{Bytes, DeviceId, NodeId, ReplicaId, Share, Time};
 
 /// From the moment it is told to sleep until it is awake.
 #[derive(Clone, Debug)]

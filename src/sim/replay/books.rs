@@ -1,12 +1,15 @@
 //! The counting of a replay: who waited how long, what was loaded and evicted, what memory was held
 //! for nothing. The same books for the core and for every rival.
 
-use std::collections::BTreeMap;
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::report::{Holding, Report, Tally};
 use super::scene::Scene;
 use super::spread::Spread;
-use crate::pool::{Bytes, DeviceId, ModelId, Span, Time};
+use pool::{Bytes, DeviceId, ModelId, Span, Time};
 
 /// What one replica holds, while it does.
 #[derive(Clone, Debug)]

@@ -17,8 +17,10 @@
 //! serve several bursts by one load and so go below it, at the price of the wait. Sums are made in one
 //! fixed order, so that the same requests give the same figure.
 
+use alloc::vec::Vec;
+
 use super::scene::{Arrival, Scene};
-use crate::pool::{Span, Time};
+use pool::{Span, Time};
 
 /// Slices of time that have prices of their own.
 const SLICES: usize = 4096;
@@ -50,7 +52,7 @@ struct Interval {
 
 /// The bound for these requests. Models that need more than the whole memory cost nothing.
 pub fn bound(scene: &Scene, arrivals: impl IntoIterator<Item = Arrival>) -> Bound {
-    let room = |reading: &crate::pool::DeviceReading| {
+    let room = |reading: &pool::DeviceReading| {
         let free = reading.total.saturating_sub(reading.headroom);
         free.saturating_sub(reading.foreign).0 as f64
     };
@@ -138,7 +140,11 @@ fn search(intervals: &[Interval], all: f64) -> f64 {
                 slope
             }
         };
-        let square: f64 = prices.iter().zip(&used).map(|it| slope(it).powi(2)).sum();
+        let square: f64 = prices
+            .iter()
+            .zip(&used)
+            .map(|it| slope(it) * slope(it))
+            .sum();
         let target = reach * (all - value).max(0.0);
         if square <= 0.0 || target <= 0.0 {
             break;

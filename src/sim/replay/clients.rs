@@ -1,13 +1,14 @@
 //! Clients that wait for an answer before they ask again: a closed loop, where a slow pool is asked
 //! less. It only says when the next request comes; the replay itself is the one of `run`.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use alloc::collections::BinaryHeap;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::report::Report;
 use super::run::{Options, Play};
 use super::scene::{Arrival, Scene};
-use crate::pool::{KeyId, ModelId, Span, Time};
+use pool::{KeyId, ModelId, Span, Time};
 
 /// Equal clients of one model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ pub fn run_clients(scene: &Scene, clients: &[Clients], until: Time, options: &Op
         for (model, at) in play
             .answers
             .as_mut()
-            .map(std::mem::take)
+            .map(core::mem::take)
             .unwrap_or_default()
         {
             let waits = |group: &usize| clients[*group].model == model && out[*group] > 0;

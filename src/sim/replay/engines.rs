@@ -4,7 +4,7 @@
 use super::books::Stay;
 use super::names::name_of_stop;
 use super::run::{Due, Play};
-use crate::pool::{ModelId, ReplicaId, Span, StopReason};
+use pool::{ModelId, ReplicaId, Span, StopReason};
 
 impl Play<'_> {
     /// It takes as long to leave the devices as to come back.
@@ -15,7 +15,7 @@ impl Play<'_> {
         };
         let model = live.model;
         let nothing = Stay::asleep(model, live.stay.devices.clone(), now);
-        let stay = std::mem::replace(&mut live.stay, nothing);
+        let stay = core::mem::replace(&mut live.stay, nothing);
         self.books.left(stay, now, "sleep");
         self.books.evicted(model, "sleep");
         let takes = self.wake_time(model);
@@ -30,7 +30,7 @@ impl Play<'_> {
         let model = live.model;
         let bytes = self.scene.models[model.0 as usize].bytes_per_device;
         let stay = Stay::new(model, live.stay.devices.clone(), bytes, now);
-        let slept = std::mem::replace(&mut live.stay, stay);
+        let slept = core::mem::replace(&mut live.stay, stay);
         live.closed = false;
         live.mode = None;
         self.books.left(slept, now, "woken");
@@ -51,7 +51,7 @@ impl Play<'_> {
         let model = live.model;
         live.stopping = true;
         live.reason = name_of_stop(reason);
-        let cut = std::mem::take(&mut live.in_flight);
+        let cut = core::mem::take(&mut live.in_flight);
         if cut > 0 {
             live.stay.idle(self.now);
         }

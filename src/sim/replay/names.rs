@@ -1,6 +1,6 @@
 //! Short names of reasons, for counting. The reasons' own words stand with the reasons.
 
-use crate::pool::{Refusal, StopReason};
+use pool::{Refusal, StopReason};
 
 pub(super) fn name_of_stop(reason: &StopReason) -> &'static str {
     match reason {

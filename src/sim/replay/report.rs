@@ -1,8 +1,10 @@
 //! What a replay found. Plain data and its sums; how it is printed stands elsewhere.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
 
-use crate::pool::{Bytes, DeviceId, ModelId, Span, Time};
+use pool::{Bytes, DeviceId, ModelId, Span, Time};
 
 /// Waits of requests, from arrival to seat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

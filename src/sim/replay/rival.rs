@@ -2,15 +2,16 @@
 //! core, with somebody else's rule for who is loaded where and who leaves. What the rules have in
 //! common stands here; each rule in a file of its own.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::books::{Books, Stay};
 use super::report::Report;
 use super::rule::{Facts, Queued, Resident, Rule, Wish};
 use super::run::Options;
 use super::scene::{Arrival, Scene};
-use crate::pool::{Bytes, DeviceId, ModelId, NodeId, Priority, Span, Time};
+use pool::{Bytes, DeviceId, ModelId, NodeId, Priority, Span, Time};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
@@ -54,7 +55,7 @@ pub fn run_rival(
     options: &Options,
     progress: &mut dyn FnMut(u64, Time),
 ) -> Report {
-    let room = |(id, it): &(DeviceId, crate::pool::DeviceReading)| {
+    let room = |(id, it): &(DeviceId, pool::DeviceReading)| {
         (
             *id,
             it.total
@@ -332,7 +333,7 @@ impl<R: Rule> World<'_, R> {
 
     fn cut(&mut self, model: ModelId) {
         let resident = self.residents.get_mut(&model).expect("a victim");
-        let cut = std::mem::take(&mut resident.in_flight);
+        let cut = core::mem::take(&mut resident.in_flight);
         if cut > 0 {
             self.stays.get_mut(&model).expect("there").1.idle(self.now);
         }
@@ -439,7 +440,7 @@ impl<R: Rule> World<'_, R> {
             self.until(next);
         }
         let now = self.now;
-        for (_, (_, stay)) in std::mem::take(&mut self.stays) {
+        for (_, (_, stay)) in core::mem::take(&mut self.stays) {
             self.books.left(stay, now, "still there");
         }
         self.books.close()

@@ -1,9 +1,10 @@
 //! What a rival's rule sees, and what it may answer. Rules decide; `rival` carries out.
 
-use std::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 
 use super::scene::Scene;
-use crate::pool::{Bytes, DeviceId, ModelId, Span, Time};
+use pool::{Bytes, DeviceId, ModelId, Span, Time};
 
 /// A model that is loaded, loading or leaving, as a rule sees it.
 #[derive(Clone, Debug)]

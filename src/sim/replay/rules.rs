@@ -1,11 +1,12 @@
 //! The peers' rules for who leaves, from what they publish, and two yardsticks: recency, and knowledge
 //! of the future. Each says where it comes from and what was left out of it.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::rule::{Facts, Resident, Rule, Wish};
-use crate::pool::{DeviceId, ModelId, Span, Time};
+use pool::{DeviceId, ModelId, Span, Time};
 
 /// The rivals by the names they are asked for.
 pub const RIVALS: [&str; 8] = [
@@ -179,9 +180,8 @@ impl Rule for LlamaCppRouter {
 
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
         let models = facts.scene.models.len().max(1) as u64;
-        let bytes = |it: &crate::pool::ModelSpec| {
-            it.bytes_per_device.0 * u64::from(it.devices_per_replica.max(1))
-        };
+        let bytes =
+            |it: &pool::ModelSpec| it.bytes_per_device.0 * u64::from(it.devices_per_replica.max(1));
         let mean = facts.scene.models.iter().map(bytes).sum::<u64>() / models;
         let capacity: u64 = facts.capacity.values().map(|bytes| bytes.0).sum();
         let most = (capacity / mean.max(1)).max(1) as usize;
@@ -353,13 +353,13 @@ impl Rule for Ncsa {
 #[derive(Debug)]
 pub struct Offline {
     /// When each model is wanted, the past taken off.
-    uses: Vec<std::collections::VecDeque<Time>>,
+    uses: Vec<alloc::collections::VecDeque<Time>>,
 }
 
 impl Offline {
     /// `uses`: (when, model) of every request, in order.
     pub fn new(models: usize, uses: impl IntoIterator<Item = (Time, ModelId)>) -> Offline {
-        let mut of_model = vec![std::collections::VecDeque::new(); models];
+        let mut of_model = vec![alloc::collections::VecDeque::new(); models];
         for (at, model) in uses {
             of_model[model.0 as usize].push_back(at);
         }

@@ -1,14 +1,16 @@
 //! The production core under a virtual clock. A request for a ready model takes a seat at its gate
 //! and the core is not asked, as in production; so a day of a million requests takes seconds.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::books::{Books, Stay};
 use super::names::name_of_refusal;
 use super::report::Report;
 use super::scene::{Arrival, Scene};
-use crate::pool::{
+use pool::{
     Action, CleanupScope, Command, Event, Exit, GateMode, GateReading, ModelId, OrderId, Override,
     OverrideChange, Pool, Refusal, ReplicaId, Span, Ticket, Time, check,
 };
@@ -230,7 +232,7 @@ impl<'a> Play<'a> {
         gate.in_flight += 1;
         gate.entered += 1;
         gate.stay.busy(now);
-        if !std::mem::replace(&mut gate.changed, true) {
+        if !core::mem::replace(&mut gate.changed, true) {
             self.changed.push(id);
         }
         let model = gate.model;
@@ -306,7 +308,7 @@ impl<'a> Play<'a> {
         if gate.in_flight == 0 {
             gate.stay.idle(now);
         }
-        if !std::mem::replace(&mut gate.changed, true) {
+        if !core::mem::replace(&mut gate.changed, true) {
             self.changed.push(id);
         }
         if gate.closed && gate.in_flight == 0 {
@@ -439,14 +441,14 @@ impl<'a> Play<'a> {
             let Some(next) = self.next() else { break };
             self.until(next);
         }
-        for (ticket, waiting) in std::mem::take(&mut self.waiting) {
+        for (ticket, waiting) in core::mem::take(&mut self.waiting) {
             let (model, since) = (waiting.model, waiting.at);
             self.books.broken(format!(
                 "{ticket} for {model} since {since} was never answered"
             ));
         }
         let now = self.now;
-        for (_, live) in std::mem::take(&mut self.live) {
+        for (_, live) in core::mem::take(&mut self.live) {
             self.books.left(live.stay, now, "still there");
         }
         self.books.close()

@@ -1,6 +1,8 @@
 //! What a replay is given: devices, models, limits, and the requests one by one. Plain data.
 
-use crate::pool::{
+use alloc::vec::Vec;
+
+use pool::{
     DeviceId, DeviceReading, HostReading, KeyId, Limits, ModelId, ModelSpec, NodeId, Priority,
     Span, Time,
 };

@@ -1,8 +1,10 @@
 //! A histogram of lengths of time with logarithmic buckets: any percentile of millions of waits in a
 //! few kilobytes, wrong by less than one in sixty-four.
 
+use alloc::vec::Vec;
+
 use super::report::Waits;
-use crate::pool::Span;
+use pool::Span;
 
 /// Buckets of each power of two.
 const FINE: u64 = 64;

@@ -1,11 +1,15 @@
 //! Replays of scenes that are small enough to be computed by hand, and of seeded ones whose promises
 //! can be counted.
 
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use super::*;
-use crate::pool::{
+use crate::Random;
+use pool::{
     Bytes, DeviceId, DeviceReading, KeyId, Limits, ModelId, ModelSpec, Priority, Span, Time,
 };
-use crate::sim::Random;
 
 const GIB: u64 = Bytes::GIB;
 

@@ -16,10 +16,12 @@
 //! by models that more requests wait for. A model of higher priority has a time while somebody waits
 //! for it or it has a replica, busy or kept hot (P2).
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::super::random::Random;
-use crate::pool::{Limits, ModelId, ModelSpec, Priority, Refusal, Span, Ticket, Time};
+use pool::{Limits, ModelId, ModelSpec, Priority, Refusal, Span, Ticket, Time};
 
 /// How long models that more requests wait for go first.
 const PASSED_OVER: Span = Span::from_secs(300);

@@ -1,8 +1,11 @@
 //! Engines and clients of a storm: processes that load, crash, lack memory, lie and end, requests
 //! that come, wait, are served and go away.
 
+use alloc::borrow::ToOwned;
+use alloc::vec::Vec;
+
 use super::{Due, Fault, HOUR_MS, Play};
-use crate::pool::{
+use pool::{
     Action, Bytes, Event, Exit, KeyId, ModelId, RecordKind, ReplicaId, Share, Span, Ticket, Tier,
     Time,
 };
@@ -199,7 +202,7 @@ impl Play {
             let late = late.unwrap_or(HOUR_MS * 12);
             self.push(at + Span(late), Due::Returned(share.device, replica));
             let it = self.device(share.device);
-            if !std::mem::replace(&mut it.settles, true) {
+            if !core::mem::replace(&mut it.settles, true) {
                 let period = self.weather.settle_period;
                 self.push(at + period, Due::Reading(share.device, true));
             }

@@ -1,8 +1,11 @@
 //! Weights of a storm that are not on this machine: most fetches bring them, some fail, some are told to
 //! end and take their time over it, and sometimes what was there is gone again.
 
+use alloc::borrow::ToOwned;
+use alloc::vec::Vec;
+
 use super::{Due, Fault, HOUR_MS, Play};
-use crate::pool::{Event, FetchEnd, ModelId, Remedy, Span, Time};
+use pool::{Event, FetchEnd, ModelId, Remedy, Span, Time};
 
 impl Play {
     /// Some models have never been fetched, and somebody may delete those of others.

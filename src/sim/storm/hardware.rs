@@ -2,9 +2,9 @@
 //! of ended ones that comes back late or never, and what belongs to others. Readings are taken from
 //! it. It decides nothing and knows nothing of the pool.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
 
-use crate::pool::{Bytes, DeviceReading, ReplicaId, Span, Time};
+use pool::{Bytes, DeviceReading, ReplicaId, Span, Time};
 
 /// What has not come back by then is no longer watched closely.
 const AWAITED: Span = Span::from_secs(16);

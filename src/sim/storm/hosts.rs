@@ -1,10 +1,12 @@
 //! Engines of a storm that sleep and wake, and the memory of the hosts that they sleep in: most do as
 //! they are told, some fail, some never answer, some keep what they were to give back.
 
-use std::collections::BTreeSet;
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
 use super::{Due, HOUR_MS, Play};
-use crate::pool::{Bytes, Event, HostReading, NodeId, ReplicaId, Share, Span, Time};
+use pool::{Bytes, Event, HostReading, NodeId, ReplicaId, Share, Span, Time};
 
 impl Play {
     pub(super) fn hosts_begin(&mut self) {

@@ -2,6 +2,11 @@
 //! engines, failing devices, memory that comes back late and a slow store, played against the real
 //! core until it has shut down. The same seed gives the same transcript.
 
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
 mod calm;
 mod engines;
 mod fetching;
@@ -11,19 +16,19 @@ mod orders;
 mod readings;
 mod weather;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use core::cmp::Reverse;
 
 use super::random::Random;
 use super::referee::Referee;
 use super::world::World;
-use crate::pool::{
-    Bytes, DeviceId, DeviceReading, Event, Exit, KeyId, Limits, ModelId, ModelSpec, NodeId,
-    OrderId, Pool, Remedy, ReplicaId, Span, Ticket, Tier, Time, check,
-};
 use calm::Calm;
 use engines::Process;
 use hardware::Hardware;
+use pool::{
+    Bytes, DeviceId, DeviceReading, Event, Exit, KeyId, Limits, ModelId, ModelSpec, NodeId,
+    OrderId, Pool, Remedy, ReplicaId, Span, Ticket, Tier, Time, check,
+};
 use weather::Weather;
 
 /// A fault of ours, planted in the world around the core, which the referee must notice.
@@ -206,7 +211,7 @@ impl Storm {
                     .push("the pool did not come to an end".to_owned());
             }
             play.referee.finish();
-            let found = std::mem::take(&mut play.referee.broken);
+            let found = core::mem::take(&mut play.referee.broken);
             play.report.broken.extend(found);
         }
         play.report

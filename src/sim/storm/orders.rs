@@ -1,8 +1,11 @@
 //! What the administrators of a storm come up with, and what devices do to them.
 
+use alloc::borrow::ToOwned;
+use alloc::vec::Vec;
+
 use super::super::random::Random;
 use super::{Due, Play};
-use crate::pool::{
+use pool::{
     Action, Bytes, CleanupScope, Command, Cordon, DeviceId, Event, Link, LoadOrder, ModelId,
     OrderId, Override, OverrideChange, Priority, Span, Time,
 };
@@ -27,7 +30,7 @@ impl Play {
         let command = match self.random.below(10) {
             0..=3 => Command::Load(LoadOrder {
                 model,
-                replicas: self.random.between(1, 3) as u32,
+                replicas: Some(self.random.between(1, 3) as u32),
                 devices: some(&mut self.random, 1, 3).map(|it| it as u32),
                 priority: some(&mut self.random, 0, 3).map(|it| Priority(it as u32)),
                 keep_hot: None,
@@ -195,7 +198,7 @@ impl Play {
 
     /// The fault: somebody who has nothing to do with it is evicted along with the victims.
     pub(super) fn with_a_bystander(&mut self, actions: Vec<Action>) -> Vec<Action> {
-        let evicts = |action: &Action| matches!(action, Action::Record(record) if record.kind == crate::pool::RecordKind::Evict);
+        let evicts = |action: &Action| matches!(action, Action::Record(record) if record.kind == pool::RecordKind::Evict);
         let Some(nth) = actions.iter().position(evicts) else {
             return actions;
         };

@@ -3,7 +3,7 @@
 
 use super::hardware::Hardware;
 use super::{Due, Fault, Play};
-use crate::pool::{Bytes, DeviceId, DeviceReading, Event, ReplicaId, Time};
+use pool::{Bytes, DeviceId, DeviceReading, Event, ReplicaId, Time};
 
 impl Play {
     pub(super) fn grows(&mut self, replica: ReplicaId) {

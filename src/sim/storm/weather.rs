@@ -1,10 +1,12 @@
 //! What a storm is made of: its devices and models, and which of the many things that can go wrong
 //! are part of it. All drawn from the seed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 use super::super::random::Random;
-use crate::pool::{
+use pool::{
     Bytes, DeviceId, DeviceReading, KindId, Layout, Link, Loader, LoaderId, ModelId, ModelSpec,
     NodeId, Parking, Priority, Scaling, Span,
 };

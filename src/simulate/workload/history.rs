@@ -9,7 +9,7 @@ use rand_distr::Exp1;
 use rand_pcg::Pcg64Mcg;
 
 use super::fault::WorkloadFault;
-use crate::store::{Store, UsageMinute};
+use store::{Store, UsageMinute};
 
 const MINUTE_MS: u64 = 60_000;
 /// The first bytes of every SQLite file.

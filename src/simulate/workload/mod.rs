@@ -16,13 +16,13 @@ use std::path::{Path, PathBuf};
 
 pub use fault::WorkloadFault;
 
-use crate::pool::{KeyId, ModelId, Span, Time};
-use crate::sim::replay::Arrival;
 use crowd::Crowd;
 use generated::Generated;
 use history::History;
+use pool::{KeyId, ModelId, Span, Time};
 use records::RecordFile;
 use servegen::ServeGen;
+use sim::replay::Arrival;
 
 /// Models that a trace without names is spread over, where the pool has none.
 pub const MODELS_OF_CROWD: u32 = 40;

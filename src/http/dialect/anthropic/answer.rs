@@ -11,7 +11,7 @@ use super::errors::error_of;
 
 /// One answer as far as it has been told.
 #[derive(Clone, Debug)]
-pub(in crate::http) struct Message {
+pub(crate) struct Message {
     id: String,
     model: String,
     /// What the client wanted it to stop at.
@@ -50,7 +50,7 @@ impl Message {
         }
     }
 
-    pub(in crate::http::dialect) fn whole(mut self, chunk: Chunk) -> Result<Value, Failure> {
+    pub(in crate::dialect) fn whole(mut self, chunk: Chunk) -> Result<Value, Failure> {
         self.note(&chunk);
         let mut content = Vec::new();
         if !chunk.text.is_empty() {

@@ -15,14 +15,14 @@ pub(super) const NO_THREADS: &str = "thread_unsupported_request";
 const ERROR_MAX: usize = 1 << 20;
 
 /// Whether a request's path belongs to the Messages API.
-pub(in crate::http) fn is_route(path: &str) -> bool {
+pub(crate) fn is_route(path: &str) -> bool {
     let at = path.find("/v1/messages");
     let rest = at.map(|at| &path[at + "/v1/messages".len()..]);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The answer with its id where Anthropic's clients look for it; an error in their form.
-pub(in crate::http) async fn retold(mut response: Response, id: &HeaderValue) -> Response {
+pub(crate) async fn retold(mut response: Response, id: &HeaderValue) -> Response {
     response.headers_mut().insert("request-id", id.clone());
     let status = response.status();
     if !status.is_client_error() && !status.is_server_error() {
@@ -42,11 +42,7 @@ pub(in crate::http) async fn retold(mut response: Response, id: &HeaderValue) ->
 }
 
 /// Anthropic's object for one of OpenAI's. Without a status, in a stream, the error itself says what it is.
-pub(in crate::http) fn error_of(
-    error: &Value,
-    status: Option<StatusCode>,
-    id: Option<&str>,
-) -> Value {
+pub(crate) fn error_of(error: &Value, status: Option<StatusCode>, id: Option<&str>) -> Value {
     let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
     let kind = match status.map(|status| status.as_u16()) {
         Some(401) => "authentication_error",

@@ -5,6 +5,6 @@ mod blocks;
 mod errors;
 mod request;
 
-pub(in crate::http) use answer::Message;
-pub(in crate::http) use errors::{error_of, is_route, retold};
-pub(in crate::http) use request::{counted, read};
+pub(crate) use answer::Message;
+pub(crate) use errors::{error_of, is_route, retold};
+pub(crate) use request::{counted, read};

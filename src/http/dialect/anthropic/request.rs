@@ -12,7 +12,7 @@ use super::blocks::{Noted, messages, text_of};
 use super::errors::NO_THREADS;
 
 /// `POST /v1/messages`.
-pub(in crate::http) fn read(body: &Bytes) -> Result<Asked, Failure> {
+pub(crate) fn read(body: &Bytes) -> Result<Asked, Failure> {
     let mut asked = Taken::body(body)?;
     let mut noted = Noted::default();
     let mut chat = Map::new();
@@ -63,7 +63,7 @@ pub(in crate::http) fn read(body: &Bytes) -> Result<Asked, Failure> {
 }
 
 /// `POST /v1/messages/count_tokens`: the chat whose prompt is counted.
-pub(in crate::http) fn counted(body: &Bytes) -> Result<Map<String, Value>, Failure> {
+pub(crate) fn counted(body: &Bytes) -> Result<Map<String, Value>, Failure> {
     let mut asked = Taken::body(body)?;
     let mut chat = Map::new();
     conversation(&mut asked, &mut chat, &mut Noted::default())?;

@@ -10,7 +10,7 @@ use super::super::new_id;
 
 /// One answer as far as it has been told.
 #[derive(Clone, Debug)]
-pub(in crate::http) struct Response {
+pub(crate) struct Response {
     id: String,
     model: String,
     created_seconds: u64,
@@ -64,7 +64,7 @@ impl Response {
         }
     }
 
-    pub(in crate::http::dialect) fn whole(mut self, chunk: Chunk) -> Result<Value, Failure> {
+    pub(in crate::dialect) fn whole(mut self, chunk: Chunk) -> Result<Value, Failure> {
         self.note(&chunk);
         if !chunk.text.is_empty() || chunk.calls.is_empty() {
             let text = chunk.text;

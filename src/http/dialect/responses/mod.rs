@@ -6,5 +6,5 @@ mod events;
 mod items;
 mod request;
 
-pub(in crate::http) use answer::Response;
-pub(in crate::http) use request::read;
+pub(crate) use answer::Response;
+pub(crate) use request::read;

@@ -14,7 +14,7 @@ const KEEPS_NOTHING: &str = "nothing is kept here; send the whole conversation i
 const METADATA_MAX: usize = 16;
 
 /// `POST /v1/responses`.
-pub(in crate::http) fn read(body: &Bytes, now_seconds: u64) -> Result<Asked, Failure> {
+pub(crate) fn read(body: &Bytes, now_seconds: u64) -> Result<Asked, Failure> {
     let mut asked = Taken::body(body)?;
     let mut chat = Map::new();
     // What the answer repeats.

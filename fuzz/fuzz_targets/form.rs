@@ -1,0 +1,11 @@
+//! The form of a sound's request, for `cargo fuzz run form`. Finds panics; what is read is model-pool's.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use tempfile::TempDir;
+
+static FOLDER: LazyLock<TempDir> = LazyLock::new(|| TempDir::new().expect("a folder for files"));
+
+fuzz_target!(|bytes: &[u8]| parsers::form(bytes, FOLDER.path()));

@@ -1,0 +1,11 @@
+//! The lines of a request's head, for `cargo fuzz run head`. Finds panics; what is read is model-pool's.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use tempfile::TempDir;
+
+static FOLDER: LazyLock<TempDir> = LazyLock::new(|| TempDir::new().expect("a folder for files"));
+
+fuzz_target!(|bytes: &[u8]| parsers::head(bytes, FOLDER.path()));

@@ -1,0 +1,11 @@
+//! A bearer token, its claims and an issuer's keys, for `cargo fuzz run token`. Finds panics; what is read is model-pool's.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use tempfile::TempDir;
+
+static FOLDER: LazyLock<TempDir> = LazyLock::new(|| TempDir::new().expect("a folder for files"));
+
+fuzz_target!(|bytes: &[u8]| parsers::token(bytes, FOLDER.path()));

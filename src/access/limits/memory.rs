@@ -1,0 +1,489 @@
+//! The counts of one gateway. Requests per minute are governor's (a generic cell rate algorithm); tokens, whose
+//! number is only known afterwards and may go into debt, which no kept library does, are levels of ours.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use governor::clock::Clock;
+use governor::middleware::StateInformationMiddleware;
+use governor::nanos::Nanos;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+
+use super::level::Level;
+use super::{Bucket, Day, DayTokens, Figure, Left, Refused, Standing};
+use config::Limit;
+use pool::{Span, Time};
+
+/// Counts that say nothing any more are forgotten so often, when there are more than [`KEPT_MIN`].
+const SWEEP_EVERY: Span = Span::from_secs(60);
+const KEPT_MIN: usize = 1_000;
+/// More addresses than this are no lab's: then those go that were silent for longest, whatever they had.
+const KEPT_MAX: usize = 100_000;
+/// What the ids of buckets of addresses begin with: everybody may have as many as they like of them.
+const OF_ADDRESS: &str = "address:";
+
+/// A moment that is told, so that all counts see the same one.
+#[derive(Clone, Debug, Default)]
+struct ManualClock(Arc<AtomicU64>);
+
+impl Clock for ManualClock {
+    type Instant = Nanos;
+
+    fn now(&self) -> Nanos {
+        Nanos::from(self.0.load(Ordering::Relaxed).saturating_mul(1_000_000))
+    }
+}
+
+type Requests = RateLimiter<NotKeyed, InMemoryState, ManualClock, StateInformationMiddleware>;
+
+#[derive(Debug)]
+struct Count {
+    limit: Limit,
+    requests: Option<Requests>,
+    tokens: Level,
+    day: i64,
+    day_tokens: u64,
+    unsaved: bool,
+    inside: u32,
+    touched: Time,
+}
+
+impl Count {
+    fn new(limit: Limit, clock: &ManualClock) -> Count {
+        Count {
+            requests: requests_of(&limit, clock),
+            limit,
+            tokens: Level::default(),
+            day: i64::MIN,
+            day_tokens: 0,
+            unsaved: false,
+            inside: 0,
+            touched: Time(0),
+        }
+    }
+}
+
+fn requests_of(limit: &Limit, clock: &ManualClock) -> Option<Requests> {
+    let most = NonZeroU32::new(limit.requests_per_minute?)?;
+    let requests = RateLimiter::direct_with_clock(Quota::per_minute(most), clock.clone());
+    Some(requests.with_middleware())
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    clock: ManualClock,
+    counts: BTreeMap<String, Count>,
+    swept: Time,
+}
+
+impl Memory {
+    pub fn admit(
+        &mut self,
+        now: Time,
+        day: &Day,
+        buckets: &[Bucket],
+        estimate: u64,
+    ) -> Result<Standing, Refused> {
+        self.clock.0.store(now.0, Ordering::Relaxed);
+        self.sweep(now, day.number);
+        for bucket in buckets {
+            self.count(bucket, now, day).room(bucket, day)?;
+        }
+        let mut standing = Standing::default();
+        for bucket in buckets {
+            let requests = self.count(bucket, now, day).request(bucket)?;
+            standing.narrow(Standing {
+                requests,
+                tokens: None,
+            });
+        }
+        for bucket in buckets {
+            let count = self.count(bucket, now, day);
+            count.inside += 1;
+            count.add(estimate as f64);
+            standing.narrow(Standing {
+                requests: None,
+                tokens: count.tokens_left(),
+            });
+        }
+        Ok(standing)
+    }
+
+    /// The end of what was admitted with this estimate.
+    pub fn settle(&mut self, now: Time, day: &Day, buckets: &[Bucket], estimate: u64, used: u64) {
+        for bucket in buckets {
+            let count = self.count(bucket, now, day);
+            count.inside = count.inside.saturating_sub(1);
+            count.add(used as f64 - estimate as f64);
+        }
+    }
+
+    fn count(&mut self, bucket: &Bucket, now: Time, day: &Day) -> &mut Count {
+        let clock = &self.clock;
+        let count = self.counts.entry(bucket.id.clone());
+        let count = count.or_insert_with(|| Count::new(bucket.limit, clock));
+        if count.limit != bucket.limit {
+            if count.limit.requests_per_minute != bucket.limit.requests_per_minute {
+                count.requests = requests_of(&bucket.limit, clock);
+            }
+            count.limit = bucket.limit;
+        }
+        if count.day != day.number {
+            count.day = day.number;
+            count.day_tokens = 0;
+        }
+        if let Some(most) = count.limit.tokens_per_minute {
+            count.tokens.run(now, most);
+        }
+        count.touched = now;
+        count
+    }
+
+    /// Addresses come and go.
+    fn sweep(&mut self, now: Time, today: i64) {
+        if self.counts.len() > KEPT_MAX {
+            self.drop_silent();
+        }
+        if self.counts.len() <= KEPT_MIN || now.since(self.swept) < SWEEP_EVERY {
+            return;
+        }
+        self.swept = now;
+        self.counts.retain(|_, count| {
+            let has_day = count.day == today && count.day_tokens > 0;
+            let in_debt = count
+                .limit
+                .tokens_per_minute
+                .is_some_and(|most| count.tokens.empty_in(most) > now.since(count.touched));
+            count.inside > 0
+                || count.unsaved
+                || (has_day && count.limit.tokens_per_day.is_some())
+                || in_debt
+                || now.since(count.touched) < SWEEP_EVERY
+        });
+    }
+
+    /// The quarter of addresses that was silent for longest, so that it is not looked for again at once.
+    fn drop_silent(&mut self) {
+        let is_silent =
+            |id: &String, count: &Count| count.inside == 0 && id.starts_with(OF_ADDRESS);
+        let silent = self.counts.iter().filter(|(id, it)| is_silent(id, it));
+        let mut since: Vec<Time> = silent.map(|(_, count)| count.touched).collect();
+        since.sort_unstable();
+        let Some(until) = since.get(since.len() / 4).copied() else {
+            return;
+        };
+        let mut surplus = since.len() / 4 + 1;
+        self.counts.retain(|id, count| {
+            let goes = surplus > 0 && count.touched <= until && is_silent(id, count);
+            surplus -= usize::from(goes);
+            !goes
+        });
+    }
+
+    pub fn take_days(&mut self) -> Vec<DayTokens> {
+        let changed = self.counts.iter_mut().filter(|(_, count)| count.unsaved);
+        changed
+            .map(|(id, count)| {
+                count.unsaved = false;
+                DayTokens {
+                    day: count.day,
+                    bucket: id.clone(),
+                    tokens: count.day_tokens,
+                }
+            })
+            .collect()
+    }
+
+    pub fn not_kept(&mut self, bucket: &str) {
+        if let Some(count) = self.counts.get_mut(bucket) {
+            count.unsaved = true;
+        }
+    }
+
+    pub fn restore_days(&mut self, today: impl Iterator<Item = DayTokens>) {
+        for it in today {
+            let clock = &self.clock;
+            let count = self.counts.entry(it.bucket);
+            let count = count.or_insert_with(|| Count::new(Limit::default(), clock));
+            (count.day, count.day_tokens) = (it.day, it.tokens);
+        }
+    }
+}
+
+impl Count {
+    fn room(&self, bucket: &Bucket, day: &Day) -> Result<(), Refused> {
+        let over = |figure: Figure, most: u64, retry: Span| Refused::Over {
+            bucket: bucket.words.clone(),
+            figure,
+            most,
+            retry,
+        };
+        if let Some(most) = self.limit.concurrent_requests
+            && self.inside >= most
+        {
+            return Err(over(Figure::Concurrent, most.into(), Span::from_secs(1)));
+        }
+        if let Some(most) = self.limit.tokens_per_day
+            && self.day_tokens >= most
+        {
+            return Err(over(Figure::Day, most, day.rest));
+        }
+        if let Some(most) = self.limit.tokens_per_minute {
+            let room = self.tokens.room(most);
+            room.map_err(|retry| over(Figure::Tokens, most, retry))?;
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, bucket: &Bucket) -> Result<Option<Left>, Refused> {
+        let (Some(requests), Some(most)) = (&self.requests, self.limit.requests_per_minute) else {
+            return Ok(None);
+        };
+        let most = u64::from(most);
+        match requests.check() {
+            Ok(state) => {
+                let left = u64::from(state.remaining_burst_capacity());
+                let reset = most.saturating_sub(left) * 60_000 / most;
+                Ok(Some(Left {
+                    most,
+                    left,
+                    reset: Span(reset),
+                }))
+            }
+            Err(not_until) => {
+                let wait: Duration = not_until.wait_time_from(requests.clock().now());
+                let retry = Span(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1));
+                Err(Refused::Over {
+                    bucket: bucket.words.clone(),
+                    figure: Figure::Requests,
+                    most,
+                    retry,
+                })
+            }
+        }
+    }
+
+    /// Tokens that were taken; fewer than nothing gives back what was only estimated.
+    fn add(&mut self, tokens: f64) {
+        if self.limit.tokens_per_minute.is_some() {
+            self.tokens.pour(tokens);
+        }
+        if self.limit.tokens_per_day.is_some() && tokens != 0.0 {
+            self.day_tokens = (self.day_tokens as f64 + tokens).max(0.0) as u64;
+            self.unsaved = true;
+        }
+    }
+
+    fn tokens_left(&self) -> Option<Left> {
+        let most = self.limit.tokens_per_minute?;
+        Some(Left {
+            most,
+            left: self.tokens.left(most),
+            reset: self.tokens.empty_in(most),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Day = Day {
+        number: 20_000,
+        rest: Span::from_secs(3600),
+    };
+
+    fn bucket(id: &str, limit: Limit) -> Bucket {
+        Bucket {
+            id: id.to_owned(),
+            words: format!("the key {id}"),
+            limit,
+        }
+    }
+
+    fn figure(refused: Result<Standing, Refused>) -> (Figure, Span) {
+        match refused {
+            Err(Refused::Over { figure, retry, .. }) => (figure, retry),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn so_many_requests_a_minute_then_one_every_so_often() {
+        let mut memory = Memory::default();
+        let key = [bucket(
+            "k1",
+            Limit {
+                requests_per_minute: Some(3),
+                ..Limit::default()
+            },
+        )];
+        for left in [2, 1, 0] {
+            let standing = memory.admit(Time(1_000), &DAY, &key, 0).unwrap();
+            assert_eq!(standing.requests.unwrap().left, left);
+        }
+        let refused = figure(memory.admit(Time(1_000), &DAY, &key, 0));
+        assert_eq!(refused, (Figure::Requests, Span::from_secs(20)));
+        assert!(memory.admit(Time(20_999), &DAY, &key, 0).is_err());
+        assert!(memory.admit(Time(21_000), &DAY, &key, 0).is_ok());
+        let other = [bucket("k2", key[0].limit)];
+        assert!(
+            memory.admit(Time(21_000), &DAY, &other, 0).is_ok(),
+            "each its own"
+        );
+    }
+
+    #[test]
+    fn tokens_are_counted_when_they_are_known_and_debts_are_waited_for() {
+        let mut memory = Memory::default();
+        let key = [bucket(
+            "k1",
+            Limit {
+                tokens_per_minute: Some(100),
+                ..Limit::default()
+            },
+        )];
+        memory.admit(Time(0), &DAY, &key, 20).unwrap();
+        memory.settle(Time(0), &DAY, &key, 20, 150);
+        let refused = figure(memory.admit(Time(0), &DAY, &key, 20));
+        assert_eq!(refused.0, Figure::Tokens);
+        assert!(memory.admit(Time(refused.1.0), &DAY, &key, 0).is_ok());
+        // What was only estimated is given back.
+        let mut memory = Memory::default();
+        memory.admit(Time(0), &DAY, &key, 99).unwrap();
+        memory.settle(Time(0), &DAY, &key, 99, 0);
+        let standing = memory.admit(Time(0), &DAY, &key, 0).unwrap();
+        assert_eq!(standing.tokens.unwrap().left, 100);
+    }
+
+    #[test]
+    fn requests_at_once_are_given_back_when_they_end() {
+        let mut memory = Memory::default();
+        let one = Limit {
+            concurrent_requests: Some(1),
+            ..Limit::default()
+        };
+        let both = [
+            bucket("k1", one),
+            bucket(
+                "m",
+                Limit {
+                    requests_per_minute: Some(100),
+                    ..Limit::default()
+                },
+            ),
+        ];
+        memory.admit(Time(0), &DAY, &both, 0).unwrap();
+        assert_eq!(
+            figure(memory.admit(Time(0), &DAY, &both, 0)).0,
+            Figure::Concurrent
+        );
+        memory.settle(Time(0), &DAY, &both, 0, 0);
+        let standing = memory.admit(Time(0), &DAY, &both, 0).unwrap();
+        assert_eq!(
+            standing.requests.unwrap().left,
+            98,
+            "the refused one took none"
+        );
+    }
+
+    #[test]
+    fn a_day_has_its_tokens_and_the_next_one_its_own_and_a_restart_changes_nothing() {
+        let mut memory = Memory::default();
+        let key = [bucket(
+            "k1",
+            Limit {
+                tokens_per_day: Some(50),
+                ..Limit::default()
+            },
+        )];
+        memory.admit(Time(0), &DAY, &key, 0).unwrap();
+        memory.settle(Time(0), &DAY, &key, 0, 60);
+        assert_eq!(
+            figure(memory.admit(Time(0), &DAY, &key, 0)),
+            (Figure::Day, DAY.rest)
+        );
+        let days = memory.take_days();
+        assert_eq!(
+            days,
+            [DayTokens {
+                day: 20_000,
+                bucket: "k1".to_owned(),
+                tokens: 60
+            }]
+        );
+        assert_eq!(memory.take_days(), []);
+        let mut again = Memory::default();
+        again.restore_days(days.into_iter());
+        assert_eq!(figure(again.admit(Time(0), &DAY, &key, 0)).0, Figure::Day);
+        let next = Day {
+            number: 20_001,
+            ..DAY
+        };
+        assert!(again.admit(Time(0), &next, &key, 0).is_ok());
+    }
+
+    #[test]
+    fn what_says_nothing_any_more_is_forgotten() {
+        let mut memory = Memory::default();
+        let limit = Limit {
+            requests_per_minute: Some(5),
+            tokens_per_minute: Some(10),
+            ..Limit::default()
+        };
+        for nth in 0..5_000 {
+            memory
+                .admit(
+                    Time(0),
+                    &DAY,
+                    &[bucket(&format!("address:{nth}"), limit)],
+                    1,
+                )
+                .unwrap();
+            if nth > 0 {
+                memory.settle(
+                    Time(0),
+                    &DAY,
+                    &[bucket(&format!("address:{nth}"), limit)],
+                    1,
+                    1,
+                );
+            }
+        }
+        memory
+            .admit(Time(600_000), &DAY, &[bucket("new", limit)], 0)
+            .unwrap();
+        assert_eq!(memory.counts.len(), 2, "one is still inside, one is new");
+    }
+
+    #[test]
+    fn a_flood_of_addresses_with_daily_budgets_takes_bounded_memory_and_keys_stay() {
+        let mut memory = Memory::default();
+        let limit = Limit {
+            tokens_per_day: Some(10),
+            ..Limit::default()
+        };
+        let key = [bucket("key:1", limit)];
+        memory.admit(Time(0), &DAY, &key, 10).unwrap();
+        memory.settle(Time(0), &DAY, &key, 10, 10);
+        for nth in 0..3 * KEPT_MAX as u64 / 2 {
+            let one = [bucket(&format!("address:{nth}"), limit)];
+            memory.admit(Time(nth / 100), &DAY, &one, 1).unwrap();
+            memory.settle(Time(nth / 100), &DAY, &one, 1, 1);
+        }
+        assert!(
+            memory.counts.len() <= KEPT_MAX + 1,
+            "{}",
+            memory.counts.len()
+        );
+        let now = Time(3 * KEPT_MAX as u64);
+        assert!(
+            memory.admit(now, &DAY, &key, 0).is_err(),
+            "the key's day is used up"
+        );
+    }
+}

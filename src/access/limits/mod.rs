@@ -1,0 +1,462 @@
+//! How much was asked, by whom and of what, and whether more may be: requests and tokens per minute, tokens
+//! per day, requests at once. Owns the counts, in memory or in a Redis server that gateways share. It knows
+//! nothing of HTTP, never waits for anybody's turn, and never stores what was asked.
+
+mod level;
+mod memory;
+mod shared;
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use chrono::{DateTime, NaiveDate, TimeZone, Utc};
+use chrono_tz::Tz;
+use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
+use wildmatch::WildMatch;
+
+use config::{Limit, LimitsSection, OnOutage};
+use pool::{Span, Time};
+
+use memory::Memory;
+use shared::Shared;
+pub use shared::SharedError;
+
+/// Something whose use is counted: a key, an address, a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// The same for all gateways: `key:3`, `address:10.0.0.1`, `model:org/name`.
+    pub id: String,
+    /// For people: `the key k3`.
+    pub words: String,
+    pub limit: Limit,
+}
+
+/// Whom an address stands for: of IPv6 everybody has 64 bits to choose from.
+pub fn place_of(address: IpAddr) -> String {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) if address.is_loopback() => address.to_string(),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            format!("{}/64", Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+    }
+}
+
+/// Which figure was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    Requests,
+    Tokens,
+    Concurrent,
+    Day,
+}
+
+/// Why something is not admitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// `retry` is when there is room again; for requests at once nobody knows, and it is a second.
+    Over {
+        bucket: String,
+        figure: Figure,
+        most: u64,
+        retry: Span,
+    },
+    /// The shared counts cannot be reached, and the configuration closes then.
+    Outage,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refused::Over {
+            bucket,
+            figure,
+            most,
+            retry,
+        } = self
+        else {
+            return f.write_str(
+                "requests cannot be counted now, and this service answers none uncounted; try again in a moment",
+            );
+        };
+        let of = match figure {
+            Figure::Requests => "requests per minute",
+            Figure::Tokens => "tokens per minute",
+            Figure::Concurrent => "requests at the same time",
+            Figure::Day => "tokens per day",
+        };
+        write!(f, "{bucket} may have {most} {of}, and has them; ")?;
+        match figure {
+            Figure::Concurrent => f.write_str("ask again when one of them is answered"),
+            _ => write!(f, "ask again in {}", retry),
+        }
+    }
+}
+
+/// What is left of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    pub most: u64,
+    pub left: u64,
+    /// Until all of it is left again.
+    pub reset: Span,
+}
+
+/// What is left after an admission: of several buckets the one with the least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    pub requests: Option<Left>,
+    pub tokens: Option<Left>,
+}
+
+impl Standing {
+    fn narrow(&mut self, other: Standing) {
+        let least = |a: Option<Left>, b: Option<Left>| match (a, b) {
+            (Some(a), Some(b)) if a.left <= b.left => Some(a),
+            (a, b) => b.or(a),
+        };
+        self.requests = least(self.requests, other.requests);
+        self.tokens = least(self.tokens, other.tokens);
+    }
+}
+
+/// Tokens of one bucket in one day that the store does not know yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DayTokens {
+    pub day: i64,
+    pub bucket: String,
+    pub tokens: u64,
+}
+
+type Now = Arc<dyn Fn() -> Time + Send + Sync>;
+
+/// The counts of this gateway, or its way to the shared ones.
+pub struct Limits {
+    section: LimitsSection,
+    models: Vec<(WildMatch, Limit)>,
+    timezone: Tz,
+    now: Now,
+    memory: Mutex<Memory>,
+    shared: Option<Shared>,
+    numbers: AtomicU64,
+    /// The questions to the shared counts that are under way.
+    asking: TaskTracker,
+}
+
+impl fmt::Debug for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limits")
+            .field("section", &self.section)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Limits {
+    /// `timezone` says when a day begins.
+    ///
+    /// # Errors
+    /// When the shared counts are configured in a way that cannot work: a password file that cannot be
+    /// read, an address that is none. A server that cannot be reached is no error.
+    pub fn new(
+        section: LimitsSection,
+        timezone: Tz,
+        now: impl Fn() -> Time + Send + Sync + 'static,
+    ) -> Result<Limits, SharedError> {
+        let models = section.models.iter();
+        let models = models.map(|(pattern, limit)| (WildMatch::new(pattern), *limit));
+        let now: Now = Arc::new(now);
+        let shared = section.redis.as_ref();
+        let shared = shared.map(|redis| Shared::open(redis, Arc::clone(&now)));
+        let shared = shared.transpose()?;
+        Ok(Limits {
+            models: models.collect(),
+            timezone,
+            now,
+            memory: Mutex::default(),
+            shared,
+            numbers: AtomicU64::new(0),
+            asking: TaskTracker::new(),
+            section,
+        })
+    }
+
+    /// What a key without limits of its own has.
+    pub fn default_limit(&self) -> Limit {
+        self.section.default
+    }
+
+    /// What an address without a key has.
+    pub fn anonymous_limit(&self) -> Limit {
+        self.section.anonymous.unwrap_or(self.section.default)
+    }
+
+    /// What counts for a model, whoever asks for it.
+    pub fn of_model(&self, name: &str) -> Option<Bucket> {
+        let (_, limit) = self
+            .models
+            .iter()
+            .find(|(pattern, _)| pattern.matches(name))?;
+        Some(Bucket {
+            id: format!("model:{name}"),
+            words: format!("the model {name}"),
+            limit: *limit,
+        })
+    }
+
+    /// Counts a request in all `buckets`, or in none of them but for the requests that were tried.
+    /// `estimate`: tokens it will take, as far as that is known; settled when it ends.
+    pub async fn admit(
+        self: &Arc<Self>,
+        mut buckets: Vec<Bucket>,
+        estimate: u64,
+    ) -> Result<Admitted, Refused> {
+        buckets.retain(|bucket| !bucket.limit.is_none());
+        let mut admitted = Admitted {
+            limits: Arc::clone(self),
+            member: String::new(),
+            counted: Counted::Nowhere,
+            estimate,
+            used: AtomicU64::new(0),
+            standing: Standing::default(),
+            buckets,
+        };
+        if admitted.buckets.is_empty() {
+            return Ok(admitted);
+        }
+        let at = (self.now)();
+        let day = self.day(at);
+        if let Some(shared) = &self.shared {
+            // Where it is counted by an id, another one's cannot be given back.
+            let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+            admitted.member = format!("{}-{number}", shared.name());
+            match self.admit_together(admitted, day).await? {
+                Asked::Answered(admitted) => return Ok(admitted),
+                Asked::Outage(back) => admitted = back,
+            }
+            match shared.on_outage() {
+                OnOutage::Open => return Ok(admitted),
+                OnOutage::Closed => return Err(Refused::Outage),
+                OnOutage::Own => {}
+            }
+        }
+        admitted.standing = self.own().admit(at, &day, &admitted.buckets, estimate)?;
+        admitted.counted = Counted::Here;
+        Ok(admitted)
+    }
+
+    /// Counted in the server that gateways share, by a task that goes on when nobody waits for it any more: what
+    /// the server has counted is known then, and given back by the drop of what was admitted.
+    async fn admit_together(
+        self: &Arc<Self>,
+        mut admitted: Admitted,
+        day: Day,
+    ) -> Result<Asked, Refused> {
+        let (told, answer) = oneshot::channel();
+        let limits = Arc::clone(self);
+        self.asking.spawn(async move {
+            let Some(shared) = &limits.shared else {
+                return;
+            };
+            let (buckets, member) = (&admitted.buckets, &admitted.member);
+            let outcome = shared.admit(buckets, member, admitted.estimate, &day).await;
+            let outcome = match outcome {
+                None => Ok(Asked::Outage(admitted)),
+                Some(Err(refused)) => Err(refused),
+                Some(Ok(standing)) => {
+                    admitted.standing = standing;
+                    admitted.counted = Counted::Shared;
+                    Ok(Asked::Answered(admitted))
+                }
+            };
+            // Nobody waits any more: it is dropped here.
+            let _ = told.send(outcome);
+        });
+        // Without an answer the process ends.
+        answer.await.unwrap_or(Err(Refused::Outage))
+    }
+
+    fn own(&self) -> std::sync::MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn day(&self, at: Time) -> Day {
+        Day::of(at, self.timezone)
+    }
+
+    /// Day totals that have changed since they were last taken, for the store.
+    pub fn take_days(&self) -> Vec<DayTokens> {
+        self.own().take_days()
+    }
+
+    /// The store did not take them: they will be told again.
+    pub fn not_kept(&self, buckets: impl Iterator<Item = String>) {
+        let mut own = self.own();
+        buckets.for_each(|bucket| own.not_kept(&bucket));
+    }
+
+    /// What was used before this start.
+    pub fn restore_days(&self, days: Vec<DayTokens>) {
+        let today = self.day((self.now)()).number;
+        let today = days.into_iter().filter(|it| it.day == today);
+        self.own().restore_days(today);
+    }
+
+    /// Days before today need not be kept.
+    pub fn today(&self) -> i64 {
+        self.day((self.now)()).number
+    }
+
+    /// Keeps what this gateway has under way counted in the shared counts; to be called every
+    /// [`Limits::RENEW_EVERY`].
+    pub async fn renew(&self) {
+        if let Some(shared) = &self.shared {
+            shared.renew().await;
+        }
+    }
+
+    pub const RENEW_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
+}
+
+/// A day where the service lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Day {
+    /// Days since 1970.
+    number: i64,
+    /// Until the next one begins.
+    rest: Span,
+}
+
+impl Day {
+    fn of(at: Time, timezone: Tz) -> Day {
+        let moment = i64::try_from(at.0).unwrap_or(i64::MAX);
+        let utc: DateTime<Utc> = Utc
+            .timestamp_millis_opt(moment)
+            .earliest()
+            .unwrap_or_default();
+        let date = utc.with_timezone(&timezone).date_naive();
+        let number = date.signed_duration_since(NaiveDate::default()).num_days();
+        let midnight = date.succ_opt().unwrap_or(date).and_hms_opt(0, 0, 0);
+        // Where clocks go forward at midnight the day begins later.
+        let next = midnight.and_then(|midnight| {
+            (0..4).find_map(|hours| {
+                timezone
+                    .from_local_datetime(&(midnight + chrono::Duration::hours(hours)))
+                    .earliest()
+            })
+        });
+        let rest = next.map_or(0, |next| (next.to_utc() - utc).num_milliseconds());
+        Day {
+            number,
+            rest: Span(u64::try_from(rest).unwrap_or(0)),
+        }
+    }
+}
+
+/// What the shared counts said.
+enum Asked {
+    Answered(Admitted),
+    /// They cannot be reached.
+    Outage(Admitted),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    Nowhere,
+    Here,
+    Shared,
+}
+
+/// A request that was admitted. Dropping it ends it, for whatever cause.
+#[derive(Debug)]
+pub struct Admitted {
+    limits: Arc<Limits>,
+    buckets: Vec<Bucket>,
+    member: String,
+    counted: Counted,
+    estimate: u64,
+    used: AtomicU64,
+    standing: Standing,
+}
+
+impl Admitted {
+    pub fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// What it was thought to take before it began.
+    pub fn estimate(&self) -> u64 {
+        self.estimate
+    }
+
+    /// What it took in the end, prompt and answer together.
+    pub fn took(&self, tokens: u64) {
+        self.used.fetch_add(tokens, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let used = self.used.load(Ordering::Relaxed);
+        let at = (self.limits.now)();
+        match self.counted {
+            Counted::Nowhere => {}
+            Counted::Here => {
+                let day = self.limits.day(at);
+                self.limits
+                    .own()
+                    .settle(at, &day, &self.buckets, self.estimate, used);
+            }
+            Counted::Shared => {
+                if let Some(shared) = &self.limits.shared {
+                    let day = self.limits.day(at);
+                    let member = std::mem::take(&mut self.member);
+                    let buckets = std::mem::take(&mut self.buckets);
+                    shared.settle(buckets, member, self.estimate, used, day.number);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_ends_at_midnight_where_the_service_lives_however_long_it_is() {
+        // 2026-11-01 05:30 UTC is 00:30 in Chicago, on a day of 25 hours.
+        let at = Time(1_793_511_000_000);
+        let day = Day::of(at, chrono_tz::America::Chicago);
+        assert_eq!(day.rest, Span::from_secs(24 * 3600 + 1800));
+        let later = Day::of(at + day.rest, chrono_tz::America::Chicago);
+        assert_eq!(later.number, day.number + 1);
+        assert_eq!(Day::of(Time(0), chrono_tz::UTC).number, 0);
+    }
+
+    #[test]
+    fn all_that_one_may_choose_of_addresses_of_ipv6_is_one_place() {
+        let place = |text: &str| place_of(text.parse().unwrap());
+        assert_eq!(place("2001:db8:1:2:3:4:5:6"), place("2001:db8:1:2:ffff::1"));
+        assert_ne!(place("2001:db8:1:2::1"), place("2001:db8:1:3::1"));
+        assert_eq!(place("::ffff:192.0.2.7"), "192.0.2.7");
+        assert_eq!(place("::1"), "::1");
+    }
+
+    #[tokio::test]
+    async fn what_has_no_limit_is_not_counted() {
+        let limits = Limits::new(LimitsSection::default(), chrono_tz::UTC, || Time(0)).unwrap();
+        let limits = Arc::new(limits);
+        let bucket = Bucket {
+            id: "key:1".to_owned(),
+            words: "the key k1".to_owned(),
+            limit: Limit::default(),
+        };
+        let admitted = limits.admit(vec![bucket], 10).await.unwrap();
+        assert_eq!(admitted.standing(), Standing::default());
+        assert_eq!(admitted.counted, Counted::Nowhere);
+        assert_eq!(limits.of_model("a"), None);
+    }
+}

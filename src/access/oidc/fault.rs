@@ -1,0 +1,84 @@
+//! Why a token does not count, in words for the one who sent it; and what may be wrong with its
+//! issuer, in words for the log. The first kind names no address and no key of ours.
+
+use std::path::PathBuf;
+
+use pool::Span;
+
+/// Accepted signatures. What has a shared secret (HS*), or none, is never among them.
+const ACCEPTED: &str = "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA";
+
+/// Why a token does not count.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OidcError {
+    #[error("this token has {bytes} bytes; allowed: up to {limit}")]
+    TooLong { bytes: usize, limit: usize },
+    #[error(
+        "this is no token that can be read: its head is no JSON, or it is signed in a way that is not accepted; accepted: {ACCEPTED}"
+    )]
+    Unreadable,
+    #[error("this token is signed with {algorithm}, which is not accepted; accepted: {ACCEPTED}")]
+    Algorithm { algorithm: String },
+    #[error("this token is of the kind `{kind}`; send an access token or an ID token")]
+    Kind { kind: String },
+    #[error("this token names no key, and its issuer has several")]
+    NoKeyNamed,
+    #[error(
+        "this token is signed with a key that its issuer does not publish; get a new token, or try again in {retry}"
+    )]
+    UnknownKey { retry: Span },
+    #[error("this token is signed with {algorithm}, which does not go with the key that it names")]
+    KeyMismatch { algorithm: String },
+    #[error("the signature of this token is wrong")]
+    Signature,
+    #[error("the claim `{claim}` of this token {problem}")]
+    Claim {
+        claim: &'static str,
+        problem: &'static str,
+    },
+    #[error("this token is of another issuer than the one that this pool trusts")]
+    Issuer,
+    #[error("this token is for another audience; ask its issuer for one for this pool")]
+    Audience,
+    #[error("this token expired {ago} ago; get a new one")]
+    Expired { ago: Span },
+    #[error("this token is not valid before {wait} from now")]
+    NotYet { wait: Span },
+    #[error(
+        "this token was issued {ahead} in the future; the clocks of its issuer and of this pool differ"
+    )]
+    FromFuture { ahead: Span },
+    #[error(
+        "{name} is in no group that may use this pool; ask its administrators to add the group to auth.oidc.groups"
+    )]
+    NoGroup { name: String },
+    #[error("the keys of the issuer of this token are not known now; try again in {retry}")]
+    Unavailable { retry: Span },
+}
+
+/// What is wrong with the issuer, or with asking it.
+#[derive(Debug, thiserror::Error)]
+pub enum IssuerFault {
+    #[error("auth.oidc.issuer {address}: {why}")]
+    Address { address: String, why: String },
+    #[error("auth.oidc.ca_file {} cannot be used: {why}", path.display())]
+    Authorities { path: PathBuf, why: String },
+    #[error("no client for the issuer can be made: {why}")]
+    Client { why: String },
+    #[error("{address} cannot be reached: {why}")]
+    Unreachable { address: String, why: String },
+    #[error("{address} answers with status {status}; redirects are not followed")]
+    Status { address: String, status: u16 },
+    #[error("{address} answers with more than {limit} bytes")]
+    TooLarge { address: String, limit: usize },
+    #[error("{address} answers with something else than is specified: {why}")]
+    Shape { address: String, why: String },
+    #[error(
+        "{address} is the document of the issuer `{said}`; auth.oidc.issuer has to be the same text"
+    )]
+    OtherIssuer { address: String, said: String },
+    #[error("jwks_uri of the issuer, {address}, is not trusted: {why}")]
+    KeysAddress { address: String, why: String },
+    #[error("{address} holds no key that signatures can be checked with")]
+    NoKeys { address: String },
+}

@@ -1,0 +1,133 @@
+//! Who a token speaks for, and what that person's groups may do. Plain data and questions about it.
+
+use sha2::{Digest, Sha256};
+use wildmatch::WildMatch;
+
+use config::{GrantRole, GrantSection};
+use pool::{KeyId, Time};
+
+/// No key of the store has this bit.
+const OF_A_PERSON: u64 = 1 << 63;
+
+/// A person or a program that an issuer vouches for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The issuer's own name for it, which never changes.
+    pub subject: String,
+    /// For people.
+    pub name: String,
+    /// Its place in the queues: the same for each token of the same subject.
+    pub key: KeyId,
+    /// At least one.
+    pub grants: Vec<Grant>,
+    /// From then on the token counts no more; the leeway is in it.
+    pub expires: Time,
+}
+
+/// What one group may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// `None`: what everybody may.
+    pub group: Option<String>,
+    pub role: GrantRole,
+    /// Names with `*` for any letters.
+    pub models: Vec<String>,
+    pub routes: Vec<String>,
+}
+
+impl Identity {
+    /// Whether one of the grants is for this role and this route, a path below the base path.
+    pub fn may(&self, role: GrantRole, route: &str) -> bool {
+        self.grants
+            .iter()
+            .any(|it| it.role >= role && it.has_route(route))
+    }
+
+    /// Whether one of the grants is for this model on this route.
+    pub fn may_use(&self, model: &str, route: &str) -> bool {
+        self.grants
+            .iter()
+            .any(|it| it.has_route(route) && matches(&it.models, model))
+    }
+}
+
+impl Grant {
+    pub(super) fn of(group: Option<&str>, section: &GrantSection) -> Grant {
+        Grant {
+            group: group.map(str::to_owned),
+            role: section.role,
+            models: section.models.clone(),
+            routes: section.routes.clone(),
+        }
+    }
+
+    fn has_route(&self, route: &str) -> bool {
+        matches(&self.routes, route)
+    }
+}
+
+fn matches(patterns: &[String], text: &str) -> bool {
+    patterns.iter().any(|it| WildMatch::new(it).matches(text))
+}
+
+/// The top bit and 63 bits of a digest, so that people share queues fairly with keys and each other.
+pub(super) fn key_of(issuer: &str, subject: &str) -> KeyId {
+    let mut digest = Sha256::new();
+    digest.update((issuer.len() as u64).to_be_bytes());
+    digest.update(issuer);
+    digest.update(subject);
+    let digest: [u8; 32] = digest.finalize().into();
+    let mut first = [0; 8];
+    first.copy_from_slice(&digest[..8]);
+    KeyId(u64::from_be_bytes(first) | OF_A_PERSON)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn person(grants: &[(GrantRole, &str, &str)]) -> Identity {
+        let grant = |(role, models, routes): &(GrantRole, &str, &str)| Grant {
+            group: None,
+            role: *role,
+            models: vec![(*models).to_owned()],
+            routes: vec![(*routes).to_owned()],
+        };
+        Identity {
+            subject: "s".to_owned(),
+            name: "n".to_owned(),
+            key: key_of("https://a.example", "s"),
+            grants: grants.iter().map(grant).collect(),
+            expires: Time(1),
+        }
+    }
+
+    #[test]
+    fn one_grant_has_to_cover_the_whole_request() {
+        let both = person(&[
+            (GrantRole::User, "tiny-*", "/v1/*"),
+            (GrantRole::Admin, "big", "/admin/*"),
+        ]);
+        assert!(both.may(GrantRole::User, "/v1/chat/completions"));
+        assert!(both.may(GrantRole::Admin, "/admin/load"));
+        assert!(!both.may(GrantRole::Admin, "/v1/chat/completions"));
+        assert!(both.may_use("tiny-chat", "/v1/chat/completions"));
+        assert!(!both.may_use("big", "/v1/chat/completions"));
+        let admin = person(&[(GrantRole::Admin, "*", "*")]);
+        assert!(admin.may(GrantRole::User, "/v1/models") && admin.may_use("any", "/v1/rerank"));
+    }
+
+    #[test]
+    fn a_persons_place_is_no_keys_and_is_its_own() {
+        let keys = [
+            key_of("https://a.example", "s"),
+            key_of("https://a.example", "t"),
+            key_of("https://a.examples", ""),
+            key_of("https://b.example", "s"),
+        ];
+        assert!(keys.iter().all(|key| key.0 >= OF_A_PERSON));
+        let apart: std::collections::BTreeSet<_> = keys.iter().collect();
+        assert_eq!(apart.len(), keys.len());
+        assert_eq!(keys[0], key_of("https://a.example", "s"));
+    }
+}

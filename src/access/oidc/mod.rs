@@ -1,0 +1,314 @@
+//! Single sign-on: who a bearer token of the configured issuer speaks for, and what that person's groups
+//! may do. Owns the issuer's keys and what has been verified; it never sees a key of the pool's own,
+//! never keeps a token (only its digest), and never decides about a request.
+//!
+//! | file        | what                                                          |
+//! |-------------|---------------------------------------------------------------|
+//! | `claims`    | whether a token is for us and for now, and whose it is: pure  |
+//! | `keys`      | the keys of the issuer, and which of them a token means: pure |
+//! | `signature` | the cryptography, by `ring`                                   |
+//! | `issuer`    | asks for the issuer's description and keys                    |
+//! | `rotation`  | the keys as they are known now, and when they are read anew   |
+
+mod claims;
+mod fault;
+#[doc(hidden)]
+pub mod fuzzing;
+mod identity;
+mod issuer;
+mod keys;
+mod rotation;
+mod signature;
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{Algorithm, AlgorithmFamily, Header, Validation};
+use lru::LruCache;
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use config::OidcSection;
+use pool::{KeyId, Time};
+
+use claims::Rules;
+use issuer::Issuer;
+use keys::NoKey;
+use rotation::{Known, Rotation};
+
+pub use fault::{IssuerFault, OidcError};
+pub use identity::{Grant, Identity};
+
+/// Tokens with a hundred groups have 6 KiB.
+const TOKEN_BYTES_MAX: usize = 16 << 10;
+/// Verified tokens that are remembered; the one that was not used for longest goes first.
+const REMEMBERED: NonZeroUsize = NonZeroUsize::new(10_000).expect("is not zero");
+
+/// The kinds of tokens that may be sent, in lower case; some issuers write none.
+const KINDS: [&str; 4] = ["jwt", "at+jwt", "application/jwt", "application/at+jwt"];
+
+type Clock = dyn Fn() -> Time + Send + Sync;
+
+/// One issuer, its keys, and the tokens that were verified with them.
+pub struct Oidc {
+    section: OidcSection,
+    clock: Box<Clock>,
+    rotation: Arc<Rotation>,
+    verified: Mutex<LruCache<[u8; 32], Verified>>,
+    /// The second in which a refused token was last written down.
+    told: AtomicU64,
+}
+
+struct Verified {
+    /// A token counts no more when its issuer has withdrawn keys since.
+    generation: u64,
+    identity: Arc<Identity>,
+}
+
+impl std::fmt::Debug for Oidc {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Oidc")
+            .field("issuer", &self.section.issuer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Oidc {
+    /// Begins to read the issuer's keys and does not wait for them: an issuer that is down keeps nobody
+    /// from starting. `clock` is the wall clock, which tokens are judged by.
+    ///
+    /// # Errors
+    /// What no waiting mends: an address or a file that cannot be used.
+    pub async fn new(
+        section: &OidcSection,
+        clock: impl Fn() -> Time + Send + Sync + 'static,
+    ) -> Result<Oidc, IssuerFault> {
+        // Somebody may have been first with the very same.
+        let _ = signature::RING.install_default();
+        let issuer = Issuer::new(section).await?;
+        let rotation = Arc::new(Rotation::new(issuer, section.refresh.0));
+        rotation.read_soon(clock());
+        Ok(Oidc {
+            section: section.clone(),
+            clock: Box::new(clock),
+            rotation,
+            verified: Mutex::new(LruCache::new(REMEMBERED)),
+            told: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether a bearer text may be a token of an issuer: the pool's own keys have no dots.
+    pub fn is_token(text: &str) -> bool {
+        !text.starts_with("mp-") && text.bytes().filter(|byte| *byte == b'.').count() == 2
+    }
+
+    /// Who the token speaks for.
+    ///
+    /// # Errors
+    /// Why it does not count, in words for the one who sent it.
+    pub async fn verify(&self, token: &str) -> Result<Arc<Identity>, OidcError> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(OidcError::TooLong {
+                bytes: token.len(),
+                limit: TOKEN_BYTES_MAX,
+            });
+        }
+        let now = (self.clock)();
+        let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        let known = self.rotation.known(now);
+        if let Some(identity) = known.as_ref().and_then(|it| self.recall(&digest, it, now)) {
+            return Ok(identity);
+        }
+        let header = head_of(token)?;
+        let judged = match self.judge(token, &header, known, now).await {
+            Ok((identity, generation)) => {
+                let verified = Verified {
+                    generation,
+                    identity: Arc::clone(&identity),
+                };
+                self.verified().put(digest, verified);
+                Ok(identity)
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &judged {
+            self.tell(error, &header, now);
+        }
+        judged
+    }
+
+    /// The name of somebody whose token was verified lately.
+    pub fn name_of(&self, key: KeyId) -> Option<String> {
+        let verified = self.verified();
+        let mut known = verified.iter().map(|(_, it)| &it.identity);
+        known.find(|it| it.key == key).map(|it| it.name.clone())
+    }
+
+    /// Once in a second at most, because anybody may send tokens.
+    fn tell(&self, error: &OidcError, header: &Header, now: Time) {
+        let second = now.0 / 1000;
+        if self.told.swap(second, Ordering::Relaxed) != second {
+            tracing::info!(%error, key = header.kid, algorithm = ?header.alg, "a token was refused");
+        }
+    }
+
+    fn recall(&self, digest: &[u8; 32], known: &Known, now: Time) -> Option<Arc<Identity>> {
+        let mut verified = self.verified();
+        let found = verified.get(digest)?;
+        if found.generation == known.generation && now < found.identity.expires {
+            return Some(Arc::clone(&found.identity));
+        }
+        verified.pop(digest);
+        None
+    }
+
+    async fn judge(
+        &self,
+        token: &str,
+        header: &Header,
+        known: Option<Arc<Known>>,
+        now: Time,
+    ) -> Result<(Arc<Identity>, u64), OidcError> {
+        let unavailable = || OidcError::Unavailable {
+            retry: self.rotation.pause_left(now),
+        };
+        let first = match known {
+            Some(known) => known,
+            None => self.rotation.newest(now).await.ok_or_else(unavailable)?,
+        };
+        // The issuer may have changed its keys since they were read. Where a token names none, a wrong
+        // signature may say the same.
+        let claims = match claims_of(token, header, &first) {
+            Err(Unverified::NoKey(NoKey::Unknown)) => None,
+            Err(Unverified::Signature) if header.kid.is_none() => None,
+            other => Some(other),
+        };
+        let (known, claims) = match claims {
+            Some(claims) => (first, claims),
+            None => {
+                let newest = self.rotation.newest(now).await.ok_or_else(unavailable)?;
+                let claims = claims_of(token, header, &newest);
+                (newest, claims)
+            }
+        };
+        let claims = claims.map_err(|why| match why {
+            Unverified::NoKey(NoKey::Unknown) => OidcError::UnknownKey {
+                retry: self.rotation.pause_left(now),
+            },
+            Unverified::NoKey(NoKey::Ambiguous) => OidcError::NoKeyNamed,
+            Unverified::NoKey(NoKey::Mismatch) => OidcError::KeyMismatch {
+                algorithm: format!("{:?}", header.alg),
+            },
+            Unverified::Signature => OidcError::Signature,
+            Unverified::Unreadable => OidcError::Unreadable,
+        })?;
+        let identity = self.identify(&claims, now)?;
+        Ok((Arc::new(identity), known.generation))
+    }
+
+    fn identify(&self, claims: &Map<String, Value>, now: Time) -> Result<Identity, OidcError> {
+        let section = &self.section;
+        let rules = Rules {
+            issuer: &section.issuer,
+            audience: &section.audience,
+            groups_claim: &section.groups_claim,
+            name_claim: &section.name_claim,
+            leeway: section.leeway.0,
+        };
+        let bearer = claims::check(claims, &rules, now)?;
+        let of_groups = section.groups.iter();
+        let of_groups = of_groups.filter(|(name, _)| bearer.groups.contains(name));
+        let mut grants: Vec<Grant> = of_groups
+            .map(|(name, grant)| Grant::of(Some(name), grant))
+            .collect();
+        grants.extend(section.everybody.iter().map(|it| Grant::of(None, it)));
+        if grants.is_empty() {
+            return Err(OidcError::NoGroup { name: bearer.name });
+        }
+        Ok(Identity {
+            key: identity::key_of(&section.issuer, &bearer.subject),
+            subject: bearer.subject,
+            name: bearer.name,
+            grants,
+            expires: bearer.expires,
+        })
+    }
+
+    fn verified(&self) -> MutexGuard<'_, LruCache<[u8; 32], Verified>> {
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The head, if signatures of its kind are accepted at all. Nothing in it is believed but by the
+/// signature.
+fn head_of(token: &str) -> Result<Header, OidcError> {
+    let header = jsonwebtoken::decode_header(token).map_err(|_| OidcError::Unreadable)?;
+    if header.alg.family() == AlgorithmFamily::Hmac {
+        return Err(OidcError::Algorithm {
+            algorithm: format!("{:?}", header.alg),
+        });
+    }
+    // What its issuer calls critical, and we do not know, may change what the token means.
+    if header.crit.is_some() {
+        return Err(OidcError::Unreadable);
+    }
+    match &header.typ {
+        Some(kind) if !KINDS.contains(&kind.to_ascii_lowercase().as_str()) => {
+            Err(OidcError::Kind {
+                kind: kind
+                    .chars()
+                    .filter(|it| !it.is_control())
+                    .take(40)
+                    .collect(),
+            })
+        }
+        _ => Ok(header),
+    }
+}
+
+enum Unverified {
+    NoKey(NoKey),
+    Signature,
+    Unreadable,
+}
+
+/// The claims, once the signature is known to be that of the key that the token means.
+fn claims_of(
+    token: &str,
+    header: &Header,
+    known: &Known,
+) -> Result<Map<String, Value>, Unverified> {
+    let key = known.keys.find(header).map_err(Unverified::NoKey)?;
+    let decoded = jsonwebtoken::decode(token, &key.material, &only_signed(header.alg));
+    match decoded {
+        Ok(decoded) => Ok(decoded.claims),
+        Err(error) => Err(match error.kind() {
+            ErrorKind::InvalidSignature => Unverified::Signature,
+            _ => Unverified::Unreadable,
+        }),
+    }
+}
+
+/// The claims are checked by ourselves: with our clock, and in words that hold numbers.
+fn only_signed(algorithm: Algorithm) -> Validation {
+    let mut validation = Validation::new(algorithm);
+    validation.required_spec_claims.clear();
+    validation.validate_exp = false;
+    validation.validate_aud = false;
+    validation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pools_own_keys_are_no_tokens() {
+        assert!(Oidc::is_token("a.b.c"));
+        for other in ["mp-a.b.c", "mp-abc", "a.b", "a.b.c.d", "", "none"] {
+            assert!(!Oidc::is_token(other), "{other}");
+        }
+    }
+}

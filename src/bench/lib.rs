@@ -1,0 +1,193 @@
+//! `model-pool bench`: loads an OpenAI endpoint and tells how fast it answers. It reads the command line,
+//! runs the phases and prints; it knows nothing of the pool, which is to it an endpoint like any other.
+
+mod answer;
+mod args;
+mod client;
+mod drive;
+mod hold;
+mod plan;
+mod progress;
+mod prompts;
+mod random;
+mod report;
+mod tally;
+mod target;
+mod wire;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+pub use self::args::BenchArgs;
+use self::args::BenchRoute;
+use self::client::{Client, now};
+use self::drive::Drive;
+use self::hold::Held;
+use self::plan::{Load, Plan, Until};
+use self::prompts::Prompts;
+use self::report::Report;
+
+/// Ends early when `stop` does. Fails if the options make no sense, the endpoint cannot be asked, or a request
+/// failed and `--allow-errors` was not given.
+pub fn run(args: &BenchArgs, stop: impl Future<Output = ()>) -> Result<(), String> {
+    let plan = Plan::of(args)?;
+    let mut builder = match args.threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder.worker_threads(args.threads).enable_all().build();
+    let runtime = runtime.map_err(|error| format!("the runtime cannot start: {error}"))?;
+    runtime.block_on(bench(args, plan, stop))
+}
+
+async fn bench(args: &BenchArgs, plan: Plan, stop: impl Future<Output = ()>) -> Result<(), String> {
+    let connections = match plan.load {
+        Load::Closed { connections } => connections,
+        Load::Open { at_once, .. } => at_once,
+        Load::Held { streams } => streams,
+    };
+    hold::allow_files(connections as u64)?;
+    let model = match &args.model {
+        Some(model) => model.clone(),
+        None => client::only_model(&plan.target, plan.timeout).await?,
+    };
+    let prompts = Prompts::of(args, &model, plan.stream)?;
+    let run = Run {
+        load: plan.load,
+        until: plan.until,
+        warm_up: plan.warm_up,
+        seed: plan.seed,
+        in_words: plan.load_in_words(),
+        stream: plan.stream,
+        client: Arc::new(Client::new(plan, prompts)?),
+        model,
+    };
+    match run.load {
+        Load::Held { streams } => run.hold(args, streams, stop).await,
+        _ => run.measure(args, stop).await,
+    }
+}
+
+/// A plan that has its model and its prompts.
+struct Run {
+    client: Arc<Client>,
+    model: String,
+    load: Load,
+    until: Until,
+    warm_up: Duration,
+    seed: u64,
+    in_words: String,
+    stream: bool,
+}
+
+impl Run {
+    async fn measure(
+        &self,
+        args: &BenchArgs,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), String> {
+        let mut stop = std::pin::pin!(stop);
+        if !self.warm_up.is_zero() {
+            let until = Until::Passed(self.warm_up);
+            let drive = Drive::new(Arc::clone(&self.client), self.load, until, !self.seed);
+            tokio::select! {
+                () = drive.run() => {}
+                never = progress::show(&drive, "warm-up") => match never {},
+                () = stop.as_mut() => return Err("ended before anything was measured".to_owned()),
+            }
+        }
+        let drive = Drive::new(Arc::clone(&self.client), self.load, self.until, self.seed);
+        let began = now();
+        tokio::select! {
+            () = drive.run() => {}
+            never = progress::show(&drive, "measured") => match never {},
+            () = stop.as_mut() => eprintln!("ended early; this is what there is"),
+        }
+        let took = now() - began;
+        let begun = drive.begun.load(Ordering::Relaxed);
+        let ended = drive.ended.load(Ordering::Relaxed);
+        let tally = std::mem::take(&mut *drive.tally.lock().unwrap_or_else(|it| it.into_inner()));
+        let report = Report {
+            url: self.url(args),
+            model: self.model.clone(),
+            load: self.in_words.clone(),
+            stream: self.stream,
+            open_loop: matches!(self.load, Load::Open { .. }),
+            took,
+            connections_opened: self.client.connections_opened(),
+            cut: begun.saturating_sub(ended),
+            tally,
+        };
+        let text = || {
+            let text = serde_json::to_string_pretty(&report.json());
+            text.unwrap_or_default()
+        };
+        match args.json.as_deref() {
+            Some(path) if path == Path::new("-") => println!("{}", text()),
+            Some(path) => {
+                std::fs::write(path, text())
+                    .map_err(|error| format!("{}: {error}", path.display()))?;
+                print!("{}", report.table());
+            }
+            None => print!("{}", report.table()),
+        }
+        let failed = report.tally.failures();
+        match failed {
+            0 => Ok(()),
+            _ if args.allow_errors => Ok(()),
+            failed => Err(format!(
+                "{failed} of {} requests failed; --allow-errors lets that pass",
+                failed + report.tally.succeeded
+            )),
+        }
+    }
+
+    fn url(&self, args: &BenchArgs) -> String {
+        let below = match args.route {
+            BenchRoute::Chat => "/chat/completions",
+            BenchRoute::Completions => "/completions",
+            BenchRoute::Embeddings => "/embeddings",
+        };
+        self.client.target.url(below)
+    }
+
+    async fn hold(
+        &self,
+        args: &BenchArgs,
+        streams: usize,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), String> {
+        let held = Arc::new(Held::default());
+        let began = now();
+        let passes = async {
+            held.all_settled(streams).await;
+            let open = held.open.load(Ordering::Relaxed);
+            let seconds = (now() - began).as_secs_f64();
+            // Whoever measures the endpoint waits for this line.
+            println!("{open} of {streams} streams are open after {seconds:.1} s");
+            match self.until {
+                Until::Passed(time) => tokio::time::sleep(time).await,
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = hold::hold(Arc::clone(&self.client), streams, Arc::clone(&held)) => {}
+            () = passes => {}
+            () = stop => {}
+        }
+        let faults = held.faults();
+        let failed: u64 = faults.values().map(|(count, _)| count).sum();
+        for (label, (count, words)) in &faults {
+            println!("failed {count} times: {label}: {words}");
+        }
+        match failed {
+            0 => Ok(()),
+            _ if args.allow_errors => Ok(()),
+            failed => Err(format!(
+                "{failed} of {streams} streams failed; --allow-errors lets that pass"
+            )),
+        }
+    }
+}

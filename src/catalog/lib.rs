@@ -1,0 +1,76 @@
+//! The catalogue: every model the pool can run, from the model files and `model_reference.json`,
+//! and from registrations that the caller adds. It finds models by name; it does not know which
+//! are loaded, and it never watches the files.
+
+mod adapters;
+mod arguments;
+mod candle_config;
+mod candle_models;
+mod candle_need;
+mod constraint;
+mod diagnostics;
+mod engine_config;
+mod engine_options;
+mod engines;
+mod entry;
+mod error;
+mod estimate;
+mod files;
+mod forms;
+mod generation;
+mod hub_cache;
+mod layouts;
+mod limits;
+mod model_file;
+mod models;
+mod need;
+mod need_source;
+mod prompt;
+mod recipe;
+mod reference;
+mod remote;
+mod request_fields;
+mod scaling;
+mod server_config;
+mod token_counter;
+mod validation;
+mod weights;
+mod weights_config;
+mod without_effect;
+
+pub use candle_models::Serves;
+pub use constraint::{DeviceConstraint, DeviceFacts};
+pub use engine_options::{EngineKind, EngineOptions};
+pub use engines::{
+    Asks, Call, ENGINES, Engine, Extra, Failure, FailureClass, FlagError, Flags, Given, Metrics,
+    Parking, Place, PlacedDevice, RerankWords, ServerCommand, ServerRecipe, Stage, TokenWords,
+    Where, Words, find as find_engine,
+};
+pub use entry::{Entry, PriorityFrom, Source};
+pub use error::{CatalogError, Warning};
+pub use estimate::{CANDLE_CPU_OVERHEAD, EstimateError, GPU_OVERHEAD};
+pub use generation::{Generation, STOPS_MAX};
+pub use layouts::{Demand, DeviceShare, Layout};
+pub use limits::{DEVICES_MAX, MODEL_ID_MAX};
+pub use model_file::ModelDocument;
+pub use model_files::{
+    Architecture, CONFIG_TOLERANCE_PER_CENT, CacheLoad, FileError, LayerCache, LayerGroup,
+    ModelFiles, NumberWidth, Parameters, Split, Weights, parameters_by_config, weights_by_config,
+    weights_of,
+};
+pub use models::{Catalog, Changes};
+pub use need_source::{Measured, NeedSource};
+pub use prompt::{Prompt, PromptCompat, PromptError, PromptFormat};
+pub use recipe::{
+    CANDLE_METRICS, CandleRecipe, CommandRecipe, ComputeDevice, LaunchValues, Listen, Quantization,
+    Recipe, RenderedCommand, Secret, Sleep, SleepCommands, Task, TemplateError, TokenBudgets,
+};
+pub use reference::{Reference, ReferenceEntry};
+pub use remote::{KeySource, RemoteRecipe, RemoteUrl};
+pub use request_fields::{Ask, TEMPLATE_SWITCHES, UnknownFields, never};
+pub use token_counter::{CountError, Counted, TokenCounter};
+pub use validation::{AllowedCharacters, OnViolation, Range, Validation};
+pub use weights::{
+    Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, GgufFiles, Manifest, ManifestFile,
+    Origin, Scheme,
+};

@@ -1,0 +1,70 @@
+//! The production shell of the pool: one task owns the pool, and everything else is a handle, a gate or a driver.
+//!
+//! ```text
+//!  http ──seat──▶ gate of a ready replica ──▶ Lease            (never waits for the loop)
+//!    │                    ▲ closes, opens, reads
+//!    │ waits, orders      │
+//!    └──Message──▶ inbox ─▶ Control: event → pool.step → execute ─▶ engine::run, one task per replica
+//!                    ▲            │                            └──▶ keeper: wishes, history, usage ─▶ store
+//!                    └────────────┴── reports, Saved, readings ──────────────┘
+//! readers: Snapshot (pool view, processes, devices) and Routes, replaced as a whole
+//! ```
+//!
+//! | task           | number                                 | ends                                          |
+//! |----------------|----------------------------------------|-----------------------------------------------|
+//! | control        | one                                    | when the pool has finished, or is handed over |
+//! | keeper         | one                                    | when control is gone and every job is written |
+//! | inventory      | one                                    | with control                                  |
+//! | watch          | one                                    | with control                                  |
+//! | engine         | one per replica                        | with exactly one `Exited`                     |
+//! | weights lookup | one per launch                         | when it knows whether the page cache has them |
+//! | fetch          | one per download                       | with exactly one `FetchEnded`                 |
+//! | fetched lookup | one per failed load of fetched weights | when it knows whether the weights are there   |
+//! | park, wake     | one per order to an engine             | with one `Parked`                             |
+//! | change         | at most one, of the catalogue          | with one `Figured`                            |
+//! | read-ahead     | at most one, a thread                  | with one `ReadAheadEnded`; a load stops it    |
+//!
+//! `spawn` starts control and keeper. Control owns the others and aborts them when it ends.
+//!
+//! The keeper writes wishes, cordons, history, measurements, remembered demand and usage, and trims old rows. Other
+//! tables have other writers: a catalogue change writes its registration (`registry`), `http` writes keys and the
+//! audit, `serve` writes day totals of tokens and the times of cleanups. The store makes one write after the other.
+
+mod adopting;
+mod clock;
+mod control;
+mod execute;
+mod fetching;
+mod gate;
+mod handle;
+mod hub_registration;
+mod inventory_task;
+mod keeper;
+mod launching;
+mod measuring;
+mod parking;
+mod parts;
+mod read_ahead;
+mod registry;
+mod remote_device;
+mod restore;
+mod routing;
+mod snapshot;
+mod trimming;
+mod vital;
+mod watch;
+mod watch_task;
+
+pub use adopting::{SeatsTaken, refusal};
+pub use clock::Clock;
+pub use control::spawn;
+pub use fetching::FetchFacts;
+pub use gate::{Cut, Lease};
+pub use handle::{Busy, Handle, Ordered, Seat, Waiting};
+pub use hub_registration::{HubRegistrationError, NamedBy};
+pub use parts::Parts;
+pub use registry::ChangeError;
+pub use routing::Route;
+pub use snapshot::{DeviceSnapshot, LoadStage, ModelFacts, ProcessFacts, Snapshot, Stale};
+pub use vital::Heartbeat;
+pub use watch::{Finding, LoadPath};

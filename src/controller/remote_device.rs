@@ -1,0 +1,72 @@
+//! The place of models that somebody else runs: a device of no bytes on a node of its own, which only
+//! they may use and which needs nothing of them. So the pool queues, seats, cools down and unloads
+//! them by its ordinary rules, and never evicts anybody for them. Readers do not see the device.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use catalog::{Catalog, Entry};
+use engine::LivenessLimits;
+use inventory::DeviceInfo;
+use pool::{DeviceId, DeviceReading, Event, KindId, NodeId, PoolView};
+
+/// No inventory counts so far.
+pub(super) const ELSEWHERE: DeviceId = DeviceId(u32::MAX);
+pub(super) const ELSEWHERE_NAME: &str = "elsewhere";
+
+/// Somebody else's server is asked less often than an engine of our own, and is given more time.
+const HEARTBEAT_TIMES: u32 = 6;
+const HEARTBEAT_TIMEOUT_TIMES: u32 = 5;
+
+/// The place, once the catalogue has a model that needs it. Heard again it changes nothing.
+pub(super) fn place_for(catalog: &Catalog) -> Option<Event> {
+    let is_remote = |entry: &Entry| entry.recipe.is_remote();
+    catalog
+        .entries()
+        .values()
+        .any(is_remote)
+        .then(|| Event::DeviceRead {
+            device: ELSEWHERE,
+            reading: DeviceReading {
+                name: ELSEWHERE_NAME.to_owned(),
+                node: NodeId(u32::MAX),
+                kind: KindId(u32::MAX),
+                ..DeviceReading::default()
+            },
+        })
+}
+
+/// Where the model may be; `None`: its file says.
+pub(super) fn allowed(entry: &Entry) -> Option<BTreeSet<DeviceId>> {
+    entry
+        .recipe
+        .is_remote()
+        .then(|| BTreeSet::from([ELSEWHERE]))
+}
+
+/// What devices are called in the history.
+pub(super) fn names_with_it(devices: &[DeviceInfo]) -> BTreeMap<DeviceId, String> {
+    let named = devices.iter().map(|info| (info.id, info.name.clone()));
+    named
+        .chain([(ELSEWHERE, ELSEWHERE_NAME.to_owned())])
+        .collect()
+}
+
+pub(super) fn without_place(mut view: PoolView) -> PoolView {
+    view.devices.retain(|device| device.device != ELSEWHERE);
+    view
+}
+
+/// A heartbeat costs the other side too, and a token may cost money.
+pub(super) fn gentle(limits: LivenessLimits) -> LivenessLimits {
+    let most = Duration::from_secs(3600);
+    LivenessLimits {
+        heartbeat: limits.heartbeat.saturating_mul(HEARTBEAT_TIMES).min(most),
+        heartbeat_timeout: limits
+            .heartbeat_timeout
+            .saturating_mul(HEARTBEAT_TIMEOUT_TIMES)
+            .min(most),
+        idle_probe: None,
+        ..limits
+    }
+}

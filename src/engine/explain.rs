@@ -1,0 +1,15 @@
+//! Errors in words.
+
+use std::error::Error;
+
+/// An error and all its causes on one line.
+pub(super) fn explain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,96 @@
+//! The controller's end of the connection to one guardian: messages in, orders out. It owns the
+//! form of the exchange and judges nothing.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+use guardian::protocol::{MESSAGE_BYTES_MAX, News, Order};
+use pool::ReplicaId;
+
+/// What the guardian says.
+pub(super) struct GuardianReader {
+    reader: BufReader<OwnedReadHalf>,
+    line: Vec<u8>,
+}
+
+/// What the guardian is told.
+pub(super) struct GuardianWriter {
+    writer: OwnedWriteHalf,
+}
+
+pub(super) fn talk(socket: UnixStream) -> (GuardianReader, GuardianWriter) {
+    let (reader, writer) = socket.into_split();
+    let reader = BufReader::with_capacity(64 << 10, reader);
+    let line = Vec::new();
+    (GuardianReader { reader, line }, GuardianWriter { writer })
+}
+
+/// The file name of a guardian's socket in the runtime directory.
+pub(super) fn socket_name(replica: ReplicaId) -> String {
+    format!("g-{replica}.sock")
+}
+
+/// Connects to a guardian's socket in a folder whose own path may be longer than the system takes
+/// for a socket.
+pub(super) async fn connect_guardian(folder: &Path, name: &str) -> io::Result<UnixStream> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        let folder = std::fs::File::open(folder)?;
+        let path = format!("/proc/self/fd/{}/{name}", folder.as_raw_fd());
+        UnixStream::connect(path).await
+    }
+    #[cfg(not(target_os = "linux"))]
+    UnixStream::connect(folder.join(name)).await
+}
+
+impl GuardianReader {
+    /// The next message; `None` when the guardian is gone. May be dropped and called again.
+    pub async fn next(&mut self) -> Option<News> {
+        loop {
+            let read = self.reader.read_until(b'\n', &mut self.line).await;
+            let is_whole = self.line.ends_with(b"\n");
+            if !matches!(read, Ok(1..)) || !is_whole || self.line.len() > MESSAGE_BYTES_MAX {
+                return None;
+            }
+            let news = serde_json::from_slice(&self.line);
+            self.line.clear();
+            match news {
+                Ok(news) => return Some(news),
+                Err(error) => tracing::debug!(%error, "a guardian said something strange"),
+            }
+        }
+    }
+
+    pub async fn next_within(&mut self, patience: Duration) -> Option<News> {
+        tokio::time::timeout(patience, self.next())
+            .await
+            .ok()
+            .flatten()
+    }
+}
+
+impl GuardianWriter {
+    pub async fn say(&mut self, order: &Order) -> io::Result<()> {
+        self.writer.write_all(&line_of(order)?).await
+    }
+
+    /// As far as it goes without waiting: for the end, when nobody can wait.
+    pub fn say_now(&self, order: &Order) {
+        if let Ok(line) = line_of(order) {
+            // A guardian that reads nothing any more is past being told.
+            let _ = self.writer.try_write(&line);
+        }
+    }
+}
+
+fn line_of(order: &Order) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(order)?;
+    line.push(b'\n');
+    Ok(line)
+}

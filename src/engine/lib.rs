@@ -1,0 +1,81 @@
+//! Engines: one call of [`run`] runs one engine process from launch to reaped and reports what
+//! happens to it. This module owns how engine processes are started, watched, logged and stopped.
+//! It never chooses: which model, which devices, when to stop and whether to try again are decided
+//! elsewhere, and it knows nothing of other replicas. Between us and each engine stands a guardian
+//! (see `guardian`), so that an engine outlives us when it should and never when it should
+//! not; `adoption` finds those of an earlier run.
+//!
+//! ```text
+//!            ┌──────────┐ spawned  ┌─────────┐ 2xx of the health route  ┌───────┐
+//!  run() ───▶│ starting │─────────▶│ loading │─────────────────────────▶│ ready │
+//!            └────┬─────┘ Started  └────┬────┘ Ready                    └───┬───┘
+//!                 │ fault               │ stop: KILL                        │ stop: TERM, grace, KILL
+//!                 ▼                     ▼ died                              ▼ died
+//!              Exited ◀──────── its guardian swept and reaped all of it ◀───┘
+//! ```
+//!
+//! How one *kind* of engine is started and read is an [`EngineDriver`]: adding a kind is one file
+//! with a driver, one variant of [`Program`], and one row in [`driver_of`].
+
+mod activity;
+mod adoption;
+mod candle;
+mod clean_up;
+mod command;
+mod driver;
+mod drivers;
+mod endpoint;
+mod environment;
+mod explain;
+mod failure;
+mod fault;
+mod group;
+mod guard;
+mod guardian_link;
+mod guardians;
+mod health;
+mod journal;
+mod launch;
+mod liveness;
+mod log;
+mod memory;
+mod oom;
+mod parking;
+mod read_ahead;
+mod remote;
+mod remote_run;
+mod reserved;
+mod run;
+mod scrape;
+mod server;
+mod stage;
+mod tls;
+mod weights;
+
+pub use activity::{ActivityMeter, Beat};
+pub use adoption::{Adopted, Fate, Found, Resolved, resolve};
+pub use driver::{EngineDriver, Prepared};
+pub use endpoint::{Endpoint, Stream, connect};
+pub use failure::Failure;
+pub use fault::EngineFault;
+pub use group::{Orphan, kill_orphans};
+pub use guardian::Masking;
+pub use guardians::{GuardianSettings, Guardians, Use};
+pub use health::{Answer, probe};
+pub use journal::{Kept, Record};
+pub use launch::{
+    CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, ExitReport, Launch,
+    Listen, Program, Report, ServerProgram,
+};
+pub use liveness::{LivenessLimits, Watch};
+pub use log::{LogLine, LogStream, ReplicaLog};
+pub use oom::OutOfMemory;
+pub use parking::{SleepBy, fall_asleep, wake};
+pub use read_ahead::{ReadAhead, ReadEnd};
+pub use remote::Remote;
+pub use run::{run, run_adopted};
+pub use scrape::EngineLoad;
+pub use stage::Stage;
+pub use weights::{tier_of, weights_mark};
+
+use drivers::driver_of;

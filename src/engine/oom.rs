@@ -1,0 +1,153 @@
+//! Whether an engine ended because it found too little memory, by its own last words or by the
+//! kernel's count of processes it killed for memory. It only recognises; what follows from it is
+//! decided elsewhere (M1).
+//!
+//! The words are those of PyTorch (`CUDA out of memory. Tried to allocate …`, the same with `HIP`),
+//! of the CUDA runtime (`cudaMalloc failed: out of memory`, `CUDA_ERROR_OUT_OF_MEMORY`), of vLLM
+//! (`No available memory for the cache blocks`, `… is less than desired GPU memory utilization`), and
+//! of llama.cpp (`failed to allocate CUDA0 buffer`, `unable to allocate … buffer`).
+
+use std::path::PathBuf;
+
+use pool::Bytes;
+
+/// An engine found less memory than it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// What it needs on one device, where its words say so.
+    pub needed: Option<Bytes>,
+    /// It was the host's memory that was full, and not its device's.
+    pub of_host: bool,
+}
+
+const WORDS: [&str; 8] = [
+    "cuda out of memory",
+    "hip out of memory",
+    "cuda_error_out_of_memory",
+    "failed: out of memory",
+    "cuda error: out of memory",
+    "hip error: out of memory",
+    "no available memory for the cache blocks",
+    "less than desired gpu memory utilization",
+];
+
+/// What the words say of a lack of memory.
+pub(super) fn said(words: &str) -> Option<OutOfMemory> {
+    let words = words.to_lowercase();
+    // `failed to allocate CUDA0 buffer of size …`, `unable to allocate ROCm1 buffer`.
+    let buffer = |line: &str| {
+        let starts = ["failed to allocate", "unable to allocate"];
+        starts.iter().any(|start| {
+            line.split_once(start)
+                .is_some_and(|(_, rest)| rest.contains("buffer"))
+        })
+    };
+    let is_lack = WORDS.iter().any(|known| words.contains(known)) || words.lines().any(buffer);
+    is_lack.then(|| OutOfMemory {
+        needed: needed(&words),
+        of_host: false,
+    })
+}
+
+/// PyTorch says what the process had already and what it wanted beside it.
+fn needed(words: &str) -> Option<Bytes> {
+    let wanted = amount(words.split_once("tried to allocate ")?.1)?;
+    let had = words.split_once("this process has ")?.1;
+    had.contains("memory in use")
+        .then(|| amount(had))
+        .flatten()
+        .map(|had| had + wanted)
+}
+
+/// `1.50 GiB`, at the beginning of a text.
+fn amount(text: &str) -> Option<Bytes> {
+    let mut parts = text.split_whitespace();
+    let number: f64 = parts.next()?.parse().ok()?;
+    let unit = match parts
+        .next()?
+        .trim_end_matches(|c: char| !c.is_alphanumeric())
+    {
+        "bytes" => 1,
+        "kib" => 1 << 10,
+        "mib" => Bytes::MIB,
+        "gib" => Bytes::GIB,
+        _ => return None,
+    };
+    // Saturates, as float casts do.
+    (number.is_finite() && number >= 0.0).then(|| Bytes((number * unit as f64).ceil() as u64))
+}
+
+/// How many processes of our control group the kernel has killed for memory; `None` where it does not
+/// say (cgroup v2, `memory.events`: Linux, "Control Group v2", section Memory).
+pub(super) fn kernel_kills() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let file = PathBuf::from("/sys/fs/cgroup")
+        .join(own.trim_start_matches('/'))
+        .join("memory.events");
+    count_of(&std::fs::read_to_string(file).ok()?)
+}
+
+fn count_of(events: &str) -> Option<u64> {
+    let line = events
+        .lines()
+        .find_map(|line| line.strip_prefix("oom_kill "))?;
+    line.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_each_engine_are_recognised() {
+        for words in [
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+            "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 64.00 MiB.",
+            "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.",
+            "ValueError: Free memory on device (10.1/79.1 GiB) on startup is less than desired GPU memory utilization (0.9, 71.2 GiB).",
+            "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4096.00 MiB on device 0: cudaMalloc failed: out of memory",
+            "llama_model_load: error loading model: unable to allocate CUDA0 buffer",
+            "llama_kv_cache_init: failed to allocate CUDA0 buffer of size 4294967296",
+            "DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")",
+        ] {
+            assert!(said(words).is_some(), "{words}");
+        }
+    }
+
+    #[test]
+    fn other_failures_are_none() {
+        for words in [
+            "",
+            "no tensor named lm_head",
+            "failed to allocate a port",
+            "the buffer is full",
+            "see the chapter on running out of memory",
+        ] {
+            assert_eq!(said(words), None, "{words}");
+        }
+    }
+
+    #[test]
+    fn what_is_needed_is_what_was_held_and_what_was_wanted() {
+        let words = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 79.11 GiB of which 512.00 MiB is free. Including non-PyTorch memory, this process has 70.00 GiB memory in use.";
+        let needed = said(words).and_then(|lack| lack.needed);
+        assert_eq!(needed, Some(Bytes(71 * Bytes::GIB + Bytes::GIB / 2)));
+        let silent = said("CUDA out of memory. Tried to allocate 2.00 GiB.");
+        assert_eq!(
+            silent,
+            Some(OutOfMemory {
+                needed: None,
+                of_host: false
+            })
+        );
+        assert_eq!(amount("nan GiB"), None);
+        assert_eq!(amount("-1 GiB"), None);
+    }
+
+    #[test]
+    fn the_kernels_count_is_read_from_its_line() {
+        assert_eq!(count_of("low 0\nmax 3\noom 2\noom_kill 1\n"), Some(1));
+        assert_eq!(count_of("low 0\n"), None);
+    }
+}

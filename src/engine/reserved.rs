@@ -1,0 +1,175 @@
+//! Endpoints that are held for engines: ports of the loopback interface, sockets in a folder that is nobody else's.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use super::EngineFault;
+use super::endpoint::Endpoint;
+use pool::ReplicaId;
+
+/// An endpoint that is held for one engine and given back when the engine is gone: the port can be
+/// chosen again, the socket file is removed.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    pub endpoint: Endpoint,
+    /// The engine lives on without us, and so does its socket.
+    left: bool,
+}
+
+/// Ports of engines that live or are being started. The system may offer the same free port twice
+/// before the first engine has bound it.
+static PORTS: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
+impl Reserved {
+    fn of(endpoint: Endpoint) -> Reserved {
+        let left = false;
+        Reserved { endpoint, left }
+    }
+
+    /// What an engine that runs already listens on.
+    pub fn adopted(endpoint: Endpoint) -> Reserved {
+        if let Endpoint::Tcp(address) = &endpoint {
+            let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+            ports.insert(address.port());
+        }
+        Reserved::of(endpoint)
+    }
+
+    /// The engine is somebody else's from now on: its socket stays.
+    pub fn leave(&mut self) {
+        self.left = true;
+    }
+
+    /// A loopback port that was free a moment ago. Another program may still take it before the
+    /// engine does; [`is_taken`](Reserved::is_taken) tells afterwards.
+    pub fn port() -> Result<Reserved, EngineFault> {
+        let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+        // The ports that are held by ourselves stay bound during the search, so that each try
+        // gives another one.
+        let mut passed_over = Vec::new();
+        loop {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+                .map_err(|source| EngineFault::Port { source })?;
+            let address = listener
+                .local_addr()
+                .map_err(|source| EngineFault::Port { source })?;
+            if ports.insert(address.port()) {
+                return Ok(Reserved::of(Endpoint::Tcp(address)));
+            }
+            passed_over.push(listener);
+        }
+    }
+
+    /// A socket in `runtime_dir`, which is made if needed. A file that an earlier engine left
+    /// there is removed.
+    pub fn socket(runtime_dir: &Path, replica: ReplicaId) -> Result<Reserved, EngineFault> {
+        make_private(runtime_dir)?;
+        let fault = |source| EngineFault::RuntimeDir {
+            path: runtime_dir.to_owned(),
+            source,
+        };
+        // The engine may run in another directory.
+        let path =
+            std::path::absolute(runtime_dir.join(format!("{replica}.sock"))).map_err(fault)?;
+        let length = path.as_os_str().len();
+        if length > SOCKET_PATH_BYTES_MAX {
+            return Err(EngineFault::SocketPath {
+                path,
+                length,
+                most: SOCKET_PATH_BYTES_MAX,
+            });
+        }
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(fault(error)),
+            _ => Ok(Reserved::of(Endpoint::Unix(path))),
+        }
+    }
+
+    /// Whether somebody else listens on the port, now that the engine is gone.
+    pub fn is_taken(&self) -> bool {
+        match &self.endpoint {
+            Endpoint::Tcp(address) => TcpListener::bind(address)
+                .is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse),
+            Endpoint::Unix(_) | Endpoint::Remote(_) => false,
+        }
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        match &self.endpoint {
+            Endpoint::Tcp(address) => {
+                let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+                ports.remove(&address.port());
+            }
+            Endpoint::Unix(_) if self.left => {}
+            Endpoint::Unix(path) => {
+                // Mostly gone already: a tidy engine removes its own socket.
+                let _ = std::fs::remove_file(path);
+            }
+            Endpoint::Remote(_) => {}
+        }
+    }
+}
+
+/// The shortest limit of the systems we run on (104 with its end mark on macOS, 108 on Linux).
+const SOCKET_PATH_BYTES_MAX: usize = 103;
+
+/// Who can enter the directory can talk to every engine, past all keys.
+pub(super) fn make_private(directory: &Path) -> Result<(), EngineFault> {
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+    let fault = |source| EngineFault::RuntimeDir {
+        path: directory.to_owned(),
+        source,
+    };
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(fault)?;
+    let mode = std::fs::metadata(directory)
+        .map_err(fault)?
+        .permissions()
+        .mode()
+        & 0o7777;
+    if mode & 0o077 == 0 {
+        Ok(())
+    } else {
+        Err(EngineFault::RuntimeDirOpen {
+            path: directory.to_owned(),
+            mode,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_engines_never_get_the_same_port() {
+        let all: Vec<Reserved> = (0..200).filter_map(|_| Reserved::port().ok()).collect();
+        let different: BTreeSet<Endpoint> = all.iter().map(|one| one.endpoint.clone()).collect();
+        assert_eq!(different.len(), 200);
+    }
+
+    #[test]
+    fn a_socket_path_that_the_system_would_cut_is_refused_with_its_length() {
+        let home = tempfile::tempdir().unwrap();
+        let fault = Reserved::socket(&home.path().join("d".repeat(120)), ReplicaId(1)).unwrap_err();
+        assert!(fault.to_string().contains("at most 103"), "{fault}");
+    }
+
+    #[test]
+    fn a_runtime_directory_that_others_can_enter_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let home = tempfile::tempdir().unwrap();
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(home.path(), open).unwrap();
+        let fault = Reserved::socket(home.path(), ReplicaId(1)).unwrap_err();
+        assert!(fault.to_string().contains("mode 0755"), "{fault}");
+    }
+}

@@ -1,0 +1,28 @@
+//! What the two sides of a guardian's socket say, read as they read it, for fuzzers alone.
+
+use super::link::whole_messages;
+use super::protocol::{News, Order};
+
+/// The same bytes at once and in pieces are the same messages, and each of them can be written and read again.
+pub fn messages(bytes: &[u8]) {
+    let orders: Vec<Order> = whole_messages(&mut bytes.to_vec());
+    let mut buffer = Vec::new();
+    let mut in_pieces = Vec::<Order>::new();
+    for piece in bytes.chunks(13) {
+        buffer.extend_from_slice(piece);
+        in_pieces.extend(whole_messages(&mut buffer));
+    }
+    assert!(!buffer.contains(&b'\n'), "a whole line was left behind");
+    assert_eq!(orders.len(), in_pieces.len());
+    for (one, other) in orders.iter().zip(&in_pieces) {
+        let (one, other) = (serde_json::to_string(one), serde_json::to_string(other));
+        let (one, other) = (one.expect("an order"), other.expect("an order"));
+        assert_eq!(one, other);
+        assert!(serde_json::from_str::<Order>(&one).is_ok(), "{one}");
+    }
+    let news: Vec<News> = whole_messages(&mut bytes.to_vec());
+    for news in news {
+        let text = serde_json::to_string(&news).expect("news");
+        assert!(serde_json::from_str::<News>(&text).is_ok(), "{text}");
+    }
+}

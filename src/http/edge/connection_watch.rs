@@ -1,0 +1,262 @@
+//! What a connection is doing and since when: waits for a head, is idle, cannot be written to. It says when
+//! a connection has had its time; who serves the connection ends it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::http::Version;
+
+use controller::Clock;
+
+/// A client that takes longer for its head is no client.
+const HEAD_WITHIN_MS: u64 = 10_000;
+/// What a connection that was asked to end may still take to do so.
+const ENDS_WITHIN_MS: u64 = 5_000;
+/// Not now, for a moment that is stored as a number.
+const NEVER: u64 = 0;
+
+/// How long a connection may do nothing, in either direction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IdleTimeouts {
+    pub idle: Duration,
+    pub write: Duration,
+}
+
+#[derive(Debug)]
+pub(super) struct ConnectionWatch {
+    clock: Clock,
+    idle_ms: u64,
+    write_ms: u64,
+    /// Requests that are not answered to the end.
+    active: AtomicU32,
+    is_h2: AtomicBool,
+    idle_since: AtomicU64,
+    head_since: AtomicU64,
+    blocked_since: AtomicU64,
+    /// Of each answer over HTTP/2 that has begun: since when a piece of it waits to be taken.
+    answers: Mutex<Answers>,
+}
+
+#[derive(Debug, Default)]
+struct Answers {
+    next: u64,
+    waiting: BTreeMap<u64, Arc<AtomicU64>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// To be asked again after so long.
+    Fine(Duration),
+    /// Without a request for too long: to be closed in order.
+    Idle,
+    /// To be cut.
+    Stuck,
+}
+
+impl ConnectionWatch {
+    pub fn new(clock: Clock, patience: IdleTimeouts) -> ConnectionWatch {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let now = clock.now().0;
+        ConnectionWatch {
+            clock,
+            idle_ms: ms(patience.idle),
+            write_ms: ms(patience.write),
+            active: AtomicU32::new(0),
+            is_h2: AtomicBool::new(false),
+            idle_since: AtomicU64::new(now),
+            // The first request has to come as quickly as any.
+            head_since: AtomicU64::new(now),
+            blocked_since: AtomicU64::new(NEVER),
+            answers: Mutex::default(),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.now().0
+    }
+
+    /// Bytes have come. Over HTTP/2 they need not be those of a request.
+    pub fn read(&self, bytes: &[u8]) {
+        if self.is_h2.load(Ordering::Relaxed) || self.active.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+        if bytes.starts_with(b"PRI * HTTP/2.0") {
+            self.speaks_h2();
+        } else if self.head_since.load(Ordering::Relaxed) == NEVER {
+            self.head_since.store(self.now(), Ordering::Relaxed);
+        }
+    }
+
+    pub fn speaks_h2(&self) {
+        self.is_h2.store(true, Ordering::Relaxed);
+        self.head_since.store(NEVER, Ordering::Relaxed);
+    }
+
+    /// The socket takes no more, or takes again.
+    pub fn written(&self, is_blocked: bool) {
+        let since = self.blocked_since.load(Ordering::Relaxed);
+        match (is_blocked, since) {
+            (true, NEVER) => self.blocked_since.store(self.now(), Ordering::Relaxed),
+            (false, since) if since != NEVER => self.blocked_since.store(NEVER, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    pub fn verdict(&self) -> Verdict {
+        let now = self.now();
+        // What could begin in this moment ends after one of these at the earliest.
+        let mut next = HEAD_WITHIN_MS.min(self.idle_ms).min(self.write_ms);
+        let mut is_over = |since: u64, most: u64| {
+            let passed = now.saturating_sub(since);
+            if since != NEVER && passed < most {
+                next = next.min(most - passed);
+            }
+            since != NEVER && passed >= most
+        };
+        if is_over(self.blocked_since.load(Ordering::Relaxed), self.write_ms) {
+            return Verdict::Stuck;
+        }
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        for since in answers.waiting.values() {
+            if is_over(since.load(Ordering::Relaxed), self.write_ms) {
+                return Verdict::Stuck;
+            }
+        }
+        if self.active.load(Ordering::Relaxed) == 0 {
+            if is_over(self.head_since.load(Ordering::Relaxed), HEAD_WITHIN_MS) {
+                return Verdict::Stuck;
+            }
+            if is_over(self.idle_since.load(Ordering::Relaxed), self.idle_ms) {
+                let overdue = now.saturating_sub(self.idle_since.load(Ordering::Relaxed));
+                return match overdue >= self.idle_ms.saturating_add(ENDS_WITHIN_MS) {
+                    true => Verdict::Stuck,
+                    false => Verdict::Idle,
+                };
+            }
+        }
+        Verdict::Fine(Duration::from_millis(next.max(1)))
+    }
+}
+
+/// One request on a connection, until its answer is sent or given up.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pulse: Arc<ConnectionWatch>,
+    answer: Option<(u64, Arc<AtomicU64>)>,
+}
+
+impl Turn {
+    pub fn begin(pulse: &Arc<ConnectionWatch>, version: Version) -> Turn {
+        let is_h2 = version == Version::HTTP_2;
+        if is_h2 {
+            pulse.speaks_h2();
+        }
+        pulse.active.fetch_add(1, Ordering::Relaxed);
+        pulse.head_since.store(NEVER, Ordering::Relaxed);
+        let answer = is_h2.then(|| {
+            let since = Arc::new(AtomicU64::new(NEVER));
+            let mut answers = pulse.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            answers.next += 1;
+            let number = answers.next;
+            answers.waiting.insert(number, Arc::clone(&since));
+            (number, since)
+        });
+        Turn {
+            pulse: Arc::clone(pulse),
+            answer,
+        }
+    }
+
+    /// A piece of the answer was handed out, or is asked for again: the one before it was taken.
+    pub fn handed(&self, waits: bool) {
+        if let Some((_, since)) = &self.answer {
+            let at = if waits { self.pulse.now() } else { NEVER };
+            since.store(at, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let pulse = &self.pulse;
+        if let Some((number, _)) = &self.answer {
+            let mut answers = pulse.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            answers.waiting.remove(number);
+        }
+        pulse.idle_since.store(pulse.now(), Ordering::Relaxed);
+        pulse.active.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pulse(idle_ms: u64, write_ms: u64) -> Arc<ConnectionWatch> {
+        let patience = IdleTimeouts {
+            idle: Duration::from_millis(idle_ms),
+            write: Duration::from_millis(write_ms),
+        };
+        Arc::new(ConnectionWatch::new(Clock::start(), patience))
+    }
+
+    fn backdate(moment: &AtomicU64, ms: u64) {
+        moment.fetch_sub(ms, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn an_idle_connection_is_closed_and_one_with_a_request_is_not() {
+        let pulse = pulse(2_000, 60_000);
+        let turn = Turn::begin(&pulse, Version::HTTP_11);
+        backdate(&pulse.idle_since, 3_000);
+        assert!(matches!(pulse.verdict(), Verdict::Fine(_)));
+        drop(turn);
+        assert!(matches!(pulse.verdict(), Verdict::Fine(_)), "idle from now");
+        backdate(&pulse.idle_since, 2_000);
+        assert_eq!(pulse.verdict(), Verdict::Idle);
+        backdate(&pulse.idle_since, 60_000);
+        assert_eq!(pulse.verdict(), Verdict::Stuck, "it does not close");
+    }
+
+    #[test]
+    fn a_head_that_never_ends_is_cut_and_the_pings_of_http_2_are_none() {
+        let slow = pulse(60_000, 60_000);
+        slow.read(b"GET / HT");
+        backdate(&slow.head_since, HEAD_WITHIN_MS);
+        assert_eq!(slow.verdict(), Verdict::Stuck);
+        let h2 = pulse(60_000, 60_000);
+        h2.read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        h2.read(&[0; 17]);
+        assert_eq!(h2.head_since.load(Ordering::Relaxed), NEVER);
+    }
+
+    #[test]
+    fn a_client_that_takes_nothing_is_cut_and_one_that_takes_a_little_is_not() {
+        let pulse = pulse(60_000, 2_000);
+        pulse.written(true);
+        backdate(&pulse.blocked_since, 2_000);
+        assert_eq!(pulse.verdict(), Verdict::Stuck);
+        pulse.written(false);
+        assert!(matches!(pulse.verdict(), Verdict::Fine(_)));
+        let turn = Turn::begin(&pulse, Version::HTTP_2);
+        turn.handed(true);
+        let (_, since) = turn.answer.as_ref().unwrap();
+        backdate(since, 2_000);
+        assert_eq!(pulse.verdict(), Verdict::Stuck);
+        turn.handed(false);
+        assert!(matches!(pulse.verdict(), Verdict::Fine(_)));
+    }
+
+    #[test]
+    fn the_next_look_is_when_something_may_have_run_out() {
+        let pulse = pulse(60_000, 60_000);
+        pulse.written(true);
+        backdate(&pulse.blocked_since, 59_000);
+        let Verdict::Fine(next) = pulse.verdict() else {
+            panic!("it has a second left");
+        };
+        assert!(next <= Duration::from_secs(1), "{next:?}");
+    }
+}

@@ -1,0 +1,62 @@
+//! The HTTP surface: decode, hand over, encode. Nothing here decides what is loaded or evicted, and
+//! only `error` knows status codes.
+
+mod admin;
+mod admission;
+mod aggregate;
+mod as_chat;
+mod audio;
+mod audit;
+mod auth;
+mod body;
+mod compat;
+mod completions;
+mod connection_pool;
+mod conversation;
+mod cross_site;
+mod dialect;
+mod dto;
+mod edge;
+mod embeddings;
+mod error;
+mod events;
+mod form;
+#[doc(hidden)]
+pub mod fuzzing;
+mod gateway;
+mod hot_models;
+mod hub_registration;
+mod ignored;
+mod in_flight;
+mod listing;
+mod media;
+mod messages;
+mod metrics;
+mod openapi;
+mod outgoing;
+mod paths;
+mod proxy;
+mod quiet;
+mod reading;
+mod remote;
+mod request_fields;
+mod responses;
+mod rights;
+mod scraper;
+mod sequences;
+mod server;
+mod shape;
+mod sight;
+mod sign_on;
+mod state;
+mod stream;
+mod tokens;
+mod unary_routes;
+mod validation;
+mod wait;
+
+pub use auth::{Keys, KeysError};
+pub use edge::{Edge, EdgeError, LastLines};
+pub use metrics::Metrics;
+pub use server::{ListenError, Server};
+pub use state::App;

@@ -1,0 +1,81 @@
+//! What is read of a request for tokens, and what becomes of the answers.
+
+use super::*;
+
+fn read_of(body: Value) -> Result<Asking, Failure> {
+    Asking::read(&body.to_string().into())
+}
+
+fn sent(asking: &Asking) -> Value {
+    serde_json::from_slice(&asking.body("theirs")).unwrap()
+}
+
+#[test]
+fn a_text_or_a_conversation_is_asked_for_in_vllms_words() {
+    let asking =
+        read_of(json!({"model": "m", "prompt": "Hi", "add_special_tokens": false})).unwrap();
+    assert_eq!(
+        sent(&asking),
+        json!({"model": "theirs", "prompt": "Hi", "add_special_tokens": false})
+    );
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    let asking =
+        read_of(json!({"model": "m", "messages": messages, "add_generation_prompt": true}))
+            .unwrap();
+    assert_eq!(
+        sent(&asking),
+        json!({"model": "theirs", "messages": messages, "add_generation_prompt": true})
+    );
+}
+
+#[test]
+fn what_no_engine_is_asked_is_named() {
+    let url = json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}]);
+    for (body, param) in [
+        (json!({"model": "m"}), "prompt"),
+        (
+            json!({"model": "m", "prompt": "a", "messages": [{}]}),
+            "prompt",
+        ),
+        (
+            json!({"model": "m", "prompt": "a", "chat_template": "{{ x }}"}),
+            "chat_template",
+        ),
+        (
+            json!({"model": "m", "messages": url}),
+            "messages[0].content[0]",
+        ),
+    ] {
+        let failure = read_of(body).unwrap_err();
+        assert_eq!(failure.body.error.param.as_deref(), Some(param));
+    }
+    for body in [
+        json!({"model": "m"}),
+        json!({"model": "m", "tokens": ["a"]}),
+        json!({"model": "m", "tokens": []}),
+    ] {
+        assert!(tokens_in(&body.to_string().into()).is_err());
+    }
+}
+
+#[test]
+fn an_engine_that_cannot_says_so_before_it_is_loaded() {
+    let chat =
+        || read_of(json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}]})).unwrap();
+    assert!(chat().check("m", TokenWords::Vllm).is_ok());
+    assert!(chat().check("m", TokenWords::LlamaCpp).is_ok());
+    let failure = chat().check("m", TokenWords::Sglang).unwrap_err();
+    assert_eq!(failure.status.as_u16(), 501);
+}
+
+#[test]
+fn every_answer_is_told_in_vllms_words() {
+    let told = |answer: Value| counted("m", &answer.to_string().into());
+    assert_eq!(
+        told(json!({"tokens": [1, 2]})).unwrap(),
+        json!({"tokens": [1, 2], "count": 2, "max_model_len": null})
+    );
+    let whole = json!({"tokens": [1], "count": 1, "max_model_len": 9, "token_strs": ["a"]});
+    assert_eq!(told(whole.clone()).unwrap(), whole);
+    assert_eq!(told(json!({})).unwrap_err().status.as_u16(), 502);
+}

@@ -1,0 +1,212 @@
+//! What devices there are and what their memory holds (M2). Reads NVIDIA GPUs through NVML, the
+//! host's memory through `/proc`, or takes written figures. It only measures: it reserves nothing,
+//! stops no process, and does not know which replica a process belongs to.
+//!
+//! | provider | devices | what is foreign |
+//! |---|---|---|
+//! | `nvml` | every GPU that NVML gives | used − ours, and what the driver keeps for itself |
+//! | `host` | one, `host`, of the configured size | the part of the budget that the machine lacks |
+//! | `fixed` | as written | nothing |
+//! | `auto` | as `nvml` if its library loads and knows a GPU, otherwise as `host` | |
+//!
+//! All calls block for as long as the driver takes: usually a millisecond, at most their deadline
+//! when a GPU is ill. Call them off the async threads.
+
+mod attribution;
+mod choice;
+mod connection;
+mod device;
+mod events;
+mod fault;
+mod fixed;
+mod host;
+mod links;
+mod nvml;
+mod source;
+mod trouble;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use attribution::{Attribution, attribute};
+pub use choice::DeviceChoice;
+pub use device::{DeviceInfo, DeviceKind, DeviceUse, Link, Reading};
+pub use events::Watch;
+pub use fault::{DeviceFault, InventoryFault};
+pub use fixed::FixedDevice;
+pub use host::{MachineMemory, machine_memory};
+pub use trouble::{DeviceEvent, DeviceTrouble, Reach};
+
+use config::MemoryPart;
+pub use config::Provider;
+use pool::{Bytes, DeviceId};
+
+use source::Source;
+
+/// Real GPUs answer in milliseconds.
+const READ_DEADLINE: Duration = Duration::from_secs(5);
+/// Without persistence mode the driver wakes each GPU first, which takes seconds for each.
+const OPEN_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Where devices come from, as configured under `inventory`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InventorySettings {
+    pub provider: Provider,
+    /// Memory budget of the device `host`.
+    pub host_memory: Bytes,
+    /// Kept free on each device (M2).
+    pub headroom: MemoryPart,
+    /// The devices of provider `fixed`.
+    pub devices: Vec<FixedDevice>,
+    /// Which GPUs of provider `nvml` are used and how; none: all as they are.
+    pub choices: Vec<DeviceChoice>,
+    /// Another NVML library than the system's.
+    pub nvml_library: Option<PathBuf>,
+}
+
+/// The devices of this machine, or those that were written down.
+#[derive(Debug)]
+pub struct Inventory {
+    devices: Vec<DeviceInfo>,
+    source: Source,
+}
+
+impl Inventory {
+    /// Finds the devices. Blocking, for a minute at most.
+    ///
+    /// # Errors
+    /// [`InventoryFault`] when provider `nvml` finds no library or no GPU, with the library's own
+    /// words, when NVML does not answer, when the settings name a GPU that is not there, or when a
+    /// figure in them leaves a device without memory.
+    pub fn open(settings: &InventorySettings) -> Result<Inventory, InventoryFault> {
+        Inventory::open_within(settings, OPEN_DEADLINE)
+    }
+
+    /// The same, with another patience with NVML.
+    ///
+    /// # Errors
+    /// As [`Inventory::open`].
+    pub fn open_within(
+        settings: &InventorySettings,
+        deadline: Duration,
+    ) -> Result<Inventory, InventoryFault> {
+        let nvml = || nvml::open(settings.nvml_library.as_deref(), deadline);
+        let (mut devices, source) = match settings.provider {
+            Provider::Host => host::open(settings.host_memory)?,
+            Provider::Fixed => (fixed::devices(&settings.devices)?, Source::Fixed),
+            Provider::Nvml => nvml()?,
+            Provider::Auto => match nvml() {
+                Ok(found) => found,
+                // There is a driver, and it is ill: the host would be no replacement.
+                Err(fault @ InventoryFault::Hangs { .. }) => return Err(fault),
+                // A named library that does not work is probably a mistake; the lack of a driver is
+                // not.
+                Err(fault) => {
+                    if settings.nvml_library.is_some() {
+                        tracing::warn!(reason = %fault, "no NVIDIA GPU through the named library, the pool uses the host's memory");
+                    } else {
+                        tracing::info!(reason = %fault, "no NVIDIA GPU here, the pool uses the host's memory");
+                    }
+                    host::open(settings.host_memory)?
+                }
+            },
+        };
+        if let Source::Nvml(gpus) = &source {
+            devices = choice::choose(devices, &settings.choices)?;
+            gpus.connect(&mut devices, deadline)?;
+        }
+        for device in &mut devices {
+            device.headroom = headroom(settings.headroom, device)?;
+        }
+        Ok(Inventory { devices, source })
+    }
+
+    /// What is really used; never [`Provider::Auto`].
+    pub fn provider(&self) -> Provider {
+        match self.source {
+            Source::Nvml(_) => Provider::Nvml,
+            Source::Host(_) => Provider::Host,
+            Source::Fixed => Provider::Fixed,
+        }
+    }
+
+    /// The devices in the order of their ids, which count from 0.
+    pub fn devices(&self) -> &[DeviceInfo] {
+        &self.devices
+    }
+
+    /// Measures all devices, each by itself: a GPU that is lost or hangs leaves the others as they
+    /// are. `ours` are the process ids of all our engines with their children. Comes back within
+    /// five seconds also when NVML does not.
+    ///
+    /// A single other figure than memory that cannot be read is absent.
+    pub fn measure(&self, ours: &BTreeSet<u32>) -> Vec<(DeviceId, Reading)> {
+        self.measure_within(ours, READ_DEADLINE)
+    }
+
+    /// The same, with another patience with NVML.
+    pub fn measure_within(
+        &self,
+        ours: &BTreeSet<u32>,
+        deadline: Duration,
+    ) -> Vec<(DeviceId, Reading)> {
+        let devices = self.devices.iter();
+        match &self.source {
+            Source::Nvml(gpus) => gpus.read(&self.devices, ours, deadline),
+            Source::Host(host) => devices
+                .map(|device| (device.id, Ok(host.read(device, ours))))
+                .collect(),
+            Source::Fixed => devices
+                .map(|device| (device.id, Ok(fixed::read(device))))
+                .collect(),
+        }
+    }
+
+    /// The devices that could be measured: what the others hold is unknown, not zero.
+    ///
+    /// # Errors
+    /// [`InventoryFault::Unreadable`] when no device could be read.
+    pub fn read(&self, ours: &BTreeSet<u32>) -> Result<Vec<DeviceUse>, InventoryFault> {
+        let mut read = Vec::with_capacity(self.devices.len());
+        let mut last_words = String::new();
+        for (_, reading) in self.measure(ours) {
+            match reading {
+                Ok(figures) => read.push(figures),
+                Err(fault) => {
+                    tracing::warn!(%fault, "a device cannot be read");
+                    last_words = fault.to_string();
+                }
+            }
+        }
+        if read.is_empty() {
+            Err(InventoryFault::Unreadable { last_words })
+        } else {
+            Ok(read)
+        }
+    }
+
+    /// Calls `tell`, on threads of its own, for each Xid and double-bit memory error of a GPU from
+    /// now on and when one is lost, until the watch is dropped. `None` for devices that report
+    /// nothing: written ones and the host.
+    ///
+    /// What happened while the driver was away is not told; the next reading shows it.
+    pub fn events(&self, tell: impl Fn(DeviceEvent) + Send + Sync + 'static) -> Option<Watch> {
+        match &self.source {
+            Source::Nvml(gpus) => Some(gpus.watch(&self.devices, tell)),
+            Source::Host(_) | Source::Fixed => None,
+        }
+    }
+}
+
+fn headroom(wanted: MemoryPart, device: &DeviceInfo) -> Result<Bytes, InventoryFault> {
+    let size = wanted.of(device.total);
+    if size >= device.total {
+        return Err(InventoryFault::MemoryPart {
+            headroom: size,
+            device: device.name.clone(),
+            total: device.total,
+        });
+    }
+    Ok(size)
+}

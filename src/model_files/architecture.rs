@@ -1,0 +1,239 @@
+//! What a model keeps per token and per sequence while it answers: its layers, grouped by the
+//! cache they need, and the bytes that makes on one device. The layers are read in `config_json`
+//! and `gguf`; this file only counts.
+
+use std::path::{Path, PathBuf};
+
+use super::error::FileError;
+
+/// A model as far as its memory depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Architecture {
+    /// `model_type` of `config.json`, or `general.architecture` of a GGUF file.
+    pub name: Option<String>,
+    /// Query heads; the number of devices must divide them.
+    pub attention_heads: Option<u64>,
+    /// The longest sequence the model was made for, in tokens.
+    pub context: Option<u64>,
+    /// Every layer that keeps something, grouped.
+    pub layers: Vec<LayerGroup>,
+    /// How wide its rows are between the layers, where that is known.
+    pub widths: Option<Widths>,
+    /// What had to be guessed, for an administrator to read.
+    pub guesses: Vec<String>,
+    /// The file it was read from.
+    pub origin: PathBuf,
+}
+
+/// Numbers of one token's row while it is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Widths {
+    pub hidden: u64,
+    /// Within the feed-forward part.
+    pub wide: u64,
+    /// Queries of all heads.
+    pub queries: u64,
+    /// One for each token that can be next; 0 where it is not said.
+    pub words: u64,
+    /// Blocks, also those that keep nothing.
+    pub blocks: u64,
+}
+
+/// Layers of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerGroup {
+    pub count: u64,
+    pub cache: LayerCache,
+}
+
+/// What one layer keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerCache {
+    /// A key and a value per head and token, of the last `window` tokens where there is one.
+    /// Heads are divided over the devices; with fewer heads than devices each holds one whole.
+    Heads {
+        heads: u64,
+        key_size: u64,
+        value_size: u64,
+        window: Option<u64>,
+    },
+    /// Numbers per token that all heads share (multi-head latent attention). Every device of a
+    /// replica holds all of them.
+    Latent {
+        numbers: u64,
+        /// Numbers per token where an engine keeps them as keys and values of each head instead.
+        expanded: u64,
+    },
+    /// Bytes per sequence, however long it is (linear attention, state spaces).
+    State { bytes: u64 },
+}
+
+/// Bytes that 256 numbers of the cache take: whole for every type that engines offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NumberWidth(pub u64);
+
+impl NumberWidth {
+    pub const ONE_BYTE: NumberWidth = NumberWidth(256);
+    pub const TWO_BYTES: NumberWidth = NumberWidth(512);
+    pub const FOUR_BYTES: NumberWidth = NumberWidth(1024);
+}
+
+/// How engines spread a replica over its devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Every device computes a part of every layer (vLLM, SGLang, TGI).
+    Heads,
+    /// Every device holds whole layers (llama.cpp).
+    Layers,
+}
+
+/// What the cache must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheLoad {
+    /// Tokens of all sequences together.
+    pub tokens: u64,
+    /// Tokens of the longest sequence.
+    pub longest: u64,
+    pub sequences: u64,
+    pub keys: NumberWidth,
+    pub values: NumberWidth,
+    /// Whether the engine drops what has left a layer's window; if not, a window saves nothing.
+    pub drops_old_tokens: bool,
+    /// Tokens that windows hold beside, for the batch that is being computed.
+    pub window_slack: u64,
+    /// Whether the engine keeps latent keys and values expanded for each head.
+    pub expands_latent: bool,
+}
+
+impl CacheLoad {
+    /// Each of `sequences` as long as `longest`, in two-byte numbers.
+    pub fn even(longest: u64, sequences: u64) -> CacheLoad {
+        CacheLoad {
+            tokens: longest.saturating_mul(sequences),
+            longest,
+            sequences,
+            keys: NumberWidth::TWO_BYTES,
+            values: NumberWidth::TWO_BYTES,
+            drops_old_tokens: true,
+            window_slack: 0,
+            expands_latent: false,
+        }
+    }
+
+    fn tokens_in(&self, window: Option<u64>) -> u64 {
+        match window.filter(|_| self.drops_old_tokens) {
+            None => self.tokens,
+            Some(window) => self
+                .longest
+                .min(window)
+                .saturating_mul(self.sequences)
+                .saturating_add(self.window_slack)
+                .min(self.tokens),
+        }
+    }
+}
+
+impl Architecture {
+    /// The cache of `load` on each of `devices`, in bytes.
+    pub fn cache_bytes_per_device(&self, load: &CacheLoad, split: Split, devices: u32) -> u64 {
+        let devices = u64::from(devices.max(1));
+        let parts = match split {
+            Split::Heads => devices,
+            Split::Layers => 1,
+        };
+        let bytes = self.layers.iter().fold(0_u64, |sum, group| {
+            sum.saturating_add(group.cache.bytes(load, parts).saturating_mul(group.count))
+        });
+        match split {
+            Split::Heads => bytes,
+            Split::Layers => bytes.div_ceil(devices),
+        }
+    }
+
+    /// What one more token of one sequence takes, on one device, before any window is full.
+    pub fn cache_bytes_per_token(&self, width: NumberWidth) -> u64 {
+        let load = CacheLoad {
+            keys: width,
+            values: width,
+            drops_old_tokens: false,
+            ..CacheLoad::even(1, 1)
+        };
+        self.layers
+            .iter()
+            .filter(|group| !matches!(group.cache, LayerCache::State { .. }))
+            .fold(0_u64, |sum, group| {
+                sum.saturating_add(group.cache.bytes(&load, 1).saturating_mul(group.count))
+            })
+    }
+
+    /// Tokens of one sequence: what was asked for, or else the model's own. A model without a
+    /// cache needs none.
+    pub fn tokens(&self, asked: Option<u64>) -> Result<u64, FileError> {
+        match asked.or(self.context) {
+            Some(tokens) => Ok(tokens),
+            None if self.layers.is_empty() => Ok(0),
+            None => Err(FileError::Broken {
+                path: self.origin.clone(),
+                problem: "`max_position_embeddings` is missing, and engine_config.max_total_tokens does not say the context either".to_owned(),
+            }),
+        }
+    }
+
+    /// Counts a further layer, with an equal group where there is one.
+    pub fn push(&mut self, count: u64, cache: LayerCache) {
+        if count == 0 {
+            return;
+        }
+        match self.layers.iter_mut().find(|group| group.cache == cache) {
+            Some(group) => group.count = group.count.saturating_add(count),
+            None => self.layers.push(LayerGroup { count, cache }),
+        }
+    }
+
+    pub fn of(origin: &Path) -> Architecture {
+        Architecture {
+            origin: origin.to_owned(),
+            ..Architecture::default()
+        }
+    }
+}
+
+impl LayerCache {
+    /// Bytes of one such layer where it is divided into `parts`.
+    fn bytes(self, load: &CacheLoad, parts: u64) -> u64 {
+        match self {
+            LayerCache::Heads {
+                heads,
+                key_size,
+                value_size,
+                window,
+            } => {
+                let per_head = key_size
+                    .saturating_mul(load.keys.0)
+                    .saturating_add(value_size.saturating_mul(load.values.0));
+                scaled([heads.div_ceil(parts), load.tokens_in(window)], per_head)
+            }
+            LayerCache::Latent { numbers, expanded } => {
+                let kept = if load.expands_latent {
+                    expanded
+                } else {
+                    numbers
+                };
+                scaled([load.tokens, kept], load.keys.0)
+            }
+            LayerCache::State { bytes } => bytes.saturating_mul(load.sequences).div_ceil(parts),
+        }
+    }
+}
+
+/// The product in bytes of factors and a width that counts 256 numbers.
+fn scaled(factors: [u64; 2], bytes_of_256: u64) -> u64 {
+    factors
+        .iter()
+        .try_fold(u128::from(bytes_of_256), |product, factor| {
+            product.checked_mul(u128::from(*factor))
+        })
+        .map_or(u64::MAX, |product| {
+            u64::try_from(product.div_ceil(256)).unwrap_or(u64::MAX)
+        })
+}

@@ -1,0 +1,354 @@
+//! Reads `config.json`, the form in which Hugging Face describes a model, as far as the memory of
+//! the model depends on it. Keys of several generations are known; a model whose form is not known
+//! is taken for one with plain attention, and that is said. It reads one file and computes nothing
+//! else.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::architecture::{Architecture, LayerCache, Widths};
+use super::error::FileError;
+use super::layer_kinds::{self, LayerKind};
+use super::safetensors::read_text;
+
+const CONFIG_JSON_MAX: u64 = 16 << 20;
+
+/// Sections that hold the language part of models that also see or hear.
+const LANGUAGE_SECTIONS: [&str; 4] = [
+    "text_config",
+    "llm_config",
+    "language_config",
+    "thinker_config",
+];
+
+/// Encoders: they read a whole text at once and keep nothing.
+const ENCODERS: &str = "albert bert camembert clip deberta deberta-v2 distilbert electra ernie esm gte jina_bert \
+    modernbert mpnet new nomic_bert roberta siglip xlm-roberta";
+
+/// Forms whose cache is known to follow the keys that are read here.
+const KNOWN: &str = "afmoe apertus arcee baichuan bamba bitnet bloom chatglm codegen cohere cohere2 dbrx \
+    deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe exaone exaone4 falcon \
+    falcon_h1 gemma gemma2 gemma3 gemma3_text glm glm4 glm4_moe gpt2 gpt_bigcode gpt_neo \
+    gpt_neox gpt_oss gptj granite granitemoe granitemoehybrid hunyuan_v1_dense hunyuan_v1_moe \
+    internlm2 internlm3 jamba kimi_k2 kimi_k25 kimi_linear lfm2 llama llama4 llama4_text llava \
+    minicpm minimax ministral mistral mistral3 mixtral mpt nemotron nemotron_h olmo olmo2 \
+    olmo3 olmoe opt persimmon phi phi3 phimoe qwen2 qwen2_5_vl qwen2_5_vl_text qwen2_moe \
+    qwen2_vl qwen2_vl_text qwen3 qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text qwen3_moe \
+    qwen3_next qwen3_vl qwen3_vl_moe qwen3_vl_moe_text qwen3_vl_text seed_oss smollm3 stablelm \
+    starcoder2";
+
+fn is_listed(kind: &str, words: &str) -> bool {
+    words.split_whitespace().any(|word| word == kind)
+}
+
+/// The keys of a `config.json`, those of its language section first.
+pub struct Keys {
+    inner: Map<String, Value>,
+    outer: Map<String, Value>,
+}
+
+impl Keys {
+    pub fn read(path: &Path) -> Result<Keys, FileError> {
+        let text = read_text(path, CONFIG_JSON_MAX)?;
+        Keys::parse(&text).map_err(|problem| FileError::Broken {
+            path: path.to_owned(),
+            problem,
+        })
+    }
+
+    fn parse(text: &str) -> Result<Keys, String> {
+        let outer: Map<String, Value> = reading::json(text).map_err(|flaw| flaw.to_string())?;
+        let mut inner = Map::new();
+        let mut sections = &outer;
+        // A thinker holds a text part of its own.
+        while let Some(Value::Object(section)) = LANGUAGE_SECTIONS
+            .iter()
+            .find_map(|name| sections.get(*name))
+        {
+            inner.clone_from(section);
+            sections = section;
+        }
+        Ok(Keys { inner, outer })
+    }
+
+    /// The first of the names that has a value.
+    pub fn value(&self, names: &[&str]) -> Option<&Value> {
+        [&self.inner, &self.outer].into_iter().find_map(|keys| {
+            names
+                .iter()
+                .find_map(|name| keys.get(*name).filter(|value| !value.is_null()))
+        })
+    }
+
+    /// A whole number. Another value under the key is an error that names it.
+    pub fn number(&self, names: &[&str]) -> Result<Option<u64>, String> {
+        match self.value(names) {
+            None => Ok(None),
+            Some(value) => match value.as_u64() {
+                Some(number) => Ok(Some(number)),
+                None => Err(format!(
+                    "`{}` is {}, and a whole number is expected",
+                    names.join("` or `"),
+                    shortened(value)
+                )),
+            },
+        }
+    }
+
+    /// A whole number above 0 that must be there.
+    pub fn needed(&self, names: &[&str]) -> Result<u64, String> {
+        self.number(names)?
+            .filter(|number| *number > 0)
+            .ok_or_else(|| format!("`{}` is missing or 0", names[0]))
+    }
+
+    pub fn flag(&self, name: &str) -> Option<bool> {
+        self.value(&[name]).and_then(Value::as_bool)
+    }
+
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.value(&[name]).and_then(Value::as_str)
+    }
+
+    pub fn list(&self, name: &str) -> Option<&Vec<Value>> {
+        self.value(&[name]).and_then(Value::as_array)
+    }
+
+    /// `model_type` of the language part.
+    pub fn kind(&self) -> &str {
+        self.text("model_type").unwrap_or_default()
+    }
+
+    pub fn layers(&self) -> Result<u64, String> {
+        self.needed(&["num_hidden_layers", "n_layer", "num_layers", "n_layers"])
+    }
+
+    pub fn heads(&self) -> Result<u64, String> {
+        let names = ["num_attention_heads", "n_head", "n_heads"];
+        match self.number(&names)? {
+            // Its configuration leaves out what equals the defaults of the program it was made with.
+            None if self.kind().starts_with("gemma3") => Ok(8),
+            _ => self.needed(&names),
+        }
+    }
+
+    pub fn hidden(&self) -> Result<u64, String> {
+        self.needed(&["hidden_size", "n_embd", "d_model", "dim"])
+    }
+
+    /// Numbers of one head of keys and of values.
+    pub fn head_size(&self) -> Result<u64, String> {
+        match self.number(&["head_dim", "kv_channels", "attention_head_dim"])? {
+            Some(size) if size > 0 => Ok(size),
+            _ if self.kind().starts_with("gemma3") => Ok(256),
+            _ => Ok(self.hidden()?.div_ceil(self.heads()?)),
+        }
+    }
+
+    /// Heads of keys and values: one figure for all layers.
+    pub fn key_value_heads(&self) -> Result<u64, String> {
+        let names = [
+            "num_key_value_heads",
+            "num_kv_heads",
+            "multi_query_group_num",
+        ];
+        if let Some(Value::Array(each)) = self.value(&names) {
+            return each
+                .iter()
+                .filter_map(Value::as_u64)
+                .max()
+                .ok_or_else(|| format!("`{}` holds no numbers", names[0]));
+        }
+        // Falcon's own key says one head for all, except in its newer form.
+        let is_shared = self.flag("multi_query") == Some(true)
+            && self.flag("new_decoder_architecture") != Some(true);
+        if is_shared {
+            return Ok(self.number(&["multi_query_group_num"])?.unwrap_or(1));
+        }
+        match self.number(&names)? {
+            Some(0) => Err(format!("`{}` is missing or 0", names[0])),
+            Some(heads) => Ok(heads),
+            None if self.kind().starts_with("gemma3") => Ok(4),
+            None => self.heads(),
+        }
+    }
+
+    /// Heads of keys and values of each layer, where they differ.
+    fn key_value_heads_of_each(&self) -> Option<Vec<u64>> {
+        let each = self
+            .list("num_key_value_heads")
+            .or(self.list("num_kv_heads"))?;
+        each.iter().map(Value::as_u64).collect()
+    }
+
+    fn context(&self) -> Result<Option<u64>, String> {
+        let names = [
+            "max_position_embeddings",
+            "n_positions",
+            "max_sequence_length",
+            "max_seq_len",
+            "seq_length",
+        ];
+        match self.number(&names)? {
+            None if self.kind().starts_with("gemma3") => Ok(Some(131_072)),
+            context => Ok(context),
+        }
+    }
+}
+
+impl Architecture {
+    /// Reads `config.json` of a model's folder.
+    pub fn of_folder(folder: &Path) -> Result<Architecture, FileError> {
+        Architecture::of_config_json(&folder.join("config.json"))
+    }
+
+    /// Reads a file in the form of `config.json`.
+    pub fn of_config_json(path: &Path) -> Result<Architecture, FileError> {
+        let keys = Keys::read(path)?;
+        let mut architecture = Architecture::of(path);
+        fill(&keys, &mut architecture).map_err(|problem| FileError::Broken {
+            path: path.to_owned(),
+            problem,
+        })?;
+        Ok(architecture)
+    }
+}
+
+fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
+    let kind = keys.kind();
+    let heads = keys.heads()?;
+    architecture.attention_heads = Some(heads);
+    architecture.context = keys.context()?;
+    if !kind.is_empty() {
+        architecture.name = Some(kind.to_owned());
+    }
+    architecture.widths = widths(keys);
+    if is_listed(kind, ENCODERS) && keys.flag("is_decoder") != Some(true) {
+        return Ok(());
+    }
+    if !kind.is_empty() && !is_listed(kind, KNOWN) {
+        architecture.guesses.push(format!(
+            "the form `{}` is not known, and plain attention is assumed",
+            shortened(&Value::from(kind))
+        ));
+    }
+    let layers = keys.layers()?;
+    let latent = latent(keys)?;
+    let (head_size, shared_heads) = match latent {
+        Some(_) => (0, 0),
+        None => (keys.head_size()?, keys.key_value_heads()?),
+    };
+    let each = keys.key_value_heads_of_each();
+    let state = layer_kinds::state_bytes(keys)?;
+    let runs = layer_kinds::of(keys, layers, &mut architecture.guesses)?;
+    let mut index = 0_u64;
+    for (count, kind) in runs {
+        if kind.has_state() {
+            match state {
+                Some(bytes) => architecture.push(count, LayerCache::State { bytes }),
+                None => note_once(
+                    architecture,
+                    "the state of its layers without attention is not known, and is not counted",
+                ),
+            }
+        }
+        if let Some(window) = kind.attention() {
+            let group = |heads| match latent {
+                Some((numbers, expanded)) => LayerCache::Latent { numbers, expanded },
+                None => LayerCache::Heads {
+                    heads,
+                    key_size: head_size,
+                    value_size: head_size,
+                    window,
+                },
+            };
+            match &each {
+                // The list is as long as the file; runs are cut to it.
+                Some(each) if each.len() as u64 == layers => {
+                    let from = usize::try_from(index).unwrap_or(usize::MAX);
+                    let here = usize::try_from(count).unwrap_or(usize::MAX);
+                    for heads in each.iter().skip(from).take(here) {
+                        architecture.push(1, group(*heads));
+                    }
+                }
+                _ => architecture.push(count, group(shared_heads)),
+            }
+        }
+        index = index.saturating_add(count);
+    }
+    Ok(())
+}
+
+/// As far as they are there; what is wrong with one of them is told where it is needed.
+fn widths(keys: &Keys) -> Option<Widths> {
+    let number = |names: &[&str]| keys.number(names).ok().flatten();
+    let hidden = keys.hidden().ok()?;
+    let dense = number(&[
+        "intermediate_size",
+        "n_inner",
+        "ffn_hidden_size",
+        "hidden_dim",
+    ]);
+    let expert = number(&["moe_intermediate_size"]).unwrap_or(0);
+    let head = match number(&["qk_nope_head_dim"]).zip(number(&["qk_rope_head_dim"])) {
+        Some((plain, turned)) => plain.saturating_add(turned),
+        None => keys.head_size().ok()?,
+    };
+    Some(Widths {
+        hidden,
+        wide: dense.unwrap_or(hidden.saturating_mul(4)).max(expert),
+        queries: keys.heads().ok()?.saturating_mul(head),
+        words: number(&["vocab_size"]).unwrap_or(0),
+        blocks: keys.layers().ok()?,
+    })
+}
+
+/// Numbers per token of multi-head latent attention: the compressed keys and values and the part
+/// that carries the position (DeepSeek-V2, arXiv 2405.04434, section 2.1.3), and the keys of the
+/// indexer of its sparse form where there is one. Beside it the numbers where they are kept as keys and values of each head.
+fn latent(keys: &Keys) -> Result<Option<(u64, u64)>, String> {
+    let Some(rank) = keys.number(&["kv_lora_rank"])? else {
+        return Ok(None);
+    };
+    let rope = keys.needed(&["qk_rope_head_dim"])?;
+    let indexer = keys.number(&["index_head_dim"])?.unwrap_or(0);
+    let compressed = rank.saturating_add(rope).saturating_add(indexer);
+    let plain = keys.number(&["qk_nope_head_dim"])?.unwrap_or(0);
+    let value = keys.number(&["v_head_dim"])?.unwrap_or(0);
+    let head = plain.saturating_add(rope).saturating_add(value);
+    Ok(Some((compressed, keys.heads()?.saturating_mul(head))))
+}
+
+fn note_once(architecture: &mut Architecture, note: &str) {
+    if !architecture.guesses.iter().any(|known| known == note) {
+        architecture.guesses.push(note.to_owned());
+    }
+}
+
+/// A foreign value for a message, never longer than a line.
+pub fn shortened(value: &Value) -> String {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    match text.char_indices().nth(60) {
+        None => text,
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+impl LayerKind {
+    fn has_state(self) -> bool {
+        matches!(self, LayerKind::State | LayerKind::Both)
+    }
+
+    /// Whether it attends to earlier tokens, and within which window.
+    fn attention(self) -> Option<Option<u64>> {
+        match self {
+            LayerKind::Full | LayerKind::Both => Some(None),
+            LayerKind::Window(window) => Some(Some(window)),
+            LayerKind::State | LayerKind::Nothing => None,
+        }
+    }
+}

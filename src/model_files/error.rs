@@ -1,0 +1,16 @@
+//! Why a file of a model cannot be used. Each error names the file.
+
+use std::io;
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{}: {problem}", path.display())]
+    Broken { path: PathBuf, problem: String },
+}

@@ -1,0 +1,142 @@
+//! A model's folder or file: what its weights and its architecture are, whichever form they have.
+
+use std::path::{Path, PathBuf};
+
+use crate::architecture::Architecture;
+use crate::error::FileError;
+use crate::gguf::{self, Gguf};
+use crate::parameters::{CONFIG_TOLERANCE_PER_CENT, weights_by_config};
+use crate::safetensors::{self, Weights};
+
+/// Entries of a model's folder that are looked at.
+const FOLDER_ENTRIES_MAX: usize = 10_000;
+
+/// What the files of a model say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelFiles {
+    pub weights: Weights,
+    pub architecture: Architecture,
+    /// The weights are not there; their size is counted from `config.json`.
+    pub by_config: bool,
+}
+
+impl ModelFiles {
+    /// Reads the headers of a model's folder or file: safetensors, GGUF, or `config.json` alone.
+    pub fn read(path: &Path) -> Result<ModelFiles, FileError> {
+        if is_gguf(path) {
+            return ModelFiles::read_gguf(path);
+        }
+        let folder = if path.is_file() {
+            path.parent().unwrap_or(path)
+        } else {
+            path
+        };
+        if path.is_file() || safetensors::has_weights(folder) {
+            return Ok(ModelFiles {
+                weights: safetensors::weights_of(path)?,
+                architecture: Architecture::of_folder(folder)?,
+                by_config: false,
+            });
+        }
+        if let Some(file) = gguf_of(folder)? {
+            return ModelFiles::read_gguf(&file);
+        }
+        let config = folder.join("config.json");
+        // Weights in a form that has no header to read are there all the same.
+        if !config.exists() || bytes_of_weight_files(folder).is_some() {
+            return Err(safetensors::no_weights(folder));
+        }
+        Ok(ModelFiles {
+            weights: Weights {
+                stored_bytes: weights_by_config(&config)?,
+                ..Weights::default()
+            },
+            architecture: Architecture::of_config_json(&config)?,
+            by_config: true,
+        })
+    }
+
+    fn read_gguf(path: &Path) -> Result<ModelFiles, FileError> {
+        let gguf = Gguf::read(path)?;
+        Ok(ModelFiles {
+            weights: Weights {
+                stored_bytes: gguf.tensor_bytes,
+                float_elements: gguf.elements,
+                ..Weights::default()
+            },
+            architecture: Architecture::of_gguf(path, &gguf)?,
+            by_config: false,
+        })
+    }
+
+    /// What an administrator should hear about what was read.
+    pub fn guesses(&self) -> Vec<String> {
+        let mut guesses = self.architecture.guesses.clone();
+        if self.by_config {
+            guesses.push(format!(
+                "its weights are not on disk, and are counted from config.json, to about {CONFIG_TOLERANCE_PER_CENT} %"
+            ));
+        }
+        guesses
+    }
+}
+
+pub fn is_gguf(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+}
+
+/// The one GGUF model of a folder. Projectors of pictures (`mmproj`) are no models.
+pub fn gguf_of(folder: &Path) -> Result<Option<PathBuf>, FileError> {
+    let listing = std::fs::read_dir(folder).map_err(|source| FileError::Read {
+        path: folder.to_owned(),
+        source,
+    })?;
+    let mut models: Vec<PathBuf> = listing
+        .take(FOLDER_ENTRIES_MAX)
+        .filter_map(Result::ok)
+        .map(|file| file.path())
+        .filter(|path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            let is_first = name
+                .and_then(gguf::part_name)
+                .is_none_or(|(_, part, _)| part == 1);
+            is_gguf(path) && is_first && name.is_some_and(|name| !name.contains("mmproj"))
+        })
+        .collect();
+    models.sort();
+    match models.as_slice() {
+        [] => Ok(None),
+        [only] => Ok(Some(only.clone())),
+        several => Err(FileError::Broken {
+            path: folder.to_owned(),
+            problem: format!(
+                "the folder holds {} GGUF models; name the file in engine_config.model_path",
+                several.len()
+            ),
+        }),
+    }
+}
+
+/// The sizes of the files of weights together, for where headers cannot be read. `None` when there is no such file.
+pub fn bytes_of_weight_files(path: &Path) -> Option<u64> {
+    let is_weights = |file: &Path| {
+        file.extension().is_some_and(|extension| {
+            ["safetensors", "gguf", "bin", "pt", "pth"]
+                .iter()
+                .any(|known| extension == *known)
+        })
+    };
+    let metadata = std::fs::metadata(path).ok()?;
+    if metadata.is_file() {
+        return Some(metadata.len());
+    }
+    let sizes: u64 = std::fs::read_dir(path)
+        .ok()?
+        .filter_map(Result::ok)
+        .filter(|file| is_weights(&file.path()))
+        .filter_map(|file| std::fs::metadata(file.path()).ok())
+        .map(|metadata| metadata.len())
+        .sum();
+    (sizes > 0).then_some(sizes)
+}

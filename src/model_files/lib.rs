@@ -1,0 +1,24 @@
+//! Files of models, read as far as their headers: GGUF, safetensors, `config.json`. They come from strangers, so that
+//! every figure is checked and nothing is believed because another file says so. Reading is blocking.
+
+mod architecture;
+pub mod config_json;
+mod error;
+mod folder;
+pub mod gguf;
+mod gguf_architecture;
+pub mod gguf_types;
+mod layer_kinds;
+pub mod name_size;
+mod parameters;
+pub mod safetensors;
+
+pub use architecture::{
+    Architecture, CacheLoad, LayerCache, LayerGroup, NumberWidth, Split, Widths,
+};
+pub use error::FileError;
+pub use folder::{ModelFiles, bytes_of_weight_files, gguf_of, is_gguf};
+pub use parameters::{
+    CONFIG_TOLERANCE_PER_CENT, Parameters, parameters_by_config, weights_by_config,
+};
+pub use safetensors::{Rows, Weights, weights_of};

@@ -1,0 +1,314 @@
+//! Turns YAML and JSON text into types and says, when that fails, on which line, what is wrong
+//! and what was probably meant. It never quotes the lines around a mistake: they may hold secrets.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde_saphyr::Error as YamlError;
+
+/// What is wrong with a text, and where (both from 1), if that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    pub line: Option<u64>,
+    pub column: Option<u64>,
+    pub message: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.line, self.column) {
+            (Some(line), Some(column)) => {
+                write!(f, "line {line}, column {column}: {}", self.message)
+            }
+            _ => f.write_str(&self.message),
+        }
+    }
+}
+
+/// Reads one YAML document. Unknown keys, keys given twice and wrong values are flaws.
+pub fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
+    let options = serde_saphyr::options! { with_snippet: false };
+    serde_saphyr::from_str_with_options(text, options).map_err(flaw_of)
+}
+
+/// The same, but of a key given twice the last value counts, as with PyYAML.
+pub fn yaml_last_wins<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
+    let options = serde_saphyr::options! {
+        with_snippet: false,
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+    };
+    serde_saphyr::from_str_with_options(text, options).map_err(flaw_of)
+}
+
+/// Reads a value and says at which path it is wrong: `scaling_config.num_workers`.
+pub fn value_at<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, (String, String)> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path().to_string();
+        (
+            path,
+            reworded(&without_place(&error.into_inner().to_string())),
+        )
+    })
+}
+
+fn flaw_of(error: YamlError) -> ParseError {
+    let location = error.location().filter(|location| location.line() > 0);
+    ParseError {
+        line: location.map(|location| location.line()),
+        column: location.map(|location| location.column()),
+        message: explain(&error),
+    }
+}
+
+fn explain(error: &YamlError) -> String {
+    match error.without_snippet() {
+        YamlError::SerdeUnknownField {
+            field, expected, ..
+        } => unknown("key", field, expected.iter().copied()),
+        YamlError::SerdeUnknownVariant {
+            variant, expected, ..
+        } => unknown("value", variant, expected.iter().copied()),
+        YamlError::SerdeMissingField { field, .. } => format!("the key `{field}` is missing"),
+        YamlError::DuplicateMappingKey { key: Some(key), .. } => {
+            format!("the key `{key}` is given twice")
+        }
+        YamlError::MultipleDocuments { .. } => {
+            "a second document begins here (`---`); one file holds one".to_owned()
+        }
+        YamlError::Message { msg, .. } => msg.clone(),
+        YamlError::NullIntoString { .. } => "the value is missing".to_owned(),
+        YamlError::InvalidScalar { ty, .. } => match number_wanted(ty) {
+            Some(wanted) => format!("{wanted} is expected here"),
+            None => format!("this is no {ty}"),
+        },
+        YamlError::Unexpected {
+            expected: "mapping start",
+            ..
+        } => "keys with values (`key: value`) are expected here".to_owned(),
+        YamlError::Unexpected {
+            expected: "string scalar",
+            ..
+        } => "one plain value is expected here".to_owned(),
+        other => match without_place(&other.to_string()) {
+            text if text.starts_with("budget breached") => {
+                "the text is too large once its aliases are written out; write it without them"
+                    .to_owned()
+            }
+            text => text,
+        },
+    }
+}
+
+/// A number type of the language in words.
+fn number_wanted(ty: &str) -> Option<&'static str> {
+    match ty {
+        "u8" | "u16" | "u32" | "u64" | "usize" => Some("a whole number, 0 or more,"),
+        "i8" | "i16" | "i32" | "i64" => Some("a whole number"),
+        "f32" | "f64" => Some("a number"),
+        "bool" => Some("true or false"),
+        _ => None,
+    }
+}
+
+/// The library ends its messages with the place, which `Flaw` says already.
+fn without_place(message: &str) -> String {
+    match message.rfind(" at line ") {
+        Some(end) => message[..end].to_owned(),
+        None => message.to_owned(),
+    }
+}
+
+/// Reads one JSON document from a file's text.
+pub fn json<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
+    serde_json::from_str(text).map_err(|error| ParseError {
+        line: Some(error.line() as u64).filter(|line| *line > 0),
+        column: Some(error.column() as u64).filter(|_| error.line() > 0),
+        message: reworded(&without_place(&error.to_string())),
+    })
+}
+
+/// Reads a value that came over the API. Lines mean nothing there, so the flaw quotes the entry
+/// at which reading stopped when the mistake is a wrong type.
+pub fn json_value<T: DeserializeOwned>(value: &serde_json::Value) -> Result<T, ParseError> {
+    let text = serde_json::to_string_pretty(value).unwrap_or_default();
+    json(&text).map_err(|flaw| {
+        let key = flaw
+            .line
+            .and_then(|line| {
+                text.lines()
+                    .nth(usize::try_from(line).ok()?.checked_sub(1)?)
+            })
+            .and_then(|line| line.trim().strip_prefix('"')?.split_once("\":"))
+            .map(|(key, _)| format!("`{key}`: "))
+            .filter(|_| flaw.message.starts_with("invalid "));
+        ParseError {
+            line: None,
+            column: None,
+            message: format!("{}{}", key.unwrap_or_default(), flaw.message),
+        }
+    })
+}
+
+/// serde_json has no structured errors: its words for an unknown name are taken apart again.
+fn reworded(message: &str) -> String {
+    for (start, what) in [("unknown field `", "key"), ("unknown variant `", "value")] {
+        let Some((name, rest)) = message
+            .strip_prefix(start)
+            .and_then(|rest| rest.split_once('`'))
+        else {
+            continue;
+        };
+        let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+        return unknown(what, name, known.iter().copied());
+    }
+    if let Some((field, _)) = message
+        .strip_prefix("missing field `")
+        .and_then(|rest| rest.split_once('`'))
+    {
+        return format!("the key `{field}` is missing");
+    }
+    match message.rsplit_once(", expected ") {
+        Some((found, ty)) => match number_wanted(ty) {
+            Some(wanted) => format!("{found}, expected {}", wanted.trim_end_matches(',')),
+            None => message.to_owned(),
+        },
+        None => message.to_owned(),
+    }
+}
+
+/// Keys are many, so the near one is enough; values are few, so all of them are named.
+fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let near = nearest(name, known.clone());
+    let all: Vec<String> = known.map(|name| format!("`{name}`")).collect();
+    let all = all.join(", ");
+    match near {
+        Some(near) if what == "key" => format!("unknown key `{name}`; did you mean `{near}`?"),
+        Some(near) => {
+            format!("unknown {what} `{name}`; did you mean `{near}`? known here: {all}")
+        }
+        None => format!("unknown {what} `{name}`; known here: {all}"),
+    }
+}
+
+/// A longer name is no slip of the pen, and to compare it takes time that grows with the square of its length.
+const COMPARED_BYTES_MAX: usize = 96;
+/// From 0, nothing alike, to 1, the same.
+const ALIKE_LEAST: f64 = 0.6;
+
+/// The known name that was probably meant, if one is close enough.
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    if name.len() > COMPARED_BYTES_MAX {
+        return None;
+    }
+    let name = name.to_lowercase();
+    known
+        .filter_map(|candidate| Some((likeness(&name, &candidate.to_lowercase())?, candidate)))
+        .max_by(|left, right| left.0.total_cmp(&right.0).then(right.1.cmp(left.1)))
+        .map(|(_, candidate)| candidate)
+}
+
+/// How alike two names are, if they are alike enough for one to have been meant by the other. Names that cannot be
+/// are told apart by their letters alone, without being compared.
+pub fn likeness(one: &str, other: &str) -> Option<f64> {
+    if one.len().max(other.len()) > COMPARED_BYTES_MAX || !may_be_alike(one, other) {
+        return None;
+    }
+    let likeness = strsim::normalized_damerau_levenshtein(one, other);
+    (likeness >= ALIKE_LEAST).then_some(likeness)
+}
+
+/// Whether the letters, in whatever order, leave it possible: two fifths of them may be changed, and each change
+/// mends two differences at most.
+fn may_be_alike(one: &str, other: &str) -> bool {
+    let mut counts = [0_i16; 64];
+    let mut count = |name: &str, by: i16| {
+        for letter in name.chars() {
+            counts[letter as usize % 64] += by;
+        }
+    };
+    count(one, 1);
+    count(other, -1);
+    let apart: usize = counts.iter().map(|it| usize::from(it.unsigned_abs())).sum();
+    apart * 5 <= one.len().max(other.len()) * 4
+}
+
+/// A map that keeps its order and refuses a key given twice, which JSON readers let pass.
+#[derive(Debug)]
+pub struct UniqueEntries<V>(pub Vec<(String, V)>);
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueEntries<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries<V>(PhantomData<V>);
+
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
+            type Value = UniqueEntries<V>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut seen = std::collections::BTreeSet::new();
+                let mut entries = Vec::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    if !seen.insert(key.clone()) {
+                        return Err(serde::de::Error::custom(format!(
+                            "the key `{key}` is given twice"
+                        )));
+                    }
+                    entries.push((key, map.next_value()?));
+                }
+                Ok(UniqueEntries(entries))
+            }
+        }
+
+        deserializer.deserialize_map(Entries(PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_apart_by_their_letters_only_where_a_comparison_would_do_so_too() {
+        let names = [
+            "temperature",
+            "temprature",
+            "top_p",
+            "top_k",
+            "max_tokens",
+            "tokens_max",
+            "stop",
+            "pots",
+            "a",
+            "",
+            "org/model-7b",
+            "org/model-70b",
+            "größe",
+            "grosse",
+        ];
+        for one in names {
+            for other in names {
+                let plain = strsim::normalized_damerau_levenshtein(one, other);
+                let wanted = (plain >= ALIKE_LEAST).then_some(plain);
+                assert_eq!(likeness(one, other), wanted, "{one} {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_as_long_as_a_body_is_compared_with_nothing() {
+        let known = ["temperature", "top_p"];
+        assert_eq!(
+            nearest("temprature", known.into_iter()),
+            Some("temperature")
+        );
+        assert_eq!(
+            nearest(&"temperature".repeat(100_000), known.into_iter()),
+            None
+        );
+    }
+}

@@ -1,0 +1,26 @@
+//! The other shell: the same pool under a virtual clock. Stories are text that a person writes and
+//! reads; storms are seeded random worlds with faults, watched by a referee that trusts nothing the
+//! pool says of itself. Nothing here reads a clock or does I/O.
+
+#![no_std]
+
+#[macro_use]
+extern crate alloc;
+
+mod keeping;
+mod narration;
+mod random;
+mod referee;
+pub mod replay;
+mod stage;
+mod storm;
+mod story;
+mod words;
+mod world;
+
+pub use keeping::{WishReport, WishStorm};
+pub use random::Random;
+pub use referee::Referee;
+pub use storm::{Fault, Storm, StormReport};
+pub use story::{StoryError, play};
+pub use world::World;

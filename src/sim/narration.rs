@@ -1,0 +1,135 @@
+//! How a story is told: one line for each action that a person would want to read.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::story::Teller;
+use pool::{Action, LoadWish, ModelId, Outcome, Override, Share, Wish};
+
+impl Teller {
+    /// One line per action that a person would want to read; bookkeeping is left out.
+    pub(super) fn describe(&self, action: &Action) -> Option<String> {
+        Some(match action {
+            Action::Grant { ticket, replica } => format!("grant {ticket} {replica}"),
+            Action::Refuse { ticket, refusal } => format!("refuse {ticket}: {refusal}"),
+            Action::Launch {
+                replica,
+                model,
+                placement,
+                ..
+            } => {
+                format!(
+                    "launch {replica} {} on {}",
+                    self.name(*model),
+                    shares(placement)
+                )
+            }
+            Action::Fetch { model } => format!("fetch {}", self.name(*model)),
+            Action::EndFetch { model } => format!("end the fetch of {}", self.name(*model)),
+            Action::Park { replica } => format!("park {replica}"),
+            Action::Wake { replica, deadline } => format!("wake {replica} within {deadline}"),
+            Action::CloseGate {
+                replica,
+                if_idle_at: None,
+            } => format!("close {replica}"),
+            Action::CloseGate {
+                replica,
+                if_idle_at: Some(_),
+            } => format!("close {replica} if idle"),
+            Action::Stop {
+                replica,
+                grace,
+                reason,
+            } => format!("stop {replica} within {grace}: {reason}"),
+            Action::Settle { order, outcome } => {
+                format!("settle {order}: {}", outcome_line(outcome))
+            }
+            Action::Record(record) if record.replica.is_some() && record.candidates.is_empty() => {
+                return None;
+            }
+            Action::Record(record) => {
+                let model = record.model.as_deref().unwrap_or("pool");
+                format!("record {} {model}: {}", record.kind.name(), record.reason)
+            }
+            Action::Finished => "finished".to_owned(),
+            Action::Save { order, wish } if self.tells_store => {
+                format!("save {order}: {}", self.wish_line(wish))
+            }
+            Action::Keep { wish } if self.tells_store => format!("keep: {}", self.wish_line(wish)),
+            Action::SetGate { .. } | Action::Save { .. } | Action::Keep { .. } => return None,
+        })
+    }
+}
+
+impl Teller {
+    fn wish_line(&self, wish: &Wish) -> String {
+        let load = |model: &ModelId, wish: Option<&LoadWish>| match wish {
+            None => format!("{} is not wished to be loaded", self.name(*model)),
+            Some(wish) => format!("{} loaded x{}", self.name(*model), wish.replicas),
+        };
+        let over = |model: &ModelId, over: &Override| {
+            let parts = [
+                over.priority.map(|it| format!("priority {it}")),
+                over.keep_hot.map(|it| format!("keep-hot {it}")),
+                over.expires.map(|it| format!("until {it}")),
+            ];
+            let parts: Vec<String> = parts.into_iter().flatten().collect();
+            match parts.is_empty() {
+                true => format!("{} as in the catalogue", self.name(*model)),
+                false => format!("{} with {}", self.name(*model), parts.join(", ")),
+            }
+        };
+        match wish {
+            Wish::Override { model, over: it } => over(model, it),
+            Wish::Load { model, wish } => load(model, wish.as_ref()),
+            Wish::LoadAndOverride {
+                model,
+                wish,
+                over: it,
+            } => format!("{}; {}", load(model, Some(wish)), over(model, it)),
+            Wish::ForgetLoads { .. } => "no model is wished to be loaded".to_owned(),
+            Wish::Cordon { device, cordon } => match cordon {
+                None => format!("{device} serves"),
+                Some(cordon) => format!("{device} is cordoned: {}", cordon.reason),
+            },
+        }
+    }
+}
+
+fn outcome_line(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Loaded(result) => {
+            let evicted: Vec<String> = result
+                .evicted
+                .iter()
+                .map(|it| format!("{} ({})", it.model, it.replica))
+                .collect();
+            let short = result
+                .shortfall
+                .as_ref()
+                .map_or(String::new(), |why| format!("; no more because: {why}"));
+            format!(
+                "{} of {} ready, evicted [{}]{short}",
+                result.ready.len(),
+                result.wanted,
+                evicted.join(", ")
+            )
+        }
+        Outcome::Unloaded { replicas } => format!("{} unloaded", replicas.len()),
+        Outcome::Cleaned { replicas } => format!("{} cleaned up", replicas.len()),
+        Outcome::Set => "set".to_owned(),
+        Outcome::Reopened => "reopened".to_owned(),
+        Outcome::Cordoned { replicas } => format!("cordoned, {} replicas left", replicas.len()),
+        Outcome::Uncordoned => "uncordoned".to_owned(),
+        Outcome::Refused { refusal, .. } => format!("refused, {refusal}"),
+    }
+}
+
+pub(super) fn shares(shares: &[Share]) -> String {
+    let parts: Vec<String> = shares
+        .iter()
+        .map(|share| format!("{}: {}", share.device, share.bytes))
+        .collect();
+    parts.join(", ")
+}

@@ -1,0 +1,136 @@
+//! `model-pool simulate`: workloads, stories and storms against the pool's core, for people. It reads
+//! files and prints; what is decided and counted stands in `sim`.
+
+mod args;
+pub mod bench;
+pub mod compare;
+pub mod json;
+pub mod models;
+pub mod page;
+mod setup;
+pub mod table;
+pub mod workload;
+
+use std::io::{IsTerminal, Write};
+
+pub use self::args::{SimulateArgs, UnknownModels};
+
+use sim::replay::{Report, bound};
+use sim::{Storm, play};
+
+/// Fails if the input makes no sense, a file cannot be read or written, or a storm breaks a rule.
+pub fn run(args: &SimulateArgs) -> Result<(), String> {
+    if let Some(path) = &args.story {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        let told = play(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        print!("{told}");
+        return Ok(());
+    }
+    if let Some(folder) = &args.bench {
+        return bench::run(folder, args.seed, args.count.unwrap_or(2));
+    }
+    if let Some(spec) = &args.workload {
+        return replay(spec, args);
+    }
+    storms(args)
+}
+
+fn replay(spec: &str, args: &SimulateArgs) -> Result<(), String> {
+    let setup = setup::prepare(spec, args)?;
+    for notice in &setup.notices {
+        eprintln!("{notice}");
+    }
+    let mut policies = vec!["model-pool".to_owned()];
+    let peers = args.compare.iter().filter(|name| *name != "bound");
+    policies.extend(peers.cloned());
+    if !policies.contains(&args.policy) {
+        policies.push(args.policy.clone());
+    }
+    let mut reports: Vec<Report> = Vec::new();
+    for policy in &policies {
+        let holdings = args.html.is_some() && *policy == args.policy;
+        let report = compare::one(&setup, policy, holdings, &mut |done, day| {
+            progress(policy, done, day);
+        })?;
+        clear_progress();
+        reports.push(report);
+    }
+    let broken: Vec<&String> = reports.iter().flat_map(|report| &report.broken).collect();
+    if let Some(first) = broken.first() {
+        return Err(format!(
+            "{} rules were broken, the first: {first}",
+            broken.len()
+        ));
+    }
+    if let Some(path) = &args.html {
+        let page = page::render(&setup, &reports, &args.policy);
+        std::fs::write(path, page).map_err(|error| format!("{}: {error}", path.display()))?;
+        eprintln!("wrote {}", path.display());
+    }
+    let least = args.compare.iter().any(|name| name == "bound");
+    let least = match least {
+        true => Some(bound(
+            &setup.scene,
+            setup.arrivals().map_err(|fault| fault.to_string())?,
+        )),
+        false => None,
+    };
+    match &args.json {
+        Some(path) if path.as_os_str() == "-" => {
+            println!("{}", json::text(&setup, &reports, least.as_ref()));
+        }
+        Some(path) => {
+            std::fs::write(path, json::text(&setup, &reports, least.as_ref()))
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+            print!("{}", table::text(&setup, &reports));
+        }
+        None => print!("{}", table::text(&setup, &reports)),
+    }
+    if let Some(least) = least.filter(|_| args.json.is_none()) {
+        println!(
+            "no policy can load for less than {} s in all, were requests served as they arrive ({} s of it for first loads)",
+            least.reload.0 / 1000,
+            least.first_loads.0 / 1000
+        );
+    }
+    Ok(())
+}
+
+fn progress(policy: &str, done: u64, day: f64) {
+    let mut out = std::io::stderr();
+    if out.is_terminal() {
+        let _ = write!(out, "\r{policy}: {done} requests, day {day:.1}   ");
+        let _ = out.flush();
+    }
+}
+
+fn clear_progress() {
+    let mut out = std::io::stderr();
+    if out.is_terminal() {
+        let _ = write!(out, "\r{:60}\r", "");
+    }
+}
+
+fn storms(args: &SimulateArgs) -> Result<(), String> {
+    for seed in args.seed..args.seed.saturating_add(args.count.unwrap_or(100)) {
+        let report = Storm::new(seed).run();
+        println!(
+            "seed {seed}: {} requests, {} seated at once, {} after waiting, {} refused, {} loads, {} evictions, {} crashes",
+            report.requests,
+            report.seated_by_gate,
+            report.granted,
+            report.refused,
+            report.launches,
+            report.evictions,
+            report.crashes
+        );
+        if !report.broken.is_empty() {
+            return Err(format!(
+                "seed {seed} breaks rules: {}",
+                report.broken.join("; ")
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! Brings weights to this machine: from the Hugging Face hub, from S3 or from Google's storage, into the
+//! hub's own cache layout, so that every other program finds them too. It owns downloads: several at a
+//! time, taken up again where they were broken off, checked, and visible to others only when complete.
+//! It never decides what is fetched or when, and it never reads a model.
+//!
+//! ```text
+//! fetch ─▶ list ─▶ select ─▶ room on the disk? ─▶ bring each file ─▶ publish: links, then the manifest
+//!           │hub               │                     │ lock, resume, retry, digest, rename
+//!           │bucket            └ refused with numbers└ <blob>.incomplete survives whatever happens
+//! ```
+
+mod bucket;
+mod cache;
+mod credentials;
+mod disk;
+mod fault;
+#[doc(hidden)]
+pub mod fuzzing;
+mod hub;
+mod listing;
+mod lock;
+mod part;
+mod progress;
+mod select;
+mod transfer;
+mod write;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
+use tokio::sync::{OnceCell, Semaphore};
+
+use catalog::{Bucket, ExtraFiles, Fetch, Origin};
+
+pub use fault::SourceFault;
+pub use progress::Progress;
+
+use cache::Layout;
+use disk::Rooms;
+use listing::{Listing, Origins};
+use part::{CONNECT_MAX, Part, STALL_MAX};
+
+/// What an administrator sets.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The hub's address, without a slash at its end.
+    pub hub: String,
+    /// Nothing is asked over the network; what the cache holds is used.
+    pub offline: bool,
+    /// Files of one model that are fetched at once.
+    pub files_at_once: usize,
+    /// Models whose files may take all their turns at once.
+    pub models_at_once: usize,
+    /// Bytes that stay free on the disk of the cache.
+    pub keep_free: u64,
+    /// The first pause before a broken download is taken up again; doubles each time.
+    pub pause: Duration,
+}
+
+/// All fetches of one process.
+#[derive(Debug)]
+pub struct Sources {
+    settings: Settings,
+    http: OnceCell<reqwest::Client>,
+    rooms: Rooms,
+    /// Files that come at once, of all models.
+    files: Semaphore,
+}
+
+impl Sources {
+    pub fn new(settings: Settings) -> Sources {
+        Sources {
+            files: Semaphore::new(settings.models_at_once.max(1) * settings.files_at_once.max(1)),
+            http: OnceCell::new(),
+            rooms: Rooms::default(),
+            settings,
+        }
+    }
+
+    /// Brings all that `wanted` names to this machine and makes it visible. Dropping the future ends it;
+    /// what has come is kept for the next one. Errors say what to do; none holds a token.
+    pub async fn fetch(&self, wanted: &Fetch, progress: &Arc<Progress>) -> Result<(), SourceFault> {
+        progress.says("asking what there is");
+        let layout = Layout::of(wanted);
+        let listing = match self.list(wanted).await {
+            Ok(listing) => listing,
+            // What is here is as good as what cannot be asked for.
+            Err(fault) if fault.is_of_the_network() => {
+                let found = layout.cached(wanted).await?;
+                return found.ok_or(fault);
+            }
+            Err(fault) => return Err(fault),
+        };
+        let mut listings = vec![select::select(listing, wanted)?];
+        for extra in &wanted.extra_files {
+            let listing = self.list_extra(wanted, extra).await?;
+            select::check_names(&listing)?;
+            listings.push(listing);
+        }
+        self.bring_all(wanted, &layout, &mut listings, progress)
+            .await?;
+        progress.says("making it visible");
+        let mut own = listings.remove(0);
+        let mut elsewhere = Vec::new();
+        for (extra, listing) in wanted.extra_files.iter().zip(listings) {
+            for mut part in listing.parts {
+                match extra.destination.is_absolute() {
+                    true => elsewhere.push((extra.destination.join(&part.path), part)),
+                    // Below the model's folder it is one of the model's files.
+                    false => {
+                        part.path = select::below(&extra.destination, &part.path);
+                        own.parts.retain(|it| it.path != part.path);
+                        own.parts.push(part);
+                    }
+                }
+            }
+        }
+        layout.publish(wanted, &own, elsewhere).await
+    }
+
+    /// Whether there is what `wanted` names, in a form that its engine reads. Nothing is fetched. Gives the
+    /// bytes that a fetch would bring.
+    pub async fn look(&self, wanted: &Fetch) -> Result<u64, SourceFault> {
+        let listing = match self.list(wanted).await {
+            Ok(listing) => select::select(listing, wanted)?,
+            Err(fault) if fault.is_of_the_network() && wanted.snapshot_of_others().is_some() => {
+                return Ok(0);
+            }
+            Err(fault) => return Err(fault),
+        };
+        Ok(listing.parts.iter().map(|part| part.size).sum())
+    }
+
+    async fn list(&self, wanted: &Fetch) -> Result<Listing, SourceFault> {
+        match &wanted.origin {
+            _ if self.settings.offline => Err(SourceFault::Offline {
+                id: wanted.id.clone(),
+                cache: wanted.cache.clone(),
+            }),
+            Origin::Hub { revision } => {
+                let pinned = wanted.pinned();
+                let revision = pinned.as_ref().unwrap_or(revision);
+                self.hub(wanted).await?.list(&wanted.id, revision).await
+            }
+            Origin::Bucket(bucket) => {
+                let store = bucket::open(bucket, wanted, &self.http().await?).await?;
+                bucket::list(&store, &bucket.uri).await
+            }
+        }
+    }
+
+    async fn list_extra(&self, wanted: &Fetch, extra: &ExtraFiles) -> Result<Listing, SourceFault> {
+        let by = wanted.extra_by.clone();
+        let bucket = Bucket {
+            uri: extra.uri.clone(),
+            ..by.unwrap_or_else(|| Bucket::at(extra.uri.clone()))
+        };
+        let store = bucket::open(&bucket, wanted, &self.http().await?).await?;
+        bucket::list(&store, &extra.uri).await
+    }
+
+    /// Every file of every listing, into the model's blobs.
+    async fn bring_all(
+        &self,
+        wanted: &Fetch,
+        layout: &Layout,
+        listings: &mut [Listing],
+        progress: &Arc<Progress>,
+    ) -> Result<(), SourceFault> {
+        let (mut total, mut there) = (0, 0);
+        for listing in listings.iter_mut() {
+            there += transfer::count(&mut listing.parts, layout).await;
+            total += listing.parts.iter().map(|part| part.size).sum::<u64>();
+        }
+        progress.begins(total, there);
+        let keep = self.settings.keep_free;
+        let _room = self.rooms.take(layout.root(), keep, progress)?;
+        for listing in listings.iter_mut() {
+            let is_left = listing.parts.iter().any(|part| part.counted < part.size);
+            if is_left && matches!(listing.origins, Origins::Bucket(_)) {
+                let Listing { parts, origins, .. } = listing;
+                transfer::learn_digests(parts, origins, progress).await?;
+            }
+        }
+        progress.says("fetching");
+        let parts = listings.iter();
+        let parts = parts.flat_map(|it| it.parts.iter().map(|part| (part, &it.origins)));
+        let mut parts: Vec<(&Part, &Origins)> = parts.collect();
+        // Large ones first: the last one to end is then a small one.
+        parts.sort_by_key(|(part, _)| std::cmp::Reverse(part.size));
+        let mut jobs = Vec::with_capacity(parts.len());
+        for (part, origins) in parts {
+            jobs.push(self.bring_one(part, layout, origins, progress).boxed());
+        }
+        stream::iter(jobs)
+            .buffer_unordered(self.settings.files_at_once.max(1))
+            .try_for_each(|()| std::future::ready(Ok(())))
+            .await?;
+        tracing::info!(model = wanted.id, bytes = total, "weights fetched");
+        Ok(())
+    }
+
+    async fn bring_one(
+        &self,
+        part: &Part,
+        layout: &Layout,
+        origins: &Origins,
+        progress: &Arc<Progress>,
+    ) -> Result<(), SourceFault> {
+        let (path, lock) = (layout.blob(part), layout.lock_of(part));
+        transfer::bring(part, &path, &lock, origins, self, progress).await
+    }
+
+    async fn hub(&self, wanted: &Fetch) -> Result<hub::Hub, SourceFault> {
+        let named = wanted.variable("HF_ENDPOINT");
+        let endpoint = named.as_deref().map(|it| it.trim_end_matches('/'));
+        let endpoint = endpoint.unwrap_or(&self.settings.hub).to_owned();
+        if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
+            return Err(SourceFault::NoHub {
+                what: "HF_ENDPOINT".to_owned(),
+                why: "it is no address such as https://huggingface.co".to_owned(),
+            });
+        }
+        Ok(hub::Hub {
+            http: self.http().await?,
+            endpoint,
+            token: credentials::hub_token(wanted).await,
+            cache: wanted.cache.clone(),
+        })
+    }
+
+    /// Made when it is first needed: a machine without authorities serves what it has.
+    async fn http(&self) -> Result<reqwest::Client, SourceFault> {
+        let client = self.http.get_or_try_init(|| async {
+            // Whoever was first has set the very same.
+            let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+            reqwest::Client::builder()
+                .connect_timeout(CONNECT_MAX)
+                .read_timeout(STALL_MAX)
+                .referer(false)
+                .user_agent(concat!("model-pool/", env!("CARGO_PKG_VERSION")))
+                .build()
+        });
+        let client = client.await.map_err(|error| SourceFault::NoClient {
+            why: fault::root_of(&error),
+        })?;
+        Ok(client.clone())
+    }
+}

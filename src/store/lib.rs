@@ -1,0 +1,40 @@
+//! What survives a restart: administrators' wishes, registrations, keys, measurements and the
+//! history (D1, D3), and the audit. Owns the database file and is the only place with SQL. It never decides
+//! anything, never hands out a row of another shape than the pool's own types, and never answers
+//! before the change is on disk: SQLite with a write-ahead log and `synchronous = FULL`.
+//!
+//! ```text
+//!   <name>.db        the database        <name>.db-wal, -shm   SQLite's own
+//!   <name>.db.lock   held by the one model-pool that uses the file; contains its process id
+//! ```
+//!
+//! Models are kept by name: their ids are given anew at each start. Times are Unix milliseconds.
+
+mod audit;
+mod cordons;
+mod database;
+mod facts;
+mod fault;
+mod history;
+mod integers;
+mod keys;
+mod measurements;
+mod open;
+mod upkeep;
+mod usage;
+mod wishes;
+mod writer;
+
+pub use audit::{AuditEntry, AuditQuery, StoredAudit};
+pub use database::Store;
+pub use fault::StoreFault;
+pub use history::{HistoryQuery, Retention, StoredMemory, StoredRecord, StoredShare};
+pub use keys::{
+    KeyHash, KeyRecord, KeyText, KeyUse, NewKey, Role, find_key, generate_key, hash_key,
+};
+pub use measurements::{Circumstances, Measurement, Measurements};
+pub use usage::{DayUsage, UsageMinute};
+pub use wishes::KeptWish;
+pub use writer::WriteTrouble;
+
+use integers::{from_integer, from_small, to_integer};

@@ -1,0 +1,335 @@
+//! The state on a disk that is full, and full no more: what was acknowledged stands, what cannot be kept is
+//! refused in words that say what to free, models are served all the while, and it goes on by itself.
+//! The disk is a small tmpfs; where none can be mounted (no root), the tests say so and end.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model_pool::catalog::{Entry, Fetch, Reference, Source};
+use model_pool::config::Config;
+use model_pool::source::{Progress, Settings, SourceFault, Sources};
+use serde_json::Value;
+use support::family::{asks, chat, reasons, shown, stub};
+use support::hub::Hub;
+use support::required::skipped;
+use support::whole::{Pool, wait_for};
+
+/// A small disk of its own, gone with the test.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    fn of(size: &str) -> Option<Disk> {
+        let folder = tempfile::tempdir().unwrap();
+        let size = format!("size={size},mode=0700");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
+            .arg(folder.path())
+            .output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(Disk(folder)),
+            other => {
+                let why = format!("a tmpfs cannot be mounted here, run as root: {other:?}");
+                skipped("tmpfs", &why);
+                None
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Not one more byte fits on it.
+    fn fill(&self) {
+        let mut file = fs::File::create(self.path().join("filler")).unwrap();
+        for size in [1 << 16, 1 << 12, 1] {
+            while file.write_all(&vec![b'x'; size]).is_ok() {}
+        }
+    }
+
+    fn free(&self) {
+        fs::remove_file(self.path().join("filler")).unwrap();
+    }
+
+    fn remount(&self, how: &str) {
+        let status = Command::new("mount")
+            .args(["-o", &format!("remount,{how}")])
+            .arg(self.path())
+            .status();
+        assert!(status.unwrap().success(), "remount {how}");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+    }
+}
+
+fn admin(pool: &Pool, method: &str, path: &str, body: &str) -> (u16, Value) {
+    let (status, text, _) = pool.request(method, path, body, Some(&pool.admin_key()));
+    (status, serde_json::from_str(&text).unwrap_or(Value::Null))
+}
+
+fn ready(pool: &Pool) -> (u16, String) {
+    let (status, text, _) = pool.request("GET", "/llm/ready", "", None);
+    (status, text)
+}
+
+fn metric(pool: &Pool, name: &str) -> f64 {
+    let (_, text, _) = pool.request("GET", "/metrics", "", None);
+    let line = text
+        .lines()
+        .find(|line| line.starts_with(&format!("{name} ")));
+    let line = line.unwrap_or_else(|| panic!("no {name} in {text}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+/// A new key: its id and its text.
+fn new_key(pool: &Pool, name: &str) -> (u16, Value) {
+    let body = format!(r#"{{"name":"{name}","role":"admin"}}"#);
+    admin(pool, "POST", "/llm/admin/keys", &body)
+}
+
+fn works(pool: &Pool, key: &Value) -> bool {
+    let key = key["key"].as_str().unwrap();
+    pool.request("GET", "/llm/admin/keys", "", Some(key)).0 == 200
+}
+
+fn revoke(pool: &Pool, key: &Value) -> (u16, Value) {
+    let path = format!("/llm/admin/keys?id={}", key["id"].as_str().unwrap());
+    admin(pool, "DELETE", &path, "")
+}
+
+fn set_priority(pool: &Pool, model: &str, priority: u32) -> (u16, Value) {
+    let path = format!("/llm/admin/models?model={model}");
+    admin(
+        pool,
+        "PATCH",
+        &path,
+        &format!(r#"{{"priority":{priority}}}"#),
+    )
+}
+
+/// A request whose load is written into the history, which cannot be: twice, so that a transaction that
+/// SQLite ended by itself is met by the next one.
+fn history_is_lost(pool: &Pool, model: &str) {
+    for _ in 0..2 {
+        let (status, said) = asks(pool, model);
+        assert!(status == 200 || status == 503, "{status} {said}");
+    }
+    wait_for("the disk's trouble to be noticed", || ready(pool).0 == 503);
+}
+
+#[test]
+fn after_a_full_disk_what_is_acknowledged_is_kept() {
+    let _alone = super::ALONE.blocking_lock();
+    let Some(disk) = Disk::of("12m") else { return };
+    let talk = ["--tokens", "400", "--token-ms", "20"];
+    let models = [stub("a", &[]), stub("b", &talk), stub("c", &[])];
+    let mut pool = Pool::on_disk(&models, "pool: {keep_hot: 5m}\n", disk.path());
+    let old = new_key(&pool, "old").1;
+    assert!(works(&pool, &old));
+    assert_eq!(set_priority(&pool, "a", 1).0, 200);
+    assert_eq!(asks(&pool, "a").0, 200);
+    let stream = pool.stream("/v1/chat/completions", &chat("b", true));
+    wait_for("the first chunk", || stream.text().contains("data: "));
+
+    disk.fill();
+    history_is_lost(&pool, "c");
+    // What administrators ask for is refused, with what to free; nothing of it has happened.
+    let (status, refused) = new_key(&pool, "lost");
+    assert_eq!(status, 503, "{refused}");
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(message.contains("free 16.0 MiB there"), "{message}");
+    assert!(
+        !message.contains(disk.path().to_str().unwrap()),
+        "{message}"
+    );
+    assert_eq!(revoke(&pool, &old).0, 503);
+    assert!(works(&pool, &old), "it was not revoked");
+    let (_, said) = set_priority(&pool, "a", 2);
+    assert_eq!(said["error"]["code"], "not_saved", "{said}");
+    assert_eq!(shown(&pool, "a")["priority"], 1);
+    let (_, why) = ready(&pool);
+    assert!(why.contains("free of 12.0 MiB"), "{why}");
+    assert!(metric(&pool, "model_pool_store_writable") < 0.5);
+    // Models are served, and the stream goes on.
+    for _ in 0..20 {
+        assert_eq!(asks(&pool, "a").0, 200);
+    }
+    assert!(stream.whole().contains("[DONE]"), "{}", stream.text());
+
+    disk.free();
+    wait_for("it to go on by itself", || ready(&pool).0 == 200);
+    assert!(metric(&pool, "model_pool_store_writable") > 0.5);
+    let log = pool.log();
+    assert_eq!(
+        log.matches("the state cannot be written").count(),
+        1,
+        "{log}"
+    );
+    assert_eq!(
+        log.matches("the state is written again").count(),
+        1,
+        "{log}"
+    );
+    let (status, new) = new_key(&pool, "new");
+    assert_eq!(status, 200, "{new}");
+    assert!(works(&pool, &new), "a key that was given out works");
+    assert_eq!(revoke(&pool, &old).0, 200);
+    assert!(!works(&pool, &old), "a key that is revoked does not");
+    assert_eq!(set_priority(&pool, "a", 2).0, 200);
+    // Refusals while the disk was full are in the history: they waited for it.
+    wait_for("the history", || !reasons(&pool, "set").is_empty());
+
+    pool.kill_and_restart();
+    assert!(works(&pool, &new));
+    assert!(!works(&pool, &old));
+    assert_eq!(shown(&pool, "a")["priority"], 2);
+    assert_eq!(asks(&pool, "a").0, 200);
+}
+
+#[test]
+fn again_and_again_full_the_state_is_what_was_acknowledged() {
+    let _alone = super::ALONE.blocking_lock();
+    let Some(disk) = Disk::of("12m") else { return };
+    let models: Vec<_> = (0..6).map(|nth| stub(&format!("m{nth}"), &[])).collect();
+    let mut pool = Pool::on_disk(&models, "", disk.path());
+    let mut keys = Vec::new();
+    for turn in 0..6 {
+        let (status, key) = new_key(&pool, &format!("k{turn}"));
+        assert_eq!(status, 200, "{key}");
+        keys.push(key);
+        disk.fill();
+        history_is_lost(&pool, &format!("m{turn}"));
+        assert_eq!(new_key(&pool, "refused").0, 503);
+        if turn % 2 == 0 {
+            // Killed with a full disk; a start needs no room of its own.
+            pool.kill();
+            disk.free();
+            pool.restart();
+        } else {
+            disk.free();
+            wait_for("it to go on", || ready(&pool).0 == 200);
+        }
+        assert!(keys.iter().all(|key| works(&pool, key)), "turn {turn}");
+    }
+    let (_, all) = admin(&pool, "GET", "/llm/admin/keys", "");
+    assert!(!all.to_string().contains("refused"), "{all}");
+}
+
+#[test]
+fn on_a_full_disk_the_pool_starts_and_serves_what_is_there() {
+    let _alone = super::ALONE.blocking_lock();
+    let Some(disk) = Disk::of("12m") else { return };
+    let mut pool = Pool::on_disk(&[stub("a", &["--stderr", "words"])], "", disk.path());
+    assert_eq!(set_priority(&pool, "a", 1).0, 200);
+    pool.kill();
+    disk.fill();
+    pool.restart();
+    assert_eq!(shown(&pool, "a")["priority"], 1);
+    assert_eq!(set_priority(&pool, "a", 2).0, 503);
+    // Nothing can be written down of a new engine: that is said, and is over with the disk's trouble.
+    let (status, said) = asks(&pool, "a");
+    assert!(status == 200 || said.contains("space"), "{status} {said}");
+    disk.free();
+    wait_for("it to go on", || asks(&pool, "a").0 == 200);
+    assert_eq!(set_priority(&pool, "a", 2).0, 200);
+}
+
+#[test]
+fn a_disk_that_is_read_only_is_said_at_the_start_and_loses_nothing() {
+    let _alone = super::ALONE.blocking_lock();
+    let Some(disk) = Disk::of("12m") else { return };
+    let mut pool = Pool::on_disk(&[stub("a", &[])], "", disk.path());
+    assert_eq!(set_priority(&pool, "a", 1).0, 200);
+    pool.kill();
+    disk.remount("ro");
+    let refused = Command::new(env!("CARGO_BIN_EXE_model-pool"))
+        .arg("--config")
+        .arg(pool.folder().join("config.yaml"))
+        .output();
+    let said = String::from_utf8(refused.unwrap().stderr).unwrap();
+    assert!(said.contains("Read-only file system"), "{said}");
+    assert!(said.contains("writable"), "what to do: {said}");
+    disk.remount("rw");
+    pool.restart();
+    assert_eq!(shown(&pool, "a")["priority"], 1);
+}
+
+const WEIGHTS: usize = 1 << 20;
+
+/// The bytes on disk of the largest file in a folder and those within.
+fn largest_below(folder: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let sizes = entries.map(|entry| match entry.path() {
+        path if path.is_dir() => largest_below(&path),
+        path => std::fs::metadata(path).map_or(0, |about| about.blocks() * 512),
+    });
+    sizes.max().unwrap_or(0)
+}
+
+fn wanted(cache: &Path) -> Fetch {
+    let mut config = Config::default();
+    config.sources.cache_dir = Some(cache.join("cache"));
+    config.state.dir = cache.join("state");
+    let document = serde_json::json!({"engine_config":
+        {"model_id": "m", "type": "CandleEngine", "hf_model_id": "lab/model"}});
+    let reference = Reference::default();
+    let read = Entry::from_document(&document, Source::Registered, &config, &reference);
+    read.unwrap().0.fetch.expect("its weights are fetched")
+}
+
+#[tokio::test]
+async fn weights_on_a_disk_that_becomes_full_say_what_they_need_and_go_on_from_there() {
+    let _alone = super::ALONE.lock().await;
+    let Some(disk) = Disk::of("12m") else { return };
+    let hub = Hub::start();
+    let weights = vec![7; WEIGHTS];
+    let files = [
+        ("config.json", b"{}".to_vec()),
+        ("model.safetensors", weights),
+    ];
+    hub.add("lab/model", &files);
+    hub.behave(|it| it.hold_after = Some(WEIGHTS / 2));
+    let sources = Sources::new(Settings {
+        hub: hub.url(),
+        offline: false,
+        files_at_once: 1,
+        models_at_once: 1,
+        keep_free: 0,
+        pause: Duration::from_millis(1),
+    });
+    let (fetch, progress) = (wanted(disk.path()), Arc::new(Progress::default()));
+    let fills = async {
+        // What was sent may still be on its way to the disk.
+        while hub.bytes_sent() < WEIGHTS / 2 || largest_below(disk.path()) < WEIGHTS as u64 / 4 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        disk.fill();
+        hub.behave(|it| it.hold_after = None);
+    };
+    let both = async { tokio::join!(sources.fetch(&fetch, &progress), fills).0 };
+    let patience = Duration::from_secs(60);
+    let fault = tokio::time::timeout(patience, both).await.unwrap();
+    let fault = fault.expect_err("there is no room");
+    assert!(matches!(fault, SourceFault::NoRoom { .. }), "{fault}");
+    let text = fault.to_string();
+    assert!(text.contains("make room"), "{text}");
+    let sent = hub.bytes_sent();
+
+    disk.free();
+    let again = sources.fetch(&fetch, &progress);
+    tokio::time::timeout(patience, again)
+        .await
+        .unwrap()
+        .unwrap();
+    let more = hub.bytes_sent() - sent;
+    assert!(more < WEIGHTS, "{more} bytes came again");
+}

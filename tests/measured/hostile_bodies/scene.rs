@@ -1,0 +1,204 @@
+//! The real program with engines that do little, what a request costs its process, and how soon it answers others all
+//! the while. It judges nothing.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
+
+use super::bodies::{BOUNDARY, Route};
+use super::stub_program::stub_engine;
+use support::whole::Pool;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// So often the process is looked at, and asked how it is.
+const EVERY: Duration = Duration::from_millis(3);
+
+/// A model whose engine is the stub; `flags` and `more` go into its command and its `pool_config`.
+pub fn stub(name: &str, flags: &str, more: &str) -> (String, String) {
+    let engine = stub_engine().display().to_string();
+    let text = format!(
+        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  \
+         command: [{engine:?}, \"--port\", \"{{{{ port }}}}\", \"--model\", {name:?}{flags}]\n\
+         pool_config: {{memory_gib: 0.5, keep_hot: 1h{more}}}\n"
+    );
+    (format!("{name}.yaml"), text)
+}
+
+/// A pool with a model of every kind that reads bodies in its own way.
+pub fn pool() -> Pool {
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/models/tiny-chat");
+    let tiny = format!(
+        "engine_config:\n  model_id: tiny\n  type: CandleEngine\n  model_path: {demo:?}\n  \
+         max_total_tokens: 512\n  engine_kwargs: {{device: cpu}}\npool_config: {{keep_hot: 1h}}\n"
+    );
+    let files = [
+        stub("talker", "", ""),
+        stub("ruled", "", ", validation: {max_characters: 100000000}"),
+        ("tiny.yaml".to_owned(), tiny),
+    ];
+    Pool::with_models(&files, "compat: {run: true, ncsa: true}\n")
+}
+
+/// What one request came to.
+#[derive(Clone, Debug)]
+pub struct Cost {
+    pub status: u16,
+    pub answer_bytes: usize,
+    pub processor: Duration,
+    /// Of the process's resident memory, while it was answered.
+    pub growth_bytes: u64,
+    pub message: String,
+}
+
+/// User and system time of a process so far; proc(5) has them in ticks of 10 ms.
+pub fn processor_time(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let (_, fields) = stat.rsplit_once(')').expect("a name in brackets");
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let ticks = fields[11..13]
+        .iter()
+        .filter_map(|it| it.parse::<u64>().ok());
+    Duration::from_millis(ticks.sum::<u64>() * 10)
+}
+
+pub fn resident_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    kib.expect("a number") << 10
+}
+
+/// Sends a body as it is, whatever it is; the status, and the answer as far as it is told.
+pub fn send(pool: &Pool, route: &Route, key: &str, body: &[u8]) -> (u16, Vec<u8>) {
+    let mut socket = TcpStream::connect(pool.address()).expect("connected");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let kind = match route.is_form {
+        true => format!("multipart/form-data; boundary={BOUNDARY}"),
+        false => "application/json".to_owned(),
+    };
+    let bearer = match route.by_admin {
+        true => format!("Authorization: Bearer {key}\r\n"),
+        false => String::new(),
+    };
+    let head = format!(
+        "{} {} HTTP/1.1\r\nHost: {}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{bearer}Connection: close\r\n\r\n",
+        route.method,
+        route.path,
+        pool.address(),
+        body.len()
+    );
+    socket.write_all(head.as_bytes()).expect("sent");
+    // Who is refused early may not be read to the end.
+    let _ = socket.write_all(body);
+    let mut answer = Vec::new();
+    let _ = socket.read_to_end(&mut answer);
+    let status = String::from_utf8_lossy(&answer[..answer.len().min(16)]).into_owned();
+    let status = status
+        .split_whitespace()
+        .nth(1)
+        .and_then(|it| it.parse().ok());
+    (status.unwrap_or(0), answer)
+}
+
+/// One request, and what it cost.
+pub fn measure(pool: &Pool, watch: &Watch, route: &Route, key: &str, body: &[u8]) -> Cost {
+    let pid = pool.pid();
+    let resident = resident_bytes(pid);
+    watch.peak.store(resident, Ordering::SeqCst);
+    let before = processor_time(pid);
+    let (status, answer) = send(pool, route, key, body);
+    let processor = processor_time(pid) - before;
+    let shown = &answer[answer.len().saturating_sub(300)..];
+    Cost {
+        status,
+        answer_bytes: answer.len(),
+        processor,
+        growth_bytes: watch.peak.load(Ordering::SeqCst).saturating_sub(resident),
+        message: String::from_utf8_lossy(shown).into_owned(),
+    }
+}
+
+/// Looks at the process all the time: how much memory it has, and how soon it says that it is well.
+pub struct Watch {
+    peak: Arc<AtomicU64>,
+    waits: Arc<Mutex<Vec<Duration>>>,
+    enough: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Watch {
+    pub fn of(pool: &Pool) -> Watch {
+        let mut watch = Watch {
+            peak: Arc::default(),
+            waits: Arc::default(),
+            enough: Arc::default(),
+            threads: Vec::new(),
+        };
+        let (pid, enough, peak) = (
+            pool.pid(),
+            Arc::clone(&watch.enough),
+            Arc::clone(&watch.peak),
+        );
+        watch.threads.push(thread::spawn(move || {
+            while !enough.load(Ordering::SeqCst) {
+                peak.fetch_max(resident_bytes(pid), Ordering::SeqCst);
+                thread::park_timeout(EVERY);
+            }
+        }));
+        let (address, enough, waits) = (
+            pool.address().to_owned(),
+            Arc::clone(&watch.enough),
+            Arc::clone(&watch.waits),
+        );
+        watch.threads.push(thread::spawn(move || {
+            let mut socket = TcpStream::connect(&address).expect("connected");
+            let _ = socket.set_read_timeout(Some(PATIENCE));
+            let text = format!("GET /llm/health HTTP/1.1\r\nHost: {address}\r\n\r\n");
+            let mut answer = [0; 4096];
+            while !enough.load(Ordering::SeqCst) {
+                let asked = SystemTime::now();
+                socket.write_all(text.as_bytes()).expect("sent");
+                let count = socket.read(&mut answer).expect("an answer");
+                assert!(
+                    answer[..count].starts_with(b"HTTP/1.1 200"),
+                    "it is not well"
+                );
+                let waited = asked.elapsed().unwrap_or_default();
+                waits.lock().expect("nobody broke").push(waited);
+                thread::park_timeout(EVERY);
+            }
+        }));
+        watch
+    }
+
+    /// How long it took to say that it is well, each time since this was asked last; the shortest first.
+    pub fn waits(&self) -> Vec<Duration> {
+        let mut waits = std::mem::take(&mut *self.waits.lock().expect("nobody broke"));
+        waits.sort();
+        waits
+    }
+
+    pub fn forget_peak(&self, pid: u32) -> u64 {
+        let resident = resident_bytes(pid);
+        self.peak.store(resident, Ordering::SeqCst);
+        resident
+    }
+
+    pub fn peak(&self) -> u64 {
+        self.peak.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.enough.store(true, Ordering::SeqCst);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Clients that other people wrote, against the whole program: the `openai` packages of PyPI and npm,
+//! `langchain-openai`, the `llm` tool, `anthropic`, and schemathesis. The checks are scripts in tests/clients;
+//! `.ci/clients` brings what they need, and without it these tests say that they were skipped.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+use support::required::skipped;
+use support::whole::Pool;
+
+/// What the pool does of all that the scripts can check; the others are said to be left out. There are
+/// `logprobs`, `completions`, `json_schema`, `tools`, `responses`, `messages`, `messages_count`, `messages_tools`.
+const FEATURES: &str = "logprobs completions json_schema responses messages messages_count";
+
+/// No script takes longer, however slow the machine.
+const LIMIT: Duration = Duration::from_secs(170);
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Something that `.ci/clients` brings.
+fn brought(path: &str) -> Option<PathBuf> {
+    let path = root().join("target/clients").join(path);
+    if path.exists() {
+        return Some(path);
+    }
+    let why = format!(
+        "there is no {}. Bring it with `bash .ci/clients`, and run `cargo test --test outside clients::`",
+        path.display()
+    );
+    skipped("clients", &why);
+    None
+}
+
+/// A stub engine that behaves as the words say.
+fn stub_model(name: &str, words: &str, more: &str) -> (String, String) {
+    let program = support::stub::stub_engine().display().to_string();
+    let text = format!(
+        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  command: [{program:?}, --port, \"{{{{ port }}}}\", --model, {name}, {words}]\n  ready_path: /health\n  served_model_name: {name}\npool_config: {{memory_gib: 0.01, {more}}}\n"
+    );
+    (format!("{name}.yaml"), text)
+}
+
+/// The demo models, one of them also under a name with a slash, and engines that talk for long, never
+/// become ready, or make embeddings. Nobody gets in without a key.
+fn pool() -> Pool {
+    let mut files: Vec<(String, String)> = ["tiny-chat", "tiny-guide", "tiny-helper"]
+        .map(|name| {
+            let file = format!("{name}.yaml");
+            let text = fs::read_to_string(root().join("config/models").join(&file)).unwrap();
+            (file, text)
+        })
+        .into();
+    let slashed = files[1]
+        .1
+        .replace("model_id: tiny-guide", "model_id: lab/tiny-guide");
+    assert_ne!(slashed, files[1].1, "the demo's file has changed its form");
+    files.push(("slashed.yaml".to_owned(), slashed));
+    files.push(stub_model(
+        "talker",
+        "--tokens, \"2000\", --token-ms, \"20\"",
+        "",
+    ));
+    files.push(stub_model(
+        "stuck",
+        "--ready-after-ms, \"600000\"",
+        "queue_limit: 1",
+    ));
+    files.push(stub_model("embedder", "--tokens, \"5\"", ""));
+    let config = "inventory: {provider: host, host_memory: 512MiB}\nauth: {inference: key}\n";
+    Pool::with_devices(&files, config)
+}
+
+fn user_key(pool: &Pool) -> String {
+    let body = json!({"name": "a client", "role": "user"}).to_string();
+    let (status, text, _) = pool.request("POST", "/llm/admin/keys", &body, Some(&pool.admin_key()));
+    assert_eq!(status, 200, "{text}");
+    let made: Value = serde_json::from_str(&text).unwrap();
+    made["key"].as_str().unwrap().to_owned()
+}
+
+/// Runs a program to its end, with nothing of the environment of whoever tests; what it printed.
+fn run(program: &Path, words: &[&str], env: &[(&str, &str)]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("output");
+    let into = File::create(&output).unwrap();
+    let mut child = Command::new(program)
+        .args(words)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", folder.path())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("NO_COLOR", "1")
+        .envs(env.iter().copied())
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .stderr(into.try_clone().unwrap())
+        .stdout(into)
+        .spawn()
+        .unwrap();
+    let began = SystemTime::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break Some(status);
+        }
+        if began.elapsed().unwrap_or_default() > LIMIT {
+            let _ = child.kill();
+            let _ = child.wait();
+            break None;
+        }
+        thread::park_timeout(Duration::from_millis(10));
+    };
+    let said = String::from_utf8_lossy(&fs::read(&output).unwrap()).into_owned();
+    let program = program.display();
+    match status {
+        None => panic!("{program} {words:?} took longer than {LIMIT:?}:\n{said}"),
+        Some(status) => assert!(status.success(), "{program} {words:?}: {status}\n{said}"),
+    }
+    said
+}
+
+/// One script against a pool of its own.
+fn script(program: &Path, name: &str) {
+    let modules = root().join("target/clients/node_modules");
+    let pool = pool();
+    let script = root().join("tests/clients").join(name);
+    let url = format!("http://{}", pool.address());
+    let said = run(
+        program,
+        &[script.to_str().unwrap()],
+        &[
+            ("MODEL_POOL_URL", &url),
+            ("MODEL_POOL_KEY", &user_key(&pool)),
+            ("MODEL_POOL_ADMIN_KEY", &pool.admin_key()),
+            ("MODEL_POOL_SLASHED", "lab/tiny-guide"),
+            ("MODEL_POOL_TALKER", "talker"),
+            ("MODEL_POOL_STUCK", "stuck"),
+            ("MODEL_POOL_EMBEDDER", "embedder"),
+            ("MODEL_POOL_FEATURES", FEATURES),
+            ("MODEL_POOL_NODE_MODULES", modules.to_str().unwrap()),
+        ],
+    );
+    println!("{said}");
+    assert!(said.trim_end().ends_with(" passed, 0 failed"), "{said}");
+    assert!(!pool.log().contains("panicked"), "{}", pool.log());
+}
+
+fn python(name: &str) {
+    if let Some(program) = brought("venv/bin/python") {
+        script(&program, name);
+    }
+}
+
+#[test]
+fn the_openai_package_of_pypi_works() {
+    python("openai_python.py");
+}
+
+#[test]
+fn the_openai_package_of_npm_works() {
+    if brought("node_modules/openai").is_some() {
+        script(Path::new("node"), "openai_node.mjs");
+    }
+}
+
+#[test]
+fn langchain_works() {
+    python("langchain_chat.py");
+}
+
+#[test]
+fn the_llm_tool_works() {
+    python("llm_command.py");
+}
+
+#[test]
+fn the_anthropic_package_works() {
+    python("anthropic_python.py");
+}
+
+#[test]
+fn answers_and_errors_are_what_openai_published() {
+    python("published_schema.py");
+}
+
+/// Every route of the document, with valid and invalid requests: no error of the server, nothing that the
+/// document does not tell. The pool is its own, so that emptying and resetting it do no harm.
+#[test]
+fn the_openapi_document_tells_the_truth() {
+    let Some(program) = brought("venv/bin/schemathesis") else {
+        return;
+    };
+    // Whether an unknown model exists is a question for the hub, and tests ask nobody outside.
+    let pool = Pool::demo_with(
+        "evening: {cleanup: null, reopen: null}\nsources: {offline: true}\nauth: {inference: key}\n",
+    );
+    let options = root().join("tests/clients/schemathesis.toml");
+    let document = format!("http://{}/llm/openapi.json", pool.address());
+    let run = |more: [&str; 2]| {
+        let first = ["--config-file", options.to_str().unwrap(), "run", &document];
+        let words = [&first[..], &more[..]].concat();
+        let key = pool.admin_key();
+        let said = run(&program, &words, &[("MODEL_POOL_ADMIN_KEY", &key)]);
+        println!("{said}");
+        said
+    };
+    // Revoking keys would hit the one that asks: that comes last.
+    let said = run(["--exclude-operation-id", "revoke_key"]);
+    assert!(said.contains(" generated, "), "nothing was tried: {said}");
+    run(["--include-operation-id", "revoke_key"]);
+    assert!(!pool.log().contains("panicked"), "{}", pool.log());
+}

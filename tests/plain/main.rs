@@ -1,0 +1,20 @@
+//! What needs no program of ours: files that are read, what is decided from them, the store, the simulator, and
+//! the house rules.
+
+mod config;
+mod engine_keys;
+mod estimates;
+mod gpus;
+mod inventory;
+mod model_files;
+mod parsers;
+mod schedule;
+mod schedule_real;
+mod sources;
+mod store;
+mod store_open;
+mod store_plans;
+mod stories;
+mod storms;
+mod tidy;
+mod wishes;

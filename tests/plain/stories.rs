@@ -1,0 +1,54 @@
+//! Plays `tests/stories/*.txt` through the pool and compares the transcripts. `UPDATE=1 cargo test
+//! --test plain stories::` writes them anew; read the difference before you keep it.
+
+use std::fs;
+use std::path::Path;
+
+use model_pool::sim::play;
+
+#[test]
+fn every_story_ends_as_written() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stories");
+    let mut stories: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    stories.retain(|path| path.extension().is_some_and(|extension| extension == "txt"));
+    stories.sort();
+    assert!(
+        stories.len() >= 10,
+        "the stories are missing from {}",
+        folder.display()
+    );
+    let mut differing = Vec::new();
+    for path in stories {
+        let written = fs::read_to_string(&path).unwrap();
+        let told = play(&written).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(!told.contains("> BROKEN"), "{}:\n{told}", path.display());
+        if told == written {
+            continue;
+        }
+        if std::env::var_os("UPDATE").is_some() {
+            fs::write(&path, &told).unwrap();
+        } else {
+            differing.push(format!("{}\n--- now ---\n{told}", path.display()));
+        }
+    }
+    assert!(
+        differing.is_empty(),
+        "stories that end otherwise:\n{}",
+        differing.join("\n")
+    );
+}
+
+#[test]
+fn a_story_that_makes_no_sense_names_its_line() {
+    let error = play("device d0 8GiB\n0s ask 1 nobody\n").unwrap_err();
+    assert_eq!(error.to_string(), "line 2: no model nobody");
+    assert!(
+        play("0s dance\n")
+            .unwrap_err()
+            .to_string()
+            .contains("line 1")
+    );
+}

@@ -1,0 +1,198 @@
+//! Random worlds: invariants after every step, an answer for everyone, nobody starves, and the same
+//! seed twice. `STORMS=20000 cargo test --test plain storms::` plays more of them; a failure prints its seed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use model_pool::sim::{Fault, Storm, StormReport};
+
+/// The pool's own books are proved after every step of so many storms, then after every fortieth.
+const PROVED_WHOLLY: u64 = 300;
+
+fn count(name: &str, usual: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(usual)
+}
+
+/// Plays each seed, on all cores; gives the sums, and the first seed that went wrong with what did.
+fn play(seeds: u64, storm: impl Fn(u64) -> Storm + Sync) -> (StormReport, Option<(u64, String)>) {
+    let first = count("STORM", 0);
+    let next = AtomicU64::new(first);
+    let all = Mutex::new((StormReport::default(), None::<(u64, String)>));
+    let one = || {
+        while let seed = next.fetch_add(1, Ordering::Relaxed)
+            && seed < first + seeds
+        {
+            let played = catch_unwind(AssertUnwindSafe(|| storm(seed).run()));
+            let (report, wrong) = match played {
+                Ok(report) => {
+                    let wrong = wrong(&report);
+                    (report, wrong)
+                }
+                Err(panic) => (StormReport::default(), Some(words_of(&*panic))),
+            };
+            let mut all = all.lock().expect("nothing panics while it holds this");
+            add(&mut all.0, &report);
+            if let Some(what) = wrong {
+                if all.1.as_ref().is_none_or(|(known, _)| seed < *known) {
+                    all.1 = Some((seed, what));
+                }
+                next.store(first + seeds, Ordering::Relaxed);
+            }
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(one);
+        }
+    });
+    all.into_inner()
+        .expect("nothing panics while it holds this")
+}
+
+fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("a panic: {}", text.unwrap_or("without words"))
+}
+
+fn wrong(report: &StormReport) -> Option<String> {
+    let answered = report.seated_by_gate + report.granted + report.refused + report.left;
+    if !report.broken.is_empty() {
+        Some(format!("{:#?}", report.broken))
+    } else if answered != report.requests {
+        Some(format!("somebody was not answered: {report:?}"))
+    } else {
+        None
+    }
+}
+
+fn add(all: &mut StormReport, one: &StormReport) {
+    all.steps += one.steps;
+    all.requests += one.requests;
+    all.seated_by_gate += one.seated_by_gate;
+    all.granted += one.granted;
+    all.refused += one.refused;
+    all.left += one.left;
+    all.launches += one.launches;
+    all.crashes += one.crashes;
+    all.slept += one.slept;
+    all.woken += one.woken;
+    all.fetches += one.fetches;
+    all.lacked += one.lacked;
+    all.evictions += one.evictions;
+    all.settled += one.settled;
+    all.cordons += one.cordons;
+    all.judged += one.judged;
+    all.worst_wait = all.worst_wait.max(one.worst_wait);
+}
+
+#[test]
+fn every_request_is_answered_exactly_once_and_no_rule_is_broken() {
+    let seeds = count("STORMS", 5_000);
+    let (all, broken) = play(seeds, |seed| Storm {
+        check_every: if seed < PROVED_WHOLLY { 1 } else { 40 },
+        ..Storm::new(seed)
+    });
+    println!("{all:?}");
+    assert!(broken.is_none(), "seed {broken:#?}");
+    // The worlds must be lively enough to mean something.
+    let lively = [
+        all.seated_by_gate,
+        all.granted,
+        all.refused,
+        all.launches,
+        all.crashes,
+        all.evictions,
+        all.settled,
+        all.judged,
+    ];
+    assert!(
+        lively.iter().all(|count| *count > seeds),
+        "too quiet: {all:?}"
+    );
+    let rarer = [all.cordons, all.lacked, all.fetches];
+    assert!(
+        rarer.iter().all(|count| *count > seeds / 4),
+        "too quiet: {all:?}"
+    );
+}
+
+#[test]
+fn in_calm_weather_every_wait_ends_within_its_bound() {
+    let (all, broken) = play(count("CALMS", 300), |seed| Storm {
+        check_every: 10,
+        ..Storm::calm(seed)
+    });
+    println!("{all:?}");
+    assert!(broken.is_none(), "seed {broken:#?}");
+    assert!(all.evictions > 0 && all.worst_wait > 0, "{all:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_transcript() {
+    for seed in 0..20 {
+        assert_eq!(Storm::new(seed).run(), Storm::new(seed).run());
+    }
+    assert_ne!(
+        Storm::new(1).run().transcript_hash,
+        Storm::new(2).run().transcript_hash
+    );
+}
+
+/// Whether one of the first seeds shows a planted fault, by the rule that it breaks.
+fn caught(fault: Fault, rule: &str) -> bool {
+    (0..300).any(|seed| {
+        let storm = Storm {
+            fault: Some(fault),
+            check_every: 1_000_000,
+            ..Storm::new(seed)
+        };
+        let broken = storm.run().broken;
+        broken.iter().any(|what| what.starts_with(rule))
+    })
+}
+
+#[test]
+fn memory_of_a_stopping_replica_that_counts_as_free_is_caught() {
+    assert!(caught(Fault::StoppingCountsAsFree, "M3"));
+}
+
+#[test]
+fn a_gate_that_claims_to_be_idle_is_caught() {
+    assert!(caught(Fault::GateLies, "P"));
+}
+
+#[test]
+fn an_answer_given_twice_is_caught() {
+    assert!(caught(Fault::AnsweredTwice, "Q4"));
+}
+
+#[test]
+fn memory_that_counts_as_free_before_it_came_back_is_caught() {
+    assert!(caught(Fault::MemoryUnseen, "M4"));
+}
+
+#[test]
+fn a_launch_on_a_cordoned_device_is_caught() {
+    assert!(caught(Fault::CordonForgotten, "M7"));
+}
+
+#[test]
+fn two_loads_at_once_from_one_disk_are_caught() {
+    assert!(caught(Fault::LoaderLies, "loads"));
+}
+
+#[test]
+fn a_victim_that_was_not_needed_is_caught() {
+    assert!(caught(Fault::UnneededVictim, "P5"));
+}
+
+#[test]
+fn a_launch_without_weights_is_caught() {
+    assert!(caught(Fault::DeletionUnseen, "weights"));
+}

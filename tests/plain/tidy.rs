@@ -1,0 +1,282 @@
+//! House rules that are tests: how a file begins and how long it may be, circles of files, reasons of `unsafe`, and
+//! words that do not belong into the repository. Which crate may use which is in the crates' manifests.
+
+mod circles;
+mod unsafe_blocks;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use circles::Crate;
+
+/// Text that stays out of every Rust file; cut in two, so that this file passes.
+const BANNED_IN_RUST: &[(&str, &str)] = &[
+    (concat!("todo", "!("), "finish it, or leave it out"),
+    (concat!("unimplemented", "!("), "finish it, or leave it out"),
+    (concat!("#[", "ignore"), "a test that is not run is no test"),
+];
+/// Text that stays out of every file.
+const BANNED_EVERYWHERE: &[(&str, &str)] =
+    &[(concat!("/wo", "rk/"), "a path of somebody's machine")];
+
+const LINES_MAX: usize = 500;
+const LONGER_BECAUSE: &str = "//! Longer than 500 lines because";
+
+/// What in the form of any Rust file is against the rules.
+fn form_breaches(file: &str, text: &str) -> Vec<String> {
+    let mut breaches = Vec::new();
+    let head: Vec<&str> = text
+        .lines()
+        .take_while(|line| line.starts_with("//!"))
+        .collect();
+    if head.is_empty() {
+        breaches.push(format!(
+            "{file}: begins without a //! head that says what it owns and what it never does"
+        ));
+    }
+    let lines = text.lines().count();
+    if lines > LINES_MAX && !head.iter().any(|line| line.starts_with(LONGER_BECAUSE)) {
+        breaches.push(format!(
+            "{file}: has {lines} lines; split it, or say in its head \"{LONGER_BECAUSE} …\""
+        ));
+    }
+    breaches.extend(banned(file, text, BANNED_IN_RUST));
+    breaches
+}
+
+fn banned(file: &str, text: &str, words: &[(&str, &str)]) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        for (word, why) in words.iter().filter(|(word, _)| line.contains(word)) {
+            breaches.push(format!("{file}:{}: contains `{word}`: {why}", number + 1));
+        }
+    }
+    breaches
+}
+
+/// Files below `root`, by paths relative to it, without what is built, stored or hidden. `.ci` is
+/// part of the repository, though hidden.
+fn files(root: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root.join(&folder)).expect("a folder of the repository") {
+            let entry = entry.expect("an entry");
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let hidden = name.starts_with('.') && name != ".ci";
+            let built = match folder.to_str() {
+                Some("") => matches!(name.as_str(), "target" | "data"),
+                Some("fuzz") => matches!(name.as_str(), "target" | "artifacts" | "coverage"),
+                _ => false,
+            };
+            if hidden || built {
+                continue;
+            }
+            let path = folder.join(&name);
+            match entry.file_type().expect("a type") {
+                kind if kind.is_dir() => folders.push(path),
+                kind if kind.is_file() => found.push(path.to_string_lossy().into_owned()),
+                _ => {}
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn read(root: &Path, file: &str) -> String {
+    fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn assert_none(breaches: &[String]) {
+    assert!(
+        breaches.is_empty(),
+        "{} breaches:\n{}",
+        breaches.len(),
+        breaches.join("\n")
+    );
+}
+
+fn rust_files() -> Vec<String> {
+    let mut rust = files(root());
+    rust.retain(|file| file.ends_with(".rs"));
+    assert!(
+        rust.iter().any(|file| file == "tests/plain/tidy.rs"),
+        "the walk does not find this file"
+    );
+    rust
+}
+
+/// The largest circle of files of the crates that still have one of more than three. A row that has become too large
+/// fails too, so that no circle grows again.
+const CIRCLES: [(&str, usize); 6] = [
+    ("src/pool/", 28),
+    ("src/catalog/", 27),
+    ("src/controller/", 17),
+    ("src/sim/", 4),
+    ("src/http/", 45),
+    ("candle-engine/src/", 55),
+];
+const CIRCLE_MAX: usize = 3;
+
+#[test]
+fn files_do_not_import_each_other_in_large_circles() {
+    let files = files(root());
+    let manifests = files
+        .iter()
+        .filter_map(|file| file.strip_suffix("Cargo.toml"));
+    let folders = manifests.filter(|folder| folder.starts_with("src/"));
+    let mut breaches = Vec::new();
+    for folder in folders.chain(["src/", "admin-client/src/", "candle-engine/src/"]) {
+        let mut sources = Crate::default();
+        let own = |file: &&String| file.starts_with(folder) && is_of(file, folder);
+        for file in rust_files().iter().filter(own) {
+            sources.add(&file[folder.len()..], &read(root(), file));
+        }
+        let circle = sources.largest_circle();
+        let row = CIRCLES.iter().find(|(name, _)| *name == folder);
+        let most = row.map_or(CIRCLE_MAX, |(_, most)| *most);
+        if circle.len() > most || row.is_some() && circle.len() < most {
+            let circle = format!("{} of {most}: {}", circle.len(), circle.join(" "));
+            breaches.push(format!("{folder}: {circle}"));
+        }
+    }
+    assert_none(&breaches);
+}
+
+#[test]
+fn the_table_of_crates_says_what_the_manifests_say() {
+    let files = files(root());
+    let manifest = |file: &str| {
+        let name = file.strip_prefix("src/")?.strip_suffix("/Cargo.toml")?;
+        Some(name.to_owned())
+    };
+    let crates: BTreeSet<String> = files.iter().filter_map(|file| manifest(file)).collect();
+    assert!(crates.contains("pool"), "{crates:?}");
+    let page = read(root(), "docs/architecture.md");
+    let mut breaches = Vec::new();
+    for name in &crates {
+        let text = read(root(), &format!("src/{name}/Cargo.toml"));
+        let (_, rest) = text.split_once("[dependencies]").expect("dependencies");
+        let section = rest.split("\n[").next().unwrap_or_default();
+        let used = section
+            .lines()
+            .filter_map(|line| line.strip_suffix(".workspace = true"));
+        let used: BTreeSet<&str> = used.filter(|name| crates.contains(*name)).collect();
+        let row = page
+            .lines()
+            .find(|line| line.starts_with(&format!("| `{name}` |")));
+        let last = row.and_then(|row| row.trim_end_matches(['|', ' ']).rsplit('|').next());
+        let written = last.unwrap_or_default().split('`').skip(1).step_by(2);
+        let written: BTreeSet<&str> = written.collect();
+        if row.is_none() || written != used {
+            breaches.push(format!("docs/architecture.md: {name} depends on {used:?}"));
+        }
+    }
+    assert_none(&breaches);
+}
+
+/// Whether a file belongs to the crate of this folder, and to none that lies below.
+fn is_of(file: &str, folder: &str) -> bool {
+    let below = file[folder.len()..].split_once('/');
+    let Some((first, _)) = below.filter(|_| !file.ends_with("tests.rs")) else {
+        return !file.ends_with("tests.rs");
+    };
+    !root().join(folder).join(first).join("Cargo.toml").exists()
+}
+
+#[test]
+fn every_file_has_a_head_and_a_bounded_length_and_nothing_unfinished() {
+    let breaches: Vec<String> = rust_files()
+        .iter()
+        .flat_map(|file| form_breaches(file, &read(root(), file)))
+        .collect();
+    assert_none(&breaches);
+}
+
+#[test]
+fn no_file_names_a_path_of_one_machine() {
+    let breaches: Vec<String> = files(root())
+        .iter()
+        .filter_map(|file| Some((file, fs::read_to_string(root().join(file)).ok()?)))
+        .flat_map(|(file, text)| banned(file, &text, BANNED_EVERYWHERE))
+        .collect();
+    assert_none(&breaches);
+}
+
+const UNSAFE_BEGIN: &str =
+    "<!-- unsafe blocks: written by `UPDATE=1 cargo test --test plain tidy::` -->\n";
+const UNSAFE_END: &str = "<!-- unsafe blocks: end -->";
+
+#[test]
+fn every_unsafe_block_has_a_reason_and_stands_in_the_documentation() {
+    let mut table = "| file | blocks | why it is right |\n|---|---|---|\n".to_owned();
+    let mut without = Vec::new();
+    for file in rust_files() {
+        match unsafe_blocks::reasons(&read(root(), &file)) {
+            Err(lines) => {
+                let told = |line| {
+                    format!("{file}:{line}: write above it what makes it right, as `// SAFETY: …`")
+                };
+                without.extend(lines.into_iter().map(told));
+            }
+            Ok(reasons) => table.extend(reasons.into_iter().map(|(count, reason)| {
+                let reason = reason.replace('|', "\\|");
+                format!("| `{file}` | {count} | {reason} |\n")
+            })),
+        }
+    }
+    assert_none(&without);
+    let page = read(root(), "docs/security.md");
+    let (before, rest) = page
+        .split_once(UNSAFE_BEGIN)
+        .expect("where the table begins");
+    let (written, after) = rest.split_once(UNSAFE_END).expect("where the table ends");
+    if std::env::var_os("UPDATE").is_some() {
+        let page = format!("{before}{UNSAFE_BEGIN}{table}{UNSAFE_END}{after}");
+        return fs::write(root().join("docs/security.md"), page).unwrap();
+    }
+    assert_eq!(
+        written, table,
+        "the table of docs/security.md is not up to date; run UPDATE=1 cargo test --test plain tidy::"
+    );
+}
+
+#[test]
+fn the_check_itself_sees_breaches_of_the_form() {
+    let long = format!("//! Head.\n{}", "fn f() {}\n".repeat(LINES_MAX));
+    let excused = format!(
+        "//! Head.\n{LONGER_BECAUSE} it is one table.\n{}",
+        "x\n".repeat(LINES_MAX)
+    );
+    let cases = [
+        ("fn f() {}\n".to_owned(), 1, "//! head"),
+        (long, 1, "has 501 lines"),
+        (excused, 0, ""),
+        (
+            format!("//! Head.\nfn f() {{ {}) }}\n", BANNED_IN_RUST[0].0),
+            1,
+            ":2: contains",
+        ),
+        (
+            format!("//! Head.\n{}] fn f() {{}}\n", BANNED_IN_RUST[2].0),
+            1,
+            "no test",
+        ),
+    ];
+    for (text, count, expected) in cases {
+        let breaches = form_breaches("a.rs", &text);
+        assert_eq!(breaches.len(), count, "{breaches:?}");
+        assert!(
+            breaches.iter().all(|breach| breach.contains(expected)),
+            "{breaches:?}"
+        );
+    }
+    let path = format!("see {}x", BANNED_EVERYWHERE[0].0);
+    assert_eq!(banned("README.md", &path, BANNED_EVERYWHERE).len(), 1);
+}

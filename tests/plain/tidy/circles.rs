@@ -1,0 +1,316 @@
+//! Files that import each other in circles, crate by crate. A name counts for the file that defines it, however
+//! many modules hand it on; tests do not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use syn::visit::{self, Visit};
+use syn::{Attribute, Item, ItemUse, Macro, UseTree};
+
+/// A module by its names from the crate's root; the root has none.
+type Module = Vec<String>;
+
+/// The sources of one crate.
+#[derive(Default)]
+pub struct Crate {
+    modules: BTreeMap<Module, Names>,
+    /// In each module, the paths that its code names.
+    paths: BTreeMap<Module, BTreeSet<Vec<String>>>,
+    files: BTreeMap<Module, String>,
+}
+
+#[derive(Default)]
+struct Names {
+    defined: BTreeSet<String>,
+    imported: BTreeMap<String, Vec<String>>,
+    globs: Vec<Vec<String>>,
+}
+
+impl Crate {
+    /// Adds a file by its path below the crate's root folder, such as `edge/mod.rs`.
+    pub fn add(&mut self, file: &str, text: &str) {
+        let parsed = syn::parse_file(text).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let path = Path::new(file).with_extension("");
+        let mut module: Module = path.iter().map(|it| it.to_string_lossy().into()).collect();
+        if matches!(
+            module.last().map(String::as_str),
+            Some("mod" | "lib" | "main")
+        ) {
+            module.pop();
+        }
+        self.files.insert(module.clone(), file.to_owned());
+        self.read(module, &parsed.items);
+    }
+
+    fn read(&mut self, module: Module, items: &[Item]) {
+        let mut names = Names::default();
+        let mut found = Paths::default();
+        for item in items {
+            match item {
+                Item::Mod(it) if !is_test(&it.attrs) => {
+                    let name = it.ident.to_string();
+                    if let Some((_, items)) = &it.content {
+                        let inner = [&module[..], &[name]].concat();
+                        self.files
+                            .insert(inner.clone(), self.files[&module].clone());
+                        self.read(inner, items);
+                    }
+                }
+                Item::Mod(_) => {}
+                Item::Use(it) => imports(it, &mut names),
+                other => {
+                    names.defined.extend(name_of(other));
+                    found.visit_item(other);
+                }
+            }
+        }
+        found.paths.extend(names.imported.values().cloned());
+        found.paths.extend(names.globs.iter().cloned());
+        self.paths.insert(module.clone(), found.paths);
+        self.modules.insert(module, names);
+    }
+
+    /// The largest circle, as its files; empty where no two files name each other.
+    pub fn largest_circle(&self) -> Vec<String> {
+        let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (module, paths) in &self.paths {
+            let own = self.files[module].as_str();
+            let of_own = edges.entry(own).or_default();
+            let named = paths
+                .iter()
+                .filter_map(|path| self.file_of(module, path, 0));
+            of_own.extend(named.filter(|file| *file != own));
+        }
+        let reached: BTreeMap<&str, BTreeSet<&str>> = edges
+            .keys()
+            .map(|file| (*file, reach(&edges, file)))
+            .collect();
+        let circle = |file: &&str| -> Vec<String> {
+            let back = |other: &&&str| reached[**other].contains(file);
+            reached[*file]
+                .iter()
+                .filter(back)
+                .map(|it| (*it).to_owned())
+                .collect()
+        };
+        edges
+            .keys()
+            .map(circle)
+            .max_by_key(Vec::len)
+            .unwrap_or_default()
+    }
+
+    /// The file that defines what a path means in a module, if it is of this crate.
+    fn file_of(&self, module: &Module, path: &[String], depth: usize) -> Option<&str> {
+        // Imports may name each other in a ring; none is that long.
+        if depth > 16 {
+            return None;
+        }
+        let mut at = module.clone();
+        let mut rest = path;
+        while let Some((first, more)) = rest.split_first() {
+            match first.as_str() {
+                "crate" => at.clear(),
+                "self" => {}
+                "super" => drop(at.pop()),
+                name => {
+                    let child = [&at[..], &[name.to_owned()]].concat();
+                    if self.modules.contains_key(&child) {
+                        at = child;
+                    } else {
+                        return self.defined(&at, rest, depth);
+                    }
+                }
+            }
+            rest = more;
+        }
+        self.files
+            .get(&at)
+            .map(String::as_str)
+            .filter(|_| at != *module)
+    }
+
+    fn defined(&self, at: &Module, path: &[String], depth: usize) -> Option<&str> {
+        let names = self.modules.get(at)?;
+        let (first, more) = path.split_first()?;
+        if names.defined.contains(first) {
+            return self.files.get(at).map(String::as_str);
+        }
+        let further = |from: &Vec<String>| {
+            let whole = [&from[..], more].concat();
+            // `use store::x` beside a module of that name would be this one again.
+            (whole != path)
+                .then(|| self.file_of(at, &whole, depth + 1))
+                .flatten()
+        };
+        if let Some(from) = names.imported.get(first) {
+            return further(from);
+        }
+        let mut globs = names.globs.iter();
+        globs.find_map(|glob| self.file_of(at, &[&glob[..], path].concat(), depth + 1))
+    }
+}
+
+fn reach<'a>(edges: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &str) -> BTreeSet<&'a str> {
+    let mut reached = BTreeSet::new();
+    let mut left: Vec<&str> = edges[from].iter().copied().collect();
+    while let Some(file) = left.pop() {
+        if reached.insert(file) {
+            left.extend(edges.get(file).into_iter().flatten());
+        }
+    }
+    reached
+}
+
+fn is_test(attributes: &[Attribute]) -> bool {
+    let is_test = |it: &Attribute| {
+        let condition = it
+            .path()
+            .is_ident("cfg")
+            .then(|| it.parse_args::<syn::Ident>());
+        condition.is_some_and(|it| it.is_ok_and(|it| it == "test"))
+    };
+    attributes.iter().any(is_test)
+}
+
+fn imports(item: &ItemUse, names: &mut Names) {
+    if is_test(&item.attrs) {
+        return;
+    }
+    let mut left = vec![(Vec::new(), &item.tree)];
+    while let Some((mut before, tree)) = left.pop() {
+        match tree {
+            UseTree::Path(it) => {
+                before.push(it.ident.to_string());
+                left.push((before, &it.tree));
+            }
+            UseTree::Group(it) => left.extend(it.items.iter().map(|tree| (before.clone(), tree))),
+            UseTree::Glob(_) => names.globs.push(before),
+            UseTree::Name(it) => {
+                let name = it.ident.to_string();
+                let last = before.last().cloned();
+                match (name.as_str(), last) {
+                    ("self", Some(last)) => names.imported.insert(last, before),
+                    _ => {
+                        before.push(name.clone());
+                        names.imported.insert(name, before)
+                    }
+                };
+            }
+            UseTree::Rename(it) => {
+                if it.ident != "self" {
+                    before.push(it.ident.to_string());
+                }
+                names.imported.insert(it.rename.to_string(), before);
+            }
+        }
+    }
+}
+
+fn name_of(item: &Item) -> Option<String> {
+    Some(match item {
+        Item::Const(it) => it.ident.to_string(),
+        Item::Enum(it) => it.ident.to_string(),
+        Item::Fn(it) => it.sig.ident.to_string(),
+        Item::Macro(it) => it.ident.as_ref()?.to_string(),
+        Item::Static(it) => it.ident.to_string(),
+        Item::Struct(it) => it.ident.to_string(),
+        Item::Trait(it) => it.ident.to_string(),
+        Item::TraitAlias(it) => it.ident.to_string(),
+        Item::Type(it) => it.ident.to_string(),
+        Item::Union(it) => it.ident.to_string(),
+        _ => return None,
+    })
+}
+
+/// Every path of two names or more, also in the arguments of macros.
+#[derive(Default)]
+struct Paths {
+    paths: BTreeSet<Vec<String>>,
+}
+
+impl<'ast> Visit<'ast> for Paths {
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let names = path.segments.iter().map(|it| it.ident.to_string());
+        let names: Vec<String> = names.collect();
+        if names.len() > 1 {
+            self.paths.insert(names);
+        }
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, it: &'ast Macro) {
+        let mut names: Vec<String> = Vec::new();
+        let mut colons = 0;
+        for token in flat(it.tokens.clone()) {
+            match token {
+                proc_macro2::TokenTree::Punct(it) if it.as_char() == ':' => colons += 1,
+                proc_macro2::TokenTree::Ident(it) if colons == 2 && !names.is_empty() => {
+                    names.push(it.to_string());
+                    colons = 0;
+                }
+                other => {
+                    self.paths
+                        .extend((names.len() > 1).then(|| std::mem::take(&mut names)));
+                    names.clear();
+                    colons = 0;
+                    if let proc_macro2::TokenTree::Ident(it) = other {
+                        names.push(it.to_string());
+                    }
+                }
+            }
+        }
+        self.paths.extend((names.len() > 1).then_some(names));
+        visit::visit_macro(self, it);
+    }
+
+    fn visit_item_mod(&mut self, it: &'ast syn::ItemMod) {
+        if !is_test(&it.attrs) {
+            visit::visit_item_mod(self, it);
+        }
+    }
+}
+
+fn flat(tokens: proc_macro2::TokenStream) -> Vec<proc_macro2::TokenTree> {
+    let mut all = Vec::new();
+    for token in tokens {
+        match token {
+            proc_macro2::TokenTree::Group(group) => all.extend(flat(group.stream())),
+            other => all.push(other),
+        }
+    }
+    all
+}
+
+#[test]
+fn a_circle_is_found_through_names_that_are_handed_on() {
+    let mut it = Crate::default();
+    it.add("lib.rs", "mod a; mod b; mod c; pub use b::B;");
+    it.add("a.rs", "use super::B; pub struct A(B);");
+    it.add("b.rs", "pub struct B; impl B { fn f() { crate::c::g() } }");
+    it.add(
+        "c.rs",
+        "use crate::a::A; pub fn g() { let _: Option<A> = None; }",
+    );
+    assert_eq!(it.largest_circle(), ["a.rs", "b.rs", "c.rs"]);
+    let mut it = Crate::default();
+    it.add("lib.rs", "mod a; mod b; pub use a::A; pub use b::B;");
+    it.add("a.rs", "use super::B; pub struct A(B);");
+    it.add(
+        "b.rs",
+        "pub struct B; #[cfg(test)] mod tests { use super::super::A; }",
+    );
+    assert_eq!(it.largest_circle(), [] as [&str; 0]);
+}
+
+#[test]
+fn names_in_the_arguments_of_macros_count() {
+    let mut it = Crate::default();
+    it.add("lib.rs", "mod a; mod b;");
+    it.add(
+        "a.rs",
+        "pub const A: u8 = 0; fn f() { println!(\"{}\", [super::b::B; 1].len()) }",
+    );
+    it.add("b.rs", "use super::a::*; pub const B: u8 = A;");
+    assert_eq!(it.largest_circle(), ["a.rs", "b.rs"]);
+}

@@ -1,0 +1,33 @@
+//! Another base path than `/llm`: every route of the service lies below it, and every hint names it.
+
+use serde_json::Value;
+use support::whole::Pool;
+
+const BASE: &str = "/lab/pool";
+
+#[test]
+fn routes_documents_and_hints_follow_the_configured_base_path() {
+    let pool = Pool::with_env(&[], "", &[("MODEL_POOL__SERVER__BASE_PATH", BASE)]);
+    let status = |path: &str| pool.request("GET", path, "", Some(&pool.admin_key())).0;
+    assert_eq!(status(&format!("{BASE}/docs/")), 200);
+    assert_eq!(status(&format!("{BASE}/admin/models")), 200);
+    assert_eq!(status("/llm/docs/"), 404);
+    assert_eq!(status("/llm/admin/models"), 404);
+
+    let (_, document, _) = pool.request("GET", &format!("{BASE}/openapi.json"), "", None);
+    let document: Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(document["servers"][0]["url"], BASE);
+
+    for (method, path, expected) in [
+        ("GET", "/nothing", 404),
+        ("GET", "/v1/nothing", 404),
+        ("GET", "/llm/docs", 404),
+        ("GET", "/a//b", 404),
+        ("DELETE", "/v1/models", 405),
+    ] {
+        let (status, answer, _) = pool.request(method, path, "", None);
+        assert_eq!(status, expected, "{method} {path}: {answer}");
+        let hint = format!("the routes are listed at {BASE}/docs");
+        assert!(answer.contains(&hint), "{method} {path}: {answer}");
+    }
+}

@@ -1,0 +1,212 @@
+//! Devices out of service (M7), through the real program: what an administrator asks over HTTP, what
+//! the engines meet, and what a restart remembers.
+
+use serde_json::{Value, json};
+use support::stub::stub_engine;
+use support::whole::{Pool, wait_for};
+
+const TWO_DEVICES: &str =
+    "inventory: {provider: fixed, devices: [{name: d0, memory: 16GiB}, {name: d1, memory: 16GiB}]}
+";
+
+/// A model of 10 GiB whose engine is the stub.
+fn stub(name: &str, flags: &[&str]) -> (String, String) {
+    let extra: String = flags.iter().map(|flag| format!(", {flag:?}")).collect();
+    let file = format!(
+        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{:?}, \"--port\", \"{{{{ port }}}}\"{extra}]\npool_config: {{memory_gib: 10}}\n",
+        stub_engine().display().to_string()
+    );
+    (format!("{name}.yaml"), file)
+}
+
+fn chat(model: &str, stream: bool) -> String {
+    json!({"model": model, "stream": stream, "messages": [{"role": "user", "content": "x"}]})
+        .to_string()
+}
+
+/// An administrator's request: status and answer.
+fn admin(pool: &Pool, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let body = if body.is_null() {
+        String::new()
+    } else {
+        body.to_string()
+    };
+    let (status, text, _) = pool.request(method, path, &body, Some(&pool.admin_key()));
+    (status, serde_json::from_str(&text).expect("JSON"))
+}
+
+fn device(pool: &Pool, name: &str) -> Value {
+    let (_, list) = admin(pool, "GET", "/llm/admin/devices", &Value::Null);
+    let devices = list["devices"].as_array().expect("devices").clone();
+    devices
+        .into_iter()
+        .find(|it| it["device"] == name)
+        .expect("the device")
+}
+
+/// The device that the model's replica stands on, once readers see it.
+fn stands_on(pool: &Pool, model: &str) -> String {
+    let mut found = None;
+    wait_for("the replica to be seen", || {
+        let path = format!("/llm/admin/models?model={model}");
+        let (_, shown) = admin(pool, "GET", &path, &Value::Null);
+        let device = &shown["models"][0]["replicas"][0]["devices"][0]["device"];
+        found = device.as_str().map(str::to_owned);
+        found.is_some()
+    });
+    found.expect("just seen")
+}
+
+#[test]
+fn a_cordoned_device_is_emptied_and_the_next_load_goes_elsewhere() {
+    let pool = Pool::with_devices(&[stub("one", &[])], TWO_DEVICES);
+    assert_eq!(
+        pool.post("/v1/chat/completions", &chat("one", false)).0,
+        200
+    );
+    let on = stands_on(&pool, "one");
+    let (status, answer) = admin(
+        &pool,
+        "POST",
+        "/llm/admin/devices/cordon",
+        &json!({"device": on, "reason": "new fan", "until": "2h"}),
+    );
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["left"].as_array().map(Vec::len), Some(1), "{answer}");
+    assert_eq!(answer["draining"], json!([]));
+    let shown = device(&pool, &on);
+    assert_eq!(shown["cordon"]["reason"], "new fan", "{shown}");
+    assert!(shown["cordon"]["until_at"].is_string(), "{shown}");
+    assert_eq!(
+        (&shown["free_bytes"], &shown["owners"]),
+        (&json!(0), &json!([]))
+    );
+    assert_eq!(
+        pool.post("/v1/chat/completions", &chat("one", false)).0,
+        200
+    );
+    assert_ne!(stands_on(&pool, "one"), on);
+    let (status, plan) = admin(
+        &pool,
+        "POST",
+        "/llm/admin/plan",
+        &json!({"model": "one", "replicas": 2}),
+    );
+    assert_eq!(status, 200, "{plan}");
+}
+
+#[test]
+fn a_cordon_that_is_not_waited_for_tells_what_drains_and_lets_a_stream_finish() {
+    let talk = ["--tokens", "150", "--token-ms", "40"];
+    let pool = Pool::with_devices(&[stub("talker", &talk)], TWO_DEVICES);
+    let stream = pool.stream("/v1/chat/completions", &chat("talker", true));
+    wait_for("the first chunk", || stream.text().contains("data: "));
+    let on = stands_on(&pool, "talker");
+    let (status, answer) = admin(
+        &pool,
+        "POST",
+        "/llm/admin/devices/cordon",
+        &json!({"device": on, "wait": false}),
+    );
+    assert_eq!(status, 202, "{answer}");
+    assert_eq!(answer["draining"][0]["model"], "talker", "{answer}");
+    assert_eq!(answer["draining"][0]["in_flight"], 1, "{answer}");
+    assert!(answer["cut_at"].is_string(), "{answer}");
+    assert!(
+        answer["cordon"]["reason"]
+            .as_str()
+            .is_some_and(|it| it.starts_with("cordoned by "))
+    );
+    assert!(stream.whole().trim_end().ends_with("data: [DONE]"));
+    wait_for("the device to be empty", || {
+        device(&pool, &on)["owners"] == json!([])
+    });
+}
+
+#[test]
+fn a_cordon_outlives_kill_9_until_it_is_lifted() {
+    let mut pool = Pool::with_devices(&[stub("one", &[])], TWO_DEVICES);
+    let cordon = |pool: &Pool, path: &str, body: Value| admin(pool, "POST", path, &body);
+    for name in ["d0", "1"] {
+        let body = json!({"device": name, "reason": "moved"});
+        assert_eq!(cordon(&pool, "/llm/admin/devices/cordon", body).0, 200);
+    }
+    pool.kill_and_restart();
+    for name in ["d0", "d1"] {
+        assert_eq!(device(&pool, name)["cordon"]["reason"], "moved");
+    }
+    let (status, refused) = cordon(&pool, "/llm/admin/load", json!({"model": "one"}));
+    assert_eq!(status, 409, "{refused}");
+    let candidates = refused["plan"]["candidates"]
+        .as_array()
+        .expect("candidates");
+    let says = |it: &Value| {
+        it["verdict"]
+            .as_str()
+            .is_some_and(|text| text.contains("moved"))
+    };
+    assert!(
+        !candidates.is_empty() && candidates.iter().all(says),
+        "{refused}"
+    );
+    let (status, answer) = cordon(
+        &pool,
+        "/llm/admin/devices/uncordon",
+        json!({"device": "d1"}),
+    );
+    assert_eq!((status, &answer["device"]), (200, &json!("d1")));
+    assert_eq!(
+        pool.post("/v1/chat/completions", &chat("one", false)).0,
+        200
+    );
+    assert_eq!(stands_on(&pool, "one"), "d1");
+    pool.kill_and_restart();
+    assert_eq!(device(&pool, "d1")["cordon"], Value::Null);
+    assert_eq!(device(&pool, "d0")["cordon"]["reason"], "moved");
+    let (_, events) = admin(&pool, "GET", "/llm/admin/events", &Value::Null);
+    let kinds: Vec<&str> = events["events"]
+        .as_array()
+        .expect("events")
+        .iter()
+        .filter_map(|event| event["kind"].as_str())
+        .collect();
+    assert!(
+        kinds.contains(&"cordon") && kinds.contains(&"uncordon"),
+        "{kinds:?}"
+    );
+}
+
+#[test]
+fn a_wrong_cordon_is_refused_with_the_devices_that_there_are() {
+    let pool = Pool::with_devices(&[stub("one", &[])], TWO_DEVICES);
+    let cases = [
+        (
+            "cordon",
+            json!({"device": "gpu7"}),
+            404,
+            "d0 (index 0), d1 (index 1)",
+        ),
+        ("cordon", json!({}), 400, "device"),
+        (
+            "cordon",
+            json!({"device": "d0", "until": "soon"}),
+            400,
+            "until",
+        ),
+        (
+            "cordon",
+            json!({"device": "d0", "untl": "2h"}),
+            400,
+            "did you mean until?",
+        ),
+        ("uncordon", json!({"device": "d0"}), 409, "d0"),
+        ("uncordon", json!({"device": "gpu7"}), 404, "d0 (index 0)"),
+    ];
+    for (what, body, status, words) in cases {
+        let path = format!("/llm/admin/devices/{what}");
+        let (got, answer) = admin(&pool, "POST", &path, &body);
+        assert_eq!(got, status, "{what} {body}: {answer}");
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(words), "{what} {body}: {message}");
+    }
+}

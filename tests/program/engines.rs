@@ -1,0 +1,14 @@
+//! The engines of the table: their example files, their flags against the lists that were read from the
+//! engines' own sources, what is refused, what is estimated, and vLLM's double in the whole program.
+
+mod catalogue;
+mod examples;
+mod flags;
+mod parking;
+mod running;
+
+fn assert_has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is missing in: {text}");
+    }
+}

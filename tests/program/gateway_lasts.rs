@@ -1,0 +1,8 @@
+//! A gateway that lasts: the real program as clients of all manners meet it. Each theme has a file.
+
+mod http2;
+mod leaving;
+mod names;
+mod slow;
+mod tls;
+mod written;

@@ -1,0 +1,334 @@
+//! The whole program on GPUs that are not there: the real binary and the real NVML bindings over a
+//! library that answers from a file, and engines that take memory in it under their own process ids.
+
+use serde_json::{Value, json};
+use support::machine::{GIB, Machine};
+use support::stub::stub_engine;
+use support::whole::{Pool, wait_for};
+
+/// A model whose engine takes so much on each of its GPUs.
+fn model(machine: &Machine, name: &str, gib: u64, pool: &str, flags: &[&str]) -> (String, String) {
+    let state = machine.state_file().display().to_string();
+    let bytes = (gib * GIB).to_string();
+    let mut words = vec!["--fake-gpu-state", &state, "--fake-gpu-bytes", &bytes];
+    words.extend(flags);
+    let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+    let engine = stub_engine().display().to_string();
+    let file = format!(
+        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{engine:?}, \"--port\", \"{{{{ port }}}}\", {}]\npool_config: {{{pool}}}\n",
+        words.join(", ")
+    );
+    (format!("{name}.yaml"), file)
+}
+
+fn admin(pool: &Pool, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let body = if body.is_null() {
+        String::new()
+    } else {
+        body.to_string()
+    };
+    let (status, text, _) = pool.request(method, path, &body, Some(&pool.admin_key()));
+    (
+        status,
+        serde_json::from_str(&text).unwrap_or(Value::String(text)),
+    )
+}
+
+fn load(pool: &Pool, body: Value) -> Value {
+    let (status, answer) = admin(pool, "POST", "/llm/admin/load", &body);
+    assert_eq!(status, 200, "{answer}");
+    answer
+}
+
+fn ask(pool: &Pool, model: &str) -> (u16, String) {
+    let body = json!({"model": model, "messages": [{"role": "user", "content": "Hi"}]});
+    pool.post("/v1/chat/completions", &body.to_string())
+}
+
+fn devices(pool: &Pool) -> Vec<Value> {
+    let (status, answer) = admin(pool, "GET", "/llm/admin/devices", &Value::Null);
+    assert_eq!(status, 200, "{answer}");
+    answer["devices"].as_array().expect("devices").clone()
+}
+
+/// The GPUs of one loaded replica, by the answer to its load.
+fn placed(answer: &Value) -> Vec<String> {
+    let shares = answer["ready_replicas"][0]["devices"].as_array();
+    let name = |share: &Value| share["device"].as_str().expect("a name").to_owned();
+    shares
+        .unwrap_or_else(|| panic!("{answer}"))
+        .iter()
+        .map(name)
+        .collect()
+}
+
+fn gpu_number(name: &str) -> usize {
+    name.trim_start_matches("gpu").parse().expect("gpuN")
+}
+
+const H100: &str = "NVIDIA H100 80GB HBM3";
+
+#[test]
+fn small_models_share_a_gpu_and_a_large_one_finds_a_whole_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(8, H100, 80 * GIB);
+    let files = [
+        model(&machine, "small", 10, "memory_gib: 10", &[]),
+        model(&machine, "other", 20, "memory_gib: 20", &[]),
+        model(&machine, "large", 74, "memory_gib: 74", &[]),
+    ];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    let small = placed(&load(&pool, json!({"model": "small"})));
+    let other = placed(&load(&pool, json!({"model": "other"})));
+    assert_eq!(small, other, "the tightest fit keeps large holes");
+    let large = placed(&load(&pool, json!({"model": "large"})));
+    assert_ne!(large, small);
+    assert_eq!(machine.used(gpu_number(&small[0])), 30 * GIB);
+    assert_eq!(machine.used(gpu_number(&large[0])), 74 * GIB);
+}
+
+#[test]
+fn a_replica_over_two_gpus_takes_two_that_are_linked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path())
+        .gpus(8, H100, 80 * GIB)
+        .nvlink_pairs();
+    let files = [
+        model(&machine, "first", 60, "memory_gib: 60", &[]),
+        model(
+            &machine,
+            "wide",
+            60,
+            "memory_gib: 120, gpus_per_replica: 2",
+            &[],
+        ),
+    ];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    let first = placed(&load(&pool, json!({"model": "first"})));
+    let wide = placed(&load(&pool, json!({"model": "wide"})));
+    let mut numbers: Vec<usize> = wide.iter().map(|name| gpu_number(name)).collect();
+    numbers.sort_unstable();
+    let [one, two] = numbers[..] else {
+        panic!("{wide:?}")
+    };
+    assert_eq!((one % 2, two), (0, one + 1), "a pair (M5)");
+    assert!(!wide.contains(&first[0]), "no eviction where there is room");
+    assert_eq!((machine.used(one), machine.used(two)), (60 * GIB, 60 * GIB));
+}
+
+#[test]
+fn one_victim_leaves_where_one_is_enough_and_the_plan_says_why_not_elsewhere() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(2, H100, 80 * GIB);
+    let files = [
+        model(&machine, "a-small", 20, "memory_gib: 20", &[]),
+        model(&machine, "b-big", 50, "memory_gib: 50", &[]),
+        model(&machine, "c-hot", 70, "memory_gib: 70, priority: 2", &[]),
+        model(&machine, "newcomer", 45, "memory_gib: 45, priority: 1", &[]),
+    ];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    wait_for("the always-hot model", || {
+        (0..2).any(|gpu| machine.used(gpu) == 70 * GIB)
+    });
+    load(&pool, json!({"model": "b-big"}));
+    load(&pool, json!({"model": "a-small"}));
+    let (_, plan) = admin(
+        &pool,
+        "POST",
+        "/llm/admin/plan",
+        &json!({"model": "newcomer"}),
+    );
+    let verdicts = plan["candidates"].to_string();
+    assert!(verdicts.contains("always-hot (P4)"), "{verdicts}");
+    let answer = load(&pool, json!({"model": "newcomer"}));
+    let evicted = answer["evicted"].as_array().expect("a list");
+    assert_eq!(evicted.len(), 1, "{answer}");
+    assert_eq!(evicted[0]["model"], "b-big");
+}
+
+#[test]
+fn somebody_elses_memory_is_never_counted_free_and_refusals_name_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(2, H100, 80 * GIB);
+    machine.foreign(0, 4242, 60 * GIB);
+    machine.foreign(1, 4343, 50 * GIB);
+    let files = [
+        model(&machine, "fits", 20, "memory_gib: 20", &[]),
+        model(&machine, "large", 40, "memory_gib: 40", &[]),
+    ];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    wait_for("the first reading", || {
+        devices(&pool)[1]["foreign_bytes"] == json!(50 * GIB)
+    });
+    assert_eq!(placed(&load(&pool, json!({"model": "fits"}))), ["gpu1"]);
+    let (status, answer) = admin(&pool, "POST", "/llm/admin/load", &json!({"model": "large"}));
+    assert_eq!(status, 409, "{answer}");
+    let said = answer["error"]["message"].to_string();
+    assert!(
+        said.contains("60.0 GiB held by processes that are not ours (M2)"),
+        "{said}"
+    );
+}
+
+#[test]
+fn memory_that_comes_back_late_is_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
+    let late = ["--release-late", "1500"];
+    let files = [
+        model(&machine, "slow-to-go", 60, "memory_gib: 60", &late),
+        model(&machine, "next", 60, "memory_gib: 60, priority: 1", &[]),
+    ];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    assert_eq!(ask(&pool, "slow-to-go").0, 200);
+    // The engine of `next` fails if it starts before the memory is there (M4).
+    let answer = load(&pool, json!({"model": "next"}));
+    assert_eq!(answer["evicted"][0]["model"], "slow-to-go", "{answer}");
+    assert!(answer["took_ms"].as_u64() >= Some(1400), "{answer}");
+    assert_eq!(machine.used(0), 60 * GIB);
+}
+
+#[test]
+fn what_a_killed_controller_left_on_a_gpu_is_reaped_and_strangers_are_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
+    machine.foreign(0, 4242, 5 * GIB);
+    let files = [
+        model(&machine, "left", 60, "memory_gib: 60", &[]),
+        model(&machine, "next", 60, "memory_gib: 60", &[]),
+    ];
+    let mut pool = Pool::on_gpus(&files, &machine.library(), "");
+    assert_eq!(ask(&pool, "left").0, 200);
+    let before = pool.engine_pids();
+    pool.kill_and_restart();
+    wait_for("the orphan's end", || {
+        !machine.held(0).iter().any(|(pid, _)| before.contains(pid))
+    });
+    assert_eq!(ask(&pool, "next").0, 200);
+    assert!(machine.held(0).contains(&(4242, 5 * GIB)), "not ours");
+}
+
+#[test]
+fn a_gpu_that_falls_off_the_bus_is_taken_out_and_its_model_moves() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(2, H100, 80 * GIB);
+    let files = [model(
+        &machine,
+        "hot",
+        40,
+        "memory_gib: 40, priority: 2",
+        &[],
+    )];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    let on = || (0..2).find(|gpu| machine.used(*gpu) == 40 * GIB);
+    wait_for("the always-hot model", || on().is_some());
+    let first = on().expect("loaded");
+    machine.lose(first);
+    wait_for("the model on the other GPU", || on() == Some(1 - first));
+    wait_for("the GPU to be told as lost", || {
+        devices(&pool)[first]
+            .to_string()
+            .contains("fell off the bus")
+    });
+    wait_for("the history to tell of it", || {
+        let path = "/llm/admin/events?limit=200";
+        let (_, events) = admin(&pool, "GET", path, &Value::Null);
+        events.to_string().contains("device_failed")
+    });
+    wait_for("an answer", || ask(&pool, "hot").0 == 200);
+}
+
+#[test]
+fn an_xid_that_needs_a_reset_takes_the_gpu_out_and_an_applications_own_does_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(2, H100, 80 * GIB);
+    let files = [model(&machine, "any", 10, "memory_gib: 10", &[])];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    assert_eq!(devices(&pool).len(), 2);
+    machine.xid(0, 31);
+    // Nobody hears one that came before the watch began.
+    wait_for("the cordon", || {
+        machine.xid(1, 48);
+        !devices(&pool)[1]["cordon"].is_null()
+    });
+    assert!(
+        devices(&pool)[0]["cordon"].is_null(),
+        "Xid 31 is one process's"
+    );
+    let placed = placed(&load(&pool, json!({"model": "any"})));
+    assert_eq!(placed, ["gpu0"]);
+    let (status, answer) = admin(
+        &pool,
+        "POST",
+        "/llm/admin/devices/uncordon",
+        &json!({"device": "gpu1"}),
+    );
+    assert_eq!(status, 200, "{answer}");
+}
+
+#[test]
+fn a_cordoned_gpu_drains_and_its_always_hot_model_moves_over() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(2, H100, 80 * GIB);
+    let files = [model(
+        &machine,
+        "hot",
+        40,
+        "memory_gib: 40, priority: 2",
+        &[],
+    )];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    let on = || (0..2).find(|gpu| machine.used(*gpu) == 40 * GIB);
+    wait_for("the always-hot model", || on().is_some());
+    let first = on().expect("loaded");
+    let cordon = json!({"device": format!("gpu{first}"), "reason": "new fans", "until": "2h"});
+    let (status, answer) = admin(&pool, "POST", "/llm/admin/devices/cordon", &cordon);
+    assert_eq!(status, 200, "{answer}");
+    wait_for("the model on the other GPU", || on() == Some(1 - first));
+    let device = &devices(&pool)[first];
+    assert!(
+        device["cordon"].to_string().contains("new fans"),
+        "{device}"
+    );
+}
+
+#[test]
+fn an_administrators_figure_stays_when_it_was_too_small_and_the_engines_words_are_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(1, "NVIDIA L4", 24 * GIB);
+    let files = [
+        model(&machine, "neighbour", 8, "memory_gib: 8", &[]),
+        model(&machine, "greedy", 18, "memory_gib: 14, priority: 1", &[]),
+    ];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    assert_eq!(ask(&pool, "neighbour").0, 200);
+    // An administrator's figure wins: it is not corrected, and the engine's words are told (M1).
+    let (status, answer) = ask(&pool, "greedy");
+    assert_eq!(status, 503, "{answer}");
+    assert!(
+        answer.contains("CUDA out of memory") && answer.contains("stays (M1)"),
+        "{answer}"
+    );
+}
+
+#[test]
+fn a_driver_that_does_not_answer_leaves_the_pool_serving_on_its_last_figures() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::new(folder.path()).gpus(2, H100, 80 * GIB);
+    let files = [model(&machine, "any", 10, "memory_gib: 10", &[])];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    assert_eq!(ask(&pool, "any").0, 200);
+    machine.stop_driver();
+    wait_for("old figures to be told as old", || {
+        devices(&pool)
+            .iter()
+            .all(|device| !device["stale"].is_null())
+    });
+    assert_eq!(ask(&pool, "any").0, 200);
+    machine.start_driver();
+    wait_for("new figures", || {
+        devices(&pool)
+            .iter()
+            .all(|device| device["stale"].is_null())
+    });
+}

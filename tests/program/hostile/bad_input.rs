@@ -1,0 +1,110 @@
+//! Models whose files are wrong in ways that show only when the engine is started.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use super::scene::{Scene, model};
+use support::stub::stub_engine;
+use support::whole::wait_for;
+
+/// The model's program is this.
+fn program(path: &str, flags: &[&str]) -> Scene {
+    Scene::played(|machine, mark| model(machine, "bad", path, flags, "", mark))
+}
+
+fn quarantined_at_once(scene: &Scene, label: &str) {
+    scene
+        .ask()
+        .is(503, "quarantined", &["after 1 failed load", "(L3)"]);
+    scene.counted(label);
+    let (_, models) = scene.admin("GET", "/llm/admin/models", &Value::Null);
+    assert!(models.to_string().contains("quarantined"), "{models}");
+}
+
+#[test]
+fn a_program_that_is_not_installed_is_named_with_what_to_install() {
+    let scene = program("llama-server-of-nobody/llama-server", &[]);
+    let words = ["llama-server", "it is not installed", "llama.cpp"];
+    scene.ask().is(503, "load_failed", &words);
+    quarantined_at_once(&scene, "binary_missing");
+    scene.end();
+}
+
+#[test]
+fn a_program_that_may_not_be_run_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("engine");
+    std::fs::write(&file, "#!/bin/sh\n").expect("written");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).expect("set");
+    let scene = program(&file.display().to_string(), &[]);
+    scene.ask().is(503, "load_failed", &["chmod +x"]);
+    quarantined_at_once(&scene, "not_executable");
+    scene.end();
+}
+
+#[test]
+fn wrong_flags_are_told_in_the_engines_own_words_until_an_administrator_asks_again() {
+    let scene = Scene::of(&["--no-such-flag"]);
+    let words = [
+        "unknown flag --no-such-flag",
+        "engine_config",
+        "wrong arguments",
+    ];
+    scene.ask().is(503, "load_failed", &words);
+    quarantined_at_once(&scene, "wrong_arguments");
+    let (status, answer) = scene.admin("POST", "/llm/admin/load", &json!({"model": "bad"}));
+    assert_eq!(
+        status, 409,
+        "it was tried again, and failed again: {answer}"
+    );
+    wait_for("the second failure in the history", || {
+        scene.history("load_failed").len() == 2
+    });
+    scene.end();
+}
+
+#[test]
+fn secrets_that_an_engine_prints_reach_neither_clients_nor_logs_nor_the_history() {
+    let words = "401 with hf_abcdefghijklmnopqrstuv and Bearer of-the-lab-123";
+    let scene = Scene::of(&["--fail-load", words]);
+    let answer = scene.ask();
+    answer.is(
+        503,
+        "load_failed",
+        &["401 with [masked] and Bearer [masked]"],
+    );
+    let (_, log) = scene.admin("GET", "/llm/admin/logs?model=bad", &Value::Null);
+    scene.told("load_failed", "[masked]");
+    let history = scene.history("load_failed").concat();
+    let all = format!("{answer:?}{log}{history}{}", scene.pool().log());
+    assert!(
+        !all.contains("hf_abc") && !all.contains("of-the-lab"),
+        "{all}"
+    );
+    scene.end();
+}
+
+#[test]
+fn weights_that_were_replaced_while_they_were_loaded_are_seen_at_the_next_load() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let weights = folder.path().join("model.bin");
+    std::fs::write(&weights, "the old ones").expect("written");
+    let path = format!("  model_path: {weights:?}\n  type:");
+    let scene = Scene::played(|machine, mark| {
+        let engine = stub_engine().display().to_string();
+        let (name, text) = model(machine, "bad", &engine, &[], "", mark);
+        (name, text.replacen("  type:", &path, 1))
+    });
+    scene.load();
+    std::fs::write(&weights, "others, of another size").expect("written");
+    assert_eq!(scene.ask().status, 200, "what is loaded serves on");
+    scene.unload();
+    assert_eq!(scene.history("set"), Vec::<String>::new());
+    assert_eq!(scene.ask().status, 200);
+    scene.told(
+        "set",
+        "what was measured of the old ones no longer counts (M1)",
+    );
+    scene.end();
+}

@@ -1,0 +1,50 @@
+//! Engines that do not become ready, or not when they should.
+
+use super::scene::Scene;
+use support::whole::wait_for;
+
+#[test]
+fn a_load_of_ten_minutes_ends_at_its_deadline_and_says_how_far_it_was() {
+    let scene = Scene::with(&["--ready-after-ms", "600000"], &[("load_deadline", "3s")]);
+    let words = [
+        "did not become ready within 3.0 s (L3)",
+        "never ready",
+        "load_deadline",
+    ];
+    scene.ask().is(503, "load_failed", &words);
+    scene.told("load_failed", "never ready");
+    scene.counted("never_ready");
+    let metrics = scene.metrics();
+    assert!(
+        metrics.contains("model_pool_load_path_stuck 0"),
+        "{metrics}"
+    );
+    scene.end();
+}
+
+#[test]
+fn connections_that_are_accepted_and_never_answered_are_no_readiness() {
+    let scene = Scene::with(&["--raw", "mute"], &[("load_deadline", "800ms")]);
+    scene.ask().is(503, "load_failed", &["timed out", "(L3)"]);
+    wait_for("the engine's end", || scene.bad_processes().is_empty());
+    scene.end();
+}
+
+#[test]
+fn an_engine_that_listens_late_is_waited_for() {
+    let scene = Scene::of(&["--listen-after-ms", "900"]);
+    assert_eq!(scene.ask().status, 200);
+    scene.end();
+}
+
+#[test]
+fn a_port_that_somebody_took_is_no_failure_of_the_model_and_another_is_tried_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("taken").display().to_string();
+    let scene = Scene::of(&["--squat", &file, "--squat-ms", "3000"]);
+    assert_eq!(scene.ask().status, 200);
+    scene.told("load_failed", "port taken");
+    scene.told("load_failed", "another port is tried");
+    assert_eq!(scene.history("load_failed").len(), 1);
+    scene.end();
+}

@@ -1,0 +1,82 @@
+//! What the pool learns of its models, and that it still knows it after a restart: memory that proved
+//! too small (M1), and how much a model was wanted.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::stub::stub_engine;
+use support::whole::{Pool, wait_for};
+
+/// A model whose engine is the stub, with weights of which only the size is known.
+fn stub(name: &str, weights: &str, flags: &[&str]) -> (String, String) {
+    let extra: String = flags.iter().map(|flag| format!(", {flag:?}")).collect();
+    let file = format!(
+        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  model_path: {weights:?}\n  listen: port\n  command: [{:?}, \"--port\", \"{{{{ port }}}}\"{extra}]\n",
+        stub_engine().display().to_string()
+    );
+    (format!("{name}.yaml"), file)
+}
+
+fn weights() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("model.safetensors");
+    std::fs::write(file, vec![0; 3 << 20]).expect("written");
+    folder
+}
+
+fn chat(model: &str) -> String {
+    json!({"model": model, "messages": [{"role": "user", "content": "x"}]}).to_string()
+}
+
+fn get(pool: &Pool, path: &str) -> Value {
+    let (status, text, _) = pool.request("GET", path, "", Some(&pool.admin_key()));
+    assert_eq!(status, 200, "{text}");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn model(pool: &Pool, name: &str) -> Value {
+    get(pool, &format!("/llm/admin/models?model={name}"))["models"][0].clone()
+}
+
+#[test]
+fn a_load_that_finds_too_little_memory_is_tried_again_with_more() {
+    let words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.";
+    let folder = weights();
+    let path = folder.path().display().to_string();
+    let pool = Pool::with_models(&[stub("large", &path, &["--fail-load", words])], "");
+    let (status, text) = pool.post("/v1/chat/completions", &chat("large"));
+    assert_eq!(status, 503, "{text}");
+    assert!(text.contains("CUDA out of memory"), "{text}");
+    let mut failed = Vec::new();
+    wait_for("both loads in the history", || {
+        let events = get(&pool, "/llm/admin/events?model=large&kind=load_failed");
+        failed = events["events"].as_array().expect("events").clone();
+        failed.len() >= 2
+    });
+    for event in &failed {
+        let reason = event["reason"].as_str().unwrap_or_default();
+        assert!(
+            reason.contains("on each device from now on (M1)"),
+            "{reason}"
+        );
+    }
+    let shown = model(&pool, "large");
+    let learned = shown["learned"][0]["bytes_per_device"].as_u64();
+    assert!(
+        learned > shown["estimated_bytes_per_device"].as_u64(),
+        "{shown}"
+    );
+}
+
+#[test]
+fn how_a_model_was_used_is_known_after_a_restart() {
+    let folder = weights();
+    let path = folder.path().display().to_string();
+    let mut pool = Pool::with_models(&[stub("used", &path, &[]), stub("unused", &path, &[])], "");
+    assert_eq!(pool.post("/v1/chat/completions", &chat("used")).0, 200);
+    pool.terminate();
+    assert!(pool.wait(Duration::from_secs(20)), "it ends by itself");
+    pool.kill_and_restart();
+    assert!(model(&pool, "used")["last_used_at"].is_string());
+    assert_eq!(model(&pool, "unused")["last_used_at"], Value::Null);
+}

@@ -1,0 +1,32 @@
+//! The program as it is started: `model-pool` with engines that compute nothing, asked over its sockets.
+
+mod adoption;
+mod audit;
+mod base_path;
+mod bench;
+mod compat;
+mod cordons;
+mod dialects;
+mod engines;
+mod evening;
+mod fetching;
+mod gateway_lasts;
+mod gpu_pool;
+mod guardian;
+mod hang_up;
+mod hostile;
+mod keys;
+mod learned;
+mod machine;
+mod malformed;
+mod oidc;
+mod parking;
+mod passing;
+mod prompts;
+mod reload;
+mod remote;
+mod scaling;
+mod simulate;
+mod takeover;
+mod who_may;
+mod whole;

@@ -1,0 +1,169 @@
+//! The whole program with single sign-on: what people of which group get, by the real door.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::claims_of;
+use support::issuer::{Issuer, Key};
+use support::whole::{Pool, wait_for};
+
+fn now_seconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap().as_secs()
+}
+
+fn token(key: &Key, issuer: &Issuer, group: &str, subject: &str) -> String {
+    let changes = json!({"groups": [group], "sub": subject, "preferred_username": subject});
+    key.token("RS256", &claims_of(&issuer.url, now_seconds(), changes))
+}
+
+fn pool(issuer: &Issuer) -> Pool {
+    let section = json!({
+        "issuer": issuer.url, "audience": "model-pool",
+        "groups": {
+            "staff": {"role": "admin"},
+            "students": {"role": "user", "models": ["tiny-guide", "tiny-chat"], "routes": ["/v1/chat/*", "/v1/models"]},
+        },
+    });
+    Pool::demo_with(&format!(
+        "evening: {{cleanup: null, reopen: null}}\nauth: {{oidc: {section}}}\n"
+    ))
+}
+
+fn chat(model: &str) -> String {
+    json!({"model": model, "temperature": 0, "max_tokens": 8,
+        "messages": [{"role": "user", "content": "What is a priority?"}]})
+    .to_string()
+}
+
+#[test]
+fn staff_steers_the_pool_and_students_chat() {
+    let key = Key::rsa("2026-11");
+    let issuer = Issuer::with(&[&key]);
+    let pool = pool(&issuer);
+    let staff = token(&key, &issuer, "staff", "ann");
+    let student = token(&key, &issuer, "students", "bob");
+    let ask = |method: &str, path: &str, body: &str, bearer: &str| {
+        let (status, text, _) = pool.request(method, path, body, Some(bearer));
+        (status, text)
+    };
+    let load = r#"{"model":"tiny-chat"}"#;
+    let (status, text) = ask("POST", "/llm/admin/load", load, &staff);
+    assert_eq!(status, 200, "{text}");
+    for path in ["/v1/chat/completions", "/llm/v1/chat/completions"] {
+        let (status, text) = ask("POST", path, &chat("tiny-chat"), &student);
+        assert_eq!(status, 200, "{text}");
+    }
+    let refused = [
+        ("POST", "/llm/admin/load", load.to_owned(), "not_an_admin"),
+        ("GET", "/llm/admin/keys", String::new(), "not_an_admin"),
+        (
+            "POST",
+            "/v1/chat/completions",
+            chat("tiny-helper"),
+            "model_not_found",
+        ),
+        (
+            "POST",
+            "/v1/chat/completions",
+            chat("org/unheard-of"),
+            "model_not_found",
+        ),
+        (
+            "POST",
+            "/v1/completions",
+            json!({"model": "tiny-chat", "prompt": "x"}).to_string(),
+            "route_not_allowed",
+        ),
+    ];
+    for (method, path, body, code) in refused {
+        let (status, text) = ask(method, path, &body, &student);
+        // A model that is not for them does not exist for them.
+        let wanted = if code == "model_not_found" { 404 } else { 403 };
+        assert_eq!(status, wanted, "{path}: {text}");
+        let error: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(error["error"]["code"], code, "{path}: {text}");
+    }
+    assert_eq!(ask("GET", "/v1/models", "", &student).0, 200);
+    let outsider = token(&key, &issuer, "chess", "eve");
+    let (status, text) = ask(
+        "POST",
+        "/v1/chat/completions",
+        &chat("tiny-chat"),
+        &outsider,
+    );
+    assert!(status == 403 && text.contains("no_group"), "{text}");
+}
+
+#[test]
+fn a_token_that_does_not_count_is_refused_where_none_would_be_needed_and_keys_go_on() {
+    let key = Key::rsa("2026-11");
+    let issuer = Issuer::with(&[&key]);
+    let pool = pool(&issuer);
+    let late = json!({"exp": now_seconds() - 185});
+    let late = key.token("RS256", &claims_of(&issuer.url, now_seconds(), late));
+    for path in ["/v1/chat/completions", "/llm/admin/load"] {
+        let (status, text, head) = pool.request("POST", path, &chat("tiny-chat"), Some(&late));
+        assert_eq!(status, 401, "{text}");
+        assert!(
+            text.contains("expired 3 min ago") && text.contains("invalid_token"),
+            "{text}"
+        );
+        assert!(head.contains("www-authenticate"), "{head}");
+    }
+    let (status, text) = pool.post("/v1/chat/completions", &chat("tiny-guide"));
+    assert_eq!(status, 200, "{text}");
+    let admin = pool.admin_key();
+    let (status, config, _) = pool.request("GET", "/llm/admin/config", "", Some(&admin));
+    assert!(status == 200 && config.contains(&issuer.url), "{config}");
+    wait_for("the log to say why", || {
+        pool.log().contains("expired 3 min ago")
+    });
+    assert!(!pool.log().contains(&late), "the token itself is in no log");
+}
+
+#[test]
+fn the_service_starts_while_the_issuer_is_down_and_says_so() {
+    let key = Key::rsa("2026-11");
+    let issuer = Issuer::with(&[&key]);
+    issuer.now().is_down = true;
+    let pool = pool(&issuer);
+    let staff = token(&key, &issuer, "staff", "ann");
+    let (status, text, head) = pool.request("GET", "/llm/admin/models", "", Some(&staff));
+    assert!(
+        status == 503 && text.contains("issuer_unavailable"),
+        "{text}"
+    );
+    assert!(head.contains("retry-after"), "{head}");
+    wait_for("the log to say why", || {
+        pool.log().contains("answers with status 503")
+    });
+    let admin = pool.admin_key();
+    assert_eq!(
+        pool.request("GET", "/llm/admin/models", "", Some(&admin)).0,
+        200
+    );
+}
+
+#[test]
+fn a_section_that_cannot_be_used_is_refused_at_the_start() {
+    let section = |text: &str| format!("auth: {{oidc: {{{text}}}}}\n");
+    let issuer = "issuer: \"http://127.0.0.1:1\", audience: pool, everybody: {role: user}";
+    for (text, words) in [
+        (
+            "issuer: \"http://login.example.org\", audience: pool".to_owned(),
+            "http is for this machine alone",
+        ),
+        (
+            "issuer: \"https://login.example.org\"".to_owned(),
+            "audience",
+        ),
+        (format!("{issuer}, ca_file: /nowhere.pem"), "/nowhere.pem"),
+        (format!("{issuer}, group: {{}}"), "group"),
+    ] {
+        let (status, told) = Pool::refused(&section(&text));
+        assert_eq!(status, Some(1), "{text}: {told}");
+        assert!(told.contains(words), "{text}: {told}");
+    }
+}

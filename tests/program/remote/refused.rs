@@ -1,0 +1,166 @@
+//! What does not work, and what is said then: wrong keys, servers that are down, die or redirect, and
+//! endpoints that may not be registered.
+
+use serde_json::{Value, json};
+
+use super::{
+    admin, assert_secrets_are_kept, chat, far, keyed, message, pool_of, until_state, view,
+};
+use support::servers::KEY;
+use support::servers::{Stub, Written, dead_url, http};
+use support::whole::{Pool, wait_for};
+
+#[test]
+fn a_wrong_key_is_told_with_its_source_and_not_tried_again() {
+    let stub = Stub::with(&[]);
+    let wrong = [("FAR_KEY", "sesame-of-somebody-else")];
+    let pool = Pool::with_env(&[keyed(&stub.url(), "")], "", &wrong);
+    let (status, answer) = pool.post("/v1/chat/completions", &chat(false));
+    assert_eq!(status, 503, "{answer}");
+    let told = message(&answer);
+    assert!(told.contains("401") && told.contains("FAR_KEY"), "{told}");
+    assert!(told.contains("check that it is valid"), "{told}");
+    until_state(&pool, "quarantined");
+    assert!(!pool.log().contains("sesame-of"), "{}", pool.log());
+}
+
+#[test]
+fn a_key_that_is_not_there_is_told_by_its_name() {
+    let file = far(&dead_url(), "  api_key_env: NO_SUCH_KEY\n", "");
+    let pool = pool_of(file);
+    let (status, answer) = pool.post("/v1/chat/completions", &chat(false));
+    assert_eq!(status, 503, "{answer}");
+    assert!(message(&answer).contains("NO_SUCH_KEY"), "{answer}");
+}
+
+#[test]
+fn a_server_that_is_down_fails_the_load_and_one_that_comes_back_is_used_again() {
+    let url = dead_url();
+    let pool = pool_of(keyed(&url, ""));
+    let (status, answer) = pool.post("/v1/chat/completions", &chat(false));
+    assert_eq!(status, 503, "{answer}");
+    let told = message(&answer);
+    assert!(
+        told.contains("unreachable") && told.contains("cannot connect"),
+        "{told}"
+    );
+    until_state(&pool, "cooling");
+
+    let port = url.trim_end_matches("/v1").rsplit(':').next().unwrap();
+    let _stub = Stub::on(port, &[]);
+    let (status, answer) = admin(&pool, "POST", "/llm/admin/load", &json!({"model": "far"}));
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(pool.post("/v1/chat/completions", &chat(false)).0, 200);
+    assert_secrets_are_kept(&pool);
+}
+
+#[test]
+fn a_server_that_dies_mid_stream_ends_the_stream_with_an_error_and_never_with_done() {
+    let stub = Stub::with(&["--crash-mid-stream", "3"]);
+    let pool = pool_of(keyed(&stub.url(), ""));
+    let stream = pool.stream("/v1/chat/completions", &chat(true)).whole();
+    assert!(stream.contains("Hello"), "{stream}");
+    assert!(stream.contains("\"error\""), "{stream}");
+    assert!(!stream.contains("[DONE]"), "{stream}");
+    // The connections of the pool are of no use any more, and the next request says why.
+    let (status, answer) = pool.post("/v1/chat/completions", &chat(false));
+    assert_eq!(status, 502, "{answer}");
+    assert!(message(&answer).contains(&stub.address), "{answer}");
+}
+
+#[test]
+fn a_server_that_stays_silent_is_given_up_after_its_heartbeats() {
+    let mut stub = Stub::with(&[]);
+    let quick = "pool: {heartbeat: 50ms, heartbeat_timeout: 50ms, heartbeat_misses: 2}\n";
+    let file = keyed(&stub.url(), "");
+    let pool = Pool::with_env(&[file], quick, &[("FAR_KEY", KEY)]);
+    assert_eq!(pool.post("/v1/chat/completions", &chat(false)).0, 200);
+    stub.end();
+    wait_for("the route to be dropped", || {
+        view(&pool)["last_failure"] != Value::Null
+    });
+    let failure = view(&pool)["last_failure"].to_string();
+    assert!(failure.contains("unresponsive"), "{failure}");
+}
+
+#[test]
+fn a_redirect_is_told_and_not_followed() {
+    let target = Written::server(|_| http("200 OK", "", "{}"));
+    let to = format!("location: {}\r\n", target.url("/v1/models"));
+    let here = to.clone();
+    let at_once = Written::server(move |_| http("302 Found", &here, ""));
+    let pool = pool_of(keyed(&at_once.url("/v1"), ""));
+    let (status, answer) = pool.post("/v1/chat/completions", &chat(false));
+    assert_eq!(status, 503, "{answer}");
+    assert!(message(&answer).contains("redirect"), "{answer}");
+
+    let later = Written::server(move |request| match request.starts_with("GET") {
+        true => http("200 OK", "", "{}"),
+        false => http("307 Temporary Redirect", &to, ""),
+    });
+    let pool = pool_of(keyed(&later.url("/v1"), ""));
+    let (status, answer, head) = pool.request("POST", "/v1/chat/completions", &chat(false), None);
+    assert_eq!(status, 502, "{answer}");
+    assert!(message(&answer).contains("redirect"), "{answer}");
+    assert!(!head.contains("location"), "{head}");
+    assert_eq!(target.asked(), Vec::<String>::new(), "nobody went there");
+}
+
+#[test]
+fn the_api_registers_https_and_this_machine_only_and_never_reaches_metadata() {
+    let stub = Stub::with(&[]);
+    let pool = pool_of(far(&dead_url(), "", ""));
+    let register = |name: &str, url: &str| {
+        let document = json!({"engine_config": {
+            "model_id": name, "type": "RemoteEngine", "url": url, "api_key_env": "FAR_KEY",
+        }});
+        let path = format!("/llm/admin/models?model={name}");
+        admin(&pool, "PUT", &path, &document)
+    };
+    let (status, answer) = register("plain", "http://192.0.2.7/v1");
+    assert_eq!(status, 400, "{answer}");
+    assert!(answer.to_string().contains("only https"), "{answer}");
+
+    let (status, answer) = register("near", &stub.url());
+    assert!(status < 300, "{answer}");
+    let ask = |name: &str| {
+        let request = chat(false).replace("\"far\"", &format!("{name:?}"));
+        pool.post("/v1/chat/completions", &request)
+    };
+    assert_eq!(ask("near").0, 200);
+
+    let (status, answer) = register("metadata", "https://169.254.169.254/v1");
+    assert!(status < 300, "{answer}");
+    let (status, answer) = ask("metadata");
+    assert_eq!(status, 503, "{answer}");
+    assert!(message(&answer).contains("metadata address"), "{answer}");
+    assert_secrets_are_kept(&pool);
+}
+
+#[test]
+fn check_shows_the_address_and_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let (name, text) = keyed("https://api.example.org/v1", "");
+    std::fs::write(folder.path().join(name), text).unwrap();
+    let config = folder.path().join("pool.yml.config");
+    std::fs::write(
+        &config,
+        format!("catalog: {{models_dir: {:?}}}\n", folder.path()),
+    )
+    .unwrap();
+    let shown = std::process::Command::new(env!("CARGO_BIN_EXE_model-pool"))
+        .args(["check".as_ref(), "--config".as_ref(), config.as_os_str()])
+        .env("FAR_KEY", KEY)
+        .output()
+        .unwrap();
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&shown.stdout),
+        String::from_utf8_lossy(&shown.stderr)
+    );
+    assert!(
+        said.contains("remote engine at https://api.example.org/v1"),
+        "{said}"
+    );
+    assert!(!said.contains(KEY) && !said.contains(super::TEAM), "{said}");
+}

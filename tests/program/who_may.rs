@@ -1,0 +1,255 @@
+//! Who is let in where, in the whole program: every route of the OpenAPI document and every one beside it, asked by
+//! every kind of caller. The table stands in docs/security.md; UPDATE=1 writes it there.
+
+mod browsers;
+mod callers;
+mod keys;
+mod names;
+mod proxies;
+mod wire;
+
+use std::fmt::Write as _;
+use std::fs;
+
+use serde_json::{Value, json};
+
+use callers::{CALLERS, Scene};
+
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/security.md");
+const BEGIN: &str = "<!-- who may: written by `UPDATE=1 cargo test --test program who_may::` -->\n";
+const END: &str = "<!-- who may: end -->";
+
+/// One route as it is asked.
+#[derive(Clone, Debug)]
+struct Route {
+    method: String,
+    /// Below the base path, as the document has it.
+    path: String,
+    body: String,
+    /// Of the body.
+    kind: String,
+    names_model: bool,
+}
+
+impl Route {
+    fn new(method: &str, path: &str, body: Value) -> Route {
+        let names_model = body.get("model").is_some() || path.contains("{model}");
+        Route {
+            method: method.to_uppercase(),
+            path: path.to_owned(),
+            body: match body {
+                Value::Null => String::new(),
+                body => body.to_string(),
+            },
+            kind: "application/json".to_owned(),
+            names_model,
+        }
+    }
+
+    fn is_admin(&self) -> bool {
+        self.path.starts_with("/admin/")
+            || (self.method == "DELETE" && self.path.contains("{model}"))
+    }
+
+    /// Says nothing of models and does nothing.
+    fn is_public(&self) -> bool {
+        const PUBLIC: [&str; 5] = [
+            "/health",
+            "/ready",
+            "/docs/",
+            "/openapi.json",
+            "/v1/health_check",
+        ];
+        PUBLIC.contains(&self.path.as_str())
+    }
+
+    fn target(&self) -> String {
+        self.path
+            .replace("{model}", "lab/base")
+            .replace("{id}", "resp_1")
+    }
+
+    /// The addresses under which it is asked.
+    fn addresses(&self) -> Vec<String> {
+        let target = self.target();
+        match target.as_str() {
+            "/metrics" => vec![target],
+            inference if inference.starts_with("/v1/") || inference == "/run" => {
+                vec![format!("/llm{target}"), target]
+            }
+            _ => vec![format!("/llm{target}")],
+        }
+    }
+}
+
+/// Every route of the document, with its example for `lab/base`; what administrators send is refused by
+/// the reader of the body, so that nothing is done.
+fn documented(document: &Value) -> Vec<Route> {
+    let mut routes = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let content = &operation["requestBody"]["content"];
+            let is_form = content.get("multipart/form-data").is_some();
+            let body = match content.pointer("/application~1json/example") {
+                _ if path.starts_with("/admin/") && method != "get" => json!({"no_such_field": 1}),
+                Some(example) => with_model(example.clone()),
+                None => Value::Null,
+            };
+            let mut route = Route::new(method, path, body);
+            if is_form {
+                let field = |name: &str, text: &str| {
+                    format!(
+                        "--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{text}\r\n"
+                    )
+                };
+                let file = "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\nRIFF\r\n";
+                route.body = format!("{}{file}--x--\r\n", field("model", "lab/base"));
+                route.kind = "multipart/form-data; boundary=x".to_owned();
+                route.names_model = true;
+            }
+            routes.push(route);
+        }
+    }
+    routes
+}
+
+fn with_model(mut example: Value) -> Value {
+    if example.get("model").is_some() {
+        example["model"] = json!("lab/base");
+    }
+    example
+}
+
+/// What the document does not have: the metrics, the document itself, and the routes of older systems.
+fn beside() -> Vec<Route> {
+    let none = Value::Null;
+    let wrong = json!({"no_such_field": 1});
+    let of_ncsa = [
+        "get_model",
+        "delete_model",
+        "load_model",
+        "info",
+        "dump_config",
+        "load_model_reference",
+    ];
+    let mut routes = vec![
+        Route::new("get", "/metrics", none.clone()),
+        Route::new("get", "/docs/", none.clone()),
+        Route::new("get", "/openapi.json", none.clone()),
+        Route::new("get", "/v1/health_check", none.clone()),
+        Route::new("delete", "/v1/models/{model}", none.clone()),
+        Route::new("post", "/run", json!({"data": "x", "model": "lab/base"})),
+        Route::new("get", "/pending", none),
+    ];
+    let ncsa = of_ncsa.map(|name| Route::new("post", &format!("/admin/{name}"), wrong.clone()));
+    routes.extend(ncsa);
+    routes
+}
+
+/// What a caller gets: `yes`, or the status that sends them away.
+fn verdict(status: u16, body: &str) -> String {
+    let body: Value = serde_json::from_str(body).unwrap_or_default();
+    let code = [&body["error"]["code"], &body["error"]["type"]];
+    let is_unknown_model = status == 404
+        && code
+            .iter()
+            .any(|it| **it == "model_not_found" || **it == "not_found_error");
+    match status {
+        0 => panic!("no answer"),
+        // Let in, and refused since a file has the model.
+        403 if body["error"]["code"] == "from_file" => "yes".to_owned(),
+        401 | 403 | 415 | 421 | 429 => status.to_string(),
+        404 if is_unknown_model => "404".to_owned(),
+        _ => "yes".to_owned(),
+    }
+}
+
+/// One row: what each caller gets.
+fn row(scene: &Scene, route: &Route) -> Vec<String> {
+    let ask = |caller: &callers::Caller| {
+        let mut verdicts = route.addresses().into_iter().map(|address| {
+            let (status, body) =
+                scene.ask(caller, &route.method, &address, &route.kind, &route.body);
+            let verdict = verdict(status, &body);
+            let does =
+                verdict == "yes" && route.method != "GET" && route.path.starts_with("/admin/");
+            assert!(
+                !does || status == 400,
+                "{address} was to refuse a field that it does not know: {status} {body}"
+            );
+            verdict
+        });
+        let first = verdicts.next().expect("an address");
+        for other in verdicts {
+            assert_eq!(
+                first, other,
+                "{}: the same under both addresses",
+                route.path
+            );
+        }
+        first
+    };
+    CALLERS.iter().map(ask).collect()
+}
+
+/// What no edition of the document may allow.
+fn check(route: &Route, row: &[String]) {
+    for (caller, verdict) in CALLERS.iter().zip(row) {
+        let place = format!("{} {} by {}", route.method, route.path, caller.title);
+        let may = verdict == "yes";
+        if route.is_public() {
+            assert!(may, "{place}: {verdict}");
+            continue;
+        }
+        if route.is_admin() {
+            assert!(!may || caller.is_admin, "{place}: only administrators may");
+        }
+        assert!(!may || !caller.is_stranger, "{place}: strangers may not");
+        let is_another = caller.is_for_another_model && route.names_model;
+        assert!(!may || !is_another, "{place}: the key is not for the model");
+    }
+}
+
+fn table(scene: &Scene, routes: &[Route]) -> String {
+    let titles: Vec<&str> = CALLERS.iter().map(|caller| caller.title).collect();
+    let mut text = format!(
+        "| route | {} |\n|---|{}\n",
+        titles.join(" | "),
+        "---|".repeat(titles.len())
+    );
+    for route in routes {
+        let row = row(scene, route);
+        check(route, &row);
+        let _ = writeln!(
+            text,
+            "| `{} {}` | {} |",
+            route.method,
+            route.path,
+            row.join(" | ")
+        );
+    }
+    text
+}
+
+#[test]
+fn every_route_lets_in_whom_the_table_in_the_documentation_says() {
+    let scene = Scene::open();
+    let (status, text, _) = scene.pool.request("GET", "/llm/openapi.json", "", None);
+    assert_eq!(status, 200);
+    let mut routes = documented(&serde_json::from_str(&text).unwrap());
+    assert!(routes.len() > 40, "{} routes", routes.len());
+    routes.extend(beside());
+    let table = table(&scene, &routes);
+    println!("{table}");
+    let page = fs::read_to_string(DOCUMENT).unwrap();
+    let (before, rest) = page.split_once(BEGIN).expect("where the table begins");
+    let (written, after) = rest.split_once(END).expect("where the table ends");
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(DOCUMENT, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
+        return;
+    }
+    assert_eq!(
+        written, table,
+        "the table of docs/security.md is not what the program does; look at the difference, and run UPDATE=1 cargo test --test program who_may:: if it is meant"
+    );
+}

@@ -1,0 +1,43 @@
+//! One request as it is said, on a connection of its own.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use support::whole::{Pool, split};
+
+/// What is said.
+#[derive(Clone, Copy)]
+pub struct Said<'a> {
+    /// None: the address of the pool.
+    pub host: Option<&'a str>,
+    pub method: &'a str,
+    pub path: &'a str,
+    /// Of the body; empty: nothing is said of it.
+    pub kind: &'a str,
+    pub body: &'a str,
+    pub lines: &'a [(&'a str, &'a str)],
+}
+
+/// Status and body of the answer.
+pub fn say(pool: &Pool, said: Said) -> (u16, String) {
+    let mut socket = TcpStream::connect(pool.address()).unwrap();
+    let patience = Duration::from_secs(30);
+    socket.set_read_timeout(Some(patience)).unwrap();
+    let (host, length) = (said.host.unwrap_or(pool.address()), said.body.len());
+    let mut head = format!("{} {} HTTP/1.1\r\nHost: {host}\r\n", said.method, said.path);
+    if !said.kind.is_empty() {
+        head += &format!("Content-Type: {}\r\n", said.kind);
+    }
+    for (name, value) in said.lines {
+        head += &format!("{name}: {value}\r\n");
+    }
+    head += &format!("Content-Length: {length}\r\nConnection: close\r\n\r\n");
+    socket.write_all(head.as_bytes()).unwrap();
+    // A body that is refused by its head need not be read.
+    let _ = socket.write_all(said.body.as_bytes());
+    let mut answer = Vec::new();
+    let _ = socket.read_to_end(&mut answer);
+    let (status, body, _) = split(&answer);
+    (status, body)
+}

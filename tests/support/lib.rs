@@ -1,0 +1,40 @@
+//! What tests share: the program as a process with its own folder, engines and servers that are not real, and
+//! clients. It knows no crate of the program.
+
+pub mod buckets;
+pub mod double;
+pub mod family;
+pub mod folder;
+pub mod hub;
+pub mod issuer;
+pub mod machine;
+pub mod net;
+pub mod required;
+pub mod servers;
+pub mod stub;
+pub mod tiny_gguf;
+pub mod whole;
+
+use std::path::{Path, PathBuf};
+
+/// The repository.
+pub fn root() -> &'static Path {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.ancestors()
+        .nth(2)
+        .expect("tests/support lies two folders deep")
+}
+
+/// `target/debug`, or where else this test was built.
+pub fn profile_dir() -> PathBuf {
+    let own = std::env::current_exe().expect("the path of this test");
+    let folder = own.ancestors().nth(2);
+    folder
+        .expect("tests lie in a folder below the programs'")
+        .to_owned()
+}
+
+/// The program under test, which cargo builds before the tests of its package.
+pub fn program() -> PathBuf {
+    profile_dir().join("model-pool")
+}

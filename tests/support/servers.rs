@@ -1,0 +1,191 @@
+//! The other side: the stub engine that wants a key, TLS in front of it with an authority made for the
+//! test, and a server that gives written answers and remembers what it was asked.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+
+use crate::stub::stub_engine;
+
+/// Of the stub engine; nothing that the pool says or writes may hold it.
+pub const KEY: &str = "sesame-0a1b2c3d4e5f";
+
+/// The stub engine as a server of its own.
+pub struct Stub {
+    child: Child,
+    pub address: String,
+    // What it says goes on; a closed pipe would end it.
+    _output: BufReader<ChildStdout>,
+}
+
+impl Stub {
+    /// It wants the key.
+    pub fn with(flags: &[&str]) -> Stub {
+        Stub::on("0", flags)
+    }
+
+    pub fn on(port: &str, flags: &[&str]) -> Stub {
+        let mut child = Command::new(stub_engine())
+            .args([
+                "--port",
+                port,
+                "--model",
+                "their-name",
+                "--require-key",
+                KEY,
+            ])
+            .args(flags)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the stub engine");
+        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("where it listens");
+        let address = line.trim().strip_prefix("listening on ").expect("a place");
+        Stub {
+            child,
+            address: address.to_owned(),
+            _output: output,
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    pub fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Stub {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A port on which nobody listens.
+pub fn dead_url() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}/v1", listener.local_addr().unwrap())
+}
+
+/// TLS in front of another server, for `localhost`, signed by an authority whose certificate is
+/// written to `authority`. Gives the port.
+pub fn tls_before(address: &str, authority: &Path) -> u16 {
+    let mut of_authority = CertificateParams::default();
+    of_authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let name = authority.display().to_string();
+    of_authority
+        .distinguished_name
+        .push(DnType::CommonName, name);
+    let issuer = CertifiedIssuer::self_signed(of_authority, KeyPair::generate().unwrap()).unwrap();
+    std::fs::write(authority, issuer.pem()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(["localhost".to_owned()])
+        .unwrap()
+        .signed_by(&key, &issuer)
+        .unwrap();
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let behind: SocketAddr = address.parse().unwrap();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async move {
+            listener.set_nonblocking(true).unwrap();
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            let mut sessions = tokio::task::JoinSet::new();
+            while let Ok((socket, _)) = listener.accept().await {
+                let acceptor = acceptor.clone();
+                sessions.spawn(async move {
+                    // A client that does not trust us leaves here.
+                    let Ok(mut outside) = acceptor.accept(socket).await else {
+                        return;
+                    };
+                    let mut inside = tokio::net::TcpStream::connect(behind).await.unwrap();
+                    let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
+                });
+            }
+        });
+    });
+    port
+}
+
+/// Answers each request with what `answer` makes of it, and closes the connection.
+pub struct Written {
+    pub address: String,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Written {
+    pub fn server(answer: impl Fn(&str) -> String + Send + 'static) -> Written {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let remembered = Arc::clone(&asked);
+        thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                if let Some(request) = request_of(&socket) {
+                    let text = answer(&request);
+                    remembered.lock().unwrap().push(request);
+                    let _ = (&socket).write_all(text.as_bytes());
+                }
+            }
+        });
+        Written { address, asked }
+    }
+
+    pub fn url(&self, prefix: &str) -> String {
+        format!("http://{}{prefix}", self.address)
+    }
+
+    /// Requests with their heads and bodies.
+    pub fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+pub fn http(status: &str, headers: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n{headers}\r\n{body}",
+        body.len()
+    )
+}
+
+fn request_of(socket: &TcpStream) -> Option<String> {
+    let mut reader = BufReader::new(socket);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head).ok()? == 0 {
+            return None;
+        }
+    }
+    let length = head.to_lowercase().lines().find_map(|line| {
+        let value = line.strip_prefix("content-length:")?;
+        value.trim().parse::<usize>().ok()
+    });
+    let mut body = vec![0; length.unwrap_or(0)];
+    reader.read_exact(&mut body).ok()?;
+    Some(head + &String::from_utf8_lossy(&body))
+}
