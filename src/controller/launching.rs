@@ -18,7 +18,6 @@ use engine::{
     Endpoint, EngineLoad, Failure, Launch, Listen, LivenessLimits, Masking, Program, ReplicaLog,
     Report, ServerProgram, Stage, Watch,
 };
-use inventory;
 use pool::{Event, Exit, ModelId, Remedy, ReplicaId, Share, Span};
 
 /// Logs of engines that are gone, kept per model.

@@ -7,7 +7,6 @@ use super::control::Control;
 use super::handle::Message;
 use config::ParkingSection;
 use engine::{ReadAhead, ReadEnd};
-use inventory;
 use pool::{Bytes, ModelId, Span, Time};
 
 /// How far ahead it is looked.

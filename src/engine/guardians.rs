@@ -18,7 +18,6 @@ use tokio::process::{Child, Command};
 use super::EngineFault;
 use super::journal::Journal;
 use super::reserved::make_private;
-use guardian;
 use guardian::protocol::{MARK, ProcessId};
 use pool::ReplicaId;
 

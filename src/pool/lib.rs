@@ -21,79 +21,40 @@
 #[macro_use]
 extern crate alloc;
 
-mod action;
-mod adopt;
-mod agenda;
-mod ask;
-mod cheapest;
-mod check;
 mod commit;
-mod decision;
-mod demand;
-mod demand_index;
-mod device;
-mod devices;
-mod event;
-mod exits;
-mod fetching;
-mod gates;
-mod group;
-mod host;
-mod ids;
-mod keep_hot;
-mod load_planning;
-mod load_times;
-mod loads;
-mod model;
+mod facts;
 mod observe;
-mod obstacles;
-mod order_intake;
-mod order_start;
-mod orders;
-mod parking;
-mod place;
 mod plan;
-mod prefetch;
-mod queue;
-mod rank;
-mod reason;
-mod record;
-mod refusals;
-mod remembered;
-mod replica;
-mod scaling;
-mod sleep;
-mod state;
-mod tries;
-mod victims;
+mod step;
+mod types;
 mod view;
-mod wishes;
 
-pub use action::{
-    Action, Answer, Evicted, GateMode, LoadResult, MemoryChange, Outcome, Record, RecordKind,
-    Share, Wish,
+pub use facts::state::Pool;
+pub use plan::orders::REPLICAS_MAX;
+pub use plan::prefetch::PrefetchCandidate;
+pub use types::action::{
+    Action, Answer, Evicted, GateMode, LoadResult, MemoryChange, Outcome, Record, RecordKind, Wish,
 };
-pub use check::{Violation, check};
-pub use decision::{Candidate, Plan, Prospect, Verdict, Victim};
-pub use event::{
-    CleanupScope, Command, DeviceReading, Event, Exit, FetchEnd, GateReading, HostReading, Link,
+pub use types::autoscaling::Scaling;
+pub use types::decision::{Candidate, Plan, Prospect, Verdict, Victim};
+pub use types::event::{
+    CleanupScope, Command, DeviceReading, Event, Exit, FetchEnd, GateReading, HostReading,
     LoadOrder, Remedy,
 };
-pub use ids::{
+pub use types::ids::{
     Bytes, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
     Ticket, Time,
 };
-pub use model::{
+pub use types::link::Link;
+pub use types::model::{
     Cordon, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override, OverrideChange,
     Parking, Tier,
 };
-pub use orders::REPLICAS_MAX;
-pub use prefetch::PrefetchCandidate;
-pub use rank::Cost;
-pub use reason::{Blocker, LoadReason, Obstacle, Protection, Refusal, StopReason, Unfit};
-pub use scaling::Scaling;
-pub use state::Pool;
-pub use view::{
-    DeviceView, HostView, ModelState, ModelView, OrderView, PoolView, ReplicaState, ReplicaView,
-    WaitingView,
+pub use types::rank::Cost;
+pub use types::reason::{Blocker, LoadReason, Obstacle, Protection, Refusal, StopReason, Unfit};
+pub use types::replica_state::ReplicaState;
+pub use types::share::Share;
+pub use view::check::{Violation, check};
+pub use view::pool::{
+    DeviceView, HostView, ModelState, ModelView, OrderView, PoolView, ReplicaView, WaitingView,
 };

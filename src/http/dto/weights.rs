@@ -4,7 +4,6 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use controller::{FetchFacts, ModelFacts, Snapshot};
-use pool;
 
 /// Of a model whose weights the pool fetches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]

@@ -11,8 +11,6 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use config;
-
 /// Lines that may wait for the disk.
 const LINES_MAX: usize = 8192;
 /// So much is gathered for one write.

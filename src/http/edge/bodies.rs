@@ -216,7 +216,6 @@ impl Arrived {
 mod tests {
     use super::*;
     use config::Size;
-    use pool;
 
     fn bodies(memory: u64) -> Bodies {
         let server = ServerSection {

@@ -1,0 +1,280 @@
+//! Decisions become facts and actions. Each arm records one decision and nothing else; whoever reads
+//! it should find no `if` that chooses.
+
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::types::action::{Action, GateMode, Outcome, RecordKind};
+use crate::types::decision::{Decision, Drain};
+use crate::types::event::Command;
+use crate::types::ids::{OrderId, ReplicaId, Span};
+use crate::types::model::Override;
+use crate::types::reason::StopReason;
+use crate::types::replica::Phase;
+use crate::types::saves::Sayers;
+
+impl Pool {
+    pub(crate) fn commit(&mut self, decision: Decision, actions: &mut Vec<Action>) {
+        match decision {
+            Decision::Grant { ticket, replica } => {
+                let waited = self
+                    .forget_ticket(ticket, true)
+                    .expect("granted while waiting");
+                let now = self.now;
+                let it = self
+                    .replicas
+                    .get_mut(&replica)
+                    .expect("granted on a live replica");
+                it.in_flight += 1;
+                it.entered += 1;
+                let served_first = it.entered == it.entered_when_launched + 1;
+                let model = self
+                    .models
+                    .get_mut(&it.model)
+                    .expect("a replica's model stays");
+                // Whoever waited longest wanted it before the others came.
+                let gap = model.last_used.map(|last| waited.since.since(last));
+                let first = model.last_used.is_none_or(|last| last < waited.since);
+                if first {
+                    model.demand.wanted(waited.since, gap);
+                }
+                model.seated += 1;
+                model.last_used = Some(now);
+                if let Some(gap) = gap.filter(|_| first) {
+                    self.gap_ended(waited.model, gap);
+                }
+                self.touch(replica);
+                if served_first {
+                    self.grows_at(replica);
+                }
+                actions.push(Action::Grant { ticket, replica });
+            }
+            Decision::Refuse { ticket, refusal } => {
+                let waiting = self
+                    .forget_ticket(ticket, false)
+                    .expect("refused while waiting");
+                self.record_refused_request(waiting.model, &refusal, actions);
+                actions.push(Action::Refuse { ticket, refusal });
+            }
+            Decision::EndLease { model } => {
+                let it = self.models.get_mut(&model).expect("leased");
+                it.over = Override::default();
+                it.sayers = Sayers::default();
+                self.reindex(model);
+                self.keep_override(model, actions);
+                let text = "the lease ended; back to the catalogue's values (P1)".to_owned();
+                actions.push(Action::Record(self.record(
+                    RecordKind::LeaseEnded,
+                    Some(model),
+                    text,
+                )));
+            }
+            Decision::SetGate { replica, gate } => {
+                self.replicas.get_mut(&replica).expect("ready").gate = Some(gate);
+                actions.push(Action::SetGate { replica, gate });
+            }
+            Decision::Drain(drain) => self.drain(drain, actions),
+            Decision::Reopen { replica } => self.reopen(replica, actions),
+            Decision::Stop { replica, reason } => self.stop(replica, reason, actions),
+            Decision::Promise { plan, why, order } => self.promise(*plan, why, order, actions),
+            Decision::Launch { load } if self.planned[&load].wakes => self.wake_up(load, actions),
+            Decision::Launch { load } => self.launch(load, actions),
+            Decision::Park { replica, drops } => self.fall_asleep(replica, drops, actions),
+            Decision::Abandon { load } => self.abandon(load),
+            Decision::Fetch { model, why } => self.fetch(model, &why, actions),
+            Decision::EndFetch { model, .. } => self.end_fetch(model, actions),
+            Decision::Block { rank, retry } => self.wants.block(rank, retry),
+            Decision::Defer { rank } => self.wants.defer(rank),
+            Decision::GiveUpSettling { device } => self.give_up_settling(device),
+            Decision::GiveUpWish { model, refusal } => {
+                self.forget_wish(model, actions);
+                self.touch_model(model);
+                self.record_refusal(model, None, &refusal, actions);
+            }
+            Decision::Shorten { order, refusal } => {
+                let plan = self.orders[&order].load().map(|load| {
+                    let ask =
+                        crate::plan::orders::ask_of(self, load, self.orders[&order].since, order);
+                    Box::new(crate::plan::place::explain(self, &ask))
+                });
+                let it = self.orders.get_mut(&order).expect("active");
+                it.shortfall = Some(refusal);
+                it.plan = plan;
+                if let Some(model) = it.load().map(|load| load.model) {
+                    self.touch_model(model);
+                }
+            }
+            Decision::Settle { order, outcome } => self.settle(order, outcome, actions),
+            Decision::Finish => {
+                self.finished = true;
+                actions.push(Action::Finished);
+            }
+        }
+    }
+
+    fn settle(&mut self, id: OrderId, outcome: Outcome, actions: &mut Vec<Action>) {
+        if let Outcome::Refused { refusal, plan } = outcome {
+            self.refuse_order(id, refusal, plan, actions);
+        } else {
+            let order = self.orders.remove(&id).expect("settled once");
+            if let Command::Load(load) = &order.command {
+                self.order_ended(load.model);
+            }
+            actions.push(Action::Settle { order: id, outcome });
+        }
+    }
+
+    pub(crate) fn drain(&mut self, drain: Drain, actions: &mut Vec<Action>) {
+        let now = self.now;
+        let Drain {
+            replica: id,
+            deadline,
+            reason,
+            only_if_idle,
+            for_load,
+        } = drain;
+        let replica = self.replicas.get_mut(&id).expect("drained while alive");
+        let model = replica.model;
+        if let Phase::Draining {
+            deadline: old,
+            reason: why,
+            for_load: load,
+            ..
+        } = &mut replica.phase
+        {
+            // It drains already: somebody else wants it gone too, and sooner.
+            (*old, *why, *load) = (deadline, reason, for_load);
+            self.touch(id);
+            return;
+        }
+        let by_itself = matches!(
+            reason,
+            StopReason::KeepHot { .. } | StopReason::Unload { .. } | StopReason::Cleanup { .. }
+        );
+        let since = replica.ready_since().expect("only a ready replica drains");
+        replica.gate = None;
+        replica.phase = Phase::Draining {
+            ready_since: since,
+            since: now,
+            deadline,
+            reason: reason.clone(),
+            for_load,
+            closed: false,
+        };
+        let (shares, busy, entered) = (replica.shares.clone(), replica.in_flight, replica.entered);
+        for share in &shares {
+            self.devices
+                .get_mut(&share.device)
+                .expect("held")
+                .starts_leaving(share.bytes);
+        }
+        if by_itself {
+            self.scaled_down(model);
+        }
+        self.touch_model(model);
+        self.grows_at(id);
+        actions.push(Action::CloseGate {
+            replica: id,
+            if_idle_at: only_if_idle.then_some(entered),
+        });
+        let kind = match reason {
+            StopReason::Preempted { .. }
+            | StopReason::TurnEnded { .. }
+            | StopReason::Forced { .. } => RecordKind::Evict,
+            StopReason::Unload { .. } => RecordKind::Unload,
+            _ => RecordKind::Drain,
+        };
+        let mut record = self.record(kind, Some(model), format!("{reason}; {busy} in flight"));
+        record.replica = Some(id);
+        record.order = reason.order();
+        record.placement = shares;
+        record.took = Some(now.since(since));
+        actions.push(Action::Record(record));
+    }
+
+    fn reopen(&mut self, id: ReplicaId, actions: &mut Vec<Action>) {
+        let replica = self.replicas.get_mut(&id).expect("draining");
+        let Phase::Draining { ready_since, .. } = replica.phase else {
+            return;
+        };
+        replica.phase = Phase::Ready { since: ready_since };
+        let model = replica.model;
+        let queued = self.waited_for.contains(&replica.model);
+        let gate = if queued {
+            GateMode::Queued
+        } else {
+            GateMode::Open
+        };
+        replica.gate = Some(gate);
+        actions.push(Action::SetGate { replica: id, gate });
+        for share in replica.shares.clone() {
+            self.devices
+                .get_mut(&share.device)
+                .expect("held")
+                .stays(share.bytes);
+        }
+        self.touch_model(model);
+        self.promises_changed = true;
+    }
+
+    pub(crate) fn stop(&mut self, id: ReplicaId, reason: StopReason, actions: &mut Vec<Action>) {
+        let now = self.now;
+        if self.asleep.remove(&id) && self.planned.contains_key(&id) {
+            self.abandon(id);
+        }
+        let replica = self.replicas.get_mut(&id).expect("stopped while alive");
+        let was_leaving = replica.is_leaving();
+        for share in replica.keeps() {
+            let device = self.devices.get_mut(&share.device).expect("held");
+            device.starts_leaving(share.bytes);
+        }
+        let was_launching = matches!(replica.phase, Phase::Launching { .. });
+        replica.phase = Phase::Stopping {
+            since: now,
+            reason: reason.clone(),
+            was_launching,
+        };
+        let (shares, model) = (replica.shares.clone(), replica.model);
+        let host = replica.parked.as_ref().map(|parked| parked.host);
+        let node = self.devices[&shares[0].device].node;
+        if let Some(it) = self.hosts.get_mut(&node) {
+            it.starts_returning(host.unwrap_or_default());
+        }
+        if !was_leaving {
+            for share in shares {
+                self.devices
+                    .get_mut(&share.device)
+                    .expect("held")
+                    .starts_leaving(share.bytes);
+            }
+        }
+        self.touch_model(model);
+        self.grows_at(id);
+        // A load has nothing to finish: it is ended at once.
+        let grace = if was_launching {
+            Span::ZERO
+        } else {
+            self.models[&model].spec.stop_grace
+        };
+        actions.push(Action::Stop {
+            replica: id,
+            grace,
+            reason,
+        });
+    }
+}
+
+impl StopReason {
+    pub(crate) fn order(&self) -> Option<OrderId> {
+        match self {
+            StopReason::Unload { order }
+            | StopReason::Cleanup { order }
+            | StopReason::Reset { order }
+            | StopReason::Cordoned { order, .. }
+            | StopReason::Forced { order, .. } => Some(*order),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Loads become facts: promised with their victims, launched or woken, abandoned. The other half of
+//! `commit`; like it, it chooses nothing.
+
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::types::action::{Action, Evicted, MemoryChange, RecordKind};
+use crate::types::decision::{Drain, Plan, Victim};
+use crate::types::ids::{Bytes, ModelId, OrderId, ReplicaId};
+use crate::types::model::LoadWish;
+use crate::types::reason::{LoadReason, StopReason};
+use crate::types::replica::{Phase, Planned, Replica};
+use crate::types::share::Share;
+
+impl Pool {
+    /// The plan is kept: room is promised, victims start to leave.
+    pub(crate) fn promise(
+        &mut self,
+        plan: Plan,
+        why: LoadReason,
+        order: Option<OrderId>,
+        actions: &mut Vec<Action>,
+    ) {
+        let load = plan.wakes.unwrap_or(ReplicaId(self.replica_next));
+        self.replica_next += u64::from(plan.wakes.is_none());
+        let shares = match plan.wakes {
+            Some(sleeper) => self.replicas[&sleeper].to_wake(),
+            None => plan.placement.clone(),
+        };
+        let mut record = self.record(RecordKind::Load, Some(plan.model), why.to_string());
+        record.replica = Some(load);
+        record.order = order;
+        record.placement = plan.placement.clone();
+        record.candidates = self.candidates(&plan);
+        let spoken_for = |share: &Share| self.devices[&share.device].spoken_for();
+        let before: Vec<Bytes> = shares.iter().map(spoken_for).collect();
+        let forced = order.and_then(|id| {
+            self.orders[&id]
+                .load()
+                .filter(|load| load.force)
+                .map(|_| id)
+        });
+        let deadline = Some(self.now + self.limits.preempt_drain);
+        for victim in &plan.victims {
+            if victim.planned {
+                self.abandon(victim.replica);
+                continue;
+            }
+            let by = plan.name.clone();
+            if self.asleep.contains(&victim.replica) {
+                self.drop_sleeper(victim, by, order, actions);
+                continue;
+            }
+            let equal = victim.priority == plan.priority && forced.is_none();
+            let (reason, deadline) = match forced {
+                Some(order) => (StopReason::Forced { by, order }, deadline),
+                None if equal => {
+                    let ready = self.replicas[&victim.replica]
+                        .ready_since()
+                        .expect("a victim is ready");
+                    (
+                        StopReason::TurnEnded {
+                            by,
+                            ready_for: self.now.since(ready),
+                        },
+                        None,
+                    )
+                }
+                None => (
+                    StopReason::Preempted {
+                        by,
+                        priority: plan.priority,
+                        own: victim.priority,
+                    },
+                    deadline,
+                ),
+            };
+            let evicted = Evicted {
+                replica: victim.replica,
+                model: victim.name.clone(),
+                priority: victim.priority,
+                bytes: victim.bytes,
+                reason: reason.clone(),
+            };
+            if let Some(order) = order.and_then(|id| self.orders.get_mut(&id)) {
+                order.evicted.push(evicted);
+            }
+            if forced.is_some() && self.hot.contains(&victim.model) {
+                self.keep_away(victim.model, actions);
+            }
+            let only_if_idle = equal && !victim.busy;
+            self.drain(
+                Drain {
+                    replica: victim.replica,
+                    deadline,
+                    reason,
+                    only_if_idle,
+                    for_load: Some(load),
+                },
+                actions,
+            );
+        }
+        for (share, before) in shares.iter().zip(before) {
+            let device = self
+                .devices
+                .get_mut(&share.device)
+                .expect("planned on a known device");
+            device.promise(load, share.bytes);
+            record.memory.push(MemoryChange {
+                device: share.device,
+                before,
+                after: device.spoken_for(),
+            });
+        }
+        let victims = plan
+            .victims
+            .iter()
+            .filter(|it| !it.planned)
+            .map(|it| it.replica)
+            .collect();
+        self.models
+            .get_mut(&plan.model)
+            .expect("planned for a model")
+            .planned
+            .insert(load);
+        let planned = Planned {
+            model: plan.model,
+            shares,
+            victims,
+            why,
+            since: self.now,
+            order,
+            wakes: plan.wakes.is_some(),
+        };
+        self.planned.insert(load, planned);
+        self.touch_model(plan.model);
+        self.promises_changed = true;
+        actions.push(Action::Record(record));
+    }
+
+    /// An administrator forced it out: it does not come back by itself and evict what was forced in.
+    fn keep_away(&mut self, model: ModelId, actions: &mut Vec<Action>) {
+        let wish = Some(LoadWish {
+            replicas: 0,
+            devices: None,
+            since: self.now,
+        });
+        let it = self.models.get_mut(&model).expect("a victim's model stays");
+        it.restoring = false;
+        it.wish = wish;
+        it.wished_by = None;
+        self.restoring.remove(&model);
+        self.keep_load(model, actions);
+    }
+
+    pub(crate) fn launch(&mut self, load: ReplicaId, actions: &mut Vec<Action>) {
+        let planned = self.unpromise(load);
+        for share in &planned.shares {
+            self.devices
+                .get_mut(&share.device)
+                .expect("planned")
+                .reserve(load, share.bytes);
+        }
+        let now = self.now;
+        let model = self
+            .models
+            .get_mut(&planned.model)
+            .expect("planned for a model");
+        let deadline = model.spec.load_deadline;
+        let loader = model.spec.loader;
+        model.replicas.insert(load);
+        let replica = Replica {
+            model: planned.model,
+            shares: planned.shares.clone(),
+            phase: Phase::Launching {
+                since: now,
+                deadline: now + deadline,
+            },
+            why: planned.why,
+            started_with: model.spec.started_with,
+            launched: now,
+            in_flight: 0,
+            entered: 0,
+            entered_when_launched: 0,
+            last_end: None,
+            gate: None,
+            tier: None,
+            reads_until: loader.map(|loader| now + loader.takes),
+            leave_when_served: None,
+            parked: None,
+        };
+        self.replicas.insert(load, replica);
+        self.launched_enough(planned.model);
+        if let Some(loader) = loader {
+            let node = self.devices[&planned.shares[0].device].node;
+            self.reading.insert((node, loader.loader, load));
+        }
+        self.agenda.replicas.extend(&planned.victims);
+        self.touch_model(planned.model);
+        actions.push(Action::Launch {
+            replica: load,
+            model: planned.model,
+            placement: planned.shares,
+            deadline,
+        });
+    }
+
+    /// A wish from before a restart is carried out once as many as wished for have been launched.
+    pub(crate) fn launched_enough(&mut self, id: ModelId) {
+        let live = self.live(&self.models[&id]);
+        let model = self.models.get_mut(&id).expect("planned for a model");
+        let enough = model
+            .wish
+            .as_ref()
+            .is_none_or(|wish| live >= wish.replicas as usize);
+        model.restoring &= !enough;
+        if !model.restoring {
+            self.restoring.remove(&id);
+        }
+    }
+
+    /// What a sleeper keeps on a device is needed there: it has nothing to finish.
+    fn drop_sleeper(
+        &mut self,
+        victim: &Victim,
+        by: String,
+        order: Option<OrderId>,
+        actions: &mut Vec<Action>,
+    ) {
+        let reason = StopReason::SleeperDropped { by };
+        if let Some(order) = order.and_then(|id| self.orders.get_mut(&id)) {
+            order.evicted.push(Evicted {
+                replica: victim.replica,
+                model: victim.name.clone(),
+                priority: victim.priority,
+                bytes: victim.bytes,
+                reason: reason.clone(),
+            });
+        }
+        self.stop(victim.replica, reason, actions);
+    }
+
+    pub(crate) fn abandon(&mut self, load: ReplicaId) {
+        let planned = self.unpromise(load);
+        self.agenda.replicas.extend(&planned.victims);
+        self.touch_model(planned.model);
+        for share in &planned.shares {
+            self.grows_on(share.device);
+        }
+    }
+
+    /// What was planned for it alone is displaced or dropped from now on.
+    pub(crate) fn order_ended(&mut self, model: ModelId) {
+        self.touch_model(model);
+        self.grows_at_model(model);
+    }
+
+    pub(crate) fn unpromise(&mut self, load: ReplicaId) -> Planned {
+        let planned = self.planned.remove(&load).expect("a planned load");
+        for share in &planned.shares {
+            self.devices
+                .get_mut(&share.device)
+                .expect("planned")
+                .unpromise(load, share.bytes, planned.wakes);
+        }
+        self.models
+            .get_mut(&planned.model)
+            .expect("planned for a model")
+            .planned
+            .remove(&load);
+        planned
+    }
+}

@@ -1,0 +1,147 @@
+//! The words of the history (D3): what was decided, why, and what it was chosen from.
+
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use crate::facts::state::Pool;
+use crate::types::action::{Action, Record, RecordKind};
+use crate::types::decision::{Plan, Verdict};
+use crate::types::ids::{Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Time};
+use crate::types::reason::Refusal;
+use crate::types::replica::Phase;
+use crate::types::share::Share;
+
+/// Candidates written into one record of the history.
+const CANDIDATES_MAX: usize = 32;
+
+impl Pool {
+    pub(crate) fn record(
+        &self,
+        kind: RecordKind,
+        model: Option<ModelId>,
+        reason: String,
+    ) -> Record {
+        let priority: Option<Priority> = model.map(|model| self.priority(model));
+        Record {
+            at: self.now,
+            kind,
+            model: model.map(|model| self.name(model)),
+            replica: None,
+            order: None,
+            reason,
+            priority,
+            placement: Vec::new(),
+            candidates: Vec::new(),
+            memory: Vec::new(),
+            took: None,
+        }
+    }
+
+    pub(crate) fn record_refusal(
+        &self,
+        model: ModelId,
+        order: Option<(OrderId, Option<&Plan>)>,
+        refusal: &Refusal,
+        actions: &mut Vec<Action>,
+    ) {
+        let mut record = self.record(RecordKind::Refuse, Some(model), refusal.to_string());
+        record.order = order.map(|(id, _)| id);
+        record.candidates = order
+            .and_then(|(_, plan)| plan)
+            .map(|plan| self.candidates(plan))
+            .unwrap_or_default();
+        actions.push(Action::Record(record));
+    }
+
+    /// What the plan chose from, in words, the chosen one first.
+    pub fn candidates(&self, plan: &Plan) -> Vec<String> {
+        let mut order: Vec<usize> = (0..plan.candidates.len()).collect();
+        order.sort_by_key(|nth| Reverse(plan.refusal.is_none() && *nth == plan.chosen));
+        let line = |nth: usize| {
+            let candidate = &plan.candidates[nth];
+            let mark = if plan.refusal.is_none() && nth == plan.chosen {
+                "chosen: "
+            } else {
+                ""
+            };
+            let names: Vec<&str> = candidate
+                .devices
+                .iter()
+                .map(|device| self.devices[device].name.as_str())
+                .collect();
+            let device = match candidate.wakes {
+                Some(sleeper) => format!("{} (wakes {sleeper})", names.join(" + ")),
+                None => names.join(" + "),
+            };
+            match &candidate.verdict {
+                Verdict::Free { left_over } => {
+                    format!("{mark}{device}: free, {left_over} left over")
+                }
+                Verdict::Evicts { victims, cost } => {
+                    let names: Vec<String> = victims
+                        .iter()
+                        .map(|it| match self.replicas.get(it) {
+                            Some(replica) => format!("{} ({it})", self.name(replica.model)),
+                            None => it.to_string(),
+                        })
+                        .collect();
+                    format!(
+                        "{mark}{device}: evicts {}, {} in all",
+                        names.join(", "),
+                        cost.bytes
+                    )
+                }
+                Verdict::Blocked { obstacles } => {
+                    let all: Vec<String> = obstacles
+                        .iter()
+                        .map(|it| format!("{} {}", it.bytes, it.what))
+                        .collect();
+                    format!("{device}: no room that may be made: {}", all.join("; "))
+                }
+                Verdict::Unfit(unfit) => format!("{device}: {unfit}"),
+            }
+        };
+        order.into_iter().take(CANDIDATES_MAX).map(line).collect()
+    }
+}
+
+impl Pool {
+    /// What a replica has been given of one device.
+    pub(crate) fn reserved_by(&self, id: ReplicaId, device: DeviceId) -> Bytes {
+        let shares = self.replicas.get(&id).map(|it| &it.shares);
+        let on = |share: &&Share| share.device == device;
+        let bytes = shares.into_iter().flatten().filter(on);
+        bytes.map(|share| share.bytes).sum()
+    }
+
+    /// What a replica or a promised load holds of one device, or both: a sleeper that is to wake.
+    pub(crate) fn held(&self, id: ReplicaId, device: DeviceId) -> Bytes {
+        self.given(id, device) + self.excess(id, device)
+    }
+
+    fn given(&self, id: ReplicaId, device: DeviceId) -> Bytes {
+        let now = self.replicas.get(&id).map(|it| &it.shares);
+        let promised = self.planned.get(&id).map(|it| &it.shares);
+        now.into_iter()
+            .chain(promised)
+            .flatten()
+            .filter(|share| share.device == device)
+            .map(|share| share.bytes)
+            .sum()
+    }
+
+    /// How long a phase has lasted.
+    pub(crate) fn phase_age(&self, phase: &Phase) -> Span {
+        let since: Time = match phase {
+            Phase::Launching { since, .. }
+            | Phase::Ready { since }
+            | Phase::Draining { since, .. }
+            | Phase::Parking { since, .. }
+            | Phase::Asleep { since, .. }
+            | Phase::Stopping { since, .. } => *since,
+        };
+        self.now.since(since)
+    }
+}

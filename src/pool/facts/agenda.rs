@@ -1,0 +1,163 @@
+//! Which replicas and models a decision may have become due for. Whoever changes a fact touches what
+//! it concerns; `plan` looks at nothing else. An index like any other: it decides nothing, and `check`
+//! proves that nothing is due which has not been touched.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use crate::facts::state::Pool;
+use crate::types::ids::{DeviceId, ModelId, NodeId, ReplicaId, Time};
+use crate::types::replica::Phase;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Agenda {
+    pub replicas: BTreeSet<ReplicaId>,
+    pub models: BTreeSet<ModelId>,
+    /// When time alone makes a decision due for a replica; one entry each.
+    replica_timers: BTreeSet<(Time, ReplicaId)>,
+    timer_of: BTreeMap<ReplicaId, Time>,
+    /// When a cool-down ends.
+    model_timers: BTreeSet<(Time, ModelId)>,
+    /// Devices on which a blocked demand may have become possible since it was looked at.
+    pub grown: BTreeSet<DeviceId>,
+    /// All of them, and every blocked demand is looked at whole.
+    pub grown_everywhere: bool,
+}
+
+impl Agenda {
+    pub(crate) fn set_timer(&mut self, replica: ReplicaId, at: Option<Time>) {
+        if let Some(old) = self.timer_of.remove(&replica) {
+            self.replica_timers.remove(&(old, replica));
+        }
+        if let Some(at) = at {
+            self.replica_timers.insert((at, replica));
+            self.timer_of.insert(replica, at);
+        }
+    }
+
+    pub(crate) fn wake(&self) -> Option<Time> {
+        let replica = self.replica_timers.first().map(|(at, _)| *at);
+        let model = self.model_timers.first().map(|(at, _)| *at);
+        replica.into_iter().chain(model).min()
+    }
+}
+
+impl Pool {
+    pub(crate) fn touch(&mut self, replica: ReplicaId) {
+        self.agenda.replicas.insert(replica);
+    }
+
+    /// The model and all its replicas.
+    pub(crate) fn touch_model(&mut self, id: ModelId) {
+        self.agenda.models.insert(id);
+        self.wants.stale.insert(id);
+        if let Some(model) = self.models.get(&id) {
+            self.agenda.replicas.extend(&model.replicas);
+        }
+    }
+
+    pub(crate) fn touch_everything(&mut self) {
+        self.agenda.models.extend(self.models.keys());
+        self.wants.stale.extend(self.models.keys());
+        self.agenda.replicas.extend(self.replicas.keys());
+        self.promises_changed = true;
+        self.grows_everywhere();
+    }
+
+    /// Something about this holder of memory may let a blocked demand through.
+    pub(crate) fn grows_at(&mut self, replica: ReplicaId) {
+        if let Some(it) = self.replicas.get(&replica) {
+            for share in &it.shares {
+                self.agenda.grown.insert(share.device);
+                // One that drains for a load that is dropped may stay, should there be room again.
+                if let Some(device) = self.devices.get(&share.device) {
+                    self.agenda.replicas.extend(&device.holders);
+                }
+            }
+        }
+        self.wants.growths += 1;
+        self.promises_changed = true;
+    }
+
+    pub(crate) fn grows_at_model(&mut self, id: ModelId) {
+        let Some(model) = self.models.get(&id) else {
+            return;
+        };
+        let (replicas, planned) = (model.replicas.clone(), model.planned.clone());
+        for replica in replicas {
+            self.grows_at(replica);
+        }
+        for load in planned {
+            for share in self.planned[&load].shares.clone() {
+                self.grows_on(share.device);
+            }
+        }
+        self.promises_changed = true;
+    }
+
+    pub(crate) fn grows_on(&mut self, device: DeviceId) {
+        self.agenda.grown.insert(device);
+        if let Some(it) = self.devices.get(&device) {
+            self.agenda.replicas.extend(&it.holders);
+        }
+        self.wants.growths += 1;
+        self.promises_changed = true;
+    }
+
+    pub(crate) fn grows_everywhere(&mut self) {
+        self.agenda.grown_everywhere = true;
+        self.wants.growths += 1;
+        self.promises_changed = true;
+    }
+
+    /// What came due by time alone is looked at again.
+    pub(crate) fn time_passes(&mut self) {
+        while let Some(&(at, replica)) = self.agenda.replica_timers.first() {
+            if at > self.now {
+                break;
+            }
+            self.agenda.set_timer(replica, None);
+            self.agenda.replicas.insert(replica);
+            self.read_ends(replica);
+        }
+        while let Some(&(at, model)) = self.agenda.model_timers.first() {
+            if at > self.now {
+                break;
+            }
+            self.agenda.model_timers.pop_first();
+            self.touch_model(model);
+        }
+    }
+
+    /// Its load no longer keeps the disk or link to itself, or its time for that is over.
+    pub(crate) fn read_ends(&mut self, id: ReplicaId) {
+        let until = self.replicas.get(&id).and_then(|it| match it.phase {
+            Phase::Launching { .. } => it.reads_until,
+            _ => None,
+        });
+        if until.is_none_or(|until| until <= self.now) {
+            self.reading.retain(|(_, _, load)| *load != id);
+            self.promises_changed = true;
+        }
+    }
+
+    /// Whether what a planned load would read through is in use.
+    pub(crate) fn loader_busy(&self, load: ReplicaId) -> bool {
+        let planned = &self.planned[&load];
+        let node = self.devices[&planned.shares[0].device].node;
+        self.reads_on(planned.model, node)
+    }
+
+    /// Whether what the model would be read through is in use on a node.
+    pub(crate) fn reads_on(&self, model: ModelId, node: NodeId) -> bool {
+        let Some(loader) = self.models[&model].spec.loader else {
+            return false;
+        };
+        let all = (node, loader.loader, ReplicaId(0))..=(node, loader.loader, ReplicaId(u64::MAX));
+        self.reading.range(all).next().is_some()
+    }
+
+    /// A model that cools down is looked at again when it is over.
+    pub(crate) fn look_again(&mut self, at: Time, model: ModelId) {
+        self.agenda.model_timers.insert((at, model));
+    }
+}

@@ -1,0 +1,299 @@
+//! The memory ledger of one device. It counts what replicas reserve, what loads have been promised
+//! and what has not come back yet, and cannot be brought to give more than there is (M2–M4). It
+//! decides nothing.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::String;
+
+use crate::types::event::DeviceReading;
+use crate::types::ids::{Bytes, DeviceId, KindId, NodeId, ReplicaId, Span, Time};
+use crate::types::link::Link;
+use crate::types::model::Cordon;
+
+/// A process that ended on a measured device.
+#[derive(Clone, Debug)]
+struct Ended {
+    replica: ReplicaId,
+    at: Time,
+    /// What it was given and has not been shown to be free.
+    bytes: Bytes,
+    /// A reading that was taken afterwards has shown it held still.
+    shown: bool,
+}
+
+/// One GPU, or the host's memory.
+///
+/// ```text
+/// total = headroom + foreign + excess + settling + reserved + free now
+/// free later = free now + settling + what is leaving, with its excess − what is promised
+/// ```
+#[derive(Clone, Debug)]
+pub struct Device {
+    pub(crate) name: String,
+    pub(crate) node: NodeId,
+    pub(crate) kind: KindId,
+    pub(crate) total: Bytes,
+    pub(crate) headroom: Bytes,
+    pub(crate) foreign: Bytes,
+    /// What our replicas were measured to hold beyond what they reserve, and the same by replica.
+    pub(crate) excess: Bytes,
+    pub(crate) excess_of: BTreeMap<ReplicaId, Bytes>,
+    /// Sum over every replica that holds a part of it, leaving ones included.
+    pub(crate) reserved: Bytes,
+    /// The part of `reserved` that drains or stops.
+    pub(crate) leaving: Bytes,
+    /// Loads that have been decided and wait for their room.
+    pub(crate) promised: Bytes,
+    /// Replicas with a share of it, and planned loads.
+    pub(crate) holders: BTreeSet<ReplicaId>,
+    /// What ended processes held and no reading has shown as free yet (M4).
+    pub(crate) settling: Bytes,
+    /// The same by process, oldest first.
+    ended: VecDeque<Ended>,
+    /// Readings show what is free; otherwise an ended process has given back everything.
+    pub(crate) measured: bool,
+    pub(crate) cordon: Option<Cordon>,
+    /// What ran on it is dead (M7).
+    pub(crate) lost: bool,
+    /// How well it reaches others of its node; `Link::Node` to those not listed (M5).
+    pub(crate) links: BTreeMap<DeviceId, Link>,
+}
+
+impl Device {
+    pub(crate) fn new(reading: &DeviceReading) -> Device {
+        Device {
+            name: reading.name.clone(),
+            node: reading.node,
+            kind: reading.kind,
+            total: reading.total,
+            headroom: reading.headroom,
+            foreign: reading.foreign,
+            excess: Bytes::ZERO,
+            excess_of: BTreeMap::new(),
+            reserved: Bytes::ZERO,
+            leaving: Bytes::ZERO,
+            promised: Bytes::ZERO,
+            holders: BTreeSet::new(),
+            settling: Bytes::ZERO,
+            ended: VecDeque::new(),
+            measured: reading.taken.is_some(),
+            cordon: None,
+            lost: false,
+            links: BTreeMap::new(),
+        }
+    }
+
+    /// What replicas may hold of it when nobody else does: the M6 measure.
+    pub fn capacity(&self) -> Bytes {
+        self.total.saturating_sub(self.headroom)
+    }
+
+    /// What a launch may take at this moment; nothing of a cordoned device (M7).
+    pub fn free_now(&self) -> Bytes {
+        if self.cordon.is_some() {
+            return Bytes::ZERO;
+        }
+        self.not_ours()
+            .saturating_sub(self.settling)
+            .saturating_sub(self.reserved)
+    }
+
+    /// What a plan may count on once everything that leaves has left and every promise is kept, and what
+    /// is lacking even then: one of them is zero. `returning` is the excess of what leaves.
+    pub(crate) fn later(&self, returning: Bytes) -> (Bytes, Bytes) {
+        self.balance(returning, self.spoken_for())
+    }
+
+    /// What a launch may take once what leaves now has left.
+    pub(crate) fn soon(&self, returning: Bytes) -> Bytes {
+        self.balance(returning, self.reserved.saturating_sub(self.leaving))
+            .0
+    }
+
+    fn balance(&self, returning: Bytes, ours: Bytes) -> (Bytes, Bytes) {
+        let has = self.capacity() + returning;
+        let taken = self.foreign + self.excess + ours;
+        let free = has.saturating_sub(taken);
+        match self.cordon {
+            Some(_) => (Bytes::ZERO, Bytes::ZERO),
+            None => (free, taken.saturating_sub(has)),
+        }
+    }
+
+    /// Capacity without what others hold.
+    fn not_ours(&self) -> Bytes {
+        self.capacity()
+            .saturating_sub(self.foreign)
+            .saturating_sub(self.excess)
+    }
+
+    /// What replicas that stay hold, and what is promised.
+    pub(crate) fn spoken_for(&self) -> Bytes {
+        self.reserved.saturating_sub(self.leaving) + self.promised
+    }
+
+    pub(crate) fn promise(&mut self, load: ReplicaId, bytes: Bytes) {
+        self.promised = self.promised + bytes;
+        self.holders.insert(load);
+    }
+
+    /// `holds_more`: it is a sleeper, and what it keeps here stays.
+    pub(crate) fn unpromise(&mut self, load: ReplicaId, bytes: Bytes, holds_more: bool) {
+        self.promised = Bytes(self.promised.0 - bytes.0);
+        if !holds_more {
+            self.holders.remove(&load);
+        }
+    }
+
+    pub(crate) fn reserve(&mut self, replica: ReplicaId, bytes: Bytes) {
+        assert!(
+            self.free_now() >= bytes,
+            "M3: {replica} would over-commit a device"
+        );
+        self.reserved = self.reserved + bytes;
+        self.holders.insert(replica);
+    }
+
+    /// The process has ended. On a measured device its memory is not free before a reading shows it.
+    pub(crate) fn release(&mut self, replica: ReplicaId, bytes: Bytes, leaving: bool, now: Time) {
+        self.reserved = Bytes(self.reserved.0 - bytes.0);
+        if leaving {
+            self.leaving = Bytes(self.leaving.0 - bytes.0);
+        }
+        self.holders.remove(&replica);
+        // All that it held comes back, what it was not given too.
+        let more = self.excess_of.remove(&replica).unwrap_or_default();
+        self.excess = self.excess.saturating_sub(more);
+        let bytes = bytes + more;
+        if self.measured {
+            self.settling = self.settling + bytes;
+            self.ended.push_back(Ended {
+                replica,
+                at: now,
+                bytes,
+                shown: false,
+            });
+        }
+    }
+
+    /// A replica fell asleep and keeps `to` of `from`. On a measured device the rest is not free before
+    /// a reading shows it.
+    pub(crate) fn shrink(&mut self, replica: ReplicaId, from: Bytes, to: Bytes, now: Time) {
+        let freed = from.saturating_sub(to);
+        self.reserved = Bytes(self.reserved.0 - freed.0);
+        self.leaving = Bytes(self.leaving.0 - freed.0);
+        if self.measured {
+            self.settling = self.settling + freed;
+            self.ended.push_back(Ended {
+                replica,
+                at: now,
+                bytes: freed,
+                shown: false,
+            });
+        }
+    }
+
+    pub(crate) fn starts_leaving(&mut self, bytes: Bytes) {
+        self.leaving = self.leaving + bytes;
+    }
+
+    pub(crate) fn stays(&mut self, bytes: Bytes) {
+        self.leaving = Bytes(self.leaving.0 - bytes.0);
+    }
+
+    /// Takes a reading; true if it changes what a plan may count on.
+    ///
+    /// Memory of a process that has ended and still shows is nobody's, so it comes as foreign. While
+    /// something settles, growth of foreign memory up to that amount is taken for it; what is left of
+    /// it after `patience` is foreign indeed.
+    pub(crate) fn read(
+        &mut self,
+        reading: &DeviceReading,
+        excess_of: BTreeMap<ReplicaId, Bytes>,
+        now: Time,
+        patience: Span,
+    ) -> bool {
+        let before = self.figures();
+        self.total = reading.total;
+        self.headroom = reading.headroom;
+        self.kind = reading.kind;
+        self.excess = excess_of.values().copied().sum();
+        self.excess_of = excess_of;
+        self.measured = reading.taken.is_some();
+        match self.ended.back().map(|last| last.at) {
+            Some(last) if reading.taken.is_some_and(|taken| taken > last) => {
+                let grown = reading.foreign.saturating_sub(self.foreign);
+                let unreturned = grown.min(self.settling);
+                // However little it is: as foreign memory it would be taken to stay.
+                if unreturned == Bytes::ZERO {
+                    self.settling = Bytes::ZERO;
+                    self.ended.clear();
+                    self.foreign = reading.foreign;
+                } else {
+                    self.came_back(Bytes(self.settling.0 - unreturned.0));
+                    self.foreign = reading.foreign.saturating_sub(unreturned);
+                    self.give_up(now, patience);
+                }
+            }
+            // The reading is older than the end of a process: it cannot tell yet.
+            Some(_) => self.foreign = self.foreign.min(reading.foreign),
+            None => self.foreign = reading.foreign,
+        }
+        before != self.figures()
+    }
+
+    /// What came back is taken to be that of those who ended first; the rest has been seen.
+    fn came_back(&mut self, mut bytes: Bytes) {
+        self.settling = self.settling.saturating_sub(bytes);
+        while let Some(first) = self.ended.front_mut() {
+            if first.bytes > bytes {
+                first.bytes = first.bytes.saturating_sub(bytes);
+                break;
+            }
+            bytes = bytes.saturating_sub(first.bytes);
+            self.ended.pop_front();
+        }
+        for ended in &mut self.ended {
+            ended.shown = true;
+        }
+    }
+
+    /// Stops waiting for memory of processes that ended too long ago: what a reading has shown to be
+    /// held still is nobody's now, what none has spoken of counts as free (M4).
+    pub(crate) fn give_up(&mut self, now: Time, patience: Span) {
+        while let Some(first) = self.ended.front().filter(|it| it.at + patience <= now) {
+            self.settling = self.settling.saturating_sub(first.bytes);
+            if first.shown {
+                self.foreign = self.foreign + first.bytes;
+            }
+            self.ended.pop_front();
+        }
+    }
+
+    /// What a process that has ended, or fallen asleep, still held when a reading was taken.
+    pub(crate) fn held_at(&self, replica: ReplicaId, taken: Option<Time>) -> Bytes {
+        let later = |ended: &&Ended| taken.is_none_or(|taken| ended.at >= taken);
+        let of_it = self.ended.iter().filter(|ended| ended.replica == replica);
+        let of_it = of_it.filter(later);
+        of_it.map(|ended| ended.bytes).sum()
+    }
+
+    /// Since when memory has been awaited.
+    pub(crate) fn settling_since(&self) -> Option<Time> {
+        self.ended.front().map(|first| first.at)
+    }
+
+    fn figures(&self) -> [Bytes; 5] {
+        [
+            self.total,
+            self.headroom,
+            self.foreign,
+            self.excess,
+            self.settling,
+        ]
+    }
+
+    pub(crate) fn link(&self, other: DeviceId) -> Link {
+        self.links.get(&other).copied().unwrap_or(Link::Node)
+    }
+}

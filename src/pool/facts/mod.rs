@@ -1,0 +1,7 @@
+//! What is known: the pool with its models, devices and hosts, and the indices that follow from them. Nothing here chooses.
+
+pub(crate) mod agenda;
+pub(crate) mod demand_index;
+pub(crate) mod device;
+pub(crate) mod host;
+pub(crate) mod state;

@@ -1,0 +1,362 @@
+//! The facts of the pool, and `step`, its whole interface. No choosing happens here: `plan` chooses,
+//! `observe` and `commit` change.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::string::ToString;
+
+use crate::facts::agenda::Agenda;
+use crate::facts::demand_index::Wants;
+use crate::facts::device::Device;
+use crate::facts::host::Host;
+use crate::types::autoscaling::Scaler;
+use crate::types::demand::Demand;
+use crate::types::fetch::Fetch;
+use crate::types::ids::{
+    Bytes, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
+    Ticket, Time,
+};
+use crate::types::load_times::LoadTimes;
+use crate::types::market::Market;
+use crate::types::model::{Limits, LoadWish, ModelSpec, Override};
+use crate::types::order::Order;
+use crate::types::queue::Queue;
+use crate::types::refusal_sums::Refusals;
+use crate::types::replica::{Phase, Planned, Replica};
+use crate::types::saves::{Saves, Sayers};
+
+/// The least minimum residence that is not set by hand (P3).
+const MIN_RESIDENT: Span = Span::from_secs(10);
+
+/// One model: what the catalogue says (`spec`), what administrators said (`over`, `wish`), and what
+/// happened (the rest). Kept apart, so that one never passes for another.
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub(crate) spec: ModelSpec,
+    pub(crate) over: Override,
+    pub(crate) sayers: Sayers,
+    pub(crate) wish: Option<LoadWish>,
+    /// The order that said so, while it may still take it back.
+    pub(crate) wished_by: Option<OrderId>,
+    /// A wish from before a restart that has not been carried out yet.
+    pub(crate) restoring: bool,
+    pub(crate) removed: bool,
+    /// When it was registered: the older always-hot model wins (P4).
+    pub(crate) since: Time,
+    pub(crate) queue: Queue,
+    pub(crate) replicas: BTreeSet<ReplicaId>,
+    pub(crate) planned: BTreeSet<ReplicaId>,
+    pub(crate) failures: u32,
+    /// Those of them that were crashes of engines which had become ready.
+    pub(crate) crashes: u32,
+    /// The last failure was one that time does not heal (L3).
+    pub(crate) permanent_failure: bool,
+    pub(crate) last_failure: Option<String>,
+    pub(crate) cooling_until: Option<Time>,
+    pub(crate) demand: Demand,
+    /// What a replica over so many devices of a kind really takes on each (M1).
+    pub(crate) learned: BTreeMap<(u32, KindId), Bytes>,
+    /// Its last load found too little memory, and has been planned again.
+    pub(crate) lacked: bool,
+    pub(crate) load_times: LoadTimes,
+    pub(crate) last_used: Option<Time>,
+    pub(crate) seated: u64,
+    pub(crate) fetch: Option<Fetch>,
+    /// When its weights were fetched.
+    pub(crate) here_since: Option<Time>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    pub model: ModelId,
+    pub key: KeyId,
+    pub since: Time,
+    pub deadline: Time,
+}
+
+#[derive(Clone, Debug)]
+pub struct Pool {
+    pub(crate) limits: Limits,
+    pub(crate) now: Time,
+    pub(crate) devices: BTreeMap<DeviceId, Device>,
+    pub(crate) nodes: BTreeMap<NodeId, BTreeSet<DeviceId>>,
+    pub(crate) models: BTreeMap<ModelId, Model>,
+    pub(crate) replicas: BTreeMap<ReplicaId, Replica>,
+    pub(crate) planned: BTreeMap<ReplicaId, Planned>,
+    /// What sleepers may take of each node's own memory.
+    pub(crate) hosts: BTreeMap<NodeId, Host>,
+    pub(crate) asleep: BTreeSet<ReplicaId>,
+    pub(crate) tickets: BTreeMap<Ticket, Waiting>,
+    pub(crate) deadlines: BTreeSet<(Time, Ticket)>,
+    pub(crate) orders: BTreeMap<OrderId, Order>,
+    pub(crate) saves: Saves,
+    /// Wishes from before a restart for models that the catalogue does not have yet.
+    pub(crate) unmet_wishes: BTreeMap<ModelId, (Override, Option<LoadWish>)>,
+    /// Models somebody waits for.
+    pub(crate) waited_for: BTreeSet<ModelId>,
+    /// Models of always-hot priority, protected or not at this hour.
+    pub(crate) hot: BTreeSet<ModelId>,
+    /// Models with wishes from before a restart.
+    pub(crate) restoring: BTreeSet<ModelId>,
+    /// Models whose weights are being fetched.
+    pub(crate) fetching: BTreeSet<ModelId>,
+    /// Loaded models that may have several replicas.
+    pub(crate) scalers: BTreeMap<ModelId, Scaler>,
+    /// Devices that wait for memory of ended processes (M4).
+    pub(crate) settling: BTreeSet<DeviceId>,
+    pub(crate) agenda: Agenda,
+    pub(crate) wants: Wants,
+    /// Something changed that a load which has been decided may depend on.
+    pub(crate) promises_changed: bool,
+    /// What keeping idle models costs, where the time is chosen.
+    pub(crate) market: Market,
+    /// Loads that keep a disk or link of a node to themselves.
+    pub(crate) reading: BTreeSet<(NodeId, LoaderId, ReplicaId)>,
+    pub(crate) leases: BTreeSet<(Time, ModelId)>,
+    pub(crate) refusals: Refusals,
+    /// Between the evening cleanup and the morning (E2).
+    pub(crate) night: bool,
+    pub(crate) closing: Option<Time>,
+    pub(crate) finished: bool,
+    pub(crate) replica_next: u64,
+}
+
+impl Pool {
+    /// An empty pool: devices and models come as events. Replicas are numbered from `first`, so that
+    /// numbers of earlier runs are not given again.
+    pub fn new(limits: Limits, night: bool, first: ReplicaId) -> Pool {
+        Pool {
+            limits,
+            now: Time(0),
+            devices: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            models: BTreeMap::new(),
+            replicas: BTreeMap::new(),
+            planned: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            asleep: BTreeSet::new(),
+            tickets: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            orders: BTreeMap::new(),
+            saves: Saves::default(),
+            unmet_wishes: BTreeMap::new(),
+            waited_for: BTreeSet::new(),
+            hot: BTreeSet::new(),
+            restoring: BTreeSet::new(),
+            fetching: BTreeSet::new(),
+            scalers: BTreeMap::new(),
+            leases: BTreeSet::new(),
+            refusals: Refusals::default(),
+            settling: BTreeSet::new(),
+            agenda: Agenda::default(),
+            wants: Wants::default(),
+            promises_changed: false,
+            market: Market::default(),
+            reading: BTreeSet::new(),
+            night,
+            closing: None,
+            finished: false,
+            replica_next: first.0,
+        }
+    }
+
+    /// A model's priority: an administrator's override, else the catalogue's (P1).
+    pub fn priority(&self, model: ModelId) -> Priority {
+        self.models.get(&model).map_or(Priority(0), Model::priority)
+    }
+
+    /// Always-hot at this hour (P4, E2).
+    pub fn is_protected(&self, model: ModelId) -> bool {
+        !self.night && self.priority(model) >= Priority::ALWAYS_HOT
+    }
+
+    pub(crate) fn name(&self, model: ModelId) -> String {
+        self.models
+            .get(&model)
+            .map_or_else(|| model.to_string(), |it| it.spec.name.clone())
+    }
+
+    /// Replicas of the model that serve or will: loading or ready. A load that ran out of time and an
+    /// engine that crashed count until all of it is gone: its end says what becomes of those who wait
+    /// for it (L3).
+    pub(crate) fn live(&self, model: &Model) -> usize {
+        model
+            .replicas
+            .iter()
+            .map(|id| &self.replicas[id])
+            .filter(|replica| replica.is_live() || replica.ran_out_of_time() || replica.crashed())
+            .count()
+    }
+
+    /// Not loaded by demand until an administrator asks for it or its configuration changes (L3).
+    pub(crate) fn is_quarantined(&self, model: &Model) -> bool {
+        model.permanent_failure || model.failures >= self.limits.failures_max
+    }
+
+    /// Whether the replica was started with something else than its model is started with now.
+    pub(crate) fn is_outdated(&self, id: ReplicaId) -> bool {
+        let replica = &self.replicas[&id];
+        replica.started_with != self.models[&replica.model].spec.started_with
+    }
+
+    /// Keeps the indices that follow from a model's priority and lease.
+    pub(crate) fn reindex(&mut self, id: ModelId) {
+        self.leases.retain(|(_, model)| *model != id);
+        self.hot.remove(&id);
+        if let Some(model) = self.models.get(&id).filter(|model| !model.removed) {
+            if model.priority() >= Priority::ALWAYS_HOT {
+                self.hot.insert(id);
+            }
+            if let Some(expires) = model.over.expires {
+                self.leases.insert((expires, id));
+            }
+        }
+        self.touch_model(id);
+        self.grows_at_model(id);
+    }
+
+    pub(crate) fn forget_ticket(&mut self, ticket: Ticket, served: bool) -> Option<Waiting> {
+        let waiting = self.tickets.remove(&ticket)?;
+        self.deadlines.remove(&(waiting.deadline, ticket));
+        self.touch_model(waiting.model);
+        // Who waits for a model keeps its replicas from being evicted.
+        self.grows_at_model(waiting.model);
+        if let Some(model) = self.models.get_mut(&waiting.model) {
+            if served {
+                model.queue.serve(ticket);
+            } else {
+                model.queue.leave(ticket);
+            }
+            if model.queue.is_empty() {
+                self.waited_for.remove(&waiting.model);
+            }
+        }
+        Some(waiting)
+    }
+
+    /// What a client should expect before a seat, for `Retry-After` and the wait's comments.
+    pub fn expected_wait(&self, id: ModelId) -> Span {
+        let Some(model) = self.models.get(&id) else {
+            return Span::ZERO;
+        };
+        if let Some(until) = model.cooling_until.filter(|until| *until > self.now) {
+            return until.since(self.now);
+        }
+        let loading =
+            model
+                .replicas
+                .iter()
+                .filter_map(|replica| match self.replicas[replica].phase {
+                    Phase::Launching { since, .. } => Some(Span(
+                        self.loads_in(*replica)
+                            .0
+                            .saturating_sub(self.now.since(since).0)
+                            .max(1000),
+                    )),
+                    Phase::Ready { .. } => Some(Span(1000)),
+                    _ => None,
+                });
+        if let Some(left) = loading.min() {
+            return left;
+        }
+        let leaving = model
+            .planned
+            .iter()
+            .filter_map(|load| self.room_expected(*load));
+        let retry = self
+            .wants
+            .retry_of(id)
+            .into_iter()
+            .chain(leaving.min())
+            .min();
+        let before = retry.map_or(Span::ZERO, |at| at.since(self.now));
+        let comes = self
+            .comes_back_in(id)
+            .0
+            .saturating_add(self.fetched_in(id).0);
+        Span(before.0.saturating_add(comes).max(1000))
+    }
+
+    /// When the last victim of a planned load is expected to be gone: at the end of its drain, and a
+    /// second more for a process to end.
+    fn room_expected(&self, load: ReplicaId) -> Option<Time> {
+        let gone = |victim: &ReplicaId| match &self.replicas.get(victim)?.phase {
+            Phase::Draining {
+                deadline: Some(at), ..
+            } => Some(*at + Span(1000)),
+            _ => Some(self.now + Span(1000)),
+        };
+        self.planned[&load].victims.iter().filter_map(gone).max()
+    }
+
+    /// Whether the pool has taken a shutdown to its end.
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Bytes that replicas reserve on a device, leaving ones included.
+    pub fn reserved(&self, device: DeviceId) -> Bytes {
+        self.devices
+            .get(&device)
+            .map_or(Bytes::ZERO, |it| it.reserved)
+    }
+}
+
+impl Model {
+    pub(crate) fn new(spec: ModelSpec, since: Time) -> Model {
+        Model {
+            spec,
+            over: Override::default(),
+            sayers: Sayers::default(),
+            wish: None,
+            wished_by: None,
+            restoring: false,
+            removed: false,
+            since,
+            queue: Queue::default(),
+            replicas: BTreeSet::new(),
+            planned: BTreeSet::new(),
+            failures: 0,
+            crashes: 0,
+            permanent_failure: false,
+            last_failure: None,
+            cooling_until: None,
+            demand: Demand::default(),
+            learned: BTreeMap::new(),
+            lacked: false,
+            load_times: LoadTimes::default(),
+            last_used: None,
+            seated: 0,
+            fetch: None,
+            here_since: None,
+        }
+    }
+
+    pub fn priority(&self) -> Priority {
+        self.over.priority.unwrap_or(self.spec.priority)
+    }
+
+    /// How long the next load is expected to take.
+    pub(crate) fn reload(&self) -> Span {
+        self.load_times.expected().unwrap_or(self.spec.reload)
+    }
+
+    /// P3: what it takes to load it should be worth it.
+    pub(crate) fn min_resident(&self) -> Span {
+        let twice = Span(self.wake().0.saturating_mul(2));
+        self.spec.min_resident.unwrap_or(twice.max(MIN_RESIDENT))
+    }
+
+    pub(crate) fn forget_failures(&mut self) {
+        self.failures = 0;
+        self.crashes = 0;
+        self.permanent_failure = false;
+        self.last_failure = None;
+        self.cooling_until = None;
+    }
+
+    /// An administrator unloaded it: it comes back by demand, not by itself (P4).
+    pub(crate) fn kept_away(&self) -> bool {
+        self.wish.as_ref().is_some_and(|wish| wish.replicas == 0)
+    }
+}

@@ -1,0 +1,184 @@
+//! What becomes known of devices: readings, connections, trouble, and what models were measured to
+//! hold on them (M1, M2, M4, M7). Facts only.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::facts::device::Device;
+use crate::facts::state::Pool;
+use crate::types::action::{Action, RecordKind};
+use crate::types::event::DeviceReading;
+use crate::types::ids::{Bytes, DeviceId, KindId, ModelId, ReplicaId};
+use crate::types::link::Link;
+use crate::types::model::Cordon;
+
+impl Pool {
+    /// What a plan may count on once everything that leaves has left and every promise is kept; nothing of
+    /// a cordoned device (M7).
+    pub fn free_later(&self, id: DeviceId) -> Bytes {
+        self.devices[&id].later(self.returning(id)).0
+    }
+
+    /// What is lacking even then, because replicas hold more than they were given: it has to be made up for
+    /// before anything new fits.
+    pub(crate) fn lacking(&self, id: DeviceId) -> Bytes {
+        self.devices[&id].later(self.returning(id)).1
+    }
+
+    /// What a launch may take once what leaves now has left.
+    pub(crate) fn free_soon(&self, id: DeviceId) -> Bytes {
+        self.devices[&id].soon(self.returning(id))
+    }
+
+    /// What replicas that leave hold beyond what they were given.
+    fn returning(&self, id: DeviceId) -> Bytes {
+        let leaves =
+            |replica: &ReplicaId| self.replicas.get(replica).is_some_and(|it| it.is_leaving());
+        let more = self.devices[&id].excess_of.iter();
+        more.filter(|(replica, _)| leaves(replica))
+            .map(|(_, more)| *more)
+            .sum()
+    }
+
+    /// What a replica was measured to hold of a device beyond what it was given.
+    pub(crate) fn excess(&self, replica: ReplicaId, device: DeviceId) -> Bytes {
+        let of = &self.devices[&device].excess_of;
+        of.get(&replica).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn device_read(&mut self, id: DeviceId, reading: &DeviceReading) {
+        let (now, patience) = (self.now, self.limits.release_wait);
+        // A reading that was taken before a process ended, or fell asleep, still names it.
+        let given = |replica: ReplicaId| match self.devices.get(&id) {
+            Some(device) => self.reserved_by(replica, id) + device.held_at(replica, reading.taken),
+            None => Bytes::ZERO,
+        };
+        let excess = reading
+            .own
+            .iter()
+            .map(|(replica, held)| (*replica, held.saturating_sub(given(*replica))))
+            .filter(|(_, more)| *more > Bytes::ZERO)
+            .collect();
+        let new = !self.devices.contains_key(&id);
+        let device = self
+            .devices
+            .entry(id)
+            .or_insert_with(|| Device::new(reading));
+        let size = (device.total, device.headroom);
+        let taken = |it: &Device| it.foreign + it.excess;
+        let (before, settling) = (taken(device), device.settling);
+        let changed = device.read(reading, excess, now, patience);
+        let resized = size != (device.total, device.headroom);
+        // What settles is counted on already, but a launch has to wait for it.
+        let after = taken(device);
+        let grown = after < before || after + device.settling < before + settling;
+        device.name.clone_from(&reading.name);
+        if device.settling_since().is_some() {
+            self.settling.insert(id);
+        } else {
+            self.settling.remove(&id);
+        }
+        self.nodes.entry(reading.node).or_default().insert(id);
+        if new || resized {
+            self.touch_everything();
+        } else if changed {
+            self.promises_changed = true;
+            if grown {
+                self.grows_on(id);
+            }
+            self.agenda.replicas.extend(&self.devices[&id].holders);
+        }
+    }
+
+    /// The memory did not come back in time: plans go by what was measured last (M4).
+    pub(crate) fn give_up_settling(&mut self, id: DeviceId) {
+        let (now, patience) = (self.now, self.limits.release_wait);
+        let device = self.devices.get_mut(&id).expect("listed");
+        device.give_up(now, patience);
+        if device.settling_since().is_none() {
+            self.settling.remove(&id);
+        }
+        self.grows_on(id);
+    }
+
+    pub(crate) fn links_read(&mut self, links: Vec<(DeviceId, DeviceId, Link)>) {
+        for device in self.devices.values_mut() {
+            device.links.clear();
+        }
+        for (one, other, link) in links {
+            for (from, to) in [(one, other), (other, one)] {
+                if let Some(device) = self.devices.get_mut(&from) {
+                    device.links.insert(to, link);
+                }
+            }
+        }
+        self.grows_everywhere();
+    }
+
+    pub(crate) fn device_failed(
+        &mut self,
+        id: DeviceId,
+        trouble: String,
+        lost: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let now = self.now;
+        let Some(device) = self.devices.get_mut(&id) else {
+            return;
+        };
+        // The first trouble is the cause; what follows it is told only if it is worse.
+        let ends = self.saves.uncordons(id);
+        let worse = device
+            .cordon
+            .as_ref()
+            .is_none_or(|cordon| ends || lost && !(cordon.failed && device.lost));
+        if !worse {
+            return;
+        }
+        let cordon = Some(Cordon {
+            reason: trouble.clone(),
+            since: now,
+            until: None,
+            failed: true,
+        });
+        device.cordon = cordon;
+        if lost {
+            device.lost = true;
+        }
+        let name = device.name.clone();
+        let holders = device.holders.clone();
+        self.keep_cordon(id, actions);
+        self.agenda.replicas.extend(holders);
+        self.promises_changed = true;
+        let what = if lost {
+            "what ran on it is ended"
+        } else {
+            "what runs on it drains"
+        };
+        let text = format!(
+            "{name} fails: {trouble}; {what}, nothing is placed on it until it is uncordoned (M7)"
+        );
+        let record = self.record(RecordKind::DeviceFailed, None, text);
+        actions.push(Action::Record(record));
+    }
+
+    pub(crate) fn model_measured(
+        &mut self,
+        id: ModelId,
+        devices: u32,
+        kind: KindId,
+        bytes_per_device: Bytes,
+    ) {
+        let Some(model) = self.models.get_mut(&id) else {
+            return;
+        };
+        if model.spec.need_is_fixed {
+            return;
+        }
+        let before = model.learned.insert((devices, kind), bytes_per_device);
+        if before != Some(bytes_per_device) {
+            self.touch_model(id);
+            self.grows_everywhere();
+        }
+    }
+}

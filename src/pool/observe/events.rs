@@ -1,0 +1,273 @@
+//! Events become facts. Nothing is chosen here; the only answers given at once are those that no
+//! choice could change (an unknown model, a full queue, a store that failed).
+
+use alloc::vec::Vec;
+
+use crate::facts::state::{Model, Pool, Waiting};
+use crate::observe::adopt::Found;
+use crate::types::action::{Action, RecordKind};
+use crate::types::decision::Prospect;
+use crate::types::event::Event;
+use crate::types::ids::{KeyId, ModelId, ReplicaId, Ticket, Time};
+use crate::types::model::{LoadWish, ModelSpec, Override, Tier};
+use crate::types::reason::{Refusal, StopReason};
+use crate::types::replica::{Phase, Replica};
+
+impl Pool {
+    pub(crate) fn observe(&mut self, event: Event, actions: &mut Vec<Action>) {
+        match event {
+            Event::RequestArrived { ticket, model, key } => {
+                self.request_arrived(ticket, model, key, actions)
+            }
+            Event::RequestLeft { ticket } => {
+                self.forget_ticket(ticket, false);
+            }
+            Event::GatesRead { readings } => {
+                readings.iter().for_each(|reading| self.gate_read(*reading));
+            }
+            Event::GateClosed { replica, in_flight } => self.gate_closed(replica, in_flight),
+            Event::GateBusy { reading } => {
+                self.gate_read(reading);
+                self.gate_busy(reading.replica);
+            }
+            Event::Drained { replica } => {
+                if let Some(it) = self.replicas.get_mut(&replica)
+                    && matches!(it.phase, Phase::Draining { .. })
+                {
+                    it.in_flight = 0;
+                    self.touch(replica);
+                }
+            }
+            Event::ReplicaReady { replica } => self.replica_ready(replica, actions),
+            Event::ReplicaLost { replica } => self.replica_lost(replica),
+            Event::ReplicaExited { replica, exit } => self.replica_exited(replica, exit, actions),
+            Event::ReplicaAsleep { replica } => self.replica_asleep(replica, actions),
+            Event::SleepFailed { replica, message } => {
+                self.sleep_failed(replica, &message, actions);
+            }
+            Event::HostRead { node, reading } => self.host_read(node, &reading),
+            Event::ReplicaAdopted {
+                replica,
+                model,
+                placement,
+                ready_for,
+                in_flight,
+                last_end,
+            } => {
+                let found = Found {
+                    replica,
+                    model,
+                    placement,
+                    ready_for,
+                    in_flight,
+                    last_end,
+                };
+                self.replica_adopted(found, actions);
+            }
+            Event::DeviceRead { device, reading } => self.device_read(device, &reading),
+            Event::ModelSet { model, spec } => self.model_set(model, spec),
+            Event::LinksRead { links } => self.links_read(links),
+            Event::DeviceFailed {
+                device,
+                trouble,
+                lost,
+            } => self.device_failed(device, trouble, lost, actions),
+            Event::CordonRestored { device, cordon } => {
+                if let Some(it) = self.devices.get_mut(&device) {
+                    it.cordon = Some(cordon);
+                    self.promises_changed = true;
+                }
+            }
+            Event::ModelMeasured {
+                model,
+                devices,
+                kind,
+                bytes_per_device,
+            } => self.model_measured(model, devices, kind, bytes_per_device),
+            Event::Remembered { model, numbers } => self.remember(model, &numbers),
+            Event::FetchGoesOn { model, left } => self.fetch_goes_on(model, left),
+            Event::FetchEnded { model, end } => self.fetch_ended(model, end, actions),
+            Event::LoadsFrom { replica, tier } => {
+                let woken = |it: &&mut Replica| it.parked.is_none();
+                if let Some(it) = self.replicas.get_mut(&replica).filter(woken) {
+                    it.tier = Some(tier);
+                    // What comes from the host's memory leaves the disk to others.
+                    if tier < Tier::Disk {
+                        it.reads_until = Some(self.now);
+                        self.read_ends(replica);
+                    }
+                }
+            }
+            Event::ModelRemoved { model } => {
+                if let Some(it) = self.models.get_mut(&model) {
+                    it.removed = true;
+                    self.refuse_loads_of(model, actions);
+                    self.forget_wish(model, actions);
+                    self.reindex(model);
+                }
+            }
+            Event::WishesRestored { model, over, load } => self.wishes_restored(model, over, load),
+            Event::OrderAsked { order, command } => self.order_asked(order, command, actions),
+            Event::Saved { order } => self.order_saved(order, actions),
+            Event::SaveFailed { order, message } => self.save_failed(order, message, actions),
+            Event::Woke => {}
+        }
+    }
+
+    fn request_arrived(
+        &mut self,
+        ticket: Ticket,
+        id: ModelId,
+        key: KeyId,
+        actions: &mut Vec<Action>,
+    ) {
+        let known = self.models.get(&id).filter(|model| !model.removed);
+        let refusal = match known {
+            None => Some(Refusal::UnknownModel),
+            Some(_) if self.closing.is_some() => Some(Refusal::ShuttingDown),
+            Some(model) if model.queue.len() >= model.spec.queue_limit as usize => {
+                Some(Refusal::QueueFull {
+                    limit: model.spec.queue_limit,
+                    retry: self.expected_wait(id),
+                })
+            }
+            Some(_) => None,
+        };
+        if let Some(refusal) = refusal {
+            self.record_refused_request(id, &refusal, actions);
+            actions.push(Action::Refuse { ticket, refusal });
+            return;
+        }
+        let now = self.now;
+        let model = self.models.get_mut(&id).expect("known");
+        let deadline = now + model.spec.queue_timeout;
+        model.queue.push(ticket, key);
+        self.touch_model(id);
+        self.waited_for.insert(id);
+        self.deadlines.insert((deadline, ticket));
+        self.tickets.insert(
+            ticket,
+            Waiting {
+                model: id,
+                key,
+                since: now,
+                deadline,
+            },
+        );
+    }
+
+    fn replica_ready(&mut self, id: ReplicaId, actions: &mut Vec<Action>) {
+        let now = self.now;
+        let Some(replica) = self.replicas.get_mut(&id) else {
+            return;
+        };
+        let Phase::Launching { since, .. } = replica.phase else {
+            return;
+        };
+        replica.phase = Phase::Ready { since: now };
+        let (model, took) = (replica.model, now.since(since));
+        let parked = replica.parked.take();
+        self.begin_scaling(model);
+        let replica = &self.replicas[&id];
+        let tier = replica.tier.unwrap_or(Tier::Disk);
+        let it = self
+            .models
+            .get_mut(&model)
+            .expect("a replica's model stays");
+        it.load_times.add(tier, took);
+        it.lacked = false;
+        it.last_failure = None;
+        it.cooling_until = None;
+        self.read_ends(id);
+        self.touch_model(model);
+        self.grows_at(id);
+        let how = match &parked {
+            Some(parked) => {
+                let node = self.node_of(&self.replicas[&id]);
+                self.leaves_host(node, parked, false);
+                "awake"
+            }
+            None => "ready",
+        };
+        let text = format!("{how} after {took}");
+        let mut record = self.record(RecordKind::Ready, Some(model), text);
+        record.replica = Some(id);
+        record.took = Some(took);
+        actions.push(Action::Record(record));
+    }
+
+    fn model_set(&mut self, id: ModelId, spec: ModelSpec) {
+        let now = self.now;
+        match self.models.get_mut(&id) {
+            Some(model) => {
+                let changed = model.spec.started_with != spec.started_with;
+                if let Some(fetch) = model.fetch.as_mut().filter(|_| changed) {
+                    fetch.ends.get_or_insert(StopReason::Changed);
+                }
+                // The very same is no reason to think that anything has been mended.
+                if model.removed || model.spec != spec {
+                    model.forget_failures();
+                }
+                model.spec = spec;
+                model.learned.clear();
+                model.removed = false;
+                // Some of them may have been started with something else.
+                self.agenda.replicas.extend(&model.replicas);
+            }
+            None => {
+                self.models.insert(id, Model::new(spec, now));
+                if let Some((over, load)) = self.unmet_wishes.remove(&id) {
+                    self.wishes_restored(id, over, load);
+                }
+            }
+        }
+        self.reindex(id);
+    }
+
+    fn wishes_restored(&mut self, id: ModelId, over: Override, load: Option<LoadWish>) {
+        let Some(model) = self.models.get_mut(&id) else {
+            self.unmet_wishes.insert(id, (over, load));
+            return;
+        };
+        model.over = over;
+        model.restoring = load.as_ref().is_some_and(|wish| wish.replicas > 0);
+        model.wish = load;
+        if model.restoring {
+            self.restoring.insert(id);
+        }
+        self.reindex(id);
+    }
+
+    /// What a load would bring about, without carrying it out: the administrator's `plan`.
+    pub fn preview(
+        &self,
+        now: Time,
+        load: &crate::types::event::LoadOrder,
+    ) -> Option<crate::types::decision::Plan> {
+        let model = self
+            .models
+            .get(&load.model)
+            .filter(|model| !model.removed)?;
+        let mut at_now = alloc::borrow::Cow::Borrowed(self);
+        if now > self.now {
+            at_now.to_mut().now = now;
+        }
+        let ask =
+            crate::plan::orders::ask_of(&at_now, load, now, crate::types::ids::OrderId(u64::MAX));
+        let mut plan = crate::plan::place::explain(&at_now, &ask);
+        if at_now.live(model) >= at_now.replicas_wanted(load) as usize {
+            plan.refusal = None;
+            plan.placement = model
+                .replicas
+                .iter()
+                .filter(|id| at_now.replicas[id].is_live())
+                .flat_map(|id| at_now.replicas[id].shares.clone())
+                .collect();
+            plan.victims.clear();
+            plan.candidates.clear();
+            plan.cost = Default::default();
+            plan.prospect = Prospect::Now;
+        }
+        Some(plan)
+    }
+}

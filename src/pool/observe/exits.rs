@@ -1,0 +1,262 @@
+//! A replica's process has ended: its memory, whoever counted on it, and what the failure means for
+//! the model (L3, M1, M4). Facts only.
+
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::types::action::{Action, MemoryChange, RecordKind};
+use crate::types::event::{Exit, Remedy};
+use crate::types::ids::{Bytes, ModelId, ReplicaId, Span, Ticket};
+use crate::types::reason::{Refusal, StopReason};
+use crate::types::replica::{Phase, Replica};
+
+/// What is added to a figure that proved too small and of which nothing better is known.
+const MORE_AT_LEAST: Bytes = Bytes(Bytes::GIB / 2);
+
+impl Pool {
+    /// The engine is no more, though something of it may be: nobody gets a seat on it, and its memory
+    /// comes back when it is gone.
+    pub(crate) fn replica_lost(&mut self, id: ReplicaId) {
+        let now = self.now;
+        let Some(replica) = self.replicas.get_mut(&id) else {
+            return;
+        };
+        // Whoever loads, drains or stops has no gate through which anybody comes.
+        let Phase::Ready { since } = replica.phase else {
+            return;
+        };
+        replica.gate = None;
+        replica.phase = Phase::Stopping {
+            since: now,
+            reason: StopReason::Crashed {
+                ready_for: now.since(since),
+            },
+            was_launching: false,
+        };
+        let model = replica.model;
+        for share in &replica.shares {
+            let device = self.devices.get_mut(&share.device).expect("held");
+            device.starts_leaving(share.bytes);
+        }
+        self.touch_model(model);
+        self.grows_at(id);
+    }
+
+    pub(crate) fn replica_exited(&mut self, id: ReplicaId, exit: Exit, actions: &mut Vec<Action>) {
+        let now = self.now;
+        self.grows_at(id);
+        let Some(replica) = self.replicas.remove(&id) else {
+            return;
+        };
+        let memory = self.take_back(id, &replica);
+        if let Some(parked) = &replica.parked {
+            let returning = matches!(replica.phase, Phase::Stopping { .. });
+            self.leaves_host(self.node_of(&replica), parked, returning);
+        }
+        if self.asleep.remove(&id) && self.planned.contains_key(&id) {
+            self.abandon(id);
+        }
+        self.read_ends(id);
+        self.touch_model(replica.model);
+        self.models
+            .get_mut(&replica.model)
+            .expect("a replica's model stays")
+            .replicas
+            .remove(&id);
+        for planned in self.planned.values_mut() {
+            planned.victims.remove(&id);
+        }
+        for order in self.orders.values_mut() {
+            order.targets.remove(&id);
+        }
+        let message = match &exit {
+            Exit::Asked => String::new(),
+            Exit::Failed { message, .. } | Exit::OutOfMemory { message, .. } => message.clone(),
+        };
+        let (kind, reason) = match (&replica.phase, &exit) {
+            (
+                Phase::Stopping {
+                    reason: reason @ StopReason::LoadTimedOut { .. },
+                    ..
+                },
+                _,
+            ) => (
+                RecordKind::LoadFailed,
+                format!(
+                    "{reason}{}{message}",
+                    if message.is_empty() { "" } else { ": " }
+                ),
+            ),
+            (
+                Phase::Stopping {
+                    reason: StopReason::Crashed { .. },
+                    ..
+                },
+                _,
+            ) => (RecordKind::Crash, message.clone()),
+            (Phase::Stopping { reason, .. }, _) => (RecordKind::Gone, reason.to_string()),
+            (Phase::Launching { .. }, _) if replica.parked.is_some() => {
+                (RecordKind::LoadFailed, format!("did not wake: {message}"))
+            }
+            (Phase::Launching { .. }, Exit::OutOfMemory { needed, .. }) => {
+                let learned = self.learn_from_lack(&replica, *needed);
+                (RecordKind::LoadFailed, format!("{message}{learned}"))
+            }
+            (Phase::Launching { .. }, _) => (RecordKind::LoadFailed, message.clone()),
+            (Phase::Parking { .. } | Phase::Asleep { .. }, _) => {
+                (RecordKind::Crash, format!("ended while asleep: {message}"))
+            }
+            (Phase::Draining { .. }, _) => (
+                RecordKind::Crash,
+                format!("ended while draining: {message}"),
+            ),
+            (Phase::Ready { .. }, _) => (RecordKind::Crash, message.clone()),
+        };
+        let mut record = self.record(kind, Some(replica.model), reason.clone());
+        record.replica = Some(id);
+        record.memory = memory;
+        record.took = Some(match &replica.phase {
+            Phase::Stopping { since, .. } if kind != RecordKind::Crash => now.since(*since),
+            _ => now.since(replica.launched),
+        });
+        actions.push(Action::Record(record));
+        let ready_for = match replica.phase {
+            Phase::Ready { since } => now.since(since),
+            Phase::Draining { ready_since, .. } => now.since(ready_since),
+            Phase::Stopping {
+                reason: StopReason::Crashed { ready_for },
+                ..
+            } => ready_for,
+            _ => Span::ZERO,
+        };
+        let remedy = match exit {
+            Exit::Failed { remedy, .. } => remedy,
+            _ => Remedy::Time,
+        };
+        // A sleeper that is lost leaves everybody where they were: the next one is loaded.
+        let woken = replica.parked.is_some();
+        let again = match exit {
+            // The last words of one that was ended anyway tell nothing of the next load.
+            _ if woken || kind != RecordKind::LoadFailed => false,
+            Exit::OutOfMemory { .. } => self.plans_again(replica.model),
+            _ => remedy == Remedy::AnotherTry && self.tries_again(replica.model),
+        };
+        match kind {
+            _ if woken => {}
+            RecordKind::LoadFailed if again => {}
+            RecordKind::LoadFailed => self.load_failed(replica.model, reason, remedy, actions),
+            // A crash soon after the start is a load that did not really succeed.
+            RecordKind::Crash if ready_for < self.limits.healthy_after => {
+                self.count_failure(replica.model, reason, remedy);
+                let model = self.models.get_mut(&replica.model).expect("stays");
+                model.crashes = model.crashes.saturating_add(1);
+            }
+            RecordKind::Crash => self
+                .models
+                .get_mut(&replica.model)
+                .expect("stays")
+                .forget_failures(),
+            _ => {}
+        }
+        self.forget_wish_if_gone(replica.model, &replica.phase, actions);
+    }
+
+    fn take_back(&mut self, id: ReplicaId, replica: &Replica) -> Vec<MemoryChange> {
+        let now = self.now;
+        let mut memory = Vec::new();
+        for share in replica.keeps() {
+            let device = self.devices.get_mut(&share.device).expect("held");
+            device.starts_leaving(share.bytes);
+        }
+        for share in &replica.shares {
+            let device = self.devices.get_mut(&share.device).expect("held");
+            let before = device.reserved;
+            device.release(id, share.bytes, replica.is_leaving(), now);
+            memory.push(MemoryChange {
+                device: share.device,
+                before,
+                after: device.reserved,
+            });
+            if device.settling_since().is_some() {
+                self.settling.insert(share.device);
+            }
+        }
+        memory
+    }
+
+    /// A load that found too little memory was given too small a figure (M1).
+    fn learn_from_lack(&mut self, replica: &Replica, needed: Option<Bytes>) -> String {
+        let devices = replica.shares.len() as u32;
+        let model = self.models.get_mut(&replica.model).expect("stays");
+        if model.spec.need_is_fixed {
+            return "; the figure of its memory was given by an administrator and stays (M1)"
+                .into();
+        }
+        let mut to = Bytes::ZERO;
+        for share in &replica.shares {
+            let more = Bytes((share.bytes.0 / 4).max(MORE_AT_LEAST.0));
+            to = needed.unwrap_or(Bytes::ZERO).max(share.bytes + more);
+            let kind = self.devices[&share.device].kind;
+            model.learned.insert((devices, kind), to);
+        }
+        format!("; {to} on each device from now on (M1)")
+    }
+
+    /// An estimate that was wrong once is corrected and planned again; a second time is a failure.
+    fn plans_again(&mut self, id: ModelId) -> bool {
+        let model = self.models.get_mut(&id).expect("stays");
+        !model.spec.need_is_fixed && !core::mem::replace(&mut model.lacked, true)
+    }
+
+    /// What had nothing to do with the model is no failure of it, once.
+    fn tries_again(&mut self, id: ModelId) -> bool {
+        let model = self.models.get_mut(&id).expect("stays");
+        !core::mem::replace(&mut model.lacked, true)
+    }
+
+    fn count_failure(&mut self, id: ModelId, message: String, remedy: Remedy) {
+        let (first, max) = (self.limits.cooldown_first, self.limits.cooldown_max);
+        let now = self.now;
+        let model = self.models.get_mut(&id).expect("a replica's model stays");
+        model.failures = model.failures.saturating_add(1);
+        model.permanent_failure = remedy == Remedy::Change;
+        let doubled = first.0.saturating_mul(1 << (model.failures - 1).min(20));
+        let until = now + Span(doubled.min(max.0));
+        model.cooling_until = Some(until);
+        model.last_failure = Some(message);
+        model.lacked = false;
+        self.look_again(until, id);
+    }
+
+    /// A failed load answers every waiter with the engine's own last words (L3).
+    pub(crate) fn load_failed(
+        &mut self,
+        id: ModelId,
+        message: String,
+        remedy: Remedy,
+        actions: &mut Vec<Action>,
+    ) {
+        self.count_failure(id, message.clone(), remedy);
+        let retry = self.expected_wait(id);
+        let refusal = Refusal::LoadFailed { message, retry };
+        for order in self.orders.values_mut() {
+            if order.load().is_some_and(|load| load.model == id) {
+                order.shortfall = Some(refusal.clone());
+            }
+        }
+        if self.live(&self.models[&id]) > 0 {
+            return;
+        }
+        let waiting: Vec<Ticket> = self.models[&id].queue.iter().collect();
+        for ticket in waiting {
+            self.forget_ticket(ticket, false);
+            self.record_refused_request(id, &refusal, actions);
+            actions.push(Action::Refuse {
+                ticket,
+                refusal: refusal.clone(),
+            });
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What the gates counted becomes facts: seats taken, seats ended, gates that are closed or were
+//! busier than thought. Chooses nothing.
+
+use crate::facts::state::Pool;
+use crate::types::event::GateReading;
+use crate::types::ids::ReplicaId;
+use crate::types::replica::Phase;
+
+impl Pool {
+    pub(crate) fn gate_read(&mut self, reading: GateReading) {
+        let now = self.now;
+        let GateReading {
+            replica: id,
+            in_flight,
+            entered,
+            last_end,
+        } = reading;
+        let Some(replica) = self.replicas.get_mut(&id) else {
+            return;
+        };
+        let served_first = replica.is_unserved() && entered > replica.entered;
+        let became_idle = replica.in_flight > 0 && in_flight == 0;
+        let was_idle = replica.in_flight == 0;
+        let new = entered.saturating_sub(replica.entered);
+        replica.in_flight = in_flight;
+        replica.entered = replica.entered.max(entered);
+        replica.last_end = replica.last_end.max(last_end);
+        let id_of_model = replica.model;
+        let mut gap_ended = None;
+        let model = self
+            .models
+            .get_mut(&id_of_model)
+            .expect("a replica's model stays");
+        if new > 0 {
+            model.seated += new;
+            if was_idle {
+                gap_ended = model.last_used.map(|last| now.since(last));
+                model.demand.wanted(now, gap_ended);
+            }
+        }
+        if new > 0 || in_flight > 0 {
+            model.last_used = Some(now);
+        }
+        model.last_used = model.last_used.max(last_end);
+        if let Some(gap) = gap_ended {
+            self.gap_ended(id_of_model, gap);
+        }
+        self.touch(id);
+        // Those beside it are kept by its use.
+        let has_others = self.scalers.contains_key(&id_of_model);
+        if has_others || !self.models[&id_of_model].queue.is_empty() {
+            self.touch_model(id_of_model);
+        }
+        // Somebody busy is less of a victim, not more; but who has served its first may have to go.
+        if became_idle || served_first {
+            self.grows_at(id);
+        }
+    }
+
+    pub(crate) fn gate_closed(&mut self, id: ReplicaId, in_flight: u32) {
+        if let Some(replica) = self.replicas.get_mut(&id) {
+            replica.in_flight = in_flight;
+            if let Phase::Draining { closed, .. } = &mut replica.phase {
+                *closed = true;
+            }
+            self.touch(id);
+        }
+    }
+
+    /// It was not idle after all: it stays, and whoever counted on it is decided anew.
+    pub(crate) fn gate_busy(&mut self, id: ReplicaId) {
+        let Some(replica) = self.replicas.get_mut(&id) else {
+            return;
+        };
+        let Phase::Draining {
+            ready_since,
+            for_load,
+            ..
+        } = replica.phase.clone()
+        else {
+            return;
+        };
+        replica.phase = Phase::Ready { since: ready_since };
+        let model = replica.model;
+        for share in replica.shares.clone() {
+            self.devices
+                .get_mut(&share.device)
+                .expect("held")
+                .stays(share.bytes);
+        }
+        if let Some(planned) = for_load.and_then(|load| self.planned.get_mut(&load)) {
+            planned.victims.remove(&id);
+        }
+        for order in self.orders.values_mut() {
+            if order.targets.remove(&id) {
+                order.affected.retain(|it| *it != id);
+            }
+        }
+        self.touch(id);
+        self.touch_model(model);
+        self.promises_changed = true;
+    }
+}

@@ -1,0 +1,15 @@
+//! Events become facts. Nothing here chooses.
+
+pub(crate) mod adopt;
+pub(crate) mod devices;
+pub(crate) mod events;
+pub(crate) mod exits;
+pub(crate) mod fetching;
+pub(crate) mod gates;
+pub(crate) mod order_intake;
+pub(crate) mod order_start;
+pub(crate) mod refusals;
+pub(crate) mod remembered;
+pub(crate) mod scaling;
+pub(crate) mod wanting;
+pub(crate) mod wishes;

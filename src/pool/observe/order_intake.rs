@@ -1,0 +1,292 @@
+//! How orders are accepted, kept and closed: the facts side of `orders`.
+
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::plan::orders::{self};
+use crate::plan::place;
+use crate::types::action::{Action, Outcome, RecordKind};
+use crate::types::decision::{Plan, Prospect};
+use crate::types::event::{Command, LoadOrder};
+use crate::types::ids::{ModelId, OrderId, ReplicaId, Span};
+use crate::types::model::Override;
+use crate::types::order::Order;
+use crate::types::reason::{Refusal, StopReason};
+use crate::types::replica::Phase;
+
+impl Pool {
+    /// An order that cannot be carried out is refused before anything is kept; any other is kept
+    /// first and carried out when the store says so (D1).
+    pub(crate) fn order_asked(&mut self, id: OrderId, command: Command, actions: &mut Vec<Action>) {
+        let refusal = self.refuses(id, &command);
+        self.orders.insert(id, Order::new(command, self.now));
+        match refusal {
+            Some((refusal, plan)) => self.refuse_order(id, refusal, plan, actions),
+            None => self.order_accepted(id, actions),
+        }
+    }
+
+    pub(crate) fn refuses(
+        &self,
+        id: OrderId,
+        command: &Command,
+    ) -> Option<(Refusal, Option<Box<Plan>>)> {
+        let model = match command {
+            Command::Load(LoadOrder { model, .. })
+            | Command::Unload { model, .. }
+            | Command::Set { model, .. } => *model,
+            Command::Cordon { device, .. } | Command::Uncordon { device } => {
+                let Some(known) = self.devices.get(device) else {
+                    return Some((Refusal::NoSuchDevice { device: *device }, None));
+                };
+                let serves = known.cordon.is_none() && matches!(command, Command::Uncordon { .. });
+                let device = known.name.clone();
+                return serves.then_some((Refusal::NotCordoned { device }, None));
+            }
+            _ => return None,
+        };
+        let Some(it) = self.models.get(&model).filter(|it| !it.removed) else {
+            return Some((Refusal::UnknownModel, None));
+        };
+        match command {
+            Command::Load(_) if self.closing.is_some() => Some((Refusal::ShuttingDown, None)),
+            Command::Load(load) => {
+                let have = self
+                    .nodes
+                    .values()
+                    .map(|node| node.len() as u32)
+                    .max()
+                    .unwrap_or(0);
+                if let Some(asked) = load.devices.filter(|asked| *asked > have) {
+                    return Some((Refusal::TooManyDevices { asked, have }, None));
+                }
+                let most = it.spec.devices_max;
+                if let Some(asked) = load.devices.filter(|asked| *asked > most) {
+                    return Some((Refusal::EngineTakesFewer { asked, most }, None));
+                }
+                if self.live(it) + it.planned.len() > 0 {
+                    return None;
+                }
+                let plan = place::explain(self, &orders::ask_of(self, load, self.now, id));
+                let refusal = plan
+                    .refusal
+                    .clone()
+                    .filter(|_| plan.prospect > Prospect::Soon)?;
+                Some((refusal, Some(Box::new(plan))))
+            }
+            Command::Unload {
+                replica: Some(replica),
+                ..
+            } if !it.replicas.contains(replica) => {
+                Some((Refusal::NoSuchReplica { replica: *replica }, None))
+            }
+            Command::Unload { .. }
+                if it.replicas.is_empty() && it.planned.is_empty() && it.fetch.is_none() =>
+            {
+                Some((Refusal::NotLoaded, None))
+            }
+            _ => None,
+        }
+    }
+
+    /// The order's wish is durable: now it counts.
+    pub(crate) fn order_begins(&mut self, id: OrderId, actions: &mut Vec<Action>) {
+        let Some(order) = self.orders.get_mut(&id).filter(|order| !order.saved) else {
+            return;
+        };
+        order.saved = true;
+        match self.orders[&id].command.clone() {
+            Command::Load(load) => self.load_begins(id, &load, actions),
+            Command::Unload {
+                model,
+                replica,
+                now,
+            } => {
+                let drain = if now {
+                    Span::ZERO
+                } else {
+                    self.limits.unload_drain
+                };
+                self.supersede_loads(Some(model), id, actions);
+                if replica.is_none() {
+                    self.load_counts(id, model);
+                    self.fetch_is_to_end(model, StopReason::Unload { order: id });
+                }
+                let targets = self.models[&model].replicas.iter().copied();
+                let targets = targets
+                    .filter(|it| replica.is_none_or(|only| only == *it))
+                    .collect();
+                self.aim(id, targets, drain);
+                self.touch_model(model);
+                self.promises_changed = true;
+            }
+            Command::Cordon { device, now, .. } => self.cordon_begins(id, device, now, actions),
+            Command::Uncordon { device } => {
+                if self.failed_meanwhile(id, device) {
+                    return;
+                }
+                let it = self.devices.get_mut(&device).expect("accepted");
+                it.cordon = None;
+                it.lost = false;
+                let text = format!("{} serves again (M7)", it.name);
+                self.grows_on(device);
+                let mut record = self.record(RecordKind::Uncordon, None, text);
+                record.order = Some(id);
+                actions.push(Action::Record(record));
+            }
+            Command::Set { model, .. } => {
+                self.override_counts(id, model);
+                let text = describe(&self.models[&model].over);
+                self.reindex(model);
+                let mut record = self.record(RecordKind::Set, Some(model), text);
+                record.order = Some(id);
+                actions.push(Action::Record(record));
+            }
+            Command::Cleanup {
+                scope,
+                drain,
+                begun,
+            } => self.cleanup_begins(id, scope, drain, begun, actions),
+            Command::Reopen => {
+                self.night = false;
+                self.touch_everything();
+                let away: Vec<ModelId> = self
+                    .models
+                    .iter()
+                    .filter(|(_, it)| it.kept_away())
+                    .map(|(&model, _)| model)
+                    .collect();
+                for model in away {
+                    self.forget_wish(model, actions);
+                }
+                let mut record = self.record(
+                    RecordKind::Reopen,
+                    None,
+                    "always-hot models are protected again (E2)".into(),
+                );
+                record.order = Some(id);
+                actions.push(Action::Record(record));
+            }
+            Command::Reset => {
+                self.touch_everything();
+                self.supersede_loads(None, id, actions);
+                self.forget_wishes(None);
+                for model in self.fetching.clone() {
+                    self.fetch_is_to_end(model, StopReason::Reset { order: id });
+                }
+                for model in self.models.values_mut() {
+                    model.forget_failures();
+                }
+                self.aim(id, self.replicas.keys().copied().collect(), Span::ZERO);
+            }
+            Command::Shutdown { drain } => {
+                self.closing = Some(self.now);
+                self.touch_everything();
+                self.supersede_loads(None, id, actions);
+                self.aim(id, self.replicas.keys().copied().collect(), drain);
+            }
+        }
+    }
+
+    pub(crate) fn refuse_order(
+        &mut self,
+        id: OrderId,
+        refusal: Refusal,
+        plan: Option<Box<Plan>>,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(order) = self.orders.remove(&id) else {
+            return;
+        };
+        if let Command::Load(LoadOrder { model, .. }) = order.command
+            && self.models.contains_key(&model)
+        {
+            self.record_refusal(model, Some((id, plan.as_deref())), &refusal, actions);
+            if order.saved {
+                self.take_back_wishes(id, model, order.previous, actions);
+                self.order_ended(model);
+            }
+        }
+        actions.push(Action::Settle {
+            order: id,
+            outcome: Outcome::Refused { refusal, plan },
+        });
+    }
+
+    /// Nothing can be loaded of a model that is not there any more.
+    pub(crate) fn refuse_loads_of(&mut self, model: ModelId, actions: &mut Vec<Action>) {
+        let is_of_it = |order: &Order| order.load().is_some_and(|load| load.model == model);
+        let all = self.orders.iter().filter(|(_, order)| is_of_it(order));
+        let all: Vec<OrderId> = all.map(|(&id, _)| id).collect();
+        for id in all {
+            self.refuse_order(id, Refusal::UnknownModel, None, actions);
+        }
+    }
+
+    /// A load that an administrator wished for ends when its last replica leaves for any reason but
+    /// the end of the service, which brings it back.
+    pub(crate) fn forget_wish_if_gone(
+        &mut self,
+        id: ModelId,
+        phase: &Phase,
+        actions: &mut Vec<Action>,
+    ) {
+        let shutdown = matches!(
+            phase,
+            Phase::Stopping {
+                reason: StopReason::Shutdown,
+                ..
+            }
+        );
+        let awake = |it: &ReplicaId| !self.asleep.contains(it);
+        let none_awake = !self.models[&id].replicas.iter().any(awake);
+        let in_order = self
+            .orders
+            .values()
+            .any(|order| order.load().is_some_and(|load| load.model == id));
+        let model = self.models.get_mut(&id).expect("a replica's model stays");
+        let wished = model.wish.as_ref().is_some_and(|wish| wish.replicas > 0);
+        let displaced = matches!(
+            phase,
+            Phase::Stopping {
+                reason: StopReason::Cordoned { .. }
+                    | StopReason::DeviceFailed { .. }
+                    | StopReason::Changed,
+                ..
+            }
+        );
+        // An open order places what it misses by itself.
+        if wished && displaced && !in_order {
+            // Its device is not there for it any more, or its engine is started in another way; its wish
+            // is as it was (D1, M7).
+            model.restoring = true;
+            self.restoring.insert(id);
+            self.touch_model(id);
+            return;
+        }
+        if wished && !shutdown && self.closing.is_none() && !in_order && none_awake {
+            self.forget_wish(id, actions);
+        }
+    }
+}
+
+fn describe(over: &Override) -> String {
+    let mut parts = Vec::new();
+    if let Some(priority) = over.priority {
+        parts.push(format!("priority {priority}"));
+    }
+    if let Some(keep_hot) = over.keep_hot {
+        parts.push(format!("keep-hot {keep_hot}"));
+    }
+    if over.expires.is_some() {
+        parts.push("for a time (lease)".to_owned());
+    }
+    if parts.is_empty() {
+        "back to the catalogue's values".to_owned()
+    } else {
+        parts.join(", ")
+    }
+}

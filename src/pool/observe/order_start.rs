@@ -1,0 +1,200 @@
+//! How each kind of order begins once it is kept: what it sets, and which replicas it is after. Facts
+//! only.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::plan::orders::REPLICAS_MAX;
+use crate::types::action::{Action, Outcome, RecordKind, Wish};
+use crate::types::event::{CleanupScope, Command, LoadOrder};
+use crate::types::ids::{DeviceId, ModelId, OrderId, ReplicaId, Span, Time};
+use crate::types::reason::{Refusal, StopReason};
+use crate::types::replica::Phase;
+
+impl Pool {
+    /// Who does not say how many replicas does not want fewer than there are.
+    pub(crate) fn replicas_wanted(&self, load: &LoadOrder) -> u32 {
+        load.replicas.unwrap_or_else(|| {
+            let model = &self.models[&load.model];
+            let count = self.live(model) + model.planned.len();
+            u32::try_from(count)
+                .unwrap_or(REPLICAS_MAX)
+                .clamp(1, REPLICAS_MAX)
+        })
+    }
+
+    pub(crate) fn load_begins(&mut self, id: OrderId, load: &LoadOrder, actions: &mut Vec<Action>) {
+        self.supersede_loads(Some(load.model), id, actions);
+        // While it was being kept, the scaler may have added one.
+        let wanted = self.replicas_wanted(load);
+        self.orders.get_mut(&id).expect("accepted").replicas = wanted;
+        self.load_counts(id, load.model);
+        self.override_counts(id, load.model);
+        let model = self.models.get_mut(&load.model).expect("accepted");
+        // An administrator who asks for it again has seen the failure.
+        model.forget_failures();
+        let refusal = match model.removed {
+            true => Some(Refusal::UnknownModel),
+            false => self.closing.map(|_| Refusal::ShuttingDown),
+        };
+        self.reindex(load.model);
+        // While it was being kept, the model or the service came to its end.
+        if let Some(refusal) = refusal {
+            self.refuse_order(id, refusal, None, actions);
+        }
+    }
+
+    pub(crate) fn cleanup_begins(
+        &mut self,
+        id: OrderId,
+        scope: CleanupScope,
+        drain: Span,
+        begun: Option<Time>,
+        actions: &mut Vec<Action>,
+    ) {
+        self.night = true;
+        self.touch_everything();
+        if scope == CleanupScope::All {
+            // Whatever is ordered now was ordered since.
+            if begun.is_none() {
+                self.supersede_loads(None, id, actions);
+            }
+            self.forget_wishes(begun);
+        }
+        let mut targets = Vec::new();
+        let replicas: Vec<ReplicaId> = self.replicas.keys().copied().collect();
+        for replica in replicas {
+            let it = self.replicas.get_mut(&replica).expect("listed");
+            if begun.is_some_and(|begun| it.launched > begun) {
+                continue;
+            }
+            if !scope.concerns(it.phase.state(), it.in_flight) {
+                continue;
+            }
+            let is_launching = matches!(it.phase, Phase::Launching { .. });
+            if is_launching && self.waited_for.contains(&it.model) {
+                it.leave_when_served = Some((StopReason::Cleanup { order: id }, id));
+            }
+            targets.push(replica);
+        }
+        let count = targets.len();
+        self.aim(id, targets, drain);
+        let again = begun.map_or(
+            "",
+            |_| " of a cleanup that was broken off; what was loaded since stays",
+        );
+        let text = format!(
+            "{}{again}; always-hot models are not protected until the morning (E1, E2)",
+            leave(count)
+        );
+        let mut record = self.record(RecordKind::Cleanup, None, text);
+        record.order = Some(id);
+        actions.push(Action::Record(record));
+    }
+
+    pub(crate) fn cordon_begins(
+        &mut self,
+        id: OrderId,
+        device: DeviceId,
+        now: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(Wish::Cordon { cordon, .. }) = self.orders[&id].wish.clone() else {
+            return;
+        };
+        let failed = self.failed_meanwhile(id, device);
+        let it = self.devices.get_mut(&device).expect("accepted");
+        if !failed {
+            it.cordon = cordon;
+        }
+        let (name, holders) = (it.name.clone(), it.holders.clone());
+        let targets: Vec<ReplicaId> = holders
+            .into_iter()
+            .filter(|holder| self.replicas.contains_key(holder))
+            .collect();
+        let drain = if now {
+            Span::ZERO
+        } else {
+            self.limits.unload_drain
+        };
+        let count = targets.len();
+        self.agenda.replicas.extend(&targets);
+        self.aim(id, targets, drain);
+        self.promises_changed = true;
+        let reason = self.devices[&device]
+            .cordon
+            .as_ref()
+            .map_or("", |cordon| cordon.reason.as_str());
+        let text = format!("{name} takes nothing new: {reason}; {} (M7)", leave(count));
+        let mut record = self.record(RecordKind::Cordon, None, text);
+        record.order = Some(id);
+        actions.push(Action::Record(record));
+    }
+
+    pub(crate) fn aim(&mut self, id: OrderId, targets: Vec<ReplicaId>, drain: Span) {
+        let until = self.now + drain;
+        let order = self.orders.get_mut(&id).expect("accepted");
+        order.targets = targets.iter().copied().collect();
+        order.affected = targets;
+        order.drain_until = Some(until);
+    }
+
+    /// All of them, or those that there were at a moment.
+    pub(crate) fn forget_wishes(&mut self, before: Option<Time>) {
+        for (id, model) in &mut self.models {
+            let wished = model.wish.as_ref().map(|wish| wish.since);
+            if before.is_some_and(|before| wished.is_some_and(|since| since > before)) {
+                continue;
+            }
+            model.wish = None;
+            model.wished_by = None;
+            model.restoring = false;
+            self.restoring.remove(id);
+        }
+        for (_, load) in self.unmet_wishes.values_mut() {
+            let since = load.as_ref().map(|wish| wish.since);
+            if before.is_none_or(|before| since.is_none_or(|since| since <= before)) {
+                *load = None;
+            }
+        }
+    }
+
+    pub(crate) fn supersede_loads(
+        &mut self,
+        model: Option<ModelId>,
+        by: OrderId,
+        actions: &mut Vec<Action>,
+    ) {
+        let superseded: Vec<OrderId> = self
+            .orders
+            .iter()
+            .filter(|(id, order)| {
+                **id != by
+                    && order
+                        .load()
+                        .is_some_and(|load| model.is_none_or(|model| model == load.model))
+            })
+            .map(|(&id, _)| id)
+            .collect();
+        for id in superseded {
+            let order = self.orders.remove(&id);
+            if let Some(Command::Load(load)) = order.map(|order| order.command) {
+                self.order_ended(load.model);
+            }
+            let outcome = Outcome::Refused {
+                refusal: Refusal::Superseded,
+                plan: None,
+            };
+            actions.push(Action::Settle { order: id, outcome });
+        }
+    }
+}
+
+fn leave(count: usize) -> String {
+    match count {
+        1 => "1 replica leaves".to_owned(),
+        _ => format!("{count} replicas leave"),
+    }
+}

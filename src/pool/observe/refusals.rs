@@ -1,0 +1,52 @@
+//! Refusals as the history has them: the first of a kind at once, those after it as one sum.
+
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::types::action::{Action, Record, RecordKind};
+use crate::types::ids::ModelId;
+use crate::types::ids::Time;
+use crate::types::reason::Refusal;
+use crate::types::refusal_sums::SUMMED_FOR;
+use crate::types::refusal_sums::Sum;
+
+impl Pool {
+    /// A request was refused.
+    pub(crate) fn record_refused_request(
+        &mut self,
+        model: ModelId,
+        refusal: &Refusal,
+        actions: &mut Vec<Action>,
+    ) {
+        if self
+            .refusals
+            .is_first(self.now, (model, refusal.name()), refusal)
+        {
+            self.record_refusal(model, None, refusal, actions);
+        }
+    }
+
+    /// Tells the sums whose time is over.
+    pub(crate) fn record_sums(&mut self, actions: &mut Vec<Action>) {
+        let over = self.refusals.take_until(self.now);
+        let records = over
+            .into_iter()
+            .map(|(model, sum)| self.record_sum(model, &sum));
+        actions.extend(records.map(Action::Record));
+    }
+
+    /// Tells all sums at once: nobody asks any more.
+    pub fn last_sums(&mut self) -> Vec<Record> {
+        let all = self.refusals.take_until(Time(u64::MAX));
+        let records = all.into_iter();
+        records
+            .map(|(model, sum)| self.record_sum(model, &sum))
+            .collect()
+    }
+
+    fn record_sum(&self, model: ModelId, sum: &Sum) -> Record {
+        let Sum { more, reason } = sum;
+        let text = format!("{reason}, and {more} more within {SUMMED_FOR}");
+        self.record(RecordKind::Refuse, Some(model), text)
+    }
+}

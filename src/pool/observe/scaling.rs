@@ -1,0 +1,130 @@
+//! How many replicas a loaded model should have, by the requests that its replicas have to do with (S1), as Ray
+//! Serve reckons: ongoing requests per replica against a target, averaged over a while, and acted on when the
+//! answer has been the same direction for long enough
+//! (<https://github.com/ray-project/ray>, `python/ray/serve/autoscaling_policy.py`). Whole numbers only.
+//!
+//! The first replica is none of its business: demand loads it and keep-hot unloads it. A further one takes room
+//! from nobody of equal priority.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::types::autoscaling::Scaler;
+use crate::types::autoscaling::Scaling;
+use crate::types::autoscaling::TICK;
+use crate::types::ids::{ModelId, ReplicaId, Time};
+use crate::types::order::Order;
+use crate::types::replica::Phase;
+
+impl Pool {
+    /// A model has become ready: from now on its requests are counted, if it may have several replicas.
+    pub(crate) fn begin_scaling(&mut self, id: ModelId) {
+        let Some(scaling) = self.scaling_of(id) else {
+            return;
+        };
+        let wanted = scaling.initial.clamp(scaling.least.max(1), scaling.most);
+        let fresh = Scaler {
+            counts: VecDeque::new(),
+            up_since: None,
+            down_since: None,
+            due: self.now + TICK,
+            wanted,
+        };
+        self.scalers.entry(id).or_insert(fresh);
+    }
+
+    fn scaling_of(&self, id: ModelId) -> Option<&Scaling> {
+        let model = self.models.get(&id).filter(|it| !it.removed)?;
+        model.spec.scaling.as_deref().filter(|it| it.most > 1)
+    }
+
+    /// Counts requests where that is due, and draws the conclusions.
+    pub(crate) fn scale(&mut self) {
+        let now = self.now;
+        let due: Vec<ModelId> = self
+            .scalers
+            .iter()
+            .filter(|(_, scaler)| scaler.due <= now)
+            .map(|(&id, _)| id)
+            .collect();
+        for id in due {
+            let live = self.models.get(&id).map_or(0, |it| self.live(it));
+            let Some(scaling) = self.scaling_of(id).filter(|_| live > 0).cloned() else {
+                self.scalers.remove(&id);
+                self.promises_changed = true;
+                continue;
+            };
+            let model = &self.models[&id];
+            let in_flight = |it: &ReplicaId| u64::from(self.replicas[it].in_flight);
+            let ongoing =
+                model.replicas.iter().map(in_flight).sum::<u64>() + model.queue.len() as u64;
+            let scaler = self.scalers.get_mut(&id).expect("just seen");
+            let before = scaler.wanted;
+            scaler.count(now, ongoing, live, &scaling);
+            if scaler.wanted != before {
+                // Loads that were called for may not be any more.
+                self.promises_changed = true;
+                self.touch_model(id);
+            }
+        }
+    }
+
+    pub(crate) fn next_scaling(&self) -> Option<Time> {
+        self.scalers.values().map(|scaler| scaler.due).min()
+    }
+
+    /// How many replicas a loaded model should have; 0: nothing says, or an administrator says it just now.
+    pub(crate) fn scaled_to(&self, id: ModelId) -> usize {
+        let Some(scaler) = self.scalers.get(&id).filter(|_| self.closing.is_none()) else {
+            return 0;
+        };
+        let loads = |order: &Order| order.load().is_some_and(|load| load.model == id);
+        match self.orders.values().any(loads) {
+            true => 0,
+            false => scaler.wanted as usize,
+        }
+    }
+
+    /// The replica that is one too many, if one is: the least used, the youngest of those.
+    pub(crate) fn surplus_of(&self, id: ModelId) -> Option<ReplicaId> {
+        let wanted = self.scaled_to(id);
+        let model = &self.models[&id];
+        let wished = model.wish.as_ref().map_or(0, |it| it.replicas as usize);
+        if wanted == 0 || self.live(model) <= wanted.max(wished) {
+            return None;
+        }
+        let ready = |it: &&ReplicaId| matches!(self.replicas[*it].phase, Phase::Ready { .. });
+        let least = |it: &&ReplicaId| (self.replicas[*it].in_flight, core::cmp::Reverse(**it));
+        model
+            .replicas
+            .iter()
+            .filter(ready)
+            .min_by_key(least)
+            .copied()
+    }
+
+    /// Since when none of the model's ready replicas has anything to do.
+    pub(crate) fn all_idle_since(&self, id: ModelId) -> Option<Time> {
+        let replicas = self.models[&id]
+            .replicas
+            .iter()
+            .map(|it| &self.replicas[it]);
+        let ready = replicas.filter(|it| matches!(it.phase, Phase::Ready { .. }));
+        let idle: Option<Vec<Time>> = ready.map(|it| it.idle_since()).collect();
+        idle?.into_iter().max()
+    }
+
+    /// One left for a reason that is not to be made good: nobody used it, or somebody wanted it gone.
+    pub(crate) fn scaled_down(&mut self, id: ModelId) {
+        let live = self.models.get(&id).map_or(0, |it| self.live(it));
+        if let Some(scaler) = self.scalers.get_mut(&id) {
+            scaler.wanted = scaler
+                .wanted
+                .min(u32::try_from(live).unwrap_or(u32::MAX))
+                .max(1);
+            (scaler.up_since, scaler.down_since) = (None, None);
+            self.promises_changed = true;
+        }
+    }
+}

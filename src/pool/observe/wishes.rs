@@ -1,0 +1,352 @@
+//! What the store is to hold of administrators' wishes (D1). One order is written at a time, so that
+//! the next one is laid over what the store really holds; whatever else changes a wish meanwhile is
+//! written once that is known. Facts only.
+//!
+//! ```text
+//!   asked ──▶ queue ──▶ written ──▶ counts ──▶ (a load that fails takes back what is still its own)
+//!                          │
+//!                          └─ meanwhile: leases end, replicas leave, devices fail ──▶ written after it
+//! ```
+
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::types::action::{Action, Wish};
+use crate::types::event::{CleanupScope, Command};
+use crate::types::ids::{DeviceId, ModelId, OrderId};
+use crate::types::model::{Cordon, LoadWish, OverrideChange};
+use crate::types::reason::Refusal;
+use crate::types::saves::Previous;
+use crate::types::saves::Save;
+
+impl Pool {
+    /// An order that is not refused has its turn at the store, if it changes what that holds.
+    pub(crate) fn order_accepted(&mut self, id: OrderId, actions: &mut Vec<Action>) {
+        let is_kept = match &self.orders[&id].command {
+            Command::Load(_)
+            | Command::Set { .. }
+            | Command::Reopen
+            | Command::Reset
+            | Command::Cordon { .. }
+            | Command::Uncordon { .. } => true,
+            Command::Unload { replica, .. } => replica.is_none(),
+            Command::Cleanup { scope, .. } => *scope == CleanupScope::All,
+            Command::Shutdown { .. } => false,
+        };
+        if !is_kept {
+            self.order_begins(id, actions);
+        } else if self.saves.under_way.is_some() || !self.saves.queue.is_empty() {
+            self.saves.queue.push_back(id);
+        } else {
+            self.save(id, actions);
+        }
+    }
+
+    fn save(&mut self, id: OrderId, actions: &mut Vec<Action>) {
+        let Some(wish) = self.wish_of(id) else {
+            return self.order_begins(id, actions);
+        };
+        self.saves.under_way = Some(Save {
+            order: id,
+            wish: wish.clone(),
+            overrides: BTreeSet::new(),
+            loads: BTreeSet::new(),
+            cordons: BTreeSet::new(),
+        });
+        self.orders.get_mut(&id).expect("accepted").wish = Some(wish.clone());
+        actions.push(Action::Save { order: id, wish });
+    }
+
+    /// What the store is to hold once the order counts.
+    fn wish_of(&self, id: OrderId) -> Option<Wish> {
+        let order = &self.orders[&id];
+        let over_of = |model: &ModelId| order.change.on(&self.models[model].over);
+        Some(match &order.command {
+            Command::Load(load) => {
+                let (model, over) = (load.model, over_of(&load.model));
+                let wish = LoadWish {
+                    replicas: self.replicas_wanted(load),
+                    devices: load.devices,
+                    since: order.since,
+                };
+                // What it says may be what holds already, and end before the order counts.
+                if order.change == OverrideChange::default() {
+                    let wish = Some(wish);
+                    Wish::Load { model, wish }
+                } else {
+                    Wish::LoadAndOverride { model, wish, over }
+                }
+            }
+            Command::Unload { model, .. } => {
+                let away = LoadWish {
+                    replicas: 0,
+                    devices: None,
+                    since: order.since,
+                };
+                Wish::Load {
+                    model: *model,
+                    wish: self.hot.contains(model).then_some(away),
+                }
+            }
+            Command::Set { model, .. } => Wish::Override {
+                model: *model,
+                over: over_of(model),
+            },
+            Command::Cleanup { begun, .. } => Wish::ForgetLoads { before: *begun },
+            Command::Reset => Wish::ForgetLoads { before: None },
+            Command::Cordon {
+                device,
+                reason,
+                until,
+                ..
+            } => Wish::Cordon {
+                device: *device,
+                cordon: Some(Cordon {
+                    reason: reason.clone(),
+                    since: order.since,
+                    until: *until,
+                    failed: false,
+                }),
+            },
+            Command::Uncordon { device } => Wish::Cordon {
+                device: *device,
+                cordon: None,
+            },
+            Command::Reopen | Command::Shutdown { .. } => return None,
+        })
+    }
+
+    /// The store has the order's wish: it counts, and the next one has its turn.
+    pub(crate) fn order_saved(&mut self, id: OrderId, actions: &mut Vec<Action>) {
+        if self
+            .saves
+            .under_way
+            .as_ref()
+            .is_none_or(|it| it.order != id)
+        {
+            return;
+        }
+        self.order_begins(id, actions);
+        let save = self.saves.under_way.take().expect("just seen");
+        self.write_what_changed(&save, Some(&save.wish), actions);
+        self.save_next(actions);
+    }
+
+    /// The store could not keep it: nothing has changed. But for the evening, which empties the pool
+    /// whatever the disk says (E1); that it was is kept as soon as it can be.
+    pub(crate) fn save_failed(&mut self, id: OrderId, message: String, actions: &mut Vec<Action>) {
+        if self
+            .saves
+            .under_way
+            .as_ref()
+            .is_none_or(|it| it.order != id)
+        {
+            return;
+        }
+        let is_cleanup = matches!(self.orders[&id].command, Command::Cleanup { .. });
+        if is_cleanup {
+            self.order_begins(id, actions);
+        } else {
+            self.refuse_order(id, Refusal::NotSaved { message }, None, actions);
+        }
+        let save = self.saves.under_way.take().expect("just seen");
+        if is_cleanup {
+            // A cleanup whose wish could not be kept is one that forgets loads.
+            actions.push(Action::Keep {
+                wish: save.wish.clone(),
+            });
+        }
+        self.write_what_changed(&save, None, actions);
+        self.save_next(actions);
+    }
+
+    /// What was possible when it was asked for may not be any more.
+    fn save_next(&mut self, actions: &mut Vec<Action>) {
+        while self.saves.under_way.is_none()
+            && let Some(id) = self.saves.queue.pop_front()
+        {
+            match self.refuses(id, &self.orders[&id].command) {
+                Some((refusal, plan)) => self.refuse_order(id, refusal, plan, actions),
+                None => self.save(id, actions),
+            }
+        }
+    }
+
+    fn write_what_changed(
+        &mut self,
+        save: &Save,
+        written: Option<&Wish>,
+        actions: &mut Vec<Action>,
+    ) {
+        for &model in &save.overrides {
+            let over = &self.models[&model].over;
+            let is_written = match written {
+                Some(Wish::Override { over: it, .. } | Wish::LoadAndOverride { over: it, .. }) => {
+                    it == over
+                }
+                _ => false,
+            };
+            if !is_written {
+                self.keep_override(model, actions);
+            }
+        }
+        for &model in &save.loads {
+            let wish = &self.models[&model].wish;
+            let is_written = match written {
+                Some(Wish::Load { wish: it, .. }) => it == wish,
+                Some(Wish::LoadAndOverride { wish: it, .. }) => Some(it) == wish.as_ref(),
+                Some(Wish::ForgetLoads { before: None }) => wish.is_none(),
+                _ => false,
+            };
+            if !is_written {
+                self.keep_load(model, actions);
+            }
+        }
+        for &device in &save.cordons {
+            self.keep_cordon(device, actions);
+        }
+    }
+
+    /// Has the store hold what there is of the model's override.
+    pub(crate) fn keep_override(&mut self, model: ModelId, actions: &mut Vec<Action>) {
+        if let Some(save) = &mut self.saves.under_way
+            && let Wish::Override { model: of, .. } | Wish::LoadAndOverride { model: of, .. } =
+                &save.wish
+            && *of == model
+        {
+            save.overrides.insert(model);
+            return;
+        }
+        let over = self.models[&model].over.clone();
+        let wish = Wish::Override { model, over };
+        actions.push(Action::Keep { wish });
+    }
+
+    /// Has the store hold whether the model is wished to be loaded.
+    pub(crate) fn keep_load(&mut self, model: ModelId, actions: &mut Vec<Action>) {
+        if let Some(save) = &mut self.saves.under_way {
+            let is_of_it = match &save.wish {
+                Wish::Load { model: of, .. } | Wish::LoadAndOverride { model: of, .. } => {
+                    *of == model
+                }
+                Wish::ForgetLoads { .. } => true,
+                Wish::Override { .. } | Wish::Cordon { .. } => false,
+            };
+            if is_of_it {
+                save.loads.insert(model);
+                return;
+            }
+        }
+        let wish = self.models[&model].wish.clone();
+        let wish = Wish::Load { model, wish };
+        actions.push(Action::Keep { wish });
+    }
+
+    /// Has the store hold whether the device is cordoned.
+    pub(crate) fn keep_cordon(&mut self, device: DeviceId, actions: &mut Vec<Action>) {
+        if let Some(save) = &mut self.saves.under_way
+            && let Wish::Cordon { device: of, .. } = &save.wish
+            && *of == device
+        {
+            save.cordons.insert(device);
+            return;
+        }
+        let cordon = self.devices[&device].cordon.clone();
+        let wish = Wish::Cordon { device, cordon };
+        actions.push(Action::Keep { wish });
+    }
+
+    /// It failed after the order about it was asked for: that is newer than the order, and stays.
+    pub(crate) fn failed_meanwhile(&mut self, id: OrderId, device: DeviceId) -> bool {
+        let asked = self.orders[&id].since;
+        let cordon = self.devices[&device].cordon.as_ref();
+        let failed = cordon.is_some_and(|it| it.failed && it.since > asked);
+        if let Some(save) = self.saves.under_way.as_mut().filter(|_| failed) {
+            save.cordons.insert(device);
+        }
+        failed
+    }
+
+    /// The order's changes of the override count.
+    pub(crate) fn override_counts(&mut self, id: OrderId, model: ModelId) {
+        let change = self.orders[&id].change.clone();
+        let it = self.models.get_mut(&model).expect("accepted");
+        it.over = change.on(&it.over);
+        it.sayers.says(id, &change);
+    }
+
+    /// The order's wish to have the model loaded counts, or to have it away.
+    pub(crate) fn load_counts(&mut self, id: OrderId, model: ModelId) {
+        let order = self.orders.get_mut(&id).expect("accepted");
+        let wish = match order.wish.clone() {
+            Some(Wish::Load { wish, .. }) => wish,
+            Some(Wish::LoadAndOverride { wish, .. }) => Some(wish),
+            _ => None,
+        };
+        let it = self.models.get_mut(&model).expect("accepted");
+        order.previous = Previous {
+            over: it.over.clone(),
+            sayers: it.sayers,
+            kept_away: it.wish.take().filter(|wish| wish.replicas == 0),
+        };
+        it.wish = wish;
+        it.wished_by = Some(id);
+        it.restoring = false;
+        self.restoring.remove(&model);
+    }
+
+    /// A load that failed takes back what it said itself, where nobody has said otherwise since.
+    pub(crate) fn take_back_wishes(
+        &mut self,
+        id: OrderId,
+        model: ModelId,
+        previous: Previous,
+        actions: &mut Vec<Action>,
+    ) {
+        let it = self.models.get_mut(&model).expect("known");
+        let own = Some(id);
+        let had_wish = it.wished_by == own;
+        if had_wish {
+            it.wish = previous.kept_away;
+            it.wished_by = None;
+            it.restoring = false;
+        }
+        let before = it.over.clone();
+        let (over, sayers) = (&mut it.over, &mut it.sayers);
+        if sayers.priority == own {
+            over.priority = previous.over.priority;
+            sayers.priority = previous.sayers.priority;
+        }
+        if sayers.keep_hot == own {
+            over.keep_hot = previous.over.keep_hot;
+            sayers.keep_hot = previous.sayers.keep_hot;
+        }
+        if sayers.expires == own {
+            over.expires = previous.over.expires;
+            sayers.expires = previous.sayers.expires;
+        }
+        let changed = *over != before;
+        if had_wish {
+            self.restoring.remove(&model);
+            self.keep_load(model, actions);
+        }
+        if changed {
+            self.keep_override(model, actions);
+        }
+        self.reindex(model);
+    }
+
+    /// The model is not wished to be loaded, nor to be away, any more.
+    pub(crate) fn forget_wish(&mut self, model: ModelId, actions: &mut Vec<Action>) {
+        let it = self.models.get_mut(&model).expect("a wish's model stays");
+        it.restoring = false;
+        it.wished_by = None;
+        let had_one = it.wish.take().is_some();
+        self.restoring.remove(&model);
+        if had_one {
+            self.keep_load(model, actions);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What a model asks for: its layouts, and what one replica takes on a device. Reads facts, changes none.
+
+use alloc::collections::BTreeSet;
+
+use crate::facts::device::Device;
+use crate::facts::state::{Model, Pool};
+use crate::types::ask::Ask;
+use crate::types::ids::{Bytes, DeviceId, KindId, ModelId, Time};
+use crate::types::model::Layout;
+use crate::types::reason::{Refusal, Unfit};
+use crate::types::share::Share;
+
+impl Ask {
+    /// One more replica of the model: over the fewest devices that an empty pool could give (M5).
+    pub(crate) fn of(pool: &Pool, model: ModelId, since: Time) -> Ask {
+        let it = &pool.models[&model];
+        let mut first = None;
+        for layout in it.layouts() {
+            let ask = Ask::over(pool, it, model, layout, since);
+            if never_fits(pool, &ask).is_none() {
+                return ask;
+            }
+            first.get_or_insert(ask);
+        }
+        first.expect("a model has a layout")
+    }
+
+    fn over(pool: &Pool, it: &Model, model: ModelId, layout: Layout, since: Time) -> Ask {
+        let by_kind = it
+            .learned
+            .range((layout.devices, KindId(0))..=(layout.devices, KindId(u32::MAX)))
+            .map(|(&(_, kind), &bytes)| (kind, bytes))
+            .collect();
+        Ask {
+            model,
+            priority: pool.priority(model),
+            devices: layout.devices.max(1),
+            bytes: layout.bytes_per_device,
+            by_kind,
+            forced_by: None,
+            is_gentle: false,
+            since,
+        }
+    }
+
+    /// Over another number of devices: as the catalogue figured it, or the same weights shared out.
+    pub(crate) fn over_devices(self, pool: &Pool, devices: Option<u32>) -> Ask {
+        let Some(devices) = devices.filter(|devices| *devices >= 1 && *devices != self.devices)
+        else {
+            return self;
+        };
+        let it = &pool.models[&self.model];
+        let figured = it.layouts().find(|layout| layout.devices == devices);
+        let layout = figured.unwrap_or_else(|| {
+            let all = u128::from(self.bytes.0) * u128::from(self.devices);
+            let bytes_per_device = Bytes(all.div_ceil(u128::from(devices)) as u64);
+            Layout {
+                devices,
+                bytes_per_device,
+            }
+        });
+        Ask {
+            priority: self.priority,
+            forced_by: self.forced_by,
+            is_gentle: self.is_gentle,
+            ..Ask::over(pool, it, self.model, layout, self.since)
+        }
+    }
+
+    pub(crate) fn bytes_on(&self, kind: KindId) -> Bytes {
+        self.by_kind
+            .iter()
+            .find(|(of, _)| *of == kind)
+            .map_or(self.bytes, |(_, bytes)| *bytes)
+    }
+
+    pub(crate) fn share(&self, pool: &Pool, device: DeviceId) -> Share {
+        Share {
+            device,
+            bytes: self.bytes_on(pool.devices[&device].kind),
+        }
+    }
+
+    /// What it needs on the device, if the device can ever be one of its own.
+    pub(crate) fn needs_on(&self, pool: &Pool, id: DeviceId) -> Result<Bytes, Unfit> {
+        let device = &pool.devices[&id];
+        let bytes = self.fits_empty(pool, id, device)?;
+        match &device.cordon {
+            Some(cordon) => Err(Unfit::Cordoned {
+                reason: cordon.reason.clone(),
+            }),
+            None => Ok(bytes),
+        }
+    }
+
+    fn fits_empty(&self, pool: &Pool, id: DeviceId, device: &Device) -> Result<Bytes, Unfit> {
+        let allowed = pool.models[&self.model].spec.allowed.as_ref();
+        if allowed.is_some_and(|allowed| !allowed.contains(&id)) {
+            return Err(Unfit::NotAllowed);
+        }
+        let (needs, capacity) = (self.bytes_on(device.kind), device.capacity());
+        if needs > capacity {
+            return Err(Unfit::TooSmall { needs, capacity });
+        }
+        Ok(needs)
+    }
+}
+
+impl Model {
+    /// Its numbers of devices, preferred first.
+    pub(crate) fn layouts(&self) -> impl Iterator<Item = Layout> + '_ {
+        let first = Layout {
+            devices: self.spec.devices_per_replica.max(1),
+            bytes_per_device: self.spec.bytes_per_device,
+        };
+        core::iter::once(first).chain(self.spec.wider.iter().copied())
+    }
+}
+
+/// M6: not even when the pool is empty and nothing is cordoned.
+pub(crate) fn never_fits(pool: &Pool, ask: &Ask) -> Option<Refusal> {
+    let fits = |id: &DeviceId| ask.fits_empty(pool, *id, &pool.devices[id]).is_ok();
+    let enough = ask.devices as usize;
+    let mut most = 0;
+    for node in pool.nodes.values() {
+        let fitting = node.iter().filter(|id| fits(id)).take(enough).count();
+        if fitting >= enough {
+            return None;
+        }
+        most = most.max(fitting);
+    }
+    let allowed = pool.models[&ask.model].spec.allowed.as_ref();
+    let largest = pool
+        .devices
+        .iter()
+        .filter(|(id, _)| allowed.is_none_or(|allowed| allowed.contains(id)))
+        .map(|(_, device)| device.capacity())
+        .max()
+        .unwrap_or_default();
+    Some(Refusal::NeverFits {
+        // On the kind of device that it needs least of.
+        needs: allowed_kinds(pool, allowed)
+            .map(|kind| ask.bytes_on(kind))
+            .min()
+            .unwrap_or(ask.bytes),
+        devices: ask.devices,
+        largest,
+        devices_that_fit: u32::try_from(most).unwrap_or(u32::MAX),
+    })
+}
+
+fn allowed_kinds<'a>(
+    pool: &'a Pool,
+    allowed: Option<&'a BTreeSet<DeviceId>>,
+) -> impl Iterator<Item = KindId> + 'a {
+    let devices = pool.devices.iter();
+    devices
+        .filter(move |(id, _)| allowed.is_none_or(|allowed| allowed.contains(id)))
+        .map(|(_, device)| device.kind)
+}

@@ -1,0 +1,320 @@
+//! Groups of devices of one node for a replica over several of them (M5): each device in turn as a
+//! start, joined by those that cost least to free and are best connected to it; and of a node with few
+//! devices every other group that would cost less (P5). Chooses nothing: the ranks of what is proposed
+//! decide.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::plan::cheapest::{Domain, cheapest, with_freed};
+use crate::plan::victims::{self};
+use crate::types::ask::Ask;
+use crate::types::choice::Choice;
+use crate::types::choice::Evictable;
+use crate::types::ids::{Bytes, DeviceId, ReplicaId};
+use crate::types::link::Link;
+use crate::types::rank::{Cost, PlaceRank};
+
+/// Among so many groups of a node's devices the cheapest is found for certain: all of a node of eight.
+const GROUPS_MAX: usize = 128;
+
+/// A device of the node, with what it takes to have room on it.
+struct Member {
+    device: DeviceId,
+    needs: Bytes,
+    free: Bytes,
+    must_wait: bool,
+    /// `None`: no eviction that is allowed makes the room.
+    cost: Option<Cost>,
+    /// Who would leave for room on this device alone.
+    victims: Vec<Evictable>,
+    /// Everybody who may leave, with what that frees here.
+    holders: Vec<(ReplicaId, Bytes)>,
+}
+
+impl Member {
+    fn victim_ids(&self) -> impl Iterator<Item = ReplicaId> + '_ {
+        self.victims.iter().map(|it| it.replica)
+    }
+}
+
+/// Ways to place it: without evictions where a node has room for it, otherwise with them. With
+/// `touching`, only on nodes that have one of these devices.
+pub(crate) fn choices<'a>(
+    pool: &'a Pool,
+    ask: &'a Ask,
+    touching: Option<&'a BTreeSet<DeviceId>>,
+) -> impl Iterator<Item = Choice> + 'a {
+    let nodes: Vec<_> = pool
+        .nodes
+        .values()
+        .filter(move |node| touching.is_none_or(|some| !node.is_disjoint(some)))
+        .collect();
+    let with_room: Vec<Choice> = nodes
+        .iter()
+        .flat_map(|node| without_eviction(pool, ask, node))
+        .collect();
+    let evicting = with_room.is_empty();
+    // Whether there is any way at all is known without the best one.
+    let any_will_do = touching.is_some();
+    let mut best: Option<Cost> = None;
+    let with_victims = nodes
+        .into_iter()
+        .filter(move |_| evicting)
+        .flat_map(move |node| {
+            let found = with_eviction(pool, ask, node, any_will_do, best);
+            best = best
+                .into_iter()
+                .chain(found.iter().map(|it| it.rank.cost))
+                .min();
+            found
+        });
+    with_room.into_iter().chain(with_victims)
+}
+
+fn members<'a>(
+    pool: &'a Pool,
+    ask: &'a Ask,
+    node: &'a BTreeSet<DeviceId>,
+) -> impl Iterator<Item = Member> + 'a {
+    node.iter().filter_map(|&device| {
+        let needs = ask.needs_on(pool, device).ok()? + pool.lacking(device);
+        let ledger = &pool.devices[&device];
+        let free = pool.free_later(device);
+        Some(Member {
+            device,
+            needs,
+            free,
+            must_wait: ledger.free_now() < needs || pool.reads_on(ask.model, ledger.node),
+            cost: (free >= needs).then(Cost::default),
+            victims: Vec::new(),
+            holders: Vec::new(),
+        })
+    })
+}
+
+fn without_eviction(pool: &Pool, ask: &Ask, node: &BTreeSet<DeviceId>) -> Vec<Choice> {
+    let members: Vec<Member> = members(pool, ask, node)
+        .filter(|member| member.cost.is_some())
+        .collect();
+    groups(pool, ask, &members)
+        .into_iter()
+        .map(|group| {
+            let chosen: Vec<&Member> = group.iter().map(|&nth| &members[nth]).collect();
+            let freed: Vec<Bytes> = chosen.iter().map(|member| member.free).collect();
+            choice(pool, &chosen, &freed, Cost::default(), Vec::new())
+        })
+        .collect()
+}
+
+fn with_eviction(
+    pool: &Pool,
+    ask: &Ask,
+    node: &BTreeSet<DeviceId>,
+    any_will_do: bool,
+    best: Option<Cost>,
+) -> Vec<Choice> {
+    let mut members: Vec<Member> = members(pool, ask, node).collect();
+    let mut all: BTreeMap<ReplicaId, Evictable> = BTreeMap::new();
+    for member in &mut members {
+        let mut here = Vec::new();
+        for &holder in &pool.devices[&member.device].holders {
+            if let Ok(victim) = victims::evictable(pool, ask, holder) {
+                member
+                    .holders
+                    .push((holder, pool.held(holder, member.device)));
+                here.push(victim.clone());
+                all.insert(holder, victim);
+            }
+        }
+        if member.cost.is_none() {
+            let domain = Domain {
+                devices: vec![member.device],
+                needs: vec![member.needs],
+            };
+            if let Some((cost, victims)) = cheapest(&domain, &[member.free], here) {
+                (member.cost, member.victims) = (Some(cost), victims);
+            }
+        }
+    }
+    members.retain(|member| member.cost.is_some());
+    let groups = groups(pool, ask, &members);
+    let mut found: Vec<Choice> = groups
+        .iter()
+        .filter_map(|group| evicting(pool, &members, group, &all))
+        .collect();
+    if any_will_do {
+        return found;
+    }
+    let mut best = best
+        .into_iter()
+        .chain(found.iter().map(|it| it.rank.cost))
+        .min();
+    for (least, group) in every_group(ask, &members) {
+        if best.is_some_and(|best| least >= best) {
+            break;
+        }
+        if groups.contains(&group) {
+            continue;
+        }
+        // What lies beside what was found is told to nobody unless it is better.
+        let choice = evicting(pool, &members, &group, &all);
+        if let Some(choice) = choice.filter(|it| best.is_none_or(|best| it.rank.cost < best)) {
+            best = Some(choice.rank.cost);
+            found.push(choice);
+        }
+    }
+    found
+}
+
+/// The group with the cheapest victims that make room on all of it.
+fn evicting(
+    pool: &Pool,
+    members: &[Member],
+    group: &[usize],
+    all: &BTreeMap<ReplicaId, Evictable>,
+) -> Option<Choice> {
+    let chosen: Vec<&Member> = group.iter().map(|&nth| &members[nth]).collect();
+    let domain = Domain {
+        devices: chosen.iter().map(|member| member.device).collect(),
+        needs: chosen.iter().map(|member| member.needs).collect(),
+    };
+    let free: Vec<Bytes> = chosen.iter().map(|member| member.free).collect();
+    let touches = |it: &&Evictable| {
+        it.shares
+            .iter()
+            .any(|share| domain.devices.contains(&share.device))
+    };
+    let evictable: Vec<Evictable> = all.values().filter(touches).cloned().collect();
+    let (cost, victims) = cheapest(&domain, &free, evictable)?;
+    let freed = with_freed(&domain, &free, &victims);
+    Some(choice(pool, &chosen, &freed, cost, victims))
+}
+
+/// Every set of as many members as are asked for, where these are few enough, with what it costs at
+/// least: as much as its dearest member alone. The least first.
+fn every_group(ask: &Ask, members: &[Member]) -> Vec<(Cost, Vec<usize>)> {
+    let count = ask.devices as usize;
+    let mut groups = Vec::new();
+    if sets(members.len(), count) > GROUPS_MAX {
+        return groups;
+    }
+    let mut group: Vec<usize> = (0..count).collect();
+    loop {
+        let least = group.iter().filter_map(|&nth| members[nth].cost).max();
+        groups.push((least.unwrap_or_default(), group.clone()));
+        // The last place that can move on does, and those behind it follow.
+        let ends = |place: &usize| group[*place] < members.len() - count + place;
+        let Some(place) = (0..count).rev().find(ends) else {
+            break;
+        };
+        let first = group[place] + 1;
+        for (nth, later) in group[place..].iter_mut().enumerate() {
+            *later = first + nth;
+        }
+    }
+    groups.sort();
+    groups
+}
+
+/// How many sets of `count` there are among `members`; more than `GROUPS_MAX` need not be exact.
+fn sets(members: usize, count: usize) -> usize {
+    if count > members {
+        return usize::MAX;
+    }
+    let few = count.min(members - count);
+    (0..few).fold(1_usize, |sets, nth| {
+        sets.saturating_mul(members - nth) / (nth + 1)
+    })
+}
+
+/// Sets of as many members as are asked for, each given once: from every member as a start, one by one
+/// the cheapest other and, among equally cheap ones, the nearest; and the other way round.
+fn groups(pool: &Pool, ask: &Ask, members: &[Member]) -> BTreeSet<Vec<usize>> {
+    let mut groups = BTreeSet::new();
+    if members.len() < ask.devices as usize {
+        return groups;
+    }
+    for start in 0..members.len() {
+        for nearest_first in [false, true] {
+            groups.insert(grow(pool, ask, members, start, nearest_first));
+        }
+    }
+    groups
+}
+
+fn grow(
+    pool: &Pool,
+    ask: &Ask,
+    members: &[Member],
+    start: usize,
+    nearest_first: bool,
+) -> Vec<usize> {
+    let from = &pool.devices[&members[start].device];
+    let mut group = vec![start];
+    // A victim over several devices makes room on all of them, and is paid for once.
+    let mut leaving: BTreeSet<ReplicaId> = members[start].victim_ids().collect();
+    while group.len() < ask.devices as usize {
+        let next = (0..members.len())
+            .filter(|nth| !group.contains(nth))
+            .min_by_key(|&nth| {
+                let member = &members[nth];
+                let freed: Bytes = member
+                    .holders
+                    .iter()
+                    .filter(|(id, _)| leaving.contains(id))
+                    .map(|(_, bytes)| *bytes)
+                    .sum();
+                let cost = if member.free + freed >= member.needs {
+                    Some(Cost::default())
+                } else {
+                    member.cost
+                };
+                let link = from.link(member.device);
+                let far = nearest_first.then_some(link);
+                let left_over = member.free.saturating_sub(member.needs);
+                let tail = (link, member.must_wait, left_over, member.device);
+                (far, cost, tail)
+            });
+        let Some(next) = next else { break };
+        leaving.extend(members[next].victim_ids());
+        group.push(next);
+    }
+    group.sort_unstable();
+    group
+}
+
+fn choice(
+    pool: &Pool,
+    chosen: &[&Member],
+    freed: &[Bytes],
+    cost: Cost,
+    victims: Vec<Evictable>,
+) -> Choice {
+    let devices: Vec<DeviceId> = chosen.iter().map(|member| member.device).collect();
+    let mut worst = Link::NvLink;
+    for (nth, one) in devices.iter().enumerate() {
+        for other in &devices[nth + 1..] {
+            worst = worst.max(pool.devices[one].link(*other));
+        }
+    }
+    let left_over = chosen
+        .iter()
+        .zip(freed)
+        .map(|(member, freed)| freed.saturating_sub(member.needs))
+        .sum();
+    let must_wait = chosen.iter().any(|member| member.must_wait);
+    Choice {
+        rank: PlaceRank {
+            cost,
+            link: worst,
+            must_wait,
+            left_over,
+            device: devices[0],
+        },
+        devices,
+        victims,
+        wakes: None,
+    }
+}

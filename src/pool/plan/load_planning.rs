@@ -1,0 +1,226 @@
+//! Room for the first of those who want a replica. Part of `plan::next`; changes nothing.
+//!
+//! Wants are looked at in the order of their rank: those that are new, and, when room may have grown
+//! somewhere, those that were blocked before. A want that asks for at least as much, with no better
+//! standing than one that is blocked, is blocked too and is not worked out; so a long queue costs a few
+//! plans, not as many as there are models in it.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use crate::facts::demand_index::PendingReplica;
+use crate::facts::state::Pool;
+use crate::observe::wanting;
+use crate::plan::asking::never_fits;
+use crate::plan::obstacles;
+use crate::plan::place;
+use crate::types::decision::{Decision, Prospect};
+use crate::types::ids::{Bytes, DeviceId, LoaderId, Priority, Span, Time};
+use crate::types::rank::{Class, DemandRank};
+
+pub(crate) fn make_room(pool: &Pool) -> Option<Decision> {
+    if pool.closing.is_some() {
+        return None;
+    }
+    let agenda = &pool.agenda;
+    if agenda.grown.is_empty() && !agenda.grown_everywhere {
+        if !pool.wants.fresher && !pool.promises_changed {
+            return None;
+        }
+        let queues = Queues::of(pool);
+        let mut fresh = pool.wants.fresh.iter();
+        let next = fresh.find(|rank| !queues.holds_back(pool, &pool.wants.by_rank[*rank]))?;
+        return Some(decide(pool, next, &pool.wants.by_rank[next]));
+    }
+    let queues = Queues::of(pool);
+    let mut blocked = Blocking::default();
+    for (rank, want) in &pool.wants.by_rank {
+        match want.blocked {
+            None if queues.holds_back(pool, want) => continue,
+            None => return Some(decide(pool, rank, want)),
+            Some(known) if known.growths == pool.wants.growths => {}
+            Some(_) if queues.holds_back(pool, want) => {
+                return Some(Decision::Defer { rank: *rank });
+            }
+            // Somebody waits at the other end: what is permanent_failure now is said at once.
+            Some(_) if rank.class == Class::Order => return Some(decide(pool, rank, want)),
+            Some(_) if blocked.covers(pool, want) => continue,
+            // It was covered when room grew before, and what covered it has gone.
+            Some(known) if known.growths < pool.wants.growths_before => {
+                return Some(decide(pool, rank, want));
+            }
+            Some(_) if agenda.grown_everywhere => return Some(decide(pool, rank, want)),
+            Some(_) if place::fits_on(pool, &want.ask, &agenda.grown) => {
+                return Some(decide(pool, rank, want));
+            }
+            Some(known) => {
+                let here = obstacles::retry_on(pool, &want.ask, &agenda.grown);
+                return Some(Decision::Block {
+                    rank: *rank,
+                    retry: known.retry.into_iter().chain(here).min(),
+                });
+            }
+        }
+        blocked.add(pool, want);
+    }
+    None
+}
+
+/// Disks and links that a load reads from while others wait for them already: nothing more is evicted
+/// for one of them before its time.
+struct Queues {
+    /// Wants of this priority or less stay behind.
+    behind: BTreeMap<LoaderId, Priority>,
+}
+
+impl Queues {
+    fn of(pool: &Pool) -> Queues {
+        // A node without memory has no disk that anything is read from.
+        let has_memory = |id: &DeviceId| pool.devices[id].total > Bytes::ZERO;
+        let with_memory = pool.nodes.values().filter(|ids| ids.iter().any(has_memory));
+        let nodes = with_memory.count().max(1);
+        let mut in_use: BTreeMap<LoaderId, usize> = BTreeMap::new();
+        for (_, loader, _) in &pool.reading {
+            *in_use.entry(*loader).or_default() += 1;
+        }
+        let mut waiting: BTreeMap<LoaderId, Vec<Priority>> = BTreeMap::new();
+        for planned in pool.planned.values() {
+            if let Some(it) = pool.models[&planned.model].spec.loader {
+                let priority = pool.priority(planned.model);
+                waiting.entry(it.loader).or_default().push(priority);
+            }
+        }
+        let behind = waiting.into_iter().filter_map(|(loader, mut waiting)| {
+            // One more may wait for each node, should it be more important than those who do.
+            waiting.sort_by_key(|priority| Reverse(*priority));
+            let full = in_use.get(&loader).is_some_and(|count| *count >= nodes);
+            let last = waiting.get(nodes - 1).copied()?;
+            full.then_some((loader, last))
+        });
+        Queues {
+            behind: behind.collect(),
+        }
+    }
+
+    fn holds_back(&self, pool: &Pool, want: &PendingReplica) -> bool {
+        let Some(it) = pool.models[&want.ask.model].spec.loader else {
+            return false;
+        };
+        let behind = self.behind.get(&it.loader);
+        // What can never be had is said at once.
+        behind.is_some_and(|last| want.ask.priority <= *last)
+            && never_fits(pool, &want.ask).is_none()
+    }
+}
+
+fn decide(pool: &Pool, rank: &DemandRank, want: &PendingReplica) -> Decision {
+    let plan = place::place(pool, &want.ask);
+    // Devices may have come or grown since it would not have fitted on any.
+    if plan.fetches_for.is_some() && plan.prospect != Prospect::Never {
+        let model = rank.model;
+        let why = wanting::reason(pool, rank, want);
+        return match pool.models[&model].fetch {
+            None => Decision::Fetch { model, why },
+            Some(_) => Decision::Block {
+                rank: *rank,
+                retry: None,
+            },
+        };
+    }
+    let Some(refusal) = plan.refusal.clone() else {
+        return Decision::Promise {
+            plan: Box::new(plan),
+            why: wanting::reason(pool, rank, want),
+            order: want.order,
+        };
+    };
+    let waits = match rank.class {
+        Class::Order => plan.prospect <= Prospect::Soon,
+        Class::Request | Class::Standing | Class::Growth => {
+            plan.prospect <= Prospect::WhenOthersLeave
+        }
+    };
+    let model = rank.model;
+    if !waits {
+        match rank.class {
+            Class::Order => {
+                let order = want.order.expect("an order's want names it");
+                return Decision::Shorten { order, refusal };
+            }
+            Class::Request => {
+                let ticket = pool.models[&model].queue.first().expect("somebody waits");
+                return Decision::Refuse { ticket, refusal };
+            }
+            Class::Standing if pool.models[&model].restoring => {
+                return Decision::GiveUpWish { model, refusal };
+            }
+            Class::Standing | Class::Growth => {}
+        }
+    }
+    Decision::Block {
+        rank: *rank,
+        retry: plan.retry,
+    }
+}
+
+/// What is known to be blocked, reduced to the least demanding.
+#[derive(Default)]
+struct Blocking {
+    least: Vec<Least>,
+}
+
+struct Least {
+    forced: bool,
+    priority: Priority,
+    since: Time,
+    /// A longer swap means longer turns of those in the way (P3).
+    swap: Span,
+    devices: u32,
+    bytes: Bytes,
+}
+
+impl Least {
+    fn of(pool: &Pool, want: &PendingReplica) -> Option<Least> {
+        let ask = &want.ask;
+        let model = &pool.models[&ask.model];
+        // What only some devices can serve, or needs more on some, cannot speak for others.
+        // So does what only has to be woken.
+        let wakes = model.replicas.iter().any(|it| pool.asleep.contains(it));
+        let here = !model.spec.absent;
+        let plain = here && model.spec.allowed.is_none() && ask.by_kind.is_empty() && !wakes;
+        plain.then_some(Least {
+            forced: ask.forced_by.is_some(),
+            priority: ask.priority,
+            since: ask.since,
+            swap: pool.comes_back_in(ask.model),
+            devices: ask.devices,
+            bytes: ask.bytes,
+        })
+    }
+}
+
+impl Blocking {
+    fn add(&mut self, pool: &Pool, want: &PendingReplica) {
+        // A model does not evict itself, but others might: it speaks for nobody while it is there.
+        if !pool.models[&want.ask.model].replicas.is_empty() {
+            return;
+        }
+        self.least.extend(Least::of(pool, want));
+    }
+
+    fn covers(&self, pool: &Pool, want: &PendingReplica) -> bool {
+        let Some(it) = Least::of(pool, want) else {
+            return false;
+        };
+        self.least.iter().any(|least| {
+            least.forced >= it.forced
+                && least.priority >= it.priority
+                && least.since <= it.since
+                && least.swap <= it.swap
+                && least.devices <= it.devices
+                && least.bytes <= it.bytes
+        })
+    }
+}

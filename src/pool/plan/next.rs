@@ -1,0 +1,381 @@
+//! The one place that chooses. `next` reads the facts and gives one decision, or none; it changes
+//! nothing. Cheap answers first, then the life of replicas, then room for who is first in line.
+
+use crate::facts::state::Pool;
+use crate::plan::fetches;
+use crate::plan::keep_hot::keep_hot_ends;
+use crate::plan::load_planning;
+use crate::plan::orders;
+use crate::plan::parking;
+use crate::types::action::GateMode;
+use crate::types::decision::{Decision, Drain};
+use crate::types::ids::{Priority, ReplicaId, Time};
+use crate::types::rank::LaunchRank;
+use crate::types::reason::{Refusal, StopReason};
+use crate::types::replica::Phase;
+use crate::types::share::Share;
+
+/// The next decision that the facts call for.
+pub(crate) fn next(pool: &Pool) -> Option<Decision> {
+    overdue(pool)
+        .or_else(|| answer_waiters(pool))
+        .or_else(|| lives(pool))
+        .or_else(|| parking::under_pressure(pool))
+        .or_else(|| promises(pool))
+        .or_else(|| orders::next(pool))
+        .or_else(|| fetches::next(pool))
+        .or_else(|| load_planning::make_room(pool))
+        .or_else(|| finish(pool))
+}
+
+fn overdue(pool: &Pool) -> Option<Decision> {
+    if let Some(&(deadline, ticket)) = pool.deadlines.first()
+        && deadline <= pool.now
+    {
+        let waiting = &pool.tickets[&ticket];
+        let refusal = Refusal::TimedOut {
+            waited: pool.now.since(waiting.since),
+            retry: pool.expected_wait(waiting.model),
+        };
+        return Some(Decision::Refuse { ticket, refusal });
+    }
+    if let Some(&(expires, model)) = pool.leases.first()
+        && expires <= pool.now
+    {
+        return Some(Decision::EndLease { model });
+    }
+    let patience = pool.limits.release_wait;
+    pool.settling.iter().find_map(|&device| {
+        let first = pool.devices[&device].settling_since()?;
+        (first + patience <= pool.now).then_some(Decision::GiveUpSettling { device })
+    })
+}
+
+/// Seats for those who wait, refusals for those who wait in vain, and gates that respect the queue.
+fn answer_waiters(pool: &Pool) -> Option<Decision> {
+    for &id in &pool.agenda.models {
+        if !pool.waited_for.contains(&id) {
+            continue;
+        }
+        let model = &pool.models[&id];
+        let first = model.queue.first().expect("somebody waits for it");
+        let seats = model.spec.seats_per_replica.max(1);
+        let open = model
+            .replicas
+            .iter()
+            .filter(|replica| {
+                let replica = &pool.replicas[replica];
+                matches!(replica.phase, Phase::Ready { .. }) && replica.in_flight < seats
+            })
+            .min_by_key(|replica| (pool.replicas[replica].in_flight, **replica));
+        if let Some(&replica) = open {
+            return Some(Decision::Grant {
+                ticket: first,
+                replica,
+            });
+        }
+        if pool.live(model) > 0 || !model.planned.is_empty() {
+            continue;
+        }
+        let refusal = if pool.closing.is_some() {
+            Refusal::ShuttingDown
+        } else if model.removed {
+            Refusal::UnknownModel
+        } else if pool.is_quarantined(model) {
+            let message = model.last_failure.clone().unwrap_or_default();
+            Refusal::Quarantined {
+                failures: model.failures,
+                crashes: model.crashes,
+                message,
+            }
+        } else if let Some(until) = model.cooling_until.filter(|until| *until > pool.now) {
+            let message = model.last_failure.clone().unwrap_or_default();
+            Refusal::Cooling {
+                failures: model.failures,
+                crashes: model.crashes,
+                message,
+                retry: until.since(pool.now),
+            }
+        } else {
+            continue;
+        };
+        return Some(Decision::Refuse {
+            ticket: first,
+            refusal,
+        });
+    }
+    let wrong_gate = |&id: &ReplicaId| {
+        let replica = pool.replicas.get(&id)?;
+        if !matches!(replica.phase, Phase::Ready { .. }) {
+            return None;
+        }
+        let queued = pool.waited_for.contains(&replica.model);
+        let gate = if queued {
+            GateMode::Queued
+        } else {
+            GateMode::Open
+        };
+        (replica.gate != Some(gate)).then_some(Decision::SetGate { replica: id, gate })
+    };
+    pool.agenda.replicas.iter().find_map(wrong_gate)
+}
+
+/// What time and the gates bring about in the life of each replica.
+fn lives(pool: &Pool) -> Option<Decision> {
+    pool.agenda.replicas.iter().find_map(|&id| life(pool, id))
+}
+
+fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
+    let replica = pool.replicas.get(&id)?;
+    let stop = |reason: StopReason| {
+        Some(Decision::Stop {
+            replica: id,
+            reason,
+        })
+    };
+    let failed = on_failed_device(pool, id);
+    match (&replica.phase, failed) {
+        (Phase::Stopping { .. }, _) => None,
+        (Phase::Asleep { .. }, Some((reason, _))) => stop(reason),
+        (Phase::Asleep { since, .. }, None) => {
+            let slept = pool.now.since(*since);
+            let model = &pool.models[&replica.model];
+            if model.removed || model.spec.parking.is_none() {
+                return stop(StopReason::Removed);
+            }
+            if pool.is_outdated(id) {
+                return stop(StopReason::Changed);
+            }
+            let wanted = pool.planned.contains_key(&id);
+            let long = slept >= pool.limits.keep_asleep && !wanted;
+            long.then_some(Decision::Stop {
+                replica: id,
+                reason: StopReason::SleptLong { slept },
+            })
+        }
+        (Phase::Launching { .. }, Some((reason, _))) | (_, Some((reason, true))) => stop(reason),
+        (Phase::Launching { since, deadline }, None) if *deadline <= pool.now => {
+            stop(StopReason::LoadTimedOut {
+                deadline: deadline.since(*since),
+            })
+        }
+        (Phase::Launching { .. }, None) if pool.models[&replica.model].removed => {
+            stop(StopReason::Removed)
+        }
+        (Phase::Launching { .. }, None) if pool.is_outdated(id) => stop(StopReason::Changed),
+        (Phase::Launching { .. }, None) => None,
+        (Phase::Ready { .. }, Some((reason, false))) => Some(Decision::Drain(Drain {
+            replica: id,
+            deadline: Some(pool.now + pool.limits.unload_drain),
+            reason,
+            only_if_idle: false,
+            for_load: None,
+        })),
+        (Phase::Ready { .. }, None) => leaves_by_itself(pool, id),
+        (
+            Phase::Parking {
+                deadline, reason, ..
+            },
+            _,
+        ) => (*deadline <= pool.now).then(|| Decision::Stop {
+            replica: id,
+            reason: reason.clone(),
+        }),
+        (
+            Phase::Draining {
+                closed,
+                deadline,
+                reason,
+                for_load,
+                ..
+            },
+            _,
+        ) => {
+            let due = deadline.is_some_and(|deadline| deadline <= pool.now);
+            if *closed && (replica.in_flight == 0 || due) {
+                return parking::park(pool, id, reason).or_else(|| stop(reason.clone()));
+            }
+            let abandoned = for_load.is_some_and(|load| !pool.planned.contains_key(&load));
+            // Another load may have been promised the memory meanwhile; then it goes on draining.
+            // It keeps what it holds beyond its share.
+            let room = |share: &Share| {
+                let more = pool.excess(id, share.device);
+                pool.free_later(share.device) >= share.bytes + more
+            };
+            let reopens = *closed && abandoned && replica.shares.iter().all(room);
+            reopens.then_some(Decision::Reopen { replica: id })
+        }
+    }
+}
+
+/// The trouble of a device that it holds a part of, and whether that has ended it already (M7).
+fn on_failed_device(pool: &Pool, id: ReplicaId) -> Option<(StopReason, bool)> {
+    pool.replicas[&id].shares.iter().find_map(|share| {
+        let device = &pool.devices[&share.device];
+        let cordon = device.cordon.as_ref().filter(|cordon| cordon.failed)?;
+        let reason = StopReason::DeviceFailed {
+            device: device.name.clone(),
+            trouble: cordon.reason.clone(),
+        };
+        Some((reason, device.lost))
+    })
+}
+
+fn leaves_by_itself(pool: &Pool, id: ReplicaId) -> Option<Decision> {
+    let replica = &pool.replicas[&id];
+    let model = &pool.models[&replica.model];
+    if model.removed || pool.is_outdated(id) {
+        let deadline = Some(pool.now + pool.limits.unload_drain);
+        let reason = match model.removed {
+            true => StopReason::Removed,
+            false => StopReason::Changed,
+        };
+        return Some(Decision::Drain(Drain {
+            replica: id,
+            deadline,
+            reason,
+            only_if_idle: false,
+            for_load: None,
+        }));
+    }
+    if pool.surplus_of(replica.model) == Some(id) {
+        return Some(Decision::Drain(Drain {
+            replica: id,
+            deadline: Some(pool.now + pool.limits.unload_drain),
+            reason: StopReason::Surplus,
+            only_if_idle: false,
+            for_load: None,
+        }));
+    }
+    if let Some((reason, _)) = &replica.leave_when_served
+        && (model.queue.is_empty() || !replica.is_unserved())
+    {
+        let deadline = Some(pool.now + pool.limits.unload_drain);
+        let reason = reason.clone();
+        return Some(Decision::Drain(Drain {
+            replica: id,
+            deadline,
+            reason,
+            only_if_idle: false,
+            for_load: None,
+        }));
+    }
+    let due = keep_hot_ends(pool, id)?;
+    (due <= pool.now).then(|| {
+        let idle = pool
+            .now
+            .since(replica.idle_since().expect("keep-hot ends for an idle one"));
+        let reason = StopReason::KeepHot { idle };
+        Decision::Drain(Drain {
+            replica: id,
+            deadline: None,
+            reason,
+            only_if_idle: true,
+            for_load: None,
+        })
+    })
+}
+
+/// When time alone makes a decision due for the replica.
+pub(crate) fn due_at(pool: &Pool, id: ReplicaId) -> Option<Time> {
+    let replica = pool.replicas.get(&id)?;
+    match &replica.phase {
+        Phase::Launching { deadline, .. } => {
+            let reads = replica.reads_until.filter(|until| *until > pool.now);
+            Some(reads.map_or(*deadline, |until| until.min(*deadline)))
+        }
+        Phase::Ready { .. } => keep_hot_ends(pool, id),
+        Phase::Draining { deadline, .. } => *deadline,
+        Phase::Parking { deadline, .. } => Some(*deadline),
+        Phase::Asleep { since, .. } => Some(*since + pool.limits.keep_asleep),
+        Phase::Stopping { .. } => None,
+    }
+}
+
+/// Loads that have been decided: dropped when nobody wants them or their room will not come, started
+/// when it is there and nothing else is read from the same disk or link.
+fn promises(pool: &Pool) -> Option<Decision> {
+    if !pool.promises_changed {
+        return None;
+    }
+    let mut first: Option<LaunchRank> = None;
+    for (&load, planned) in &pool.planned {
+        let room = |share: &Share| pool.devices[&share.device].free_now() >= share.bytes;
+        let coming = |share: &Share| pool.free_soon(share.device) >= share.bytes;
+        if !wanted(pool, load) || !planned.shares.iter().all(coming) {
+            return Some(Decision::Abandon { load });
+        }
+        let free_to_read = planned.wakes || !pool.loader_busy(load);
+        if planned.shares.iter().all(room) && free_to_read {
+            let rank = launch_rank(pool, load);
+            first = Some(first.map_or(rank, |known| known.min(rank)));
+        }
+    }
+    first.map(|rank| Decision::Launch { load: rank.load })
+}
+
+fn launch_rank(pool: &Pool, load: ReplicaId) -> LaunchRank {
+    let planned = &pool.planned[&load];
+    let model = &pool.models[&planned.model];
+    let patience = model
+        .queue
+        .oldest()
+        .map_or(Time(u64::MAX), |ticket| pool.tickets[&ticket].deadline);
+    let priority: Priority = model.priority();
+    LaunchRank {
+        priority: core::cmp::Reverse(priority),
+        deadline: patience,
+        bytes: planned.shares.iter().map(|share| share.bytes).sum(),
+        load,
+    }
+}
+
+fn wanted(pool: &Pool, load: ReplicaId) -> bool {
+    let planned = &pool.planned[&load];
+    let model = &pool.models[&planned.model];
+    if model.removed || pool.closing.is_some() {
+        return false;
+    }
+    // Somebody deleted its weights meanwhile.
+    if model.spec.absent && !planned.wakes {
+        return false;
+    }
+    let by_order = planned
+        .order
+        .is_some_and(|order| pool.orders.contains_key(&order));
+    // Requests and protection want one replica, not each of several that an order once planned.
+    let only = pool.live(model) == 0 && model.planned.first() == Some(&load);
+    let before = model.planned.iter().take_while(|it| **it != load).count();
+    let live = pool.live(model);
+    let grows = live > 0 && live + before < pool.scaled_to(planned.model);
+    let standing = pool.is_protected(planned.model) && !model.kept_away();
+    by_order || grows || model.restoring || (only && (standing || !model.queue.is_empty()))
+}
+
+fn finish(pool: &Pool) -> Option<Decision> {
+    let empty = pool.replicas.is_empty() && pool.planned.is_empty();
+    (pool.closing.is_some() && empty && !pool.finished).then_some(Decision::Finish)
+}
+
+/// When the facts next change by themselves.
+pub(crate) fn wake(pool: &Pool) -> Option<Time> {
+    let tickets = pool.deadlines.first().map(|(at, _)| *at);
+    let leases = pool.leases.first().map(|(at, _)| *at);
+    let settling = pool.settling.iter().filter_map(|device| {
+        let first = pool.devices[device].settling_since()?;
+        Some(first + pool.limits.release_wait)
+    });
+    let later = |at: &Time| *at > pool.now;
+    tickets
+        .into_iter()
+        .chain(leases)
+        .chain(pool.refusals.wake())
+        .chain(settling)
+        .chain(pool.agenda.wake())
+        .chain(pool.wants.next_retry())
+        .chain(pool.next_scaling())
+        .chain(orders::deadlines(pool))
+        // A deadline that passed in this very step has been dealt with, or waits for an answer.
+        .filter(later)
+        .min()
+}

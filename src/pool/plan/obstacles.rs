@@ -1,0 +1,224 @@
+//! Why a place is not taken, and whether waiting would help: the other half of a plan, for people and
+//! for the queue. Reads only.
+
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::plan::keep_hot::keep_hot_ends;
+use crate::plan::victims;
+use crate::types::ask::Ask;
+use crate::types::decision::{Candidate, Prospect, Verdict};
+use crate::types::ids::{Bytes, DeviceId, ReplicaId, Time};
+use crate::types::reason::{Blocker, Obstacle, Protection, Unfit};
+
+/// The obstacles listed in a refusal; enough to see what is wrong.
+const OBSTACLES_MAX: usize = 16;
+/// The obstacles listed for one place.
+const OBSTACLES_OF_PLACE_MAX: usize = 4;
+
+/// What stands in the way, on all devices that could serve.
+pub(crate) fn of(pool: &Pool, ask: &Ask) -> Vec<Obstacle> {
+    let mut found = Vec::new();
+    for &device in pool.devices.keys() {
+        match ask.needs_on(pool, device) {
+            Ok(_) => on_device(pool, ask, device, OBSTACLES_MAX, &mut found),
+            Err(Unfit::Cordoned { reason }) => {
+                found.push(cordoned(pool, device, reason));
+            }
+            Err(_) => {}
+        }
+        if found.len() >= OBSTACLES_MAX {
+            break;
+        }
+    }
+    found.truncate(OBSTACLES_MAX);
+    found
+}
+
+/// A verdict on each device that was not `seen` as a place.
+pub(crate) fn verdicts(pool: &Pool, ask: &Ask, seen: &BTreeSet<DeviceId>) -> Vec<Candidate> {
+    // That memory cannot be had where there is none tells nobody anything.
+    let tells =
+        |device: &&DeviceId| ask.bytes == Bytes::ZERO || pool.devices[*device].total > Bytes::ZERO;
+    pool.devices
+        .keys()
+        .filter(|device| !seen.contains(device))
+        .filter(tells)
+        .map(|&device| {
+            let verdict = match ask.needs_on(pool, device) {
+                Err(unfit) => Verdict::Unfit(unfit),
+                Ok(_) => {
+                    let mut obstacles = Vec::new();
+                    on_device(pool, ask, device, OBSTACLES_OF_PLACE_MAX, &mut obstacles);
+                    Verdict::Blocked { obstacles }
+                }
+            };
+            Candidate {
+                devices: vec![device],
+                wakes: None,
+                verdict,
+            }
+        })
+        .collect()
+}
+
+fn cordoned(pool: &Pool, device: DeviceId, reason: String) -> Obstacle {
+    let ledger = &pool.devices[&device];
+    Obstacle {
+        device,
+        name: ledger.name.clone(),
+        bytes: ledger.capacity(),
+        what: Blocker::Cordoned { reason },
+    }
+}
+
+fn on_device(pool: &Pool, ask: &Ask, device: DeviceId, most: usize, found: &mut Vec<Obstacle>) {
+    let ledger = &pool.devices[&device];
+    let mut push = |bytes: Bytes, what: Blocker| {
+        found.push(Obstacle {
+            device,
+            name: ledger.name.clone(),
+            bytes,
+            what,
+        });
+    };
+    if ledger.foreign > Bytes::ZERO {
+        push(ledger.foreign, Blocker::Foreign);
+    }
+    if ledger.settling > Bytes::ZERO {
+        push(ledger.settling, Blocker::Settling);
+    }
+    for &holder in ledger.holders.iter().take(most) {
+        if let Err(why) = victims::evictable(pool, ask, holder)
+            && let Some(what) = blocker(pool, holder, why)
+        {
+            push(pool.held(holder, device), what);
+        }
+    }
+}
+
+fn blocker(pool: &Pool, holder: ReplicaId, why: Protection) -> Option<Blocker> {
+    if let Some(planned) = pool.planned.get(&holder) {
+        let (model, priority) = (pool.name(planned.model), pool.priority(planned.model));
+        return Some(Blocker::Planned { model, priority });
+    }
+    if why == Protection::Leaving {
+        return None;
+    }
+    let replica = &pool.replicas[&holder];
+    let (model, priority) = (pool.name(replica.model), pool.priority(replica.model));
+    Some(Blocker::Replica {
+        replica: holder,
+        model,
+        priority,
+        why,
+    })
+}
+
+/// What a device could give by and by.
+#[derive(Clone, Copy, Default)]
+struct Reach {
+    /// Once turns end, loads finish and minimum residences pass.
+    soon: bool,
+    /// Once what is of higher priority has left by itself, or a cordon has ended.
+    later: bool,
+}
+
+/// Whether waiting can help, and when to look again.
+pub(crate) fn prospect(pool: &Pool, ask: &Ask) -> (Prospect, Option<Time>) {
+    let mut retry: Option<Time> = None;
+    let mut best = Reach::default();
+    for node in pool.nodes.values() {
+        let (mut soon, mut later) = (0, 0);
+        for &device in node {
+            let reach = reach(pool, ask, device, &mut retry);
+            soon += u32::from(reach.soon);
+            later += u32::from(reach.later);
+        }
+        best.soon |= soon >= ask.devices;
+        best.later |= later >= ask.devices;
+    }
+    let prospect = match (best.soon, best.later) {
+        (true, _) => Prospect::Soon,
+        (false, true) => Prospect::WhenOthersLeave,
+        (false, false) => Prospect::Never,
+    };
+    (prospect, retry)
+}
+
+/// When time alone may change what these devices can give.
+pub(crate) fn retry_on(pool: &Pool, ask: &Ask, devices: &BTreeSet<DeviceId>) -> Option<Time> {
+    let mut retry = None;
+    for &device in devices {
+        if pool.devices.contains_key(&device) {
+            reach(pool, ask, device, &mut retry);
+        }
+    }
+    retry
+}
+
+fn reach(pool: &Pool, ask: &Ask, device: DeviceId, retry: &mut Option<Time>) -> Reach {
+    let ledger = &pool.devices[&device];
+    let mut look_at = |at: Time| *retry = Some(retry.map_or(at, |known| known.min(at)));
+    let needs = match ask.needs_on(pool, device) {
+        Ok(needs) => needs,
+        // A cordon with an end is waited for; one without is not.
+        Err(Unfit::Cordoned { .. }) => {
+            let until = ledger.cordon.as_ref().and_then(|cordon| cordon.until);
+            let later = until.is_some_and(|until| until > pool.now);
+            return Reach { soon: false, later };
+        }
+        Err(_) => {
+            // A new replica never fits here; one that sleeps here and was smaller may wake.
+            let sleeps_here = |id: &ReplicaId| {
+                pool.replicas
+                    .get(id)
+                    .is_some_and(|it| it.model == ask.model && pool.asleep.contains(id))
+            };
+            if ledger.holders.iter().any(sleeps_here) {
+                for &holder in &ledger.holders {
+                    if let Err(Protection::Turn { left } | Protection::Young { left }) =
+                        victims::evictable(pool, ask, holder)
+                    {
+                        look_at(pool.now + left);
+                    }
+                }
+            }
+            return Reach::default();
+        }
+    };
+    let needs = needs + pool.lacking(device);
+    let mut soon = pool.free_later(device);
+    let mut later = soon;
+    for &holder in &ledger.holders {
+        let held = pool.held(holder, device);
+        let Err(why) = victims::evictable(pool, ask, holder) else {
+            (soon, later) = (soon + held, later + held);
+            continue;
+        };
+        match why {
+            Protection::Turn { left } | Protection::Young { left } => {
+                look_at(pool.now + left);
+                (soon, later) = (soon + held, later + held);
+            }
+            Protection::Loading | Protection::Wanted | Protection::Unserved => {
+                (soon, later) = (soon + held, later + held);
+            }
+            Protection::HigherPriority => {
+                // What is idle and higher leaves by its keep-hot time.
+                if let Some(at) = keep_hot_ends(pool, holder) {
+                    look_at(at);
+                }
+                later = later + held;
+            }
+            Protection::AlwaysHot | Protection::Same | Protection::Leaving | Protection::Growth => {
+            }
+        }
+    }
+    Reach {
+        soon: soon >= needs,
+        later: later >= needs,
+    }
+}

@@ -1,0 +1,243 @@
+//! Administrators' orders: accepted, kept in the store, carried out, settled. What an order needs is
+//! decided here, as part of `plan::next`; nothing here changes facts but `Order` itself.
+
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::types::action::{LoadResult, Outcome};
+use crate::types::ask::Ask;
+use crate::types::decision::{Decision, Drain};
+use crate::types::event::{Command, LoadOrder};
+use crate::types::ids::{ModelId, OrderId, ReplicaId, Span, Time};
+use crate::types::order::Order;
+use crate::types::reason::{Refusal, StopReason};
+use crate::types::replica::Phase;
+
+/// An order of more than this many replicas is a mistake.
+pub const REPLICAS_MAX: u32 = 1024;
+
+/// What one active order asks for next.
+pub(crate) fn next(pool: &Pool) -> Option<Decision> {
+    pool.orders
+        .iter()
+        .filter(|(_, order)| order.saved)
+        .find_map(|(&id, order)| match &order.command {
+            Command::Load(load) => next_of_load(pool, id, order, load),
+            Command::Unload { .. }
+            | Command::Cleanup { .. }
+            | Command::Reset
+            | Command::Cordon { .. }
+            | Command::Shutdown { .. } => next_of_removal(pool, id, order),
+            Command::Uncordon { .. } => Some(Decision::Settle {
+                order: id,
+                outcome: Outcome::Uncordoned,
+            }),
+            Command::Set { .. } => Some(Decision::Settle {
+                order: id,
+                outcome: Outcome::Set,
+            }),
+            Command::Reopen => Some(Decision::Settle {
+                order: id,
+                outcome: Outcome::Reopened,
+            }),
+        })
+}
+
+fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Option<Decision> {
+    let model = &pool.models[&load.model];
+    let phase = |replica: &ReplicaId| &pool.replicas[replica].phase;
+    let ready: Vec<ReplicaId> = model
+        .replicas
+        .iter()
+        .filter(|it| matches!(phase(it), Phase::Ready { .. }))
+        .copied()
+        .collect();
+    let live = pool.live(model);
+    let wanted = order.replicas as usize;
+    if load.replicas.is_some()
+        && let Some(decision) = surplus(pool, load.model, wanted, &ready)
+    {
+        return Some(decision);
+    }
+    if pool.now >= order_deadline(pool, order) && order.shortfall.is_none() {
+        let refusal = Refusal::TimedOut {
+            waited: pool.now.since(order.since),
+            retry: Span(0),
+        };
+        return Some(Decision::Shorten { order: id, refusal });
+    }
+    let coming = live - ready.len() + model.planned.len();
+    let satisfied = match load.replicas {
+        Some(_) => ready.len() == wanted,
+        None => ready.len() >= wanted,
+    };
+    if !satisfied && (order.shortfall.is_none() || coming > 0) {
+        return None;
+    }
+    let outcome = if ready.is_empty() {
+        let refusal = order
+            .shortfall
+            .clone()
+            .expect("not satisfied without a reason");
+        Outcome::Refused {
+            refusal,
+            plan: order.plan.clone(),
+        }
+    } else {
+        let shares = |replica: &ReplicaId| (*replica, pool.replicas[replica].shares.clone());
+        Outcome::Loaded(LoadResult {
+            wanted: order.replicas,
+            ready: ready.iter().map(shares).collect(),
+            evicted: order.evicted.clone(),
+            shortfall: order.shortfall.clone().filter(|_| !satisfied),
+        })
+    };
+    Some(Decision::Settle { order: id, outcome })
+}
+
+/// More than asked for: what is not there yet goes first, then the least used.
+fn surplus(pool: &Pool, model: ModelId, wanted: usize, ready: &[ReplicaId]) -> Option<Decision> {
+    let model = &pool.models[&model];
+    let live = pool.live(model);
+    if live + model.planned.len() > wanted
+        && let Some(&load) = model.planned.last()
+    {
+        return Some(Decision::Abandon { load });
+    }
+    if live <= wanted {
+        return None;
+    }
+    let reason = StopReason::Surplus;
+    let loading = |id: &&ReplicaId| matches!(pool.replicas[*id].phase, Phase::Launching { .. });
+    if let Some(&replica) = model.replicas.iter().rev().find(loading) {
+        return Some(Decision::Stop { replica, reason });
+    }
+    let least_used = |id: &&ReplicaId| (pool.replicas[*id].in_flight, core::cmp::Reverse(**id));
+    let &replica = ready.iter().min_by_key(least_used)?;
+    let deadline = Some(pool.now + pool.limits.unload_drain);
+    Some(Decision::Drain(Drain {
+        replica,
+        deadline,
+        reason,
+        only_if_idle: false,
+        for_load: None,
+    }))
+}
+
+fn next_of_removal(pool: &Pool, id: OrderId, order: &Order) -> Option<Decision> {
+    for &replica in &order.targets {
+        let it = &pool.replicas[&replica];
+        let reason = match &order.command {
+            Command::Unload { .. } => StopReason::Unload { order: id },
+            Command::Cleanup { .. } => StopReason::Cleanup { order: id },
+            Command::Reset => StopReason::Reset { order: id },
+            Command::Cordon { device, .. } => StopReason::Cordoned {
+                device: pool.devices[device].name.clone(),
+                order: id,
+            },
+            _ => StopReason::Shutdown,
+        };
+        match &it.phase {
+            // Those who wait for it would only have it loaded again: they are served first.
+            Phase::Launching { .. } if it.leave_when_served.is_some() => {}
+            Phase::Launching { .. } => return Some(Decision::Stop { replica, reason }),
+            Phase::Ready { .. } if it.leave_when_served.is_some() => {}
+            Phase::Ready { .. } => {
+                let only_if_idle = matches!(
+                    order.command,
+                    Command::Cleanup {
+                        scope: crate::types::event::CleanupScope::Idle,
+                        ..
+                    }
+                );
+                let deadline = order.drain_until;
+                return Some(Decision::Drain(Drain {
+                    replica,
+                    deadline,
+                    reason,
+                    only_if_idle,
+                    for_load: None,
+                }));
+            }
+            Phase::Draining {
+                deadline,
+                closed: true,
+                for_load,
+                ..
+            } => {
+                let later =
+                    deadline.is_none_or(|at| order.drain_until.is_some_and(|until| at > until));
+                if for_load.is_some() || later {
+                    let deadline = (*deadline).into_iter().chain(order.drain_until).min();
+                    return Some(Decision::Drain(Drain {
+                        replica,
+                        deadline,
+                        reason,
+                        only_if_idle: false,
+                        for_load: None,
+                    }));
+                }
+            }
+            // It has nothing to finish.
+            Phase::Asleep { .. } | Phase::Parking { .. } => {
+                return Some(Decision::Stop { replica, reason });
+            }
+            Phase::Draining { .. } | Phase::Stopping { .. } => {}
+        }
+    }
+    if !order.targets.is_empty() {
+        return None;
+    }
+    let replicas = order.affected.clone();
+    let outcome = match order.command {
+        Command::Unload { .. } => Outcome::Unloaded { replicas },
+        Command::Cordon { .. } => Outcome::Cordoned { replicas },
+        _ => Outcome::Cleaned { replicas },
+    };
+    Some(Decision::Settle { order: id, outcome })
+}
+
+/// The model's load order, if it still misses a replica, with what it asks.
+pub(crate) fn load_to_place(pool: &Pool, model: ModelId) -> Option<(OrderId, Ask)> {
+    pool.orders.iter().find_map(|(&id, order)| {
+        let load = order
+            .load()
+            .filter(|load| load.model == model && order.shortfall.is_none())?;
+        let it = &pool.models[&load.model];
+        let missing = pool.live(it) + it.planned.len() < order.replicas as usize;
+        missing.then(|| (id, ask_of(pool, load, order.since, id)))
+    })
+}
+
+pub(crate) fn ask_of(pool: &Pool, load: &LoadOrder, since: Time, order: OrderId) -> Ask {
+    let mut ask = Ask::of(pool, load.model, since).over_devices(pool, load.devices);
+    // What is kept of it counts: once its lease has ended, or another was set, the model has one
+    // priority for its replicas and for what it still asks.
+    let kept = pool.orders.get(&order).is_some_and(|it| it.saved);
+    if !kept {
+        ask.priority = load.priority.unwrap_or(ask.priority);
+    }
+    ask.forced_by = load.force.then_some(order);
+    ask
+}
+
+fn order_deadline(pool: &Pool, order: &Order) -> Time {
+    let Command::Load(load) = &order.command else {
+        return Time(u64::MAX);
+    };
+    let model = &pool.models[&load.model];
+    // A fetch takes as long as it takes; the load itself has a deadline.
+    if model.fetch.is_some() {
+        return Time(u64::MAX);
+    }
+    let since = order.since.max(model.here_since.unwrap_or_default());
+    since + model.spec.queue_timeout + model.spec.load_deadline
+}
+
+pub(crate) fn deadlines(pool: &Pool) -> impl Iterator<Item = Time> + '_ {
+    pool.orders
+        .values()
+        .filter(|order| order.load().is_some())
+        .map(|order| order_deadline(pool, order))
+        .filter(|at| *at < Time(u64::MAX))
+}

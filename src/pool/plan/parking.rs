@@ -1,0 +1,331 @@
+//! Sleepers: engines that leave their devices and keep their weights in the host's memory, so that
+//! they come back sooner than by a load (L1). Who may sleep, who is dropped for whom, and when a sleeper
+//! is woken rather than its model loaded anew. Part of `plan`; changes nothing.
+
+use alloc::vec::Vec;
+
+use crate::facts::state::{Model, Pool};
+use crate::plan::cheapest::{Domain, cheapest, with_freed};
+use crate::plan::victims::{self};
+use crate::types::ask::Ask;
+use crate::types::choice::Choice;
+use crate::types::choice::Evictable;
+use crate::types::decision::Decision;
+use crate::types::demand;
+use crate::types::ids::{Bytes, ModelId, NodeId, Priority, ReplicaId, Span};
+use crate::types::link::Link;
+use crate::types::model::Parking;
+use crate::types::rank::PlaceRank;
+use crate::types::reason::StopReason;
+use crate::types::replica::{Phase, Replica};
+use crate::types::share::Share;
+
+/// Which sleeper is dropped first: lower priority, then less lost per byte of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SleeperRank {
+    priority: Priority,
+    value: u64,
+    /// So that the answer is deterministic.
+    replica: ReplicaId,
+}
+
+/// The decision to put a drained replica to sleep, with the sleepers that make room for it; `None` if
+/// it must be ended instead.
+pub(crate) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<Decision> {
+    let replica = &pool.replicas[&id];
+    let model = &pool.models[&replica.model];
+    let parking = model.spec.parking.as_ref()?;
+    let sleeps = |other: &ReplicaId| {
+        matches!(
+            pool.replicas[other].phase,
+            Phase::Asleep { .. } | Phase::Parking { .. }
+        )
+    };
+    let cordoned = |share: &Share| pool.devices[&share.device].cordon.is_some();
+    let barred = !reason.lets_sleep()
+        || replica.in_flight > 0
+        || model.removed
+        || pool.is_outdated(id)
+        || pool.closing.is_some()
+        || pool.orders.values().any(|it| it.targets.contains(&id))
+        || replica.shares.iter().any(cordoned)
+        || model.replicas.iter().any(sleeps);
+    if barred {
+        return None;
+    }
+    // Whoever waits for its room may have been promised all of it.
+    let stays = |share: &Share| pool.free_later(share.device) >= share.bytes;
+    if !replica.would_keep(parking).iter().all(stays) {
+        return None;
+    }
+    let host = pool.hosts.get(&pool.node_of(replica))?;
+    let mut room = host.room();
+    let own = rank(pool, id, parking.host);
+    let mut drops = Vec::new();
+    for (rank, bytes) in sleepers(pool, pool.node_of(replica)) {
+        if room >= parking.host || rank >= own {
+            break;
+        }
+        room = room + bytes;
+        drops.push(rank.replica);
+    }
+    (room >= parking.host).then_some(Decision::Park { replica: id, drops })
+}
+
+/// The first sleeper to go when the host itself is short of memory.
+pub(crate) fn under_pressure(pool: &Pool) -> Option<Decision> {
+    pool.hosts.iter().find_map(|(&node, host)| {
+        let short = host.shortage();
+        if short == Bytes::ZERO {
+            return None;
+        }
+        let (rank, _) = sleepers(pool, node).into_iter().next()?;
+        Some(Decision::Stop {
+            replica: rank.replica,
+            reason: StopReason::HostPressure { short },
+        })
+    })
+}
+
+/// Those that nobody is waking, least valuable first, with what they take of the host.
+fn sleepers(pool: &Pool, node: NodeId) -> Vec<(SleeperRank, Bytes)> {
+    let mut found: Vec<(SleeperRank, Bytes)> = pool
+        .asleep
+        .iter()
+        .filter(|id| !pool.planned.contains_key(id))
+        .filter(|id| pool.node_of(&pool.replicas[id]) == node)
+        .filter_map(|&id| {
+            let host = pool.replicas[&id].parked.as_ref()?.host;
+            Some((rank(pool, id, host), host))
+        })
+        .collect();
+    found.sort_unstable_by_key(|(rank, _)| *rank);
+    found
+}
+
+fn rank(pool: &Pool, id: ReplicaId, host: Bytes) -> SleeperRank {
+    let model = &pool.models[&pool.replicas[&id].model];
+    SleeperRank {
+        priority: model.priority(),
+        value: demand::loss_per_gib(loss_of_sleeper(pool, model), host),
+        replica: id,
+    }
+}
+
+/// What is lost per second if the model has to be loaded instead of woken.
+fn loss_of_sleeper(pool: &Pool, model: &Model) -> u64 {
+    let idle = model
+        .last_used
+        .map_or(Span::ZERO, |last| pool.now.since(last));
+    let saved = Span(model.reload().0.saturating_sub(model.wake().0));
+    model.demand.loss(pool.now, idle, saved)
+}
+
+/// A sleeper as a victim for what stays of it on its devices. It serves nobody, so no priority keeps
+/// it; but it goes after everybody of lower priority.
+pub(crate) fn droppable(pool: &Pool, id: ReplicaId) -> Evictable {
+    let replica = &pool.replicas[&id];
+    let model = &pool.models[&replica.model];
+    let loss = loss_of_sleeper(pool, model);
+    let bytes = replica.bytes();
+    Evictable {
+        replica: id,
+        model: replica.model,
+        priority: model.priority(),
+        rank: crate::types::rank::VictimRank {
+            busy: false,
+            value: demand::loss_per_gib(loss, bytes),
+            bytes: core::cmp::Reverse(bytes),
+            replica: id,
+        },
+        loss,
+        shares: replica.shares.clone(),
+        planned: false,
+    }
+}
+
+/// The cheapest way to wake one of the model's sleepers where it is.
+pub(crate) fn wake_choice(pool: &Pool, ask: &Ask) -> Option<Choice> {
+    let model = &pool.models[&ask.model];
+    model
+        .replicas
+        .iter()
+        .filter_map(|&id| wake_of(pool, ask, id))
+        .min_by_key(|choice| choice.rank)
+}
+
+fn wake_of(pool: &Pool, ask: &Ask, id: ReplicaId) -> Option<Choice> {
+    let replica = &pool.replicas[&id];
+    let parked = replica.parked.as_ref()?;
+    let is_asleep = matches!(replica.phase, Phase::Asleep { .. });
+    let fits = parked.awake.len() == ask.devices as usize;
+    if !is_asleep || !fits || pool.planned.contains_key(&id) {
+        return None;
+    }
+    let more = replica.to_wake();
+    let devices: Vec<_> = more.iter().map(|share| share.device).collect();
+    if devices.iter().any(|it| pool.devices[it].cordon.is_some()) {
+        return None;
+    }
+    let domain = Domain {
+        needs: more
+            .iter()
+            .map(|share| share.bytes + pool.lacking(share.device))
+            .collect(),
+        devices,
+    };
+    let ledgers = || domain.devices.iter().map(|it| &pool.devices[it]);
+    let free: Vec<Bytes> = domain
+        .devices
+        .iter()
+        .map(|it| pool.free_later(*it))
+        .collect();
+    let short = || {
+        free.iter()
+            .zip(&domain.needs)
+            .any(|(free, needs)| free < needs)
+    };
+    let (cost, victims) = if short() {
+        let holders: alloc::collections::BTreeSet<ReplicaId> = ledgers()
+            .flat_map(|it| it.holders.iter().copied())
+            .filter(|holder| *holder != id)
+            .collect();
+        let evictable = holders
+            .into_iter()
+            .filter_map(|holder| victims::evictable(pool, ask, holder).ok())
+            .collect();
+        cheapest(&domain, &free, evictable)?
+    } else {
+        Default::default()
+    };
+    let freed = with_freed(&domain, &free, &victims);
+    let left_over = freed.iter().zip(&domain.needs);
+    let must_wait = ledgers()
+        .zip(&domain.needs)
+        .any(|(it, needs)| it.free_now() < *needs);
+    Some(Choice {
+        rank: PlaceRank {
+            cost,
+            link: Link::NvLink,
+            must_wait,
+            left_over: left_over
+                .map(|(freed, needs)| freed.saturating_sub(*needs))
+                .sum(),
+            device: domain.devices[0],
+        },
+        devices: domain.devices,
+        victims,
+        wakes: Some(id),
+    })
+}
+
+/// Of waking a sleeper and loading anew elsewhere: waking, unless it drives out somebody busy that the
+/// load would not, or takes longer in all even if every victim of both had to come back at once.
+pub(crate) fn better(
+    pool: &Pool,
+    ask: &Ask,
+    cold: Option<Choice>,
+    wake: Option<Choice>,
+) -> Option<Choice> {
+    let (cold, wake) = match (cold, wake) {
+        (Some(cold), Some(wake)) => (cold, wake),
+        (cold, wake) => return cold.or(wake),
+    };
+    let model = &pool.models[&ask.model];
+    let in_all = |first: Span, choice: &Choice| {
+        choice
+            .victims
+            .iter()
+            .map(|it| pool.comes_back_in(it.model))
+            .fold(first.0, |sum, back| sum.saturating_add(back.0))
+    };
+    let busier = wake.rank.cost.busy > cold.rank.cost.busy;
+    let longer = in_all(model.wake(), &wake) > in_all(model.reload(), &cold);
+    Some(if busier || longer { cold } else { wake })
+}
+
+impl Pool {
+    pub(crate) fn node_of(&self, replica: &Replica) -> NodeId {
+        self.devices[&replica.shares[0].device].node
+    }
+
+    /// How long the model takes to be there again: by waking, where somebody sleeps or would.
+    pub(crate) fn comes_back_in(&self, id: ModelId) -> Span {
+        let model = &self.models[&id];
+        let sleeps = |it: &ReplicaId| matches!(self.replicas[it].phase, Phase::Asleep { .. });
+        match model.replicas.iter().any(sleeps) {
+            true => model.wake().min(model.reload()),
+            false => model.reload(),
+        }
+    }
+
+    /// How long a load that has begun takes in all.
+    pub(crate) fn loads_in(&self, id: ReplicaId) -> Span {
+        let replica = &self.replicas[&id];
+        let model = &self.models[&replica.model];
+        match replica.parked {
+            Some(_) => model.wake(),
+            None => model.reload(),
+        }
+    }
+
+    /// What it takes to have a ready replica back once it has been evicted.
+    pub(crate) fn back_after_eviction(&self, replica: &Replica) -> Span {
+        let model = &self.models[&replica.model];
+        let room = self
+            .hosts
+            .get(&self.node_of(replica))
+            .map(|host| host.room());
+        match (&model.spec.parking, room) {
+            (Some(parking), Some(room)) if room >= parking.host => model.wake().min(model.reload()),
+            _ => self.comes_back_in(replica.model),
+        }
+    }
+}
+
+impl Model {
+    /// How long waking takes: as measured, or as the catalogue guesses.
+    pub(crate) fn wake(&self) -> Span {
+        let guessed = self.spec.parking.as_ref().map(|it| it.wakes_in);
+        self.load_times
+            .of(crate::types::model::Tier::Asleep)
+            .or(guessed)
+            .unwrap_or_else(|| self.reload())
+    }
+}
+
+impl Replica {
+    /// What of its shares stays on the devices while it sleeps.
+    pub(crate) fn would_keep(&self, parking: &Parking) -> Vec<Share> {
+        let kept = |share: &Share| Share {
+            device: share.device,
+            bytes: share.bytes.min(parking.resident_per_device),
+        };
+        self.shares.iter().map(kept).collect()
+    }
+
+    /// What it needs on its devices beyond what a sleeper keeps there.
+    pub(crate) fn to_wake(&self) -> Vec<Share> {
+        let Some(parked) = &self.parked else {
+            return Vec::new();
+        };
+        let more = |(awake, kept): (&Share, &Share)| Share {
+            device: awake.device,
+            bytes: awake.bytes.saturating_sub(kept.bytes),
+        };
+        parked.awake.iter().zip(&self.shares).map(more).collect()
+    }
+}
+
+impl StopReason {
+    /// Whoever leaves for these reasons may be wanted again; all others are to be gone.
+    fn lets_sleep(&self) -> bool {
+        matches!(
+            self,
+            StopReason::KeepHot { .. }
+                | StopReason::Preempted { .. }
+                | StopReason::TurnEnded { .. }
+                | StopReason::Forced { .. }
+        )
+    }
+}

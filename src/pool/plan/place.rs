@@ -1,0 +1,279 @@
+//! Where a replica goes and what leaves for it (P2–P5, M3, M5). Pure: the same function decides loads
+//! and answers `plan`, which carries nothing out.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::plan::asking::never_fits;
+use crate::plan::cheapest::{Domain, cheapest, with_freed};
+use crate::plan::group;
+use crate::plan::obstacles;
+use crate::plan::parking;
+use crate::plan::victims::{self};
+use crate::types::ask::Ask;
+use crate::types::choice::Choice;
+use crate::types::choice::Evictable;
+use crate::types::decision::{Candidate, Plan, Prospect, Verdict, Victim};
+use crate::types::ids::{Bytes, DeviceId, ReplicaId};
+use crate::types::link::Link;
+use crate::types::rank::{Cost, PlaceRank};
+use crate::types::reason::Refusal;
+
+/// The cheapest way to place one replica, or why there is none.
+pub(crate) fn place(pool: &Pool, ask: &Ask) -> Plan {
+    plan(pool, ask, false)
+}
+
+/// The same with a verdict on every place that was not taken, for people.
+pub(crate) fn explain(pool: &Pool, ask: &Ask) -> Plan {
+    plan(pool, ask, true)
+}
+
+/// Whether it can be placed using at least one of these devices.
+pub(crate) fn fits_on(pool: &Pool, ask: &Ask, devices: &BTreeSet<DeviceId>) -> bool {
+    let on = |choice: Choice| choice.devices.iter().any(|it| devices.contains(it));
+    if parking::wake_choice(pool, ask).is_some_and(on) {
+        return true;
+    }
+    if ask.devices > 1 {
+        return group::choices(pool, ask, Some(devices)).next().is_some();
+    }
+    devices.iter().any(|&device| {
+        pool.devices.contains_key(&device)
+            && ask.needs_on(pool, device).is_ok_and(|needs| {
+                pool.free_later(device) >= needs || evict(pool, ask, device, needs).is_some()
+            })
+    })
+}
+
+fn plan(pool: &Pool, ask: &Ask, explain: bool) -> Plan {
+    let mut plan = Plan::empty(pool, ask);
+    if let Some(refusal) = never_fits(pool, ask) {
+        plan.refusal = Some(refusal);
+        plan.prospect = Prospect::Never;
+        if explain {
+            plan.candidates = obstacles::verdicts(pool, ask, &BTreeSet::new());
+        }
+        return plan;
+    }
+    let best = if ask.devices == 1 {
+        one_device(pool, ask, explain, &mut plan.candidates)
+    } else {
+        several_devices(pool, ask, &mut plan.candidates)
+    };
+    let wake = parking::wake_choice(pool, ask);
+    plan.candidates.extend(wake.iter().map(Choice::candidate));
+    let best = parking::better(pool, ask, best, wake);
+    let seen: BTreeSet<DeviceId> = plan
+        .candidates
+        .iter()
+        .flat_map(|it| it.devices.clone())
+        .collect();
+    match best {
+        Some(choice) => {
+            plan.chosen = plan
+                .candidates
+                .iter()
+                .position(|it| it.devices == choice.devices && it.wakes == choice.wakes)
+                .unwrap_or(0);
+            plan.cost = choice.rank.cost;
+            plan.must_wait = choice.rank.must_wait;
+            let share = |device: &DeviceId| ask.share(pool, *device);
+            plan.wakes = choice.wakes;
+            if choice.wakes.is_some() {
+                plan.takes = pool.models[&ask.model].wake();
+            }
+            let parked = choice
+                .wakes
+                .and_then(|id| pool.replicas[&id].parked.as_ref());
+            plan.placement = match parked {
+                Some(parked) => parked.awake.clone(),
+                None => choice.devices.iter().map(share).collect(),
+            };
+            plan.victims = choice.victims.iter().map(|it| it.describe(pool)).collect();
+        }
+        None => {
+            (plan.prospect, plan.retry) = obstacles::prospect(pool, ask);
+            plan.refusal = Some(Refusal::NoRoom {
+                needs: ask.bytes,
+                devices: ask.devices,
+                obstacles: obstacles::of(pool, ask),
+            });
+        }
+    }
+    if explain {
+        let others = obstacles::verdicts(pool, ask, &seen);
+        plan.candidates.extend(others);
+    }
+    plan
+}
+
+/// A device with room beats every eviction, so that evictions are worked out only without one, or to
+/// tell a person what they would have cost.
+fn one_device(
+    pool: &Pool,
+    ask: &Ask,
+    explain: bool,
+    candidates: &mut Vec<Candidate>,
+) -> Option<Choice> {
+    let mut best: Option<Choice> = None;
+    let mut full = Vec::new();
+    let mut take = |choice: Choice, candidates: &mut Vec<Candidate>| {
+        candidates.push(choice.candidate());
+        if best.as_ref().is_none_or(|best| choice.rank < best.rank) {
+            best = Some(choice);
+        }
+        best.is_some()
+    };
+    let mut any = false;
+    for &device in pool.devices.keys() {
+        let Ok(needs) = ask.needs_on(pool, device) else {
+            continue;
+        };
+        let free = pool.free_later(device);
+        if free < needs {
+            full.push((device, needs));
+            continue;
+        }
+        let rank = rank_of(pool, ask, device, needs, free, Cost::default());
+        let devices = vec![device];
+        let victims = Vec::new();
+        any = take(
+            Choice {
+                rank,
+                devices,
+                victims,
+                wakes: None,
+            },
+            candidates,
+        );
+    }
+    if !any || explain {
+        for (device, needs) in full {
+            if let Some(choice) = evict(pool, ask, device, needs) {
+                take(choice, candidates);
+            }
+        }
+    }
+    best
+}
+
+fn evict(pool: &Pool, ask: &Ask, device: DeviceId, needs: Bytes) -> Option<Choice> {
+    let ledger = &pool.devices[&device];
+    let needs = needs + pool.lacking(device);
+    let evictable: Vec<Evictable> = ledger
+        .holders
+        .iter()
+        .filter_map(|&holder| victims::evictable(pool, ask, holder).ok())
+        .collect();
+    let domain = Domain {
+        devices: vec![device],
+        needs: vec![needs],
+    };
+    let free = pool.free_later(device);
+    let (cost, victims) = cheapest(&domain, &[free], evictable)?;
+    let freed = with_freed(&domain, &[free], &victims)[0];
+    Some(Choice {
+        rank: rank_of(pool, ask, device, needs, freed, cost),
+        devices: domain.devices,
+        victims,
+        wakes: None,
+    })
+}
+
+fn several_devices(pool: &Pool, ask: &Ask, candidates: &mut Vec<Candidate>) -> Option<Choice> {
+    let mut best: Option<Choice> = None;
+    for choice in group::choices(pool, ask, None) {
+        candidates.push(choice.candidate());
+        if best.as_ref().is_none_or(|best| choice.rank < best.rank) {
+            best = Some(choice);
+        }
+    }
+    best
+}
+
+fn rank_of(
+    pool: &Pool,
+    ask: &Ask,
+    device: DeviceId,
+    needs: Bytes,
+    free: Bytes,
+    cost: Cost,
+) -> PlaceRank {
+    let ledger = &pool.devices[&device];
+    PlaceRank {
+        cost,
+        link: Link::NvLink,
+        must_wait: ledger.free_now() < needs || pool.reads_on(ask.model, ledger.node),
+        left_over: free.saturating_sub(needs),
+        device,
+    }
+}
+
+impl Choice {
+    fn candidate(&self) -> Candidate {
+        let verdict = if self.victims.is_empty() {
+            Verdict::Free {
+                left_over: self.rank.left_over,
+            }
+        } else {
+            let replicas: Vec<ReplicaId> = self.victims.iter().map(|it| it.replica).collect();
+            Verdict::Evicts {
+                victims: replicas,
+                cost: self.rank.cost,
+            }
+        };
+        Candidate {
+            devices: self.devices.clone(),
+            wakes: self.wakes,
+            verdict,
+        }
+    }
+}
+
+impl Evictable {
+    fn describe(&self, pool: &Pool) -> Victim {
+        Victim {
+            replica: self.replica,
+            model: self.model,
+            name: pool.name(self.model),
+            priority: self.priority,
+            busy: self.rank.busy,
+            bytes: self.rank.bytes.0,
+            reload: match pool.replicas.get(&self.replica) {
+                Some(replica) => pool.back_after_eviction(replica),
+                None => pool.comes_back_in(self.model),
+            },
+            asleep: pool.asleep.contains(&self.replica),
+            planned: self.planned,
+        }
+    }
+}
+
+impl Plan {
+    pub(crate) fn empty(pool: &Pool, ask: &Ask) -> Plan {
+        Plan {
+            model: ask.model,
+            name: pool.name(ask.model),
+            priority: ask.priority,
+            devices: ask.devices,
+            bytes: ask.bytes,
+            placement: Vec::new(),
+            victims: Vec::new(),
+            cost: Cost::default(),
+            must_wait: false,
+            candidates: Vec::new(),
+            chosen: 0,
+            wakes: None,
+            takes: pool.models[&ask.model].reload(),
+            fetches_for: pool.models[&ask.model]
+                .spec
+                .absent
+                .then(|| pool.fetched_in(ask.model)),
+            refusal: None,
+            prospect: Prospect::Now,
+            retry: None,
+        }
+    }
+}

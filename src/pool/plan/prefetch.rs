@@ -1,0 +1,101 @@
+//! Which models that are not loaded are likely to be wanted soon, so that their weights can be read into
+//! the host's memory while the disk has nothing else to do. A view: it changes nothing, and nothing is
+//! decided from it but what to read.
+
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use crate::facts::state::{Model, Pool};
+use crate::types::ids::{ModelId, Span, Time};
+use crate::types::model::Tier;
+
+/// Less is not worth the wear of reading.
+const CHANCE_LEAST_PER_MILLE: u32 = 100;
+
+/// A model that may be wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrefetchCandidate {
+    pub model: ModelId,
+    /// That it is wanted within the time that was asked about.
+    pub chance_per_mille: u32,
+    /// How much sooner it would be ready.
+    pub saves: Span,
+}
+
+impl Pool {
+    /// The models whose weights are best read ahead, the one first that saves most on average. None
+    /// while anything is being loaded or waits for that: the disk is for those.
+    pub fn likely(&self, now: Time, within: Span) -> Vec<PrefetchCandidate> {
+        let loads = !self.reading.is_empty() || !self.planned.is_empty();
+        if loads || self.closing.is_some() {
+            return Vec::new();
+        }
+        let mut found: Vec<PrefetchCandidate> = self
+            .models
+            .iter()
+            .filter_map(|(&id, model)| likely(id, model, now.max(self.now), within))
+            .collect();
+        let worth = |it: &PrefetchCandidate| u64::from(it.chance_per_mille) * it.saves.0;
+        found.sort_by_key(|it| (Reverse(worth(it)), it.model));
+        found
+    }
+}
+
+fn likely(id: ModelId, model: &Model, now: Time, within: Span) -> Option<PrefetchCandidate> {
+    // A replica that serves, loads or sleeps has its weights already.
+    let is_cold = model.replicas.is_empty() && !model.removed && model.last_failure.is_none();
+    let idle = now.since(model.last_used.filter(|_| is_cold)?);
+    let chance_per_mille = model.demand.chance(idle, within)?;
+    let saves = model.saved_by_page_cache();
+    let worthwhile = chance_per_mille >= CHANCE_LEAST_PER_MILLE && saves > Span::ZERO;
+    worthwhile.then_some(PrefetchCandidate {
+        model: id,
+        chance_per_mille,
+        saves,
+    })
+}
+
+impl Model {
+    /// As measured; before both are, half of a load is taken to be reading.
+    fn saved_by_page_cache(&self) -> Span {
+        let of = |tier| self.load_times.of(tier);
+        let cold = of(Tier::Disk).max(of(Tier::Network));
+        let whole = cold.unwrap_or_else(|| self.reload());
+        match of(Tier::PageCache) {
+            Some(warm) => Span(whole.0.saturating_sub(warm.0)),
+            None => Span(whole.0 / 2),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::demand::Demand;
+
+    const MINUTE: u64 = 60_000;
+
+    #[test]
+    fn a_model_that_comes_every_hour_is_likely_shortly_before_and_not_long_before() {
+        let mut demand = Demand::default();
+        let mut now = Time(0);
+        demand.wanted(now, None);
+        for _ in 0..40 {
+            now = now + Span(60 * MINUTE);
+            demand.wanted(now, Some(Span(60 * MINUTE)));
+        }
+        let ten = Span(10 * MINUTE);
+        let soon = demand.chance(Span(58 * MINUTE), ten).expect("known");
+        let late = demand.chance(Span(5 * MINUTE), ten).expect("known");
+        assert!(soon > 250, "{soon}");
+        assert!(late < 50, "{late}");
+    }
+
+    #[test]
+    fn of_a_model_that_was_hardly_ever_wanted_nothing_is_said() {
+        let mut demand = Demand::default();
+        demand.wanted(Time(0), None);
+        demand.wanted(Time(MINUTE), Some(Span(MINUTE)));
+        assert_eq!(demand.chance(Span(MINUTE), Span(MINUTE)), None);
+    }
+}

@@ -1,0 +1,88 @@
+//! `Pool::step`, the whole interface of the core: events are observed, then decisions are planned and committed one by
+//! one until none is left.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::plan;
+use crate::types::action::Answer;
+use crate::types::decision::Decision;
+use crate::types::event::Event;
+use crate::types::ids::Time;
+
+impl Pool {
+    /// One event at one time, and what to do about it. Time never runs backwards: an earlier `now`
+    /// counts as the latest one seen.
+    pub fn step(&mut self, now: Time, event: Event) -> Answer {
+        self.step_all(now, [event])
+    }
+
+    /// Several events of one moment: all are heard before anything is decided. What the gates
+    /// counted goes before the event that a decision is wanted for.
+    pub fn step_all(&mut self, now: Time, events: impl IntoIterator<Item = Event>) -> Answer {
+        self.now = self.now.max(now);
+        let mut actions = Vec::new();
+        self.time_passes();
+        self.record_sums(&mut actions);
+        for event in events {
+            self.observe(event, &mut actions);
+        }
+        self.scale();
+        self.retry_wants();
+        self.refresh_wants();
+        // Every decision uses something up: a ticket, a phase, an order's part, a planned load, a want.
+        let things =
+            self.tickets.len() + self.replicas.len() + self.planned.len() + self.orders.len();
+        let fetches = self.fetching.len() + self.wants.to_fetch.len();
+        let wants = self.wants.by_rank.len();
+        let mut decisions_left =
+            64 + 16 * (things + self.hot.len() + wants + fetches + self.settling.len());
+        while let Some(decision) = plan::next(self) {
+            self.commit(decision, &mut actions);
+            self.refresh_wants();
+            decisions_left -= 1;
+            assert!(decisions_left > 0, "the plan must reach a fixed point");
+        }
+        self.agenda_done();
+        Answer {
+            actions,
+            wake: plan::wake(self),
+        }
+    }
+
+    /// The first decision that is due although nothing that was touched calls for it: everything is
+    /// touched on a copy, and blocked demands are planned for anew, each by itself.
+    pub(crate) fn missed(&self) -> Option<String> {
+        let mut copy = self.clone();
+        copy.touch_everything();
+        copy.refresh_wants();
+        loop {
+            match plan::next(&copy)? {
+                Decision::Block { rank, retry } => copy.wants.block(rank, retry),
+                Decision::Defer { rank } => copy.wants.defer(rank),
+                // What waiting would bring is judged when a demand is new, not again at each change.
+                Decision::Refuse { .. }
+                | Decision::Shorten { .. }
+                | Decision::GiveUpWish { .. } => {
+                    return None;
+                }
+                decision => return Some(format!("{decision:?}")),
+            }
+        }
+    }
+
+    /// Nothing is due any more for what was touched; what time will bring is noted.
+    pub(crate) fn agenda_done(&mut self) {
+        for replica in core::mem::take(&mut self.agenda.replicas) {
+            let at = plan::due_at(self, replica).filter(|at| *at > self.now);
+            self.agenda.set_timer(replica, at);
+        }
+        self.agenda.models.clear();
+        self.agenda.grown.clear();
+        self.agenda.grown_everywhere = false;
+        self.promises_changed = false;
+        self.wants.fresher = false;
+        self.wants.growths_before = self.wants.growths;
+    }
+}

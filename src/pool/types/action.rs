@@ -1,0 +1,257 @@
+//! Everything the pool can ask of the world. A closed list: this is its whole table of calls.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use crate::types::decision::Plan;
+use crate::types::ids::{
+    Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
+};
+use crate::types::model::{Cordon, LoadWish, Override};
+use crate::types::reason::{LoadReason, Refusal, StopReason};
+use crate::types::share::Share;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The ticket has a seat: enter the replica's gate for it and wake the client.
+    Grant {
+        ticket: Ticket,
+        replica: ReplicaId,
+    },
+    Refuse {
+        ticket: Ticket,
+        refusal: Refusal,
+    },
+    /// Bring the model's weights to this machine; answered by `FetchEnded`.
+    Fetch {
+        model: ModelId,
+    },
+    /// End the fetch; answered by `FetchEnded` too. What has come is kept for the next one.
+    EndFetch {
+        model: ModelId,
+    },
+    /// Start an engine with this memory on these devices.
+    Launch {
+        replica: ReplicaId,
+        model: ModelId,
+        placement: Vec<Share>,
+        deadline: Span,
+    },
+    /// Have a drained engine give its devices' memory back and keep its weights in the host's;
+    /// answered by `ReplicaAsleep` or `SleepFailed`.
+    Park {
+        replica: ReplicaId,
+    },
+    /// Have a sleeper take its memory again; answered by `ReplicaReady` or `ReplicaExited`.
+    Wake {
+        replica: ReplicaId,
+        deadline: Span,
+    },
+    /// The gate lets requests in (`Open`), sends them to the queue first (`Queued`).
+    SetGate {
+        replica: ReplicaId,
+        gate: GateMode,
+    },
+    /// Close the gate, answered in the same turn by `GateClosed`; with `if_idle_at`, only if nobody is
+    /// inside and no more than so many ever entered, else answered by `GateBusy`. The decision to close
+    /// an idle gate was taken from a reading; only the gate knows whether that still holds.
+    CloseGate {
+        replica: ReplicaId,
+        if_idle_at: Option<u64>,
+    },
+    /// End the engine. Streams that are still inside are cut with this reason.
+    Stop {
+        replica: ReplicaId,
+        grace: Span,
+        reason: StopReason,
+    },
+    /// Keep the wish, then answer with `Saved` (D1).
+    Save {
+        order: OrderId,
+        wish: Wish,
+    },
+    /// Keep a wish that nobody waits for, in order, as soon as possible.
+    Keep {
+        wish: Wish,
+    },
+    Settle {
+        order: OrderId,
+        outcome: Outcome,
+    },
+    /// Into the history (D3).
+    Record(Record),
+    /// The pool is empty and takes nothing new; the shell may end.
+    Finished,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateMode {
+    Open,
+    Queued,
+}
+
+/// What the store keeps of one order. Replaces what it held of the same kind for the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// An empty override means: forget it.
+    Override { model: ModelId, over: Override },
+    /// `None`: no longer wished.
+    Load {
+        model: ModelId,
+        wish: Option<LoadWish>,
+    },
+    LoadAndOverride {
+        model: ModelId,
+        wish: LoadWish,
+        over: Override,
+    },
+    /// No model is wished to be loaded any more, or none whose wish was there at that moment.
+    ForgetLoads { before: Option<Time> },
+    /// `None`: the device serves again.
+    Cordon {
+        device: DeviceId,
+        cordon: Option<Cordon>,
+    },
+}
+
+/// What one step answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// In the order in which they must be started.
+    pub actions: Vec<Action>,
+    /// When the facts next change by themselves. Replaces any earlier wake.
+    pub wake: Option<Time>,
+}
+
+/// How an order ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Loaded(LoadResult),
+    Unloaded {
+        replicas: Vec<ReplicaId>,
+    },
+    Set,
+    Cleaned {
+        replicas: Vec<ReplicaId>,
+    },
+    Reopened,
+    Cordoned {
+        replicas: Vec<ReplicaId>,
+    },
+    Uncordoned,
+    Refused {
+        refusal: Refusal,
+        plan: Option<Box<Plan>>,
+    },
+}
+
+/// What a load order brought about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadResult {
+    pub wanted: u32,
+    /// Replicas that are ready now, with what they hold.
+    pub ready: Vec<(ReplicaId, Vec<Share>)>,
+    pub evicted: Vec<Evicted>,
+    /// Why fewer than wanted, if so.
+    pub shortfall: Option<Refusal>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evicted {
+    pub replica: ReplicaId,
+    pub model: String,
+    pub priority: Priority,
+    pub bytes: Bytes,
+    pub reason: StopReason,
+}
+
+/// One line of the history (D3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub at: Time,
+    pub kind: RecordKind,
+    /// The model's name, or nothing for what concerns the whole pool.
+    pub model: Option<String>,
+    pub replica: Option<ReplicaId>,
+    pub order: Option<OrderId>,
+    /// Why, in words, with the rule.
+    pub reason: String,
+    pub priority: Option<Priority>,
+    pub placement: Vec<Share>,
+    /// What the decision chose from: victims taken, candidates rejected and why.
+    pub candidates: Vec<String>,
+    /// Reserved bytes of each concerned device before and after.
+    pub memory: Vec<MemoryChange>,
+    /// Load time, drain time or age, by kind.
+    pub took: Option<Span>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryChange {
+    pub device: DeviceId,
+    pub before: Bytes,
+    pub after: Bytes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RecordKind {
+    Load,
+    Ready,
+    LoadFailed,
+    Crash,
+    Drain,
+    Evict,
+    Unload,
+    Sleep,
+    Gone,
+    Fetch,
+    Fetched,
+    FetchEnded,
+    FetchFailed,
+    Refuse,
+    Set,
+    LeaseEnded,
+    Cleanup,
+    Reopen,
+    Cordon,
+    Uncordon,
+    DeviceFailed,
+    Adopt,
+}
+
+impl RecordKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            RecordKind::Load => "load",
+            RecordKind::Ready => "ready",
+            RecordKind::LoadFailed => "load_failed",
+            RecordKind::Crash => "crash",
+            RecordKind::Drain => "drain",
+            RecordKind::Evict => "evict",
+            RecordKind::Unload => "unload",
+            RecordKind::Sleep => "sleep",
+            RecordKind::Gone => "gone",
+            RecordKind::Fetch => "fetch",
+            RecordKind::Fetched => "fetched",
+            RecordKind::FetchEnded => "fetch_ended",
+            RecordKind::FetchFailed => "fetch_failed",
+            RecordKind::Refuse => "refuse",
+            RecordKind::Set => "set",
+            RecordKind::LeaseEnded => "lease_ended",
+            RecordKind::Cleanup => "cleanup",
+            RecordKind::Reopen => "reopen",
+            RecordKind::Cordon => "cordon",
+            RecordKind::Uncordon => "uncordon",
+            RecordKind::DeviceFailed => "device_failed",
+            RecordKind::Adopt => "adopt",
+        }
+    }
+}
+
+impl From<LoadReason> for String {
+    fn from(reason: LoadReason) -> String {
+        reason.to_string()
+    }
+}

@@ -1,0 +1,181 @@
+//! What `plan` can choose, and what a plan for one load looks like. Plain data: the choosing stands in
+//! `plan`, the doing in `commit`.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::types::action::{GateMode, Outcome};
+use crate::types::ids::{
+    Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
+};
+use crate::types::rank::{Cost, DemandRank};
+use crate::types::reason::{LoadReason, Obstacle, Refusal, StopReason, Unfit};
+use crate::types::share::Share;
+
+/// The decision for one load: placement, victims, cost, reasons; or a refusal with reasons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub model: ModelId,
+    pub name: String,
+    pub priority: Priority,
+    pub devices: u32,
+    /// On each device.
+    pub bytes: Bytes,
+    pub placement: Vec<Share>,
+    pub victims: Vec<Victim>,
+    pub cost: Cost,
+    /// The room is on its way: something is leaving already.
+    pub must_wait: bool,
+    pub candidates: Vec<Candidate>,
+    pub(crate) chosen: usize,
+    /// The sleeper that is woken, if that is what the plan does.
+    pub wakes: Option<ReplicaId>,
+    pub refusal: Option<Refusal>,
+    pub prospect: Prospect,
+    /// How long the load is expected to take, or the waking.
+    pub takes: Span,
+    /// Its weights are fetched before it is placed, for about so long; the figures are guesses until then.
+    pub fetches_for: Option<Span>,
+    /// When time alone may change a refusal.
+    pub retry: Option<Time>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Victim {
+    pub replica: ReplicaId,
+    pub model: ModelId,
+    pub name: String,
+    pub priority: Priority,
+    pub busy: bool,
+    pub bytes: Bytes,
+    pub reload: Span,
+    /// It serves nobody: what stays of it on its devices is needed.
+    pub asleep: bool,
+    /// Not a replica yet: a load that waits for its room and is decided anew.
+    pub planned: bool,
+}
+
+/// A place that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// All that the replica would hold.
+    pub devices: Vec<DeviceId>,
+    /// The sleeper that would be woken there.
+    pub wakes: Option<ReplicaId>,
+    pub verdict: Verdict,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Free {
+        left_over: Bytes,
+    },
+    Evicts {
+        victims: Vec<ReplicaId>,
+        cost: Cost,
+    },
+    /// The room cannot be made, and what stands in the way.
+    Blocked {
+        obstacles: Vec<Obstacle>,
+    },
+    Unfit(Unfit),
+}
+
+/// What waiting would bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Prospect {
+    Now,
+    /// A turn ends, a load finishes, a minimum residence passes.
+    Soon,
+    /// Only when something of higher priority leaves by itself.
+    WhenOthersLeave,
+    Never,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    Refuse {
+        ticket: Ticket,
+        refusal: Refusal,
+    },
+    EndLease {
+        model: ModelId,
+    },
+    Grant {
+        ticket: Ticket,
+        replica: ReplicaId,
+    },
+    SetGate {
+        replica: ReplicaId,
+        gate: GateMode,
+    },
+    Drain(Drain),
+    Reopen {
+        replica: ReplicaId,
+    },
+    Stop {
+        replica: ReplicaId,
+        reason: StopReason,
+    },
+    Promise {
+        plan: Box<Plan>,
+        why: LoadReason,
+        order: Option<OrderId>,
+    },
+    Launch {
+        load: ReplicaId,
+    },
+    /// Put a drained replica to sleep, and end these sleepers for it.
+    Park {
+        replica: ReplicaId,
+        drops: Vec<ReplicaId>,
+    },
+    Abandon {
+        load: ReplicaId,
+    },
+    Fetch {
+        model: ModelId,
+        why: LoadReason,
+    },
+    EndFetch {
+        model: ModelId,
+        reason: StopReason,
+    },
+    Block {
+        rank: DemandRank,
+        retry: Option<Time>,
+    },
+    /// Room may have grown for a blocked demand that has to stay behind others at a disk: it is looked
+    /// at as if it were new once it need not.
+    Defer {
+        rank: DemandRank,
+    },
+    /// Memory of ended processes that no reading has shown as free in time (M4).
+    GiveUpSettling {
+        device: DeviceId,
+    },
+    /// A remembered wish cannot be carried out; it is given up.
+    GiveUpWish {
+        model: ModelId,
+        refusal: Refusal,
+    },
+    Shorten {
+        order: OrderId,
+        refusal: Refusal,
+    },
+    Settle {
+        order: OrderId,
+        outcome: Outcome,
+    },
+    Finish,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Drain {
+    pub replica: ReplicaId,
+    pub deadline: Option<Time>,
+    pub reason: StopReason,
+    pub only_if_idle: bool,
+    pub for_load: Option<ReplicaId>,
+}

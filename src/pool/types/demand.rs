@@ -1,0 +1,300 @@
+//! How much a model is wanted, in integers, so that every machine computes the same: when it was wanted
+//! after how much idleness, and how often lately. Gives the expected loss of evicting it (P5).
+//!
+//! ```text
+//! index = max over T of  P(idle < gap ≤ T) / E[min(gap, T) − idle]      from the model's own gaps
+//! rate  = min( (λ(1 h) + λ(24 h) + λ(7 d)) / 3 , 2 / idle )             busy periods per time
+//! value = √(index × rate)
+//! loss  = value × reload time                       seconds lost per second if it is gone
+//! what greedy eviction sorts by = loss / bytes
+//! ```
+//!
+//! `index` is the Gittins index of keeping the model, given how long it has been idle: the best chance
+//! per time that it is wanted again that any patience T would buy; it knows a model that comes every
+//! night. `rate` is a decayed count over three windows with an age cap, as in LNC-R (Scheuermann et
+//! al., VLDB 1996); it knows a model that became popular. Their geometric mean was better than either,
+//! and better than LRU, on eighteen traces at four capacities; `model-pool simulate --bench` measures
+//! it against the peers' rules. What is counted are busy periods, not requests: a hundred requests in
+//! a row need one load.
+
+use crate::types::ids::{Bytes, Span, Time};
+
+/// Mean lifetimes of the three counts.
+const WINDOWS_MS: [u64; 3] = [3_600_000, 86_400_000, 604_800_000];
+/// One busy period in a count.
+const UNIT: u64 = 1 << 20;
+/// Requests that follow the last one sooner belong to the same busy period.
+const SAME_BURST: Span = Span::from_secs(30);
+
+/// Gaps are kept in octaves: `[0, 2)` s, `[2, 4)` s, … , and everything above 2²³ s.
+pub(crate) const OCTAVES: usize = 24;
+/// One gap in an octave.
+const GAP_UNIT: u32 = 1 << 16;
+/// With each new gap the older ones lose one part in so many (as a power of two).
+const GAP_FADES_SHIFT: u32 = 7;
+/// Believed of every octave before anything is seen: a twentieth of a gap, which makes the index of an
+/// unknown model fall as one by its idle time.
+const GAP_PRIOR: u64 = GAP_UNIT as u64 / 20;
+
+/// Fewer gaps tell nothing of the next one.
+const GAPS_LEAST: u64 = 3;
+
+/// Rates are in units of 2⁻⁶⁰ per millisecond.
+const RATE_BITS: u32 = 60;
+/// Losses are in units of 10⁻¹².
+const LOSS_UNIT: u128 = 1_000_000_000_000;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// How often each length of gap was seen, recent ones counting most.
+    gaps: [u32; OCTAVES],
+    /// Decayed counts of busy periods, as of `at`.
+    counts: [u64; 3],
+    at: Time,
+}
+
+impl Demand {
+    /// Plain numbers for the store.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        let gaps = self.gaps.iter().map(|&seen| u64::from(seen));
+        core::iter::once(self.at.0).chain(self.counts).chain(gaps)
+    }
+
+    pub(crate) fn from_numbers(numbers: &[u64]) -> Option<Demand> {
+        let (&at, rest) = numbers.split_first()?;
+        let (counts, gaps) = rest.split_first_chunk::<3>()?;
+        let gaps: &[u64; OCTAVES] = gaps.try_into().ok()?;
+        Some(Demand {
+            // More than could ever be counted is rubbish, and would overflow what follows.
+            gaps: gaps.map(|seen| u32::try_from(seen).unwrap_or(0).min(GAP_UNIT << 8)),
+            counts: counts.map(|count| count.min(UNIT << 24)),
+            at: Time(at),
+        })
+    }
+
+    /// Requests begin to come at `now`, after nobody has used the model for `gap`; `None`: ever.
+    pub(crate) fn wanted(&mut self, now: Time, gap: Option<Span>) {
+        if let Some(gap) = gap {
+            for seen in &mut self.gaps {
+                *seen -= *seen >> GAP_FADES_SHIFT;
+            }
+            self.gaps[octave(gap)] += GAP_UNIT;
+            if gap < SAME_BURST {
+                return;
+            }
+        }
+        self.counts = self.decayed(now);
+        self.at = self.at.max(now);
+        for count in &mut self.counts {
+            *count = count.saturating_add(UNIT);
+        }
+    }
+
+    /// How often each octave of gaps was seen, in 2⁻¹⁶.
+    pub(crate) fn gaps(&self) -> &[u32; OCTAVES] {
+        &self.gaps
+    }
+
+    /// The expected loss of the model's being gone, per second of its absence, in 10⁻¹² s.
+    pub(crate) fn loss(&self, now: Time, idle: Span, reload: Span) -> u64 {
+        let idle = idle.0.max(1000);
+        let value = (u128::from(self.index(idle)) * u128::from(self.rate(now, idle))).isqrt();
+        let lost = (value * u128::from(reload.0)).saturating_mul(LOSS_UNIT) >> RATE_BITS;
+        u64::try_from(lost).unwrap_or(u64::MAX)
+    }
+
+    /// The Gittins index at an idle time: over every octave's end as the patience, the chance of being
+    /// wanted until then by the time spent until then. In 2⁻⁶⁰ per ms.
+    fn index(&self, idle_ms: u64) -> u64 {
+        let first = octave(Span(idle_ms));
+        let (lower, upper) = octave_ms(first);
+        let idle = idle_ms.min(upper - 1);
+        let mut likely = [0_u64; OCTAVES];
+        for (weight, seen) in likely.iter_mut().zip(self.gaps).skip(first) {
+            *weight = u64::from(seen) + GAP_PRIOR;
+        }
+        // Of the octave it is in only the rest lies ahead.
+        likely[first] = likely[first] * (upper - idle) / (upper - lower);
+        let mut ahead: u64 = likely.iter().sum();
+        let (mut seen, mut twice_time, mut from, mut best) = (0_u64, 0_u128, idle, 0_u128);
+        for (nth, weight) in likely.into_iter().enumerate().skip(first) {
+            let edge: u64 = 1000 << (nth + 1);
+            seen += weight;
+            ahead -= weight;
+            twice_time += u128::from(edge - from) * u128::from(2 * ahead + weight);
+            from = edge;
+            let chance = (u128::from(seen) << (RATE_BITS + 1)).checked_div(twice_time);
+            best = best.max(chance.unwrap_or(0));
+        }
+        u64::try_from(best).unwrap_or(u64::MAX).min(1 << RATE_BITS)
+    }
+
+    /// The chance, in thousandths, that the model is wanted within a time, given how long it has been
+    /// idle; `None` before it has been wanted a few times. Within an octave every moment is as likely.
+    pub(crate) fn chance(&self, idle: Span, within: Span) -> Option<u32> {
+        let seen: u64 = self.gaps.iter().map(|&seen| u64::from(seen)).sum();
+        if seen < GAPS_LEAST * u64::from(GAP_UNIT) {
+            return None;
+        }
+        let (from, to) = (idle.0, idle.0.saturating_add(within.0));
+        let (mut soon, mut ahead) = (0_u128, 0_u128);
+        for (nth, seen) in self.gaps.iter().enumerate() {
+            let (lower, upper) = octave_ms(nth);
+            let weight = u128::from(u64::from(*seen) + GAP_PRIOR);
+            let part = |from: u64, to: u64| {
+                let length = to.min(upper).saturating_sub(from.max(lower));
+                weight * u128::from(length) / u128::from(upper - lower)
+            };
+            soon += part(from, to);
+            ahead += part(from, u64::MAX);
+        }
+        let chance = (soon * 1000).checked_div(ahead).unwrap_or(0);
+        Some(u32::try_from(chance).unwrap_or(1000))
+    }
+
+    /// Busy periods per time, at most two per idle time: what was popular yesterday and is silent now
+    /// is not kept for its past. In 2⁻⁶⁰ per ms.
+    fn rate(&self, now: Time, idle_ms: u64) -> u64 {
+        let sum: u128 = self
+            .decayed(now)
+            .iter()
+            .zip(WINDOWS_MS)
+            .map(|(&count, window)| {
+                (u128::from(count) << (RATE_BITS - UNIT.ilog2())) / u128::from(window)
+            })
+            .sum();
+        let cap = (2_u128 << RATE_BITS) / u128::from(idle_ms);
+        u64::try_from((sum / 3).min(cap)).unwrap_or(u64::MAX)
+    }
+
+    fn decayed(&self, now: Time) -> [u64; 3] {
+        let elapsed = now.since(self.at).0;
+        let mut counts = self.counts;
+        for (count, window) in counts.iter_mut().zip(WINDOWS_MS) {
+            // ln 2 = 0.693147: the half-life of an exponential with this mean lifetime.
+            let half_life = window / 1000 * 693;
+            let halvings = (elapsed / half_life).min(63);
+            let rest = elapsed % half_life;
+            let whole = *count >> halvings;
+            *count =
+                whole - (u128::from(whole / 2) * u128::from(rest) / u128::from(half_life)) as u64;
+        }
+        counts
+    }
+}
+
+pub(crate) fn octave(gap: Span) -> usize {
+    let seconds = gap.0 / 1000;
+    (seconds.max(1).ilog2() as usize).min(OCTAVES - 1)
+}
+
+/// The shortest and the longest gap of an octave, in milliseconds.
+pub(crate) fn octave_ms(nth: usize) -> (u64, u64) {
+    let from = if nth == 0 { 0 } else { 1000 << nth };
+    (from, 1000 << (nth + 1))
+}
+
+/// Loss per GiB: what greedy eviction sorts by.
+pub(crate) fn loss_per_gib(loss: u64, bytes: Bytes) -> u64 {
+    let scaled = u128::from(loss) * u128::from(Bytes::GIB) / u128::from(bytes.0.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    const SECOND: u64 = 1000;
+    const HOUR: u64 = 3600 * SECOND;
+    const RELOAD: Span = Span(10 * SECOND);
+
+    /// So many busy periods, each after the same gap; the last one ended at the time given back.
+    fn periodic(count: u64, gap: Span) -> (Demand, Time) {
+        let mut demand = Demand::default();
+        let mut now = Time(HOUR);
+        demand.wanted(now, None);
+        for _ in 1..count {
+            now = now + gap;
+            demand.wanted(now, Some(gap));
+        }
+        (demand, now)
+    }
+
+    #[test]
+    fn a_count_halves_after_the_half_life_of_each_window() {
+        let (demand, now) = periodic(1, Span(HOUR));
+        let half_life = HOUR / 1000 * 693;
+        let counts = demand.decayed(now + Span(half_life));
+        assert_eq!(counts[0], UNIT / 2);
+        assert!(
+            counts[2] > UNIT / 100 * 99,
+            "a week forgets slowly: {}",
+            counts[2]
+        );
+        assert_eq!(demand.decayed(Time(u64::MAX))[0], 0);
+    }
+
+    #[test]
+    fn requests_in_a_row_count_as_one_busy_period() {
+        let (once, now) = periodic(1, Span(HOUR));
+        let mut often = once.clone();
+        often.wanted(now + Span(2 * SECOND), Some(Span(SECOND)));
+        assert_eq!(often.counts, once.counts);
+        often.wanted(now + Span(60 * SECOND), Some(Span(58 * SECOND)));
+        assert_ne!(often.counts, once.counts);
+    }
+
+    #[test]
+    fn a_model_is_worth_less_the_longer_it_is_silent() {
+        let (demand, last) = periodic(100, Span(120 * SECOND));
+        let losses: Vec<u64> = [1, 200, 3_600, 86_400]
+            .map(|seconds| {
+                demand.loss(
+                    last + Span(seconds * SECOND),
+                    Span(seconds * SECOND),
+                    RELOAD,
+                )
+            })
+            .into();
+        assert!(losses.is_sorted_by(|one, next| one > next), "{losses:?}");
+    }
+
+    #[test]
+    fn a_model_that_comes_every_hour_is_worth_more_shortly_before_than_one_that_came_once() {
+        let (hourly, last) = periodic(50, Span(HOUR));
+        let mut once = Demand::default();
+        once.wanted(last, None);
+        let idle = Span(50 * 60 * SECOND);
+        let now = last + idle;
+        assert!(hourly.loss(now, idle, RELOAD) > 2 * once.loss(now, idle, RELOAD));
+    }
+
+    #[test]
+    fn nobody_has_asked_for_it_and_it_may_still_be_compared() {
+        let unknown = Demand::default();
+        assert_eq!(unknown.loss(Time(HOUR), Span::ZERO, RELOAD), 0);
+        assert!(unknown.index(60 * SECOND) > unknown.index(600 * SECOND));
+    }
+
+    #[test]
+    fn a_longer_load_and_fewer_bytes_are_worth_more() {
+        let (demand, last) = periodic(10, Span(HOUR));
+        let quick = demand.loss(last, Span::ZERO, RELOAD);
+        let slow = demand.loss(last, Span::ZERO, Span(RELOAD.0 * 5));
+        assert!(slow.abs_diff(quick * 5) < 10, "{quick} {slow}");
+        assert!(loss_per_gib(slow, Bytes(Bytes::GIB)) > loss_per_gib(slow, Bytes(9 * Bytes::GIB)));
+    }
+
+    #[test]
+    fn numbers_from_the_store_give_the_same_demand_and_rubbish_does_no_harm() {
+        let (demand, _) = periodic(7, Span(HOUR));
+        let numbers: Vec<u64> = demand.numbers().collect();
+        assert_eq!(Demand::from_numbers(&numbers), Some(demand));
+        assert_eq!(Demand::from_numbers(&numbers[1..]), None);
+        let mut most = Demand::from_numbers(&[u64::MAX; 28]).expect("as many numbers");
+        most.wanted(Time(u64::MAX), Some(Span(u64::MAX)));
+        let loss = most.loss(Time(1), Span::ZERO, Span(u64::MAX >> 1));
+        assert!(loss > 0);
+    }
+}

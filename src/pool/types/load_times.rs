@@ -1,0 +1,60 @@
+//! How long a model's loads took, by where its weights came from. Recent loads count most; what has
+//! not been measured is unknown.
+
+use crate::types::ids::Span;
+use crate::types::model::Tier;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadTimes {
+    by_tier: [Option<Span>; Tier::ALL.len()],
+    last: Option<Tier>,
+}
+
+impl LoadTimes {
+    /// Half the old, half the new: one slow disk does not spoil the figure.
+    pub(crate) fn add(&mut self, tier: Tier, took: Span) {
+        let known = &mut self.by_tier[tier as usize];
+        *known = Some(known.map_or(took, |old| Span(old.0.midpoint(took.0))));
+        // What wakes was not loaded: how the next load goes is told by the last one.
+        if tier != Tier::Asleep {
+            self.last = Some(tier);
+        }
+    }
+
+    /// What the next load is expected to take: weights that were just read stay in the host's memory
+    /// for a while, so it is the fastest of what was seen from there on up to the last tier.
+    pub(crate) fn expected(&self) -> Option<Span> {
+        self.of(self.last?)
+    }
+
+    pub fn of(&self, tier: Tier) -> Option<Span> {
+        self.by_tier[tier as usize]
+    }
+
+    /// Plain numbers for the store: the last tier plus one, then milliseconds plus one per tier; 0
+    /// is unknown.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        let last = self.last.map_or(0, |tier| tier as u64 + 1);
+        let times = self
+            .by_tier
+            .iter()
+            .map(|took| took.map_or(0, |took| took.0.saturating_add(1)));
+        core::iter::once(last).chain(times)
+    }
+
+    pub(crate) fn from_numbers(numbers: &[u64]) -> LoadTimes {
+        let known = |number: &u64| number.checked_sub(1);
+        let last = numbers
+            .first()
+            .and_then(known)
+            .and_then(|nth| Tier::ALL.get(usize::try_from(nth).ok()?).copied());
+        let mut times = LoadTimes {
+            last,
+            ..LoadTimes::default()
+        };
+        for (slot, number) in times.by_tier.iter_mut().zip(numbers.iter().skip(1)) {
+            *slot = known(number).map(Span);
+        }
+        times
+    }
+}

@@ -1,0 +1,169 @@
+//! How long an idle model is worth its memory, chosen from its own gaps (L2): the time at which the
+//! expected cost is least of bringing it back too often and of keeping it for nothing.
+//!
+//! ```text
+//! cost(T) = reload × P(gap > T) + price × GiB × E[min(gap, T)]
+//! ```
+//!
+//! The price of a GiB·second is not set by anybody: it moves until the reloads that the chosen times
+//! cost are those that a fixed time would have cost on the same gaps, so that what is saved is memory.
+//! Gaps of models that are little known are filled up with those of all models together.
+
+use crate::types::demand::{Demand, OCTAVES, octave, octave_ms};
+use crate::types::ids::{Bytes, Span};
+use crate::types::model::KeepHotBounds;
+
+/// The time whose reloads are matched.
+const MATCHED: Span = Span::from_secs(600);
+/// The pool's own gaps count as so many of a model's.
+const PRIOR_GAPS: u64 = 3;
+/// With each gap the older ones of the pool lose one part in so many (as a power of two).
+const FADES_SHIFT: u32 = 10;
+const UNIT: u64 = 1 << 16;
+/// Prices are in units of 2⁻³² milliseconds of reload for a GiB·millisecond.
+const PRICE_BITS: u32 = 32;
+/// A load of 20 s for 20 GiB is worth ten minutes, to begin with.
+const FIRST_PRICE: u64 = (1 << PRICE_BITS) / 600;
+/// How far one gap moves the price: so many 4096ths for a load of the mean time, and at most eight
+/// times that.
+const STEP: u64 = 32;
+const LARGEST_STEP: u64 = 8 * STEP;
+const STEP_WHOLE: u64 = 4096;
+
+#[derive(Clone, Debug)]
+pub struct Market {
+    gaps: [u64; OCTAVES],
+    price: u64,
+    /// Of the loads that gaps would have caused, in milliseconds; moves slowly.
+    mean_reload: u64,
+}
+
+impl Default for Market {
+    fn default() -> Market {
+        Market {
+            gaps: [0; OCTAVES],
+            price: FIRST_PRICE,
+            mean_reload: 20_000,
+        }
+    }
+}
+
+impl Market {
+    pub(crate) fn keep_hot(
+        &self,
+        demand: &Demand,
+        reload: Span,
+        bytes: Bytes,
+        bounds: KeepHotBounds,
+    ) -> Span {
+        let all: u64 = self.gaps.iter().sum();
+        let weight = |nth: usize| {
+            let own = u64::from(demand.gaps()[nth]);
+            // Nothing is known of anybody: every length of gap is as likely.
+            let pooled = (self.gaps[nth] * PRIOR_GAPS * UNIT)
+                .checked_div(all)
+                .unwrap_or(UNIT / 8);
+            own + pooled
+        };
+        let weights: [u64; OCTAVES] = core::array::from_fn(weight);
+        let mebibytes = u128::from(bytes.0.div_ceil(Bytes::MIB));
+        let per_ms = u128::from(self.price) * mebibytes / 1024;
+        let mut longer: u64 = weights.iter().sum();
+        // Milliseconds kept for gaps that ended before the time, weighted.
+        let mut kept = 0_u128;
+        let mut best = (u128::MAX, Span::ZERO);
+        for (nth, weight) in weights.into_iter().enumerate() {
+            let (from, to) = octave_ms(nth);
+            longer -= weight;
+            kept += u128::from(weight) * u128::from(from.midpoint(to));
+            let held = kept + u128::from(longer) * u128::from(to);
+            let reloads = (u128::from(longer) * u128::from(reload.0)) << PRICE_BITS;
+            let cost = reloads.saturating_add(held.saturating_mul(per_ms));
+            if cost < best.0 {
+                best = (cost, Span(to));
+            }
+        }
+        best.1.clamp(bounds.least, bounds.most.max(bounds.least))
+    }
+
+    /// A gap has ended that would have been kept hot for `chosen`.
+    pub(crate) fn observe(&mut self, gap: Span, chosen: Span, reload: Span) {
+        for seen in &mut self.gaps {
+            *seen -= *seen >> FADES_SHIFT;
+        }
+        self.gaps[octave(gap)] += UNIT;
+        let (cold, cold_if_fixed) = (gap > chosen, gap > MATCHED);
+        let step = (STEP * reload.0 / self.mean_reload.max(1)).min(LARGEST_STEP);
+        // Fewer reloads than the fixed time: memory may cost more. More of them: less, and a little
+        // sooner, since what a first guess cost too much is to be made up for.
+        self.price = match (cold, cold_if_fixed) {
+            (false, true) => self.price + (self.price / STEP_WHOLE * step * 4 / 5).max(1),
+            (true, false) => self.price - self.price / STEP_WHOLE * step,
+            _ => self.price,
+        }
+        .clamp(1 << 12, 1 << 60);
+        if cold || cold_if_fixed {
+            self.mean_reload = (self.mean_reload * 63 + reload.0) / 64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::ids::Time;
+
+    const BOUNDS: KeepHotBounds = KeepHotBounds {
+        least: Span::from_secs(60),
+        most: Span::from_secs(86_400),
+    };
+    const RELOAD: Span = Span::from_secs(20);
+    const SIZE: Bytes = Bytes(20 * Bytes::GIB);
+
+    fn wanted_every(gap: Span, times: u64) -> Demand {
+        let mut demand = Demand::default();
+        for nth in 0..times {
+            demand.wanted(Time(1 + nth * gap.0), Some(gap));
+        }
+        demand
+    }
+
+    #[test]
+    fn who_comes_every_few_minutes_is_kept_and_who_comes_every_day_is_not() {
+        let market = Market::default();
+        let often = wanted_every(Span::from_secs(180), 40);
+        let daily = wanted_every(Span::from_secs(86_400), 40);
+        let kept = market.keep_hot(&often, RELOAD, SIZE, BOUNDS);
+        assert!(
+            kept >= Span::from_secs(180) && kept < Span::from_secs(600),
+            "{kept}"
+        );
+        assert_eq!(market.keep_hot(&daily, RELOAD, SIZE, BOUNDS), BOUNDS.least);
+    }
+
+    #[test]
+    fn what_is_small_or_slow_to_load_is_kept_longer() {
+        let market = Market::default();
+        let demand = wanted_every(Span::from_secs(1_000), 40);
+        let kept = |reload: u64, gib: u64| {
+            let (reload, size) = (Span::from_secs(reload), Bytes(gib * Bytes::GIB));
+            market.keep_hot(&demand, reload, size, BOUNDS)
+        };
+        assert!(kept(60, 4) > Span::from_secs(1_000));
+        assert_eq!(kept(2, 60), BOUNDS.least);
+    }
+
+    #[test]
+    fn the_price_falls_while_the_chosen_times_cost_more_reloads_than_the_fixed_one() {
+        let mut market = Market::default();
+        let first = market.price;
+        for _ in 0..50 {
+            market.observe(Span::from_secs(300), Span::from_secs(60), RELOAD);
+        }
+        assert!(market.price < first / 4 * 3, "{}", market.price);
+        for _ in 0..100 {
+            market.observe(Span::from_secs(900), Span::from_secs(1_200), RELOAD);
+        }
+        assert!(market.price > first, "{}", market.price);
+    }
+}

@@ -1,0 +1,26 @@
+//! What the core speaks of, as plain data: ids, events, actions, decisions, reasons, and the small machines that hold no fact of the
+//! pool as a whole.
+
+pub(crate) mod action;
+pub(crate) mod ask;
+pub(crate) mod autoscaling;
+pub(crate) mod choice;
+pub(crate) mod decision;
+pub(crate) mod demand;
+pub(crate) mod event;
+pub(crate) mod fetch;
+pub(crate) mod ids;
+pub(crate) mod link;
+pub(crate) mod load_times;
+pub(crate) mod market;
+pub(crate) mod model;
+pub(crate) mod order;
+pub(crate) mod queue;
+pub(crate) mod rank;
+pub(crate) mod reason;
+pub(crate) mod refusal_sums;
+pub(crate) mod replica;
+pub(crate) mod replica_state;
+pub(crate) mod saves;
+pub(crate) mod share;
+pub(crate) mod tries;

@@ -1,0 +1,256 @@
+//! What the core must know of a model, and the limits of the whole pool. Plain data, filled by the
+//! catalogue and the configuration; nothing here changes by itself.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::types::ids::{Bytes, DeviceId, LoaderId, Priority, Span, Time};
+
+/// One model, as the catalogue describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelSpec {
+    pub name: String,
+    /// From the model's own file, `model_reference.json`, or 0 (P1). An administrator's override
+    /// is kept beside it, not in it.
+    pub priority: Priority,
+    /// Devices that one replica holds, all of one node (M5). At least 1.
+    pub devices_per_replica: u32,
+    /// The most that its engine spreads a replica over. At least 1.
+    pub devices_max: u32,
+    /// What one replica reserves on each of its devices (M1, M3).
+    pub bytes_per_device: Bytes,
+    /// An administrator gave the figure: neither a measurement nor a failure changes it (M1).
+    pub need_is_fixed: bool,
+    /// Other numbers of devices, fewest first, should the first not fit into an empty pool (M5).
+    pub wider: Vec<Layout>,
+    /// The only devices it may use; `None`: all.
+    pub allowed: Option<BTreeSet<DeviceId>>,
+    /// How long a replica stays after its last request ended (L2).
+    pub keep_hot: Span,
+    /// The time is chosen between these from the model's own gaps instead.
+    pub adaptive_keep_hot: Option<KeepHotBounds>,
+    /// An idle replica younger than this is not evicted by equals; `None`: the larger of 10 s and
+    /// twice the time of a load (P3).
+    pub min_resident: Option<Span>,
+    /// How long a busy replica keeps its turn against equals; `None`: three times the swap time,
+    /// between 5 s and 60 s (P3).
+    pub max_turn: Option<Span>,
+    /// Requests that may wait for the model (Q1).
+    pub queue_limit: u32,
+    /// How long a request waits at most (Q1).
+    pub queue_timeout: Span,
+    /// Requests that one replica takes at once. At least 1.
+    pub seats_per_replica: u32,
+    /// How long a load may take (L3).
+    pub load_deadline: Span,
+    /// How long a load is expected to take: measured last time, or guessed from size and source.
+    pub reload: Span,
+    /// What a load reads from, and for how long; loads that share it take turns.
+    pub loader: Option<Loader>,
+    /// Between SIGTERM and SIGKILL (L5).
+    pub stop_grace: Span,
+    /// It grows and shrinks with its requests; `None`: it has one replica, or as many as an administrator says.
+    pub scaling: Option<Box<crate::types::autoscaling::Scaling>>,
+    /// Stands for what its engine is started with: a replica that was started with something else is
+    /// drained, and whoever wants the model gets a new one.
+    pub started_with: u64,
+    /// Its engine can sleep, with its weights in the host's memory, instead of being ended (L1).
+    pub parking: Option<Parking>,
+    /// Its weights are not on this machine: they are fetched before it is placed.
+    pub absent: bool,
+}
+
+/// What a sleeping engine takes, and how soon it is awake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parking {
+    /// Of the host's memory, for the whole replica.
+    pub host: Bytes,
+    /// What stays on each of its devices.
+    pub resident_per_device: Bytes,
+    /// Until waking has been measured.
+    pub wakes_in: Span,
+}
+
+/// A number of devices, and what one replica reserves on each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub devices: u32,
+    pub bytes_per_device: Bytes,
+}
+
+/// Between what an adaptive keep-hot time is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepHotBounds {
+    pub least: Span,
+    pub most: Span,
+}
+
+/// A disk or link that weights come through, one load at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loader {
+    pub loader: LoaderId,
+    /// How long the reading takes; the rest of a load is the engine's own and holds nobody up.
+    pub takes: Span,
+}
+
+/// Where weights come from, fastest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// The host's memory, parked there by the engine itself.
+    Asleep,
+    /// The host's memory, as files that were read before.
+    PageCache,
+    Disk,
+    Network,
+}
+
+impl Tier {
+    pub const ALL: [Tier; 4] = [Tier::Asleep, Tier::PageCache, Tier::Disk, Tier::Network];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Tier::Asleep => "asleep",
+            Tier::PageCache => "page-cache",
+            Tier::Disk => "disk",
+            Tier::Network => "network",
+        }
+    }
+}
+
+/// A model of one small device and default limits: what tests and replays start from.
+impl Default for ModelSpec {
+    fn default() -> ModelSpec {
+        ModelSpec {
+            name: String::new(),
+            priority: Priority(0),
+            devices_per_replica: 1,
+            devices_max: u32::MAX,
+            bytes_per_device: Bytes(Bytes::GIB),
+            need_is_fixed: false,
+            wider: Vec::new(),
+            allowed: None,
+            keep_hot: Span::from_secs(600),
+            adaptive_keep_hot: None,
+            min_resident: None,
+            max_turn: None,
+            queue_limit: 512,
+            queue_timeout: Span::from_secs(300),
+            seats_per_replica: 8,
+            load_deadline: Span::from_secs(600),
+            reload: Span::from_secs(10),
+            loader: None,
+            stop_grace: Span::from_secs(10),
+            scaling: None,
+            started_with: 0,
+            parking: None,
+            absent: false,
+        }
+    }
+}
+
+/// What an administrator has said about one model. Kept in the store (D1).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Override {
+    pub priority: Option<Priority>,
+    pub keep_hot: Option<Span>,
+    /// A lease: when it ends the override is dropped. Until then keep-hot does not unload the model.
+    pub expires: Option<Time>,
+}
+
+impl Override {
+    pub fn is_empty(&self) -> bool {
+        *self == Override::default()
+    }
+}
+
+/// What an order says of an override. What is not named stays as it is; what is named as nothing is
+/// the catalogue's again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OverrideChange {
+    pub priority: Option<Option<Priority>>,
+    pub keep_hot: Option<Option<Span>>,
+    pub expires: Option<Option<Time>>,
+}
+
+impl OverrideChange {
+    /// All of it is replaced.
+    pub fn whole(over: Override) -> OverrideChange {
+        OverrideChange {
+            priority: Some(over.priority),
+            keep_hot: Some(over.keep_hot),
+            expires: Some(over.expires),
+        }
+    }
+
+    /// The override with the change on top.
+    pub fn on(&self, over: &Override) -> Override {
+        Override {
+            priority: self.priority.unwrap_or(over.priority),
+            keep_hot: self.keep_hot.unwrap_or(over.keep_hot),
+            expires: self.expires.unwrap_or(over.expires),
+        }
+    }
+}
+
+/// An administrator's wish that a model be loaded. Kept in the store until the model leaves (D1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadWish {
+    pub replicas: u32,
+    /// Overrides `ModelSpec::devices_per_replica` for these replicas.
+    pub devices: Option<u32>,
+    pub since: Time,
+}
+
+/// Why a device takes nothing new, and until when that is expected to last (M7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cordon {
+    pub reason: String,
+    pub since: Time,
+    /// When it is expected to be over. Only told; it takes an `uncordon` to end it.
+    pub until: Option<Time>,
+    /// The device itself gave the reason: it fails, and nothing on it can be saved.
+    pub failed: bool,
+}
+
+/// The pool's own limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How long a replica of strictly lower priority may drain before it is cut (P2).
+    pub preempt_drain: Span,
+    /// How long an unload waits for the requests in flight.
+    pub unload_drain: Span,
+    /// First cool-down after a failed load; doubles each time (L3).
+    pub cooldown_first: Span,
+    pub cooldown_max: Span,
+    /// Failed loads in a row until the model is quarantined (L3).
+    pub failures_max: u32,
+    /// A replica that crashes after being ready this long has not failed to load.
+    pub healthy_after: Span,
+    /// After a stop, how long memory may take to come back before plans go by what is measured (M4).
+    pub release_wait: Span,
+    /// How long an engine may take to fall asleep before it is ended instead.
+    pub sleep_deadline: Span,
+    /// How long an engine may take to wake, at least.
+    pub wake_deadline: Span,
+    /// How long a sleeper that nobody wants stays.
+    pub keep_asleep: Span,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            preempt_drain: Span::from_secs(30),
+            unload_drain: Span::from_secs(600),
+            cooldown_first: Span::from_secs(10),
+            cooldown_max: Span::from_secs(300),
+            failures_max: 5,
+            healthy_after: Span::from_secs(60),
+            release_wait: Span::from_secs(10),
+            sleep_deadline: Span::from_secs(120),
+            wake_deadline: Span::from_secs(60),
+            keep_asleep: Span::from_secs(3600),
+        }
+    }
+}

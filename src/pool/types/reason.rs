@@ -1,0 +1,491 @@
+//! Why. Every decision carries one of these; logs, the admin API, the store, the stories and the
+//! simulator print the same words. Rules are cited by their number.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::types::ids::{Bytes, DeviceId, OrderId, Priority, ReplicaId, Span};
+use crate::types::tries;
+
+/// Why a replica is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadReason {
+    Requests {
+        waiting: u32,
+    },
+    Order {
+        order: OrderId,
+    },
+    /// An administrator's load, remembered.
+    Wish,
+    AlwaysHot {
+        priority: Priority,
+    },
+    /// Its replicas have more to do than they should (S1).
+    Growth {
+        wanted: u32,
+    },
+    /// It was there already when the controller started (D2).
+    Adopted,
+}
+
+/// Why a replica goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    KeepHot {
+        idle: Span,
+    },
+    /// Something of higher priority needs the memory (P2).
+    Preempted {
+        by: String,
+        priority: Priority,
+        own: Priority,
+    },
+    /// An equal takes its turn (P3).
+    TurnEnded {
+        by: String,
+        ready_for: Span,
+    },
+    /// An administrator forced a load (P4).
+    Forced {
+        by: String,
+        order: OrderId,
+    },
+    Unload {
+        order: OrderId,
+    },
+    Cleanup {
+        order: OrderId,
+    },
+    Reset {
+        order: OrderId,
+    },
+    Shutdown,
+    /// The model was removed from the catalogue.
+    Removed,
+    /// The catalogue says something else now of how its engine is started.
+    Changed,
+    /// More replicas than anybody asked for.
+    Surplus,
+    /// Nobody wants the load any more (Q3).
+    Unwanted,
+    LoadTimedOut {
+        deadline: Span,
+    },
+    /// A sleeper that nobody wanted for long.
+    SleptLong {
+        slept: Span,
+    },
+    /// Sleepers go first when the host itself lacks memory.
+    HostPressure {
+        short: Bytes,
+    },
+    /// Another one sleeps in its place.
+    HostFor {
+        by: String,
+    },
+    /// What stays of a sleeper on a device is needed there.
+    SleeperDropped {
+        by: String,
+    },
+    /// M7.
+    Cordoned {
+        device: String,
+        order: OrderId,
+    },
+    /// The device reports trouble (M7).
+    DeviceFailed {
+        device: String,
+        trouble: String,
+    },
+    /// It was found after a restart and cannot stay (D2).
+    NotAdopted {
+        why: String,
+    },
+    /// Its engine has ended by itself, and what it left behind is being removed.
+    Crashed {
+        ready_for: Span,
+    },
+}
+
+/// Why something cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    UnknownModel,
+    /// Q1.
+    QueueFull {
+        limit: u32,
+        retry: Span,
+    },
+    /// Q1.
+    TimedOut {
+        waited: Span,
+        retry: Span,
+    },
+    /// M6: not even in an empty pool.
+    NeverFits {
+        needs: Bytes,
+        devices: u32,
+        largest: Bytes,
+        devices_that_fit: u32,
+    },
+    /// Nothing that may be evicted would make enough room.
+    NoRoom {
+        needs: Bytes,
+        devices: u32,
+        obstacles: Vec<Obstacle>,
+    },
+    /// L3: the engine's own last words.
+    LoadFailed {
+        message: String,
+        retry: Span,
+    },
+    Cooling {
+        failures: u32,
+        /// How many of them were crashes of engines that had become ready.
+        crashes: u32,
+        message: String,
+        retry: Span,
+    },
+    Quarantined {
+        failures: u32,
+        crashes: u32,
+        message: String,
+    },
+    ShuttingDown,
+    NoSuchReplica {
+        replica: ReplicaId,
+    },
+    NoSuchDevice {
+        device: DeviceId,
+    },
+    NotCordoned {
+        device: String,
+    },
+    NotLoaded,
+    /// An administrator ended the fetch of its weights.
+    FetchEnded {
+        order: OrderId,
+    },
+    TooManyDevices {
+        asked: u32,
+        have: u32,
+    },
+    EngineTakesFewer {
+        asked: u32,
+        most: u32,
+    },
+    Superseded,
+    /// The store could not keep the wish, so nothing was done (D1).
+    NotSaved {
+        message: String,
+    },
+}
+
+/// One thing that stands in the way of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    pub device: DeviceId,
+    /// What people call the device.
+    pub name: String,
+    pub bytes: Bytes,
+    pub what: Blocker,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blocker {
+    Foreign,
+    /// M4: a process has ended and its memory has not come back yet.
+    Settling,
+    /// M7.
+    Cordoned {
+        reason: String,
+    },
+    Replica {
+        replica: ReplicaId,
+        model: String,
+        priority: Priority,
+        why: Protection,
+    },
+    /// A load that has been decided and waits for its room.
+    Planned {
+        model: String,
+        priority: Priority,
+    },
+}
+
+/// Why a device is no place for a replica, whoever else is on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// The model's file names other devices.
+    NotAllowed,
+    TooSmall {
+        needs: Bytes,
+        capacity: Bytes,
+    },
+    /// M7.
+    Cordoned {
+        reason: String,
+    },
+}
+
+/// Why a replica may not be evicted for this demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protection {
+    /// P4.
+    AlwaysHot,
+    /// P2.
+    HigherPriority,
+    /// P3: busy, and its turn is not over.
+    Turn { left: Span },
+    /// P3: younger than `min_resident`.
+    Young { left: Span },
+    /// P5.
+    Loading,
+    /// P5: somebody who came earlier waits for it.
+    Wanted,
+    /// P5: those who waited for it have not been served.
+    Unserved,
+    /// It is leaving already, for something else.
+    Leaving,
+    /// It serves the model that asks.
+    Same,
+    /// S1: a further replica of one model takes no room from an equal one.
+    Growth,
+}
+
+impl fmt::Display for LoadReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadReason::Requests { waiting } => write!(f, "{waiting} waiting"),
+            LoadReason::Order { order } => write!(f, "order {order}"),
+            LoadReason::Wish => write!(f, "an administrator's load, remembered (D1)"),
+            LoadReason::AlwaysHot { priority } => write!(f, "always-hot, priority {priority} (P4)"),
+            LoadReason::Growth { wanted } => {
+                write!(f, "its requests call for {wanted} replicas (S1)")
+            }
+            LoadReason::Adopted => write!(f, "found after a restart (D2)"),
+        }
+    }
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StopReason::KeepHot { idle } => write!(f, "idle for {idle}, its keep-hot time (L2)"),
+            StopReason::Preempted { by, priority, own } => {
+                write!(f, "preempted by {by}: priority {priority} over {own} (P2)")
+            }
+            StopReason::TurnEnded { by, ready_for } => {
+                write!(f, "its turn of {ready_for} is over, {by} waits (P3)")
+            }
+            StopReason::Forced { by, order } => write!(f, "forced out by {by}, order {order} (P4)"),
+            StopReason::Unload { order } => write!(f, "unloaded by order {order}"),
+            StopReason::Cleanup { order } => write!(f, "cleanup, order {order} (E1)"),
+            StopReason::Reset { order } => write!(f, "reset, order {order}"),
+            StopReason::Shutdown => write!(f, "the pool shuts down (D2)"),
+            StopReason::Removed => write!(f, "the model was removed from the catalogue"),
+            StopReason::Changed => {
+                write!(
+                    f,
+                    "its model is started in another way now: its file was changed"
+                )
+            }
+            StopReason::Surplus => write!(f, "more replicas than asked for"),
+            StopReason::Unwanted => write!(f, "nobody wants it any more (Q3)"),
+            StopReason::LoadTimedOut { deadline } => {
+                write!(f, "did not become ready within {deadline} (L3)")
+            }
+            StopReason::SleptLong { slept } => {
+                write!(f, "asleep for {slept}, and nobody wanted it")
+            }
+            StopReason::HostPressure { short } => {
+                write!(f, "asleep, and the host lacks {short} of memory")
+            }
+            StopReason::HostFor { by } => {
+                write!(f, "asleep, and {by} takes its place in the host's memory")
+            }
+            StopReason::SleeperDropped { by } => {
+                write!(f, "asleep, and {by} needs what it held on the device")
+            }
+            StopReason::Cordoned { device, order } => {
+                write!(f, "{device} is cordoned, order {order} (M7)")
+            }
+            StopReason::DeviceFailed { device, trouble } => {
+                write!(f, "{device} fails: {trouble} (M7)")
+            }
+            StopReason::NotAdopted { why } => {
+                write!(f, "found after a restart, and not kept: {why} (D2)")
+            }
+            StopReason::Crashed { ready_for } => {
+                write!(
+                    f,
+                    "its engine ended by itself after it was ready for {ready_for}"
+                )
+            }
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::UnknownModel => write!(f, "no such model"),
+            Refusal::QueueFull { limit, .. } => {
+                write!(
+                    f,
+                    "the model's queue is full: {limit} requests wait already (Q1)"
+                )
+            }
+            Refusal::TimedOut { waited, .. } => {
+                write!(f, "no replica became free within {waited} (Q1)")
+            }
+            Refusal::NeverFits {
+                needs,
+                devices,
+                largest,
+                devices_that_fit,
+            } => {
+                if *devices == 1 {
+                    write!(
+                        f,
+                        "needs {needs} on one device, and the largest device can give {largest} even when the pool is empty (M6)"
+                    )
+                } else {
+                    write!(
+                        f,
+                        "needs {devices} devices of one node with {needs} each, and at most {devices_that_fit} can give that even when the pool is empty; the largest can give {largest} (M6)"
+                    )
+                }
+            }
+            Refusal::NoRoom {
+                needs,
+                devices,
+                obstacles,
+            } => {
+                write!(
+                    f,
+                    "needs {needs} on {devices} device{}, and nothing that may be evicted makes that room",
+                    plural(*devices)
+                )?;
+                for obstacle in obstacles {
+                    write!(f, "; {obstacle}")?;
+                }
+                Ok(())
+            }
+            Refusal::LoadFailed { message, .. } => write!(f, "the load failed: {message} (L3)"),
+            Refusal::Cooling {
+                failures,
+                crashes,
+                message,
+                retry,
+            } => write!(
+                f,
+                "{}, the next try is in {retry} (L3); the reason: {message}",
+                tries::last(*failures, *crashes)
+            ),
+            Refusal::Quarantined {
+                failures,
+                crashes,
+                message,
+            } => write!(
+                f,
+                "quarantined after {} until an administrator loads it or its configuration changes (L3); the reason: {message}",
+                tries::counted(*failures, *crashes)
+            ),
+            Refusal::ShuttingDown => write!(f, "the pool is shutting down"),
+            Refusal::NoSuchReplica { replica } => write!(f, "the model has no replica {replica}"),
+            Refusal::NoSuchDevice { device } => write!(f, "there is no device {device}"),
+            Refusal::NotCordoned { device } => write!(f, "{device} is not cordoned"),
+            Refusal::NotLoaded => write!(f, "the model has no replica to unload"),
+            Refusal::TooManyDevices { asked, have } => {
+                write!(
+                    f,
+                    "asked for {asked} devices per replica, and the largest node has {have}"
+                )
+            }
+            Refusal::EngineTakesFewer { asked, most } => {
+                write!(
+                    f,
+                    "asked for {asked} devices per replica, and the model's engine computes on {most} as it is configured"
+                )
+            }
+            Refusal::FetchEnded { order } => {
+                write!(f, "the fetch of its weights was ended by order {order}")
+            }
+            Refusal::Superseded => write!(f, "a later order for the same model took its place"),
+            Refusal::NotSaved { message } => {
+                write!(
+                    f,
+                    "the store could not keep the order, so nothing was done (D1): {message}"
+                )
+            }
+        }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} {}", self.name, self.bytes, self.what)
+    }
+}
+
+/// Follows an amount of memory: what has become of it.
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Blocker::Foreign => write!(f, "held by processes that are not ours (M2)"),
+            Blocker::Settling => write!(f, "not given back yet by processes that ended (M4)"),
+            Blocker::Cordoned { reason } => write!(f, "cordoned: {reason} (M7)"),
+            Blocker::Replica {
+                replica,
+                model,
+                priority,
+                why,
+            } => write!(f, "held by {model} ({replica}, priority {priority}): {why}"),
+            Blocker::Planned { model, priority } => {
+                write!(f, "promised to {model} (priority {priority})")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unfit::NotAllowed => write!(f, "the model's file allows other devices only"),
+            Unfit::TooSmall { needs, capacity } => {
+                write!(
+                    f,
+                    "can give {capacity} even when empty, and {needs} is needed (M6)"
+                )
+            }
+            Unfit::Cordoned { reason } => write!(f, "cordoned: {reason} (M7)"),
+        }
+    }
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Protection::AlwaysHot => write!(f, "always-hot (P4)"),
+            Protection::HigherPriority => write!(f, "of higher priority (P2)"),
+            Protection::Turn { left } => write!(f, "busy, its turn has {left} left (P3)"),
+            Protection::Young { left } => write!(f, "ready too short a time, {left} left (P3)"),
+            Protection::Loading => write!(f, "loading (P5)"),
+            Protection::Wanted => write!(f, "an earlier request waits for it (P5)"),
+            Protection::Unserved => write!(f, "its waiters have not been served (P5)"),
+            Protection::Leaving => write!(f, "leaving already"),
+            Protection::Same => write!(f, "the same model"),
+            Protection::Growth => write!(
+                f,
+                "of equal priority, and one more replica takes no room from equals (S1)"
+            ),
+        }
+    }
+}
+
+pub(crate) fn plural(count: u32) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}

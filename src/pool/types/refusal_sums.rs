@@ -1,0 +1,135 @@
+//! What the history tells of refused requests (D3). Anybody can have as many requests refused as they like, so
+//! that the first of a kind is told at once, and those that follow within a minute as one sum. Orders of
+//! administrators and their kept wishes are not counted here: each of their refusals is told.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use crate::types::ids::{ModelId, Span, Time};
+use crate::types::reason::Refusal;
+
+/// What follows the first refusal within this time is summed up.
+pub(crate) const SUMMED_FOR: Span = Span::from_secs(60);
+
+/// One kind of refusal of one model. There are as many as there are models, times the kinds; none is
+/// older than [`SUMMED_FOR`].
+type Kind = (ModelId, &'static str);
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Refusals {
+    open: BTreeMap<Kind, Sum>,
+    /// When each of them ends.
+    ends: BTreeSet<(Time, Kind)>,
+}
+
+/// What came after the first one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sum {
+    pub more: u64,
+    /// The newest one's words.
+    pub reason: String,
+}
+
+impl Refusals {
+    /// Whether this one is to be told now; otherwise it is in a sum.
+    pub(crate) fn is_first(&mut self, now: Time, kind: Kind, refusal: &Refusal) -> bool {
+        if let Some(sum) = self.open.get_mut(&kind) {
+            sum.more = sum.more.saturating_add(1);
+            sum.reason = refusal.to_string();
+            return false;
+        }
+        self.open.insert(kind, Sum::default());
+        self.ends.insert((now + SUMMED_FOR, kind));
+        true
+    }
+
+    /// The sums that ended by then and have something to tell.
+    pub(crate) fn take_until(&mut self, end: Time) -> Vec<(ModelId, Sum)> {
+        let mut taken = Vec::new();
+        while let Some(&(at, kind)) = self.ends.first() {
+            if at > end {
+                break;
+            }
+            self.ends.pop_first();
+            let sum = self.open.remove(&kind).filter(|sum| sum.more > 0);
+            taken.extend(sum.map(|sum| (kind.0, sum)));
+        }
+        taken
+    }
+
+    pub(crate) fn wake(&self) -> Option<Time> {
+        self.ends.first().map(|(at, _)| *at)
+    }
+}
+
+impl Refusal {
+    /// What a sum is made of: the numbers in the words differ from one to the next.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Refusal::UnknownModel => "unknown-model",
+            Refusal::QueueFull { .. } => "queue-full",
+            Refusal::TimedOut { .. } => "timed-out",
+            Refusal::NeverFits { .. } => "never-fits",
+            Refusal::NoRoom { .. } => "no-room",
+            Refusal::LoadFailed { .. } => "load-failed",
+            Refusal::Cooling { .. } => "cooling",
+            Refusal::Quarantined { .. } => "quarantined",
+            Refusal::ShuttingDown => "shutting-down",
+            Refusal::NoSuchReplica { .. } => "no-such-replica",
+            Refusal::NoSuchDevice { .. } => "no-such-device",
+            Refusal::NotCordoned { .. } => "not-cordoned",
+            Refusal::NotLoaded => "not-loaded",
+            Refusal::FetchEnded { .. } => "fetch-ended",
+            Refusal::TooManyDevices { .. } => "too-many-devices",
+            Refusal::EngineTakesFewer { .. } => "engine-takes-fewer",
+            Refusal::Superseded => "superseded",
+            Refusal::NotSaved { .. } => "not-saved",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full(limit: u32) -> Refusal {
+        let retry = Span::ZERO;
+        Refusal::QueueFull { limit, retry }
+    }
+
+    #[test]
+    fn the_first_is_told_and_a_flood_after_it_is_one_sum_with_the_newest_words() {
+        let mut refusals = Refusals::default();
+        let kind = (ModelId(1), full(1).name());
+        assert!(refusals.is_first(Time(5), kind, &full(1)));
+        for limit in 0..10_000 {
+            assert!(!refusals.is_first(Time(6), kind, &full(limit)));
+        }
+        assert_eq!(refusals.wake(), Some(Time(60_005)));
+        assert!(refusals.take_until(Time(60_004)).is_empty());
+        let sums = refusals.take_until(Time(60_005));
+        assert_eq!((sums.len(), sums[0].1.more), (1, 10_000));
+        assert!(sums[0].1.reason.contains("9999 requests wait"));
+        assert!(
+            refusals.is_first(Time(60_005), kind, &full(1)),
+            "a new minute"
+        );
+    }
+
+    #[test]
+    fn other_kinds_and_other_models_are_told_by_themselves_and_nothing_is_kept_of_them() {
+        let mut refusals = Refusals::default();
+        let other = Refusal::UnknownModel;
+        for model in 0..100 {
+            assert!(refusals.is_first(Time(0), (ModelId(model), full(1).name()), &full(1)));
+            assert!(refusals.is_first(Time(0), (ModelId(model), other.name()), &other));
+        }
+        assert!(
+            refusals.take_until(Time(60_000)).is_empty(),
+            "nothing to sum up"
+        );
+        assert!(refusals.open.is_empty() && refusals.ends.is_empty());
+    }
+}

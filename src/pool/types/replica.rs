@@ -1,0 +1,188 @@
+//! One engine instance's life, and a load that waits for its room. Facts only; who goes and who
+//! stays is decided in `plan`.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use crate::types::action::GateMode;
+use crate::types::ids::{Bytes, ModelId, OrderId, ReplicaId, Time};
+use crate::types::model::Tier;
+use crate::types::reason::{LoadReason, StopReason};
+use crate::types::replica_state::ReplicaState;
+use crate::types::share::Share;
+
+/// ```text
+///  (planned) ──room──▶ Launching ──ready──▶ Ready ⇄ Draining ──empty or deadline──▶ Stopping ──▶ gone
+///                          ▲                           └──empty, may sleep──▶ Parking ──▶ Asleep ─┐  ▲
+///                          └────────────────────────────── woken ────────────────────────────────┴──┤
+///      │                   └──────────────stop──────────────────────────────────────▶┘           ▲
+///      └── abandoned                       crash: from any phase ─────────────────────────────────┘
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Launching {
+        since: Time,
+        deadline: Time,
+    },
+    Ready {
+        since: Time,
+    },
+    /// The gate is closed, or about to be (`closed` says which).
+    Draining {
+        ready_since: Time,
+        since: Time,
+        /// When the requests still inside are cut; `None`: never (P3).
+        deadline: Option<Time>,
+        reason: StopReason,
+        /// The load that needs the room: if it is abandoned, the gate opens again.
+        for_load: Option<ReplicaId>,
+        closed: bool,
+    },
+    /// The engine moves its weights into the host's memory.
+    Parking {
+        since: Time,
+        /// When it is ended instead.
+        deadline: Time,
+        reason: StopReason,
+    },
+    /// Only what cannot be moved is left on its devices.
+    Asleep {
+        since: Time,
+        reason: StopReason,
+    },
+    Stopping {
+        since: Time,
+        reason: StopReason,
+        /// It had not become ready.
+        was_launching: bool,
+    },
+}
+
+impl Phase {
+    pub(crate) fn state(&self) -> ReplicaState {
+        match self {
+            Phase::Launching { .. } => ReplicaState::Launching,
+            Phase::Ready { .. } => ReplicaState::Ready,
+            Phase::Draining { .. } => ReplicaState::Draining,
+            Phase::Parking { .. } => ReplicaState::Parking,
+            Phase::Asleep { .. } => ReplicaState::Asleep,
+            Phase::Stopping { .. } => ReplicaState::Stopping,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Replica {
+    pub(crate) model: ModelId,
+    pub(crate) shares: Vec<Share>,
+    pub(crate) phase: Phase,
+    pub(crate) why: LoadReason,
+    /// The model's `started_with` when it was launched.
+    pub(crate) started_with: u64,
+    pub(crate) launched: Time,
+    /// Requests that have a seat, as its gate last said.
+    pub(crate) in_flight: u32,
+    /// Requests that ever got a seat.
+    pub(crate) entered: u64,
+    /// The same when it was launched or woken.
+    pub(crate) entered_when_launched: u64,
+    /// When the last request ended.
+    pub(crate) last_end: Option<Time>,
+    /// What its gate was last told; `None` before it is ready.
+    pub(crate) gate: Option<GateMode>,
+    /// Where its weights come from, once that is known.
+    pub(crate) tier: Option<Tier>,
+    /// Until when its load keeps the disk or link to itself.
+    pub(crate) reads_until: Option<Time>,
+    /// Set while loading: it goes as soon as those who wait for it have been served.
+    pub(crate) leave_when_served: Option<(StopReason, OrderId)>,
+    /// What it takes of the host, from when it falls asleep until it is awake again.
+    pub(crate) parked: Option<Parked>,
+}
+
+impl Replica {
+    pub fn bytes(&self) -> Bytes {
+        self.shares.iter().map(|share| share.bytes).sum()
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Draining { .. } | Phase::Parking { .. } | Phase::Stopping { .. }
+        )
+    }
+
+    /// What of its shares stays although the rest leaves: it is falling asleep.
+    pub(crate) fn keeps(&self) -> &[Share] {
+        match (&self.phase, &self.parked) {
+            (Phase::Parking { .. }, Some(parked)) => &parked.keeps,
+            _ => &[],
+        }
+    }
+
+    /// It serves, or will without another load.
+    pub fn is_live(&self) -> bool {
+        matches!(self.phase, Phase::Launching { .. } | Phase::Ready { .. })
+    }
+
+    /// Nobody has had a seat on it since it was launched or woken.
+    pub(crate) fn is_unserved(&self) -> bool {
+        self.entered == self.entered_when_launched
+    }
+
+    /// It was ended because it did not become ready in time.
+    pub fn ran_out_of_time(&self) -> bool {
+        let reason = match &self.phase {
+            Phase::Stopping { reason, .. } => reason,
+            _ => return false,
+        };
+        matches!(reason, StopReason::LoadTimedOut { .. })
+    }
+
+    /// Its engine ended by itself, and not all of it is gone.
+    pub(crate) fn crashed(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Stopping {
+                reason: StopReason::Crashed { .. },
+                ..
+            }
+        )
+    }
+
+    pub fn ready_since(&self) -> Option<Time> {
+        match self.phase {
+            Phase::Ready { since } => Some(since),
+            _ => None,
+        }
+    }
+
+    /// Since when it has had nothing to do; keep-hot counts from here (L2).
+    pub fn idle_since(&self) -> Option<Time> {
+        let ready = self.ready_since()?;
+        (self.in_flight == 0).then(|| self.last_end.unwrap_or(ready).max(ready))
+    }
+}
+
+/// A load that has been decided. Its room is promised; its victims are leaving.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    pub(crate) model: ModelId,
+    pub(crate) shares: Vec<Share>,
+    pub(crate) victims: BTreeSet<ReplicaId>,
+    pub(crate) why: LoadReason,
+    pub(crate) since: Time,
+    pub(crate) order: Option<OrderId>,
+    /// It is a sleeper that is woken, under its own number; `shares` is what it needs beside what it
+    /// holds.
+    pub(crate) wakes: bool,
+}
+
+/// What a sleeper takes of the host, and what it held on its devices before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parked {
+    pub(crate) host: Bytes,
+    /// Its shares when it is awake, and what of them it cannot give back.
+    pub(crate) awake: Vec<Share>,
+    pub(crate) keeps: Vec<Share>,
+}

@@ -1,0 +1,60 @@
+//! Orders on their way to the store, and which order set what (D1).
+
+use alloc::collections::{BTreeSet, VecDeque};
+
+use crate::types::action::Wish;
+use crate::types::ids::{DeviceId, ModelId, OrderId};
+use crate::types::model::{LoadWish, Override, OverrideChange};
+
+/// Orders on their way to the store.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Saves {
+    pub under_way: Option<Save>,
+    pub queue: VecDeque<OrderId>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Save {
+    pub order: OrderId,
+    pub wish: Wish,
+    /// Changed while the store writes: what it holds of these afterwards may be older.
+    pub overrides: BTreeSet<ModelId>,
+    pub loads: BTreeSet<ModelId>,
+    pub cordons: BTreeSet<DeviceId>,
+}
+
+/// Which order said each part of an override; none: nobody who might take it back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sayers {
+    pub priority: Option<OrderId>,
+    pub keep_hot: Option<OrderId>,
+    pub expires: Option<OrderId>,
+}
+
+/// What there was before a load counted, should it fail after all.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Previous {
+    pub over: Override,
+    pub sayers: Sayers,
+    /// Only that it was to stay away: a load that has ended is not wished for again.
+    pub kept_away: Option<LoadWish>,
+}
+
+impl Saves {
+    /// The store is writing that the device serves again.
+    pub(crate) fn uncordons(&self, of: DeviceId) -> bool {
+        let save = self.under_way.as_ref();
+        save.is_some_and(
+            |save| matches!(&save.wish, Wish::Cordon { device, cordon: None } if *device == of),
+        )
+    }
+}
+
+impl Sayers {
+    pub(crate) fn says(&mut self, order: OrderId, change: &OverrideChange) {
+        let by = Some(order);
+        self.priority = change.priority.map_or(self.priority, |_| by);
+        self.keep_hot = change.keep_hot.map_or(self.keep_hot, |_| by);
+        self.expires = change.expires.map_or(self.expires, |_| by);
+    }
+}

@@ -1,0 +1,242 @@
+//! What must hold after every step, whatever happened. Counts everything anew from the replicas,
+//! and trusts no ledger and no index of the pool's own. Used by the stories, the storms and the tests.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::facts::state::Pool;
+use crate::types::ids::{Bytes, DeviceId, ModelId, NodeId, ReplicaId, Ticket};
+use crate::types::reason::LoadReason;
+use crate::types::replica::Phase;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// M3: reservations exceed what the device has.
+    OverCommitted {
+        device: DeviceId,
+        reserved: Bytes,
+        capacity: Bytes,
+    },
+    /// M3: what stays and what is promised exceeds what the device has.
+    OverPromised {
+        device: DeviceId,
+        planned: Bytes,
+        capacity: Bytes,
+    },
+    /// The device's own ledger disagrees with the replicas.
+    LedgerWrong {
+        device: DeviceId,
+        says: Bytes,
+        counted: Bytes,
+    },
+    /// Q4: a ticket waits in no queue, or in two places.
+    TicketLost(Ticket),
+    /// L1: seats on a replica that is not there for them.
+    SeatsWhileLaunching(ReplicaId),
+    /// L1: two loads at once that nobody ordered.
+    LoadedTwice(ModelId),
+    /// M5: a replica spread over nodes, or with the same device twice.
+    BadPlacement(ReplicaId),
+    /// An index disagrees with what it indexes.
+    IndexWrong(&'static str),
+    /// A decision is due that the agenda does not know of.
+    Missed(String),
+}
+
+/// Everything that is wrong.
+pub fn check(pool: &Pool) -> Vec<Violation> {
+    let mut found = Vec::new();
+    memory(pool, &mut found);
+    hosts(pool, &mut found);
+    replicas(pool, &mut found);
+    queues(pool, &mut found);
+    found.extend(pool.missed().map(Violation::Missed));
+    found
+}
+
+fn memory(pool: &Pool, found: &mut Vec<Violation>) {
+    let mut reserved: BTreeMap<DeviceId, u64> = BTreeMap::new();
+    let mut later: BTreeMap<DeviceId, u64> = BTreeMap::new();
+    for replica in pool.replicas.values() {
+        for share in &replica.shares {
+            *reserved.entry(share.device).or_default() += share.bytes.0;
+            if !replica.is_leaving() {
+                *later.entry(share.device).or_default() += share.bytes.0;
+            }
+        }
+        for share in replica.keeps() {
+            *later.entry(share.device).or_default() += share.bytes.0;
+        }
+    }
+    for planned in pool.planned.values() {
+        for share in &planned.shares {
+            *later.entry(share.device).or_default() += share.bytes.0;
+        }
+    }
+    for (&device, ledger) in &pool.devices {
+        let capacity = ledger.capacity();
+        let counted = Bytes(reserved.get(&device).copied().unwrap_or(0));
+        let planned = Bytes(later.get(&device).copied().unwrap_or(0));
+        if counted > capacity {
+            found.push(Violation::OverCommitted {
+                device,
+                reserved: counted,
+                capacity,
+            });
+        }
+        if planned > capacity {
+            found.push(Violation::OverPromised {
+                device,
+                planned,
+                capacity,
+            });
+        }
+        if counted != ledger.reserved {
+            found.push(Violation::LedgerWrong {
+                device,
+                says: ledger.reserved,
+                counted,
+            });
+        }
+        let staying = ledger.reserved.saturating_sub(ledger.leaving) + ledger.promised;
+        if staying != planned {
+            found.push(Violation::LedgerWrong {
+                device,
+                says: staying,
+                counted: planned,
+            });
+        }
+    }
+}
+
+/// Sleepers take what the ledgers of the hosts say they take.
+fn hosts(pool: &Pool, found: &mut Vec<Violation>) {
+    let mut held: BTreeMap<NodeId, (u64, u64)> = BTreeMap::new();
+    for (id, replica) in &pool.replicas {
+        let is_asleep = matches!(replica.phase, Phase::Asleep { .. });
+        if is_asleep != pool.asleep.contains(id) || is_asleep && replica.parked.is_none() {
+            found.push(Violation::IndexWrong("sleepers"));
+        }
+        let Some(parked) = &replica.parked else {
+            continue;
+        };
+        let (all, returning) = held.entry(pool.node_of(replica)).or_default();
+        *all += parked.host.0;
+        if matches!(replica.phase, Phase::Stopping { .. }) {
+            *returning += parked.host.0;
+        }
+    }
+    for (node, host) in &pool.hosts {
+        let counted = held.get(node).copied().unwrap_or_default();
+        if counted != (host.held.0, host.returning.0) {
+            found.push(Violation::IndexWrong("what sleepers take of a host"));
+        }
+    }
+}
+
+fn replicas(pool: &Pool, found: &mut Vec<Violation>) {
+    for (&id, replica) in &pool.replicas {
+        if matches!(replica.phase, Phase::Launching { .. }) && replica.in_flight > 0 {
+            found.push(Violation::SeatsWhileLaunching(id));
+        }
+        let mut devices: Vec<DeviceId> = replica.shares.iter().map(|share| share.device).collect();
+        devices.sort();
+        devices.dedup();
+        let mut nodes: Vec<_> = devices
+            .iter()
+            .map(|device| pool.devices[device].node)
+            .collect();
+        nodes.dedup();
+        if devices.len() != replica.shares.len() || nodes.len() != 1 {
+            found.push(Violation::BadPlacement(id));
+        }
+        if !pool.models[&replica.model].replicas.contains(&id) {
+            found.push(Violation::IndexWrong("model's replicas"));
+        }
+    }
+    for (&id, model) in &pool.models {
+        let by_itself = |why: &LoadReason| {
+            matches!(
+                why,
+                LoadReason::Requests { .. } | LoadReason::AlwaysHot { .. }
+            )
+        };
+        let loading = model.replicas.iter().filter(|id| {
+            let replica = &pool.replicas[*id];
+            matches!(replica.phase, Phase::Launching { .. }) && by_itself(&replica.why)
+        });
+        let planned = model
+            .planned
+            .iter()
+            .filter(|id| by_itself(&pool.planned[*id].why));
+        if loading.count() + planned.count() > 1 {
+            found.push(Violation::LoadedTwice(id));
+        }
+    }
+}
+
+fn queues(pool: &Pool, found: &mut Vec<Violation>) {
+    let mut queued = 0;
+    for (&id, model) in &pool.models {
+        queued += model.queue.len();
+        if model.queue.is_empty() == pool.waited_for.contains(&id) {
+            found.push(Violation::IndexWrong("models waited for"));
+        }
+        let lost = model
+            .queue
+            .iter()
+            .filter(|ticket| pool.tickets.get(ticket).is_none_or(|it| it.model != id));
+        found.extend(lost.map(Violation::TicketLost));
+    }
+    if queued != pool.tickets.len() || pool.deadlines.len() != pool.tickets.len() {
+        found.push(Violation::IndexWrong("tickets"));
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Violation::OverCommitted {
+                device,
+                reserved,
+                capacity,
+            } => {
+                write!(f, "M3: {device} has {capacity} and {reserved} is reserved")
+            }
+            Violation::OverPromised {
+                device,
+                planned,
+                capacity,
+            } => {
+                write!(
+                    f,
+                    "M3: {device} has {capacity} and {planned} is reserved or promised"
+                )
+            }
+            Violation::LedgerWrong {
+                device,
+                says,
+                counted,
+            } => {
+                write!(f, "the ledger of {device} says {says}, counted {counted}")
+            }
+            Violation::TicketLost(ticket) => write!(f, "Q4: {ticket} is lost"),
+            Violation::SeatsWhileLaunching(replica) => {
+                write!(f, "L1: {replica} has requests and is not ready")
+            }
+            Violation::LoadedTwice(model) => {
+                write!(
+                    f,
+                    "L1: {model} is being loaded twice, and nobody ordered that"
+                )
+            }
+            Violation::BadPlacement(replica) => {
+                write!(f, "M5: {replica} is not on distinct devices of one node")
+            }
+            Violation::Missed(decision) => write!(f, "a decision was missed: {decision}"),
+            Violation::IndexWrong(what) => write!(f, "the index of {what} is wrong"),
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! A read-only picture of the pool for administrators, metrics and waiting clients. Built on request
+//! of the shell; nothing in it can be used to change the pool.
+
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use crate::facts::host::Host;
+use crate::facts::state::{Model, Pool};
+use crate::plan::keep_hot::keep_hot_ends;
+use crate::types::ask::Ask;
+use crate::types::event::Command;
+use crate::types::ids::{
+    Bytes, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket,
+    Time,
+};
+use crate::types::model::{Cordon, LoadWish, Override, Tier};
+use crate::types::replica::Phase;
+use crate::types::replica_state::ReplicaState;
+use crate::types::share::Share;
+
+#[derive(Clone, Debug, Default)]
+pub struct PoolView {
+    pub now: Time,
+    pub night: bool,
+    pub closing: bool,
+    pub models: Vec<ModelView>,
+    pub devices: Vec<DeviceView>,
+    pub hosts: Vec<HostView>,
+    /// In the order in which each model serves them.
+    pub waiting: Vec<WaitingView>,
+    pub orders: Vec<OrderView>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ModelState {
+    Cold,
+    Waiting,
+    Fetching,
+    Loading,
+    Ready,
+    Asleep,
+    Draining,
+    Cooling,
+    Quarantined,
+}
+
+#[derive(Clone, Debug)]
+pub struct ModelView {
+    pub model: ModelId,
+    pub name: String,
+    pub state: ModelState,
+    pub priority: Priority,
+    pub protected: bool,
+    pub keep_hot: Span,
+    pub over: Override,
+    pub wish: Option<LoadWish>,
+    pub replicas: Vec<ReplicaView>,
+    pub waiting: u32,
+    pub devices_per_replica: u32,
+    pub bytes_per_device: Bytes,
+    /// What was learned for single kinds of devices (M1).
+    pub learned: Vec<(KindId, Bytes)>,
+    pub failures: u32,
+    pub last_failure: Option<String>,
+    pub cooling_until: Option<Time>,
+    /// What the next load is expected to take.
+    pub reload: Span,
+    /// What it may take at most (L3).
+    pub load_deadline: Span,
+    /// Between SIGTERM and SIGKILL (L5).
+    pub stop_grace: Span,
+    /// What loads took, by where the weights came from.
+    pub load_times: Vec<(Tier, Span)>,
+    pub seated: u64,
+    pub last_used: Option<Time>,
+    /// Its weights are not on this machine.
+    pub absent: bool,
+    /// How long its weights have been fetched.
+    pub fetching_for: Option<Span>,
+}
+
+#[derive(Clone, Debug)]
+pub struct ReplicaView {
+    pub replica: ReplicaId,
+    pub state: ReplicaState,
+    /// How long it has been in that state.
+    pub for_: Span,
+    pub shares: Vec<Share>,
+    pub in_flight: u32,
+    pub ready_at: Option<Time>,
+    /// When keep-hot would unload it.
+    pub expires: Option<Time>,
+    /// Why it was loaded, or why it leaves.
+    pub reason: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct DeviceView {
+    pub device: DeviceId,
+    pub node: NodeId,
+    pub total: Bytes,
+    pub headroom: Bytes,
+    pub foreign: Bytes,
+    /// What our replicas hold beyond what they reserve.
+    pub excess: Bytes,
+    /// Not given back yet by processes that ended (M4).
+    pub settling: Bytes,
+    pub reserved: Bytes,
+    pub promised: Bytes,
+    pub free: Bytes,
+    pub cordon: Option<Cordon>,
+}
+
+/// What sleepers take of a node's own memory.
+#[derive(Clone, Debug)]
+pub struct HostView {
+    pub node: NodeId,
+    /// For all sleepers together.
+    pub capacity: Bytes,
+    pub available: Bytes,
+    pub held: Bytes,
+    pub sleepers: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct WaitingView {
+    pub ticket: Ticket,
+    pub model: ModelId,
+    pub key: KeyId,
+    /// 1 is served next.
+    pub position: u32,
+    pub since: Time,
+    pub expected: Span,
+}
+
+#[derive(Clone, Debug)]
+pub struct OrderView {
+    pub order: OrderId,
+    pub what: &'static str,
+    pub model: Option<ModelId>,
+    /// How many replicas a load that has begun is to have.
+    pub replicas: Option<u32>,
+    pub since: Time,
+}
+
+impl Pool {
+    /// As of the last step; `now` only moves the ages.
+    pub fn view(&self, now: Time) -> PoolView {
+        let mut waiting = Vec::with_capacity(self.tickets.len());
+        for id in &self.waited_for {
+            let expected = self.expected_wait(*id);
+            for (nth, ticket) in self.models[id].queue.iter().enumerate() {
+                let it = &self.tickets[&ticket];
+                let position = u32::try_from(nth + 1).unwrap_or(u32::MAX);
+                waiting.push(WaitingView {
+                    ticket,
+                    model: *id,
+                    key: it.key,
+                    position,
+                    since: it.since,
+                    expected,
+                });
+            }
+        }
+        PoolView {
+            now: self.now.max(now),
+            night: self.night,
+            closing: self.closing.is_some(),
+            models: self
+                .models
+                .iter()
+                .filter(|(_, model)| !model.removed || !model.replicas.is_empty())
+                .map(|(&id, model)| self.model_view(id, model))
+                .collect(),
+            devices: self
+                .devices
+                .iter()
+                .map(|(&id, it)| device_view(id, it))
+                .collect(),
+            hosts: self.host_views(),
+            waiting,
+            orders: self
+                .orders
+                .iter()
+                .map(|(&id, order)| order_view(id, order))
+                .collect(),
+        }
+    }
+
+    /// Loads that have been decided and have not started.
+    pub fn planned_loads(&self) -> BTreeSet<ReplicaId> {
+        self.planned.keys().copied().collect()
+    }
+
+    fn model_view(&self, id: ModelId, model: &Model) -> ModelView {
+        let planned = model.planned.iter().map(|load| {
+            let planned = &self.planned[load];
+            ReplicaView {
+                replica: *load,
+                state: ReplicaState::Planned,
+                for_: self.now.since(planned.since),
+                shares: planned.shares.clone(),
+                in_flight: 0,
+                ready_at: None,
+                expires: None,
+                reason: match planned.victims.len() {
+                    0 => planned.why.to_string(),
+                    count => format!("{}; {count} leaving for it", planned.why),
+                },
+            }
+        });
+        let needs = Ask::of(self, id, self.now);
+        let replicas: Vec<ReplicaView> = model
+            .replicas
+            .iter()
+            .map(|replica| self.replica_view(*replica))
+            .chain(planned)
+            .collect();
+        ModelView {
+            model: id,
+            name: model.spec.name.clone(),
+            state: self.model_state(model),
+            priority: model.priority(),
+            protected: self.is_protected(id),
+            keep_hot: self.keep_hot(id),
+            over: model.over.clone(),
+            wish: model.wish.clone(),
+            replicas,
+            waiting: u32::try_from(model.queue.len()).unwrap_or(u32::MAX),
+            devices_per_replica: needs.devices,
+            bytes_per_device: needs.bytes,
+            learned: needs.by_kind,
+            failures: model.failures,
+            last_failure: model.last_failure.clone(),
+            cooling_until: model.cooling_until.filter(|until| *until > self.now),
+            reload: model.reload(),
+            load_deadline: model.spec.load_deadline,
+            stop_grace: model.spec.stop_grace,
+            load_times: Tier::ALL
+                .into_iter()
+                .filter_map(|tier| Some((tier, model.load_times.of(tier)?)))
+                .collect(),
+            seated: model.seated,
+            last_used: model.last_used,
+            absent: model.spec.absent,
+            fetching_for: model.fetch.as_ref().map(|it| self.now.since(it.since)),
+        }
+    }
+
+    fn host_views(&self) -> Vec<HostView> {
+        let on = |node| {
+            let there = |id: &&ReplicaId| self.node_of(&self.replicas[*id]) == node;
+            self.asleep.iter().filter(there).count() as u32
+        };
+        let view = |(&node, host): (&NodeId, &Host)| HostView {
+            node,
+            capacity: host.capacity,
+            available: host.available,
+            held: host.held,
+            sleepers: on(node),
+        };
+        self.hosts.iter().map(view).collect()
+    }
+
+    fn model_state(&self, model: &Model) -> ModelState {
+        let any = |test: fn(&Phase) -> bool| {
+            model
+                .replicas
+                .iter()
+                .any(|id| test(&self.replicas[id].phase))
+        };
+        if any(|phase| matches!(phase, Phase::Ready { .. })) {
+            ModelState::Ready
+        } else if any(|phase| matches!(phase, Phase::Launching { .. })) {
+            ModelState::Loading
+        } else if model.fetch.is_some() {
+            ModelState::Fetching
+        } else if !model.planned.is_empty() || !model.queue.is_empty() {
+            ModelState::Waiting
+        } else if any(|phase| matches!(phase, Phase::Asleep { .. })) {
+            ModelState::Asleep
+        } else if !model.replicas.is_empty() {
+            ModelState::Draining
+        } else if self.is_quarantined(model) {
+            ModelState::Quarantined
+        } else if model.cooling_until.is_some_and(|until| until > self.now) {
+            ModelState::Cooling
+        } else {
+            ModelState::Cold
+        }
+    }
+
+    fn replica_view(&self, id: ReplicaId) -> ReplicaView {
+        let replica = &self.replicas[&id];
+        let reason = match &replica.phase {
+            Phase::Launching { .. } | Phase::Ready { .. } => replica.why.to_string(),
+            Phase::Draining { reason, .. }
+            | Phase::Parking { reason, .. }
+            | Phase::Asleep { reason, .. } => reason.to_string(),
+            Phase::Stopping {
+                reason,
+                was_launching,
+                ..
+            } => {
+                let what = if *was_launching { "load ended: " } else { "" };
+                format!("{what}{reason}")
+            }
+        };
+        ReplicaView {
+            replica: id,
+            state: replica.phase.state(),
+            for_: self.phase_age(&replica.phase),
+            shares: replica.shares.clone(),
+            in_flight: replica.in_flight,
+            ready_at: replica.ready_since(),
+            expires: keep_hot_ends(self, id),
+            reason,
+        }
+    }
+}
+
+fn device_view(device: DeviceId, it: &crate::facts::device::Device) -> DeviceView {
+    DeviceView {
+        device,
+        node: it.node,
+        total: it.total,
+        headroom: it.headroom,
+        foreign: it.foreign,
+        excess: it.excess,
+        settling: it.settling,
+        reserved: it.reserved,
+        promised: it.promised,
+        free: it.free_now(),
+        cordon: it.cordon.clone(),
+    }
+}
+
+fn order_view(order: OrderId, it: &crate::types::order::Order) -> OrderView {
+    let (what, model) = match &it.command {
+        Command::Load(load) => ("load", Some(load.model)),
+        Command::Unload { model, .. } => ("unload", Some(*model)),
+        Command::Set { model, .. } => ("set", Some(*model)),
+        Command::Cleanup { .. } => ("cleanup", None),
+        Command::Reopen => ("reopen", None),
+        Command::Reset => ("reset", None),
+        Command::Cordon { .. } => ("cordon", None),
+        Command::Uncordon { .. } => ("uncordon", None),
+        Command::Shutdown { .. } => ("shutdown", None),
+    };
+    OrderView {
+        order,
+        what,
+        model,
+        replicas: it.load().map(|_| it.replicas),
+        since: it.since,
+    }
+}
+
+impl ModelState {
+    pub fn name(self) -> &'static str {
+        match self {
+            ModelState::Cold => "cold",
+            ModelState::Waiting => "waiting",
+            ModelState::Fetching => "fetching",
+            ModelState::Loading => "loading",
+            ModelState::Ready => "ready",
+            ModelState::Asleep => "asleep",
+            ModelState::Draining => "draining",
+            ModelState::Cooling => "cooling",
+            ModelState::Quarantined => "quarantined",
+        }
+    }
+}
