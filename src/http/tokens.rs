@@ -1,13 +1,16 @@
 //! Texts as tokens and back, in vLLM's words for every engine that can; and how many tokens a message would have.
 //! Where a prompt format writes a model's conversations, it writes these too.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{Request, StatusCode};
+use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -69,8 +72,8 @@ pub(super) async fn count(app: &App, user: User, request: Request<Body>) -> Resp
     let told = async {
         let told = tokens(app, &visit, request, Asking::of_message).await?;
         Ok(match told {
-            EngineAnswer::Whole(told) => {
-                EngineAnswer::Whole(json!({"input_tokens": told["count"]}))
+            EngineAnswer::Tokens(tokens) => {
+                EngineAnswer::Whole(json!({"input_tokens": tokens.count}))
             }
             refused => refused,
         })
@@ -79,6 +82,7 @@ pub(super) async fn count(app: &App, user: User, request: Request<Body>) -> Resp
 }
 
 enum EngineAnswer {
+    Tokens(Tokens),
     Whole(Value),
     Refused(Response),
 }
@@ -87,6 +91,9 @@ async fn answered(
     told: impl Future<Output = Result<EngineAnswer, Failed>>,
 ) -> Result<Response, Failed> {
     Ok(match told.await? {
+        EngineAnswer::Tokens(tokens) => {
+            ([(header::CONTENT_TYPE, JSON)], tokens.body).into_response()
+        }
         EngineAnswer::Whole(answer) => Json(answer).into_response(),
         EngineAnswer::Refused(response) => response,
     })
@@ -292,7 +299,7 @@ async fn tokens(
                 .run(bytes.len(), move || counted(&of_model, &bytes));
             let answer = counted.await.map_err(fail)?;
             served.answered(200);
-            Ok(EngineAnswer::Whole(answer))
+            Ok(EngineAnswer::Tokens(answer))
         }
     }
 }
@@ -334,17 +341,64 @@ fn content(prompt: &str, special: Option<bool>) -> Bytes {
         .into()
 }
 
-/// The answer in vLLM's words, whoever gave it.
-fn counted(model: &str, bytes: &Bytes) -> Result<Value, Failure> {
-    let answer: Value = serde_json::from_slice(bytes).unwrap_or_default();
-    let Some(tokens) = answer.get("tokens").and_then(Value::as_array) else {
-        return Err(Failure::engine(model, "an answer without tokens"));
-    };
-    let mut told = json!({"tokens": tokens, "count": tokens.len(), "max_model_len": answer.get("max_model_len")});
-    if let Some(strings) = answer.get("token_strs").filter(|it| !it.is_null()) {
-        told["token_strs"] = strings.clone();
+/// The tokens of a text, as vLLM answers.
+#[derive(Debug)]
+struct Tokens {
+    count: usize,
+    body: Bytes,
+}
+
+/// What engines answer. A long text has a number for each few letters, so that none of them is read: they are counted
+/// where they stand, and passed on as they are.
+#[derive(Deserialize)]
+struct Tokenized<'a> {
+    #[serde(borrow)]
+    tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_model_len: Option<&'a RawValue>,
+    #[serde(borrow)]
+    token_strs: Option<&'a RawValue>,
+}
+
+/// The answer as vLLM gives it, whichever engine it is from.
+fn counted(model: &str, bytes: &Bytes) -> Result<Tokens, Failure> {
+    let without = || Failure::engine(model, "an answer without tokens");
+    let answer: Tokenized<'_> = serde_json::from_slice(bytes).map_err(|_| without())?;
+    let tokens = answer.tokens.ok_or_else(without)?.get();
+    let count = elements::<IgnoredAny>(tokens).ok_or_else(without)?;
+    let longest = answer.max_model_len.map_or("null", RawValue::get);
+    let mut body = format!("{{\"tokens\":{tokens},\"count\":{count},\"max_model_len\":{longest}");
+    if let Some(strings) = answer.token_strs {
+        body.push_str(",\"token_strs\":");
+        body.push_str(strings.get());
     }
-    Ok(told)
+    body.push('}');
+    let body = body.into();
+    Ok(Tokens { count, body })
+}
+
+/// How many elements of this type a list has, if all are; nothing of them is kept.
+fn elements<T: for<'de> Deserialize<'de>>(list: &str) -> Option<usize> {
+    struct Count<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Count<T> {
+        type Value = usize;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<usize, A::Error> {
+            let mut count = 0;
+            while list.next_element::<T>()?.is_some() {
+                count += 1;
+            }
+            Ok(count)
+        }
+    }
+
+    let mut list = serde_json::Deserializer::from_str(list);
+    list.deserialize_seq(Count(PhantomData::<T>)).ok()
 }
 
 async fn text(
@@ -359,7 +413,7 @@ async fn text(
     check_has(&route, Extra::Detokenize).map_err(fail)?;
     let (bytes, share) = (scanned.body.len(), record::share());
     let asked = scanned.body;
-    let written = move || tokens_in(&asked).map(|tokens| detokenized("", &tokens));
+    let written = move || tokens_in(&asked).map(|tokens| detokenized("", tokens));
     let body = share.of(app.reading.run(bytes, written).await.map_err(fail)?);
     let served = seated(app, visit, &route, bytes).await.map_err(fail)?;
     let name = name_there(&served, &route, &scanned.model);
@@ -384,8 +438,8 @@ async fn text(
     }
 }
 
-/// A list of tokens may be as long as a book: nothing but the numbers is kept of it.
-fn tokens_in(body: &Bytes) -> Result<Vec<u64>, Failure> {
+/// A list of tokens may be as long as a book: it is looked through and passed on as it stands.
+fn tokens_in(body: &Bytes) -> Result<&str, Failure> {
     let fields = Fields::read(body)?;
     let others = fields
         .all()
@@ -395,8 +449,7 @@ fn tokens_in(body: &Bytes) -> Result<Vec<u64>, Failure> {
     let mut asked = Taken::some(&fields, &others)?;
     asked.need_text("model")?;
     let tokens = fields.get("tokens").map(RawValue::get).unwrap_or_default();
-    let tokens: Vec<u64> = serde_json::from_str(tokens).unwrap_or_default();
-    if tokens.is_empty() {
+    if elements::<u64>(tokens).is_none_or(|count| count == 0) {
         return Err(asked.wrong("tokens", "a list of whole numbers, at least one"));
     }
     asked.finish()?;
@@ -404,12 +457,8 @@ fn tokens_in(body: &Bytes) -> Result<Vec<u64>, Failure> {
 }
 
 /// What the engine is sent.
-fn detokenized(name: &str, tokens: &[u64]) -> Bytes {
-    let mut body = format!("{{\"model\":{},\"tokens\":", json!(name)).into_bytes();
-    // Numbers can always be written as JSON into memory.
-    let _ = serde_json::to_writer(&mut body, tokens);
-    body.push(b'}');
-    body.into()
+fn detokenized(name: &str, tokens: &str) -> Bytes {
+    format!("{{\"model\":{},\"tokens\":{tokens}}}", json!(name)).into()
 }
 
 fn text_of(model: &str, bytes: &Bytes, field: &str) -> Result<String, Failure> {

@@ -71,11 +71,20 @@ fn an_engine_that_cannot_says_so_before_it_is_loaded() {
 #[test]
 fn every_answer_is_told_in_vllms_words() {
     let told = |answer: Value| counted("m", &answer.to_string().into());
+    let body = |tokens: Tokens| -> Value { serde_json::from_slice(&tokens.body).unwrap() };
+    assert_eq!(told(json!({"tokens": [1, 2]})).unwrap().count, 2);
     assert_eq!(
-        told(json!({"tokens": [1, 2]})).unwrap(),
+        body(told(json!({"tokens": [1, 2]})).unwrap()),
         json!({"tokens": [1, 2], "count": 2, "max_model_len": null})
     );
     let whole = json!({"tokens": [1], "count": 1, "max_model_len": 9, "token_strs": ["a"]});
-    assert_eq!(told(whole.clone()).unwrap(), whole);
-    assert_eq!(told(json!({})).unwrap_err().status.as_u16(), 502);
+    assert_eq!(body(told(whole.clone()).unwrap()), whole);
+    for none in [
+        json!({}),
+        json!({"tokens": null}),
+        json!({"tokens": "a"}),
+        json!([]),
+    ] {
+        assert_eq!(told(none).unwrap_err().status.as_u16(), 502);
+    }
 }
