@@ -22,9 +22,10 @@ use axum::serve::ListenerExt;
 use axum::{Json, Router};
 use serde_json::{Value, json};
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
 use tokio::sync::oneshot;
 
 /// Far more than any context; protects memory from bodies that are no requests.
@@ -64,6 +65,19 @@ pub(crate) struct Ready {
     pub sleepers: Vec<Arc<dyn Sleeper>>,
 }
 
+/// Connections that may wait to be accepted, in a burst of requests; the system caps it.
+const BACKLOG: u32 = 4096;
+
+fn listener_at(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 /// Serves one model until `shutdown` completes: then it accepts nothing new and returns when the requests in flight are finished
 /// (the caller bounds how long). It listens first and loads then; `GET /health` tells how far it is.
 ///
@@ -89,7 +103,7 @@ pub async fn serve(
                 address: address.to_string(),
                 source,
             };
-            let listener = TcpListener::bind(address).await.map_err(listening)?;
+            let listener = listener_at(*address).map_err(listening)?;
             tracing::info!(address = %listener.local_addr().map_err(listening)?, "listening");
             // Small chunks of a stream must not wait for each other.
             let listener = listener.tap_io(|stream| {

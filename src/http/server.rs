@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use serde_json::json;
 use thiserror::Error;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
@@ -42,6 +42,9 @@ pub struct ListenError {
     pub source: std::io::Error,
 }
 
+/// Connections that may wait to be accepted; the system caps it (`net.core.somaxconn`, 4,096 on Linux).
+const BACKLOG: u32 = 4096;
+
 /// A bound listener with its routes.
 pub struct Server {
     listener: TcpListener,
@@ -51,9 +54,7 @@ pub struct Server {
 impl Server {
     /// Takes the address; nothing is served before [`Server::serve`].
     pub async fn bind(address: SocketAddr) -> Result<TcpListener, ListenError> {
-        TcpListener::bind(address)
-            .await
-            .map_err(|source| ListenError { address, source })
+        listener_at(address).map_err(|source| ListenError { address, source })
     }
 
     pub fn new(listener: TcpListener, app: App) -> Server {
@@ -102,6 +103,19 @@ impl Server {
         drop(self.listener);
         while connections.join_next().await.is_some() {}
     }
+}
+
+/// A listener whose queue holds a burst of clients. The standard library asks for 128 connections; those beyond try
+/// again after a second.
+fn listener_at(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // As the standard library does: an address may be taken again at once after a restart.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 fn router(app: App) -> Router {

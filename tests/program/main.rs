@@ -4,6 +4,7 @@ mod adoption;
 mod audit;
 mod base_path;
 mod bench;
+mod bursts;
 mod compat;
 mod cordons;
 mod dialects;

@@ -1,0 +1,35 @@
+//! Many clients at the same moment: their connections are taken while the service itself is busy.
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use support::whole::Pool;
+
+/// Beyond the 128 that the standard library asks for.
+const CLIENTS: usize = 400;
+/// A connection that finds no place in the queue is tried again by the system after a second.
+const AT_ONCE: Duration = Duration::from_millis(900);
+
+#[test]
+fn a_burst_of_clients_is_queued_while_nothing_is_accepted() {
+    let pool = Pool::with_models(&[], "");
+    let address: SocketAddr = pool.address().parse().unwrap();
+    let process = Pid::from_raw(pool.pid().try_into().unwrap());
+    kill(process, Signal::SIGSTOP).unwrap();
+    // What the system allows at most is for the administrator to raise.
+    let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn");
+    let most: usize = most
+        .ok()
+        .and_then(|it| it.trim().parse().ok())
+        .unwrap_or(128);
+    let clients = CLIENTS.min(most);
+    let burst = (0..clients).map(|_| TcpStream::connect_timeout(&address, AT_ONCE));
+    let burst: Vec<_> = burst.collect();
+    kill(process, Signal::SIGCONT).unwrap();
+    let refused = burst.iter().filter(|it| it.is_err()).count();
+    assert_eq!(refused, 0, "of {clients} connections");
+    drop(burst);
+    assert_eq!(pool.request("GET", "/llm/health", "", None).0, 200);
+}
