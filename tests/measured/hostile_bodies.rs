@@ -23,10 +23,9 @@ const BYTES: usize = 512 << 10;
 const LARGEST_BYTES: usize = (10 << 20) - (64 << 10);
 /// As many times what a plain text of the same length takes.
 const TIMES_PLAIN: u32 = 5;
-/// Less than this for each MiB is never too much: a plain text takes a tick of the clock. Hardly optimised code takes up to
-/// 900 ms where a processor is shared; what is not linear takes tens of seconds.
+/// Less than this for each MiB is never too much: a plain text takes a tick of the clock.
 const FLOOR_PER_MIB: Duration =
-    Duration::from_millis(if cfg!(debug_assertions) { 1200 } else { 30 });
+    Duration::from_millis(if cfg!(debug_assertions) { 600 } else { 30 });
 const TIMES_BYTES: u64 = 8;
 /// What memory may grow beside, in the hands of its allocator.
 const GROWTH_FREE: u64 = 48 * MIB;
@@ -38,8 +37,10 @@ const WELL_WITHIN: Duration = Duration::from_millis(50);
 const WELL_ALWAYS: Duration =
     Duration::from_millis(if cfg!(debug_assertions) { 1500 } else { 500 });
 
+/// What an engine answers counts beside what came: a list of tokens becomes a text eleven times as long.
 fn per_mib(cost: &Cost, bytes: usize) -> Duration {
-    cost.processor.mul_f64(MIB as f64 / bytes as f64)
+    let moved = bytes + cost.answer_bytes;
+    cost.processor.mul_f64(MIB as f64 / moved as f64)
 }
 
 /// What a plain text takes on this route: the middle one of three.
