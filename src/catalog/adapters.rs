@@ -5,130 +5,18 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde_json::Value;
-
-use config::Config;
-
+use super::CatalogError;
 use super::diagnostics::Diagnostics;
 use super::engines::Engine;
-use super::entry::Entry;
 use super::limits;
-use super::model_file::{EngineConfig, LoraAdapter};
+use super::model_file::EngineConfig;
 use super::weights::{BucketUri, ExtraFiles, Scheme, short_digest};
-use super::{Catalog, CatalogError, Warning};
 
 const KEY: &str = "engine_config.lora_adapters";
 /// Where the adapters from buckets lie in a fetched model's folder.
 const FOLDER: &str = "adapters";
 /// Engines hold some hundred.
 const ADAPTERS_MAX: usize = 1000;
-
-/// A file that describes an adapter of another model.
-#[derive(Clone, Debug)]
-pub(super) struct AdapterFile {
-    origin: String,
-    base: String,
-    adapter: LoraAdapter,
-}
-
-/// As users of RayLLM had it.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Form {
-    base_model_id: String,
-    model_id: String,
-    #[serde(default)]
-    lora_mirror_config: Option<Mirror>,
-    /// A folder of this machine.
-    #[serde(default)]
-    lora_path: Option<String>,
-    #[serde(default)]
-    generation: Option<Value>,
-    #[serde(default)]
-    enabled: Option<bool>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Mirror {
-    bucket_uri: String,
-}
-
-pub(super) fn read(
-    value: &Value,
-    origin: &str,
-    notes: &mut Diagnostics,
-) -> Result<Option<AdapterFile>, CatalogError> {
-    let form: Form =
-        reading::value_at(value.clone()).map_err(|(path, problem)| match path.as_str() {
-            "." => notes.refuse("the document", problem),
-            path => notes.refuse(path, problem),
-        })?;
-    if form.enabled == Some(false) {
-        notes.warn("enabled", "is false, so the adapter is left out");
-        return Ok(None);
-    }
-    if form.generation.is_some() {
-        notes.warn(
-            "generation",
-            "has no effect: requests for the adapter are taken as those for its base model",
-        );
-    }
-    Ok(Some(AdapterFile {
-        origin: origin.to_owned(),
-        base: form.base_model_id,
-        adapter: LoraAdapter {
-            name: form.model_id,
-            path: form.lora_path,
-            bucket_uri: form.lora_mirror_config.map(|mirror| mirror.bucket_uri),
-        },
-    }))
-}
-
-impl Catalog {
-    /// The base model is read anew, with this adapter. Without a base among the files it is left out, with a
-    /// warning: others are served all the same.
-    pub(super) fn attach(
-        &mut self,
-        file: &AdapterFile,
-        config: &Config,
-    ) -> Result<Option<Warning>, CatalogError> {
-        let Some(base) = self.get(&file.base).cloned() else {
-            let near = self.closest(&file.base).join(", ");
-            let near = match near.as_str() {
-                "" => String::new(),
-                near => format!("; the closest are: {near}"),
-            };
-            return Ok(Some(Warning {
-                origin: file.origin.clone(),
-                line: None,
-                key: Some("base_model_id".to_owned()),
-                message: format!(
-                    "the adapter is left out: no file describes a model {}{near}",
-                    file.base.escape_debug()
-                ),
-            }));
-        };
-        let with = base.with_adapter(&file.adapter, config, self.reference());
-        let with = with.map_err(|error| match error {
-            CatalogError::Field { field, problem, .. } => CatalogError::Field {
-                origin: file.origin.clone(),
-                line: None,
-                field,
-                problem,
-            },
-            other => other,
-        })?;
-        self.remove(&base.name);
-        if let Err(error) = self.insert(with) {
-            // What was there before fitted.
-            self.insert(base)?;
-            return Err(error);
-        }
-        Ok(None)
-    }
-}
 
 /// What a base model serves beside itself: names, and where the weights are.
 pub(super) type Adapters = Vec<(String, PathBuf)>;
@@ -228,12 +116,4 @@ pub(super) fn to_fetch(
 fn place(name: &str) -> PathBuf {
     let readable = name.replace(['/', ':'], "-");
     Path::new(FOLDER).join(format!("{readable}-{}", short_digest(name)))
-}
-
-impl Entry {
-    /// The name that its engine knows an adapter by, if this is one of its.
-    pub fn adapter(&self, name: &str) -> Option<&str> {
-        let found = self.adapters.iter().find(|known| *known == name);
-        found.map(String::as_str)
-    }
 }

@@ -11,7 +11,7 @@ use config::{Config, Provider};
 use super::CatalogError;
 use super::candle_models::{self, Seen, Serves};
 use super::diagnostics::Diagnostics;
-use super::engine_config::{COMMAND, absolute, context, only_of_servers, warn_of_paths};
+use super::engine_fields::{COMMAND, absolute, context, only_of_servers, warn_of_paths};
 use super::limits;
 use super::model_file::{ComputeDevice, EngineConfig, Quantization, Task};
 use super::recipe::{CandleRecipe, TokenBudgets};

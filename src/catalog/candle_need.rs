@@ -18,9 +18,8 @@ use std::path::Path;
 use pool::Bytes;
 
 use super::candle_models;
-use super::estimate::{
-    CANDLE_CPU_OVERHEAD, EstimateError, GPU_OVERHEAD, by_file_sizes, share, times,
-};
+use super::engine_kind::{CANDLE_CPU_OVERHEAD, GPU_OVERHEAD};
+use super::estimate::{EstimateError, by_file_sizes, share, times};
 use super::model_file::{ComputeDevice, Quantization};
 use super::recipe::CandleRecipe;
 use model_files::{CacheLoad, ModelFiles, NumberWidth, Split, Widths};

@@ -3,7 +3,6 @@
 //! a warning. How the engine is started is made in `engine_config`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -14,38 +13,24 @@ use pool::{Bytes, Priority, Scaling, Span};
 
 use super::constraint::DeviceConstraint;
 use super::diagnostics::Diagnostics;
-use super::engine_config::CANDLE;
+use super::engine_fields::CANDLE;
 use super::engines::{ENGINES, Parking};
+use super::entry_source::Source;
 use super::generation::{self, Generation};
 use super::limits::{self, SEATS_MAX};
-use super::model_file::{LoraAdapter, ModelDocument, PoolConfig, ScalingConfig, Sleep};
+use super::model_file::{
+    LoraAdapter, ModelDocument, PoolConfig, ScalingConfig, Sleep, UnknownFields,
+};
 use super::recipe::Recipe;
 use super::reference::Reference;
-use super::request_fields::UnknownFields;
+
 use super::server_config::Around;
 use super::validation::{self, Validation};
 use super::weights::Fetch;
-use super::{CatalogError, Warning, engine_config, files, remote, scaling, without_effect};
+use super::{CatalogError, Warning, document, engine_config, remote, scaling, without_effect};
 
 /// Requests a command's replica takes at once, unless its file says otherwise.
 const COMMAND_SEATS: u32 = 20;
-
-/// Where an entry comes from.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
-    File(PathBuf),
-    /// Over the API; kept in the store.
-    Registered,
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Source::File(path) => write!(f, "{}", path.display()),
-            Source::Registered => f.write_str("registered"),
-        }
-    }
-}
 
 /// Which of the places of P1 a model's own priority was found in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +98,12 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The name that its engine knows an adapter by, if this is one of its.
+    pub fn adapter(&self, name: &str) -> Option<&str> {
+        let found = self.adapters.iter().find(|known| *known == name);
+        found.map(String::as_str)
+    }
+
     /// Reads a document that came over the API or from the store. The warnings name every key
     /// that has no effect.
     pub fn from_document(
@@ -128,7 +119,7 @@ impl Entry {
                 flaw,
             })
         };
-        let read = files::typed(document.clone(), Some(&direct), &mut notes)?;
+        let read = document::typed(document.clone(), Some(&direct), &mut notes)?;
         let Some(read) = read else {
             return Err(notes.refuse("enabled", "is false; leave the model out instead"));
         };

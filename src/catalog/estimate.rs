@@ -6,15 +6,9 @@ use std::path::Path;
 
 use pool::Bytes;
 
-use super::engine_options::{EngineKind, EngineOptions};
+use super::engine_kind::EngineKind;
+use super::engine_options::EngineOptions;
 use model_files::{CacheLoad, FileError, ModelFiles, bytes_of_weight_files};
-
-/// What the embedded engine's process takes on the CPU whatever the model is: program, threads, and the tables of a small
-/// tokenizer.
-pub const CANDLE_CPU_OVERHEAD: Bytes = Bytes(16 * Bytes::MIB);
-/// What an engine takes on each GPU beside weights and cache: the CUDA context and the work space
-/// of its libraries, a few hundred MiB by NVIDIA's own accounts. Measurements replace it.
-pub const GPU_OVERHEAD: Bytes = Bytes(512 * Bytes::MIB);
 
 /// Sequences that llama-server serves at once unless it is told.
 const LLAMA_SEQUENCES: u64 = 4;

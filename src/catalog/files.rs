@@ -10,9 +10,11 @@ use serde_json::Value;
 use config::positions::Positions;
 use config::{Config, ParseError};
 
-use super::adapters::{self, AdapterFile};
+use super::adapter_file::{self, AdapterFile};
 use super::diagnostics::Diagnostics;
-use super::entry::{Entry, Source};
+use super::document::typed;
+use super::entry::Entry;
+use super::entry_source::Source;
 use super::model_file::ModelDocument;
 use super::reference::Reference;
 use super::{CatalogError, Warning, forms};
@@ -172,7 +174,7 @@ pub(super) fn read(
     if let Some(parts) = forms::parts(&value) {
         let read = |value: Value, notes: &mut Diagnostics| {
             if is_adapter(&value) {
-                return Ok(adapters::read(&value, &origin, notes)?.map(Item::Adapter));
+                return Ok(adapter_file::read(&value, &origin, notes)?.map(Item::Adapter));
             }
             match typed(value, None, notes)? {
                 Some(document) => {
@@ -195,7 +197,7 @@ pub(super) fn read(
         return Ok(several(parts, &origin, &positions, notes, read));
     }
     if is_adapter(&value) {
-        let adapter = adapters::read(&value, &origin, &mut notes);
+        let adapter = adapter_file::read(&value, &origin, &mut notes);
         return Ok(vec![(
             adapter.map(|it| it.map(Item::Adapter)),
             notes.warnings,
@@ -244,26 +246,4 @@ fn several(
         all.push((entry, notes.warnings));
     }
     all
-}
-
-/// Reads a document of any known form; `None`: it says that it is left out. `direct` reads today's form from
-/// the text itself, which knows the column of a mistake.
-pub(super) fn typed(
-    mut value: Value,
-    direct: Option<&dyn Fn() -> Result<ModelDocument, CatalogError>>,
-    notes: &mut Diagnostics,
-) -> Result<Option<ModelDocument>, CatalogError> {
-    if value.get("enabled") == Some(&Value::Bool(false)) {
-        return Ok(None);
-    }
-    let is_translated = forms::translate(&mut value, notes)?;
-    if let Some(direct) = direct.filter(|_| !is_translated) {
-        return direct().map(Some);
-    }
-    reading::value_at(value)
-        .map(Some)
-        .map_err(|(path, problem)| match path.as_str() {
-            "." => notes.refuse("the document", problem),
-            path => notes.refuse(path, problem),
-        })
 }

@@ -6,16 +6,13 @@ use serde_json::{Map, Number, Value};
 
 use super::CatalogError;
 use super::diagnostics::Diagnostics;
-use super::engine_options::EngineKind;
-use super::entry::Entry;
+use super::engine_kind::EngineKind;
+use super::engine_options::kind_of_words;
 use super::prompt::{self, Prompt, PromptCompat};
 use super::recipe::Recipe;
 
 /// RayLLM's bound on a model's and a request's stops together.
 pub const STOPS_MAX: usize = 8;
-
-/// As good as no bound, and no engine's arithmetic overflows.
-const ROOM_MAX: u32 = 1_000_000;
 
 /// Why a temperature beside `do_sample: false` is not used.
 const COLD: &str = "has no effect: `do_sample: false` takes the likeliest token";
@@ -240,31 +237,6 @@ pub(super) fn read(
     Ok(generation)
 }
 
-impl Entry {
-    /// `max_tokens` for a conversation of which nobody says how long its answer may be, where the engine's route
-    /// for texts would stop after a few tokens. The embedded engine bounds it by what the prompt leaves; to
-    /// vLLM null says so; others refuse a sum above their context and get a quarter of it. llama-server
-    /// has no bound by itself.
-    pub fn room_for_answers(&self) -> Option<Value> {
-        let kind = match &self.recipe {
-            Recipe::Candle(_) => return Some(Value::from(ROOM_MAX)),
-            Recipe::Server(server) => server.engine.kind,
-            Recipe::Command(command) => EngineKind::of_words(&command.command),
-            Recipe::Remote(_) => EngineKind::Other,
-        };
-        let context = match &self.recipe {
-            Recipe::Server(server) => server.context,
-            Recipe::Command(command) => command.context,
-            Recipe::Candle(_) | Recipe::Remote(_) => None,
-        };
-        match kind {
-            EngineKind::Vllm => Some(Value::Null),
-            EngineKind::LlamaCpp => None,
-            _ => context.map(|tokens| Value::from((tokens / 4).max(1))),
-        }
-    }
-}
-
 /// Only some engines take ids.
 fn drop_stop_tokens(generation: &mut Generation, family: Family, notes: &mut Diagnostics) {
     let field = format!("{FIELD}.stopping_sequences");
@@ -295,7 +267,7 @@ fn family_of(recipe: &Recipe) -> Family {
     match recipe {
         Recipe::Candle(_) => Candle,
         Recipe::Server(server) => of_kind(server.engine.kind),
-        Recipe::Command(command) => of_kind(EngineKind::of_words(&command.command)),
+        Recipe::Command(command) => of_kind(kind_of_words(&command.command)),
         Recipe::Remote(_) => Plain,
     }
 }

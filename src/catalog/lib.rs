@@ -2,17 +2,24 @@
 //! and from registrations that the caller adds. It finds models by name; it does not know which
 //! are loaded, and it never watches the files.
 
+mod adapter_bases;
+mod adapter_file;
 mod adapters;
+mod answer_room;
 mod arguments;
 mod candle_config;
 mod candle_models;
 mod candle_need;
 mod constraint;
 mod diagnostics;
+mod document;
 mod engine_config;
+mod engine_fields;
+mod engine_kind;
 mod engine_options;
 mod engines;
 mod entry;
+mod entry_source;
 mod error;
 mod estimate;
 mod files;
@@ -40,19 +47,21 @@ mod without_effect;
 
 pub use candle_models::Serves;
 pub use constraint::{DeviceConstraint, DeviceFacts};
-pub use engine_options::{EngineKind, EngineOptions};
+pub use engine_kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
+pub use engine_options::EngineOptions;
 pub use engines::{
     Asks, Call, ENGINES, Engine, Extra, Failure, FailureClass, FlagError, Flags, Given, Metrics,
     Parking, Place, PlacedDevice, RerankWords, ServerCommand, ServerRecipe, Stage, TokenWords,
     Where, Words, find as find_engine,
 };
-pub use entry::{Entry, PriorityFrom, Source};
+pub use entry::{Entry, PriorityFrom};
+pub use entry_source::Source;
 pub use error::{CatalogError, Warning};
-pub use estimate::{CANDLE_CPU_OVERHEAD, EstimateError, GPU_OVERHEAD};
+pub use estimate::EstimateError;
 pub use generation::{Generation, STOPS_MAX};
 pub use layouts::{Demand, DeviceShare, Layout};
 pub use limits::{DEVICES_MAX, MODEL_ID_MAX};
-pub use model_file::ModelDocument;
+pub use model_file::{ModelDocument, UnknownFields};
 pub use model_files::{
     Architecture, CONFIG_TOLERANCE_PER_CENT, CacheLoad, FileError, LayerCache, LayerGroup,
     ModelFiles, NumberWidth, Parameters, Split, Weights, parameters_by_config, weights_by_config,
@@ -67,7 +76,7 @@ pub use recipe::{
 };
 pub use reference::{Reference, ReferenceEntry};
 pub use remote::{KeySource, RemoteRecipe, RemoteUrl};
-pub use request_fields::{Ask, TEMPLATE_SWITCHES, UnknownFields, never};
+pub use request_fields::{Ask, TEMPLATE_SWITCHES, never};
 pub use token_counter::{CountError, Counted, TokenCounter};
 pub use validation::{AllowedCharacters, OnViolation, Range, Validation};
 pub use weights::{

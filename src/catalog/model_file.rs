@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 
 use super::constraint::DeviceConstraint;
 use super::prompt::PromptCompat;
-use super::request_fields::UnknownFields;
 use super::validation::ValidationSection;
 use config::{IdleProbe, KeepHot, Length, MaxTurn, MinResident};
 
@@ -391,4 +390,17 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("\"…\"")
     }
+}
+
+/// What happens to a field that is on no list of the model's engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UnknownFields {
+    /// 400, with its name.
+    #[default]
+    Refuse,
+    /// Left out, and told in a header of the answer.
+    Drop,
+    /// The engine decides.
+    Pass,
 }

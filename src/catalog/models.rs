@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use config::Config;
 
-use crate::adapters;
-use crate::entry::{Entry, Source};
+use crate::adapter_file::AdapterFile;
+use crate::entry::Entry;
+use crate::entry_source::Source;
 use crate::error::{CatalogError, Warning};
 use crate::files::{self, Item};
 use crate::reference::Reference;
@@ -84,7 +85,7 @@ impl Catalog {
         path: &Path,
         config: &Config,
         warnings: &mut Vec<Warning>,
-        adapters: &mut Vec<adapters::AdapterFile>,
+        adapters: &mut Vec<AdapterFile>,
     ) -> Vec<CatalogError> {
         let read = match files::read(path, config, &self.reference) {
             Ok(read) => read,

@@ -9,9 +9,8 @@ use minijinja::{Environment, UndefinedBehavior, Value};
 use pool::Bytes;
 
 use super::candle_models::Serves;
-use super::engine_options::EngineKind;
+use super::engine_kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
 use super::engines::{Extra, Metrics, Parking, RerankWords, ServerRecipe, TokenWords, post};
-use super::estimate::{CANDLE_CPU_OVERHEAD, GPU_OVERHEAD};
 use super::limits::DEVICES_MAX;
 pub use super::model_file::{ComputeDevice, Listen, Quantization, Secret, Sleep, Task};
 use super::remote::RemoteRecipe;

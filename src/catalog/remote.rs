@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::CatalogError;
 use super::diagnostics::Diagnostics;
-use super::entry::Source;
+use super::entry_source::Source;
 use super::limits::{self, CONTEXT_MAX};
 use super::model_file::{EngineConfig, ModelDocument, PoolConfig, ScalingConfig, Secret};
 

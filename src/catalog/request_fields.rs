@@ -3,23 +3,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::engines::ENGINES;
 use super::recipe::Recipe;
-
-/// What happens to a field that is on no list of the model's engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum UnknownFields {
-    /// 400, with its name.
-    #[default]
-    Refuse,
-    /// Left out, and told in a header of the answer.
-    Drop,
-    /// The engine decides.
-    Pass,
-}
 
 /// What an engine is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

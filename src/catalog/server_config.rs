@@ -9,7 +9,7 @@ use super::CatalogError;
 use super::adapters;
 use super::candle_models;
 use super::diagnostics::Diagnostics;
-use super::engine_config::{absolute, context, warn_of_paths};
+use super::engine_fields::{absolute, context, warn_of_paths};
 use super::engines::{Engine, ServerRecipe, Words};
 use super::limits::{self, SEATS_MAX};
 use super::model_file::{EngineConfig, Listen, Sleep};

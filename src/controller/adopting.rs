@@ -7,14 +7,14 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::control::Control;
-use super::gate::Gate;
-use super::handle::{Handle, Message};
+
 use super::keeper::Job;
-use super::snapshot::ModelFacts;
+use super::message::Message;
+use super::seats_taken::{SeatsTaken, guests_of};
 use catalog::Catalog;
-use engine::{Adopted, Fate, Found, Kept, ReplicaLog, Resolved, Use};
+use engine::{Adopted, Fate, Found, Kept, ReplicaLog, Resolved};
 use inventory::{DeviceInfo, Inventory};
-use pool::{Bytes, Event, GateReading, ModelId, Record, RecordKind, ReplicaId, Share, Time};
+use pool::{Bytes, Event, ModelId, Record, RecordKind, Share, Time};
 
 /// What the store and the journal know a device by: its UUID, which stays when indices change, or
 /// its name.
@@ -41,65 +41,18 @@ pub fn refusal(
     gone.map(|share| format!("its device {} is not there", share.device))
 }
 
-/// Requests inside one engine by a controller which has handed it over: they end in its process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SeatsTaken {
-    pub replica: ReplicaId,
-    pub in_flight: u32,
-    /// When the last one ended.
-    pub last_end: Option<Time>,
-}
-
-impl Handle {
-    /// Who is inside each engine by this controller, also when its loop has ended.
-    pub fn seats_taken(&self) -> Vec<SeatsTaken> {
-        let seats = |gate: &Arc<Gate>| {
-            let reading = gate.reading();
-            SeatsTaken {
-                replica: reading.replica,
-                in_flight: reading.in_flight.saturating_sub(gate.guests()),
-                last_end: reading.last_end,
-            }
-        };
-        self.routes.load().gates().iter().map(seats).collect()
-    }
-
-    /// What controllers before this one say of their own; what is not named has ended.
-    pub fn seats_elsewhere(&self, seats: &[SeatsTaken]) {
-        for gate in self.routes.load().gates() {
-            gate.set_guests(guests_of(gate.replica, seats));
-        }
-    }
-}
-
-fn guests_of(replica: ReplicaId, seats: &[SeatsTaken]) -> u32 {
-    let own = seats.iter().find(|it| it.replica == replica);
-    own.map_or(0, |it| it.in_flight)
-}
-
-/// What a later controller has to know of a replica's use.
-pub(super) fn use_of(reading: &GateReading) -> Use {
-    Use {
-        busy: reading.in_flight > 0,
-        last_end_ms: reading.last_end.map(|at| at.0),
-    }
-}
-
 impl Control {
     /// What a later controller has to know of a launch.
     pub(super) fn kept_of(&self, model: ModelId, placement: &[Share]) -> Kept {
-        let entry = self.facts.get(&model).map(|facts| &facts.entry);
+        let entry = self.models.facts.get(&model).map(|facts| &facts.entry);
         let grace = entry.and_then(|entry| entry.stop_grace);
         let grace = grace.unwrap_or_else(|| pool::ModelSpec::default().stop_grace);
         Kept {
             placement: placement
                 .iter()
-                .map(|share| (self.device_key(share.device), share.bytes))
+                .map(|share| (self.devices.key(share.device), share.bytes))
                 .collect(),
-            arguments: self
-                .facts
-                .get(&model)
-                .map_or_else(String::new, ModelFacts::arguments),
+            arguments: self.models.arguments(model),
             served_model_name: entry
                 .and_then(|entry| entry.recipe.served_model_name())
                 .map(str::to_owned),
@@ -121,22 +74,28 @@ impl Control {
     fn take_adopted(&mut self, adopted: Adopted, seats: &[SeatsTaken]) -> Option<Event> {
         let record = adopted.record.clone();
         // Whoever judged it knew the same catalogue.
-        let model = *self.ids.get(&record.model)?;
+        let model = *self.models.ids.get(&record.model)?;
         let replica = record.replica();
         let placement: Vec<Share> = record
             .placement
             .iter()
             .filter_map(|share| {
                 let key = |info: &DeviceInfo| key_of(info) == share.device;
-                let device = self.devices.values().find(|it| key(&it.info))?.info.id;
+                let device = self
+                    .devices
+                    .known
+                    .values()
+                    .find(|it| key(&it.info))?
+                    .info
+                    .id;
                 let bytes = Bytes(share.bytes);
                 Some(Share { device, bytes })
             })
             .collect();
         let log = Arc::new(ReplicaLog::adopted(record.log_file.clone()));
-        let watch = self.watch_of(&self.facts.get(&model)?.entry);
+        let watch = self.watch_of(&self.models.facts.get(&model)?.entry);
         self.know(replica, model, &placement, &log, &watch.pulse);
-        if let Some(facts) = self.processes.get_mut(&replica) {
+        if let Some(facts) = self.engines.processes.get_mut(&replica) {
             // Of the weights that it has, which may not be those that are there now.
             facts.arguments = record.arguments.clone();
             facts.pid = Some(adopted.pid());
@@ -145,12 +104,12 @@ impl Control {
         }
         self.make_gate(replica, model, adopted.endpoint());
         let in_flight = guests_of(replica, seats);
-        if let Some(gate) = self.gates.get(&replica) {
+        if let Some(gate) = self.engines.gates.get(&replica) {
             gate.set_guests(in_flight);
         }
         self.offer(replica, model);
         let (stop, stopped) = oneshot::channel();
-        self.stops.insert(replica, stop);
+        self.engines.stops.insert(replica, stop);
         let inbox = self.inbox.clone();
         let report = move |report| {
             let _ = inbox.send(Message::Report { replica, report });

@@ -6,14 +6,18 @@ use std::time::Duration;
 use super::control::Control;
 use super::gate::Cut;
 use super::keeper::{Job, NamedWish};
-use pool::{Action, DeviceId, Event, Outcome, Record, RecordKind, Wish};
+use pool::{Action, Event, Outcome, Record, RecordKind, Wish};
 
 impl Control {
     /// Carries the action out and gives the event that answers it in the same turn, if any.
     pub(super) fn execute(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::Grant { ticket, replica } => {
-                let lease = self.gates.get(&replica).map(|gate| gate.enter_granted());
+                let lease = self
+                    .engines
+                    .gates
+                    .get(&replica)
+                    .map(|gate| gate.enter_granted());
                 if let (Some(reply), Some(lease)) = (self.seats.remove(&ticket), lease) {
                     // A client that left meanwhile drops the lease, and the seat is free again.
                     let _ = reply.send(Ok(lease));
@@ -35,7 +39,7 @@ impl Control {
             Action::Park { replica } => return self.park(replica),
             Action::Wake { replica, deadline } => return self.wake_engine(replica, deadline),
             Action::SetGate { replica, gate } => {
-                if let Some(it) = self.gates.get(&replica) {
+                if let Some(it) = self.engines.gates.get(&replica) {
                     it.set(gate);
                 }
             }
@@ -44,6 +48,7 @@ impl Control {
                 if_idle_at,
             } => {
                 let closed = self
+                    .engines
                     .gates
                     .get(&replica)
                     .map_or(Ok(0), |gate| gate.close(if_idle_at));
@@ -57,10 +62,10 @@ impl Control {
                 grace,
                 reason,
             } => {
-                if let Some(gate) = self.gates.get(&replica) {
+                if let Some(gate) = self.engines.gates.get(&replica) {
                     gate.cut(Cut::Stopped(reason));
                 }
-                if let Some(stop) = self.stops.remove(&replica) {
+                if let Some(stop) = self.engines.stops.remove(&replica) {
                     let _ = stop.send(Duration::from_millis(grace.0));
                 }
             }
@@ -79,7 +84,7 @@ impl Control {
                 if let Outcome::Refused { refusal, .. } = &outcome {
                     tracing::info!(%order, %refusal, "order refused");
                 }
-                self.settled.push((order, outcome));
+                self.orders.settle(order, outcome);
             }
             Action::Record(record) => {
                 log(&record);
@@ -100,32 +105,24 @@ impl Control {
         self.keep_usage();
     }
 
-    /// What the store knows a device by: its UUID, which stays when indices change, or its name.
-    pub(super) fn device_key(&self, device: DeviceId) -> String {
-        self.devices.get(&device).map_or_else(
-            || device.to_string(),
-            |it| it.info.uuid.clone().unwrap_or_else(|| it.info.name.clone()),
-        )
-    }
-
     fn named(&self, wish: Wish) -> NamedWish {
         match wish {
             Wish::Override { model, over } => NamedWish::Override {
-                model: self.name(model),
+                model: self.models.name(model),
                 over,
             },
             Wish::Load { model, wish } => NamedWish::Load {
-                model: self.name(model),
+                model: self.models.name(model),
                 wish,
             },
             Wish::LoadAndOverride { model, wish, over } => NamedWish::LoadAndOverride {
-                model: self.name(model),
+                model: self.models.name(model),
                 wish,
                 over,
             },
             Wish::ForgetLoads { before } => NamedWish::ForgetLoads { before },
             Wish::Cordon { device, cordon } => NamedWish::Cordon {
-                device: self.device_key(device),
+                device: self.devices.key(device),
                 cordon,
             },
         }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::clock::Clock;
-use super::handle::Message;
+use super::message::Message;
 use engine::{ActivityMeter, Beat, Endpoint};
 use pool::{GateMode, GateReading, ReplicaId, StopReason, Time};
 

@@ -6,104 +6,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
+use super::catalog_change::{ChangeError, Terms};
 use super::clock::Clock;
-use super::gate::Lease;
-use super::hub_registration::{Newcomers, Terms};
-use super::inventory_task::Readings;
-use super::parking::Parked;
-use super::registry::ChangeError;
+use super::gate::{Gate, Lease};
+use super::hub_lookups::HubLookups;
+use super::message::Message;
 use super::routing::{Route, Routes};
+use super::seats_taken::{SeatsTaken, guests_of};
 use super::snapshot::Snapshot;
 use super::watch::LoadPath;
 use catalog::{Changes, Entry, Warning};
-use engine::{ReadEnd, Report};
-use inventory::DeviceEvent;
-use pool::{
-    Command, FetchEnd, KeyId, LoadOrder, ModelId, OrderId, Outcome, Plan, Refusal, ReplicaId,
-    Ticket, Tier, Time,
-};
+use pool::{Command, KeyId, LoadOrder, OrderId, Outcome, Plan, Refusal, Ticket};
 use store::{Store, StoredRecord};
-
-pub(super) enum Message {
-    Seat {
-        ticket: Ticket,
-        model: ModelId,
-        key: KeyId,
-        reply: oneshot::Sender<Result<Lease, Refusal>>,
-    },
-    Left {
-        ticket: Ticket,
-    },
-    Drained {
-        replica: ReplicaId,
-    },
-    SeatFreed,
-    /// Whoever watches the loop wants a sign of it.
-    Sign {
-        asked: Time,
-    },
-    Order {
-        order: OrderId,
-        command: Command,
-        accepted: oneshot::Sender<()>,
-        settled: oneshot::Sender<Outcome>,
-    },
-    Plan {
-        load: LoadOrder,
-        reply: oneshot::Sender<Option<(Plan, Vec<String>)>>,
-    },
-    Register {
-        document: serde_json::Value,
-        terms: Terms,
-        reply: oneshot::Sender<Result<Vec<Warning>, ChangeError>>,
-    },
-    Remove {
-        name: String,
-        reply: oneshot::Sender<Result<(), ChangeError>>,
-    },
-    Reload {
-        reply: oneshot::Sender<Result<(Changes, Vec<Warning>), ChangeError>>,
-    },
-    Report {
-        replica: ReplicaId,
-        report: Report,
-    },
-    Saved {
-        order: OrderId,
-        failure: Option<String>,
-    },
-    Readings(Readings),
-    DeviceTrouble(DeviceEvent),
-    LoadsFrom {
-        replica: ReplicaId,
-        tier: Tier,
-        weights: Option<u64>,
-    },
-    /// What a model needs is to be worked out anew, from its files.
-    Figure {
-        name: String,
-        then: super::registry::Change,
-    },
-    /// It is time to tell how long a fetch still takes.
-    FetchGoesOn {
-        model: ModelId,
-    },
-    FetchEnded {
-        model: ModelId,
-        nth: u64,
-        outcome: FetchEnd,
-    },
-    ReadAheadEnded {
-        model: ModelId,
-        end: ReadEnd,
-    },
-    /// An engine was told to sleep or to wake, and this came of it.
-    Parked(Parked),
-    /// Figures of a model were computed off the loop.
-    Figured(Box<super::registry::Figured>),
-    /// End the loop; the engines are another controller's.
-    HandOver,
-}
 
 /// The controller is shutting down or gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +95,7 @@ pub struct Handle {
     pub(super) store: Arc<Store>,
     pub(super) clock: Clock,
     pub(super) load_path: Arc<ArcSwap<LoadPath>>,
-    pub(super) newcomers: Arc<Newcomers>,
+    pub(super) hub_lookups: Arc<HubLookups>,
 }
 
 impl Handle {
@@ -300,6 +214,26 @@ impl Handle {
     /// Requests that still wait are refused.
     pub fn hand_over(&self) -> Result<(), Busy> {
         self.inbox.send(Message::HandOver).map_err(|_| Busy)
+    }
+
+    /// Who is inside each engine by this controller, also when its loop has ended.
+    pub fn seats_taken(&self) -> Vec<SeatsTaken> {
+        let seats = |gate: &Arc<Gate>| {
+            let reading = gate.reading();
+            SeatsTaken {
+                replica: reading.replica,
+                in_flight: reading.in_flight.saturating_sub(gate.guests()),
+                last_end: reading.last_end,
+            }
+        };
+        self.routes.load().gates().iter().map(seats).collect()
+    }
+
+    /// What controllers before this one say of their own; what is not named has ended.
+    pub fn seats_elsewhere(&self, seats: &[SeatsTaken]) {
+        for gate in self.routes.load().gates() {
+            gate.set_guests(guests_of(gate.replica, seats));
+        }
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {

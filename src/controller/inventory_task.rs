@@ -9,17 +9,11 @@ use arc_swap::ArcSwap;
 use tokio::sync::{Notify, mpsc};
 
 use super::clock::Clock;
-use super::control::Control;
-use super::handle::Message;
-use super::snapshot::{Snapshot, Stale};
+use super::message::{Message, Readings};
+use super::snapshot::Snapshot;
 use config::Provider;
-use inventory::{
-    self, DeviceEvent, DeviceFault, DeviceInfo, DeviceKind, DeviceTrouble, DeviceUse, Inventory,
-    Link, MachineMemory, Reach,
-};
-use pool::{
-    self, Bytes, DeviceId, DeviceReading, Event, HostReading, KindId, NodeId, ReplicaId, Time,
-};
+use inventory::{self, DeviceEvent, DeviceFault, DeviceTrouble, Inventory};
+use pool::{self, Bytes, ReplicaId, Time};
 
 /// GPUs are shared with others, who come and go; the host's budget is our own.
 const READ_GPUS_EVERY: Duration = Duration::from_secs(1);
@@ -28,24 +22,6 @@ const READ_HOST_EVERY: Duration = Duration::from_secs(5);
 const READ_SETTLING_EVERY: Duration = Duration::from_millis(100);
 /// A reading that takes longer is told as one that failed; its figures count when they come.
 const READ_MAX: Duration = Duration::from_secs(5);
-
-/// What one round of measuring gave.
-#[derive(Debug)]
-pub(super) struct Readings {
-    /// When the measuring began: it says nothing of what happened later.
-    pub began: Time,
-    pub devices: Vec<DeviceUse>,
-    /// Why single devices are missing.
-    pub faults: BTreeMap<DeviceId, String>,
-    /// Why the others are, if they are.
-    pub fault: Option<String>,
-    /// Those that are gone for good.
-    pub lost: Vec<DeviceEvent>,
-    /// Whose process is which.
-    pub owners: BTreeMap<u32, ReplicaId>,
-    /// What the machine itself has, for those who sleep there.
-    pub machine: Option<MachineMemory>,
-}
 
 pub(super) async fn run(
     inventory: Inventory,
@@ -174,176 +150,6 @@ fn with_children(leaders: &BTreeMap<u32, ReplicaId>) -> BTreeMap<u32, ReplicaId>
         }
     }
     ours
-}
-
-/// A kind for each product: what a replica takes was measured for devices that are alike (M1).
-pub(super) fn kinds(devices: &[DeviceInfo]) -> BTreeMap<String, KindId> {
-    let mut kinds = BTreeMap::new();
-    for device in devices {
-        let next = KindId(u32::try_from(kinds.len()).unwrap_or(u32::MAX));
-        kinds.entry(kind_name(device)).or_insert(next);
-    }
-    kinds
-}
-
-/// What devices that measure the same have in common, by a name that stays over restarts.
-pub(super) fn kind_name(device: &DeviceInfo) -> String {
-    let product = || format!("{:?}", device.kind).to_lowercase();
-    device.product_name.clone().unwrap_or_else(product)
-}
-
-impl Control {
-    pub(super) fn reading_of(&self, info: &DeviceInfo) -> DeviceReading {
-        DeviceReading {
-            name: info.name.clone(),
-            node: info.node,
-            kind: self.kinds[&kind_name(info)],
-            total: info.total,
-            headroom: info.headroom,
-            ..DeviceReading::default()
-        }
-    }
-
-    pub(super) fn readings(&mut self, readings: Readings) {
-        let Readings {
-            began,
-            devices: read,
-            faults,
-            fault,
-            lost,
-            owners,
-            machine,
-        } = readings;
-        let mut devices = self.devices.as_ref().clone();
-        let mut events = Vec::new();
-        let mut seen = BTreeSet::new();
-        for used in read {
-            let Some(device) = devices.get_mut(&used.id) else {
-                continue;
-            };
-            seen.insert(used.id);
-            let mut own: BTreeMap<ReplicaId, Bytes> = BTreeMap::new();
-            for (pid, bytes) in &used.processes {
-                if let Some(&replica) = owners.get(pid) {
-                    let held = own.entry(replica).or_default();
-                    *held = *held + *bytes;
-                }
-            }
-            let reading = DeviceReading {
-                // Elsewhere memory is the pool's own count, and free when a process ends.
-                taken: (self.provider == Provider::Nvml).then_some(began),
-                total: used.total,
-                foreign: used.foreign,
-                own: own
-                    .iter()
-                    .map(|(&replica, &bytes)| (replica, bytes))
-                    .collect(),
-                ..self.reading_of(&device.info)
-            };
-            events.push(Event::DeviceRead {
-                device: used.id,
-                reading,
-            });
-            if device.stale.take().is_some() {
-                tracing::info!(device = device.info.name, "the device can be read again");
-            }
-            device.own = own;
-            device.used = Some(used);
-            device.read_at = Some(began);
-        }
-        for (_, device) in devices.iter_mut().filter(|(id, _)| !seen.contains(id)) {
-            let why = faults
-                .get(&device.info.id)
-                .or(fault.as_ref())
-                .cloned()
-                .unwrap_or_else(|| "the driver leaves it out".to_owned());
-            match &mut device.stale {
-                Some(stale) => stale.why = why,
-                None => {
-                    tracing::warn!(
-                        device = device.info.name,
-                        why,
-                        "the device cannot be read; its last known figures stand"
-                    );
-                    let since = device.read_at.unwrap_or(began);
-                    device.stale = Some(Stale { since, why });
-                }
-            }
-        }
-        events.extend(machine.into_iter().flat_map(|machine| self.hosts(machine)));
-        self.devices = Arc::new(devices);
-        self.turn_all(events);
-        self.take_peaks();
-        for event in lost {
-            self.device_trouble(event);
-        }
-    }
-
-    /// What may sleep on each node. A device that is the machine's memory itself has nowhere else to
-    /// put its models: only engines that need no room elsewhere sleep there.
-    fn hosts(&self, machine: MachineMemory) -> Vec<Event> {
-        let mut kinds = self.devices.values().map(|device| device.info.kind);
-        let has_room =
-            self.provider == Provider::Fixed || kinds.any(|kind| kind == DeviceKind::Nvidia);
-        let has_sleepers = || self.facts.values().any(|it| it.entry.parking.is_some());
-        if !has_room && !has_sleepers() {
-            return Vec::new();
-        }
-        let all = self.devices.values();
-        let nodes: BTreeSet<NodeId> = all.map(|device| device.info.node).collect();
-        let parking = &self.config.parking;
-        let each = |bytes: Bytes| Bytes(bytes.0 / (nodes.len().max(1) as u64));
-        let reading = HostReading {
-            capacity: match has_room {
-                true => each(parking.host_memory.of(machine.total)),
-                false => Bytes::ZERO,
-            },
-            reserve: each(parking.reserve.of(machine.total)),
-            available: each(machine.available),
-        };
-        nodes
-            .iter()
-            .map(|&node| Event::HostRead { node, reading })
-            .collect()
-    }
-
-    /// What a GPU reports of itself: some of it concerns one process, some the whole device (M7).
-    pub(super) fn device_trouble(&mut self, event: DeviceEvent) {
-        let DeviceEvent { device, what } = event;
-        let name = self
-            .devices
-            .get(&device)
-            .map_or_else(|| device.to_string(), |it| it.info.name.clone());
-        match what.reach() {
-            Reach::Process => tracing::info!(device = name, trouble = %what, "an engine's error"),
-            Reach::Watch => tracing::warn!(device = name, trouble = %what, "a GPU to be watched"),
-            Reach::Device => {
-                // A memory error and most others end the process they struck; others may finish.
-                let lost = matches!(what, DeviceTrouble::Lost | DeviceTrouble::Xid { code: 79 });
-                self.turn(Event::DeviceFailed {
-                    device,
-                    trouble: what.to_string(),
-                    lost,
-                });
-            }
-        }
-    }
-
-    /// How devices reach each other (M5).
-    pub(super) fn links(&self) -> Event {
-        let mut links = Vec::new();
-        for device in self.devices.values() {
-            for &(other, link) in &device.info.links {
-                let link = match link {
-                    Link::NvLink => pool::Link::NvLink,
-                    Link::SameRoot => pool::Link::SameRoot,
-                    Link::Node => pool::Link::Node,
-                };
-                links.push((device.info.id, other, link));
-            }
-        }
-        Event::LinksRead { links }
-    }
 }
 
 #[cfg(test)]

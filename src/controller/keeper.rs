@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::MissedTickBehavior;
 
-use super::handle::Message;
+use super::message::Message;
 pub(super) use super::trimming::Trimming;
 use pool::{Cordon, DeviceId, LoadWish, OrderId, Override, Record, Time};
 use store::{Circumstances, Measurement, Store, StoreFault, StoredRecord, UsageMinute};

@@ -8,9 +8,9 @@ use tokio::sync::oneshot;
 
 use super::control::Control;
 use super::gate::{Cut, Gate};
-use super::handle::Message;
+use super::message::Message;
 use super::remote_device;
-use super::snapshot::{LoadStage, ModelFacts, ProcessFacts};
+use super::snapshot::{LoadStage, ProcessFacts};
 use catalog::{Entry, Recipe};
 use config::{Length, Provider};
 use engine::{
@@ -50,12 +50,12 @@ impl Control {
         let kept = self.kept_of(model, placement);
         self.know(replica, model, placement, &log, &launch.watch.pulse);
         let (stop, stopped) = oneshot::channel();
-        self.stops.insert(replica, stop);
+        self.engines.stops.insert(replica, stop);
         let inbox = self.inbox.clone();
         let report = move |report| {
             let _ = inbox.send(Message::Report { replica, report });
         };
-        let guardians = Arc::clone(&self.guardians);
+        let guardians = Arc::clone(&self.engines.guardians);
         self.tasks
             .spawn(engine::run(guardians, launch, kept, log, stopped, report));
         self.look_for_weights(replica, model);
@@ -81,18 +81,15 @@ impl Control {
             devices: placement.iter().map(|share| share.device).collect(),
             load: EngineLoad::default(),
             took: None,
-            arguments: self
-                .facts
-                .get(&model)
-                .map_or_else(String::new, ModelFacts::arguments),
+            arguments: self.models.arguments(model),
             ready: false,
             pulse: Arc::clone(pulse),
             dead: None,
             log: Arc::clone(log),
             model,
         };
-        self.processes.insert(replica, facts);
-        let logs = self.logs.entry(model).or_default();
+        self.engines.processes.insert(replica, facts);
+        let logs = self.engines.logs.entry(model).or_default();
         logs.push_back((replica, Arc::clone(log)));
         while logs.len() > LOGS_MAX {
             logs.pop_front();
@@ -102,6 +99,7 @@ impl Control {
     /// Whether the weights lie in the host's memory already: then the disk is free for others (M1).
     fn look_for_weights(&mut self, replica: ReplicaId, model: ModelId) {
         let Some(path) = self
+            .models
             .facts
             .get(&model)
             .and_then(|it| it.entry.weights_path())
@@ -128,11 +126,12 @@ impl Control {
         placement: &[Share],
     ) -> Result<Launch, String> {
         let facts = self
+            .models
             .facts
             .get(&model)
             .ok_or("the model left the catalogue")?;
         let address = |share: &Share| {
-            let info = &self.devices.get(&share.device)?.info;
+            let info = &self.devices.known.get(&share.device)?.info;
             Some(DeviceAddress {
                 id: info.id,
                 index: info.index,
@@ -154,8 +153,8 @@ impl Control {
                 .map(|share| share.bytes)
                 .max()
                 .unwrap_or_default(),
-            runtime_dir: self.runtime_dir.clone(),
-            log_dir: self.log_dir.clone(),
+            runtime_dir: self.folders.runtime_dir.clone(),
+            log_dir: self.folders.log_dir.clone(),
             watch: self.watch_of(&facts.entry),
         })
     }
@@ -196,11 +195,11 @@ impl Control {
         let wide = |number: u32| number as usize;
         let in_host_memory = placement
             .iter()
-            .filter_map(|share| self.devices.get(&share.device))
+            .filter_map(|share| self.devices.known.get(&share.device))
             .any(|device| device.info.kind == inventory::DeviceKind::Host);
         Ok(match &entry.recipe {
             Recipe::Candle(recipe) => Program::Candle(CandleProgram {
-                executable: self.executable.clone(),
+                executable: self.folders.executable.clone(),
                 model_dir: recipe.model_path.clone(),
                 context_tokens: recipe.context_tokens().map_err(|error| error.to_string())?
                     as usize,
@@ -244,7 +243,7 @@ impl Control {
 
     /// What an engine says of itself.
     pub(super) fn report(&mut self, replica: ReplicaId, report: Report) {
-        let Some(facts) = self.processes.get_mut(&replica) else {
+        let Some(facts) = self.engines.processes.get_mut(&replica) else {
             return;
         };
         let model = facts.model;
@@ -256,7 +255,7 @@ impl Control {
             Report::Reached { endpoint } => self.make_gate(replica, model, endpoint),
             Report::Progress { stage, percent } => {
                 let stage = self.stage(Stage::of(&stage), percent, Some(stage));
-                if let Some(facts) = self.processes.get_mut(&replica) {
+                if let Some(facts) = self.engines.processes.get_mut(&replica) {
                     facts.stage = Some(stage);
                 }
                 self.turn(Event::Woke);
@@ -277,7 +276,7 @@ impl Control {
             Report::Contained { pid } => {
                 facts.contained = Some(pid);
                 // What it holds has been somebody else's until now.
-                self.look.notify_one();
+                self.devices.look.notify_one();
             }
             Report::Load(load) => facts.load = load,
             Report::Dead { reason } => {
@@ -288,10 +287,10 @@ impl Control {
             Report::Exited(exit) => {
                 let (was_ready, asked) = (facts.ready, exit.asked);
                 self.measured_to_the_end(replica, model);
-                self.processes.remove(&replica);
-                self.stops.remove(&replica);
+                self.engines.processes.remove(&replica);
+                self.engines.stops.remove(&replica);
                 let message = exit.failure.tell(&exit.last_words, &exit.status);
-                if let Some(gate) = self.drop_gate(replica) {
+                if let Some(gate) = self.engines.drop_gate(replica) {
                     gate.cut(Cut::Crashed(message.clone()));
                 }
                 self.withdraw(replica, model);
@@ -301,7 +300,9 @@ impl Control {
                     _ if exit.asked && was_ready => Exit::Asked,
                     // A larger reservation on a GPU makes no room in the host.
                     Some(lack)
-                        if !exit.asked && lack.of_host && self.provider == Provider::Nvml =>
+                        if !exit.asked
+                            && lack.of_host
+                            && self.devices.provider == Provider::Nvml =>
                     {
                         Exit::Failed {
                             message: format!(
@@ -325,14 +326,14 @@ impl Control {
                     self.look_for_fetched(model);
                 }
                 self.publish();
-                self.look.notify_one();
+                self.devices.look.notify_one();
             }
         }
     }
 
     /// Nobody gets a seat on it any more, whatever of it is still to be removed.
     fn lost(&mut self, replica: ReplicaId, model: ModelId, why: String) {
-        if let Some(gate) = self.gates.get(&replica) {
+        if let Some(gate) = self.engines.gates.get(&replica) {
             gate.cut(Cut::Crashed(why));
         }
         self.withdraw(replica, model);
@@ -356,10 +357,20 @@ impl Control {
 
     /// Its requests go to this endpoint, once the pool opens the gate.
     pub(super) fn make_gate(&mut self, replica: ReplicaId, model: ModelId, endpoint: Endpoint) {
-        let Some(entry) = self.facts.get(&model).map(|facts| Arc::clone(&facts.entry)) else {
+        let Some(entry) = self
+            .models
+            .facts
+            .get(&model)
+            .map(|facts| Arc::clone(&facts.entry))
+        else {
             return;
         };
-        let Some(pulse) = self.processes.get(&replica).map(|it| Arc::clone(&it.pulse)) else {
+        let Some(pulse) = self
+            .engines
+            .processes
+            .get(&replica)
+            .map(|it| Arc::clone(&it.pulse))
+        else {
             return;
         };
         let served = entry.recipe.served_model_name().map(str::to_owned);
@@ -373,12 +384,15 @@ impl Control {
             inbox,
             pulse,
         );
-        self.gates.insert(replica, Arc::new(gate));
+        self.engines.gates.insert(replica, Arc::new(gate));
     }
 
     /// The replica's gate goes into the routing table; the pool opens it.
     pub(super) fn offer(&self, replica: ReplicaId, model: ModelId) {
-        if let (Some(route), Some(gate)) = (self.route(model), self.gates.get(&replica)) {
+        if let (Some(route), Some(gate)) = (
+            self.publishing.route(model),
+            self.engines.gates.get(&replica),
+        ) {
             let mut gates = route.gates.load().as_ref().clone();
             gates.push(Arc::clone(gate));
             route.gates.store(Arc::new(gates));
@@ -386,7 +400,7 @@ impl Control {
     }
 
     fn withdraw(&self, replica: ReplicaId, model: ModelId) {
-        if let Some(route) = self.route(model) {
+        if let Some(route) = self.publishing.route(model) {
             let mut gates = route.gates.load().as_ref().clone();
             gates.retain(|gate| gate.replica != replica);
             route.gates.store(Arc::new(gates));

@@ -6,52 +6,22 @@
 //! freak peak is forgotten, and after twenty nearly all of it, while a peak that comes back once in
 //! a while is kept.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::catalog_change::{Change, Known};
 use super::control::Control;
-use super::handle::Message;
-use super::inventory_task::kind_name;
+use super::devices::kind_name;
 use super::keeper::Job;
-use super::registry::Change;
-use super::snapshot::measured_as;
-use catalog::{Entry, Measured, Recipe};
+use super::message::Message;
+use catalog::Recipe;
 use config::Provider;
-use pool::{Bytes, Event, KindId, ModelId, Record, RecordKind, ReplicaId, Span};
-use store::{Circumstances, Measurement, Measurements};
+use pool::{Bytes, Event, ModelId, Record, RecordKind, ReplicaId, Span};
+use store::{Circumstances, Measurement};
 
 /// A life shorter than this has not shown what the engine takes.
 const TELLING_LIFE: Span = Span::from_secs(60);
 /// What one life below the known peak takes off, of the difference.
 const DECAY: u64 = 8;
-
-/// What is known when figures are chosen, off the loop too.
-#[derive(Clone, Debug)]
-pub(super) struct Known {
-    measurements: Measurements,
-    kinds: BTreeMap<String, KindId>,
-    /// What the largest device has, for engines that fill a share of one.
-    pub largest_device: Option<Bytes>,
-}
-
-impl Known {
-    /// What was measured of an entry as it would be started now, over the devices it asks for: the
-    /// most on any kind of device that is there.
-    pub fn of(&self, entry: &Entry, weights: Option<u64>) -> Option<Measured> {
-        let arguments = measured_as(entry, weights);
-        let fits = self.measurements.iter().filter(|(of, _)| {
-            of.model == entry.name
-                && of.arguments == arguments
-                && of.devices == entry.devices_per_replica
-                && self.kinds.contains_key(&of.kind)
-        });
-        let (_, worst) = fits.max_by_key(|(_, it)| it.peak_bytes_per_device)?;
-        Some(Measured {
-            bytes_per_device: worst.peak_bytes_per_device,
-            reload_ms: worst.reload.0,
-        })
-    }
-}
 
 /// The next kept peak when a life has ended with this one.
 fn decayed(known: Bytes, peak: Bytes) -> Bytes {
@@ -61,15 +31,15 @@ fn decayed(known: Bytes, peak: Bytes) -> Bytes {
 impl Control {
     pub(super) fn known(&self) -> Known {
         Known {
-            measurements: self.measurements.clone(),
-            kinds: self.kinds.clone(),
-            largest_device: self.devices.values().map(|it| it.info.total).max(),
+            measurements: self.usage.measurements.clone(),
+            kinds: self.devices.kinds.clone(),
+            largest_device: self.devices.largest(),
         }
     }
 
     /// What is known of a model on the kinds of devices that are there.
     pub(super) fn measured_events(&self, model: ModelId) -> Vec<Event> {
-        let Some(facts) = self.facts.get(&model) else {
+        let Some(facts) = self.models.facts.get(&model) else {
             return Vec::new();
         };
         let (entry, least) = (&facts.entry, facts.estimated);
@@ -79,15 +49,16 @@ impl Control {
         }
         let arguments = facts.arguments();
         let known = self
+            .usage
             .measurements
             .iter()
             .filter(|(of, _)| of.model == entry.name && of.arguments == arguments);
         let event = |(of, it): (&Circumstances, &Measurement)| {
-            let kind = *self.kinds.get(&of.kind)?;
+            let kind = *self.devices.kinds.get(&of.kind)?;
             let peak = it.peak_bytes_per_device;
             // A cache that grows while it is used may not have been seen at its largest.
-            let grows =
-                self.provider != Provider::Nvml || matches!(entry.recipe, Recipe::Candle(_));
+            let grows = self.devices.provider != Provider::Nvml
+                || matches!(entry.recipe, Recipe::Candle(_));
             let planned = of.devices == entry.devices_per_replica;
             if grows && !planned {
                 return None;
@@ -105,11 +76,11 @@ impl Control {
     /// The most that the replica was seen to hold on one of its devices, and what its devices are;
     /// `None` for devices of several kinds, of which one figure says nothing.
     fn peak_of(&self, replica: ReplicaId) -> Option<(Bytes, String, u32)> {
-        let process = self.processes.get(&replica)?;
+        let process = self.engines.processes.get(&replica)?;
         let mut kinds: Vec<String> = process
             .devices
             .iter()
-            .filter_map(|id| Some(kind_name(&self.devices.get(id)?.info)))
+            .filter_map(|id| Some(kind_name(&self.devices.known.get(id)?.info)))
             .collect();
         let devices = u32::try_from(kinds.len()).ok()?;
         kinds.dedup();
@@ -117,7 +88,7 @@ impl Control {
             return None;
         };
         // Host memory says nothing of what an engine takes on a GPU; that is read there.
-        let peak = match self.provider {
+        let peak = match self.devices.provider {
             Provider::Nvml => process.device_peak?,
             _ => Bytes(process.peak?.0 / u64::from(devices)),
         };
@@ -127,9 +98,9 @@ impl Control {
     /// Takes what readings say of replicas' memory on devices.
     pub(super) fn take_peaks(&mut self) {
         let mut grown = Vec::new();
-        for device in self.devices.values() {
+        for device in self.devices.known.values() {
             for (&replica, &bytes) in &device.own {
-                if let Some(process) = self.processes.get_mut(&replica)
+                if let Some(process) = self.engines.processes.get_mut(&replica)
                     && process.device_peak < Some(bytes)
                 {
                     process.device_peak = Some(bytes);
@@ -149,11 +120,11 @@ impl Control {
     /// A load found other weights than the model's figures are of: what was measured was of the old
     /// ones, and what is needed is worked out anew (M1).
     pub(super) fn weights_seen(&mut self, replica: ReplicaId, seen: u64) {
-        let Some(process) = self.processes.get_mut(&replica) else {
+        let Some(process) = self.engines.processes.get_mut(&replica) else {
             return;
         };
         let (model, now) = (process.model, self.clock.now());
-        let facts = Arc::make_mut(&mut self.facts);
+        let facts = Arc::make_mut(&mut self.models.facts);
         let Some(facts) = facts.get_mut(&model).filter(|it| it.weights != Some(seen)) else {
             return;
         };
@@ -175,7 +146,7 @@ impl Control {
             memory: Vec::new(),
             took: None,
         }));
-        self.changes.push_back(Message::Figure {
+        self.models.changes.push_back(Message::Figure {
             name,
             then: Change::Figure,
         });
@@ -187,9 +158,9 @@ impl Control {
         let Some((peak, of)) = self.circumstances(replica, model) else {
             return;
         };
-        let known = self.measurements.get(&of).copied();
+        let known = self.usage.measurements.get(&of).copied();
         let peak = peak.max(known.map_or(Bytes::ZERO, |it| it.peak_bytes_per_device));
-        let took = self.processes.get(&replica).and_then(|it| it.took);
+        let took = self.engines.processes.get(&replica).and_then(|it| it.took);
         let reload = took.or(known.map(|it| it.reload)).unwrap_or_default();
         self.keep_measurement(of, model, peak, reload);
     }
@@ -207,7 +178,7 @@ impl Control {
         let Some((peak, of)) = self.circumstances(replica, model).filter(|_| lived) else {
             return;
         };
-        if let Some(known) = self.measurements.get(&of).copied() {
+        if let Some(known) = self.usage.measurements.get(&of).copied() {
             let faded = decayed(known.peak_bytes_per_device, peak);
             self.keep_measurement(of, model, faded, known.reload);
         }
@@ -215,9 +186,9 @@ impl Control {
 
     fn circumstances(&self, replica: ReplicaId, model: ModelId) -> Option<(Bytes, Circumstances)> {
         let (peak, kind, devices) = self.peak_of(replica)?;
-        let process = self.processes.get(&replica)?;
+        let process = self.engines.processes.get(&replica)?;
         let of = Circumstances {
-            model: self.facts.get(&model)?.entry.name.clone(),
+            model: self.models.facts.get(&model)?.entry.name.clone(),
             arguments: process.arguments.clone(),
             kind,
             devices,
@@ -231,7 +202,7 @@ impl Control {
             reload,
             at: self.clock.now(),
         };
-        let known = self.measurements.insert(of.clone(), measurement);
+        let known = self.usage.measurements.insert(of.clone(), measurement);
         let same = known.is_some_and(|it| (it.peak_bytes_per_device, it.reload) == (peak, reload));
         if same {
             return;

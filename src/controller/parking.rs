@@ -6,27 +6,13 @@ use std::time::Duration;
 
 use super::control::Control;
 use super::gate::Cut;
-use super::handle::Message;
+use super::message::{Asked, Message, Parked};
 use catalog::{CommandRecipe, Recipe, SleepCommands};
 use engine::{SleepBy, Stage};
 use pool::{Event, Exit, Remedy, ReplicaId, Span};
 
 /// The pool's own deadline for falling asleep is shorter; this one only ends a request that hangs.
 const SLEEP_PATIENCE: Duration = Duration::from_secs(600);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
-    Sleep,
-    Wake,
-}
-
-/// What came of it.
-#[derive(Debug)]
-pub(super) struct Parked {
-    pub replica: ReplicaId,
-    pub asked: Asked,
-    pub outcome: Result<(), String>,
-}
 
 impl Control {
     pub(super) fn park(&mut self, replica: ReplicaId) -> Option<Event> {
@@ -35,10 +21,10 @@ impl Control {
             return Some(Event::SleepFailed { replica, message });
         };
         // What moves its weights may be silent for a while, and what sleeps says nothing.
-        if let Some(facts) = self.processes.get(&replica) {
+        if let Some(facts) = self.engines.processes.get(&replica) {
             facts.pulse.rest(true);
         }
-        let (inbox, guardians) = (self.inbox.clone(), Arc::clone(&self.guardians));
+        let (inbox, guardians) = (self.inbox.clone(), Arc::clone(&self.engines.guardians));
         self.tasks.spawn(async move {
             // First: who comes after us must not take a sleeper for one that serves.
             guardians.note_sleep(replica, true).await;
@@ -63,10 +49,10 @@ impl Control {
             return None;
         };
         let stage = self.stage(Stage::Loading, None, Some("waking".to_owned()));
-        if let Some(facts) = self.processes.get_mut(&replica) {
+        if let Some(facts) = self.engines.processes.get_mut(&replica) {
             facts.stage = Some(stage);
         }
-        let (inbox, guardians) = (self.inbox.clone(), Arc::clone(&self.guardians));
+        let (inbox, guardians) = (self.inbox.clone(), Arc::clone(&self.engines.guardians));
         let patience = Duration::from_millis(deadline.0);
         self.tasks.spawn(async move {
             let outcome = engine::wake(&endpoint, &by, &health, patience).await;
@@ -84,9 +70,9 @@ impl Control {
     }
 
     fn sleeper(&self, replica: ReplicaId) -> Option<(engine::Endpoint, SleepBy, String)> {
-        let facts = self.processes.get(&replica)?;
-        let entry = &self.facts.get(&facts.model)?.entry;
-        let gate = self.gates.get(&replica)?;
+        let facts = self.engines.processes.get(&replica)?;
+        let entry = &self.models.facts.get(&facts.model)?.entry;
+        let gate = self.engines.gates.get(&replica)?;
         let by = match &entry.recipe {
             Recipe::Command(CommandRecipe {
                 sleep: Some(commands),
@@ -117,7 +103,7 @@ impl Control {
             }
             (Asked::Sleep, Err(message)) => self.turn(Event::SleepFailed { replica, message }),
             (Asked::Wake, Ok(())) => {
-                if let Some(facts) = self.processes.get_mut(&replica) {
+                if let Some(facts) = self.engines.processes.get_mut(&replica) {
                     facts.stage = None;
                     facts.pulse.rest(false);
                 }
@@ -126,21 +112,21 @@ impl Control {
             // Half awake it is of no use: it is ended, and whoever waits has the model loaded.
             (Asked::Wake, Err(message)) => {
                 tracing::warn!(%replica, message, "an engine did not wake and is ended");
-                if let Some(stop) = self.stops.remove(&replica) {
+                if let Some(stop) = self.engines.stops.remove(&replica) {
                     let _ = stop.send(Duration::ZERO);
                 }
-                if let Some(gate) = self.gates.get(&replica) {
+                if let Some(gate) = self.engines.gates.get(&replica) {
                     gate.cut(Cut::Crashed(message.clone()));
                 }
-                self.wake_failures.insert(replica, message);
+                self.engines.wake_failures.insert(replica, message);
             }
         }
-        self.look.notify_one();
+        self.devices.look.notify_one();
     }
 
     /// Why the engine was ended, if it was because it did not wake.
     pub(super) fn did_not_wake(&mut self, replica: ReplicaId) -> Option<Exit> {
-        let message = self.wake_failures.remove(&replica)?;
+        let message = self.engines.wake_failures.remove(&replica)?;
         let remedy = Remedy::Time;
         Some(Exit::Failed { message, remedy })
     }

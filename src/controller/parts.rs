@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::adopting::SeatsTaken;
 use super::clock::Clock;
+use super::seats_taken::SeatsTaken;
 use super::vital::Heartbeat;
 use catalog::Catalog;
 use config::Config;

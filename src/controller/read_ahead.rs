@@ -1,10 +1,8 @@
 //! Reads weights ahead for whom the pool says is likely to be wanted, one model at a time, and stops as
 //! soon as anything is loaded. It keeps what was read when, so that nothing is read over and over.
 
-use std::collections::BTreeMap;
-
 use super::control::Control;
-use super::handle::Message;
+use super::message::Message;
 use config::ParkingSection;
 use engine::{ReadAhead, ReadEnd};
 use pool::{Bytes, ModelId, Span, Time};
@@ -13,13 +11,6 @@ use pool::{Bytes, ModelId, Span, Time};
 const WITHIN: Span = Span::from_secs(600);
 /// The same weights are not read again sooner: if they did not stay, there is no room for them.
 const AGAIN_AFTER: Span = Span::from_secs(600);
-
-/// What is being read, and what was.
-#[derive(Debug, Default)]
-pub(super) struct Reader {
-    now: Option<(ModelId, ReadAhead)>,
-    read: BTreeMap<ModelId, Time>,
-}
 
 impl Control {
     /// Looks for something to read, if nothing is being read.
@@ -33,7 +24,7 @@ impl Control {
         let likely = self.pool.likely(now, WITHIN);
         let next = likely.into_iter().find_map(|it| {
             let is_new = !self.reader.read.contains_key(&it.model);
-            let path = self.facts.get(&it.model).filter(|_| is_new)?;
+            let path = self.models.facts.get(&it.model).filter(|_| is_new)?;
             Some((it, path.entry.weights_path()?))
         });
         let Some((likely, path)) = next else {
@@ -48,7 +39,7 @@ impl Control {
         match ReadAhead::start(path, move || room(&parking), ended) {
             Ok(reading) => {
                 tracing::debug!(
-                    model = self.name(model),
+                    model = self.models.name(model),
                     chance_per_mille = likely.chance_per_mille,
                     saves = %likely.saves,
                     "weights are read ahead"
@@ -65,7 +56,7 @@ impl Control {
     }
 
     pub(super) fn read_ahead_ended(&mut self, model: ModelId, end: ReadEnd) {
-        let name = self.name(model);
+        let name = self.models.name(model);
         if self.reader.now.as_ref().is_some_and(|(of, _)| *of == model) {
             self.reader.now = None;
         }

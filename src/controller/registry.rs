@@ -4,103 +4,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use thiserror::Error;
-
+use super::catalog_change::{Change, ChangeError, Figured, Figures, Known, Specs, Terms};
 use super::control::Control;
-use super::handle::Message;
-use super::hub_registration::Terms;
-use super::measuring::Known;
+use super::message::Message;
 use super::remote_device;
 use super::routing::Routes;
 use super::snapshot::ModelFacts;
-use catalog::{
-    Catalog, CatalogError, Changes, DeviceConstraint, DeviceFacts, Entry, EstimateError,
-    NeedSource, Source, Warning,
-};
+use catalog::{Catalog, Changes, DeviceConstraint, DeviceFacts, Entry, Source, Warning};
 use config::Config;
 use engine::weights_mark;
-use pool::{Bytes, DeviceId, Event, FetchEnd, ModelId, ModelSpec, Remedy};
+use pool::{DeviceId, Event, FetchEnd, ModelId, Remedy};
 use store::Store;
-
-/// Figures of models, by name; or why there are none.
-pub(super) type Specs = Vec<(String, Result<Figures, EstimateError>)>;
-
-/// What is told of one model.
-#[derive(Debug)]
-pub(super) struct Figures {
-    pub spec: ModelSpec,
-    pub source: NeedSource,
-    /// On each device, without any measurement; 0: nothing tells.
-    pub estimated: Bytes,
-    /// Which weights there are.
-    pub weights: Option<u64>,
-}
-
-/// What was computed of a model off the loop: headers read, figures chosen.
-#[derive(Debug)]
-pub(super) struct Figured {
-    pub change: Change,
-    pub catalog: Catalog,
-    pub specs: Specs,
-}
-
-/// What a new catalogue is for, and who waits for it.
-#[derive(Debug)]
-pub(super) enum Change {
-    Register {
-        warnings: Vec<Warning>,
-        reply: Reply<Vec<Warning>>,
-    },
-    Remove {
-        reply: Reply<()>,
-    },
-    Reload {
-        changes: Changes,
-        warnings: Vec<Warning>,
-        reply: Reply<(Changes, Vec<Warning>)>,
-    },
-    /// One model's figures alone; nobody waits for it.
-    Figure,
-    /// The same, for weights that have come.
-    Fetched {
-        model: ModelId,
-    },
-    /// Nothing changes; whoever asked knows why.
-    Failed,
-}
-
-pub(super) type Reply<T> = tokio::sync::oneshot::Sender<Result<T, ChangeError>>;
-
-/// Why the catalogue stays as it was.
-#[derive(Debug, Error)]
-pub enum ChangeError {
-    #[error(transparent)]
-    Catalog(#[from] CatalogError),
-    #[error("{name} cannot be registered: {source}")]
-    Estimate { name: String, source: EstimateError },
-    #[error("no model is called {name}")]
-    Unknown { name: String },
-    #[error("{name} comes from {origin}; remove the file and reload instead")]
-    FromFile { name: String, origin: String },
-    #[error("there is a model called {name} by now")]
-    Taken { name: String },
-    #[error(
-        "users have brought in {limit} models, as many as catalog.unknown_limit allows; an administrator removes some, or raises it"
-    )]
-    Full { limit: u32 },
-    #[error(
-        "the model's weights take {bytes}, and those of the models that users have brought in take {held} of the {room} that catalog.unknown_size allows; an administrator removes some, or raises it"
-    )]
-    TooLarge {
-        bytes: Bytes,
-        held: Bytes,
-        room: Bytes,
-    },
-    #[error("the store could not keep the change, so nothing was changed: {message}")]
-    NotSaved { message: String },
-    #[error("the pool is shutting down")]
-    Gone,
-}
 
 /// The figures of some entries. Blocking: reads the headers of the models' files.
 pub(super) fn figure(catalog: &Catalog, names: &[String], config: &Config, known: &Known) -> Specs {
@@ -139,12 +53,11 @@ impl Control {
     pub(super) fn take_catalog(&mut self, catalog: Catalog, specs: Specs) -> Vec<Event> {
         let mut events: Vec<Event> = remote_device::place_for(&catalog).into_iter().collect();
         for name in catalog.entries().keys() {
-            let fresh = ModelId(u32::try_from(self.ids.len()).unwrap_or(u32::MAX));
-            self.ids.entry(name.clone()).or_insert(fresh);
+            self.models.id(name);
         }
-        let mut facts = self.facts.as_ref().clone();
+        let mut facts = self.models.facts.as_ref().clone();
         for (name, spec) in specs {
-            let model = self.ids[&name];
+            let model = self.models.ids[&name];
             match spec {
                 Ok(Figures {
                     mut spec,
@@ -173,12 +86,12 @@ impl Control {
                 Err(error) => tracing::error!(model = name, %error, "the model cannot be served"),
             }
         }
-        for (name, &model) in &self.ids {
+        for (name, &model) in &self.models.ids {
             if !catalog.entries().contains_key(name) && facts.remove(&model).is_some() {
                 events.push(Event::ModelRemoved { model });
             }
         }
-        self.facts = Arc::new(facts);
+        self.models.facts = Arc::new(facts);
         let set: Vec<ModelId> = events
             .iter()
             .filter_map(|event| match event {
@@ -190,8 +103,8 @@ impl Control {
             set.into_iter()
                 .flat_map(|model| self.measured_events(model)),
         );
-        let routes = Routes::of_catalog(catalog, &self.ids, &self.routes.load());
-        self.routes.store(Arc::new(routes));
+        let routes = Routes::of_catalog(catalog, &self.models.ids, &self.publishing.routes.load());
+        self.publishing.routes.store(Arc::new(routes));
         events
     }
 
@@ -200,7 +113,7 @@ impl Control {
         if constraint.is_empty() {
             return None;
         }
-        let infos = || self.devices.values().map(|device| &device.info);
+        let infos = || self.devices.known.values().map(|device| &device.info);
         let allowed: BTreeSet<DeviceId> = infos()
             .filter(|info| {
                 constraint.allows(DeviceFacts {
@@ -232,14 +145,14 @@ impl Control {
     /// Starts the next change of the catalogue, if none is under way: two changes never start from
     /// the same catalogue.
     pub(super) fn next_change(&mut self) {
-        if self.changing {
+        if self.models.changing {
             return;
         }
-        let Some(change) = self.changes.pop_front() else {
+        let Some(change) = self.models.changes.pop_front() else {
             return;
         };
-        self.changing = true;
-        let catalog = self.routes.load().catalog.clone();
+        self.models.changing = true;
+        let catalog = self.publishing.routes.load().catalog.clone();
         let (config, store) = (Arc::clone(&self.config), Arc::clone(&self.store));
         let (known, inbox) = (self.known(), self.inbox.clone());
         self.tasks.spawn(async move {
@@ -254,7 +167,7 @@ impl Control {
             catalog,
             specs,
         } = figured;
-        self.changing = false;
+        self.models.changing = false;
         if let Change::Failed = change {
             return self.next_change();
         }

@@ -6,7 +6,7 @@ use super::keeper::Job;
 use super::parts::Start;
 use super::registry;
 use inventory::Inventory;
-use pool::{Cordon, DeviceId, Event, ModelId, Span};
+use pool::{Cordon, DeviceId, Event, Span};
 use store::UsageMinute;
 
 /// How often it is looked whether models were wanted since.
@@ -17,10 +17,10 @@ impl Control {
     /// first decision already knows everything (P4: of always-hot models the higher one wins).
     pub(super) fn begin(&mut self, start: Start) -> Inventory {
         let mut events = Vec::new();
-        for device in self.devices.values() {
+        for device in self.devices.known.values() {
             events.push(Event::DeviceRead {
                 device: device.info.id,
-                reading: self.reading_of(&device.info),
+                reading: self.devices.reading_of(&device.info),
             });
         }
         events.push(self.links());
@@ -30,15 +30,14 @@ impl Control {
         let specs = registry::figure(&catalog, &names, &self.config, &self.known());
         events.extend(self.take_catalog(catalog, specs));
         for (name, numbers) in start.remembered {
-            if let Some(&model) = self.ids.get(&name) {
-                self.remembered.insert(model, numbers.clone());
+            if let Some(&model) = self.models.ids.get(&name) {
+                self.usage.remembered.insert(model, numbers.clone());
                 events.push(Event::Remembered { model, numbers });
             }
         }
         for wish in start.wishes {
             // A model whose file is not there today may be back with the next reload.
-            let fresh = ModelId(u32::try_from(self.ids.len()).unwrap_or(u32::MAX));
-            let model = *self.ids.entry(wish.model).or_insert(fresh);
+            let model = self.models.id(&wish.model);
             let (over, load) = (wish.over, wish.load);
             events.push(Event::WishesRestored { model, over, load });
         }
@@ -54,10 +53,10 @@ impl Control {
     fn cordons_of(&self, cordons: Vec<(String, Cordon)>) -> Vec<Event> {
         let mut events = Vec::new();
         for (key, cordon) in cordons {
-            let known = |id: &DeviceId| self.device_key(*id) == key;
-            match self.devices.keys().copied().find(known) {
+            let known = |id: &DeviceId| self.devices.key(*id) == key;
+            match self.devices.known.keys().copied().find(known) {
                 Some(device) => {
-                    let (name, reason) = (&self.devices[&device].info.name, &cordon.reason);
+                    let (name, reason) = (&self.devices.known[&device].info.name, &cordon.reason);
                     tracing::info!("device {name} is cordoned: {reason} (M7)");
                     events.push(Event::CordonRestored { device, cordon });
                 }
@@ -73,9 +72,9 @@ impl Control {
 
     /// Counts the seats that are taken from the last turn to this one.
     pub(super) fn count_seats(&mut self, elapsed: Span) {
-        for (replica, in_flight) in self.busy() {
-            if let Some(facts) = self.processes.get(&replica) {
-                let busy = self.busy_ms.entry(facts.model).or_default();
+        for (replica, in_flight) in self.engines.busy() {
+            if let Some(facts) = self.engines.processes.get(&replica) {
+                let busy = self.usage.busy_ms.entry(facts.model).or_default();
                 *busy += u64::from(in_flight) * elapsed.0;
             }
         }
@@ -85,10 +84,14 @@ impl Control {
     pub(super) fn keep_usage(&mut self) {
         let minute = self.clock.now().0 / 60_000;
         let mut minutes = Vec::new();
-        for model in &self.snapshot.load().pool.models {
-            let told = self.seated.insert(model.model, model.seated).unwrap_or(0);
+        for model in &self.publishing.snapshot.load().pool.models {
+            let told = self
+                .usage
+                .seated
+                .insert(model.model, model.seated)
+                .unwrap_or(0);
             let requests = model.seated.saturating_sub(told);
-            let busy_ms = self.busy_ms.remove(&model.model).unwrap_or(0);
+            let busy_ms = self.usage.busy_ms.remove(&model.model).unwrap_or(0);
             if requests > 0 || busy_ms > 0 {
                 minutes.push(UsageMinute {
                     minute,
@@ -105,18 +108,18 @@ impl Control {
 
     /// Keeps what the pool remembers of models that changed since the last time.
     pub(super) fn remember(&mut self) {
-        for &model in self.facts.keys() {
+        for &model in self.models.facts.keys() {
             let Some(numbers) = self.pool.remembered(model) else {
                 continue;
             };
-            if self.remembered.get(&model) == Some(&numbers) {
+            if self.usage.remembered.get(&model) == Some(&numbers) {
                 continue;
             }
             let _ = self.jobs.send(Job::Remembered {
-                model: self.name(model),
+                model: self.models.name(model),
                 numbers: numbers.clone(),
             });
-            self.remembered.insert(model, numbers);
+            self.usage.remembered.insert(model, numbers);
         }
     }
 }

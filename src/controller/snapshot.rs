@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::fetching::FetchFacts;
+use super::fetches::FetchFacts;
 use super::remote_device::{ELSEWHERE, ELSEWHERE_NAME};
 use catalog::Entry;
 use config::Provider;

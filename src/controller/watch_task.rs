@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::clock::Clock;
-use super::handle::Message;
+use super::message::Message;
 use super::routing::Routes;
 use super::snapshot::Snapshot;
 use super::watch::{LoadPath, Picture, ReplicaSeen, Servable, State, Watchdog};

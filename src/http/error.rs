@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::paths::without_folders;
+use crate::paths::without_folders;
 use access::oidc::OidcError;
 use controller::{Busy, ChangeError, Cut};
 use pool::{Refusal, Span, StopReason};

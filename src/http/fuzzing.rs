@@ -9,16 +9,16 @@ use futures_util::FutureExt;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::aggregate::{Aggregate, usage_of};
-use super::as_chat::AsChat;
-use super::body::{Fields, Scanned};
-use super::cross_site;
-use super::dialect::{Dialect, Telling};
-use super::edge::ClientAddress;
-use super::events::{data_of, event_end};
-use super::form::Form;
-use super::outgoing::{CHAT, COMPLETIONS, outgoing, renamed};
-use super::request_fields::Fate;
+use crate::auth::cross_site;
+use crate::dialect::{Dialect, Telling};
+use crate::edge::ClientAddress;
+use crate::inference::answer::aggregate::{Aggregate, usage_of};
+use crate::inference::answer::as_chat::AsChat;
+use crate::inference::answer::events::{data_of, event_end};
+use crate::inference::request::body::{Fields, Scanned};
+use crate::inference::request::form::Form;
+use crate::inference::request::outgoing::{CHAT, COMPLETIONS, outgoing, renamed};
+use crate::inference::request::request_fields::Fate;
 use catalog::{Extra, Generation};
 use config::Network;
 

@@ -11,7 +11,7 @@ use utoipa::openapi::{
 };
 use utoipa::{IntoResponses, PartialSchema, ToSchema};
 
-use super::error::{ErrorBody, ErrorObject};
+use crate::error::{ErrorBody, ErrorObject};
 
 const DESCRIPTION: &str = "\
 One OpenAI-compatible endpoint for all the models of a lab. Models are loaded when somebody asks for them

@@ -1,9 +1,8 @@
-//! The listener, the routing table and request ids. What happens to a connection, and to a request
+//! The listener and the routing table. What happens to a connection, and to a request
 //! before its route, is the `edge`'s.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Json;
 use axum::Router;
@@ -21,16 +20,26 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::edge::{Front, LOOK_EVERY};
-use super::error::Failure;
-use super::paths::without_folders;
-use super::quiet::quiet;
-use super::scraper::Scraper;
-use super::state::App;
-use super::{
-    admin, audio, audit, compat, completions, embeddings, hot_models, listing, messages, metrics,
-    openapi, responses, tokens, unary_routes,
-};
+use crate::admin;
+use crate::auth::audit;
+use crate::auth::scraper::{self, Scraper};
+use crate::compat;
+use crate::edge::LOOK_EVERY;
+use crate::error::Failure;
+use crate::front::Front;
+use crate::inference::routes::audio;
+use crate::inference::routes::completions;
+use crate::inference::routes::embeddings;
+use crate::inference::routes::hot_models;
+use crate::inference::routes::listing;
+use crate::inference::routes::messages;
+use crate::inference::routes::responses;
+use crate::inference::routes::tokens;
+use crate::inference::routes::unary_routes;
+use crate::inference::upstream::quiet::quiet;
+use crate::openapi;
+use crate::paths::without_folders;
+use crate::state::App;
 use config::ServerSection;
 
 #[derive(Debug, Error)]
@@ -165,7 +174,10 @@ fn router(app: App) -> Router {
     Router::new()
         .nest(&base, based)
         .merge(alias)
-        .route("/metrics", get(metrics::render).route_layer(scrapers_alone))
+        .route(
+            "/metrics",
+            get(scraper::metrics).route_layer(scrapers_alone),
+        )
         .merge(docs)
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
@@ -256,30 +268,3 @@ async fn wrong_method(State(app): State<App>, request: Request<Body>) -> Failure
         message,
     )
 }
-
-/// Ids of requests: a random part of this start, and a count.
-#[derive(Debug)]
-pub(super) struct RequestIds {
-    start: String,
-    count: AtomicU64,
-}
-
-impl Default for RequestIds {
-    fn default() -> RequestIds {
-        let start = uuid::Uuid::now_v7().simple().to_string();
-        RequestIds {
-            start: start[start.len() - 12..].to_owned(),
-            count: AtomicU64::new(1),
-        }
-    }
-}
-
-impl RequestIds {
-    pub fn next(&self) -> HeaderValue {
-        let count = self.count.fetch_add(1, Ordering::Relaxed);
-        let text = format!("req-{}-{count}", self.start);
-        HeaderValue::from_str(&text).expect("hexadecimal digits make a header")
-    }
-}
-
-pub(super) type SharedIds = Arc<RequestIds>;

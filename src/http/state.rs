@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::audit::Strangers;
-use super::auth::Keys;
-use super::edge::Edge;
-use super::metrics::Metrics;
-use super::proxy::Upstream;
-use super::reading::Reading;
-use super::server::SharedIds;
+use crate::auth::keys::Keys;
+use crate::auth::strangers::Strangers;
+use crate::edge::Edge;
+use crate::inference::request::reading::Reading;
+use crate::inference::upstream::proxy::Upstream;
+use crate::metrics::Metrics;
+use crate::request_ids::SharedIds;
 use access::limits::Limits;
 use access::oidc::Oidc;
 use config::Config;

@@ -2,7 +2,6 @@
 //! the order of the words and the container around them; what the words are, the engine's file says.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use minijinja::{Environment, UndefinedBehavior, Value};
@@ -10,7 +9,9 @@ use minijinja::{Environment, UndefinedBehavior, Value};
 use pool::Bytes;
 
 use super::super::model_file::{Listen, Secret, Sleep};
-use super::{Engine, Given, Words};
+use super::engine::{Engine, Given};
+use super::flags::Words;
+use super::place::{Place, PlacedDevice, ServerCommand, Where};
 
 /// How to run one replica of an engine of the table.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,63 +41,6 @@ pub struct ServerRecipe {
     pub adapters: Vec<(String, PathBuf)>,
     /// Absolute; `None`: the pool's own.
     pub working_dir: Option<PathBuf>,
-}
-
-/// Where an engine listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Where<'a> {
-    /// On 127.0.0.1.
-    Port(u16),
-    Socket(&'a Path),
-}
-
-/// One device of a placement.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlacedDevice {
-    /// As the driver counts.
-    pub index: u32,
-    pub uuid: Option<String>,
-    pub is_gpu: bool,
-    /// The whole memory of the device.
-    pub total: Bytes,
-}
-
-/// What is known only when an engine is started.
-#[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
-    /// The catalogue's name.
-    pub model_name: &'a str,
-    pub at: Where<'a>,
-    pub devices: &'a [PlacedDevice],
-    /// On each of them.
-    pub reserved: Bytes,
-    /// The weights' part of each device, where their files could be read.
-    pub weights: Option<Bytes>,
-    /// A name that no other replica has.
-    pub container: &'a str,
-}
-
-impl Place<'_> {
-    /// A made-up place without devices, to show and check command lines with.
-    pub fn example(reserved: Bytes) -> Place<'static> {
-        Place {
-            model_name: "organisation/model",
-            at: Where::Port(8000),
-            devices: &[],
-            reserved,
-            weights: None,
-            container: "model-pool-1-1",
-        }
-    }
-}
-
-/// A command line with its environment. `Debug` shows it as `masked` does.
-#[derive(Clone, PartialEq)]
-pub struct ServerCommand {
-    pub argv: Vec<String>,
-    pub env: BTreeMap<String, Secret>,
-    /// Removes the container when the process is gone.
-    pub cleanup: Option<Vec<String>>,
 }
 
 /// Stands alone for a word `-e NAME` for each variable of the engine.
@@ -322,12 +266,6 @@ fn names(recipe: &ServerRecipe, place: &Place<'_>) -> Value {
 }
 
 const TEMPLATE_NAMES: &str = "{{ container }}, {{ port }} or {{ socket }}, {{ model_path }}, {{ model_name }}, {{ devices }}, {{ device_uuids }}, {{ device_count }}, {{ memory_bytes }}, and in command_prefix the word {{ env }} alone";
-
-impl fmt::Debug for ServerCommand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.masked())
-    }
-}
 
 impl ServerCommand {
     /// The command line as a person may see it: values that sound like secrets are masked, words with

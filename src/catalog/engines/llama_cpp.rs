@@ -7,10 +7,12 @@
 //! the model into what is free by moving layers to the processor; `--tensor-split` is even, where its own choice
 //! goes by free memory and may overfill one device.
 
-use super::super::engine_options::EngineKind;
+use super::engine::{Asks, Engine, Given, Metrics, RerankWords, pair};
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, Stage, by_marks, failure, mark};
-use super::{Asks, Engine, Extra, Given, Metrics, RerankWords, TokenWords, Where, pair};
+use super::place::Where;
+use super::routes::{Extra, TokenWords};
+use crate::engine_kind::EngineKind;
 
 pub const LLAMA_CPP: Engine = Engine {
     names: &["LlamaCppEngine"],

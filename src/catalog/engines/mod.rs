@@ -5,10 +5,12 @@
 //!
 //! To add an engine: one file that describes it as an [`Engine`], and one row in [`ENGINES`].
 
+mod engine;
 mod flags;
 mod launch;
 mod lines;
 mod llama_cpp;
+mod place;
 mod routes;
 mod sglang;
 mod tei;
@@ -19,16 +21,13 @@ mod trtllm;
 mod vllm;
 mod vllm_flags;
 
-use std::fmt;
-
-use pool::Bytes;
-
-use super::engine_options::EngineKind;
-use super::model_file::Sleep;
-
-pub use flags::{FlagError, Flags, Said, Words};
-pub use launch::{Place, PlacedDevice, ServerCommand, ServerRecipe, Where};
+pub(super) use engine::post;
+pub use engine::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords};
+use flags::Said;
+pub use flags::{FlagError, Flags, Words};
+pub use launch::ServerRecipe;
 pub use lines::{Failure, FailureClass, Stage};
+pub use place::{Place, PlacedDevice, ServerCommand, Where};
 pub use routes::{Extra, TokenWords};
 
 /// The engines, one row each.
@@ -40,269 +39,6 @@ pub const ENGINES: [&Engine; 6] = [
     &tei::TEI,
     &trtllm::TRTLLM,
 ];
-
-/// One engine: what it is called, what it takes, how it is asked, what it says.
-pub struct Engine {
-    /// `engine_config.type`, the usual name first.
-    pub names: &'static [&'static str],
-    /// The word in answers and metrics.
-    pub word: &'static str,
-    /// Its program and the words that always follow, unless `engine_config.program` is another.
-    pub program: &'static [&'static str],
-    /// What to do when there is no such program.
-    pub install: &'static str,
-    /// How its memory is estimated.
-    pub kind: EngineKind,
-    pub flags: Flags,
-    /// Whether it listens on a Unix socket too.
-    pub sockets: bool,
-    pub needs_gpu: bool,
-    /// The most devices that one replica spreads over.
-    pub devices_max: u32,
-    /// Requests that one replica takes at once, unless its file says otherwise.
-    pub seats: u32,
-    /// The key that bounds the sequences computed together.
-    pub sequences_key: Option<&'static str>,
-    /// The key that says which part of a device it fills. In `engine_kwargs` it is what a replica
-    /// asks of each device; on the command line it is made from what was reserved.
-    pub share_key: Option<&'static str>,
-    /// Whether it fills whatever it is given, so that a measurement says nothing of what it needs.
-    pub fills: bool,
-    /// When its command line depends on the size of the weights.
-    pub asks_for_weights: Asks,
-    /// Whether it reads one GGUF file, not a folder.
-    pub reads_gguf: bool,
-    /// What follows the program: the flags that come from the placement and the recipe.
-    pub arguments: fn(&Given<'_>) -> Result<Vec<String>, String>,
-    pub environment: fn(&Given<'_>) -> Vec<(&'static str, String)>,
-    /// Answers 2xx once requests are taken.
-    pub ready_path: &'static str,
-    /// Costs nothing; for heartbeats.
-    pub health_path: &'static str,
-    /// Computes a token: for engines whose health says nothing of it.
-    pub generation_path: Option<&'static str>,
-    /// Variables of its environment that the pool sets, or that are refused for another reason.
-    pub barred_env: &'static [Said],
-    /// Its numbers in Prometheus' text form, if it has them.
-    pub metrics: Option<Metrics>,
-    /// How it sleeps, a row for each depth that it knows.
-    pub parking: &'static [Parking],
-    /// What a line of its output tells of the load.
-    pub stage: fn(&str) -> Option<Stage>,
-    /// How it is given LoRA adapters, if the pool gives it any.
-    pub lora: Option<Lora>,
-    /// Fields of OpenAI's requests that it takes and does nothing with, by its own documentation; those
-    /// that concern OpenAI's own service are known beside.
-    pub ignores: &'static [&'static str],
-    /// Fields of its generating routes beside OpenAI's, by its own documentation.
-    pub extensions: &'static [&'static str],
-    /// The same of its embeddings, ranks and scores.
-    pub pooling_extensions: &'static [&'static str],
-    /// The words of its `/rerank`.
-    pub rerank: RerankWords,
-    /// What it has beside chats and completed texts.
-    pub routes: &'static [Extra],
-    /// The words of its `/tokenize` and `/detokenize`.
-    pub tokens: TokenWords,
-    /// Whether its embeddings have as many dimensions as a request wants.
-    pub dimensions: bool,
-    /// Failures that only it has; those that all share are known beside.
-    pub failures: &'static [Failure],
-}
-
-/// How an engine wants to be asked for ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RerankWords {
-    /// `/v1/rerank` with `query` and `documents`, as vLLM, llama.cpp and Jina have it.
-    Common,
-    /// `/rerank` with `query` and `texts`, as Text Embeddings Inference has it.
-    Tei,
-}
-
-/// Flags for LoRA adapters: one that turns them on, and one that `NAME=FOLDER` words follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lora {
-    pub enable: &'static str,
-    pub modules: &'static str,
-}
-
-const fn lora(modules: &'static str) -> Lora {
-    Lora {
-        enable: "--enable-lora",
-        modules,
-    }
-}
-
-/// When a command line depends on something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asks {
-    Never,
-    InHostMemory,
-    Always,
-}
-
-/// Where an engine tells its numbers, and under which names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Metrics {
-    pub path: &'static str,
-    /// Requests that it computes.
-    pub running: &'static str,
-    /// Requests that wait inside it.
-    pub waiting: &'static str,
-    /// The part of its cache that is in use, 0 to 1; other names where versions differ.
-    pub cache_used: &'static [&'static str],
-}
-
-/// A request to the engine's own API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
-    pub method: &'static str,
-    /// With its query.
-    pub path: &'static str,
-    pub body: Option<&'static str>,
-}
-
-pub const fn post(path: &'static str) -> Call {
-    Call {
-        method: "POST",
-        path,
-        body: None,
-    }
-}
-
-/// How an engine is put to sleep and woken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parking {
-    pub depth: Sleep,
-    /// Drained first; done when it has been answered 2xx.
-    pub sleep: Call,
-    /// In this order, each after the one before was answered 2xx.
-    pub wake: &'static [Call],
-    /// Answers `{"is_sleeping": true}`, where there is such a route.
-    pub is_sleeping: Option<&'static str>,
-    /// What stays on each device. A starting figure, which measurements replace.
-    pub resident_per_device: Bytes,
-    /// Whether its weights wait in the host's memory.
-    pub weights_on_host: bool,
-}
-
-/// What the arguments are made from.
-#[derive(Clone, Copy, Debug)]
-pub struct Given<'a> {
-    pub recipe: &'a ServerRecipe,
-    pub place: &'a Place<'a>,
-}
-
-impl Given<'_> {
-    pub fn devices(&self) -> usize {
-        self.place.devices.len()
-    }
-
-    pub fn has_gpus(&self) -> bool {
-        self.place.devices.iter().any(|device| device.is_gpu)
-    }
-
-    /// The part of each device that keeps within what is reserved there, less `beside`, which the
-    /// engine takes above its part. Rounded down, so that it is never more.
-    pub fn share(&self, beside: Bytes) -> Result<String, String> {
-        let reserved = self.place.reserved;
-        let mut least = u64::MAX;
-        for device in self.place.devices {
-            let (total, index) = (device.total, device.index);
-            if total == Bytes::ZERO {
-                return Err(format!(
-                    "the size of device {index} is not known, so no part of it can be told"
-                ));
-            }
-            if reserved > total {
-                return Err(format!(
-                    "{reserved} are reserved on device {index}, which has {total}"
-                ));
-            }
-            let inside = reserved.saturating_sub(beside);
-            // At most 10,000: `inside` is no more than `total`.
-            let part = u128::from(inside.0) * u128::from(SHARE_STEPS) / u128::from(total.0);
-            least = least.min(u64::try_from(part).unwrap_or(u64::MAX));
-            if least == 0 {
-                return Err(format!(
-                    "{reserved} are reserved on device {index}, and the engine takes {beside} beside the part that it is told, so nothing is left for weights and cache; set pool_config.memory_gib to more"
-                ));
-            }
-        }
-        if least > SHARE_STEPS {
-            return Err("no device is placed".to_owned());
-        }
-        Ok(format!(
-            "{}.{:04}",
-            least / SHARE_STEPS,
-            least % SHARE_STEPS
-        ))
-    }
-}
-
-impl Given<'_> {
-    /// What of the reservation is left for a cache beside the weights and the engine itself, for
-    /// engines that are told of the cache alone, and the weights.
-    pub fn cache_beside_weights(&self) -> Result<(Bytes, Bytes), String> {
-        let Some(weights) = self.place.weights else {
-            return Err(format!(
-                "{} is told how much memory its cache may take, and the size of the weights is not known; name a local folder with the weights in engine_config.model_path",
-                self.recipe.engine.name()
-            ));
-        };
-        let reserved = self.place.reserved;
-        let devices = u32::try_from(self.devices().max(1)).unwrap_or(u32::MAX);
-        let overhead = self.recipe.engine.kind.overhead_per_device(devices);
-        match reserved.saturating_sub(weights + overhead) {
-            Bytes::ZERO => Err(format!(
-                "{reserved} are reserved on each device; weights of {weights} and {overhead} for the engine leave no room for a cache there; set pool_config.memory_gib to more"
-            )),
-            cache => Ok((cache, weights)),
-        }
-    }
-}
-
-/// Four digits.
-const SHARE_STEPS: u64 = 10_000;
-
-impl Engine {
-    /// The name in model files.
-    pub fn name(&self) -> &'static str {
-        self.names[0]
-    }
-
-    /// Whether the size of the weights is needed to start it there.
-    pub fn needs_weights(&self, in_host_memory: bool) -> bool {
-        match self.asks_for_weights {
-            Asks::Never => false,
-            Asks::InHostMemory => in_host_memory,
-            Asks::Always => true,
-        }
-    }
-
-    /// How it sleeps so deeply, if it can.
-    pub fn parks(&self, depth: Sleep) -> Option<&'static Parking> {
-        self.parking.iter().find(|parking| parking.depth == depth)
-    }
-
-    /// What its last words tell.
-    pub fn failure(&self, words: &str) -> Option<&'static Failure> {
-        lines::failure_in(words, self.failures)
-    }
-}
-
-/// Rows are told apart by their names.
-impl PartialEq for Engine {
-    fn eq(&self, other: &Engine) -> bool {
-        self.names == other.names
-    }
-}
-
-impl fmt::Debug for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// Of every engine: what the placement decides.
 const PLACED_ENV: &[Said] = &[Said {
@@ -329,35 +65,12 @@ pub fn find(name: &str) -> Option<&'static Engine> {
         .find(|engine| engine.names.contains(&name))
 }
 
-/// A flag and its value, as two words.
-fn pair(words: &mut Vec<String>, flag: &str, value: impl fmt::Display) {
-    words.extend([flag.to_owned(), value.to_string()]);
-}
-
-/// Ports that go with the engine's own, for what it opens beside: below those that the system gives
-/// out, so that two replicas do not meet on one by default.
-#[derive(Clone, Copy)]
-enum Beside {
-    Prometheus,
-    Torch,
-}
-
-fn port_beside(at: Where<'_>, which: Beside) -> Option<u16> {
-    let base = match which {
-        Beside::Prometheus => 20_000,
-        Beside::Torch => 25_000,
-    };
-    match at {
-        Where::Port(port) => Some(base + port % 5_000),
-        Where::Socket(_) => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use pool::Bytes;
 
     #[test]
     fn every_engine_has_a_name_of_its_own_and_no_key_twice() {

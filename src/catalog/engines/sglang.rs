@@ -7,13 +7,13 @@
 
 use pool::Bytes;
 
-use super::super::engine_options::EngineKind;
-use super::super::model_file::Sleep;
+use super::engine::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords, pair};
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{
-    Asks, Call, Engine, Extra, Given, Metrics, Parking, RerankWords, TokenWords, Where, pair,
-};
+use super::place::Where;
+use super::routes::{Extra, TokenWords};
+use crate::engine_kind::EngineKind;
+use crate::model_file::Sleep;
 
 pub const SGLANG: Engine = Engine {
     names: &["SGLangEngine"],

@@ -3,12 +3,12 @@
 //! It computes embeddings, scores and ranks on one device, keeps no cache, and takes what the model
 //! needs. What newer versions alone know is told by their variables, which older ones do not read.
 
-use super::super::engine_options::EngineKind;
+use super::engine::{Asks, Beside, Engine, Given, RerankWords, pair, port_beside};
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{
-    Asks, Beside, Engine, Extra, Given, RerankWords, TokenWords, Where, pair, port_beside,
-};
+use super::place::Where;
+use super::routes::{Extra, TokenWords};
+use crate::engine_kind::EngineKind;
 
 pub const TEI: Engine = Engine {
     names: &["EmbeddingEngine", "TextEmbeddingsInferenceEngine"],

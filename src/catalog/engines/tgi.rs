@@ -6,13 +6,13 @@
 
 use pool::Bytes;
 
-use super::super::engine_options::EngineKind;
-use super::super::estimate::GPU_OVERHEAD;
+use super::engine::{Asks, Beside, Engine, Given, Metrics, RerankWords, pair, port_beside};
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{
-    Asks, Beside, Engine, Given, Metrics, RerankWords, TokenWords, Where, pair, port_beside,
-};
+use super::place::Where;
+use super::routes::TokenWords;
+use crate::engine_kind::EngineKind;
+use crate::engine_kind::GPU_OVERHEAD;
 
 pub const TGI: Engine = Engine {
     names: &["TextGenerationInferenceEngine"],

@@ -6,10 +6,12 @@
 //! model. With weights `w`, reserved `r` and a device of `t`, it is `(r − w − overhead) / (t − w)`,
 //! which on a device that others use too comes out smaller than reserved, never larger.
 
-use super::super::engine_options::EngineKind;
+use super::engine::{Asks, Engine, Given, RerankWords, pair};
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::{Asks, Engine, Given, RerankWords, TokenWords, Where, pair};
+use super::place::Where;
+use super::routes::TokenWords;
+use crate::engine_kind::EngineKind;
 
 pub const TRTLLM: Engine = Engine {
     names: &["TRTLLMEngine"],

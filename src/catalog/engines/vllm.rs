@@ -5,15 +5,14 @@
 
 use pool::Bytes;
 
-use super::super::engine_options::EngineKind;
-use super::super::model_file::Sleep;
+use super::engine::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords, lora, pair, post};
 use super::flags::{Flags, Spelling, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
+use super::place::Where;
+use super::routes::{Extra, TokenWords};
 use super::vllm_flags::{BARRED, GROUPS, WARNED};
-use super::{
-    Asks, Call, Engine, Extra, Given, Metrics, Parking, RerankWords, TokenWords, Where, lora, pair,
-    post,
-};
+use crate::engine_kind::EngineKind;
+use crate::model_file::Sleep;
 
 pub const VLLM: Engine = Engine {
     names: &["VLLMEngine"],

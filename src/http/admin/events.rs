@@ -15,8 +15,8 @@ use tokio::sync::broadcast::error::RecvError;
 use utoipa::IntoParams;
 use utoipa::openapi::{Object, ObjectBuilder, Type};
 
+use super::event_streams::{PULSE, is_over};
 use super::fields::{Fields, Params, Strict};
-use super::{PULSE, is_over};
 use crate::auth::Admin;
 use crate::dto::{EventList, EventView};
 use crate::error::Failure;

@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use serde_json::Value;
 
 use crate::error::Failure;
-use crate::shape::may_be_a_tree;
+use crate::inference::request::shape::may_be_a_tree;
 use crate::state::App;
 use config::Length;
 use pool::{ReplicaId, Span};

@@ -7,13 +7,13 @@ use utoipa::IntoParams;
 
 use super::fields::{Body, Fields, Nothing, Params, Strict};
 use crate::auth::Admin;
+use crate::auth::rights::{By, KeyRefusal};
 use crate::dto::{
     ChangeKeyRequest, KeyList, KeyRole, KeyView, LimitChange, NewKey, NewKeyRequest, RevokeAnswer,
 };
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
 use crate::paths::without_folders;
-use crate::rights::{By, KeyRefusal};
 use crate::state::App;
 use config::Limit;
 use pool::KeyId;

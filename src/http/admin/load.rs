@@ -6,11 +6,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use super::fields::{Body, Fields, Strict};
-use super::known;
+use super::known_model::known;
 use crate::auth::Admin;
 use crate::dto::{LoadAnswer, LoadRequest, PlanView, UnloadAnswer, UnloadRequest};
 use crate::error::Failure;
-use crate::hub_registration;
+use crate::inference::request::hub_registration;
 use crate::openapi::AdminErrors;
 use crate::state::App;
 use pool::{Command, LoadOrder, Outcome, Plan, Priority, Refusal, ReplicaId};

@@ -13,8 +13,9 @@ use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use utoipa::IntoParams;
 
+use super::event_streams::{PULSE, is_over};
 use super::fields::{Fields, Params, Strict};
-use super::{PULSE, is_over, known};
+use super::known_model::known;
 use crate::auth::Admin;
 use crate::dto::{LogLineView, LogList};
 use crate::error::Failure;

@@ -4,23 +4,21 @@
 mod audit;
 mod cordons;
 mod devices;
+mod event_streams;
 mod events;
 pub(super) mod fields;
 mod keys;
+pub(super) mod known_model;
 pub(super) mod load;
 mod logs;
 pub(super) mod models;
 mod queue;
 pub(super) mod upkeep;
 
-use std::sync::Arc;
-
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::error::Failure;
-use super::state::App;
-use controller::Route;
+use crate::state::App;
 
 /// All admin routes, relative to the base path.
 pub fn routes() -> OpenApiRouter<App> {
@@ -51,25 +49,4 @@ pub fn routes() -> OpenApiRouter<App> {
             keys::revoke
         ))
         .routes(routes!(audit::list))
-}
-
-/// The model of a name or an alias, or 404 with the closest names.
-pub(super) fn known(app: &App, name: &str) -> Result<Arc<Route>, Failure> {
-    app.handle
-        .route(name)
-        .ok_or_else(|| Failure::unknown_model(name, &app.handle.closest(name)))
-}
-
-/// How often a stream without news sends a comment, and looks whether it should end.
-const PULSE: std::time::Duration = std::time::Duration::from_secs(1);
-
-/// The pool is shutting down and empty: nothing will ever be told again.
-fn is_over(app: &App) -> bool {
-    let snapshot = app.handle.snapshot();
-    snapshot.pool.closing
-        && snapshot
-            .pool
-            .models
-            .iter()
-            .all(|model| model.replicas.is_empty())
 }

@@ -7,14 +7,14 @@ use serde_json::Value;
 use utoipa::IntoParams;
 
 use super::fields::{Body, Fields, Params, Strict, whole};
-use super::known;
+use super::known_model::known;
 use super::load::{not_served, refused};
 use crate::auth::Admin;
 use crate::dto::{self, ModelList, ModelPatch, ModelView, RemoveAnswer};
 use crate::error::Failure;
-use crate::hub_registration;
+use crate::inference::request::hub_registration;
+use crate::inference::request::shape::may_be_a_tree;
 use crate::openapi::AdminErrors;
-use crate::shape::may_be_a_tree;
 use crate::state::App;
 use catalog::CatalogError;
 use controller::ChangeError;

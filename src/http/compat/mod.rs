@@ -11,8 +11,8 @@ use axum::Router;
 use axum::middleware;
 use axum::routing::{get, post};
 
-use super::audit;
-use super::state::App;
+use crate::auth::audit;
+use crate::state::App;
 
 /// What lies below the base path.
 pub(super) fn below_base(router: Router<App>, app: &App) -> Router<App> {

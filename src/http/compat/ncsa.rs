@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 
 use super::keyed::Keyed;
 use crate::admin::fields::{self, Fields, Nothing, Params, Strict, whole};
-use crate::admin::{known, load, upkeep};
+use crate::admin::known_model::known;
+use crate::admin::{load, upkeep};
 use crate::auth::Admin;
-use crate::body::Scanned;
 use crate::dto::{DeviceList, LoadRequest, UnloadRequest};
 use crate::error::Failure;
+use crate::inference::request::body::Scanned;
 use crate::state::App;
 use pool::Priority;
 

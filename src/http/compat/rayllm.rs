@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 
 use crate::admin::fields::Params;
 use crate::admin::models;
-use crate::audit;
 use crate::auth::Admin;
+use crate::auth::audit;
 use crate::error::Failure;
 use crate::state::App;
 use controller::Route;

@@ -10,16 +10,19 @@ use serde_json::{Value, json};
 
 use super::strategy::{self, Strategy};
 use crate::admin::fields::{Fields, Strict};
-use crate::admission::RequestContext;
 use crate::auth::User;
-use crate::body::Scanned;
-use crate::completions;
 use crate::edge::record;
 use crate::error::Failure;
-use crate::gateway::{self, ANSWER_MAX};
-use crate::outgoing::COMPLETIONS;
+use crate::inference::admission;
+use crate::inference::admission::RequestContext;
+use crate::inference::answer::aggregate::ANSWER_MAX;
+use crate::inference::request::body::Scanned;
+use crate::inference::request::hub_registration;
+use crate::inference::request::outgoing::COMPLETIONS;
+use crate::inference::request::receiving;
+use crate::inference::request::validation;
+use crate::inference::routes::completions;
 use crate::state::App;
-use crate::{admission, hub_registration, validation};
 
 /// As the pipeline had it.
 const TOKENS: u32 = 50;
@@ -61,7 +64,7 @@ pub(super) async fn run(
     request: Request,
 ) -> Result<Response, Failure> {
     let (mut parts, body) = request.into_parts();
-    let body = gateway::read(&app, body).await.map_err(|(_, it)| it)?;
+    let body = receiving::read(&app, body).await.map_err(|(_, it)| it)?;
     let (bytes, share) = (body.len(), record::share());
     let fields = move || Fields::of_json(&body);
     let mut fields = app.reading.run(bytes, fields).await?;

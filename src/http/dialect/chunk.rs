@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Chunk {
+pub struct Chunk {
     pub text: String,
     pub calls: Vec<CallPiece>,
     /// OpenAI's `finish_reason`.

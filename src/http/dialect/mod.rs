@@ -5,15 +5,17 @@ pub(super) mod anthropic;
 mod chunk;
 pub(super) mod responses;
 mod taken;
+mod translation;
 
 use axum::body::Bytes;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use self::chunk::Chunk;
 pub(super) use self::taken::Taken;
-use super::as_chat::AsChat;
-use super::error::Failure;
-use super::events::data_of;
+use self::translation::{Tell, TranslatedRequest, error_in};
+use crate::error::Failure;
+use crate::inference::answer::as_chat::AsChat;
+use crate::inference::answer::events::data_of;
 
 /// How a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,26 +25,23 @@ pub(super) enum Dialect {
     Responses,
 }
 
-/// A request in OpenAI's words, and who tells its answer.
-#[derive(Debug)]
-pub(super) struct Asked {
-    pub body: Bytes,
-    pub teller: Teller,
-    /// What was asked for and has no effect.
-    pub ignored: Vec<String>,
-}
-
 impl Dialect {
     /// `now_seconds`: the Unix time, for answers that tell it.
-    pub fn read(self, body: Bytes, now_seconds: u64) -> Result<Asked, Failure> {
+    pub fn read(self, body: Bytes, now_seconds: u64) -> Result<TranslatedRequest<Teller>, Failure> {
         match self {
-            Dialect::OpenAi => Ok(Asked {
+            Dialect::OpenAi => Ok(TranslatedRequest {
                 body,
                 teller: Teller::Plain,
                 ignored: Vec::new(),
             }),
-            Dialect::Anthropic => anthropic::read(&body),
-            Dialect::Responses => responses::read(&body, now_seconds),
+            Dialect::Anthropic => {
+                let read = anthropic::read(&body)?;
+                Ok(read.with(|it| Teller::Anthropic(Box::new(it))))
+            }
+            Dialect::Responses => {
+                let read = responses::read(&body, now_seconds)?;
+                Ok(read.with(|it| Teller::Responses(Box::new(it))))
+            }
         }
     }
 }
@@ -54,15 +53,6 @@ pub(super) enum Teller {
     Plain,
     Anthropic(Box<anthropic::Message>),
     Responses(Box<responses::Response>),
-}
-
-/// What each dialect does with an answer.
-trait Tell {
-    fn chunk(&mut self, chunk: Chunk, told: &mut String);
-    /// The engine has said all.
-    fn end(&mut self, told: &mut String);
-    /// Nothing more comes, and why. The error is OpenAI's object.
-    fn failed(&mut self, error: &Value, told: &mut String);
 }
 
 impl Teller {
@@ -153,42 +143,6 @@ impl Telling {
     }
 }
 
-/// The error object of a body that an engine answered; whatever else it said becomes its message.
-fn error_in(text: &str) -> Value {
-    let body: Option<Map<String, Value>> = serde_json::from_str(text).ok();
-    let body = body.unwrap_or_default();
-    match body.get("error") {
-        Some(Value::Object(error)) => json!(error),
-        Some(Value::String(message)) => json!({"message": message}),
-        // As vLLM had it before it had OpenAI's form.
-        _ if body.contains_key("message") => json!(body),
-        _ => json!({"message": text.chars().take(1000).collect::<String>()}),
-    }
-}
-
-/// One named event.
-fn write_event(told: &mut String, name: &str, data: &Value) {
-    told.push_str(&format!("event: {name}\ndata: {data}\n\n"));
-}
-
-/// `msg_0198…`, another each time.
-fn new_id(prefix: &str) -> String {
-    format!("{prefix}_{}", uuid::Uuid::now_v7().simple())
-}
-
-/// A picture that stands in the request itself; the pool fetches none.
-fn data_url(url: String, field: &str) -> Result<String, Failure> {
-    match url.starts_with("data:") {
-        true => Ok(url),
-        false => Err(Failure::invalid(
-            field.to_owned(),
-            format!(
-                "`{field}` must be a data: URL (data:image/png;base64,…); nothing is fetched from other addresses"
-            ),
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,25 +155,5 @@ mod tests {
         let failure = Failure::ending("m");
         assert_eq!(plain.failed(&failure), failure.sse());
         assert_eq!(plain.engine_refused(b"a\nb"), "data: a b\n\n");
-    }
-
-    #[test]
-    fn an_engines_error_is_found_in_whatever_form_it_has() {
-        assert_eq!(error_in(r#"{"error":{"message":"a"}}"#)["message"], "a");
-        assert_eq!(error_in(r#"{"error":"b"}"#)["message"], "b");
-        assert_eq!(error_in(r#"{"message":"c"}"#)["message"], "c");
-        assert_eq!(error_in("no JSON")["message"], "no JSON");
-    }
-
-    #[test]
-    fn pictures_stand_in_the_request_and_are_not_fetched() {
-        assert!(data_url("data:image/png;base64,AA==".to_owned(), "x").is_ok());
-        for url in ["https://example.org/a.png", "file:///etc/passwd", ""] {
-            let failure = data_url(url.to_owned(), "input[0].content[0].image_url").unwrap_err();
-            assert_eq!(
-                failure.body.error.param.as_deref(),
-                Some("input[0].content[0].image_url")
-            );
-        }
     }
 }

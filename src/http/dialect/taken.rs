@@ -3,9 +3,9 @@
 
 use serde_json::{Map, Value};
 
-use super::super::body::Fields;
-use super::super::error::Failure;
-use super::super::shape::may_be_a_tree;
+use crate::error::Failure;
+use crate::inference::request::body::Fields;
+use crate::inference::request::shape::may_be_a_tree;
 
 /// So many unknown fields are named; the others are counted.
 const NAMED_MAX: usize = 8;

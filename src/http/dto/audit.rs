@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::at;
+use super::values::at;
 use store::StoredAudit;
 
 /// A page of the audit.

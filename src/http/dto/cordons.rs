@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{at, total};
+use super::values::{at, total};
 use controller::Snapshot;
 use pool::{Cordon, DeviceId, ReplicaId, ReplicaState, Span, Time};
 

@@ -3,7 +3,8 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{CordonView, at};
+use super::cordons::CordonView;
+use super::values::at;
 use controller::Snapshot;
 use pool::{KeyId, ModelId, ReplicaState};
 

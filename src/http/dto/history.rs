@@ -4,7 +4,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Share, rfc3339};
+use super::values::{Share, rfc3339};
 
 /// A page of the history.
 #[derive(Clone, Debug, Serialize, ToSchema)]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Share, shares};
+use super::values::{Share, shares};
 use controller::Snapshot;
 use pool::{Evicted, LoadResult, OrderId, Priority, ReplicaId, Span};
 

@@ -11,19 +11,11 @@ mod load;
 mod models;
 mod plan;
 mod upkeep;
+mod values;
 mod weights;
 
-use chrono::{DateTime, SecondsFormat, Utc};
-use serde::Serialize;
-use utoipa::ToSchema;
-
-use controller::Snapshot;
-use pool::Time;
-
 pub use audit::{AuditList, AuditView};
-pub use cordons::{
-    CordonAnswer, CordonRequest, CordonView, UncordonAnswer, UncordonRequest, Until,
-};
+pub use cordons::{CordonAnswer, CordonRequest, UncordonAnswer, UncordonRequest, Until};
 pub use devices::{DeviceList, QueueView};
 pub use history::{EventList, EventView, LogLineView, LogList};
 pub use hot::HotModels;
@@ -34,68 +26,7 @@ pub use upkeep::{
     ChangeKeyRequest, CleanupAnswer, CleanupMode, CleanupRequest, EmptyRequest, KeyList, KeyRole,
     KeyView, LimitChange, NewKey, NewKeyRequest, ReloadAnswer, ResetAnswer, RevokeAnswer,
 };
-
-/// A part of one device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Share {
-    #[schema(example = "gpu0")]
-    pub device: String,
-    #[schema(example = 17_179_869_184_u64)]
-    pub bytes: u64,
-}
-
-/// What one replica needs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Needs {
-    /// Devices of one replica.
-    #[schema(example = 1)]
-    pub devices: u32,
-    #[schema(example = 17_179_869_184_u64)]
-    pub bytes_per_device: u64,
-    /// Where the figure comes from: `estimate`, `measured` or `file`.
-    #[schema(example = "measured")]
-    pub source: &'static str,
-}
-
-/// A moment as the API writes it. Moments that no calendar holds become the last one it holds.
-pub fn at(time: Time) -> String {
-    let moment = i64::try_from(time.0)
-        .ok()
-        .and_then(DateTime::<Utc>::from_timestamp_millis);
-    rfc3339(moment.unwrap_or(DateTime::<Utc>::MAX_UTC))
-}
-
-fn rfc3339(moment: DateTime<Utc>) -> String {
-    moment.to_rfc3339_opts(SecondsFormat::Millis, true)
-}
-
-fn shares(snapshot: &Snapshot, shares: &[pool::Share]) -> Vec<Share> {
-    let share = |it: &pool::Share| Share {
-        device: snapshot.device_name(it.device),
-        bytes: it.bytes.0,
-    };
-    shares.iter().map(share).collect()
-}
-
-/// What all devices together hold of one replica.
-fn total(shares: &[pool::Share]) -> u64 {
-    shares
-        .iter()
-        .map(|share| share.bytes)
-        .sum::<pool::Bytes>()
-        .0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_moment_is_written_in_utc_with_milliseconds() {
-        assert_eq!(at(Time(1_700_000_000_123)), "2023-11-14T22:13:20.123Z");
-        assert!(at(Time(u64::MAX)).starts_with("+262142-12-31"));
-    }
-}
+pub use values::at;
 
 /// For tests: a real pool with one device of 24 GiB, and what its readers would see of it.
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::values::{Needs, Share, at, shares};
 use super::weights::WeightsView;
-use super::{Needs, Share, at, shares};
 use config::Provider;
 use controller::{ModelFacts, Snapshot};
 use pool::{Bytes, Override, Priority, ReplicaId, ReplicaState, Span};

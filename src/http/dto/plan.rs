@@ -4,7 +4,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Needs, Share, shares};
+use super::values::{Needs, Share, shares};
 use controller::Snapshot;
 use pool::{Candidate, DeviceId, Plan, Prospect, ReplicaId, Span, StopReason, Verdict, Victim};
 

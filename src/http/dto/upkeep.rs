@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{at, total};
+use super::values::{at, total};
 use catalog::{Changes, Warning};
 use config::Limit;
 use controller::Snapshot;

@@ -22,7 +22,7 @@ const THROWN_AWAY_WITHIN: Duration = Duration::from_secs(2);
 
 /// What became of a body, for whoever answers its request.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub struct Outcome {
     refused: OnceLock<Failure>,
     is_whole: AtomicBool,
     /// The handler did not ask for it.
@@ -58,7 +58,7 @@ impl Outcome {
 }
 
 /// Whether the body came to its end within a moment.
-pub(super) async fn throw_away(mut body: Incoming) -> bool {
+pub async fn throw_away(mut body: Incoming) -> bool {
     let all = async {
         let mut received = 0;
         while let Some(frame) = body.frame().await {
@@ -79,7 +79,7 @@ pub(super) async fn throw_away(mut body: Incoming) -> bool {
 type Reading = Pin<Box<dyn Future<Output = (Result<Bytes, Failure>, Incoming)> + Send>>;
 
 /// The body that handlers see: one frame, when it has arrived.
-pub(super) struct Arriving {
+pub struct Arriving {
     state: State,
     length: SizeHint,
     bodies: Arc<Bodies>,

@@ -28,7 +28,7 @@ const BUSY_RETRY: Span = Span::from_secs(5);
 
 /// The bounds that all bodies share.
 #[derive(Debug)]
-pub(super) struct Bodies {
+pub struct Bodies {
     limit: u64,
     within: Duration,
     all: Arc<Semaphore>,

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::Request;
+use axum::http::{Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -15,10 +15,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::Front;
+use super::Edge;
 use super::connection_watch::{ConnectionWatch, Turn, Verdict};
 use super::counted_stream::CountedStream;
+use super::exchange::Sent;
 use super::seats::ConnectionPermit;
+use controller::Clock;
 
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// All of a request's head, and over HTTP/2 the list of its headers.
@@ -43,19 +45,28 @@ const FIRST_REQUEST_WITHIN: Duration = Duration::from_millis(500);
 /// How often a connection that was asked to end is looked at.
 const ENDING_LOOK: Duration = Duration::from_millis(500);
 
+/// What answers the requests of a connection. Cheap to clone.
+pub trait Answer: Clone + Send + Sync + 'static {
+    fn edge(&self) -> &Arc<Edge>;
+    fn clock(&self) -> Clock;
+    fn answer(
+        self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+        turn: Turn,
+    ) -> impl Future<Output = Response<Sent>> + Send;
+}
+
 /// Serves one accepted socket. `_seat` is given back at its end.
-pub(super) async fn serve(
+pub async fn serve(
     socket: TcpStream,
     peer: SocketAddr,
-    front: Front,
+    front: impl Answer,
     _seat: ConnectionPermit,
     stop: CancellationToken,
 ) {
-    let edge = Arc::clone(&front.app.edge);
-    let pulse = Arc::new(ConnectionWatch::new(
-        front.app.handle.clock(),
-        edge.patience,
-    ));
+    let edge = Arc::clone(front.edge());
+    let pulse = Arc::new(ConnectionWatch::new(front.clock(), edge.patience));
     let builder = builder();
     let Some(tls) = &edge.tls else {
         return run(builder, socket, peer, front, pulse, stop).await;
@@ -105,15 +116,16 @@ fn builder() -> Builder<TokioExecutor> {
     builder
 }
 
-async fn run<S>(
+async fn run<S, F>(
     builder: Builder<TokioExecutor>,
     stream: S,
     peer: SocketAddr,
-    front: Front,
+    front: F,
     pulse: Arc<ConnectionWatch>,
     stop: CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Answer,
 {
     let begun = CancellationToken::new();
     let begins = begun.clone();

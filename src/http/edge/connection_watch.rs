@@ -25,7 +25,7 @@ pub(super) struct IdleTimeouts {
 }
 
 #[derive(Debug)]
-pub(super) struct ConnectionWatch {
+pub struct ConnectionWatch {
     clock: Clock,
     idle_ms: u64,
     write_ms: u64,
@@ -142,7 +142,7 @@ impl ConnectionWatch {
 
 /// One request on a connection, until its answer is sent or given up.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub struct Turn {
     pulse: Arc<ConnectionWatch>,
     answer: Option<(u64, Arc<AtomicU64>)>,
 }

@@ -25,7 +25,7 @@ const PIECE_BYTES: usize = 64 << 10;
 const PATH_BYTES_MAX: usize = 512;
 
 /// Dropped, the request is over.
-pub(super) struct Exchange {
+pub struct Exchange {
     edge: Arc<Edge>,
     clock: Clock,
     turn: Turn,
@@ -147,7 +147,7 @@ impl Drop for Exchange {
 }
 
 /// The body of an answer.
-pub(super) struct Sent {
+pub struct Sent {
     body: AnyBody,
     /// Of a large piece, what is not handed out yet.
     rest: Bytes,

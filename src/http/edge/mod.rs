@@ -1,13 +1,12 @@
 //! The border between the network and the routes: connections and their limits, TLS, the client's address, the names
 //! of this service, request bodies, and the access log. Every request passes here before its route runs.
 //!
-//! Keys, models and limits of use are for the routes. The edge knows a route only by its path, and only for this: web
-//! pages of other origins may be allowed to call `/v1/`; `/docs` and `/admin` get security headers (`dressing`); a name
-//! in `/v1/models/` may have an encoded slash (`refusing`); answers of the Messages API get Anthropic's `request-id`,
-//! and their errors Anthropic's form, because a request can be refused before its route runs.
+//! Keys, models and limits of use are for the routes. The edge knows a route only by its path: web pages of other
+//! origins may be allowed to call `/v1/`; `/docs` and `/admin` get security headers (`dressing`); a name in
+//! `/v1/models/` may have an encoded slash (`refusing`).
 //!
 //! ```text
-//! socket ─▶ seats ─▶ tls ─▶ connection ───────────▶ Front::answer ─▶ the routes
+//! socket ─▶ seats ─▶ tls ─▶ connection ───────────▶ `front`: answer ─▶ the routes
 //!                             │ connection_watch      │ client, hosts, refusing
 //!                             ▼                       ▼ arriving on the way in; dressing, exchange on the way out
 //!                           cut or close            access_log
@@ -29,36 +28,28 @@ mod seats;
 mod tls;
 
 use std::net::{IpAddr, SocketAddr};
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use axum::Router;
-use axum::body::Body;
-use axum::extract::ConnectInfo;
-use axum::http::{HeaderMap, HeaderValue, Request, Response, Version, header};
-use axum::response::IntoResponse;
-use futures_util::FutureExt;
-use hyper::body::Body as _;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue};
 use hyper::body::Incoming;
 use thiserror::Error;
 use tokio::net::TcpStream;
-use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
 use self::access_log::{AccessLog, AccessLogError};
-use self::arriving::{Arriving, throw_away};
+pub(super) use self::arriving::{Arriving, Outcome, throw_away};
 use self::bodies::Bodies;
 pub(super) use self::client::ClientAddress;
-use self::connection_watch::{IdleTimeouts, Turn};
-use self::exchange::{Exchange, Sent};
+pub(super) use self::connection::{Answer, serve};
+use self::connection_watch::IdleTimeouts;
+pub(super) use self::connection_watch::Turn;
+pub(super) use self::exchange::{Exchange, Sent};
 use self::hosts::Hosts;
 use self::record::Record;
-use self::seats::Seats;
+use self::seats::{ConnectionPermit, Seats};
 use self::tls::{Tls, TlsError};
-use super::dialect::anthropic;
-use super::error::Failure;
-use super::state::App;
+use crate::error::Failure;
 use config::{Config, Network};
 use controller::Clock;
 
@@ -135,9 +126,57 @@ impl Edge {
     }
 
     /// Routes that web pages may be allowed to call.
-    fn is_inference(&self, path: &str) -> bool {
+    pub(super) fn is_inference(&self, path: &str) -> bool {
         let below = path.strip_prefix(&self.base).unwrap_or(path);
         below.starts_with("/v1/")
+    }
+
+    /// A place for one more connection; none if there are too many, which the client is told.
+    pub(super) fn admit(
+        &self,
+        socket: TcpStream,
+        peer: SocketAddr,
+    ) -> Option<(TcpStream, ConnectionPermit)> {
+        let Some(permit) = self.seats.take(peer.ip()) else {
+            turn_away(socket, self.has_tls());
+            return None;
+        };
+        // Small frames of a stream must not wait for the client's acknowledgements.
+        let _ = socket.set_nodelay(true);
+        Some((socket, permit))
+    }
+
+    /// Where a request comes from, through the proxies that are trusted.
+    pub(super) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
+        let client = ClientAddress::of(peer, headers, &self.proxies);
+        self.told_of_proxy
+            .look(&client, peer, headers, &self.proxies);
+        client
+    }
+
+    /// Why a request gets no further than its head, if it does not.
+    pub(super) fn check(&self, parts: &Parts) -> Result<(), Failure> {
+        self.hosts.check(parts)?;
+        refusing::check(parts, &self.base)
+    }
+
+    /// A request's body as its route reads it, within its bounds.
+    pub(super) fn arriving(
+        &self,
+        body: Incoming,
+        record: &Arc<Record>,
+    ) -> (Arriving, Arc<Outcome>) {
+        Arriving::new(body, &self.bodies, record)
+    }
+
+    pub(super) fn dress(&self, path: &str, headers: &mut HeaderMap) {
+        dressing::dress(path, &self.base, headers);
+    }
+
+    /// The client's own id for its request, if it is plain enough to be passed on.
+    pub(super) fn sent_id(headers: &HeaderMap) -> Option<HeaderValue> {
+        let sent = headers.get("x-request-id");
+        sent.filter(|id| is_sane(id)).cloned()
     }
 
     /// Whether a web page under this name and port can only be ours.
@@ -169,121 +208,6 @@ impl Drop for LastLines {
 }
 
 pub(super) const LOOK_EVERY: std::time::Duration = tls::LOOK_EVERY;
-
-/// What every connection needs. Cheap to clone.
-#[derive(Clone)]
-pub(super) struct Front {
-    pub app: App,
-    pub router: Router,
-    /// The same for web pages of other origins, where any may ask.
-    pub for_pages: Option<Router>,
-}
-
-impl Front {
-    /// Serves a connection; nothing if there are too many, which the client is told.
-    pub fn connection(
-        &self,
-        socket: TcpStream,
-        peer: SocketAddr,
-        stop: CancellationToken,
-    ) -> Option<impl Future<Output = ()> + Send + 'static> {
-        let edge = &self.app.edge;
-        let Some(seat) = edge.seats.take(peer.ip()) else {
-            turn_away(socket, edge.has_tls());
-            return None;
-        };
-        // Small frames of a stream must not wait for the client's acknowledgements.
-        let _ = socket.set_nodelay(true);
-        Some(connection::serve(socket, peer, self.clone(), seat, stop))
-    }
-
-    async fn answer(
-        self,
-        request: Request<Incoming>,
-        peer: SocketAddr,
-        turn: Turn,
-    ) -> Response<Sent> {
-        let Front {
-            app,
-            router,
-            for_pages,
-        } = self;
-        let edge = Arc::clone(&app.edge);
-        let (mut parts, body) = request.into_parts();
-        let sent = parts.headers.get("x-request-id");
-        let id = sent.filter(|id| is_sane(id)).cloned();
-        let id = id.unwrap_or_else(|| app.request_ids.next());
-        let text = id.to_str().unwrap_or_default().to_owned();
-        let client = ClientAddress::of(peer.ip(), &parts.headers, &edge.proxies);
-        edge.told_of_proxy
-            .look(&client, peer.ip(), &parts.headers, &edge.proxies);
-        let clock = app.handle.clock();
-        let span = tracing::info_span!("request", id = text);
-        let exchange = Exchange::begin(&edge, turn, clock, text, &parts, client.address);
-        let (path, version) = (parts.uri.path().to_owned(), parts.version);
-        let checked = edge.hosts.check(&parts);
-        let for_pages = for_pages.filter(|_| edge.is_inference(&path));
-        let checked = checked.and_then(|()| refusing::check(&parts, &edge.base));
-        let router = for_pages.unwrap_or(router);
-        let waits = parts.headers.contains_key(header::EXPECT);
-        let (mut response, is_over) = match checked {
-            Err(failure) => {
-                let is_over = body.is_end_stream() || (!waits && throw_away(body).await);
-                (failure.into_response(), is_over)
-            }
-            Ok(()) => {
-                parts.extensions.insert(ConnectInfo(peer));
-                parts.extensions.insert(client);
-                parts.extensions.insert(super::audit::RequestId(id.clone()));
-                let (body, outcome) = match body.is_end_stream() {
-                    true => (Body::empty(), None),
-                    false => {
-                        let (body, outcome) = Arriving::new(body, &edge.bodies, &exchange.record);
-                        (Body::new(body), Some(outcome))
-                    }
-                };
-                let request = Request::from_parts(parts, body);
-                let worked = work(router, request, &exchange.record).instrument(span);
-                let response = worked.await;
-                match outcome {
-                    None => (response, true),
-                    Some(outcome) => {
-                        // Why a body did not arrive is known better here than by who waited for it.
-                        let refused = outcome.refused().map(Failure::into_response);
-                        let is_over = outcome.is_over(waits).await;
-                        (refused.unwrap_or(response), is_over)
-                    }
-                }
-            }
-        };
-        if !is_over && version < Version::HTTP_2 {
-            let close = HeaderValue::from_static("close");
-            response.headers_mut().insert(header::CONNECTION, close);
-        }
-        if anthropic::is_route(&path) {
-            response = anthropic::retold(response, &id).await;
-        }
-        response.headers_mut().insert("x-request-id", id);
-        dressing::dress(&path, &edge.base, response.headers_mut());
-        let status = response.status().as_u16();
-        response.map(|body| exchange.answered(status, body))
-    }
-}
-
-/// What the routes answer; a handler that panics is no reason to leave its client without an answer.
-async fn work(router: Router, request: Request<Body>, record: &Arc<Record>) -> Response<Body> {
-    let routed = tower::ServiceExt::oneshot(router, request);
-    let routed = AssertUnwindSafe(routed).catch_unwind();
-    match record::within(Arc::clone(record), routed).await {
-        Ok(Ok(response)) => response,
-        Ok(Err(never)) => match never {},
-        Err(_) => {
-            tracing::error!("a handler panicked");
-            let message = "something went wrong inside; the service's log says what";
-            Failure::internal(message).into_response()
-        }
-    }
-}
 
 /// Letters and signs that no log and no header stumbles over.
 fn is_sane(id: &HeaderValue) -> bool {

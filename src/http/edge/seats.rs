@@ -73,7 +73,7 @@ fn most(asked: u32, files_max: Option<u64>) -> u32 {
 
 /// One connection's; dropping it gives it back.
 #[derive(Debug)]
-pub(super) struct ConnectionPermit {
+pub struct ConnectionPermit {
     seats: Arc<Seats>,
     /// Where connections of its address are counted.
     peer: Option<IpAddr>,

@@ -11,14 +11,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use self::history::Counted;
 use self::text::{Histogram, Kind, Text};
-use super::edge::record;
-use super::state::App;
+use crate::edge::record;
 use controller::Handle;
 use pool::Time;
 
@@ -212,27 +210,29 @@ impl Default for Counts {
     }
 }
 
-/// `GET /metrics`, in the text format of Prometheus.
-pub async fn render(State(app): State<App>) -> Response {
-    let mut text = Text::default();
-    app.metrics.write_requests(&mut text);
-    gauges::write(&app.handle.snapshot(), &mut text);
-    gauges::write_load_path(&app.handle.load_path(), &mut text);
-    gauges::write_store(app.handle.store(), &mut text);
-    let mut counted = app.metrics.inner.history.lock().await;
-    if let Err(fault) = counted.read(app.handle.store()).await {
-        tracing::warn!(%fault, "the history could not be read for the metrics; its counters stand still");
+impl Metrics {
+    /// In the text format of Prometheus.
+    pub async fn render(&self, handle: &Handle) -> Response {
+        let mut text = Text::default();
+        self.write_requests(&mut text);
+        gauges::write(&handle.snapshot(), &mut text);
+        gauges::write_load_path(&handle.load_path(), &mut text);
+        gauges::write_store(handle.store(), &mut text);
+        let mut counted = self.inner.history.lock().await;
+        if let Err(fault) = counted.read(handle.store()).await {
+            tracing::warn!(%fault, "the history could not be read for the metrics; its counters stand still");
+        }
+        counted.write(&mut text);
+        drop(counted);
+        (
+            [(
+                header::CONTENT_TYPE,
+                "text/plain; version=0.0.4; charset=utf-8",
+            )],
+            text.finish(),
+        )
+            .into_response()
     }
-    counted.write(&mut text);
-    drop(counted);
-    (
-        [(
-            header::CONTENT_TYPE,
-            "text/plain; version=0.0.4; charset=utf-8",
-        )],
-        text.finish(),
-    )
-        .into_response()
 }
 
 #[cfg(test)]

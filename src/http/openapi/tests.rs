@@ -1,7 +1,8 @@
 //! That the document has every route, and that what it says of each is whole.
 
 use super::*;
-use crate::{admin, hot_models};
+use crate::admin;
+use crate::inference::routes::hot_models;
 
 fn whole() -> Value {
     let router = admin::routes().merge(hot_models::routes());

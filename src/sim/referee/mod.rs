@@ -22,7 +22,6 @@ use pool::{
     NodeId, OrderId, Outcome, Override, Priority, RecordKind, ReplicaId, Share, StopReason, Ticket,
     Time,
 };
-use sleepers::Sleeper;
 
 /// Rules and limits that the referee holds the pool to.
 #[derive(Clone, Debug)]
@@ -58,6 +57,15 @@ pub struct Referee {
     /// Choices of victims that every other choice was tried against.
     pub judged: u64,
     pub broken: Vec<String>,
+}
+
+/// From the moment it is told to sleep until it is awake.
+#[derive(Clone, Debug)]
+struct Sleeper {
+    host: Bytes,
+    awake: Vec<Share>,
+    /// When it had fallen asleep.
+    since: Option<Time>,
 }
 
 #[derive(Clone, Debug)]

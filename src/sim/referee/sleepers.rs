@@ -3,17 +3,8 @@
 
 use alloc::vec::Vec;
 
-use super::{Referee, Seen};
+use super::{Referee, Seen, Sleeper};
 use pool::{Bytes, DeviceId, NodeId, ReplicaId, Share, Time};
-
-/// From the moment it is told to sleep until it is awake.
-#[derive(Clone, Debug)]
-pub(super) struct Sleeper {
-    host: Bytes,
-    awake: Vec<Share>,
-    /// When it had fallen asleep.
-    pub since: Option<Time>,
-}
 
 impl Seen {
     pub fn falls_asleep(&self) -> bool {

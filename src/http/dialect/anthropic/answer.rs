@@ -4,10 +4,10 @@
 
 use serde_json::{Value, json};
 
-use super::super::super::error::Failure;
 use super::super::chunk::{CallPiece, Chunk, Tokens};
-use super::super::{Tell, new_id, write_event};
+use super::super::translation::{Tell, new_id, write_event};
 use super::errors::error_of;
+use crate::error::Failure;
 
 /// One answer as far as it has been told.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ impl Message {
         }
     }
 
-    pub(in crate::dialect) fn whole(mut self, chunk: Chunk) -> Result<Value, Failure> {
+    pub(crate) fn whole(mut self, chunk: Chunk) -> Result<Value, Failure> {
         self.note(&chunk);
         let mut content = Vec::new();
         if !chunk.text.is_empty() {

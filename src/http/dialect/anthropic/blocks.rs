@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::super::error::Failure;
 use super::super::taken::Taken;
+use crate::error::Failure;
 
 /// Kinds of pictures that the API has.
 const PICTURES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];

@@ -7,7 +7,7 @@ use axum::response::Response;
 use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
 
-use super::super::error_in;
+use super::super::translation::error_in;
 
 /// Their clients go on without threads when they read this code.
 pub(super) const NO_THREADS: &str = "thread_unsupported_request";

@@ -4,15 +4,15 @@
 use axum::body::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::super::super::error::Failure;
 use super::super::taken::Taken;
-use super::super::{Asked, Teller};
+use super::super::translation::TranslatedRequest;
 use super::Message;
 use super::blocks::{Noted, messages, text_of};
 use super::errors::NO_THREADS;
+use crate::error::Failure;
 
 /// `POST /v1/messages`.
-pub(crate) fn read(body: &Bytes) -> Result<Asked, Failure> {
+pub(crate) fn read(body: &Bytes) -> Result<TranslatedRequest<Message>, Failure> {
     let mut asked = Taken::body(body)?;
     let mut noted = Noted::default();
     let mut chat = Map::new();
@@ -55,9 +55,9 @@ pub(crate) fn read(body: &Bytes) -> Result<Asked, Failure> {
         "there is one tier, the standard one",
     )?;
     asked.finish()?;
-    Ok(Asked {
+    Ok(TranslatedRequest {
         body: Value::Object(chat).to_string().into(),
-        teller: Teller::Anthropic(Box::new(Message::of(model, stops))),
+        teller: Message::of(model, stops),
         ignored: noted.ignored(),
     })
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::super::super::error::Failure;
 use super::super::chunk::{Chunk, Tokens};
-use super::super::new_id;
+use super::super::translation::new_id;
+use crate::error::Failure;
 
 /// One answer as far as it has been told.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl Response {
         }
     }
 
-    pub(in crate::dialect) fn whole(mut self, chunk: Chunk) -> Result<Value, Failure> {
+    pub(crate) fn whole(mut self, chunk: Chunk) -> Result<Value, Failure> {
         self.note(&chunk);
         if !chunk.text.is_empty() || chunk.calls.is_empty() {
             let text = chunk.text;

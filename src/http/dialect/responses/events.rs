@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::chunk::{CallPiece, Chunk};
-use super::super::{Tell, new_id, write_event};
+use super::super::translation::{Tell, new_id, write_event};
 use super::Response;
 use super::answer::{COMPLETED, IN_PROGRESS, INCOMPLETE, Item, part};
 

@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use super::super::super::error::Failure;
-use super::super::data_url;
 use super::super::taken::Taken;
+use super::super::translation::data_url;
+use crate::error::Failure;
 
 /// The conversation, begun by the instructions if there are any.
 pub(super) fn messages(instructions: Option<String>, input: Value) -> Result<Vec<Value>, Failure> {

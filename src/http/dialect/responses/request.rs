@@ -4,17 +4,17 @@
 use axum::body::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::super::super::error::Failure;
 use super::super::taken::Taken;
-use super::super::{Asked, Teller};
+use super::super::translation::TranslatedRequest;
 use super::Response;
 use super::items::messages;
+use crate::error::Failure;
 
 const KEEPS_NOTHING: &str = "nothing is kept here; send the whole conversation in `input`";
 const METADATA_MAX: usize = 16;
 
 /// `POST /v1/responses`.
-pub(crate) fn read(body: &Bytes, now_seconds: u64) -> Result<Asked, Failure> {
+pub(crate) fn read(body: &Bytes, now_seconds: u64) -> Result<TranslatedRequest<Response>, Failure> {
     let mut asked = Taken::body(body)?;
     let mut chat = Map::new();
     // What the answer repeats.
@@ -73,9 +73,9 @@ pub(crate) fn read(body: &Bytes, now_seconds: u64) -> Result<Asked, Failure> {
         options.finish()?;
     }
     asked.finish()?;
-    Ok(Asked {
+    Ok(TranslatedRequest {
         body: Value::Object(chat).to_string().into(),
-        teller: Teller::Responses(Box::new(Response::of(model, &echo, now_seconds))),
+        teller: Response::of(model, &echo, now_seconds),
         ignored: ignored.into_iter().collect(),
     })
 }

@@ -1,0 +1,70 @@
+//! RayLLM's files that describe a LoRA adapter of another model, and how an adapter joins its base model.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::CatalogError;
+use super::diagnostics::Diagnostics;
+use super::model_file::LoraAdapter;
+
+/// A file that describes an adapter of another model.
+#[derive(Clone, Debug)]
+pub(super) struct AdapterFile {
+    pub origin: String,
+    pub base: String,
+    pub adapter: LoraAdapter,
+}
+
+/// As users of RayLLM had it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Form {
+    base_model_id: String,
+    model_id: String,
+    #[serde(default)]
+    lora_mirror_config: Option<Mirror>,
+    /// A folder of this machine.
+    #[serde(default)]
+    lora_path: Option<String>,
+    #[serde(default)]
+    generation: Option<Value>,
+    #[serde(default)]
+    enabled: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mirror {
+    bucket_uri: String,
+}
+
+pub(super) fn read(
+    value: &Value,
+    origin: &str,
+    notes: &mut Diagnostics,
+) -> Result<Option<AdapterFile>, CatalogError> {
+    let form: Form =
+        reading::value_at(value.clone()).map_err(|(path, problem)| match path.as_str() {
+            "." => notes.refuse("the document", problem),
+            path => notes.refuse(path, problem),
+        })?;
+    if form.enabled == Some(false) {
+        notes.warn("enabled", "is false, so the adapter is left out");
+        return Ok(None);
+    }
+    if form.generation.is_some() {
+        notes.warn(
+            "generation",
+            "has no effect: requests for the adapter are taken as those for its base model",
+        );
+    }
+    Ok(Some(AdapterFile {
+        origin: origin.to_owned(),
+        base: form.base_model_id,
+        adapter: LoraAdapter {
+            name: form.model_id,
+            path: form.lora_path,
+            bucket_uri: form.lora_mirror_config.map(|mirror| mirror.bucket_uri),
+        },
+    }))
+}

@@ -1,0 +1,36 @@
+//! How many tokens an answer may have.
+
+use serde_json::Value;
+
+use super::engine_kind::EngineKind;
+use super::engine_options::kind_of_words;
+use super::entry::Entry;
+use super::recipe::Recipe;
+
+/// As good as no bound, and no engine's arithmetic overflows.
+const ROOM_MAX: u32 = 1_000_000;
+
+impl Entry {
+    /// `max_tokens` for a conversation of which nobody says how long its answer may be, where the engine's route
+    /// for texts would stop after a few tokens. The embedded engine bounds it by what the prompt leaves; to
+    /// vLLM null says so; others refuse a sum above their context and get a quarter of it. llama-server
+    /// has no bound by itself.
+    pub fn room_for_answers(&self) -> Option<Value> {
+        let kind = match &self.recipe {
+            Recipe::Candle(_) => return Some(Value::from(ROOM_MAX)),
+            Recipe::Server(server) => server.engine.kind,
+            Recipe::Command(command) => kind_of_words(&command.command),
+            Recipe::Remote(_) => EngineKind::Other,
+        };
+        let context = match &self.recipe {
+            Recipe::Server(server) => server.context,
+            Recipe::Command(command) => command.context,
+            Recipe::Candle(_) | Recipe::Remote(_) => None,
+        };
+        match kind {
+            EngineKind::Vllm => Some(Value::Null),
+            EngineKind::LlamaCpp => None,
+            _ => context.map(|tokens| Value::from((tokens / 4).max(1))),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! A model's document, in any known form, as a typed one.
+
+use serde_json::Value;
+
+use super::diagnostics::Diagnostics;
+use super::model_file::ModelDocument;
+use super::{CatalogError, forms};
+
+/// Reads a document of any known form; `None`: it says that it is left out. `direct` reads today's form from
+/// the text itself, which knows the column of a mistake.
+pub(super) fn typed(
+    mut value: Value,
+    direct: Option<&dyn Fn() -> Result<ModelDocument, CatalogError>>,
+    notes: &mut Diagnostics,
+) -> Result<Option<ModelDocument>, CatalogError> {
+    if value.get("enabled") == Some(&Value::Bool(false)) {
+        return Ok(None);
+    }
+    let is_translated = forms::translate(&mut value, notes)?;
+    if let Some(direct) = direct.filter(|_| !is_translated) {
+        return direct().map(Some);
+    }
+    reading::value_at(value)
+        .map(Some)
+        .map_err(|(path, problem)| match path.as_str() {
+            "." => notes.refuse("the document", problem),
+            path => notes.refuse(path, problem),
+        })
+}

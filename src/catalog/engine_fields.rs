@@ -1,0 +1,94 @@
+//! Fields of `engine_config` that several engines read in the same way.
+
+use std::path::{Path, PathBuf};
+
+use super::CatalogError;
+use super::diagnostics::Diagnostics;
+use super::limits::{self, CONTEXT_MAX};
+use super::model_file::EngineConfig;
+
+pub(super) const CANDLE: &str = "CandleEngine";
+pub(super) const COMMAND: &str = "CommandEngine";
+
+pub(super) fn context(
+    engine: &EngineConfig,
+    least: u32,
+    notes: &Diagnostics,
+) -> Result<Option<u32>, CatalogError> {
+    let bounded = |value| match limits::count(value, CONTEXT_MAX) {
+        Ok(tokens) if tokens >= least => Ok(tokens),
+        _ => Err(format!("allowed: {least} to {CONTEXT_MAX}")),
+    };
+    engine
+        .max_total_tokens
+        .map(|value| notes.check("engine_config.max_total_tokens", value, bounded))
+        .transpose()
+}
+
+/// Keys that only the engines of the table read.
+pub(super) fn only_of_servers(
+    engine: &EngineConfig,
+    notes: &Diagnostics,
+) -> Result<(), CatalogError> {
+    let given = [
+        (
+            "program",
+            engine.program.is_some(),
+            "write the program into engine_config.command",
+        ),
+        (
+            "command_prefix",
+            engine.command_prefix.is_some(),
+            "write it into engine_config.command",
+        ),
+        (
+            "revision",
+            engine.revision.is_some(),
+            "write it into engine_config.command",
+        ),
+        (
+            "lora_adapters",
+            !engine.lora_adapters.is_empty(),
+            "write them into engine_config.command, and their names into pool_config.aliases",
+        ),
+    ];
+    match given.iter().find(|(_, given, _)| *given) {
+        Some((key, _, instead)) => Err(notes.refuse(
+            &format!("engine_config.{key}"),
+            format!("is not read with type: {CANDLE} or {COMMAND}; remove it, or with {COMMAND} {instead}"),
+        )),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn warn_of_paths(engine: &EngineConfig, path: &Path, notes: &mut Diagnostics) {
+    if engine.model_path.is_some() && engine.hf_model_id.is_some() {
+        notes.warn(
+            "engine_config.hf_model_id",
+            "has no effect: engine_config.model_path is used",
+        );
+    }
+    if !path.exists() && !engine.is_fetched {
+        let key = if engine.model_path.is_some() {
+            "model_path"
+        } else {
+            "hf_model_id"
+        };
+        notes.warn(
+            &format!("engine_config.{key}"),
+            format!(
+                "there is no {}; loads will fail until it is there",
+                path.display()
+            ),
+        );
+    }
+}
+
+pub(super) fn absolute(
+    field: &str,
+    path: &str,
+    notes: &Diagnostics,
+) -> Result<PathBuf, CatalogError> {
+    std::path::absolute(path)
+        .map_err(|error| notes.refuse(field, format!("`{path}` is no usable path: {error}")))
+}

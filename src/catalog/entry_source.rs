@@ -1,0 +1,21 @@
+//! Where a model of the catalogue comes from.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Where an entry comes from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    File(PathBuf),
+    /// Over the API; kept in the store.
+    Registered,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::File(path) => write!(f, "{}", path.display()),
+            Source::Registered => f.write_str("registered"),
+        }
+    }
+}

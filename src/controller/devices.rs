@@ -1,0 +1,80 @@
+//! The devices as they were last read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use super::snapshot::DeviceSnapshot;
+use config::Provider;
+use inventory::{DeviceInfo, Inventory};
+use pool::{Bytes, DeviceId, DeviceReading, KindId};
+
+#[derive(Debug)]
+pub(super) struct Devices {
+    pub provider: Provider,
+    pub kinds: BTreeMap<String, KindId>,
+    /// Has the devices read at once.
+    pub look: Arc<Notify>,
+    pub known: Arc<BTreeMap<DeviceId, DeviceSnapshot>>,
+}
+
+impl Devices {
+    pub fn new(inventory: &Inventory) -> Devices {
+        let unread = |info: &DeviceInfo| DeviceSnapshot {
+            info: info.clone(),
+            used: None,
+            read_at: None,
+            stale: None,
+            own: BTreeMap::new(),
+        };
+        let devices = inventory.devices().iter();
+        Devices {
+            provider: inventory.provider(),
+            kinds: kinds(inventory.devices()),
+            look: Arc::default(),
+            known: Arc::new(devices.map(|info| (info.id, unread(info))).collect()),
+        }
+    }
+
+    /// Of a device that has not been read yet.
+    pub fn reading_of(&self, info: &DeviceInfo) -> DeviceReading {
+        DeviceReading {
+            name: info.name.clone(),
+            node: info.node,
+            kind: self.kinds[&kind_name(info)],
+            total: info.total,
+            headroom: info.headroom,
+            ..DeviceReading::default()
+        }
+    }
+
+    /// What the largest device has.
+    pub fn largest(&self) -> Option<Bytes> {
+        self.known.values().map(|it| it.info.total).max()
+    }
+
+    /// What the store knows a device by: its UUID, which stays when indices change, or its name.
+    pub fn key(&self, device: DeviceId) -> String {
+        self.known.get(&device).map_or_else(
+            || device.to_string(),
+            |it| it.info.uuid.clone().unwrap_or_else(|| it.info.name.clone()),
+        )
+    }
+}
+
+/// A kind for each product: what a replica takes was measured for devices that are alike (M1).
+fn kinds(devices: &[DeviceInfo]) -> BTreeMap<String, KindId> {
+    let mut kinds = BTreeMap::new();
+    for device in devices {
+        let next = KindId(u32::try_from(kinds.len()).unwrap_or(u32::MAX));
+        kinds.entry(kind_name(device)).or_insert(next);
+    }
+    kinds
+}
+
+/// What devices that measure the same have in common, by a name that stays over restarts.
+pub(super) fn kind_name(device: &DeviceInfo) -> String {
+    let product = || format!("{:?}", device.kind).to_lowercase();
+    device.product_name.clone().unwrap_or_else(product)
+}

@@ -1,0 +1,128 @@
+//! What the loop hears: requests and orders of its handle, reports of its tasks, and what comes with them.
+
+use std::collections::BTreeMap;
+
+use tokio::sync::oneshot;
+
+use super::catalog_change::{Change, ChangeError, Figured, Terms};
+use super::gate::Lease;
+use catalog::{Changes, Warning};
+use engine::{ReadEnd, Report};
+use inventory::{DeviceEvent, DeviceUse, MachineMemory};
+use pool::{
+    Command, DeviceId, FetchEnd, KeyId, LoadOrder, ModelId, OrderId, Outcome, Plan, Refusal,
+    ReplicaId, Ticket, Tier, Time,
+};
+
+pub(super) enum Message {
+    Seat {
+        ticket: Ticket,
+        model: ModelId,
+        key: KeyId,
+        reply: oneshot::Sender<Result<Lease, Refusal>>,
+    },
+    Left {
+        ticket: Ticket,
+    },
+    Drained {
+        replica: ReplicaId,
+    },
+    SeatFreed,
+    /// Whoever watches the loop wants a sign of it.
+    Sign {
+        asked: Time,
+    },
+    Order {
+        order: OrderId,
+        command: Command,
+        accepted: oneshot::Sender<()>,
+        settled: oneshot::Sender<Outcome>,
+    },
+    Plan {
+        load: LoadOrder,
+        reply: oneshot::Sender<Option<(Plan, Vec<String>)>>,
+    },
+    Register {
+        document: serde_json::Value,
+        terms: Terms,
+        reply: oneshot::Sender<Result<Vec<Warning>, ChangeError>>,
+    },
+    Remove {
+        name: String,
+        reply: oneshot::Sender<Result<(), ChangeError>>,
+    },
+    Reload {
+        reply: oneshot::Sender<Result<(Changes, Vec<Warning>), ChangeError>>,
+    },
+    Report {
+        replica: ReplicaId,
+        report: Report,
+    },
+    Saved {
+        order: OrderId,
+        failure: Option<String>,
+    },
+    Readings(Readings),
+    DeviceTrouble(DeviceEvent),
+    LoadsFrom {
+        replica: ReplicaId,
+        tier: Tier,
+        weights: Option<u64>,
+    },
+    /// What a model needs is to be worked out anew, from its files.
+    Figure {
+        name: String,
+        then: Change,
+    },
+    /// It is time to tell how long a fetch still takes.
+    FetchGoesOn {
+        model: ModelId,
+    },
+    FetchEnded {
+        model: ModelId,
+        nth: u64,
+        outcome: FetchEnd,
+    },
+    ReadAheadEnded {
+        model: ModelId,
+        end: ReadEnd,
+    },
+    /// An engine was told to sleep or to wake, and this came of it.
+    Parked(Parked),
+    /// Figures of a model were computed off the loop.
+    Figured(Box<Figured>),
+    /// End the loop; the engines are another controller's.
+    HandOver,
+}
+
+/// What one round of measuring gave.
+#[derive(Debug)]
+pub(super) struct Readings {
+    /// When the measuring began: it says nothing of what happened later.
+    pub began: Time,
+    pub devices: Vec<DeviceUse>,
+    /// Why single devices are missing.
+    pub faults: BTreeMap<DeviceId, String>,
+    /// Why the others are, if they are.
+    pub fault: Option<String>,
+    /// Those that are gone for good.
+    pub lost: Vec<DeviceEvent>,
+    /// Whose process is which.
+    pub owners: BTreeMap<u32, ReplicaId>,
+    /// What the machine itself has, for those who sleep there.
+    pub machine: Option<MachineMemory>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Sleep,
+    Wake,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) struct Parked {
+    pub replica: ReplicaId,
+    pub asked: Asked,
+    pub outcome: Result<(), String>,
+}

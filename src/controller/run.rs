@@ -1,0 +1,221 @@
+//! Starts the loop and runs it: it waits for a message or for the next moment at which something is due, and
+//! awaits nothing else.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::{broadcast, mpsc};
+use tokio::task::JoinHandle;
+
+use super::control::Control;
+use super::handle::Handle;
+use super::hub_lookups::HubLookups;
+use super::inventory_task;
+use super::keeper;
+use super::message::Message;
+use super::parts::Parts;
+use super::remote_device;
+use super::restore::REMEMBER_EVERY;
+use super::vital::Heartbeat;
+use super::watch_task::{self, Sights};
+use inventory::Inventory;
+use pool::{Event, Span};
+
+/// How often gates are read while requests are inside, so that readers see them come and go.
+const READ_GATES_EVERY: Span = Span(250);
+/// Records that a slow follower of the events may lag behind.
+const EVENTS_MAX: usize = 4096;
+
+/// Starts the loop. The join handle ends when the pool has finished its shutdown and all of it is
+/// written.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the loop and the keeper; joined by serve"
+)]
+pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
+    let (inbox, messages) = mpsc::unbounded_channel();
+    let (jobs, todo) = mpsc::unbounded_channel();
+    let (events, _) = broadcast::channel(EVENTS_MAX);
+    let names = remote_device::names_with_it(parts.inventory.devices());
+    let keeper = tokio::spawn(keeper::run(
+        Arc::clone(&parts.store),
+        todo,
+        inbox.downgrade(),
+        events.clone(),
+        names,
+        keeper::Trimming::new(parts.clock, &parts.config),
+    ));
+    let numbers = Arc::new(AtomicU64::new(parts.last_order + 1));
+    let (mut control, start) = Control::new(parts, inbox, jobs);
+    // Nobody may ask before it is known what there is.
+    let inventory = control.begin(start);
+    let handle = Handle {
+        inbox: control.inbox.clone(),
+        routes: Arc::clone(&control.publishing.routes),
+        snapshot: Arc::clone(&control.publishing.snapshot),
+        numbers,
+        events,
+        store: Arc::clone(&control.store),
+        clock: control.clock,
+        load_path: Arc::clone(&control.publishing.load_path),
+        hub_lookups: Arc::new(HubLookups::new(
+            Arc::clone(&control.fetches.sources),
+            Arc::clone(&control.config),
+        )),
+    };
+    let task = tokio::spawn(async move {
+        control.run(messages, inventory).await;
+        if let Err(error) = keeper.await {
+            tracing::error!(%error, "the keeper of the store ended badly");
+        }
+    });
+    (handle, task)
+}
+
+impl Control {
+    async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>, inventory: Inventory) {
+        self.tasks.spawn(inventory_task::run(
+            inventory,
+            Arc::clone(&self.publishing.snapshot),
+            self.inbox.clone(),
+            self.clock,
+            Arc::clone(&self.devices.look),
+        ));
+        self.tasks.spawn(watch_task::run(Sights {
+            snapshot: Arc::clone(&self.publishing.snapshot),
+            routes: Arc::clone(&self.publishing.routes),
+            inbox: self.inbox.clone(),
+            answered: Arc::clone(&self.publishing.answered),
+            clock: self.clock,
+            load_path: Arc::clone(&self.publishing.load_path),
+        }));
+        let mut remembered_at = self.clock.now();
+        while !self.finished {
+            let publish = self.publishing.due();
+            let busy = !self.engines.busy().is_empty();
+            let read = busy.then(|| self.turned + READ_GATES_EVERY);
+            let remember = Some(remembered_at + REMEMBER_EVERY);
+            let next = self
+                .wake
+                .into_iter()
+                .chain(publish)
+                .chain(read)
+                .chain(self.heartbeat.as_ref().map(Heartbeat::next))
+                .chain(remember);
+            let next = next.min();
+            let sleep = tokio::time::sleep_until(self.clock.instant(next.unwrap_or_default()));
+            tokio::select! {
+                biased;
+                message = messages.recv() => match message {
+                    Some(message) => self.hear(message),
+                    None => break,
+                },
+                () = sleep, if next.is_some() => {
+                    let now = self.clock.now();
+                    if self.wake.into_iter().chain(read).any(|at| at <= now) {
+                        self.turn(Event::Woke);
+                    }
+                }
+            }
+            while self.tasks.try_join_next().is_some() {}
+            let now = self.clock.now();
+            if let Some(heart) = &mut self.heartbeat {
+                heart.beat(now);
+            }
+            if now >= remembered_at + REMEMBER_EVERY {
+                remembered_at = now;
+                self.remember();
+                self.keep_usage();
+                self.read_ahead();
+            }
+            if self.publishing.due().is_some_and(|at| at <= now) {
+                self.publish();
+            }
+        }
+        self.publish();
+        self.last_words();
+        // Whatever still runs of engines then is left to somebody else.
+        self.tasks.shutdown().await;
+    }
+
+    fn hear(&mut self, message: Message) {
+        match message {
+            Message::Seat {
+                ticket,
+                model,
+                key,
+                reply,
+            } => {
+                self.seats.insert(ticket, reply);
+                self.turn(Event::RequestArrived { ticket, model, key });
+            }
+            Message::Left { ticket } => {
+                self.seats.remove(&ticket);
+                self.turn(Event::RequestLeft { ticket });
+            }
+            Message::Drained { replica } => self.turn(Event::Drained { replica }),
+            Message::SeatFreed => self.turn(Event::Woke),
+            Message::Sign { asked } => self.publishing.answered.store(asked.0, Ordering::Relaxed),
+            Message::Order {
+                order,
+                command,
+                accepted,
+                settled,
+            } => {
+                self.orders.begin(order, accepted, settled);
+                self.turn(Event::OrderAsked { order, command });
+            }
+            Message::Plan { load, reply } => {
+                self.turn(Event::Woke);
+                let plan = self.pool.preview(self.clock.now(), &load);
+                let answer = plan.map(|plan| {
+                    let candidates = self.pool.candidates(&plan);
+                    (plan, candidates)
+                });
+                let _ = reply.send(answer);
+            }
+            Message::Saved { order, failure } => {
+                // A failure settles the order first: nobody hears `accepted` of what was not kept.
+                self.turn(match failure {
+                    None => Event::Saved { order },
+                    Some(message) => Event::SaveFailed { order, message },
+                });
+                if self.orders.is_open(order) {
+                    // Callers that hear that it is accepted must be able to see what it began.
+                    self.publish();
+                }
+                self.orders.accept(order);
+            }
+            Message::Report { replica, report } => self.report(replica, report),
+            Message::Readings(readings) => self.readings(readings),
+            Message::DeviceTrouble(event) => self.device_trouble(event),
+            Message::LoadsFrom {
+                replica,
+                tier,
+                weights,
+            } => {
+                self.turn(Event::LoadsFrom { replica, tier });
+                if let Some(weights) = weights {
+                    self.weights_seen(replica, weights);
+                }
+            }
+            Message::FetchGoesOn { model } => self.fetch_goes_on(model),
+            Message::FetchEnded {
+                model,
+                nth,
+                outcome,
+            } => self.fetch_ended(model, nth, outcome),
+            Message::ReadAheadEnded { model, end } => self.read_ahead_ended(model, end),
+            Message::Parked(parked) => self.parked(parked),
+            change @ (Message::Register { .. }
+            | Message::Remove { .. }
+            | Message::Figure { .. }
+            | Message::Reload { .. }) => {
+                self.models.changes.push_back(change);
+                self.next_change();
+            }
+            Message::Figured(figured) => self.figured(*figured),
+            Message::HandOver => self.finished = true,
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Web pages that ask through somebody's browser. A browser sends from wherever its user is, so that an address
+//! says nothing of who wants the request; what the browser itself writes into the head does. Whoever sends
+//! a key is not judged here.
+
+use axum::http::request::Parts;
+use axum::http::{HeaderName, Method, StatusCode, header};
+
+use crate::auth::caller::from_loopback;
+use crate::error::Failure;
+use crate::state::App;
+
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// Routes whose body is a form; the form's own reader refuses anything else.
+const FORMS: [&str; 2] = ["/v1/audio/transcriptions", "/v1/audio/translations"];
+const SHOWN_MAX: usize = 200;
+
+/// Whether a request without a key may be answered. `server.cors` names the pages that may ask.
+pub(crate) fn check(parts: &Parts, app: &App) -> Result<(), Failure> {
+    let cors = app.config.server.cors.as_ref();
+    let listed = cors.map_or(&[][..], |cors| &cors.origins);
+    check_page(parts, listed, app.edge.has_tls())?;
+    check_name(parts, |authority| app.edge.is_certain(authority))?;
+    check_type(parts)
+}
+
+fn text(parts: &Parts, name: HeaderName) -> Option<&str> {
+    let value = parts.headers.get(name)?;
+    Some(value.to_str().unwrap_or("\u{fffd}"))
+}
+
+/// A page whose name was bound to 127.0.0.1 calls itself ours. Elsewhere its address is no reason to let it in.
+fn check_name(parts: &Parts, is_certain: impl Fn(&str) -> bool) -> Result<(), Failure> {
+    let is_page = [header::ORIGIN, FETCH_SITE].map(|name| parts.headers.contains_key(name));
+    let host = authority(parts).unwrap_or_default();
+    if is_page == [false, false] || !from_loopback(parts) || is_certain(host) {
+        return Ok(());
+    }
+    let host: String = host.chars().take(SHOWN_MAX).collect();
+    Err(Failure::forbidden(
+        "cross_site",
+        format!(
+            "a browser on this machine asks for {host} without a key, and that may be anybody's name; an administrator can list it in server.hosts, or send a key with the request"
+        ),
+    ))
+}
+
+pub(crate) fn check_page(parts: &Parts, listed: &[String], has_tls: bool) -> Result<(), Failure> {
+    let (origin, site) = (text(parts, header::ORIGIN), text(parts, FETCH_SITE));
+    if listed.iter().any(|it| it == "*" || origin == Some(it)) {
+        return Ok(());
+    }
+    let is_own = match (site, origin) {
+        (None, None) => true,
+        // Newer browsers compare origins themselves, also where a proxy has written another Host.
+        (Some(site), _) => matches!(site, "same-origin" | "none"),
+        (None, Some(origin)) => authority(parts).is_some_and(|it| is_own(origin, it, has_tls)),
+    };
+    if is_own {
+        return Ok(());
+    }
+    let page = match origin {
+        Some(origin) => origin.chars().take(SHOWN_MAX).collect(),
+        None => "another site".to_owned(),
+    };
+    Err(Failure::forbidden(
+        "cross_site",
+        format!(
+            "a web page of {page} asks without a key, and only pages of this service may; an administrator can list the page's origin in server.cors.origins, or send a key with the request"
+        ),
+    ))
+}
+
+/// A type that no page of another origin sends without having asked whether it may.
+pub(crate) fn check_type(parts: &Parts) -> Result<(), Failure> {
+    let has_body = matches!(parts.method, Method::POST | Method::PUT | Method::PATCH);
+    let path = parts.uri.path();
+    if !has_body || FORMS.iter().any(|form| path.ends_with(form)) {
+        return Ok(());
+    }
+    let kind = parts.headers.get(header::CONTENT_TYPE);
+    let kind = kind.map_or("", |kind| kind.to_str().unwrap_or("\u{fffd}"));
+    if is_json(kind) {
+        return Ok(());
+    }
+    let said = match kind {
+        "" => "says nothing of its type".to_owned(),
+        kind => format!(
+            "says that it is {}",
+            kind.chars().take(SHOWN_MAX).collect::<String>()
+        ),
+    };
+    Err(Failure::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "invalid_request_error",
+        "unsupported_content_type",
+        format!(
+            "without a key the body has to be marked as JSON, and this one {said}; send `Content-Type: application/json` (curl: -H 'Content-Type: application/json')"
+        ),
+    ))
+}
+
+/// `application/json`, `application/problem+json; charset=utf-8`.
+fn is_json(kind: &str) -> bool {
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    let essence = essence.to_ascii_lowercase();
+    let below = essence.strip_prefix("application/");
+    below.is_some_and(|below| below == "json" || below.ends_with("+json"))
+}
+
+/// The name and the port under which this service was asked.
+fn authority(parts: &Parts) -> Option<&str> {
+    let target = parts.uri.authority().map(|it| it.as_str());
+    target.or_else(|| parts.headers.get(header::HOST)?.to_str().ok())
+}
+
+/// Whether the page was served under the name and the port that it asks now. A proxy in front may have taken
+/// TLS off; where it ends here, no page in clear is ours.
+fn is_own(origin: &str, authority: &str, has_tls: bool) -> bool {
+    let Some((scheme, host)) = origin.split_once("://") else {
+        return false;
+    };
+    let standard = match scheme {
+        "https" => ":443",
+        "http" if !has_tls => ":80",
+        _ => return false,
+    };
+    let bare = |text: &str| {
+        let text = text.to_ascii_lowercase();
+        text.strip_suffix(standard)
+            .map_or(text.clone(), str::to_owned)
+    };
+    !host.is_empty() && bare(host) == bare(authority)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::Request;
+
+    fn parts(lines: &[(&str, &str)]) -> Parts {
+        let request = Request::post("/v1/chat/completions");
+        let request = lines.iter().fold(request, |request, (name, value)| {
+            request.header(*name, *value)
+        });
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn what_the_browser_says_counts_and_otherwise_the_origin_is_compared_with_the_host() {
+        let host = ("host", "127.0.0.1:8080");
+        let own = ("origin", "http://127.0.0.1:8080");
+        let evil = ("origin", "https://evil.example");
+        let listed = ("origin", "https://lab.example.org");
+        for (lines, passes) in [
+            (vec![host], true),
+            (vec![host, own], true),
+            (vec![host, evil], false),
+            (vec![host, ("origin", "null")], false),
+            (vec![host, ("origin", "http://127.0.0.1:8081")], false),
+            (vec![host, ("origin", "http://localhost:8080")], false),
+            (vec![host, ("origin", "127.0.0.1:8080")], false),
+            (vec![host, listed], true),
+            (vec![host, ("sec-fetch-site", "cross-site")], false),
+            (vec![host, ("sec-fetch-site", "same-site")], false),
+            (vec![host, ("sec-fetch-site", "same-origin")], true),
+            (vec![host, ("sec-fetch-site", "none")], true),
+            (vec![host, own, ("sec-fetch-site", "cross-site")], false),
+            (vec![host, listed, ("sec-fetch-site", "cross-site")], true),
+            // Behind a proxy that writes its own Host the browser's word is the better one.
+            (vec![host, evil, ("sec-fetch-site", "same-origin")], true),
+        ] {
+            let checked = check_page(
+                &parts(&lines),
+                &["https://lab.example.org".to_owned()],
+                false,
+            );
+            assert_eq!(checked.is_ok(), passes, "{lines:?}");
+        }
+        let any = check_page(&parts(&[host, evil]), &["*".to_owned()], false);
+        assert!(any.is_ok());
+    }
+
+    #[test]
+    fn an_origin_is_own_with_or_without_its_schemes_port() {
+        for (origin, authority, has_tls, own) in [
+            ("http://llm.example.org", "llm.example.org", false, true),
+            ("http://llm.example.org", "LLM.example.org:80", false, true),
+            ("https://llm.example.org", "llm.example.org", false, true),
+            ("https://llm.example.org", "llm.example.org:443", true, true),
+            ("http://llm.example.org", "llm.example.org", true, false),
+            (
+                "https://llm.example.org",
+                "llm.example.org:8443",
+                true,
+                false,
+            ),
+            ("http://[::1]:8080", "[::1]:8080", false, true),
+            ("app://llm.example.org", "llm.example.org", false, false),
+            ("http://", "", false, false),
+        ] {
+            assert_eq!(
+                is_own(origin, authority, has_tls),
+                own,
+                "{origin} {authority}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_json_is_json() {
+        for (kind, json) in [
+            ("application/json", true),
+            ("Application/JSON; charset=utf-8", true),
+            ("application/vnd.api+json", true),
+            ("", false),
+            ("text/plain", false),
+            ("application/x-www-form-urlencoded", false),
+            ("multipart/form-data; boundary=x", false),
+            ("text/plain; application/json", false),
+            ("text/json", false),
+        ] {
+            assert_eq!(is_json(kind), json, "{kind}");
+            let lines = [("content-type", kind)];
+            let checked = check_type(&parts(&lines));
+            let status = checked.map_or_else(|failure| failure.status.as_u16(), |()| 200);
+            assert_eq!(status, if json { 200 } else { 415 }, "{kind}");
+        }
+    }
+}

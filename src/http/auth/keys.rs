@@ -1,0 +1,286 @@
+//! The API keys. They are looked up by hash in memory; the store keeps them. Nothing here logs or shows a key.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::auth::rights::{By, KeyRefusal};
+use crate::edge::record;
+use controller::Clock;
+use pool::{KeyId, Span, Time};
+use store::{
+    KeyRecord, KeyText, KeyUse, NewKey, Role, Store, StoreFault, find_key, generate_key, hash_key,
+};
+
+/// A key's last use is written at most this often.
+const TOUCH_EVERY: Span = Span::from_secs(60);
+
+/// The keys as they are now.
+#[derive(Debug)]
+pub struct Keys {
+    store: Arc<Store>,
+    clock: Clock,
+    known: ArcSwap<Vec<KeyRecord>>,
+    changes: tokio::sync::Mutex<()>,
+}
+
+impl Keys {
+    /// Reads the keys. On the first start an admin key is made, and written to `admin_key_file` for
+    /// this machine's user alone (mode 0600).
+    pub async fn open(
+        store: Arc<Store>,
+        clock: Clock,
+        admin_key_file: &Path,
+    ) -> Result<Keys, KeysError> {
+        let known = store.keys().await?;
+        let keys = Keys {
+            store,
+            clock,
+            known: ArcSwap::from_pointee(known),
+            changes: tokio::sync::Mutex::default(),
+        };
+        let now = clock.now();
+        let has_admin = keys
+            .known
+            .load()
+            .iter()
+            .any(|key| key.role == Role::Admin && key.is_valid(now));
+        if !has_admin {
+            // The file comes first: a kept key that nobody can read would be the only one for ever.
+            let text = generate_key()?;
+            write_private(admin_key_file, text.reveal()).map_err(|source| KeysError::File {
+                path: admin_key_file.display().to_string(),
+                source,
+            })?;
+            let allowed = KeyUse::default();
+            let kept = keys.keep(&text, "first admin key", Role::Admin, allowed, None);
+            kept.await?;
+            tracing::info!(file = %admin_key_file.display(), "an admin key was made and written");
+        }
+        Ok(keys)
+    }
+
+    /// A new key of somebody who may make it, kept before it is given out. The text is shown this once.
+    ///
+    /// # Errors
+    /// [`KeyRefusal::Beyond`] when it may do more than who makes it.
+    pub async fn create(
+        &self,
+        by: By<'_>,
+        name: &str,
+        role: Role,
+        allowed: KeyUse,
+        expires: Option<Time>,
+    ) -> Result<(KeyRecord, String), KeyRefusal> {
+        let _turn = self.changes.lock().await;
+        let known = self.store.keys().await?;
+        let rights = by.rights(&known, self.clock.now())?;
+        by.check(&rights, &allowed, expires)?;
+        let text = generate_key()?;
+        let record = self.keep(&text, name, role, allowed, expires).await?;
+        Ok((record, text.reveal().to_owned()))
+    }
+
+    /// Called by one at a time.
+    async fn keep(
+        &self,
+        text: &KeyText,
+        name: &str,
+        role: Role,
+        allowed: KeyUse,
+        expires: Option<Time>,
+    ) -> Result<KeyRecord, StoreFault> {
+        let key = NewKey {
+            name: name.to_owned(),
+            role,
+            allowed,
+            prefix: text.prefix(),
+            hash: hash_key(text.reveal()),
+            created: self.clock.now(),
+            expires,
+        };
+        let record = self.store.add_key(key).await?;
+        self.refresh().await?;
+        Ok(record)
+    }
+
+    /// The key as it is after the change; none if there is no such key, or it is revoked.
+    ///
+    /// # Errors
+    /// [`KeyRefusal::LastAdmin`] when nobody could steer the pool any more, or only for a time;
+    /// [`KeyRefusal::Beyond`] when it may do more than who changes it, before or after.
+    pub async fn change(
+        &self,
+        by: By<'_>,
+        id: KeyId,
+        change: impl FnOnce(&mut KeyRecord),
+    ) -> Result<Option<KeyRecord>, KeyRefusal> {
+        // One at a time, so that none is laid over another and what is looked at stays as it is.
+        let _turn = self.changes.lock().await;
+        let known = self.store.keys().await?;
+        let rights = by.rights(&known, self.clock.now())?;
+        let is_last = is_last_admin(&known, id, self.clock.now());
+        let mut found = known.into_iter().filter(|key| key.id == id && !key.revoked);
+        let Some(mut key) = found.next() else {
+            return Ok(None);
+        };
+        by.check(&rights, &key.allowed, key.expires)?;
+        let end = key.expires;
+        change(&mut key);
+        by.check(&rights, &key.allowed, key.expires)?;
+        if is_last
+            && (!key.allowed.routes.is_empty() || key.expires != end && key.expires.is_some())
+        {
+            return Err(KeyRefusal::LastAdmin);
+        }
+        let changed = self
+            .store
+            .change_key(id, &key.name, &key.allowed, key.expires)
+            .await?;
+        self.refresh().await?;
+        Ok(changed.then_some(key))
+    }
+
+    /// False if there is no such key, or it is revoked already.
+    ///
+    /// # Errors
+    /// [`KeyRefusal::LastAdmin`] when nobody could steer the pool any more; [`KeyRefusal::Beyond`] when it
+    /// may do more than who revokes it.
+    pub async fn revoke(&self, by: By<'_>, id: KeyId) -> Result<bool, KeyRefusal> {
+        let _turn = self.changes.lock().await;
+        let known = self.store.keys().await?;
+        let rights = by.rights(&known, self.clock.now())?;
+        if let Some(key) = known.iter().find(|key| key.id == id) {
+            by.check(&rights, &key.allowed, key.expires)?;
+        }
+        if is_last_admin(&known, id, self.clock.now()) {
+            return Err(KeyRefusal::LastAdmin);
+        }
+        let revoked = self.store.revoke_key(id).await?;
+        self.refresh().await?;
+        Ok(revoked)
+    }
+
+    pub fn all(&self) -> Arc<Vec<KeyRecord>> {
+        self.known.load_full()
+    }
+
+    async fn refresh(&self) -> Result<(), StoreFault> {
+        self.known.store(Arc::new(self.store.keys().await?));
+        Ok(())
+    }
+
+    /// The valid key of a request. The time of its use is kept, not waited for.
+    pub fn find(self: &Arc<Keys>, text: &str) -> Option<KeyRecord> {
+        let now = self.clock.now();
+        let known = self.known.load();
+        let key = find_key(&known, text, now)?.clone();
+        record::asked_by(key.id, &key.name, key.allowed.log_prompts);
+        if key.last_used.is_none_or(|at| now.since(at) > TOUCH_EVERY) {
+            self.touch(key.id, now);
+        }
+        Some(key)
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "one small write; losing it at the end loses a date of use"
+    )]
+    fn touch(self: &Arc<Keys>, id: KeyId, now: Time) {
+        // Of a list that another one has taken the place of meanwhile nothing may come back.
+        self.known.rcu(|known| {
+            let mut newer = known.as_ref().clone();
+            newer
+                .iter_mut()
+                .filter(|key| key.id == id)
+                .for_each(|key| key.last_used = Some(now));
+            newer
+        });
+        let keys = Arc::clone(self);
+        tokio::spawn(async move {
+            if let Err(fault) = keys.store.touch_key(id, now).await
+                && !fault.is_told_by_the_store()
+            {
+                tracing::warn!(%fault, "the time of a key's use was not kept");
+            }
+        });
+    }
+}
+
+/// Whether nobody else may steer all of the pool.
+fn is_last_admin(keys: &[KeyRecord], id: KeyId, now: Time) -> bool {
+    let is_full = |key: &&KeyRecord| {
+        key.role == Role::Admin && key.is_valid(now) && key.allowed.routes.is_empty()
+    };
+    let mut full = keys.iter().filter(is_full).map(|key| key.id);
+    full.next() == Some(id) && full.next().is_none()
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    #[error(transparent)]
+    Store(#[from] StoreFault),
+    #[error(
+        "the admin key cannot be written to {path}: {source}; make the folder writable or set auth.admin_key_file"
+    )]
+    File {
+        path: String,
+        source: std::io::Error,
+    },
+}
+
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    // A file left from another database is replaced, never widened: it is made anew with its mode.
+    let _ = std::fs::remove_file(path);
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    writeln!(file, "{text}")?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(id: u64, role: Role, revoked: bool) -> KeyRecord {
+        KeyRecord {
+            id: KeyId(id),
+            name: format!("key {id}"),
+            role,
+            allowed: KeyUse::default(),
+            prefix: "mp-".to_owned(),
+            hash: hash_key("x"),
+            created: Time(0),
+            last_used: None,
+            expires: None,
+            revoked,
+        }
+    }
+
+    #[test]
+    fn the_last_valid_admin_key_is_known() {
+        let keys = vec![
+            key(1, Role::Admin, true),
+            key(2, Role::Admin, false),
+            key(3, Role::User, false),
+        ];
+        assert!(is_last_admin(&keys, KeyId(2), Time(1)));
+        assert!(!is_last_admin(&keys, KeyId(3), Time(1)));
+        let mut two = vec![key(1, Role::Admin, false), key(2, Role::Admin, false)];
+        assert!(!is_last_admin(&two, KeyId(1), Time(1)));
+        two[1].allowed.routes = vec!["/admin/plan".to_owned()];
+        assert!(
+            is_last_admin(&two, KeyId(1), Time(1)),
+            "that one is for little"
+        );
+    }
+}

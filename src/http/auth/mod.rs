@@ -1,0 +1,15 @@
+//! Who sends a request, what they may do, and what is written down of it.
+
+pub mod actor;
+pub mod audit;
+pub mod caller;
+pub mod cross_site;
+pub mod identity;
+pub mod keys;
+pub mod rights;
+pub mod scraper;
+pub mod sight;
+pub mod sign_on;
+pub mod strangers;
+
+pub use identity::{Admin, User};

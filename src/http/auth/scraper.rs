@@ -1,0 +1,44 @@
+//! `GET /metrics`, and who may read it: the metrics name every model, and `auth.metrics` says who may.
+
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use axum::response::Response;
+
+use crate::auth::Admin;
+use crate::auth::caller::{bearer, from_loopback};
+use crate::auth::cross_site;
+use crate::error::Failure;
+use crate::state::App;
+use config::MetricsAuth;
+
+/// Somebody who may read the metrics.
+#[derive(Clone, Copy, Debug)]
+pub struct Scraper;
+
+impl FromRequestParts<App> for Scraper {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Scraper, Failure> {
+        let has_key = bearer(&parts.headers).is_some();
+        match app.config.auth.metrics {
+            MetricsAuth::Open => return Ok(Scraper),
+            MetricsAuth::Loopback if !has_key && from_loopback(parts) => {
+                cross_site::check(parts, app)?;
+                return Ok(Scraper);
+            }
+            MetricsAuth::Loopback | MetricsAuth::Admin => {}
+        }
+        if !has_key {
+            return Err(Failure::unauthorized(
+                "the metrics name every model, so that an admin key is needed here (auth.metrics): send it as `Authorization: Bearer mp-…`; `admin-client keys create prometheus --role admin --routes /metrics` makes one that is for nothing else",
+            ));
+        }
+        // A key that is sent counts, also where none would be needed.
+        Admin::from_request_parts(parts, app).await.map(|_| Scraper)
+    }
+}
+
+/// In the text format of Prometheus.
+pub async fn metrics(State(app): State<App>) -> Response {
+    app.metrics.render(&app.handle).await
+}

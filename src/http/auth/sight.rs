@@ -1,0 +1,204 @@
+//! Which names of models somebody may know: those that their key or their groups are for. What is not for them
+//! does not exist for them, and what the pool tells them names it nowhere. It looks nothing up.
+
+use std::sync::Arc;
+
+use wildmatch::WildMatch;
+
+use crate::auth::sign_on::Person;
+use catalog::Entry;
+use controller::Cut;
+use pool::{Blocker, Refusal, StopReason};
+
+/// In the place of a name that is not for whoever reads it.
+const ANOTHER: &str = "another model";
+
+/// Cheap to clone: it goes with every request.
+#[derive(Clone, Debug, Default)]
+pub struct Sight(Option<Arc<Bounds>>);
+
+#[derive(Debug)]
+enum Bounds {
+    /// Names, or patterns with `*` and `?`.
+    Patterns(Vec<String>),
+    /// Who came by a token of the single sign-on.
+    Person(Person),
+}
+
+impl Sight {
+    /// Without patterns all names are seen.
+    pub fn of_patterns(patterns: Vec<String>) -> Sight {
+        let bounds = (!patterns.is_empty()).then_some(Bounds::Patterns(patterns));
+        Sight(bounds.map(Arc::new))
+    }
+
+    pub fn of_person(person: Person) -> Sight {
+        Sight(Some(Arc::new(Bounds::Person(person))))
+    }
+
+    /// Whether a model of this name would be for them.
+    pub fn has(&self, name: &str) -> bool {
+        match self.0.as_deref() {
+            None => true,
+            Some(Bounds::Patterns(patterns)) => matches_any(patterns, name),
+            Some(Bounds::Person(person)) => person.may_use(name),
+        }
+    }
+
+    /// Whether they may use what this entry serves under `name`. A model is had by its name or any of its
+    /// aliases; an adapter is a model of its own, so that neither it nor its base is had by the other.
+    pub fn may_use(&self, entry: &Entry, name: &str) -> bool {
+        match entry.adapter(name) {
+            Some(adapter) => self.has(adapter),
+            None => self.may_use_base(entry),
+        }
+    }
+
+    /// The same of the model itself, whatever it was called.
+    pub fn may_use_base(&self, entry: &Entry) -> bool {
+        let mut names = std::iter::once(&entry.name).chain(&entry.aliases);
+        names.any(|name| self.has(name))
+    }
+
+    /// A refusal as they may read it: models that are not for them have no name in it.
+    pub fn refusal(&self, mut refusal: Refusal) -> Refusal {
+        if let Refusal::NoRoom { obstacles, .. } = &mut refusal {
+            for obstacle in obstacles {
+                match &mut obstacle.what {
+                    Blocker::Replica { model, .. } | Blocker::Planned { model, .. } => {
+                        self.hide(model);
+                    }
+                    Blocker::Foreign | Blocker::Settling | Blocker::Cordoned { .. } => {}
+                }
+            }
+        }
+        refusal
+    }
+
+    /// The same of why an answer was cut.
+    pub fn cut(&self, mut cut: Cut) -> Cut {
+        if let Cut::Stopped(
+            StopReason::Preempted { by, .. }
+            | StopReason::TurnEnded { by, .. }
+            | StopReason::Forced { by, .. }
+            | StopReason::HostFor { by }
+            | StopReason::SleeperDropped { by },
+        ) = &mut cut
+        {
+            self.hide(by);
+        }
+        cut
+    }
+
+    fn hide(&self, name: &mut String) {
+        if !self.has(name) {
+            ANOTHER.clone_into(name);
+        }
+    }
+}
+
+pub(crate) fn matches_any(patterns: &[String], name: &str) -> bool {
+    patterns
+        .iter()
+        .any(|pattern| WildMatch::new(pattern).matches(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use catalog::{Reference, Source};
+    use config::Config;
+    use pool::{Bytes, DeviceId, Obstacle, OrderId, Priority, Protection, ReplicaId};
+    use serde_json::json;
+
+    fn sight(patterns: &[&str]) -> Sight {
+        Sight::of_patterns(patterns.iter().map(|it| (*it).to_owned()).collect())
+    }
+
+    fn base() -> Entry {
+        let document = json!({"engine_config": {"model_id": "org/base", "type": "VLLMEngine", "model_path": "/m",
+            "lora_adapters": [{"name": "org/first", "path": "/a"}, {"name": "org/second", "path": "/b"}]},
+            "pool_config": {"aliases": ["base"]}});
+        let (config, reference) = (Config::default(), Reference::default());
+        let read = Entry::from_document(&document, Source::Registered, &config, &reference);
+        read.unwrap().0
+    }
+
+    #[test]
+    fn an_adapter_is_had_by_its_own_name_alone_and_a_model_by_any_of_its_names() {
+        let entry = base();
+        for (patterns, had) in [
+            (&[][..], [true, true, true, true]),
+            (&["org/base"], [true, true, false, false]),
+            (&["base"], [true, true, false, false]),
+            (&["org/first"], [false, false, true, false]),
+            (&["org/*"], [true, true, true, true]),
+            (&["org/s*", "base"], [true, true, false, true]),
+            (&["other"], [false; 4]),
+        ] {
+            let sight = sight(patterns);
+            let names = ["org/base", "base", "org/first", "org/second"];
+            assert_eq!(
+                names.map(|name| sight.may_use(&entry, name)),
+                had,
+                "{patterns:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn who_may_not_know_a_model_does_not_learn_its_name_from_a_refusal_or_a_cut() {
+        let held = |what: Blocker| Obstacle {
+            device: DeviceId(0),
+            name: "gpu0".to_owned(),
+            bytes: Bytes(1),
+            what,
+        };
+        let replica = |model: &str| Blocker::Replica {
+            replica: ReplicaId(1),
+            model: model.to_owned(),
+            priority: Priority(2),
+            why: Protection::AlwaysHot,
+        };
+        let planned = Blocker::Planned {
+            model: "secret".to_owned(),
+            priority: Priority(1),
+        };
+        let refusal = Refusal::NoRoom {
+            needs: Bytes(1),
+            devices: 1,
+            obstacles: vec![
+                held(replica("secret")),
+                held(replica("mine")),
+                held(planned),
+            ],
+        };
+        let told = sight(&["mine"]).refusal(refusal.clone()).to_string();
+        assert!(told.contains("mine") && !told.contains("secret"), "{told}");
+        assert!(told.contains(ANOTHER), "{told}");
+        assert_eq!(Sight::default().refusal(refusal.clone()), refusal);
+
+        let by = || "secret".to_owned();
+        let (priority, own, order) = (Priority(1), Priority(0), OrderId(1));
+        let ready_for = pool::Span(1);
+        for reason in [
+            StopReason::Preempted {
+                by: by(),
+                priority,
+                own,
+            },
+            StopReason::TurnEnded {
+                by: by(),
+                ready_for,
+            },
+            StopReason::Forced { by: by(), order },
+            StopReason::HostFor { by: by() },
+            StopReason::SleeperDropped { by: by() },
+        ] {
+            let cut = Cut::Stopped(reason);
+            let told = format!("{:?}", sight(&["mine"]).cut(cut.clone()));
+            assert!(!told.contains("secret"), "{told}");
+            assert_eq!(sight(&["sec*"]).cut(cut.clone()), cut);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! People of the single sign-on at the door: whether a bearer text is such a person's token, and what
+//! the grants of their groups let them do here. Keys of our own are none of its business.
+
+use std::sync::Arc;
+
+use axum::http::request::Parts;
+
+use crate::auth::actor::{self, Actor};
+use crate::edge::record;
+use crate::error::Failure;
+use crate::state::App;
+use access::oidc::{Identity, Oidc};
+use config::GrantRole;
+
+/// Somebody whom the issuer vouches for, and the route that they ask.
+#[derive(Clone, Debug)]
+pub struct Person {
+    pub identity: Arc<Identity>,
+    /// Below the base path.
+    route: String,
+}
+
+impl Person {
+    /// The person whose token this text is; none where it cannot be one, or no issuer is configured.
+    pub async fn of(
+        text: Option<&str>,
+        parts: &Parts,
+        app: &App,
+    ) -> Result<Option<Person>, Failure> {
+        let (Some(oidc), Some(token)) = (&app.oidc, text.filter(|it| Oidc::is_token(it))) else {
+            return Ok(None);
+        };
+        let identity = oidc.verify(token).await?;
+        record::asked_by(identity.key, &identity.name, false);
+        actor::tell(parts, || Actor {
+            key: None,
+            subject: Some(identity.subject.clone()),
+            name: identity.name.clone(),
+            is_admin: identity.may(GrantRole::Admin, parts.uri.path()),
+        });
+        Ok(Some(Person {
+            identity,
+            route: parts.uri.path().to_owned(),
+        }))
+    }
+
+    pub fn needs(&self, role: GrantRole) -> Result<(), Failure> {
+        if self.identity.may(role, &self.route) {
+            return Ok(());
+        }
+        let (name, route) = (&self.identity.name, &self.route);
+        let is_admin = self.identity.grants.iter().any(|it| it.role >= role);
+        Err(match is_admin {
+            true => Failure::forbidden(
+                "route_not_allowed",
+                format!("the groups of {name} may not use {route} (auth.oidc.groups, routes)"),
+            ),
+            false => Failure::forbidden(
+                "not_an_admin",
+                format!("{name} may use models, not steer the pool"),
+            ),
+        })
+    }
+
+    /// Whether the model may be used on this route.
+    pub fn may_use(&self, model: &str) -> bool {
+        self.identity.may_use(model, &self.route)
+    }
+}

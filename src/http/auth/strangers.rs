@@ -1,0 +1,53 @@
+//! Bounds how many attempts at admin routes by others than administrators the audit keeps.
+
+use std::sync::{Mutex, PoisonError};
+
+use pool::Time;
+
+/// Attempts by others than administrators that are kept in a minute: anybody can make them.
+const STRANGERS_A_MINUTE: u32 = 120;
+/// And in a day: in the 90 days that are kept they are fewer than half of the million rows, so that
+/// nobody can push out what administrators did.
+const STRANGERS_A_DAY: u32 = 5_000;
+
+/// How many attempts by strangers were kept in this minute and on this day.
+#[derive(Debug, Default)]
+pub struct Strangers(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    minute: u64,
+    in_minute: u32,
+    day: u64,
+    in_day: u32,
+}
+
+impl Strangers {
+    pub fn has_room(&self, now: Time) -> bool {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (minute, day) = (now.0 / 60_000, now.0 / 86_400_000);
+        if kept.minute != minute {
+            (kept.minute, kept.in_minute) = (minute, 0);
+        }
+        if kept.day != day {
+            (kept.day, kept.in_day) = (day, 0);
+        }
+        kept.in_minute = kept.in_minute.saturating_add(1);
+        let most = match () {
+            () if kept.in_minute > STRANGERS_A_MINUTE => (STRANGERS_A_MINUTE, "minute"),
+            () if kept.in_day >= STRANGERS_A_DAY => (STRANGERS_A_DAY, "day"),
+            () => {
+                kept.in_day += 1;
+                return true;
+            }
+        };
+        if kept.in_minute == STRANGERS_A_MINUTE + 1 || (most.1 == "day" && kept.in_minute == 1) {
+            tracing::warn!(
+                "more than {} attempts at admin routes in a {} by others than administrators; the rest of them are not written down",
+                most.0,
+                most.1
+            );
+        }
+        false
+    }
+}

@@ -1,0 +1,142 @@
+//! From the edge to the routes and back: every request gets its id, its client's address and its bounds here, and
+//! every answer its headers. Answers of the Messages API get Anthropic's `request-id`, and their errors Anthropic's
+//! form, because a request can be refused before its route runs.
+
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{HeaderValue, Request, Response, Version, header};
+use axum::response::IntoResponse;
+use futures_util::FutureExt;
+use hyper::body::Body as _;
+use hyper::body::Incoming;
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use crate::auth::actor::RequestId;
+use crate::dialect::anthropic;
+use crate::edge::record::{self, Record};
+use crate::edge::{self, Answer, Edge, Exchange, Sent, Turn, throw_away};
+use crate::error::Failure;
+use crate::state::App;
+use controller::Clock;
+
+/// What every connection needs. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Front {
+    pub app: App,
+    pub router: Router,
+    /// The same for web pages of other origins, where any may ask.
+    pub for_pages: Option<Router>,
+}
+
+impl Front {
+    /// Serves a connection; nothing if there are too many, which the client is told.
+    pub fn connection(
+        &self,
+        socket: TcpStream,
+        peer: SocketAddr,
+        stop: CancellationToken,
+    ) -> Option<impl Future<Output = ()> + Send + 'static> {
+        let (socket, permit) = self.app.edge.admit(socket, peer)?;
+        Some(edge::serve(socket, peer, self.clone(), permit, stop))
+    }
+}
+
+impl Answer for Front {
+    fn edge(&self) -> &Arc<Edge> {
+        &self.app.edge
+    }
+
+    fn clock(&self) -> Clock {
+        self.app.handle.clock()
+    }
+
+    async fn answer(
+        self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+        turn: Turn,
+    ) -> Response<Sent> {
+        let Front {
+            app,
+            router,
+            for_pages,
+        } = self;
+        let edge = Arc::clone(&app.edge);
+        let (mut parts, body) = request.into_parts();
+        let id = Edge::sent_id(&parts.headers);
+        let id = id.unwrap_or_else(|| app.request_ids.next());
+        let text = id.to_str().unwrap_or_default().to_owned();
+        let client = edge.client(peer.ip(), &parts.headers);
+        let clock = app.handle.clock();
+        let span = tracing::info_span!("request", id = text);
+        let exchange = Exchange::begin(&edge, turn, clock, text, &parts, client.address);
+        let (path, version) = (parts.uri.path().to_owned(), parts.version);
+        let checked = edge.check(&parts);
+        let for_pages = for_pages.filter(|_| edge.is_inference(&path));
+        let router = for_pages.unwrap_or(router);
+        let waits = parts.headers.contains_key(header::EXPECT);
+        let (mut response, is_over) = match checked {
+            Err(failure) => {
+                let is_over = body.is_end_stream() || (!waits && throw_away(body).await);
+                (failure.into_response(), is_over)
+            }
+            Ok(()) => {
+                parts.extensions.insert(ConnectInfo(peer));
+                parts.extensions.insert(client);
+                parts.extensions.insert(RequestId(id.clone()));
+                let (body, outcome) = match body.is_end_stream() {
+                    true => (Body::empty(), None),
+                    false => {
+                        let (body, outcome) = edge.arriving(body, &exchange.record);
+                        (Body::new(body), Some(outcome))
+                    }
+                };
+                let request = Request::from_parts(parts, body);
+                let worked = work(router, request, &exchange.record).instrument(span);
+                let response = worked.await;
+                match outcome {
+                    None => (response, true),
+                    Some(outcome) => {
+                        // Why a body did not arrive is known better here than by who waited for it.
+                        let refused = outcome.refused().map(Failure::into_response);
+                        let is_over = outcome.is_over(waits).await;
+                        (refused.unwrap_or(response), is_over)
+                    }
+                }
+            }
+        };
+        if !is_over && version < Version::HTTP_2 {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
+        if anthropic::is_route(&path) {
+            response = anthropic::retold(response, &id).await;
+        }
+        response.headers_mut().insert("x-request-id", id);
+        edge.dress(&path, response.headers_mut());
+        let status = response.status().as_u16();
+        response.map(|body| exchange.answered(status, body))
+    }
+}
+
+/// What the routes answer; a handler that panics is no reason to leave its client without an answer.
+async fn work(router: Router, request: Request<Body>, record: &Arc<Record>) -> Response<Body> {
+    let routed = tower::ServiceExt::oneshot(router, request);
+    let routed = AssertUnwindSafe(routed).catch_unwind();
+    match record::within(Arc::clone(record), routed).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(never)) => match never {},
+        Err(_) => {
+            tracing::error!("a handler panicked");
+            let message = "something went wrong inside; the service's log says what";
+            Failure::internal(message).into_response()
+        }
+    }
+}

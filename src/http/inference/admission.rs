@@ -1,0 +1,422 @@
+//! Before a request goes to its model: whether its key may use the model and has enough left, how long its
+//! client is willing to wait, and what the head of its answer tells of all that. Counts nothing itself.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
+
+use crate::auth::User;
+use crate::auth::sight::Sight;
+use crate::error::Failure;
+use crate::inference::request::failed::{Failed, told};
+use crate::state::App;
+use access::limits::{Admitted, Left, Refused, Standing};
+use catalog::Entry;
+use config::Length;
+use controller::{Clock, Lease, Route, Seat};
+use pool::{LoadOrder, Span, Time};
+
+const WAIT: HeaderName = HeaderName::from_static("x-model-pool-wait");
+const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
+const REPLICA: HeaderName = HeaderName::from_static("x-model-pool-replica");
+const WAITED: HeaderName = HeaderName::from_static("x-model-pool-waited-ms");
+const LOADED: HeaderName = HeaderName::from_static("x-model-pool-loaded");
+
+const LIMIT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");
+const LEFT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-requests");
+const RESET_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-reset-requests");
+const LIMIT_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-limit-tokens");
+const LEFT_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-tokens");
+const RESET_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-reset-tokens");
+
+/// Of English, so many bytes are about one token.
+const BYTES_PER_TOKEN: u64 = 4;
+/// A deadline further away is none.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// How long a client waits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Deadlines {
+    /// When its answer must be whole (`x-request-timeout`).
+    pub deadline: Option<Time>,
+    /// How long for a seat at most (`x-model-pool-wait`); zero: not at all.
+    pub seat: Option<Duration>,
+}
+
+impl Deadlines {
+    /// As the request's head says it.
+    pub fn of(headers: &HeaderMap, now: Time) -> Result<Deadlines, Failure> {
+        let wrong = |name: &HeaderName, allowed: &str| {
+            Failure::invalid(name.to_string(), format!("{name}: allowed: {allowed}"))
+        };
+        let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or(""));
+        let mut patience = Deadlines::default();
+        if let Some(text) = text(&TIMEOUT) {
+            let time = length(text).filter(|time| !time.is_zero() && *time <= TIMEOUT_MAX);
+            let time = time.ok_or_else(|| {
+                wrong(&TIMEOUT, "seconds such as 30 or 0.5, or a length of time such as 90s; more than 0 and at most a day")
+            })?;
+            let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            patience.deadline = Some(now + Span(time.max(1)));
+        }
+        patience.seat = match text(&WAIT) {
+            None | Some("true" | "yes") => None,
+            Some("false" | "no") => Some(Duration::ZERO),
+            Some(text) => Some(length(text).ok_or_else(|| {
+                wrong(
+                    &WAIT,
+                    "false, true, seconds such as 5, or a length of time such as 30s",
+                )
+            })?),
+        };
+        Ok(patience)
+    }
+}
+
+/// A request of somebody, until its answer begins.
+pub(crate) struct RequestContext {
+    pub user: User,
+    pub asked: Time,
+    patience: Result<Deadlines, Failure>,
+    /// What the head of the answer will tell.
+    head: Mutex<HeaderMap>,
+}
+
+impl RequestContext {
+    pub fn new(app: &App, user: User, headers: &HeaderMap) -> RequestContext {
+        let asked = app.handle.clock().now();
+        RequestContext {
+            user,
+            asked,
+            patience: Deadlines::of(headers, asked),
+            head: Mutex::default(),
+        }
+    }
+
+    pub fn patience(&self) -> Deadlines {
+        self.patience.as_ref().copied().unwrap_or_default()
+    }
+
+    pub fn tell<T>(&self, write: impl FnOnce(&mut HeaderMap) -> T) -> T {
+        write(&mut self.head.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What comes of the request within its time.
+    pub async fn end(
+        &self,
+        app: &App,
+        work: impl Future<Output = Result<Response, Failed>>,
+    ) -> Response {
+        let worked = match &self.patience {
+            Err(failure) => Err((None, failure.clone())),
+            Ok(Deadlines { deadline: None, .. }) => work.await,
+            Ok(Deadlines {
+                deadline: Some(deadline),
+                ..
+            }) => {
+                let rest = rest(app.handle.clock(), *deadline);
+                let late = |_| Err((None, Failure::deadline()));
+                tokio::time::timeout(rest, work).await.unwrap_or_else(late)
+            }
+        };
+        let mut response = worked.unwrap_or_else(|failed| told(app, failed));
+        response.headers_mut().extend(self.tell(std::mem::take));
+        response
+    }
+}
+
+fn rest(clock: Clock, deadline: Time) -> Duration {
+    Duration::from_millis(deadline.since(clock.now()).0)
+}
+
+/// The deadline; without one never.
+pub(crate) async fn over(clock: Clock, deadline: Option<Time>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep(rest(clock, deadline)).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Seconds, as a number alone, or a length of time with its unit.
+fn length(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        Err(_) => text.parse::<Length>().ok().map(Length::duration),
+    }
+}
+
+/// A model that a key is not for does not exist for it.
+pub(crate) fn allowed(app: &App, user: &User, name: &str, entry: &Entry) -> Result<(), Failure> {
+    match user.sight.may_use(entry, name) {
+        true => Ok(()),
+        false => Err(Failure::unknown_model(name, &closest(app, user, name))),
+    }
+}
+
+/// Names like this one that the user may use.
+pub(crate) fn closest(app: &App, user: &User, name: &str) -> Vec<String> {
+    let known = |it: &String| {
+        app.handle
+            .route(it)
+            .is_some_and(|route| user.sight.may_use(&route.entry, it))
+    };
+    let mut names = app.handle.closest(name);
+    names.retain(known);
+    names
+}
+
+/// Counts the request, for whoever asks and for the model.
+pub(crate) async fn admit(
+    app: &App,
+    visit: &RequestContext,
+    model: &str,
+    body_bytes: usize,
+) -> Result<Arc<Admitted>, Failure> {
+    let mut buckets = vec![visit.user.bucket.clone()];
+    buckets.extend(app.limits.of_model(model));
+    let estimate = body_bytes as u64 / BYTES_PER_TOKEN;
+    match app.limits.admit(buckets, estimate).await {
+        Ok(admitted) => {
+            visit.tell(|head| standing(head, &admitted.standing()));
+            Ok(Arc::new(admitted))
+        }
+        Err(refused) => {
+            visit.tell(|head| standing(head, &nothing_left(&refused)));
+            Err(Failure::over_limit(&refused))
+        }
+    }
+}
+
+fn nothing_left(refused: &Refused) -> Standing {
+    use access::limits::Figure;
+    let Refused::Over {
+        figure,
+        most,
+        retry,
+        ..
+    } = refused
+    else {
+        return Standing::default();
+    };
+    let left = Left {
+        most: *most,
+        left: 0,
+        reset: *retry,
+    };
+    match figure {
+        Figure::Requests => Standing {
+            requests: Some(left),
+            tokens: None,
+        },
+        Figure::Tokens | Figure::Day => Standing {
+            requests: None,
+            tokens: Some(left),
+        },
+        Figure::Concurrent => Standing::default(),
+    }
+}
+
+/// OpenAI's headers.
+fn standing(head: &mut HeaderMap, standing: &Standing) {
+    let mut write = |names: [HeaderName; 3], left: Option<Left>| {
+        let Some(Left { most, left, reset }) = left else {
+            return;
+        };
+        let [limit, remaining, until] = names;
+        head.insert(limit, HeaderValue::from(most));
+        head.insert(remaining, HeaderValue::from(left));
+        head.insert(until, text(&short(reset)));
+    };
+    write(
+        [LIMIT_REQUESTS, LEFT_REQUESTS, RESET_REQUESTS],
+        standing.requests,
+    );
+    write([LIMIT_TOKENS, LEFT_TOKENS, RESET_TOKENS], standing.tokens);
+}
+
+/// As OpenAI writes it: `120ms`, `1.5s`, `6m0s`, `7h12m0s`.
+fn short(span: Span) -> String {
+    let (seconds, milliseconds) = (span.0 / 1000, span.0 % 1000);
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    match (hours, minutes) {
+        (0, 0) if seconds == 0 => format!("{milliseconds}ms"),
+        (0, 0) if milliseconds == 0 => format!("{seconds}s"),
+        (0, 0) => format!("{:.3}s", span.0 as f64 / 1000.0)
+            .replace("00s", "s")
+            .replace("0s", "s"),
+        (0, _) => format!("{minutes}m{}s", seconds % 60),
+        _ => format!("{hours}h{minutes}m{}s", seconds % 60),
+    }
+}
+
+/// Where the answer comes from, and what it cost to have it.
+pub(crate) fn seated(
+    visit: &RequestContext,
+    app: &App,
+    route: &Route,
+    lease: &Lease,
+    was_ready: bool,
+) {
+    let waited = app.handle.clock().now().since(visit.asked);
+    app.metrics
+        .waited(&route.entry.name, Duration::from_millis(waited.0));
+    visit.tell(|head| {
+        head.insert(REPLICA, text(&lease.replica().to_string()));
+        head.insert(WAITED, HeaderValue::from(waited.0));
+        let loaded = if was_ready { "false" } else { "true" };
+        head.insert(LOADED, HeaderValue::from_static(loaded));
+    });
+}
+
+fn text(value: &str) -> HeaderValue {
+    HeaderValue::from_str(value).unwrap_or(HeaderValue::from_static("?"))
+}
+
+pub(crate) fn with(mut response: Response, head: HeaderMap) -> Response {
+    response.headers_mut().extend(head);
+    response
+}
+
+/// The model is not ready, and the client does not wait for it.
+pub(crate) async fn not_ready(app: &App, sight: &Sight, route: &Route) -> Failure {
+    let order = LoadOrder {
+        model: route.model,
+        replicas: Some(1),
+        devices: None,
+        priority: None,
+        keep_hot: None,
+        lease: None,
+        force: false,
+    };
+    let name = &route.entry.name;
+    match app.handle.plan(order).await {
+        Ok(Some((plan, _))) => match plan.refusal {
+            Some(refusal) => Failure::refused(name, &sight.refusal(refusal)),
+            None => Failure::not_ready(name, plan.takes + plan.fetches_for.unwrap_or(Span::ZERO)),
+        },
+        Ok(None) | Err(_) => Failure::not_ready(name, Span::from_secs(10)),
+    }
+}
+
+/// A seat, waited for as long as the client does; for answers that are not streamed.
+pub(crate) async fn seat(
+    app: &App,
+    visit: &RequestContext,
+    route: &Route,
+) -> Result<Lease, Failure> {
+    let (patience, sight) = (visit.patience(), &visit.user.sight);
+    let was_ready = route.is_ready();
+    let lease = if patience.seat == Some(Duration::ZERO) {
+        match app.handle.seat_now(route, None) {
+            Some(lease) => lease,
+            None => return Err(not_ready(app, sight, route).await),
+        }
+    } else {
+        match app.handle.seat(route, visit.user.key, None)? {
+            Seat::Now(lease) => lease,
+            Seat::Wait(mut waiting) => {
+                let most = patience.seat.unwrap_or(Duration::MAX);
+                match tokio::time::timeout(most, waiting.seat()).await {
+                    Ok(seat) => seat.map_err(|refusal| {
+                        Failure::refused(&route.entry.name, &sight.refusal(refusal))
+                    })?,
+                    Err(_) => {
+                        drop(waiting);
+                        return Err(not_ready(app, sight, route).await);
+                    }
+                }
+            }
+        }
+    };
+    seated(visit, app, route, &lease, was_ready);
+    Ok(lease)
+}
+
+impl Failure {
+    /// 429, as OpenAI tells it; 503 when nobody can count.
+    fn over_limit(refused: &Refused) -> Failure {
+        use access::limits::Figure;
+        let Refused::Over { figure, retry, .. } = refused else {
+            return Failure::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "server_error",
+                "limits_unavailable",
+                refused.to_string(),
+            )
+            .again_in(Span::from_secs(2));
+        };
+        let (kind, code) = match figure {
+            Figure::Requests => ("requests", "rate_limit_exceeded"),
+            Figure::Tokens => ("tokens", "rate_limit_exceeded"),
+            Figure::Concurrent => ("requests", "concurrency_limit_exceeded"),
+            Figure::Day => ("insufficient_quota", "insufficient_quota"),
+        };
+        Failure::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            kind,
+            code,
+            refused.to_string(),
+        )
+        .again_in(*retry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patience(name: &'static str, value: &str) -> Result<Deadlines, Failure> {
+        let value = HeaderValue::from_str(value).unwrap();
+        let head = HeaderMap::from_iter([(HeaderName::from_static(name), value)]);
+        Deadlines::of(&head, Time(0))
+    }
+
+    #[test]
+    fn lengths_of_time_are_written_as_openai_does() {
+        let texts = [
+            (0, "0ms"),
+            (120, "120ms"),
+            (1_000, "1s"),
+            (1_500, "1.5s"),
+            (360_000, "6m0s"),
+            (25_920_000, "7h12m0s"),
+        ];
+        for (milliseconds, text) in texts {
+            assert_eq!(short(Span(milliseconds)), text);
+        }
+        assert_eq!(short(Span(10_120)), "10.12s");
+    }
+
+    #[test]
+    fn a_client_says_how_long_it_waits_in_seconds_or_with_a_unit() {
+        assert_eq!(
+            patience("x-model-pool-wait", "false").unwrap().seat,
+            Some(Duration::ZERO)
+        );
+        assert_eq!(patience("x-model-pool-wait", "true").unwrap().seat, None);
+        assert_eq!(
+            patience("x-model-pool-wait", "1m").unwrap().seat,
+            Some(Duration::from_secs(60))
+        );
+        assert!(
+            patience("x-request-timeout", "0.5")
+                .unwrap()
+                .deadline
+                .is_some()
+        );
+        for (name, value) in [
+            ("x-request-timeout", "0"),
+            ("x-request-timeout", "-1"),
+            ("x-request-timeout", "soon"),
+            ("x-request-timeout", "NaN"),
+            ("x-request-timeout", "100000"),
+            ("x-model-pool-wait", "perhaps"),
+        ] {
+            let failure = patience(name, value).unwrap_err();
+            assert_eq!(failure.body.error.param.as_deref(), Some(name), "{value}");
+        }
+    }
+}

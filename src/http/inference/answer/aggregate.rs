@@ -1,0 +1,429 @@
+//! A stream of chunks made into the one answer that a client without `stream` expects. Works on
+//! OpenAI's chunks of chat and of completions; fields it does not know are kept from the first chunk.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::{Map, Value, json};
+
+use crate::inference::answer::as_chat::AsChat;
+use crate::inference::answer::events::{TooLong, Unended, data_of, event_end_from};
+
+/// An answer that is aggregated for a client without `stream` may be this large.
+pub(crate) const ANSWER_MAX: usize = 64 << 20;
+
+/// What has come of an answer so far.
+#[derive(Debug, Default)]
+pub(crate) struct Aggregate {
+    unended: Unended,
+    head: Option<Map<String, Value>>,
+    choices: Vec<Map<String, Value>>,
+    usage: Option<Value>,
+    /// Texts are told as a chat's answer.
+    as_chat: Option<AsChat>,
+    /// An error object that came in the stream.
+    pub error: Option<Value>,
+    pub done: bool,
+}
+
+/// What one event of a stream tells the gateway, beside its text.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+pub(crate) struct Usage {
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+}
+
+pub(crate) fn usage_of(chunk: &Value) -> Option<Usage> {
+    let usage = chunk.get("usage")?.as_object()?;
+    let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
+    Some(Usage {
+        prompt_tokens: count("prompt_tokens"),
+        completion_tokens: count("completion_tokens"),
+    })
+}
+
+/// A chunk that says nothing but the next piece of one text; any other does not fit in here.
+#[derive(Deserialize)]
+struct Token<'a> {
+    #[serde(borrow)]
+    choices: [TokenChoice<'a>; 1],
+    /// Not there, or null.
+    #[serde(default, rename = "usage")]
+    _usage: (),
+    #[serde(default, rename = "error")]
+    _error: (),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenChoice<'a> {
+    #[serde(default)]
+    index: u64,
+    #[serde(borrow)]
+    delta: Option<TokenDelta<'a>>,
+    #[serde(borrow)]
+    text: Option<Cow<'a, str>>,
+    #[serde(default, rename = "finish_reason")]
+    _finish_reason: (),
+    #[serde(default, rename = "logprobs")]
+    _logprobs: (),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenDelta<'a> {
+    role: Option<IgnoredAny>,
+    #[serde(borrow)]
+    content: Cow<'a, str>,
+}
+
+impl Aggregate {
+    pub fn of(as_chat: Option<AsChat>) -> Aggregate {
+        Aggregate {
+            as_chat,
+            ..Aggregate::default()
+        }
+    }
+
+    /// More bytes of the stream. Whether an event with data came with them.
+    ///
+    /// # Errors
+    /// An event that does not end.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<bool, TooLong> {
+        let mut spoke = false;
+        let mut unended = std::mem::take(&mut self.unended);
+        let (bytes, mut from) = unended.with(bytes);
+        let mut used = 0;
+        while let Some(length) = event_end_from(&bytes[used..], std::mem::take(&mut from)) {
+            let event = &bytes[used..used + length];
+            used += length;
+            match &mut self.as_chat {
+                Some(chat) => {
+                    let event = chat.event(event.to_vec());
+                    spoke |= self.event(&event);
+                }
+                None => spoke |= self.event(event),
+            }
+        }
+        unended.used(used)?;
+        self.unended = unended;
+        Ok(spoke)
+    }
+
+    /// Whether it has data.
+    fn event(&mut self, event: &[u8]) -> bool {
+        match data_of(event) {
+            None => false,
+            Some(b"[DONE]") => {
+                self.done = true;
+                false
+            }
+            Some(data) => {
+                if !self.plain_token(data)
+                    && let Ok(Value::Object(chunk)) = serde_json::from_slice(data)
+                {
+                    self.chunk(chunk);
+                }
+                true
+            }
+        }
+    }
+
+    /// Most chunks only add a text to a choice that has one: those are read without being built.
+    fn plain_token(&mut self, data: &[u8]) -> bool {
+        if self.head.is_none() {
+            return false;
+        }
+        let Ok(token) = serde_json::from_slice::<Token<'_>>(data) else {
+            return false;
+        };
+        let [choice] = &token.choices;
+        let known = self
+            .choices
+            .iter_mut()
+            .find(|it| it.get("index").and_then(Value::as_u64).unwrap_or(0) == choice.index);
+        let Some(whole) = known else {
+            return false;
+        };
+        let (place, text) = match (&choice.delta, &choice.text) {
+            (Some(delta), None) => {
+                let message = whole.get_mut("message").and_then(Value::as_object_mut);
+                let message = message.filter(|it| delta.role.is_none() || it.contains_key("role"));
+                (message.and_then(|it| it.get_mut("content")), &delta.content)
+            }
+            (None, Some(text)) => (whole.get_mut("text"), text),
+            _ => return false,
+        };
+        match place {
+            Some(Value::String(known)) => {
+                known.push_str(text);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub fn usage(&self) -> Option<Usage> {
+        usage_of(&json!({ "usage": self.usage.as_ref()? }))
+    }
+
+    pub fn has_begun(&self) -> bool {
+        self.head.is_some()
+    }
+
+    fn chunk(&mut self, mut chunk: Map<String, Value>) {
+        if let Some(error) = chunk.remove("error").filter(|error| !error.is_null()) {
+            self.error.get_or_insert(error);
+            return;
+        }
+        if let Some(usage) = chunk.remove("usage").filter(|usage| !usage.is_null()) {
+            self.usage = Some(usage);
+        }
+        if let Some(Value::Array(choices)) = chunk.remove("choices") {
+            for choice in choices {
+                if let Value::Object(choice) = choice {
+                    self.choice(choice);
+                }
+            }
+        }
+        if self.head.is_none() {
+            self.head = Some(chunk);
+        }
+    }
+
+    fn choice(&mut self, choice: Map<String, Value>) {
+        let index = choice.get("index").and_then(Value::as_u64).unwrap_or(0);
+        let known = self
+            .choices
+            .iter()
+            .position(|it| it.get("index").and_then(Value::as_u64).unwrap_or(0) == index);
+        let nth = known.unwrap_or_else(|| {
+            self.choices
+                .push(Map::from_iter([("index".to_owned(), json!(index))]));
+            self.choices.len() - 1
+        });
+        let whole = &mut self.choices[nth];
+        for (name, value) in choice {
+            match (name.as_str(), value) {
+                ("index", _) => {}
+                ("delta", Value::Object(delta)) => {
+                    let message = whole.entry("message").or_insert_with(|| json!({}));
+                    if let Value::Object(message) = message {
+                        merge_delta(message, delta);
+                    }
+                }
+                ("text", Value::String(text)) => append(whole, "text", &text),
+                ("logprobs", Value::Object(logprobs)) => merge_logprobs(whole, logprobs),
+                (_, Value::Null) => {
+                    whole.entry(name).or_insert(Value::Null);
+                }
+                (_, value) => {
+                    whole.insert(name, value);
+                }
+            }
+        }
+    }
+
+    /// The answer. `None` if nothing came.
+    pub fn finish(self) -> Option<Value> {
+        let mut answer = self.head?;
+        let kind = answer
+            .get("object")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        if let Some(kind) = kind.strip_suffix(".chunk") {
+            let kind = kind.to_owned();
+            answer.insert("object".to_owned(), json!(kind));
+        }
+        let mut choices = self.choices;
+        choices.sort_by_key(|choice| choice.get("index").and_then(Value::as_u64).unwrap_or(0));
+        // OpenAI has these in every answer, and strict clients look for them.
+        for choice in &mut choices {
+            choice.entry("logprobs").or_insert(Value::Null);
+            if let Some(Value::Object(message)) = choice.get_mut("message") {
+                message.entry("role").or_insert_with(|| json!("assistant"));
+                message.entry("content").or_insert(Value::Null);
+                message.entry("refusal").or_insert(Value::Null);
+            }
+        }
+        answer.insert(
+            "choices".to_owned(),
+            Value::Array(choices.into_iter().map(Value::Object).collect()),
+        );
+        if let Some(usage) = self.usage {
+            answer.insert("usage".to_owned(), usage);
+        }
+        Some(Value::Object(answer))
+    }
+}
+
+fn append(map: &mut Map<String, Value>, name: &str, text: &str) {
+    match map.get_mut(name) {
+        Some(Value::String(known)) => known.push_str(text),
+        _ => {
+            map.insert(name.to_owned(), json!(text));
+        }
+    }
+}
+
+fn merge_delta(message: &mut Map<String, Value>, delta: Map<String, Value>) {
+    for (name, value) in delta {
+        match (name.as_str(), value) {
+            ("role", value) => {
+                message.entry("role").or_insert(value);
+            }
+            ("tool_calls", Value::Array(calls)) => merge_tool_calls(message, calls),
+            (_, Value::String(text)) => append(message, &name, &text),
+            (_, Value::Null) => {}
+            (_, value) => {
+                message.insert(name, value);
+            }
+        }
+    }
+}
+
+/// Tool calls come in pieces: the id and name first, then the arguments bit by bit.
+fn merge_tool_calls(message: &mut Map<String, Value>, calls: Vec<Value>) {
+    let whole = message.entry("tool_calls").or_insert_with(|| json!([]));
+    let Value::Array(whole) = whole else { return };
+    for call in calls {
+        let Value::Object(mut call) = call else {
+            continue;
+        };
+        let index = call
+            .remove("index")
+            .and_then(|index| index.as_u64())
+            .unwrap_or(whole.len() as u64) as usize;
+        if index > whole.len() {
+            continue;
+        }
+        if index == whole.len() {
+            whole.push(json!({}));
+        }
+        let Value::Object(known) = &mut whole[index] else {
+            continue;
+        };
+        for (name, value) in call {
+            match (name.as_str(), value) {
+                ("function", Value::Object(function)) => {
+                    let into = known.entry("function").or_insert_with(|| json!({}));
+                    if let Value::Object(into) = into {
+                        for (part, text) in function {
+                            match text {
+                                Value::String(text) => append(into, &part, &text),
+                                other => drop(into.insert(part, other)),
+                            }
+                        }
+                    }
+                }
+                (_, Value::Null) => {}
+                (_, value) => drop(known.insert(name, value)),
+            }
+        }
+    }
+}
+
+fn merge_logprobs(choice: &mut Map<String, Value>, logprobs: Map<String, Value>) {
+    if !matches!(choice.get("logprobs"), Some(Value::Object(_))) {
+        choice.insert("logprobs".to_owned(), json!({}));
+    }
+    let Some(Value::Object(whole)) = choice.get_mut("logprobs") else {
+        return;
+    };
+    for (name, value) in logprobs {
+        match (whole.get_mut(&name), value) {
+            (Some(Value::Array(known)), Value::Array(more)) => known.extend(more),
+            (Some(_), Value::Null) => {}
+            (_, value) => drop(whole.insert(name, value)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(chunks: &[Value]) -> Value {
+        let mut aggregate = Aggregate::default();
+        let text: String = chunks
+            .iter()
+            .map(|chunk| format!("data: {chunk}\n\n"))
+            .collect();
+        // Byte by byte: events never come in whole pieces.
+        for byte in format!(": a comment\n\n{text}data: [DONE]\n\n").as_bytes() {
+            aggregate.push(&[*byte]).unwrap();
+        }
+        assert!(aggregate.done);
+        aggregate.finish().unwrap()
+    }
+
+    #[test]
+    fn chunks_of_a_chat_become_one_message_with_its_usage() {
+        let answer = whole(&[
+            json!({"id": "c1", "object": "chat.completion.chunk", "model": "m", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}]}),
+            json!({"id": "c1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "Hel"}}, {"index": 1, "delta": {"content": "B"}}]}),
+            json!({"id": "c1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "lo"}, "finish_reason": "stop"}]}),
+            json!({"id": "c1", "object": "chat.completion.chunk", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}}),
+        ]);
+        assert_eq!(answer["object"], "chat.completion");
+        assert_eq!(
+            answer["choices"][0]["message"],
+            json!({"role": "assistant", "content": "Hello", "refusal": null})
+        );
+        assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+        assert_eq!(answer["choices"][1]["message"]["content"], "B");
+        assert_eq!(answer["usage"]["total_tokens"], 5);
+    }
+
+    #[test]
+    fn pieces_of_a_tool_call_are_joined() {
+        let answer = whole(&[
+            json!({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "t", "type": "function", "function": {"name": "f", "arguments": "{\"a\""}}]}}]}),
+            json!({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": ": 1}"}}]}, "finish_reason": "tool_calls"}]}),
+        ]);
+        let call = &answer["choices"][0]["message"]["tool_calls"][0];
+        assert_eq!(
+            call,
+            &json!({"id": "t", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}})
+        );
+        assert_eq!(answer["choices"][0]["message"]["content"], Value::Null);
+    }
+
+    #[test]
+    fn a_token_that_says_more_than_its_text_loses_nothing() {
+        let chunk = |choice: Value| json!({"id": "c", "object": "chat.completion.chunk", "choices": [choice], "usage": null});
+        let answer = whole(&[
+            chunk(json!({"index": 0, "delta": {"role": "assistant", "content": ""}})),
+            chunk(
+                json!({"index": 0, "delta": {"content": "a"}, "finish_reason": null, "logprobs": null}),
+            ),
+            chunk(
+                json!({"index": 0, "delta": {"content": "\u{e9}\n"}, "logprobs": {"content": [1]}}),
+            ),
+            chunk(json!({"index": 0, "delta": {"content": "b", "reasoning_content": "why"}})),
+            chunk(
+                json!({"index": 0, "delta": {"content": "c"}, "finish_reason": "stop", "stop_reason": 7}),
+            ),
+            chunk(json!({"index": 1, "delta": {"content": "other"}})),
+        ]);
+        let first = &answer["choices"][0];
+        assert_eq!(first["message"]["content"], "a\u{e9}\nbc");
+        assert_eq!(first["message"]["reasoning_content"], "why");
+        assert_eq!(first["logprobs"], json!({"content": [1]}));
+        assert_eq!(
+            (&first["finish_reason"], &first["stop_reason"]),
+            (&json!("stop"), &json!(7))
+        );
+        assert_eq!(answer["choices"][1]["message"]["content"], "other");
+    }
+
+    #[test]
+    fn an_error_in_the_stream_is_kept_apart() {
+        let mut aggregate = Aggregate::default();
+        let told = b"data: {\"error\":{\"message\":\"out of memory\"}}\n\n";
+        aggregate.push(told).unwrap();
+        assert_eq!(aggregate.error.unwrap()["message"], "out of memory");
+    }
+}

@@ -1,0 +1,123 @@
+//! Server-sent events as bytes: where one ends, how long it may be, and what its data is. It reads no JSON.
+
+use thiserror::Error;
+
+/// The payload of an event's `data:` lines, if it has any; comments have none.
+pub(crate) fn data_of(event: &[u8]) -> Option<&[u8]> {
+    event
+        .split(|byte| *byte == b'\n')
+        .find_map(|line| line.strip_prefix(b"data:"))
+        .map(|data| data.trim_ascii())
+}
+
+/// The longest event that an engine may send: the piece of an answer, with the probabilities of its tokens.
+pub(crate) const EVENT_BYTES_MAX: usize = 8 << 20;
+
+/// An engine's event that does not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the engine sent an event longer than {} MiB", EVENT_BYTES_MAX >> 20)]
+pub(crate) struct TooLong;
+
+/// The beginning of an event whose end has not come yet.
+#[derive(Debug, Default)]
+pub(crate) struct Unended {
+    bytes: Vec<u8>,
+}
+
+impl Unended {
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// What is there, and where the end may be among it: what came before has been looked through.
+    pub fn with(&mut self, more: &[u8]) -> (&[u8], usize) {
+        let known = self.bytes.len();
+        self.bytes.extend_from_slice(more);
+        (&self.bytes, known.saturating_sub(LINE_ENDS_MAX))
+    }
+
+    /// Takes the first bytes away: whole events.
+    pub fn used(&mut self, count: usize) -> Result<(), TooLong> {
+        self.bytes.drain(..count);
+        // One long event is no reason to keep its memory for the short ones.
+        if self.bytes.is_empty() && self.bytes.capacity() > KEPT_BYTES_MAX {
+            self.bytes = Vec::new();
+        }
+        match self.bytes.len() <= EVENT_BYTES_MAX {
+            true => Ok(()),
+            false => Err(TooLong),
+        }
+    }
+}
+
+const KEPT_BYTES_MAX: usize = 64 << 10;
+/// The end of an event: `\r\n\r\n`, of which all but the last may have come before.
+const LINE_ENDS_MAX: usize = 3;
+
+/// The length of the first event, with its empty line, once all of it is there. Both kinds of line ends
+/// occur.
+pub(crate) fn event_end(bytes: &[u8]) -> Option<usize> {
+    event_end_from(bytes, 0)
+}
+
+/// The same, where it is known that none ends before `from`.
+pub(crate) fn event_end_from(bytes: &[u8], from: usize) -> Option<usize> {
+    memchr::memchr_iter(b'\n', &bytes[from..]).find_map(|at| {
+        let line = &bytes[..=from + at];
+        let ended = line.ends_with(b"\n\n") || line.ends_with(b"\r\n\r\n");
+        ended.then_some(from + at + 1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_ends_with_its_empty_line() {
+        assert_eq!(event_end(b"data: a\n\ndata: b\n\n"), Some(9));
+        assert_eq!(event_end(b"data: a\r\n\r\ndata"), Some(11));
+        assert_eq!(event_end(b": a\ndata: b\n"), None);
+        assert_eq!(event_end(b"data: a\r\n"), None);
+        assert_eq!(event_end(b""), None);
+    }
+
+    #[test]
+    fn the_data_of_an_event_is_told_without_spaces_and_comments() {
+        assert_eq!(data_of(b": x\ndata: {}\r\n\r\n"), Some(&b"{}"[..]));
+        assert_eq!(data_of(b"data:[DONE]\n\n"), Some(&b"[DONE]"[..]));
+        assert_eq!(data_of(b": only a comment\n\n"), None);
+    }
+
+    #[test]
+    fn an_event_in_pieces_is_looked_through_once_and_bounded() {
+        let text = b"data: a\r\n\r\ndata: b\n\ndata: c";
+        for cut in 0..=text.len() {
+            let mut unended = Unended::default();
+            let mut ends = Vec::new();
+            for piece in [&text[..cut], &text[cut..]] {
+                let (bytes, mut from) = unended.with(piece);
+                let mut used = 0;
+                while let Some(length) = event_end_from(&bytes[used..], std::mem::take(&mut from)) {
+                    used += length;
+                    ends.push(length);
+                }
+                unended.used(used).unwrap();
+            }
+            assert_eq!(ends, [11, 9], "cut at {cut}");
+            assert_eq!(unended.with(b"").0, b"data: c");
+        }
+        let mut unended = Unended::default();
+        let piece = vec![b'x'; 1 << 20];
+        let mut pushed = 0;
+        while {
+            unended.with(&piece);
+            unended.used(0).is_ok()
+        } {
+            pushed += 1;
+        }
+        assert_eq!(pushed, EVENT_BYTES_MAX >> 20);
+        let told = TooLong.to_string();
+        assert_eq!(told, "the engine sent an event longer than 8 MiB");
+    }
+}

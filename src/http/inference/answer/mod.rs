@@ -1,0 +1,7 @@
+//! What a client hears: while it waits, as a stream, or as one answer.
+
+pub mod aggregate;
+pub mod as_chat;
+pub mod events;
+pub mod stream;
+pub mod wait;

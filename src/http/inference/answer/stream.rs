@@ -1,0 +1,250 @@
+//! The body of a streamed answer: an engine's events as they come, with the lease held until the last
+//! byte or until the client goes. A stream that is cut ends with an error object that says why.
+
+use std::pin::pin;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use http_body_util::BodyExt;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::dialect::Telling;
+use crate::edge::record;
+use crate::error::Failure;
+use crate::inference::admission;
+use crate::inference::answer::aggregate::{Usage, usage_of};
+use crate::inference::answer::events::{Unended, data_of, event_end_from};
+use crate::inference::upstream::in_flight::{InFlightRequest, WHY_WITHIN, why};
+use crate::inference::upstream::proxy::Incoming;
+use crate::inference::upstream::quiet::quiet;
+use crate::inference::upstream::remote;
+
+/// Frames that may wait for a slow reader before the engine is held back.
+const FRAMES_MAX: usize = 16;
+
+pub(crate) type Frames = mpsc::Sender<Result<Bytes, std::convert::Infallible>>;
+
+/// A body that is fed by a task. Dropping the body ends the task at its next frame.
+pub(crate) fn fed() -> (Frames, Body) {
+    let (frames, received) = mpsc::channel(FRAMES_MAX);
+    (
+        frames,
+        Body::from_stream(ReceiverStream::new(received).map(|frame| frame)),
+    )
+}
+
+/// Sends the engine's answer on, event by event. Ends when the engine ends, the pool cuts, or the
+/// client goes; the lease goes with `served`.
+pub(crate) async fn forward(
+    mut upstream: Incoming,
+    served: InFlightRequest,
+    wants_usage: bool,
+    mut telling: Telling,
+    frames: &Frames,
+) {
+    let cut = served.lease.cut();
+    let mut ended = pin!(async {
+        tokio::select! {
+            biased;
+            () = cut.cancelled() => End::Cut,
+            () = served.ending.cancelled() => End::Process,
+            () = frames.closed() => End::Left,
+            () = admission::over(served.clock, served.deadline) => End::Late,
+        }
+    });
+    let changes = telling.changes() || remote::of(&served.lease).is_some();
+    let mut unended = Unended::default();
+    let mut first = true;
+    let mut done = false;
+    let failure = loop {
+        let frame = tokio::select! {
+            biased;
+            // What is there is passed on first, unless it is known already that it must not be.
+            frame = upstream.frame(), if served.lease.why().is_none() => frame,
+            ended = &mut ended => match ended {
+                End::Cut => break Some(why(&served).await),
+                End::Process => break Some(Failure::ending(&served.model)),
+                End::Late => break Some(Failure::deadline()),
+                End::Left => return,
+            },
+        };
+        match frame {
+            Some(Ok(frame)) => {
+                let Ok(data) = frame.into_data() else {
+                    continue;
+                };
+                let in_buffer = !unended.is_empty();
+                let (bytes, mut from) = match in_buffer {
+                    true => unended.with(&data),
+                    false => (&data[..], 0),
+                };
+                let mut used = 0;
+                // While all events go on as they are, there is nothing to write anew.
+                let mut written = changes.then(Vec::new);
+                while let Some(length) = event_end_from(&bytes[used..], std::mem::take(&mut from)) {
+                    let event = &bytes[used..used + length];
+                    let kept = keep(event, wants_usage, &served, &mut done);
+                    match (&mut written, kept) {
+                        (None, true) => {}
+                        (None, false) => written = Some(bytes[..used].to_vec()),
+                        (Some(_), false) => {}
+                        (Some(written), true) if changes => {
+                            let event = telling.event(event.to_vec());
+                            let event = remote::renamed(&served.lease, &served.model, event);
+                            written.extend(event);
+                        }
+                        (Some(written), true) => written.extend_from_slice(event),
+                    }
+                    used += length;
+                }
+                let ready = match written {
+                    Some(written) => written.into(),
+                    None if in_buffer => Bytes::copy_from_slice(&bytes[..used]),
+                    None => data.slice(..used),
+                };
+                let bounded = match in_buffer {
+                    true => unended.used(used),
+                    false => {
+                        unended.with(&data[used..]);
+                        unended.used(0)
+                    }
+                };
+                if let Err(long) = bounded {
+                    served.lease.worked(false);
+                    break Some(Failure::engine(&served.model, long));
+                }
+                if ready.is_empty() {
+                    continue;
+                }
+                if std::mem::take(&mut first) {
+                    served.first_token();
+                }
+                if !pass_on(frames, ready, &served).await {
+                    return;
+                }
+            }
+            None | Some(Err(_)) if done => break None,
+            // An end without `[DONE]` is no end, however politely the connection was closed.
+            None | Some(Err(_)) => {
+                served.lease.worked(false);
+                break Some(why(&served).await);
+            }
+        }
+    };
+    match failure {
+        None => served.answered(200),
+        Some(failure) => {
+            served.answered(failure.status.as_u16());
+            last(frames, telling.failed(&failure)).await;
+        }
+    }
+}
+
+/// The end of a stream for a client that may not read any more: its seat must not wait for that.
+pub(crate) async fn last(frames: &Frames, event: String) {
+    let _ = tokio::time::timeout(WHY_WITHIN, frames.send(Ok(event.into()))).await;
+}
+
+/// Whether the client is still there. One that does not read holds the engine back, whose silence
+/// is not its own then.
+async fn pass_on(frames: &Frames, ready: Bytes, served: &InFlightRequest) -> bool {
+    match frames.try_send(Ok(ready)) {
+        Ok(()) => true,
+        Err(TrySendError::Closed(_)) => false,
+        Err(TrySendError::Full(ready)) => {
+            served.lease.hold();
+            let cut = served.lease.cut();
+            // A client that never reads on must not keep a cut stream for ever.
+            let sent = tokio::select! {
+                biased;
+                sent = frames.send(ready) => sent.is_ok(),
+                () = cut.cancelled() => true,
+                () = served.ending.cancelled() => true,
+                () = admission::over(served.clock, served.deadline) => true,
+            };
+            served.lease.resume();
+            sent
+        }
+    }
+}
+
+/// Whether the client gets this event. The usage is always asked of the engine, and shown to those
+/// who asked for it.
+fn keep(event: &[u8], wants_usage: bool, served: &InFlightRequest, done: &mut bool) -> bool {
+    let Some(data) = data_of(event) else {
+        return true;
+    };
+    if data == b"[DONE]" {
+        served.lease.token();
+        *done = true;
+        return true;
+    }
+    served.token();
+    // Cheap enough to look for, and rare enough to parse.
+    if memchr::memmem::find(data, b"\"usage\"").is_none() {
+        return true;
+    }
+    let (usage, only_usage) = match serde_json::from_slice::<Counted>(data) {
+        Ok(chunk) => {
+            let only_usage = chunk.choices.is_some_and(|choices| choices.is_empty());
+            (chunk.usage, only_usage)
+        }
+        // With numbers that are none.
+        Err(_) => match serde_json::from_slice::<serde_json::Value>(data) {
+            Ok(chunk) => {
+                let choices = chunk.get("choices").and_then(|it| it.as_array());
+                (usage_of(&chunk), choices.is_some_and(Vec::is_empty))
+            }
+            Err(_) => return true,
+        },
+    };
+    let Some(usage) = usage else {
+        return true;
+    };
+    served.tokens(usage);
+    wants_usage || !only_usage
+}
+
+/// A chunk, as far as it is counted.
+#[derive(Deserialize)]
+struct Counted {
+    usage: Option<Usage>,
+    choices: Option<Vec<IgnoredAny>>,
+}
+
+/// What ends a stream before its engine does.
+enum End {
+    Cut,
+    Process,
+    Left,
+    /// The client's own deadline has passed.
+    Late,
+}
+
+pub(crate) fn event_stream(body: Body) -> Response {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Proxies that buffer would hold the comments back.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// A stream's task ends with its engine, its lease or its client, whichever is first.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "ends with the body it feeds; a shutdown drains leases first"
+)]
+pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(quiet(record::carried(task)));
+}

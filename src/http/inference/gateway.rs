@@ -1,0 +1,404 @@
+//! The user's routes: find the model, take a seat, pass the request to the engine. It knows nothing
+//! of why a model is ready or not; the seat or the refusal comes from the controller.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::auth::User;
+use crate::auth::sight::Sight;
+use crate::dialect::{Dialect, Teller, Telling};
+use crate::edge::record;
+use crate::error::Failure;
+use crate::inference::admission;
+use crate::inference::admission::{Deadlines, RequestContext};
+use crate::inference::answer::aggregate::{ANSWER_MAX, Aggregate};
+use crate::inference::answer::as_chat::AsChat;
+use crate::inference::answer::stream;
+use crate::inference::answer::stream::{event_stream, spawn};
+use crate::inference::answer::wait;
+use crate::inference::request::body::Scanned;
+use crate::inference::request::conversation;
+use crate::inference::request::engine_routes::check_generates;
+use crate::inference::request::failed::Failed;
+use crate::inference::request::ignored::note;
+use crate::inference::request::outgoing::{CHAT, Outgoing, outgoing, renamed};
+use crate::inference::request::receiving::{find, read};
+use crate::inference::request::request_fields;
+use crate::inference::request::request_fields::Fate;
+use crate::inference::request::sequences;
+use crate::inference::request::validation;
+use crate::inference::upstream::in_flight::{
+    InFlightRequest, JSON, engine_error, limited, reach, why,
+};
+use crate::inference::upstream::proxy::Incoming;
+use crate::inference::upstream::remote;
+use crate::state::App;
+use access::limits::Admitted;
+use catalog::{Ask, Entry};
+use controller::{Lease, Route, Seat, Waiting};
+use pool::{Span, Time};
+
+/// Whatever the dialect, `path` says which of the engine's routes is meant.
+pub(crate) async fn complete(
+    app: App,
+    user: User,
+    request: Request<Body>,
+    path: &'static str,
+    dialect: Dialect,
+) -> Response {
+    let visit = RequestContext::new(&app, user, request.headers());
+    let begun = begin(&app, &visit, request, path, dialect);
+    visit.end(&app, begun).await
+}
+
+async fn begin(
+    app: &App,
+    visit: &RequestContext,
+    request: Request<Body>,
+    path: &'static str,
+    dialect: Dialect,
+) -> Result<Response, Failed> {
+    let (asked, patience, sight) = (visit.asked, visit.patience(), &visit.user.sight);
+    let body = read(app, request.into_body()).await?;
+    let (bytes, share) = (body.len(), record::share());
+    let said = move || dialect.read(body, asked.0 / 1000);
+    let said = match dialect {
+        // Nothing is read yet.
+        Dialect::OpenAi => said(),
+        Dialect::Anthropic | Dialect::Responses => app.reading.run(bytes, said).await,
+    };
+    let said = said.map_err(|failure| (None, failure))?;
+    let (scanned, route) = find(app, &visit.user, share.of(said.body)).await?;
+    let model = route.entry.name.clone();
+    let fail = |failure: Failure| (Some(model.clone()), failure);
+    // What the model cannot be asked is refused before anything is loaded for it.
+    check_generates(&route, path).map_err(fail)?;
+    let mut scanned = validation::checked(app, scanned, path, &route.entry, visit)
+        .await
+        .map_err(fail)?;
+    let adapter = route.entry.adapter(&scanned.model);
+    let served_name = adapter.or(route.entry.recipe.served_model_name());
+    let served_name = served_name.unwrap_or(&model);
+    let served_name = served_name.to_owned();
+    let several = route.has_several();
+    let most = app.config.server.sequences_max;
+    let (body, name, entry) = (
+        std::mem::take(&mut scanned.body),
+        served_name.clone(),
+        Arc::clone(&route.entry),
+    );
+    let bytes = body.len();
+    let written = move || {
+        sequences::check(&body, path, most)?;
+        let conversation = several.then(|| conversation::of(&body)).flatten();
+        Ok((outgoing_of(&body, path, &name, &entry)?, conversation))
+    };
+    let (mut outgoing, conversation) = app.reading.run(bytes, written).await.map_err(fail)?;
+    outgoing.ignored.extend(said.ignored);
+    // It has the memory that the client's body had, which is gone.
+    outgoing.body = share.of(outgoing.body);
+    let admitted = admission::admit(app, visit, &model, bytes);
+    let admitted = admitted.await.map_err(fail)?;
+    let was_ready = route.is_ready();
+    let seat = match patience.seat {
+        Some(Duration::ZERO) => match app.handle.seat_now(&route, conversation) {
+            Some(lease) => Ok(Seat::Now(lease)),
+            None => return Err(fail(admission::not_ready(app, sight, &route).await)),
+        },
+        _ => app.handle.seat(&route, visit.user.key, conversation),
+    };
+    let seat = seat.map_err(|busy| fail(busy.into()))?;
+    let mut call = Call {
+        app: app.clone(),
+        scanned,
+        model: model.clone(),
+        asked,
+        bytes,
+        admitted,
+        patience,
+        sight: sight.clone(),
+        route: Arc::clone(&route),
+        entry: Arc::clone(&route.entry),
+        served_name,
+        outgoing,
+        teller: said.teller,
+    };
+    let lease = match seat {
+        Seat::Now(lease) => lease,
+        Seat::Wait(mut waiting) => {
+            // For a while an error can still be told by its status; then the stream begins.
+            let every = app.config.server.keep_alive_comment.duration();
+            let every = call.scanned.stream.then_some(every);
+            let until = [every, patience.seat].into_iter().flatten().min();
+            let until = until.unwrap_or(Duration::MAX);
+            match tokio::time::timeout(until, waiting.seat()).await {
+                Ok(seat) => {
+                    seat.map_err(|refusal| fail(Failure::refused(&model, &sight.refusal(refusal))))?
+                }
+                Err(_) if patience.seat == Some(until) => {
+                    return Err(fail(admission::not_ready(app, sight, &route).await));
+                }
+                Err(_) => {
+                    let ignored = call.outgoing.ignored.clone();
+                    let response = call.stream_while_waiting(waiting, until);
+                    return Ok(note(response, &ignored));
+                }
+            }
+        }
+    };
+    admission::seated(visit, app, &route, &lease, was_ready);
+    let (served, answer) = call.send(lease).await.map_err(fail)?;
+    if !answer.status().is_success() {
+        served.answered(answer.status().as_u16());
+        return Ok(engine_error(answer, &served).await);
+    }
+    if call.scanned.stream {
+        let (frames, body) = stream::fed();
+        let wants_usage = call.scanned.include_usage;
+        let telling = call.telling();
+        spawn(async move {
+            stream::forward(answer.into_body(), served, wants_usage, telling, &frames).await;
+        });
+        return Ok(note(event_stream(body), &call.outgoing.ignored));
+    }
+    let answer = call.aggregate(served, answer.into_body()).await;
+    let answer = answer.map_err(fail)?;
+    Ok(note(answer, &call.outgoing.ignored))
+}
+
+/// One request on its way.
+struct Call {
+    app: App,
+    scanned: Scanned,
+    model: String,
+    asked: Time,
+    /// The length of the client's body.
+    bytes: usize,
+    admitted: Arc<Admitted>,
+    patience: Deadlines,
+    sight: Sight,
+    route: Arc<Route>,
+    entry: Arc<Entry>,
+    /// The name that `outgoing` has.
+    served_name: String,
+    outgoing: Outgoing,
+    teller: Teller,
+}
+
+fn outgoing_of(
+    body: &Bytes,
+    path: &'static str,
+    served_name: &str,
+    entry: &Entry,
+) -> Result<Outgoing, Failure> {
+    let room = entry.room_for_answers();
+    let ask = match path {
+        CHAT => Ask::Chat,
+        _ => Ask::Completion,
+    };
+    let fate = |name: &str, value: &RawValue| request_fields::fate(entry, ask, name, value);
+    outgoing(body, path, served_name, &entry.generation, room, fate)
+}
+
+impl Call {
+    fn as_chat(&self) -> Option<AsChat> {
+        self.outgoing.answers_chat.then(AsChat::default)
+    }
+
+    fn telling(&self) -> Telling {
+        Telling::new(self.as_chat(), self.teller.clone())
+    }
+
+    /// Sends the request to the lease's engine.
+    async fn send(
+        &mut self,
+        lease: Lease,
+    ) -> Result<(InFlightRequest, hyper::Response<Incoming>), Failure> {
+        let own = lease.served_name().unwrap_or(&self.model);
+        let name = self.entry.adapter(&self.scanned.model).unwrap_or(own);
+        // Once the engine has it, its memory is free for others.
+        let mut body = std::mem::take(&mut self.outgoing.body);
+        // An engine that was adopted may know it by another one.
+        if name != self.served_name {
+            let (name, share) = (name.to_owned(), record::share());
+            let named = move || renamed(&body, &name, |_, _| Ok(Fate::Goes));
+            body = share.of(self.app.reading.run(self.bytes, named).await?);
+        }
+        let admitted = Arc::clone(&self.admitted);
+        let deadline = self.patience.deadline;
+        let served = InFlightRequest::new(
+            &self.app,
+            &self.model,
+            lease,
+            self.asked,
+            (admitted, self.sight.clone()),
+            deadline,
+        );
+        reach(&self.app, served, self.outgoing.path, (&JSON, body)).await
+    }
+
+    /// The stream begins before there is a seat: comments until there is one, then the engine's
+    /// events, or the refusal as an event.
+    fn stream_while_waiting(mut self, mut waiting: Waiting, waited: Duration) -> Response {
+        let (frames, body) = stream::fed();
+        spawn(async move {
+            let every = self.app.config.server.keep_alive_comment.duration();
+            let patience = self.patience;
+            let clock = self.app.handle.clock();
+            let left = patience.seat.map(|most| most.saturating_sub(waited));
+            let give_up = left.map(|left| clock.now() + Span(left.as_millis() as u64));
+            let seat = loop {
+                let comment = wait::comment(
+                    &self.app.handle.snapshot(),
+                    waiting.ticket,
+                    self.route.model,
+                );
+                if frames.send(Ok(comment.into())).await.is_err() {
+                    return;
+                }
+                tokio::select! {
+                    biased;
+                    () = frames.closed() => return,
+                    () = admission::over(clock, patience.deadline) => break Err(Failure::deadline()),
+                    () = admission::over(clock, give_up) => {
+                        break Err(admission::not_ready(&self.app, &self.sight, &self.route).await);
+                    }
+                    seat = tokio::time::timeout(every, waiting.seat()) => if let Ok(seat) = seat {
+                        break seat.map_err(|refusal| {
+                            Failure::refused(&self.model, &self.sight.refusal(refusal))
+                        });
+                    },
+                }
+            };
+            drop(waiting);
+            let sent = match seat {
+                Ok(lease) => {
+                    let waited = self.app.handle.clock().now().since(self.asked);
+                    let comment = wait::seated(lease.replica(), waited);
+                    if frames.send(Ok(comment.into())).await.is_err() {
+                        return;
+                    }
+                    let ending = self.app.ending();
+                    tokio::select! {
+                        biased;
+                        () = frames.closed() => return,
+                        () = admission::over(clock, patience.deadline) => Err(Failure::deadline()),
+                        () = ending.cancelled() => Err(Failure::ending(&self.model)),
+                        sent = self.send(lease) => sent,
+                    }
+                }
+                Err(failure) => Err(failure),
+            };
+            match sent {
+                Ok((served, answer)) if answer.status().is_success() => {
+                    let waited = served.clock.now().since(self.asked);
+                    self.app
+                        .metrics
+                        .waited(&self.model, Duration::from_millis(waited.0));
+                    stream::forward(
+                        answer.into_body(),
+                        served,
+                        self.scanned.include_usage,
+                        self.telling(),
+                        &frames,
+                    )
+                    .await;
+                }
+                Ok((served, answer)) => {
+                    served.answered(answer.status().as_u16());
+                    served.give_back();
+                    let body = remote::masked(&served.lease, limited(answer.into_body()).await);
+                    stream::last(&frames, self.telling().engine_refused(&body)).await;
+                }
+                Err(failure) => {
+                    self.app
+                        .metrics
+                        .request(&self.model, failure.status.as_u16());
+                    stream::last(&frames, self.telling().failed(&failure)).await;
+                }
+            }
+        });
+        event_stream(body)
+    }
+
+    /// The whole answer for a client that did not ask for a stream.
+    async fn aggregate(
+        &self,
+        served: InFlightRequest,
+        mut upstream: Incoming,
+    ) -> Result<Response, Failure> {
+        let cut = served.lease.cut();
+        let mut cut = std::pin::pin!(cut.cancelled());
+        let mut ending = std::pin::pin!(served.ending.cancelled());
+        let mut whole = Aggregate::of(self.as_chat());
+        let mut size = 0;
+        loop {
+            let frame = tokio::select! {
+                biased;
+                frame = upstream.frame(), if served.lease.why().is_none() => frame,
+                () = &mut cut => return Err(why(&served).await),
+                () = &mut ending => return Err(Failure::ending(&self.model)),
+            };
+            match frame {
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else {
+                        continue;
+                    };
+                    size += data.len();
+                    if size > ANSWER_MAX {
+                        return Err(Failure::engine(
+                            &self.model,
+                            format!("more than {ANSWER_MAX} bytes; ask with stream"),
+                        ));
+                    }
+                    let before = whole.has_begun();
+                    let pushed = whole.push(&data);
+                    if pushed.map_err(|long| Failure::engine(&self.model, long))? {
+                        served.token();
+                    }
+                    if !before && whole.has_begun() {
+                        served.first_token();
+                    }
+                }
+                Some(Err(_)) => {
+                    served.lease.worked(false);
+                    return Err(why(&served).await);
+                }
+                None => break,
+            }
+        }
+        if let Some(error) = whole.error.take() {
+            // What is the request's fault the engine may see only once it has begun.
+            let status = match error["type"] == "invalid_request_error" {
+                true => StatusCode::BAD_REQUEST,
+                false => StatusCode::BAD_GATEWAY,
+            };
+            served.answered(status.as_u16());
+            return Ok((status, Json(json!({ "error": error }))).into_response());
+        }
+        if !whole.done {
+            served.lease.worked(false);
+            return Err(why(&served).await);
+        }
+        if let Some(usage) = whole.usage() {
+            served.tokens(usage);
+        }
+        let mut answer = whole
+            .finish()
+            .ok_or_else(|| Failure::engine(&self.model, "an empty stream"))?;
+        if remote::of(&served.lease).is_some() {
+            answer["model"] = json!(self.model);
+        }
+        let answer = self.teller.clone().whole(answer)?;
+        served.answered(200);
+        Ok(Json(answer).into_response())
+    }
+}

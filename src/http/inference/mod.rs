@@ -1,0 +1,10 @@
+//! A request for a model, from its body to its answer: `request` reads and checks it, `admission` counts it and
+//! takes a seat, `upstream` reaches the engine, and `answer` passes on what the engine says.
+
+pub mod answer;
+pub mod request;
+pub mod routes;
+pub mod upstream;
+
+pub mod admission;
+pub mod gateway;

@@ -1,0 +1,329 @@
+//! A request's body, scanned once: its depth and number of keys are bounded before anything parses it, the few
+//! fields that routing needs are read, and the rest stays the bytes it was.
+
+use axum::body::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::error::Failure;
+use crate::inference::request::shape::bounded;
+
+const MODEL_NAME_MAX: usize = 256;
+/// Fewer fields are looked through one by one; more have an index.
+const FEW_FIELDS: usize = 32;
+
+/// A body and what routing needs of it.
+#[derive(Debug)]
+pub(crate) struct Scanned {
+    pub body: Bytes,
+    pub model: String,
+    pub stream: bool,
+    /// The client wants the usage as the last chunk of its stream.
+    pub include_usage: bool,
+}
+
+/// As they stand in the body: of what is none of these values nothing is kept.
+#[derive(Deserialize)]
+struct Routing<'a> {
+    #[serde(borrow)]
+    model: Option<&'a RawValue>,
+    #[serde(borrow)]
+    stream: Option<&'a RawValue>,
+    #[serde(borrow)]
+    stream_options: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+}
+
+impl Scanned {
+    /// The fields of a body of which nothing is known yet.
+    pub fn fields(body: &[u8]) -> Result<Fields<'_>, Failure> {
+        bounded(body)?;
+        Fields::read(body)
+    }
+
+    pub fn read(body: Bytes) -> Result<Scanned, Failure> {
+        bounded(&body)?;
+        // A parser that skips a text does not look at its letters; whoever reads it later does.
+        if let Err(error) = std::str::from_utf8(&body) {
+            let message = format!(
+                "the body is not the UTF-8 that JSON is written in: byte {} begins no letter",
+                error.valid_up_to()
+            );
+            return Err(Failure::invalid(None, message));
+        }
+        if body.trim_ascii_start().starts_with(b"[") {
+            let message = "the body is a list, and not the JSON object it should be";
+            return Err(Failure::invalid(None, message));
+        }
+        let routing: Routing = serde_json::from_slice(&body).map_err(not_json)?;
+        let model = model_in(routing.model)?;
+        let stream = match routing.stream.map(RawValue::get) {
+            None | Some("false") => false,
+            Some("true") => true,
+            Some(_) => {
+                return Err(Failure::invalid(
+                    "stream".to_owned(),
+                    "`stream` must be true or false",
+                ));
+            }
+        };
+        let options = routing.stream_options.map(RawValue::get);
+        let include_usage = match options {
+            None => false,
+            Some(options) => match serde_json::from_str::<StreamOptions>(options) {
+                Ok(options) if options_are_an_object(routing.stream_options) => {
+                    options.include_usage.unwrap_or(false)
+                }
+                _ => {
+                    let message =
+                        "`stream_options` must be an object like {\"include_usage\": true}";
+                    return Err(Failure::invalid("stream_options".to_owned(), message));
+                }
+            },
+        };
+        Ok(Scanned {
+            body,
+            model,
+            stream,
+            include_usage,
+        })
+    }
+}
+
+fn model_in(value: Option<&RawValue>) -> Result<String, Failure> {
+    let wrong = |message: String| Err(Failure::invalid("model".to_owned(), message));
+    let Some(value) = value else {
+        return wrong("`model` is missing; name one of GET /v1/models".to_owned());
+    };
+    let text = value.get();
+    // Each letter may be written as an escape of six.
+    let too_long = format!("`model` is longer than {MODEL_NAME_MAX} bytes");
+    if text.starts_with('"') && text.len() > 6 * MODEL_NAME_MAX + 2 {
+        return wrong(too_long);
+    }
+    let name = match text.starts_with('"') {
+        true => serde_json::from_str::<String>(text).ok(),
+        false => None,
+    };
+    match name {
+        None => wrong("`model` must be a string".to_owned()),
+        Some(name) if name.is_empty() => {
+            wrong("`model` is empty; name one of GET /v1/models".to_owned())
+        }
+        Some(name) if name.len() > MODEL_NAME_MAX => wrong(too_long),
+        Some(name) => Ok(name),
+    }
+}
+
+/// A list with a value for each field would do for the reader as well.
+fn options_are_an_object(value: Option<&RawValue>) -> bool {
+    value.is_some_and(|it| it.get().starts_with('{'))
+}
+
+/// Top-level fields in their order; of a name that stands twice the last one counts.
+pub(crate) struct Fields<'a> {
+    all: Vec<(String, &'a RawValue)>,
+    /// Their places, by name; empty where there are few.
+    by_name: Vec<u32>,
+}
+
+impl<'a> Fields<'a> {
+    pub fn read(body: &'a [u8]) -> Result<Fields<'a>, Failure> {
+        serde_json::from_slice(body).map_err(not_json)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.all.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+
+    pub fn get(&self, name: &str) -> Option<&'a RawValue> {
+        let found = match self.by_name.is_empty() {
+            true => self.all.iter().find(|(known, _)| known == name),
+            false => {
+                let named = |place: &u32| self.all[*place as usize].0.as_str();
+                let found = self.by_name.binary_search_by(|it| named(it).cmp(name));
+                found.ok().map(|at| &self.all[self.by_name[at] as usize])
+            }
+        };
+        found.map(|(_, value)| *value)
+    }
+
+    fn of_few(given: Vec<(String, &'a RawValue)>) -> Fields<'a> {
+        let mut all: Vec<(String, &'a RawValue)> = Vec::with_capacity(given.len());
+        for (name, value) in given {
+            all.retain(|(known, _)| *known != name);
+            all.push((name, value));
+        }
+        Fields {
+            all,
+            by_name: Vec::new(),
+        }
+    }
+
+    fn of_many(given: Vec<(String, &'a RawValue)>) -> Fields<'a> {
+        let places = |all: &[(String, &RawValue)]| {
+            // The keys of a body are counted before.
+            let mut places: Vec<u32> = (0..u32::try_from(all.len()).unwrap_or(u32::MAX)).collect();
+            places.sort_by(|left, right| {
+                let name = |place: &u32| all[*place as usize].0.as_str();
+                name(left).cmp(name(right)).then(left.cmp(right))
+            });
+            places
+        };
+        let sorted = places(&given);
+        let mut is_last = vec![true; given.len()];
+        for pair in sorted.windows(2) {
+            let [earlier, later] = [pair[0] as usize, pair[1] as usize];
+            is_last[earlier] = given[earlier].0 != given[later].0;
+        }
+        let mut keeps = is_last.into_iter();
+        let mut all = given;
+        all.retain(|_| keeps.next().unwrap_or(true));
+        let by_name = places(&all);
+        Fields { all, by_name }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Fields<'a>, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<Self::Value, A::Error> {
+                let mut given: Vec<(String, &'de RawValue)> = Vec::new();
+                while let Some(entry) = map.next_entry::<String, &'de RawValue>()? {
+                    given.push(entry);
+                }
+                Ok(match given.len() <= FEW_FIELDS {
+                    true => Fields::of_few(given),
+                    false => Fields::of_many(given),
+                })
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+pub(crate) fn write_json(text: &mut Vec<u8>, string: &str) {
+    // A string can always be written as JSON into memory.
+    let _ = serde_json::to_writer(text, string);
+}
+
+fn not_json(error: serde_json::Error) -> Failure {
+    let message = format!("the body is not the JSON object it should be: {error}");
+    Failure::invalid(None, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Scanned, Failure> {
+        Scanned::read(Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    fn message(text: &str) -> String {
+        read(text).unwrap_err().body.error.message
+    }
+
+    #[test]
+    fn only_the_fields_of_routing_are_read_and_the_rest_stays_as_it_was() {
+        let scanned =
+            read(r#"{"model":"a/b","messages":[{"content":"{\"x\": \u00e9}"}],"seed": 1e3}"#)
+                .unwrap();
+        assert_eq!((scanned.model.as_str(), scanned.stream), ("a/b", false));
+        let fields = Fields::read(&scanned.body).unwrap();
+        assert_eq!(
+            fields.get("messages").unwrap().get(),
+            r#"[{"content":"{\"x\": \u00e9}"}]"#
+        );
+    }
+
+    #[test]
+    fn of_a_field_that_stands_twice_the_last_one_goes_to_the_engine() {
+        let scanned = read(r#"{"model":"a","n":1,"n":2}"#).unwrap();
+        let fields = Fields::read(&scanned.body).unwrap();
+        assert_eq!(fields.all().count(), 2);
+        assert_eq!(fields.get("n").unwrap().get(), "2");
+    }
+
+    #[test]
+    fn many_fields_are_the_same_as_few_and_are_found_as_soon() {
+        let many: String = (0..19_000)
+            .map(|nth| format!("\"f{}\":{nth},", nth % 18_000))
+            .collect();
+        let body = format!("{{{many}\"model\":\"a\"}}");
+        let fields = Fields::read(body.as_bytes()).unwrap();
+        assert_eq!(fields.all().count(), 18_001);
+        let names: Vec<&str> = fields.all().map(|(name, _)| name).collect();
+        assert_eq!(
+            (names[0], names[16_999], names[17_000]),
+            ("f1000", "f17999", "f0")
+        );
+        for (name, value) in [
+            ("f0", "18000"),
+            ("f999", "18999"),
+            ("f1000", "1000"),
+            ("model", "\"a\""),
+        ] {
+            assert_eq!(fields.get(name).map(RawValue::get), Some(value), "{name}");
+        }
+        assert!(fields.get("f18000").is_none());
+    }
+
+    #[test]
+    fn what_is_no_name_of_a_model_is_not_kept_and_refused() {
+        let list = format!("[{}0]", "0,".repeat(100_000));
+        let body = format!(r#"{{"model": {list}, "stream": {list}}}"#);
+        assert!(message(&body).contains("`model` must be a string"));
+        let long = "x".repeat(1 << 20);
+        assert!(message(&format!(r#"{{"model": "{long}"}}"#)).contains("longer than 256 bytes"));
+        let options = format!(r#"{{"model": "a", "stream_options": {list}}}"#);
+        assert!(message(&options).contains("stream_options"));
+        let null = read(r#"{"model": "a", "stream": null, "stream_options": null}"#).unwrap();
+        assert!(!null.stream && !null.include_usage);
+    }
+
+    #[test]
+    fn wrong_fields_are_named() {
+        assert!(message("{}").contains("`model` is missing"));
+        assert!(message(r#"{"model": 3}"#).contains("must be a string"));
+        assert!(message(r#"{"model": "a", "stream": "yes"}"#).contains("`stream`"));
+        assert!(message(r#"{"model": "a", "stream_options": 1}"#).contains("stream_options"));
+        assert!(message("not json").contains("line 1"));
+        assert!(message("[1]").contains("JSON object"));
+    }
+
+    #[test]
+    fn letters_that_are_none_are_found_wherever_they_stand() {
+        let body = b"{\"model\":\"a\",\"x\":\"\xff\"}";
+        let failure = Scanned::read(Bytes::from_static(body)).unwrap_err();
+        assert!(
+            failure.body.error.message.contains("byte 18"),
+            "{failure:?}"
+        );
+    }
+
+    #[test]
+    fn a_body_that_would_exhaust_a_parser_is_refused_in_one_pass() {
+        assert!(message(&"[".repeat(100_000)).contains("nested deeper"));
+        let keys: String = (0..30_000).map(|nth| format!("\"k{nth}\":1,")).collect();
+        assert!(message(&format!("{{{keys}\"model\":\"a\"}}")).contains("more than 20000 keys"));
+        assert!(
+            read(r#"{"model":"a","x":"[[[[ :::: \" [[["}"#).is_ok(),
+            "brackets in strings are text"
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! Which routes a model's engine has. A request for another is refused before anything is loaded for it.
+
+use axum::http::StatusCode;
+
+use crate::error::Failure;
+use catalog::{ENGINES, EngineKind, Extra, Recipe, Serves};
+use controller::Route;
+
+/// What the model's engine has not is refused before anything is loaded for it.
+pub(crate) fn check_has(route: &Route, extra: Extra) -> Result<(), Failure> {
+    let recipe = &route.entry.recipe;
+    if recipe.has(extra) {
+        return Ok(());
+    }
+    let having = ENGINES
+        .iter()
+        .filter(|engine| engine.routes.contains(&extra));
+    let mut having: Vec<&str> = having.map(|engine| engine.name()).collect();
+    if let Some(model) = embedded_with(extra) {
+        having.push(model);
+    }
+    having.push("CommandEngine");
+    Err(has_not(route, extra.path(), &having))
+}
+
+/// The same of conversations and texts to go on with.
+pub(crate) fn check_generates(route: &Route, path: &str) -> Result<(), Failure> {
+    if route.entry.recipe.generates() {
+        return Ok(());
+    }
+    let having = ENGINES.iter().filter(|it| it.kind != EngineKind::Tei);
+    let mut having: Vec<&str> = having.map(|engine| engine.name()).collect();
+    having.insert(0, "CandleEngine with a model that writes texts");
+    Err(has_not(route, path, &having))
+}
+
+/// Models of the embedded engine that have the route.
+fn embedded_with(extra: Extra) -> Option<&'static str> {
+    match extra {
+        Extra::Embeddings => Some("CandleEngine with a model for embeddings"),
+        Extra::Rerank | Extra::Score => Some("CandleEngine with a model for ranks"),
+        _ => None,
+    }
+}
+
+fn has_not(route: &Route, path: &str, having: &[&str]) -> Failure {
+    let engine = match &route.entry.recipe {
+        Recipe::Server(server) => format!("{}, which has", server.engine.name()),
+        Recipe::Candle(candle) => match candle.serves {
+            Some(Serves::Embeddings) => "the embedded engine for embeddings, which has".to_owned(),
+            Some(Serves::Ranks) => "the embedded engine for ranks, which has".to_owned(),
+            Some(Serves::Texts) | None => "the embedded engine, which has".to_owned(),
+        },
+        Recipe::Command(_) | Recipe::Remote(_) => "its engine, which has".to_owned(),
+    };
+    Failure::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "invalid_request_error",
+        "not_implemented",
+        format!(
+            "{} is run by {engine} no {path}; a model with one of these types may have it: {}",
+            route.entry.name,
+            having.join(", ")
+        ),
+    )
+}

@@ -1,0 +1,88 @@
+//! Names that the catalogue does not have: refused with the closest ones, or brought in from the hub where the
+//! configuration lets whoever asks do so.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+
+use crate::auth::User;
+use crate::error::Failure;
+use crate::inference::admission;
+use crate::state::App;
+use config::OnUnknown;
+use controller::{HubRegistrationError, NamedBy, Route};
+
+pub(crate) async fn of_user(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failure> {
+    match app.config.catalog.on_unknown {
+        OnUnknown::Anyone if user.sight.has(name) => {
+            let closest = || admission::closest(app, user, name);
+            bring_in(app, name, NamedBy::User, closest).await
+        }
+        _ => Err(Failure::unknown_model(
+            name,
+            &admission::closest(app, user, name),
+        )),
+    }
+}
+
+/// An administrator loads a model by its name on the hub.
+pub(crate) async fn of_administrator(app: &App, name: &str) -> Result<Arc<Route>, Failure> {
+    match app.config.catalog.on_unknown {
+        OnUnknown::Refuse => Err(Failure::unknown_model(name, &app.handle.closest(name))),
+        OnUnknown::Admin | OnUnknown::Anyone => {
+            let closest = || app.handle.closest(name);
+            bring_in(app, name, NamedBy::Administrator, closest).await
+        }
+    }
+}
+
+/// Nobody registers models where files alone say which there are.
+pub(crate) fn may_register(app: &App) -> Result<(), Failure> {
+    match app.config.catalog.on_unknown {
+        OnUnknown::Admin | OnUnknown::Anyone => Ok(()),
+        OnUnknown::Refuse => Err(Failure::forbidden(
+            "registration_off",
+            "models come from files alone here (catalog.on_unknown is refuse); write a file and reload",
+        )),
+    }
+}
+
+/// `closest`: names that whoever asks may know.
+async fn bring_in(
+    app: &App,
+    name: &str,
+    by: NamedBy,
+    closest: impl Fn() -> Vec<String>,
+) -> Result<Arc<Route>, Failure> {
+    let unknown = || Failure::unknown_model(name, &closest());
+    let error = match app.handle.newcomer(name, by).await {
+        Ok(route) => return Ok(route),
+        Err(error) => error,
+    };
+    // What is no name on the hub was not looked for there.
+    if !matches!(error, HubRegistrationError::NoName { .. }) {
+        tracing::info!(model = name, %error, "a model of the hub was not registered");
+    }
+    Err(match error {
+        HubRegistrationError::NoName { .. } => unknown(),
+        HubRegistrationError::TooMany { retry, .. } => Failure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_error",
+            "model_not_registered",
+            error.to_string(),
+        )
+        .again_in(retry),
+        HubRegistrationError::NotThere { message } => {
+            let mut failure = unknown();
+            failure.body.error.message = format!("{}; {message}", failure.body.error.message);
+            failure
+        }
+        HubRegistrationError::NotNow { .. } => Failure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_error",
+            "model_not_registered",
+            error.to_string(),
+        ),
+        HubRegistrationError::Change(error) => error.into(),
+    })
+}

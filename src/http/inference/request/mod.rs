@@ -1,0 +1,17 @@
+//! What a client sends: its body is bounded, read, checked, and written for the engine.
+
+pub mod body;
+pub mod conversation;
+pub mod engine_routes;
+pub mod failed;
+pub mod form;
+pub mod hub_registration;
+pub mod ignored;
+pub mod media;
+pub mod outgoing;
+pub mod reading;
+pub mod receiving;
+pub mod request_fields;
+pub mod sequences;
+pub mod shape;
+pub mod validation;

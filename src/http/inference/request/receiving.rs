@@ -1,0 +1,60 @@
+//! The beginning of every request for a model: its body is read within its bound, and the model that it names is
+//! found.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+use crate::auth::User;
+use crate::error::Failure;
+use crate::inference::admission;
+use crate::inference::request::body::Scanned;
+use crate::inference::request::failed::Failed;
+use crate::inference::request::hub_registration;
+use crate::state::App;
+use controller::Route;
+
+/// The request's body, bounded.
+pub(crate) async fn read(app: &App, body: Body) -> Result<Bytes, Failed> {
+    let limit = app.config.server.body_limit.0.0;
+    let body = read_body(body, limit).await;
+    body.map_err(|failure| (None, failure))
+}
+
+/// What routing needs of the body, and the model that it names.
+pub(crate) async fn find(
+    app: &App,
+    user: &User,
+    body: Bytes,
+) -> Result<(Scanned, Arc<Route>), Failed> {
+    let scanned = app.reading.run(body.len(), || Scanned::read(body)).await;
+    let scanned = scanned.map_err(|failure| (None, failure))?;
+    let route = model(app, user, &scanned.model).await?;
+    Ok((scanned, route))
+}
+
+/// The model of this name, if it is for this user; brought in if it may be.
+pub(crate) async fn model(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failed> {
+    let early = |failure: Failure| (None, failure);
+    let route = match app.handle.route(name) {
+        Some(route) => route,
+        None => hub_registration::of_user(app, user, name)
+            .await
+            .map_err(early)?,
+    };
+    admission::allowed(app, user, name, &route.entry).map_err(early)?;
+    Ok(route)
+}
+
+async fn read_body(body: Body, limit: u64) -> Result<Bytes, Failure> {
+    let limit_bytes = usize::try_from(limit).unwrap_or(usize::MAX);
+    match Limited::new(body, limit_bytes).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Failure::too_large(limit)),
+        Err(error) => Err(Failure::invalid(
+            None,
+            format!("the body did not arrive whole: {error}"),
+        )),
+    }
+}

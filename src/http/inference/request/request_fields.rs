@@ -1,0 +1,178 @@
+//! What becomes of each field of a request on its way to an engine: it goes on, is left out, or is refused. Templates,
+//! addresses, files and tensors never go on, wherever in the request they stand.
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::error::Failure;
+use crate::inference::request::ignored;
+use crate::inference::request::media;
+use crate::inference::request::shape::may_be_a_tree;
+use catalog::{Ask, Entry, TEMPLATE_SWITCHES, UnknownFields, never};
+use reading::nearest;
+
+/// What becomes of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Goes,
+    /// Left out, and told where it asks for something.
+    Ignored,
+}
+
+/// For an engine as its table has it, and what the model's file says of the rest.
+pub(crate) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Result<Fate, Failure> {
+    if let Some(why) = never(name) {
+        return Err(refused(
+            name,
+            &format!("`{name}` is never passed to an engine: {why}"),
+        ));
+    }
+    if name == "chat_template_kwargs" {
+        switches(value)?;
+    }
+    if carries_media(name) && may_name_something(value.get()) {
+        media::check(name, value)?;
+    }
+    if entry.recipe.ignores(name) {
+        return Ok(Fate::Ignored);
+    }
+    if entry.recipe.takes(ask, name) {
+        return Ok(Fate::Goes);
+    }
+    match entry.unknown_fields {
+        UnknownFields::Pass => Ok(Fate::Goes),
+        UnknownFields::Drop => Ok(Fate::Ignored),
+        // What asks for nothing is no reason to refuse.
+        UnknownFields::Refuse if !ignored::asks(name, value) => Ok(Fate::Ignored),
+        UnknownFields::Refuse => {
+            let engine = entry.recipe.engine();
+            let known = entry.recipe.known_fields(ask);
+            let hint = nearest(name, known.iter().copied());
+            let hint = hint.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+            let shown: String = name.chars().take(100).collect();
+            let message = format!(
+                "`{shown}` is no field of {ask} that the engine of {} ({engine}) takes{hint}",
+                entry.name
+            );
+            let mut failure = refused(name, &message);
+            failure.body.error.code = Some("unknown_parameter");
+            Err(failure)
+        }
+    }
+}
+
+fn refused(name: &str, message: &str) -> Failure {
+    let name: String = name.chars().take(100).collect();
+    Failure::invalid(name, message)
+}
+
+/// Plain values of known names alone: others could change how a template is rendered.
+fn switches(value: &RawValue) -> Result<(), Failure> {
+    let name = "chat_template_kwargs";
+    may_be_a_tree(value.get().as_bytes())?;
+    let given: Value = serde_json::from_str(value.get()).unwrap_or_default();
+    let entries = match &given {
+        Value::Null => return Ok(()),
+        Value::Object(entries) => entries,
+        _ => return Err(refused(name, "`chat_template_kwargs` must be an object")),
+    };
+    let is_plain = |value: &Value| !value.is_object() && !value.is_array();
+    match entries
+        .iter()
+        .find(|(key, value)| !TEMPLATE_SWITCHES.contains(&key.as_str()) || !is_plain(value))
+    {
+        None => Ok(()),
+        Some((key, _)) => Err(refused(
+            name,
+            &format!(
+                "`chat_template_kwargs.{key}` is never passed to an engine; allowed are plain values of {}",
+                TEMPLATE_SWITCHES.join(", ")
+            ),
+        )),
+    }
+}
+
+fn carries_media(name: &str) -> bool {
+    matches!(
+        name,
+        "messages"
+            | "input"
+            | "documents"
+            | "query"
+            | "queries"
+            | "text_1"
+            | "text_2"
+            | "items"
+            | "data_1"
+            | "data_2"
+    )
+}
+
+/// Cheap, and almost always false.
+fn may_name_something(text: &str) -> bool {
+    let marks = ["_url", "_embeds", "\"file", "\\u"];
+    marks
+        .iter()
+        .any(|mark| memchr::memmem::find(text.as_bytes(), mark.as_bytes()).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of_media(value: Value) -> Option<String> {
+        let value = serde_json::value::to_raw_value(&value).unwrap();
+        let failure = media::check("messages", &value).err()?;
+        failure.body.error.param
+    }
+
+    #[test]
+    fn contents_that_name_something_are_refused_with_their_place_and_data_passes() {
+        let part = |part: Value| json!([{"role": "user", "content": [{"type": "text", "text": "x"}, part]}]);
+        let image = |url: &str| part(json!({"type": "image_url", "image_url": {"url": url}}));
+        assert_eq!(of_media(image("data:image/png;base64,AA")), None);
+        for wrong in [
+            "http://169.254.169.254/",
+            "file:///etc/passwd",
+            "",
+            "DATA:x",
+        ] {
+            assert_eq!(
+                of_media(image(wrong)).as_deref(),
+                Some("messages[0].content[1].image_url"),
+                "{wrong}"
+            );
+        }
+        assert!(of_media(part(json!({"type": "image_embeds", "image_embeds": "AA"}))).is_some());
+        assert!(of_media(part(json!({"type": "file", "file": {"file_id": "f"}}))).is_some());
+        assert_eq!(
+            of_media(part(
+                json!({"type": "file", "file": {"file_data": "data:x"}})
+            )),
+            None
+        );
+        assert!(may_name_something(&image("http://x").to_string()));
+        assert!(!may_name_something(
+            &json!([{"role": "user", "content": "Hello"}]).to_string()
+        ));
+    }
+
+    #[test]
+    fn of_a_templates_switches_plain_values_of_known_names_pass() {
+        let given = |value: Value| {
+            let text = serde_json::value::to_raw_value(&value).unwrap();
+            switches(&text).map_err(|failure| failure.body.error.message)
+        };
+        assert_eq!(given(json!({"enable_thinking": false})), Ok(()));
+        assert_eq!(given(json!(null)), Ok(()));
+        for wrong in [
+            json!({"chat_template": "{{ x }}"}),
+            json!({"enable_thinking": {}}),
+            json!({"tokenize": false}),
+            json!(3),
+        ] {
+            assert!(given(wrong.clone()).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! How many answers a request asks for: its prompts times `n` or `best_of`, whichever is more. One request has one seat,
+//! however many they are, so that they are bounded. Nothing of the prompts is kept.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::error::Failure;
+use crate::inference::request::body::Fields;
+use crate::inference::request::outgoing::CHAT;
+
+/// Refuses a request for more answers than `most`.
+pub(crate) fn check(body: &[u8], path: &str, most: u32) -> Result<(), Failure> {
+    let fields = Fields::read(body)?;
+    let count = |name: &str| fields.get(name).map_or(1, answers);
+    let prompts = match path {
+        CHAT => 1,
+        _ => fields.get("prompt").map_or(1, prompts),
+    };
+    let answers = count("n").max(count("best_of"));
+    let sequences = prompts.saturating_mul(answers);
+    if sequences <= u64::from(most) {
+        return Ok(());
+    }
+    let field = match (prompts > u64::from(most), count("best_of") >= count("n")) {
+        (true, _) => "prompt",
+        (false, true) => "best_of",
+        (false, false) => "n",
+    };
+    let plural = if prompts == 1 { "" } else { "s" };
+    Err(Failure::invalid(
+        field.to_owned(),
+        format!(
+            "{prompts} prompt{plural} with {answers} answers each are {sequences} answers; one request may ask for {most} (server.sequences_max): send several requests"
+        ),
+    ))
+}
+
+/// What is no number the engine refuses; whatever is written as one counts.
+fn answers(value: &RawValue) -> u64 {
+    let number = serde_json::from_str::<f64>(value.get()).unwrap_or(1.0);
+    // A float beyond the range becomes the end of the range.
+    number.ceil().max(1.0) as u64
+}
+
+/// The number of prompts: one, if it is a text or the list of a prompt's tokens, which is not looked through.
+fn prompts(value: &RawValue) -> u64 {
+    let inner = value.get().strip_prefix('[').map(str::trim_ascii_start);
+    match inner.is_some_and(|first| first.starts_with(['"', '[', '{'])) {
+        true => serde_json::from_str::<Count>(value.get()).map_or(1, |it| it.0),
+        false => 1,
+    }
+}
+
+struct Count(u64);
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Count, D::Error> {
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = Count;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of prompts")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Count, A::Error> {
+                let mut count = 0;
+                while list.next_element::<IgnoredAny>()?.is_some() {
+                    count += 1;
+                }
+                Ok(Count(count))
+            }
+        }
+        deserializer.deserialize_seq(List)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inference::request::outgoing::COMPLETIONS;
+    use serde_json::{Value, json};
+
+    fn refused(path: &str, body: Value) -> Option<(String, String)> {
+        let failure = check(body.to_string().as_bytes(), path, 256).err()?;
+        let error = failure.body.error;
+        Some((error.param?, error.message))
+    }
+
+    #[test]
+    fn prompts_times_answers_are_bounded_and_tokens_are_no_prompts() {
+        let texts = |count: usize| json!(vec!["a"; count]);
+        for body in [
+            json!({"prompt": "a", "n": 256}),
+            json!({"prompt": texts(64), "best_of": 4, "n": 2}),
+            json!({"prompt": texts(256)}),
+            json!({"prompt": vec![7; 100_000]}),
+            json!({"prompt": vec![vec![7, 8, 9]; 256]}),
+            json!({"prompt": [], "n": null, "best_of": "x"}),
+            json!({}),
+        ] {
+            assert_eq!(refused(COMPLETIONS, body), None);
+        }
+        for (body, field, words) in [
+            (
+                json!({"prompt": texts(64), "best_of": 20}),
+                "best_of",
+                "1280 answers",
+            ),
+            (json!({"prompt": texts(2), "n": 129.0}), "n", "258 answers"),
+            (json!({"prompt": texts(257)}), "prompt", "257 prompts"),
+            (
+                json!({"prompt": vec![[7]; 257]}),
+                "prompt",
+                "may ask for 256",
+            ),
+            (
+                json!({"prompt": "a", "n": 1e300}),
+                "n",
+                "server.sequences_max",
+            ),
+        ] {
+            let (param, message) = refused(COMPLETIONS, body).unwrap();
+            assert_eq!(param, field, "{message}");
+            assert!(message.contains(words), "{message}");
+        }
+        assert_eq!(refused(CHAT, json!({"n": 8, "prompt": texts(300)})), None);
+        assert_eq!(refused(CHAT, json!({"n": 300})).unwrap().0, "n");
+    }
+}

@@ -1,0 +1,341 @@
+//! Numbers for texts. The input is checked before anything is loaded for it; engines are asked for plain numbers,
+//! and base64 is made of them here, so that it is the same for all.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::Request;
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Value, json};
+
+use crate::auth::User;
+use crate::dialect::Taken;
+use crate::edge::record;
+use crate::error::Failure;
+use crate::inference::admission::RequestContext;
+use crate::inference::request::body::{Fields, write_json};
+use crate::inference::request::engine_routes::check_has;
+use crate::inference::request::failed::Failed;
+use crate::inference::request::receiving::{find, read};
+use crate::inference::routes::unary_routes::{
+    Answer, ask, finish, name_there, named, seated, taken,
+};
+use crate::inference::upstream::in_flight::JSON;
+use crate::openapi::InferenceErrors;
+use crate::state::App;
+use catalog::{Ask, Extra};
+
+/// Texts that one request may have; OpenAI's bound.
+const INPUTS_MAX: usize = 2048;
+
+/// Numbers for texts. The model is loaded if it is not ready.
+#[utoipa::path(
+    post, path = "/v1/embeddings", tag = "inference",
+    request_body(content = Object, description = "OpenAI's embeddings request", example = json!({
+        "model": "org/embedder", "input": ["keep-hot", "priority"]
+    })),
+    responses(
+        (status = 200, description = "OpenAI's list of embeddings, with vectors as lists, or as base64 of little-endian 32-bit floats"),
+        InferenceErrors,
+    )
+)]
+pub(crate) async fn embeddings(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
+    let visit = RequestContext::new(&app, user, request.headers());
+    visit.end(&app, numbers(&app, &visit, request)).await
+}
+
+async fn numbers(
+    app: &App,
+    visit: &RequestContext,
+    request: Request<Body>,
+) -> Result<Response, Failed> {
+    let body = read(app, request.into_body()).await?;
+    let (scanned, route) = find(app, &visit.user, body).await?;
+    let model = route.entry.name.clone();
+    let fail = |failure: Failure| (Some(model.clone()), failure);
+    check_has(&route, Extra::Embeddings).map_err(fail)?;
+    let (bytes, share) = (scanned.body.len(), record::share());
+    let (asked, of_model) = (scanned.body, Arc::clone(&route));
+    let written = move || {
+        let (body, is_base64) = checked(&asked, of_model.entry.recipe.has_dimensions())?;
+        Ok((taken(&of_model, Ask::Embeddings, &body)?, is_base64))
+    };
+    let (body, is_base64) = app.reading.run(bytes, written).await.map_err(fail)?;
+    let body = share.of(body);
+    let served = seated(app, visit, &route, bytes).await.map_err(fail)?;
+    let name = name_there(&served, &route, &scanned.model);
+    let body = named(app, body, name).await.map_err(fail)?;
+    let path = Extra::Embeddings.path();
+    match ask(app, served, path, (&JSON, body)).await.map_err(fail)? {
+        Answer::Refused(response) => Ok(response),
+        Answer::Whole(served, _, bytes) => {
+            let length = bytes.len();
+            let bytes = match is_base64 {
+                true => app.reading.run(length, move || Ok(in_base64(bytes))).await,
+                false => Ok(bytes),
+            };
+            let response = finish(app, &served, bytes.map_err(fail)?, None).await;
+            let response = response.map_err(fail)?;
+            served.answered(200);
+            Ok(response)
+        }
+    }
+}
+
+/// The body for the engine, and whether the client wants base64.
+fn checked(body: &Bytes, has_dimensions: bool) -> Result<(Bytes, bool), Failure> {
+    let fields = Fields::read(body)?;
+    let mut asked = Taken::some(&fields, &["dimensions", "encoding_format"])?;
+    let input = fields.get("input").filter(|input| input.get() != "null");
+    let input = input.ok_or_else(|| asked.missing("input"))?;
+    if let Some(wrong) = wrong_with(input.get()) {
+        return Err(Failure::invalid(
+            "input".to_owned(),
+            format!("`input` {wrong}"),
+        ));
+    }
+    if asked.count("dimensions")?.is_some() && !has_dimensions {
+        let why = "the engine of this model has no choice of dimensions; leave it out";
+        return Err(asked.not_here("dimensions", why));
+    }
+    let is_base64 = match asked.text("encoding_format")?.as_deref() {
+        None => return Ok((body.clone(), false)),
+        Some("float") => false,
+        Some("base64") => true,
+        Some(_) => return Err(asked.wrong("encoding_format", "float or base64")),
+    };
+    Ok((without_format(&fields, body.len()), is_base64))
+}
+
+fn without_format(fields: &Fields<'_>, near: usize) -> Bytes {
+    let mut written = Vec::with_capacity(near);
+    written.push(b'{');
+    for (name, value) in fields.all().filter(|(name, _)| *name != "encoding_format") {
+        if written.len() > 1 {
+            written.push(b',');
+        }
+        write_json(&mut written, name);
+        written.push(b':');
+        written.extend_from_slice(value.get().as_bytes());
+    }
+    written.push(b'}');
+    written.into()
+}
+
+/// What is wrong with an input, if anything is. It is looked through; a list of tokens is as long as a book.
+fn wrong_with(input: &str) -> Option<&'static str> {
+    match serde_json::from_str(input).unwrap_or(Part::Other) {
+        Part::Text { is_empty: true } => Some("is empty; give it a text"),
+        Part::Text { is_empty: false } => None,
+        Part::List(list) if list.count == 0 => Some("is an empty list; give it a text"),
+        Part::List(list) if list.of == Some(Of::Tokens) => None,
+        Part::List(list) if list.count > INPUTS_MAX => Some("has more than 2048 texts"),
+        Part::List(list) => match list.of {
+            Some(Of::Texts | Of::Lists) => None,
+            _ => Some("must be a list of texts or of lists of tokens, none of them empty"),
+        },
+        Part::Token | Part::Other => {
+            Some("must be a text, a list of texts, a list of tokens or a list of those")
+        }
+    }
+}
+
+/// A part of an input, as far as it matters whether it may be one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Text { is_empty: bool },
+    Token,
+    List(List),
+    Other,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct List {
+    count: usize,
+    of: Option<Of>,
+}
+
+/// What all parts of a list are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    /// None of them empty.
+    Texts,
+    Tokens,
+    /// Of tokens, none of them empty.
+    Lists,
+    Others,
+}
+
+impl Part {
+    fn kind(self) -> Of {
+        match self {
+            Part::Text { is_empty: false } => Of::Texts,
+            Part::Token => Of::Tokens,
+            Part::List(List {
+                of: Some(Of::Tokens),
+                ..
+            }) => Of::Lists,
+            Part::Text { is_empty: true } | Part::List(_) | Part::Other => Of::Others,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Part {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Part, D::Error> {
+        deserializer.deserialize_any(Look)
+    }
+}
+
+struct Look;
+
+impl<'de> Visitor<'de> for Look {
+    type Value = Part;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Part, E> {
+        let is_empty = text.is_empty();
+        Ok(Part::Text { is_empty })
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Part, E> {
+        Ok(Part::Token)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Part, E> {
+        Ok(Part::Other)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Part, E> {
+        Ok(Part::Other)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Part, E> {
+        Ok(Part::Other)
+    }
+
+    fn visit_unit<E>(self) -> Result<Part, E> {
+        Ok(Part::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Part, A::Error> {
+        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Part::Other)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Part, A::Error> {
+        let mut list = List { count: 0, of: None };
+        while let Some(part) = all.next_element::<Part>()? {
+            list.count += 1;
+            list.of = match list.of {
+                None => Some(part.kind()),
+                Some(of) if of == part.kind() => Some(of),
+                Some(_) => Some(Of::Others),
+            };
+        }
+        Ok(Part::List(list))
+    }
+}
+
+/// Each vector as base64 of its 32-bit floats, the lowest byte first. What is no vector stays.
+fn in_base64(bytes: Bytes) -> Bytes {
+    let Ok(mut answer) = serde_json::from_slice::<Value>(&bytes) else {
+        return bytes;
+    };
+    let data = answer.get_mut("data").and_then(Value::as_array_mut);
+    for item in data.into_iter().flatten() {
+        let numbers = item.get("embedding").and_then(Value::as_array);
+        let numbers: Option<Vec<f64>> =
+            numbers.and_then(|it| it.iter().map(Value::as_f64).collect());
+        if let Some(numbers) = numbers {
+            let bytes = numbers
+                .iter()
+                .flat_map(|number| (*number as f32).to_le_bytes());
+            item["embedding"] = json!(STANDARD.encode(bytes.collect::<Vec<u8>>()));
+        }
+    }
+    answer.to_string().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_input_is_a_text_or_tokens_or_several_and_none_is_empty() {
+        for input in [
+            json!("a"),
+            json!(["a", "b"]),
+            json!([1, 2]),
+            json!([[1], [2, 3]]),
+        ] {
+            assert_eq!(wrong_with(&input.to_string()), None, "{input}");
+        }
+        let many = json!(vec!["a"; INPUTS_MAX + 1]);
+        for input in [
+            json!(""),
+            json!([]),
+            json!(["a", ""]),
+            json!([[]]),
+            json!(["a", 1]),
+            json!([-1]),
+            json!({}),
+            json!(null),
+            many,
+        ] {
+            assert!(wrong_with(&input.to_string()).is_some(), "{input}");
+        }
+    }
+
+    #[test]
+    fn engines_are_asked_for_numbers_whatever_the_client_wants() {
+        let body = |format: Value| {
+            json!({"input": "a", "encoding_format": format, "x": 1})
+                .to_string()
+                .into()
+        };
+        let (sent, is_base64) = checked(&body(json!("base64")), true).unwrap();
+        assert_eq!(
+            (sent.as_ref(), is_base64),
+            (br#"{"input":"a","x":1}"#.as_slice(), true)
+        );
+        assert!(!checked(&body(json!("float")), true).unwrap().1);
+        for (body, param) in [
+            (
+                json!({"input": "a", "encoding_format": "hex"}),
+                "encoding_format",
+            ),
+            (json!({"input": "a", "dimensions": 2}), "dimensions"),
+            (json!({"input": "a", "dimensions": 0}), "dimensions"),
+            (json!({"input": ""}), "input"),
+            (json!({}), "input"),
+        ] {
+            let failure = checked(&body.to_string().into(), false).unwrap_err();
+            assert_eq!(failure.body.error.param.as_deref(), Some(param));
+        }
+    }
+
+    #[test]
+    fn a_vector_becomes_its_little_endian_floats() {
+        let answer = json!({"data": [{"embedding": [1.0, -2.5]}, {"embedding": "AACAPw=="}]});
+        let told: Value = serde_json::from_slice(&in_base64(answer.to_string().into())).unwrap();
+        let bytes = STANDARD
+            .decode(told["data"][0]["embedding"].as_str().unwrap())
+            .unwrap();
+        assert_eq!(
+            bytes,
+            [1.0_f32.to_le_bytes(), (-2.5_f32).to_le_bytes()].concat()
+        );
+        assert_eq!(told["data"][1]["embedding"], "AACAPw==");
+    }
+}

@@ -1,0 +1,478 @@
+//! Texts as tokens and back, in vLLM's words for every engine that can; and how many tokens a message would have.
+//! Where a prompt format writes a model's conversations, it writes these too.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::auth::User;
+use crate::dialect::{Taken, anthropic};
+use crate::edge::record;
+use crate::error::Failure;
+use crate::inference::admission::RequestContext;
+use crate::inference::request::body::Fields;
+use crate::inference::request::engine_routes::check_has;
+use crate::inference::request::failed::Failed;
+use crate::inference::request::receiving::{find, read};
+use crate::inference::routes::unary_routes::{Answer, ask, name_there, named, seated};
+use crate::inference::upstream::in_flight::JSON;
+use crate::openapi::InferenceErrors;
+use crate::state::App;
+use catalog::{Extra, Prompt, TokenWords};
+
+/// The tokens of a text, or of a conversation as the model would read it.
+#[utoipa::path(
+    post, path = "/v1/tokenize", tag = "inference",
+    request_body(content = Object, description = "`prompt`, or `messages` and `tools`; `add_special_tokens`, `add_generation_prompt` and `return_token_strs` as vLLM has them", example = json!({
+        "model": "tiny-guide", "prompt": "What is a priority?"
+    })),
+    responses(
+        (status = 200, description = "`tokens`, their `count` and `max_model_len`, which is null where the engine does not tell", example = json!({"tokens": [5, 7, 9], "count": 3, "max_model_len": 512})),
+        InferenceErrors,
+    )
+)]
+pub(crate) async fn tokenize(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
+    let visit = RequestContext::new(&app, user, request.headers());
+    let told = tokens(&app, &visit, request, Asking::read);
+    visit.end(&app, answered(told)).await
+}
+
+/// The text of tokens.
+#[utoipa::path(
+    post, path = "/v1/detokenize", tag = "inference",
+    request_body(content = Object, description = "`tokens`", example = json!({"model": "org/chat", "tokens": [5, 7, 9]})),
+    responses(
+        (status = 200, description = "The text, as `prompt`", example = json!({"prompt": "What is a priority?"})),
+        InferenceErrors,
+    )
+)]
+pub(crate) async fn detokenize(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
+    let visit = RequestContext::new(&app, user, request.headers());
+    visit.end(&app, answered(text(&app, &visit, request))).await
+}
+
+/// How many tokens a message would have, in Anthropic's words.
+pub(crate) async fn count(app: &App, user: User, request: Request<Body>) -> Response {
+    let visit = RequestContext::new(app, user, request.headers());
+    let told = async {
+        let told = tokens(app, &visit, request, Asking::of_message).await?;
+        Ok(match told {
+            EngineAnswer::Tokens(tokens) => {
+                EngineAnswer::Whole(json!({"input_tokens": tokens.count}))
+            }
+            refused => refused,
+        })
+    };
+    visit.end(app, answered(told)).await
+}
+
+enum EngineAnswer {
+    Tokens(Tokens),
+    Whole(Value),
+    Refused(Response),
+}
+
+async fn answered(
+    told: impl Future<Output = Result<EngineAnswer, Failed>>,
+) -> Result<Response, Failed> {
+    Ok(match told.await? {
+        EngineAnswer::Tokens(tokens) => {
+            ([(header::CONTENT_TYPE, JSON)], tokens.body).into_response()
+        }
+        EngineAnswer::Whole(answer) => Json(answer).into_response(),
+        EngineAnswer::Refused(response) => response,
+    })
+}
+
+/// What is to be tokenized.
+#[derive(Debug, Default)]
+struct Asking {
+    prompt: Option<String>,
+    messages: Vec<Value>,
+    tools: Vec<Value>,
+    special: Option<bool>,
+    generation: Option<bool>,
+    strings: bool,
+}
+
+impl Asking {
+    fn read(body: &Bytes) -> Result<Asking, Failure> {
+        let mut asked = Taken::body(body)?;
+        asked.need_text("model")?;
+        let asking = Asking {
+            prompt: asked.text("prompt")?,
+            messages: asked.list("messages")?.unwrap_or_default(),
+            tools: asked.list("tools")?.unwrap_or_default(),
+            special: asked.flag("add_special_tokens")?,
+            generation: asked.flag("add_generation_prompt")?,
+            strings: asked.flag("return_token_strs")?.unwrap_or(false),
+        };
+        asked.finish()?;
+        if asking.prompt.is_some() != asking.messages.is_empty() {
+            let message = "either `prompt` or `messages` is needed, and not both";
+            return Err(Failure::invalid("prompt".to_owned(), message));
+        }
+        only_data(&asking.messages)?;
+        Ok(asking)
+    }
+
+    fn of_message(body: &Bytes) -> Result<Asking, Failure> {
+        let mut chat = anthropic::counted(body)?;
+        let mut list = |name: &str| match chat.shift_remove(name) {
+            Some(Value::Array(list)) => list,
+            _ => Vec::new(),
+        };
+        Ok(Asking {
+            messages: list("messages"),
+            tools: list("tools"),
+            ..Asking::default()
+        })
+    }
+
+    /// A conversation as one text, where the model's file says how it is written.
+    fn written(mut self, prompt: &Prompt) -> Result<Asking, Failure> {
+        if self.prompt.is_some() {
+            return Ok(self);
+        }
+        match prompt {
+            Prompt::ChatTemplate => Ok(self),
+            Prompt::Disabled => Err(Failure::invalid(
+                "messages".to_owned(),
+                "this model completes texts and takes no conversations; send a `prompt`",
+            )),
+            Prompt::Format(format) => {
+                let rendered = format.render(&self.messages);
+                let text = rendered.map_err(|it| Failure::invalid(it.field, it.message))?;
+                self.prompt = Some(text);
+                self.messages.clear();
+                Ok(self)
+            }
+        }
+    }
+
+    /// What an engine cannot be asked, told before anything is loaded for it.
+    fn check(&self, model: &str, words: TokenWords) -> Result<(), Failure> {
+        let cannot = |what: &str| cannot(model, what);
+        if self.strings && words != TokenWords::Vllm {
+            return Err(cannot(
+                "does not tell tokens as texts; leave `return_token_strs` out",
+            ));
+        }
+        let is_written_by_engine = self.prompt.is_none();
+        match words {
+            TokenWords::Sglang if is_written_by_engine => Err(cannot(
+                "tells the tokens of a `prompt`, and not those of a conversation",
+            )),
+            TokenWords::LlamaCpp if is_written_by_engine && self.generation == Some(false) => Err(
+                cannot("always adds what begins an answer; leave `add_generation_prompt` out"),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// For `/tokenize` in vLLM's or SGLang's words.
+    fn body(&self, name: &str) -> Bytes {
+        let mut body = Map::new();
+        body.insert("model".to_owned(), json!(name));
+        let mut add = |name: &str, value: Option<Value>| {
+            body.extend(value.map(|value| (name.to_owned(), value)));
+        };
+        add("prompt", self.prompt.as_ref().map(|text| json!(text)));
+        if self.prompt.is_none() {
+            add("messages", Some(json!(self.messages)));
+            add("tools", (!self.tools.is_empty()).then(|| json!(self.tools)));
+            add("add_generation_prompt", self.generation.map(Value::Bool));
+        }
+        add("add_special_tokens", self.special.map(Value::Bool));
+        add("return_token_strs", self.strings.then_some(json!(true)));
+        Value::Object(body).to_string().into()
+    }
+}
+
+fn cannot(model: &str, what: &str) -> Failure {
+    Failure::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "invalid_request_error",
+        "not_implemented",
+        format!("the engine of {model} {what}"),
+    )
+}
+
+/// An engine of which nothing was known before, or an older one, may have no such route.
+fn refused(model: &str, response: Response, path: &str) -> Result<EngineAnswer, Failure> {
+    match response.status() {
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+            Err(cannot(model, &format!("has no {path}")))
+        }
+        _ => Ok(EngineAnswer::Refused(response)),
+    }
+}
+
+/// Pictures stand in the request itself; no engine is made to fetch one.
+fn only_data(messages: &[Value]) -> Result<(), Failure> {
+    for (nth, message) in messages.iter().enumerate() {
+        let parts = message.get("content").and_then(Value::as_array);
+        for (at, part) in parts.into_iter().flatten().enumerate() {
+            let url = part.pointer("/image_url/url").and_then(Value::as_str);
+            let is_data = url.is_some_and(|url| url.starts_with("data:"));
+            if part["type"] != "text" && !(part["type"] == "image_url" && is_data) {
+                let field = format!("messages[{nth}].content[{at}]");
+                let message = format!("`{field}` must be a text, or an image_url with a data: URL");
+                return Err(Failure::invalid(field, message));
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn tokens(
+    app: &App,
+    visit: &RequestContext,
+    request: Request<Body>,
+    asking: fn(&Bytes) -> Result<Asking, Failure>,
+) -> Result<EngineAnswer, Failed> {
+    let body = read(app, request.into_body()).await?;
+    let (scanned, route) = find(app, &visit.user, body).await?;
+    let model = route.entry.name.clone();
+    let fail = |failure: Failure| (Some(model.clone()), failure);
+    check_has(&route, Extra::Tokenize).map_err(fail)?;
+    let words = route.entry.recipe.token_words();
+    let (bytes, share) = (scanned.body.len(), record::share());
+    let (asked, of_model) = (scanned.body, Arc::clone(&route));
+    let own = route.entry.recipe.served_model_name().unwrap_or(&model);
+    let own = route
+        .entry
+        .adapter(&scanned.model)
+        .unwrap_or(own)
+        .to_owned();
+    let known = own.clone();
+    let written = move || {
+        let asking = asking(&asked)?.written(&of_model.entry.generation.prompt)?;
+        asking.check(&of_model.entry.name, words)?;
+        Ok(Sent::of(&asking, words, &known))
+    };
+    let sent = app.reading.run(bytes, written).await.map_err(fail)?;
+    let body = share.of(sent.body);
+    let served = seated(app, visit, &route, bytes).await.map_err(fail)?;
+    let name = name_there(&served, &route, &scanned.model);
+    let (served, body) = match words {
+        TokenWords::LlamaCpp if sent.is_text => (served, body),
+        TokenWords::LlamaCpp => match ask(app, served, "/apply-template", (&JSON, body))
+            .await
+            .map_err(fail)?
+        {
+            Answer::Refused(response) => {
+                return refused(&model, response, "/apply-template").map_err(fail);
+            }
+            Answer::Whole(served, _, bytes) => {
+                let prompt = text_of(&served.model, &bytes, "prompt").map_err(fail)?;
+                (served, content(&prompt, sent.special))
+            }
+        },
+        _ if name == own => (served, body),
+        _ => (served, named(app, body, name).await.map_err(fail)?),
+    };
+    match ask(app, served, "/tokenize", (&JSON, body))
+        .await
+        .map_err(fail)?
+    {
+        Answer::Refused(response) => refused(&model, response, "/tokenize").map_err(fail),
+        Answer::Whole(served, _, bytes) => {
+            let of_model = model.clone();
+            let counted = app
+                .reading
+                .run(bytes.len(), move || counted(&of_model, &bytes));
+            let answer = counted.await.map_err(fail)?;
+            served.answered(200);
+            Ok(EngineAnswer::Tokens(answer))
+        }
+    }
+}
+
+/// What an engine is sent first.
+struct Sent {
+    body: Bytes,
+    is_text: bool,
+    special: Option<bool>,
+}
+
+impl Sent {
+    fn of(asking: &Asking, words: TokenWords, name: &str) -> Sent {
+        let body = match (words, &asking.prompt) {
+            (TokenWords::LlamaCpp, Some(prompt)) => content(prompt, asking.special),
+            (TokenWords::LlamaCpp, None) => {
+                let mut body = json!({"messages": asking.messages});
+                if !asking.tools.is_empty() {
+                    body["tools"] = json!(asking.tools);
+                }
+                body.to_string().into()
+            }
+            _ => asking.body(name),
+        };
+        Sent {
+            body,
+            is_text: asking.prompt.is_some(),
+            special: asking.special,
+        }
+    }
+}
+
+/// For llama-server: special tokens in the text are read as such, and the first one is added as it does
+/// itself before it answers.
+fn content(prompt: &str, special: Option<bool>) -> Bytes {
+    let special = special.unwrap_or(true);
+    json!({"content": prompt, "add_special": special, "parse_special": true})
+        .to_string()
+        .into()
+}
+
+/// The tokens of a text, as vLLM answers.
+#[derive(Debug)]
+struct Tokens {
+    count: usize,
+    body: Bytes,
+}
+
+/// What engines answer. A long text has a number for each few letters, so that none of them is read: they are counted
+/// where they stand, and passed on as they are.
+#[derive(Deserialize)]
+struct Tokenized<'a> {
+    #[serde(borrow)]
+    tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_model_len: Option<&'a RawValue>,
+    #[serde(borrow)]
+    token_strs: Option<&'a RawValue>,
+}
+
+/// The answer as vLLM gives it, whichever engine it is from.
+fn counted(model: &str, bytes: &Bytes) -> Result<Tokens, Failure> {
+    let without = || Failure::engine(model, "an answer without tokens");
+    let answer: Tokenized<'_> = serde_json::from_slice(bytes).map_err(|_| without())?;
+    let tokens = answer.tokens.ok_or_else(without)?.get();
+    let count = elements::<IgnoredAny>(tokens).ok_or_else(without)?;
+    let longest = answer.max_model_len.map_or("null", RawValue::get);
+    let mut body = format!("{{\"tokens\":{tokens},\"count\":{count},\"max_model_len\":{longest}");
+    if let Some(strings) = answer.token_strs {
+        body.push_str(",\"token_strs\":");
+        body.push_str(strings.get());
+    }
+    body.push('}');
+    let body = body.into();
+    Ok(Tokens { count, body })
+}
+
+/// How many elements of this type a list has, if all are; nothing of them is kept.
+fn elements<T: for<'de> Deserialize<'de>>(list: &str) -> Option<usize> {
+    struct Count<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Count<T> {
+        type Value = usize;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<usize, A::Error> {
+            let mut count = 0;
+            while list.next_element::<T>()?.is_some() {
+                count += 1;
+            }
+            Ok(count)
+        }
+    }
+
+    let mut list = serde_json::Deserializer::from_str(list);
+    list.deserialize_seq(Count(PhantomData::<T>)).ok()
+}
+
+async fn text(
+    app: &App,
+    visit: &RequestContext,
+    request: Request<Body>,
+) -> Result<EngineAnswer, Failed> {
+    let body = read(app, request.into_body()).await?;
+    let (scanned, route) = find(app, &visit.user, body).await?;
+    let model = route.entry.name.clone();
+    let fail = |failure: Failure| (Some(model.clone()), failure);
+    check_has(&route, Extra::Detokenize).map_err(fail)?;
+    let (bytes, share) = (scanned.body.len(), record::share());
+    let asked = scanned.body;
+    let written = move || tokens_in(&asked).map(|tokens| detokenized("", tokens));
+    let body = share.of(app.reading.run(bytes, written).await.map_err(fail)?);
+    let served = seated(app, visit, &route, bytes).await.map_err(fail)?;
+    let name = name_there(&served, &route, &scanned.model);
+    let body = named(app, body, name).await.map_err(fail)?;
+    let field = match route.entry.recipe.token_words() {
+        TokenWords::Vllm => "prompt",
+        TokenWords::Sglang => "text",
+        TokenWords::LlamaCpp => "content",
+    };
+    match ask(app, served, "/detokenize", (&JSON, body))
+        .await
+        .map_err(fail)?
+    {
+        Answer::Refused(response) => refused(&model, response, "/detokenize").map_err(fail),
+        Answer::Whole(served, _, bytes) => {
+            let (of_model, length) = (model.clone(), bytes.len());
+            let read = move || text_of(&of_model, &bytes, field);
+            let text = app.reading.run(length, read).await.map_err(fail)?;
+            served.answered(200);
+            Ok(EngineAnswer::Whole(json!({"prompt": text})))
+        }
+    }
+}
+
+/// A list of tokens may be as long as a book: it is looked through and passed on as it stands.
+fn tokens_in(body: &Bytes) -> Result<&str, Failure> {
+    let fields = Fields::read(body)?;
+    let others = fields
+        .all()
+        .map(|(name, _)| name)
+        .filter(|it| *it != "tokens");
+    let others: Vec<&str> = others.collect();
+    let mut asked = Taken::some(&fields, &others)?;
+    asked.need_text("model")?;
+    let tokens = fields.get("tokens").map(RawValue::get).unwrap_or_default();
+    if elements::<u64>(tokens).is_none_or(|count| count == 0) {
+        return Err(asked.wrong("tokens", "a list of whole numbers, at least one"));
+    }
+    asked.finish()?;
+    Ok(tokens)
+}
+
+/// What the engine is sent.
+fn detokenized(name: &str, tokens: &str) -> Bytes {
+    format!("{{\"model\":{},\"tokens\":{tokens}}}", json!(name)).into()
+}
+
+fn text_of(model: &str, bytes: &Bytes, field: &str) -> Result<String, Failure> {
+    let answer: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    match answer.get(field).and_then(Value::as_str) {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(Failure::engine(
+            model,
+            format!("an answer without `{field}`"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests;

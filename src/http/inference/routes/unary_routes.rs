@@ -1,0 +1,348 @@
+//! Routes whose requests go to an engine and back: how they wait for their model like any other request, and are
+//! asked. Ranks and scores go through here as they are; nothing is streamed, and what an engine does not do
+//! for this model it says itself.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderValue, Request, header};
+use axum::response::Response;
+use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::auth::User;
+use crate::edge::record;
+use crate::error::Failure;
+use crate::inference::admission;
+use crate::inference::admission::RequestContext;
+use crate::inference::answer::aggregate::ANSWER_MAX;
+use crate::inference::answer::aggregate::{Usage, usage_of};
+use crate::inference::request::body::Fields;
+use crate::inference::request::engine_routes::check_has;
+use crate::inference::request::failed::Failed;
+use crate::inference::request::outgoing::renamed;
+use crate::inference::request::receiving::{find, read};
+use crate::inference::request::request_fields::{self, Fate};
+use crate::inference::request::shape::may_be_a_tree;
+use crate::inference::upstream::in_flight::{InFlightRequest, JSON, engine_error, reach, why};
+use crate::inference::upstream::remote;
+use crate::openapi::InferenceErrors;
+use crate::state::App;
+use catalog::{Ask, Extra, RerankWords};
+use controller::Route;
+
+/// Documents by how well they answer a query.
+#[utoipa::path(
+    post, path = "/v1/rerank", tag = "inference",
+    request_body(content = Object, description = "`query` and `documents`, as vLLM, llama.cpp and Jina have them", example = json!({
+        "model": "org/reranker", "query": "What is keep-hot?", "documents": ["A time.", "A place."]
+    })),
+    responses(
+        (status = 200, description = "`results`, each with `index` and `relevance_score`"),
+        InferenceErrors,
+    )
+)]
+pub(crate) async fn rerank(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+    pass(app, user, request, Extra::Rerank).await
+}
+
+/// How alike texts are, as vLLM has it.
+#[utoipa::path(
+    post, path = "/v1/score", tag = "inference",
+    request_body(content = Object, description = "`text_1` and `text_2`", example = json!({
+        "model": "org/reranker", "text_1": "What is keep-hot?", "text_2": ["A time.", "A place."]
+    })),
+    responses(
+        (status = 200, description = "`data`, each with `index` and `score`"),
+        InferenceErrors,
+    )
+)]
+pub(crate) async fn score(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+    pass(app, user, request, Extra::Score).await
+}
+
+async fn pass(app: App, user: User, request: Request<Body>, extra: Extra) -> Response {
+    let visit = RequestContext::new(&app, user, request.headers());
+    visit
+        .end(&app, try_pass(&app, &visit, request, extra))
+        .await
+}
+
+async fn try_pass(
+    app: &App,
+    visit: &RequestContext,
+    request: Request<Body>,
+    extra: Extra,
+) -> Result<Response, Failed> {
+    let body = read(app, request.into_body()).await?;
+    let (scanned, route) = find(app, &visit.user, body).await?;
+    let model = route.entry.name.clone();
+    let fail = |failure: Failure| (Some(model.clone()), failure);
+    check_has(&route, extra).map_err(fail)?;
+    let ranks_for_tei =
+        extra == Extra::Rerank && route.entry.recipe.rerank_words() == RerankWords::Tei;
+    let (bytes, share) = (scanned.body.len(), record::share());
+    let (asked, of_model) = (scanned.body, Arc::clone(&route));
+    // What is wrong with a request is said before anything is loaded for it.
+    let written = move || {
+        let checked = taken(&of_model, Ask::Ranks, &asked)?;
+        match ranks_for_tei {
+            true => Ok((to_tei(&asked)?, Some(top_n(&asked)?))),
+            false => Ok((checked, None)),
+        }
+    };
+    let (body, most) = app.reading.run(bytes, written).await.map_err(fail)?;
+    let body = share.of(body);
+    let served = seated(app, visit, &route, body.len()).await.map_err(fail)?;
+    let name = name_there(&served, &route, &scanned.model);
+    let body = named(app, body, name).await.map_err(fail)?;
+    let there = match ranks_for_tei {
+        true => "/rerank",
+        false => extra.path(),
+    };
+    match ask(app, served, there, (&JSON, body)).await.map_err(fail)? {
+        Answer::Refused(response) => Ok(response),
+        Answer::Whole(served, _, bytes) => {
+            let response = finish(app, &served, bytes, most).await.map_err(fail)?;
+            served.answered(200);
+            Ok(response)
+        }
+    }
+}
+
+/// The body with the fields that the model's engine takes.
+pub(crate) fn taken(route: &Route, ask: Ask, body: &Bytes) -> Result<Bytes, Failure> {
+    let fate = |name: &str, value: &RawValue| request_fields::fate(&route.entry, ask, name, value);
+    renamed(body, &route.entry.name, fate)
+}
+
+/// The body with the model called so, and nothing else of it changed.
+pub(crate) async fn named(app: &App, body: Bytes, name: String) -> Result<Bytes, Failure> {
+    let (bytes, share) = (body.len(), record::share());
+    let named = move || renamed(&body, &name, |_, _| Ok(Fate::Goes));
+    Ok(share.of(app.reading.run(bytes, named).await?))
+}
+
+/// A seat at the model's engine, for a request whose limits allow it.
+pub(crate) async fn seated(
+    app: &App,
+    visit: &RequestContext,
+    route: &Route,
+    body_bytes: usize,
+) -> Result<InFlightRequest, Failure> {
+    let model = &route.entry.name;
+    let admitted = admission::admit(app, visit, model, body_bytes).await?;
+    let lease = admission::seat(app, visit, route).await?;
+    let deadline = visit.patience().deadline;
+    Ok(InFlightRequest::new(
+        app,
+        model,
+        lease,
+        visit.asked,
+        (admitted, visit.user.sight.clone()),
+        deadline,
+    ))
+}
+
+/// The name by which the engine of the seat knows what was asked for.
+pub(crate) fn name_there(served: &InFlightRequest, route: &Route, asked_for: &str) -> String {
+    let own = served.lease.served_name().unwrap_or(&served.model);
+    route.entry.adapter(asked_for).unwrap_or(own).to_owned()
+}
+
+/// What came of a request.
+pub(crate) enum Answer {
+    /// With its `content-type`.
+    Whole(InFlightRequest, Option<HeaderValue>, Bytes),
+    /// The engine's own error, as it goes to the client.
+    Refused(Response),
+}
+
+/// The engine's whole answer.
+pub(crate) async fn ask(
+    app: &App,
+    served: InFlightRequest,
+    path: &str,
+    body: (&HeaderValue, Bytes),
+) -> Result<Answer, Failure> {
+    let (served, answer) = reach(app, served, path, body).await?;
+    if !answer.status().is_success() {
+        served.answered(answer.status().as_u16());
+        return Ok(Answer::Refused(engine_error(answer, &served).await));
+    }
+    // It speaks, though no tokens.
+    served.lease.token();
+    let kind = answer.headers().get(header::CONTENT_TYPE).cloned();
+    let cut = served.lease.cut();
+    let whole = Limited::new(answer.into_body(), ANSWER_MAX).collect();
+    let bytes = tokio::select! {
+        biased;
+        () = cut.cancelled() => return Err(why(&served).await),
+        () = served.ending.cancelled() => return Err(Failure::ending(&served.model)),
+        whole = whole => match whole {
+            Ok(whole) => whole.to_bytes(),
+            Err(_) => {
+                served.lease.worked(false);
+                return Err(why(&served).await);
+            }
+        },
+    };
+    served.lease.token();
+    Ok(Answer::Whole(served, kind, bytes))
+}
+
+/// An engine's answer, as far as the pool reads it.
+enum Read {
+    /// It goes on as it came: a list of vectors is long.
+    AsItIs,
+    /// It is written anew.
+    Anew(Value),
+}
+
+/// What every answer may have.
+#[derive(Default, Deserialize)]
+struct ErrorBody<'a> {
+    #[serde(borrow, default)]
+    model: Option<&'a RawValue>,
+    #[serde(default)]
+    usage: Option<Value>,
+}
+
+fn read_answer(
+    model: &str,
+    bytes: &[u8],
+    tei_most: Option<usize>,
+) -> Result<(Read, Option<Usage>), Failure> {
+    let wrong = |_| Failure::engine(model, "an answer that is no JSON");
+    let is_object = bytes.trim_ascii_start().starts_with(b"{");
+    let told: ErrorBody<'_> = match is_object {
+        true => serde_json::from_slice(bytes).map_err(wrong)?,
+        false => ErrorBody::default(),
+    };
+    let usage = usage_of(&json!({"usage": told.usage}));
+    let is_named = told.model.is_some_and(|name| {
+        serde_json::from_str::<String>(name.get()).map_or(true, |name| name != model)
+    });
+    if is_object && tei_most.is_none() && !is_named {
+        return Ok((Read::AsItIs, usage));
+    }
+    let mut answer: Value = serde_json::from_slice(bytes).map_err(wrong)?;
+    match tei_most {
+        Some(most) => answer = from_tei(model, answer, most),
+        None if is_named => answer["model"] = json!(model),
+        None => return Ok((Read::AsItIs, usage)),
+    }
+    Ok((Read::Anew(answer), usage))
+}
+
+/// The answer with the model called as the pool calls it; its usage is counted.
+pub(crate) async fn finish(
+    app: &App,
+    served: &InFlightRequest,
+    bytes: Bytes,
+    tei_most: Option<usize>,
+) -> Result<Response, Failure> {
+    let (model, answer) = (served.model.clone(), bytes.clone());
+    let read = move || {
+        let (read, usage) = read_answer(&model, &answer, tei_most)?;
+        let anew = match read {
+            Read::AsItIs => None,
+            Read::Anew(answer) => Some(Bytes::from(answer.to_string())),
+        };
+        Ok((anew, usage))
+    };
+    let (anew, usage) = app.reading.run(bytes.len(), read).await?;
+    if let Some(usage) = usage {
+        served.tokens(usage);
+    }
+    let body = match anew {
+        None => bytes,
+        Some(anew) => remote::masked(&served.lease, anew),
+    };
+    let mut response = Response::new(Body::from(body));
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    Ok(response)
+}
+
+/// Text Embeddings Inference has its own words for a query and its documents.
+fn to_tei(body: &Bytes) -> Result<Bytes, Failure> {
+    may_be_a_tree(body)?;
+    let asked: Map<String, Value> = serde_json::from_slice(body)
+        .map_err(|error| Failure::invalid(None, format!("the body is no JSON object: {error}")))?;
+    let text = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        other => other.get("text")?.as_str().map(str::to_owned),
+    };
+    let documents = asked.get("documents").and_then(Value::as_array);
+    let texts: Option<Vec<String>> = documents.and_then(|all| all.iter().map(text).collect());
+    let Some(texts) = texts.filter(|texts| !texts.is_empty()) else {
+        let message = "`documents` must be a list of at least one text";
+        return Err(Failure::invalid("documents".to_owned(), message));
+    };
+    let Some(query) = asked.get("query").and_then(Value::as_str) else {
+        return Err(Failure::invalid(
+            "query".to_owned(),
+            "`query` must be a string",
+        ));
+    };
+    let body =
+        json!({"model": asked.get("model"), "query": query, "texts": texts, "truncate": true});
+    Ok(body.to_string().into())
+}
+
+/// How many documents are wanted, the best ones; without `top_n` all.
+fn top_n(body: &[u8]) -> Result<usize, Failure> {
+    let fields = Fields::read(body)?;
+    let most = fields.get("top_n").map(RawValue::get);
+    let most = most.and_then(|most| most.parse::<u64>().ok());
+    let most = most.and_then(|most| usize::try_from(most).ok());
+    Ok(most.unwrap_or(usize::MAX))
+}
+
+/// It answers the best first.
+fn from_tei(model: &str, answer: Value, most: usize) -> Value {
+    let ranks = answer.as_array().cloned().unwrap_or_default();
+    let results: Vec<Value> = ranks
+        .iter()
+        .take(most)
+        .map(|rank| json!({"index": rank["index"], "relevance_score": rank["score"]}))
+        .collect();
+    json!({"model": model, "results": results})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rerank_in_everybodys_words_becomes_one_in_teis_and_back() {
+        let asked = json!({"model": "m", "query": "q", "documents": ["a", {"text": "b"}]});
+        let sent = to_tei(&asked.to_string().into()).unwrap();
+        let sent: Value = serde_json::from_slice(&sent).unwrap();
+        assert_eq!(
+            (&sent["query"], &sent["texts"]),
+            (&json!("q"), &json!(["a", "b"]))
+        );
+        let ranks = json!([{"index": 1, "score": 0.9}, {"index": 0, "score": 0.1}]);
+        assert_eq!(top_n(br#"{"top_n": 1}"#).unwrap(), 1);
+        let one = from_tei("m", ranks.clone(), 1);
+        assert_eq!(one["results"].as_array().unwrap().len(), 1);
+        let answer = from_tei("m", ranks, top_n(b"{}").unwrap());
+        assert_eq!(
+            answer["results"][0],
+            json!({"index": 1, "relevance_score": 0.9})
+        );
+        for (body, param) in [
+            (json!({"query": "q"}), "documents"),
+            (json!({"query": "q", "documents": []}), "documents"),
+            (json!({"documents": ["a"]}), "query"),
+        ] {
+            let failure = to_tei(&body.to_string().into()).unwrap_err();
+            assert_eq!(failure.body.error.param.as_deref(), Some(param));
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A request that has a seat: what is counted of it, how it reaches its engine, and how the engine's own errors come
+//! back. Knows nothing of what is asked.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, Method, header};
+use axum::response::Response;
+use http_body_util::{BodyExt, Limited};
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::sight::Sight;
+use crate::error::Failure;
+use crate::inference::answer::aggregate::Usage;
+use crate::inference::upstream::proxy::Incoming;
+use crate::inference::upstream::remote;
+use crate::metrics::Metrics;
+use crate::state::App;
+use access::limits::Admitted;
+use controller::{Clock, Lease};
+use pool::Time;
+
+/// An engine's own error is passed on up to this size.
+const ENGINE_ERROR_MAX: usize = 1 << 20;
+
+/// How long a broken stream waits to hear from the controller what happened to its engine.
+pub(crate) const WHY_WITHIN: Duration = Duration::from_millis(500);
+
+/// A seat that is being used, and what is counted about it.
+pub(crate) struct InFlightRequest {
+    pub lease: Lease,
+    pub model: String,
+    metrics: Metrics,
+    pub clock: Clock,
+    asked: Time,
+    /// Counted among the requests of its key and its model until it ends.
+    admitted: Arc<Admitted>,
+    /// What its engine has told so far of the tokens.
+    told: Mutex<Usage>,
+    /// Pieces of the answer that came.
+    heard: AtomicU64,
+    /// An engine has it, and nothing says that it did no work for it.
+    is_charged: AtomicBool,
+    /// What whoever asked may know.
+    pub sight: Sight,
+    /// When the client wants no more of it.
+    pub deadline: Option<Time>,
+    /// The process ends now.
+    pub ending: CancellationToken,
+}
+
+impl InFlightRequest {
+    pub fn new(
+        app: &App,
+        model: &str,
+        lease: Lease,
+        asked: Time,
+        (admitted, sight): (Arc<Admitted>, Sight),
+        deadline: Option<Time>,
+    ) -> InFlightRequest {
+        InFlightRequest {
+            admitted,
+            sight,
+            told: Mutex::default(),
+            heard: AtomicU64::new(0),
+            is_charged: AtomicBool::new(false),
+            deadline,
+            lease,
+            model: model.to_owned(),
+            metrics: app.metrics.clone(),
+            clock: app.handle.clock(),
+            asked,
+            ending: app.ending(),
+        }
+    }
+
+    pub fn first_token(&self) {
+        let took = self.clock.now().since(self.asked);
+        self.metrics
+            .first_token(&self.model, Duration::from_millis(took.0));
+    }
+
+    /// A piece of the answer came.
+    pub fn token(&self) {
+        self.heard.fetch_add(1, Ordering::Relaxed);
+        self.lease.token();
+    }
+
+    /// What the engine says that the request took until now. Some say it once, some with every piece.
+    pub fn tokens(&self, usage: Usage) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let prompt = usage.prompt_tokens.saturating_sub(told.prompt_tokens);
+        let completion = usage
+            .completion_tokens
+            .saturating_sub(told.completion_tokens);
+        told.prompt_tokens += prompt;
+        told.completion_tokens += completion;
+        self.admitted.took(prompt.saturating_add(completion));
+        self.metrics.tokens(&self.model, prompt, completion);
+    }
+
+    pub fn answered(&self, code: u16) {
+        self.metrics.request(&self.model, code);
+    }
+
+    /// The engine refused it, or failed: what it was thought to take is not charged, unless a part of an
+    /// answer came.
+    pub fn give_back(&self) {
+        self.is_charged.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Drop for InFlightRequest {
+    /// Who leaves before the engine has counted has had a prompt read, and what came; a piece is about a token.
+    fn drop(&mut self) {
+        let told = *self.told.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let heard = *self.heard.get_mut();
+        if told == Usage::default() && (heard > 0 || *self.is_charged.get_mut()) {
+            self.admitted
+                .took(self.admitted.estimate().saturating_add(heard));
+        }
+    }
+}
+
+/// A body that is JSON.
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// The head of the engine's answer; or why there is none. `kind`: the body's `content-type`.
+pub(crate) async fn reach(
+    app: &App,
+    served: InFlightRequest,
+    path: &str,
+    (kind, body): (&HeaderValue, Bytes),
+) -> Result<(InFlightRequest, hyper::Response<Incoming>), Failure> {
+    let cut = served.lease.cut();
+    let lease = &served.lease;
+    served.is_charged.store(true, Ordering::Relaxed);
+    let sent = app.upstream.send(lease, Method::POST, path, (kind, body));
+    tokio::select! {
+        biased;
+        sent = sent => match sent {
+            Ok(answer) => {
+                let status = answer.status();
+                if let Some(failure) = remote::misplaced(&served.lease, &served.model, status) {
+                    served.lease.worked(false);
+                    served.give_back();
+                    return Err(failure);
+                }
+                served.lease.worked(!answer.status().is_server_error());
+                Ok((served, answer))
+            }
+            Err(error) => {
+                served.lease.worked(false);
+                served.give_back();
+                tracing::warn!(model = served.model, %error, "the engine did not answer");
+                match remote::unreached(&served.lease, &served.model, &error) {
+                    Some(failure) => Err(failure),
+                    None => Err(why(&served).await),
+                }
+            }
+        },
+        () = cut.cancelled() => Err(why(&served).await),
+    }
+}
+
+pub(crate) async fn limited(body: Incoming) -> Bytes {
+    match Limited::new(body, ENGINE_ERROR_MAX).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => format!(
+            "{{\"error\":{{\"message\":\"the engine's error could not be read: {error}\"}}}}"
+        )
+        .into(),
+    }
+}
+
+/// What the engine itself refuses goes to the client as it is.
+pub(crate) async fn engine_error(
+    answer: hyper::Response<Incoming>,
+    served: &InFlightRequest,
+) -> Response {
+    served.give_back();
+    let (head, body) = answer.into_parts();
+    let body = remote::masked(&served.lease, limited(body).await);
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = head.status;
+    for name in [header::CONTENT_TYPE, header::RETRY_AFTER] {
+        if let Some(value) = head.headers.get(&name) {
+            response.headers_mut().insert(name, value.clone());
+        }
+    }
+    response
+}
+
+/// Why the answer broke off: the controller knows, at the latest a moment later.
+pub(crate) async fn why(served: &InFlightRequest) -> Failure {
+    let cut = served.lease.cut();
+    let _ = tokio::time::timeout(WHY_WITHIN, cut.cancelled()).await;
+    // Whoever asked is not to blame.
+    served.give_back();
+    match served.lease.why() {
+        Some(why) => Failure::cut(&served.model, &served.sight.cut(why.clone())),
+        // It lives; it only does not speak properly.
+        None => Failure::engine(&served.model, "it broke the connection off"),
+    }
+}

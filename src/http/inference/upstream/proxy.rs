@@ -1,0 +1,100 @@
+//! Bytes between a client and an engine, while a lease lives. Nothing is parsed that need not be, and
+//! dropping either end ends the other.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use http_body_util::Full;
+use hyper::{Method, Request, Response, Uri, header};
+
+pub(crate) use crate::inference::upstream::connection_pool::Incoming;
+use crate::inference::upstream::connection_pool::{ConnectionPool, SendError};
+use crate::inference::upstream::remote;
+use controller::Lease;
+
+/// The client side towards all engines: one pool of connections, keyed by replica.
+#[derive(Debug, Default)]
+pub struct Upstream {
+    wires: Arc<ConnectionPool>,
+}
+
+impl Upstream {
+    /// Sends one request to the lease's engine, with its `content-type`. Errors are those of connecting
+    /// and of the head.
+    ///
+    /// An idle connection that ends without a word was closed by the engine while the request was on its
+    /// way (llama-server does so after each streamed answer, whatever its headers say): the request goes
+    /// out again on another. One that ends on a new connection has reached the engine and is told as
+    /// failed; so is every one to an endpoint that somebody else runs, who may bill it.
+    pub async fn send(
+        &self,
+        lease: &Lease,
+        method: Method,
+        path: &str,
+        (kind, body): (&header::HeaderValue, Bytes),
+    ) -> Result<Response<Incoming>, SendError> {
+        let replica = lease.replica();
+        let remote = remote::of(lease);
+        let there = remote.map(|remote| remote.path(path));
+        let uri = Uri::builder()
+            .path_and_query(there.as_deref().unwrap_or(path))
+            .build();
+        let uri = uri.expect("a route makes a URI");
+        let mut tries = 0;
+        loop {
+            let mut request = Request::new(Full::new(body.clone()));
+            request.uri_mut().clone_from(&uri);
+            request.method_mut().clone_from(&method);
+            let headers = request.headers_mut();
+            headers.insert(header::CONTENT_TYPE, kind.clone());
+            match remote {
+                Some(remote) => request.headers_mut().extend(remote.headers()),
+                None => {
+                    let host = header::HeaderValue::from_static("localhost");
+                    request.headers_mut().insert(header::HOST, host);
+                }
+            }
+            tries += 1;
+            let mut wire = self.wires.take(replica, lease.endpoint()).await?;
+            let answered_before = wire.answered;
+            match wire.send(request).await {
+                Ok(answer) => {
+                    return Ok(answer.map(|body| Incoming::new(body, wire, replica, &self.wires)));
+                }
+                // Nobody has seen it.
+                Err(SendError::Unsent) if tries < TRIES_MAX => {}
+                Err(error)
+                    if tries < TRIES_MAX
+                        && remote.is_none()
+                        && answered_before
+                        && ended_without_a_word(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Two idle connections may have been closed in the same moment; three in a row are the engine's will.
+const TRIES_MAX: u32 = 3;
+
+fn ended_without_a_word(error: &SendError) -> bool {
+    let SendError::Http(error) = error else {
+        return false;
+    };
+    if error.is_incomplete_message() || error.is_closed() {
+        return true;
+    }
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let io = cause.downcast_ref::<std::io::Error>();
+        let io = io.map(std::io::Error::kind);
+        if matches!(
+            io,
+            Some(std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe)
+        ) {
+            return true;
+        }
+        source = cause.source();
+    }
+    false
+}

@@ -1,0 +1,138 @@
+//! A task that wakes itself while it runs goes on at once. hyper's two ends of a body wake each other at each
+//! piece, and mostly both are in one task: the runtime would queue it again and wake another processor
+//! to take it, which costs more than the piece. It changes when a future is polled, and nothing else.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+
+/// So often in a row; then others have their turn.
+const ROUNDS_MAX: u32 = 64;
+
+/// Nobody polls: whoever wakes, wakes the task.
+const IDLE: u8 = 0;
+const POLLING: u8 = 1;
+/// Woken while it was polled.
+const WOKEN: u8 = 2;
+
+#[derive(Default)]
+struct Own {
+    state: AtomicU8,
+    task: AtomicWaker,
+}
+
+impl Wake for Own {
+    fn wake(self: Arc<Own>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Own>) {
+        // What was written before the wake is seen by the poll after it.
+        if self.state.swap(WOKEN, Ordering::AcqRel) == IDLE {
+            self.task.wake();
+        }
+    }
+}
+
+pub(crate) async fn quiet<F: Future>(future: F) -> F::Output {
+    let own = Arc::new(Own::default());
+    let waker = Waker::from(Arc::clone(&own));
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        own.task.register(context.waker());
+        for _ in 0..ROUNDS_MAX {
+            own.state.swap(POLLING, Ordering::AcqRel);
+            let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+            if polled.is_ready() {
+                return polled;
+            }
+            let rests =
+                own.state
+                    .compare_exchange(POLLING, IDLE, Ordering::AcqRel, Ordering::Acquire);
+            if rests.is_ok() {
+                return Poll::Pending;
+            }
+        }
+        own.state.swap(IDLE, Ordering::AcqRel);
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Count>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_future_that_wakes_itself_is_polled_again_without_its_task() {
+        let task = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&task));
+        let mut rounds = 0;
+        let mut future = pin!(quiet(poll_fn(|context| {
+            rounds += 1;
+            context.waker().wake_by_ref();
+            match rounds {
+                10 => Poll::Ready(()),
+                _ => Poll::Pending,
+            }
+        })));
+        assert!(
+            future
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_ready()
+        );
+        assert_eq!(task.0.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn one_that_never_rests_lets_others_have_their_turn() {
+        let task = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&task));
+        let mut future = pin!(quiet(poll_fn(|context| {
+            context.waker().wake_by_ref();
+            Poll::<()>::Pending
+        })));
+        assert!(
+            future
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        assert_eq!(task.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn no_wake_from_outside_is_lost() {
+        let (to, mut from) = tokio::sync::mpsc::channel(1);
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(async move {
+            for nth in 0..50_000_u32 {
+                to.send(nth).await.unwrap();
+            }
+        });
+        let sum = quiet(async {
+            let mut count = 0_u32;
+            while from.recv().await.is_some() {
+                count += 1;
+            }
+            count
+        });
+        assert_eq!(sum.await, 50_000);
+    }
+}

@@ -1,0 +1,33 @@
+//! Ids of requests that come without one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::http::HeaderValue;
+
+/// Ids of requests: a random part of this start, and a count.
+#[derive(Debug)]
+pub(super) struct RequestIds {
+    start: String,
+    count: AtomicU64,
+}
+
+impl Default for RequestIds {
+    fn default() -> RequestIds {
+        let start = uuid::Uuid::now_v7().simple().to_string();
+        RequestIds {
+            start: start[start.len() - 12..].to_owned(),
+            count: AtomicU64::new(1),
+        }
+    }
+}
+
+impl RequestIds {
+    pub fn next(&self) -> HeaderValue {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        let text = format!("req-{}-{count}", self.start);
+        HeaderValue::from_str(&text).expect("hexadecimal digits make a header")
+    }
+}
+
+pub(super) type SharedIds = Arc<RequestIds>;
