@@ -10,7 +10,7 @@ use crate::decoding::Strategy;
 use crate::detokenize::DecodeTokens;
 use crate::grammar::{Constraint, Grammar};
 use crate::loading::LoadedModel;
-use crate::server::Ready;
+use crate::ready::Ready;
 use crate::step::PAGE_TOKENS;
 use crate::tools::{ToolReader, Tools, required};
 use crate::wire::{Envelope, Route};

@@ -27,6 +27,8 @@ mod model;
 mod options;
 mod pieces;
 mod placing;
+mod progress;
+mod ready;
 mod sampling;
 mod scores;
 mod server;

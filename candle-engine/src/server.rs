@@ -6,9 +6,11 @@ use crate::batch::{Batch, Generator, Rest};
 use crate::completion;
 use crate::encoder;
 use crate::error::EngineError;
-use crate::loading::{self, LoadedModel, Progress};
+use crate::loading::{self};
 use crate::memory::{MemoryReport, resident_bytes};
 use crate::options::{EngineOptions, Listen};
+use crate::progress::Progress;
+use crate::ready::Ready;
 use crate::sleep::{SleepGate, Sleeper, counted};
 use crate::token_routes;
 use axum::body::Bytes;
@@ -54,15 +56,6 @@ impl Served {
             Self::Encoder(service) => service.generator(),
         }
     }
-}
-
-/// What the generating routes need; it exists when the model is loaded.
-pub(crate) struct Ready {
-    pub model_name: String,
-    pub model: Arc<LoadedModel>,
-    pub batch: Arc<Batch>,
-    /// What gives memory back while the engine sleeps, in the order of it.
-    pub sleepers: Vec<Arc<dyn Sleeper>>,
 }
 
 /// Connections that may wait to be accepted, in a burst of requests; the system caps it.

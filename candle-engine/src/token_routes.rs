@@ -4,7 +4,7 @@ use crate::api::take_messages;
 use crate::api_error::ApiError;
 use crate::completion::{check_model, check_tokens, template_of};
 use crate::fields::{Fields, expected};
-use crate::server::Ready;
+use crate::ready::Ready;
 use serde_json::{Value, json};
 
 /// A longer text would hold a core for seconds.

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::model_file::Task;
 use model_files::config_json::Keys;
+use model_files::families::{self, GGUF_FORMS, SCORING};
 use model_files::gguf::{self, Gguf};
 use model_files::{Architecture, FileError};
 
@@ -50,87 +51,29 @@ pub(super) struct Seen {
     pub context: Option<u64>,
 }
 
-/// What continues texts, by the word before `ForCausalLM`; with `Model` after it the same without a head, which
-/// is for embeddings, and with `ForSequenceClassification` one whose head ranks.
-const DECODERS: [&str; 16] = [
-    "Llama",
-    "Mistral",
-    "Mixtral",
-    "Qwen2",
-    "Qwen2Moe",
-    "Qwen3",
-    "Qwen3Moe",
-    "Gemma",
-    "Gemma2",
-    "Gemma3",
-    "Phi3",
-    "SmolLM3",
-    "Olmo2",
-    "Granite",
-    "DeepseekV2",
-    "DeepseekV3",
-];
-/// Those whose names are formed otherwise.
-const DECODERS_BESIDE: [&str; 2] = [
-    "Gemma3ForConditionalGeneration",
-    "Mistral3ForConditionalGeneration",
-];
-
-/// What reads a whole text at once, by the word before `Model`.
-const ENCODERS: [&str; 10] = [
-    "Bert",
-    "Roberta",
-    "XLMRoberta",
-    "Camembert",
-    "DistilBert",
-    "MPNet",
-    "ModernBert",
-    "NomicBert",
-    "Gte",
-    "New",
-];
-
-/// `general.architecture` of GGUF files.
-const GGUF: [&str; 13] = [
-    "llama", "mistral3", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "gemma", "gemma2", "gemma3",
-    "phi3", "smollm3", "olmo2", "granite",
-];
-
 /// Where sentence-transformers says how vectors are made of hidden states.
 const POOLING: [&str; 2] = ["modules.json", "1_Pooling/config.json"];
 
-/// How the architectures of models end that score a text.
-const SCORING: &str = "ForSequenceClassification";
-
 fn serves(architecture: &str) -> Option<Serves> {
-    let is = |ending: &str, stems: &[&str]| {
-        let stem = architecture.strip_suffix(ending);
-        stem.is_some_and(|stem| stems.contains(&stem))
-    };
-    if is("ForCausalLM", &DECODERS) || DECODERS_BESIDE.contains(&architecture) {
-        Some(Serves::Texts)
-    } else if is("Model", &DECODERS)
-        || is("TextModel", &DECODERS)
-        || is("Model", &ENCODERS)
-        || is("ForMaskedLM", &ENCODERS)
-    {
-        Some(Serves::Embeddings)
-    } else {
-        let ranks = is(SCORING, &ENCODERS) || is(SCORING, &DECODERS);
-        ranks.then_some(Serves::Ranks)
+    if let Some((_, ranks)) = families::encoder(architecture) {
+        return Some(match ranks {
+            true => Serves::Ranks,
+            false => Serves::Embeddings,
+        });
     }
+    let (_, has_head) = families::decoder(architecture)?;
+    Some(match has_head {
+        true => Serves::Texts,
+        false if architecture.ends_with(SCORING) => Serves::Ranks,
+        false => Serves::Embeddings,
+    })
 }
 
 fn known() -> String {
-    let decoders: Vec<String> = DECODERS
-        .iter()
-        .map(|stem| format!("{stem}ForCausalLM"))
-        .chain(DECODERS_BESIDE.map(str::to_owned))
-        .collect();
     format!(
-        "{}; for embeddings {} with Model or ForMaskedLM after it, or a decoder with Model, for ranks both with ForSequenceClassification",
-        decoders.join(", "),
-        ENCODERS.join(", ")
+        "{}; for embeddings and ranks {}, and decoders with Model or {SCORING} in the place of ForCausalLM",
+        families::DECODERS.map(|(name, _)| name).join(", "),
+        families::known_encoders()
     )
 }
 
@@ -184,11 +127,7 @@ pub(super) fn look(path: &Path) -> Result<Option<Seen>, String> {
     Ok(Some(Seen {
         serves,
         is_encoder: architecture.as_ref().is_some_and(|it| it.layers.is_empty()),
-        is_fixed: name.ends_with(SCORING)
-            || ENCODERS.iter().any(|stem| {
-                let rest = name.strip_prefix(stem);
-                rest.is_some_and(|rest| ["Model", "ForMaskedLM"].contains(&rest))
-            }),
+        is_fixed: name.ends_with(SCORING) || families::encoder(name).is_some(),
         context: architecture.and_then(|it| it.context),
     }))
 }
@@ -219,12 +158,12 @@ fn look_at_gguf(file: &Path) -> Result<Option<Seen>, String> {
     let Some(gguf::Value::Text(name)) = gguf.values.get("general.architecture") else {
         return Ok(None);
     };
-    if !GGUF.contains(&name.as_str()) {
+    if !GGUF_FORMS.iter().any(|(form, _)| form == name) {
         return Err(format!(
             "{} is of the form {}, which the embedded engine does not compute; of GGUF files it knows {}",
             file.display(),
             shown(&[name]),
-            GGUF.join(", ")
+            GGUF_FORMS.map(|(form, _)| form).join(", ")
         ));
     }
     let context = Architecture::of_gguf(file, &gguf)

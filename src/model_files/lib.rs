@@ -4,6 +4,7 @@
 mod architecture;
 pub mod config_json;
 mod error;
+pub mod families;
 mod folder;
 pub mod gguf;
 mod gguf_architecture;

@@ -22,6 +22,7 @@ mod runs;
 mod schedule;
 #[cfg(test)]
 mod tests;
+mod work;
 mod write;
 
 pub(crate) use network::{Generator, Weights};

@@ -3,10 +3,11 @@
 
 use super::gauges::Gauges;
 use super::network::{Network, refused};
-use super::queue::{STACK_BYTES, Work};
 use super::request::GenerationRequest;
 use super::schedule::{Arrival, Limits, Plan, RequestId, Schedule};
-use super::write::{Client, Next, Scored, Writer};
+use super::work::{STACK_BYTES, Work};
+use super::write::Writer;
+use super::write::client::{Client, Next, Scored};
 use crate::api_error::ApiError;
 use crate::decoding::Strategy;
 use crate::error::EngineError;

@@ -2,60 +2,17 @@
 
 mod fields;
 
-use super::spec::{Activation, Biases, EncoderSpec, Family, LayerSpec, Positions, RankHead};
+use super::spec::{Activation, Biases, EncoderSpec, LayerSpec, Positions, RankHead};
 use fields::Fields;
+use model_files::families::{self, EncoderFamily as Family};
 use serde_json::Value;
-
-/// Architectures that this engine computes as encoders, by the family that each belongs to.
-const FAMILIES: &[(&str, Family)] = &[
-    ("Bert", Family::Bert),
-    ("Roberta", Family::Bert),
-    ("XLMRoberta", Family::Bert),
-    ("Camembert", Family::Bert),
-    ("DistilBert", Family::DistilBert),
-    ("MPNet", Family::Mpnet),
-    ("ModernBert", Family::ModernBert),
-    ("NomicBert", Family::NomicBert),
-    ("Gte", Family::Gte),
-    // The name that GTE's own code on the hub has.
-    ("New", Family::Gte),
-];
-const EMBEDS: [&str; 2] = ["Model", "ForMaskedLM"];
-const RANKS: &str = "ForSequenceClassification";
 
 /// The first architecture of a `config.json` that is an encoder's.
 pub(crate) fn architecture(json: &Value) -> Option<&str> {
     let names = json["architectures"].as_array().into_iter().flatten();
     names
         .filter_map(Value::as_str)
-        .find(|name| parts(name).is_some())
-}
-
-/// Family and whether it ranks.
-fn parts(architecture: &str) -> Option<(Family, bool)> {
-    FAMILIES.iter().find_map(|(word, family)| {
-        let rest = architecture.strip_prefix(word)?;
-        if EMBEDS.contains(&rest) {
-            Some((*family, false))
-        } else {
-            // NomicBERT has no published reranker, so its head's names are not known.
-            (rest == RANKS && *family != Family::NomicBert).then_some((*family, true))
-        }
-    })
-}
-
-/// Whether an architecture is a cross-encoder's; `None` where it is no encoder's at all.
-pub(crate) fn ranks(architecture: &str) -> Option<bool> {
-    parts(architecture).map(|(_, ranks)| ranks)
-}
-
-/// The names of all architectures that are encoders.
-pub(crate) fn known() -> String {
-    let names = FAMILIES.iter().map(|(word, _)| format!("{word}Model"));
-    format!(
-        "{}; the same with {RANKS} rank",
-        names.collect::<Vec<_>>().join(", ")
-    )
+        .find(|name| families::encoder(name).is_some())
 }
 
 impl EncoderSpec {
@@ -65,7 +22,8 @@ impl EncoderSpec {
     /// A field that is missing, wrong, contradicts another, or asks for what this engine does not compute.
     pub fn read(json: &Value) -> Result<Self, String> {
         let name = architecture(json).ok_or("it names no architecture of an encoder")?;
-        let (family, ranks) = parts(name).ok_or("it names no architecture of an encoder")?;
+        let (family, ranks) =
+            families::encoder(name).ok_or("it names no architecture of an encoder")?;
         let fields = Fields { json };
         fields.refuse_unknown()?;
         let mut spec = match family {

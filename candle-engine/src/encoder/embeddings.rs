@@ -4,7 +4,8 @@
 use super::base64;
 use super::network::Sequence;
 use super::pooling::normalise;
-use super::service::{Asked, Gives, Service, Shape, TEXTS_MAX, Usage, respond};
+use super::routes::{Asked, Shape};
+use super::service::{Gives, Service, TEXTS_MAX, Usage, respond};
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
 use axum::response::Response;

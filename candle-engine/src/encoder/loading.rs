@@ -2,6 +2,7 @@
 
 use super::by_decoder::{self, ByDecoder, ScoreHead};
 use super::config;
+use super::encoder::{Encoder, Output};
 use super::head::Head;
 use super::network::{Network, Sequence};
 use super::pooling::{Pooling, PoolingPlan};
@@ -15,9 +16,11 @@ use crate::batch::{Batch, Rest};
 use crate::error::EngineError;
 use crate::files::{LoadPlan, ModelFiles, read_json};
 use crate::kernels::Pool;
-use crate::loading::{LoadedModel, Progress};
+use crate::loading::LoadedModel;
 use crate::options::{EngineOptions, Task};
+use crate::progress::Progress;
 use candle_core::Device;
+use model_files::families;
 use serde_json::Value;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -26,23 +29,6 @@ use std::sync::Arc;
 /// before.
 const BATCH_TOKENS_CPU: usize = 1024;
 const BATCH_TOKENS_GPU: usize = 16_384;
-
-/// What hidden states become.
-enum Output {
-    Vectors(Pooling),
-    Scores(Box<Head>),
-}
-
-/// An encoder that makes vectors of texts, or scores of pairs.
-pub(crate) struct Encoder {
-    network: Network,
-    output: Output,
-    pub batch_tokens: usize,
-    pub weights_bytes: u64,
-    /// Of them, those that lie in mapped files.
-    pub mapped_bytes: u64,
-    pub is_on_cpu: bool,
-}
 
 /// The `config.json` of a folder whose model is an encoder.
 ///
@@ -90,7 +76,10 @@ pub(crate) fn load(
         EngineError::model(
             &file,
             problem,
-            format!("this engine computes as encoders: {}", config::known()),
+            format!(
+                "this engine computes as encoders: {}",
+                families::known_encoders()
+            ),
         )
     })?;
     let own = match spec.head {
@@ -258,27 +247,4 @@ pub(crate) fn of_decoder(
         seen,
         decoder,
     )))
-}
-
-impl Encoder {
-    /// What each text becomes, in order; `None` when nobody wants it any more.
-    ///
-    /// # Errors
-    /// When the device fails or has no memory.
-    pub fn compute(
-        &self,
-        sequences: &[&Sequence],
-        is_wanted: impl Fn() -> bool,
-    ) -> candle_core::Result<Option<Vec<Vec<f32>>>> {
-        let Some(hidden) = self.network.compute(sequences, is_wanted)? else {
-            return Ok(None);
-        };
-        match &self.output {
-            Output::Vectors(pooling) => pooling.vectors(sequences, &hidden).map(Some),
-            Output::Scores(head) => {
-                let logits = head.logits(sequences, &hidden)?;
-                Ok(Some(logits.into_iter().map(|logit| vec![logit]).collect()))
-            }
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! Owns what each family of encoders calls its tensors. Never reads them.
 
-use super::spec::Family;
+use model_files::families::EncoderFamily as Family;
 
 /// Prefixes that a model's tensors may have: bare, or as a part of a model with a head.
 pub(crate) fn roots(family: Family) -> &'static [&'static str] {

@@ -13,8 +13,9 @@
 
 use super::pooling::{PoolingPlan, Reduction};
 use crate::error::EngineError;
-use crate::files::{HEAD, ModelFiles, SCORING, read_json};
+use crate::files::{HEAD, ModelFiles, read_json};
 use crate::options::Task;
+use model_files::families::SCORING;
 use serde_json::Value;
 
 /// What a decoder is served for.

@@ -3,7 +3,8 @@
 
 use super::network::Sequence;
 use super::pooling::normalise;
-use super::service::{Asked, Gives, Service, Shape, TEXTS_MAX, Usage, respond};
+use super::routes::{Asked, Shape};
+use super::service::{Gives, Service, TEXTS_MAX, Usage, respond};
 use super::texts::Cut;
 use super::wording::Pair;
 use crate::api_error::ApiError;

@@ -2,11 +2,9 @@
 //! queue. Never computes.
 
 use super::by_decoder::ByDecoder;
-use super::embeddings::EmbeddingsRequest;
-use super::loading::Encoder;
+use super::encoder::Encoder;
 use super::network::Sequence;
 use super::queue::{Computed, Queue};
-use super::ranks::{RerankRequest, ScoreRequest};
 use super::texts::{Cut, Texts};
 use super::wording::Wording;
 use crate::api_error::ApiError;
@@ -23,35 +21,6 @@ use std::sync::Arc;
 
 /// Texts of one request; OpenAI's bound.
 pub(super) const TEXTS_MAX: usize = 2048;
-
-/// What an encoder is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Route {
-    Embeddings,
-    Rerank,
-    Score,
-}
-
-/// Where it is asked: OpenAI's way, those of Cohere, Jina and Text Embeddings Inference, and vLLM's.
-pub(crate) const PATHS: [(&str, Route); 6] = [
-    ("/v1/embeddings", Route::Embeddings),
-    ("/v1/rerank", Route::Rerank),
-    ("/v2/rerank", Route::Rerank),
-    ("/rerank", Route::Rerank),
-    ("/v1/score", Route::Score),
-    ("/score", Route::Score),
-];
-
-impl Route {
-    /// What it is called in an error.
-    pub fn noun(self) -> &'static str {
-        match self {
-            Self::Embeddings => "embeddings",
-            Self::Rerank => "ranks",
-            Self::Score => "scores",
-        }
-    }
-}
 
 /// A model that is served for vectors or scores.
 pub(crate) struct Service {
@@ -86,19 +55,6 @@ pub(crate) enum Gives {
 enum Computes {
     Encoder { encoder: Arc<Encoder>, queue: Queue },
     Decoder(Arc<ByDecoder>),
-}
-
-/// A request that was read: what is computed for it, and how its answer is written.
-pub(super) struct Asked {
-    pub sequences: Vec<Sequence>,
-    pub shape: Shape,
-}
-
-/// The answer's form.
-pub(super) enum Shape {
-    Embeddings(EmbeddingsRequest),
-    Rerank(RerankRequest),
-    Score(ScoreRequest),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -166,44 +122,13 @@ impl Service {
         }
     }
 
-    /// Answers a request. Dropping the future cancels it.
-    ///
-    /// # Errors
-    /// 400 for a request that is wrong, 404 for another model, 429 when too many wait.
-    pub async fn answer(
-        self: Arc<Self>,
-        route: Route,
-        body: impl AsRef<[u8]> + Send + 'static,
-    ) -> Result<Response, ApiError> {
-        let service = Arc::clone(&self);
-        // Long texts take milliseconds and more to be taken apart.
-        let reading = tokio::task::spawn_blocking(move || service.read(route, body.as_ref()));
-        let asked = reading.await.map_err(|_| failed())??;
-        let usage = Usage::of(&asked.sequences);
-        let vectors = self.compute(asked.sequences).await?;
-        let writing = tokio::task::spawn_blocking(move || asked.shape.write(&self, vectors, usage));
-        writing.await.map_err(|_| failed())?
-    }
-
-    async fn compute(&self, sequences: Vec<Sequence>) -> Computed {
+    pub(super) async fn compute(&self, sequences: Vec<Sequence>) -> Computed {
         match &self.computes {
             Computes::Encoder { queue, .. } => {
                 queue.submit(sequences)?.await.map_err(|_| failed())?
             }
             Computes::Decoder(decoder) => decoder.compute(sequences).await,
         }
-    }
-
-    fn read(&self, route: Route, body: &[u8]) -> Result<Asked, ApiError> {
-        let mut fields = Fields::parse(body)?;
-        self.check_model(fields.take_string("model")?.as_deref())?;
-        let asked = match route {
-            Route::Embeddings => EmbeddingsRequest::read(self, &mut fields)?,
-            Route::Rerank => RerankRequest::read(self, &mut fields)?,
-            Route::Score => ScoreRequest::read(self, &mut fields)?,
-        };
-        fields.finish("")?;
-        Ok(asked)
     }
 
     /// # Errors
@@ -267,42 +192,11 @@ impl Service {
     }
 }
 
-impl Sleeper for Encoder {
-    /// On the CPU there is nothing to give back between requests: weights are kept, and the rest is freed after each batch.
-    fn sleep(&self) -> Result<(), EngineError> {
-        if self.is_on_cpu {
-            return Ok(());
-        }
-        Err(EngineError::load(
-            "the weights of an encoder cannot leave the GPU while the engine lives; stop the engine in place of it",
-        ))
-    }
-
-    fn wake(&self) -> Result<(), EngineError> {
-        Ok(())
-    }
-}
-
-impl Shape {
-    fn write(
-        self,
-        service: &Service,
-        vectors: Vec<Vec<f32>>,
-        usage: Usage,
-    ) -> Result<Response, ApiError> {
-        match self {
-            Self::Embeddings(request) => request.write(service, vectors, usage),
-            Self::Rerank(request) => request.write(service, &vectors, usage),
-            Self::Score(request) => request.write(service, &vectors, usage),
-        }
-    }
-}
-
 /// An answer as JSON. Numbers are written as the shortest that reads back to the same 32-bit float.
 pub(super) fn respond(answer: impl Serialize) -> Response {
     Json(answer).into_response()
 }
 
-fn failed() -> ApiError {
+pub(super) fn failed() -> ApiError {
     ApiError::internal("the engine failed on this request")
 }

@@ -1,6 +1,8 @@
 //! Owns the description of an encoder as data: what distinguishes BERT, RoBERTa, DistilBERT, MPNet, ModernBERT, NomicBERT
 //! and GTE from each other. Never reads a file and never computes.
 
+use model_files::families::EncoderFamily as Family;
+
 /// The shape and the variations of an encoder.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EncoderSpec {
@@ -29,18 +31,6 @@ pub(crate) struct EncoderSpec {
     pub biases: Biases,
     /// Most tokens that there are positions for.
     pub context_tokens: usize,
-}
-
-/// Whose names the tensors have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Family {
-    /// RoBERTa, XLM-RoBERTa and CamemBERT use the same names.
-    Bert,
-    DistilBert,
-    Mpnet,
-    ModernBert,
-    NomicBert,
-    Gte,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -1,10 +1,11 @@
 //! Owns the reading of a model's tensors: ahead and in the order of the files, so that progress is real and the first request
 //! finds everything in memory; checked and written anew where that is asked for. Never computes with a tensor.
 
+use super::folder::REMEDY;
 use super::table::{Place, Written};
-use super::{ModelFiles, REMEDY, Role, convert, verify};
+use super::{ModelFiles, Role, convert, verify};
 use crate::error::EngineError;
-use crate::loading::Progress;
+use crate::progress::Progress;
 use crate::stored::{Encoding, Stored};
 use std::ops::Range;
 use std::sync::Mutex;

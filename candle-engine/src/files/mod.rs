@@ -8,6 +8,7 @@
 mod config;
 mod convert;
 mod expected;
+mod folder;
 mod generation;
 mod gguf;
 mod json;
@@ -22,7 +23,7 @@ mod tests;
 mod verify;
 mod words;
 
-pub(crate) use config::{Kind, SCORING};
+pub(crate) use config::Kind;
 pub(crate) use expected::expected;
 pub(crate) use expected::{Expected, Role};
 pub(crate) use json::read_json;
@@ -34,6 +35,7 @@ use crate::error::EngineError;
 use crate::sampling::SamplingSettings;
 use crate::spec::Spec;
 use crate::stored::Stored;
+use folder::{GGUF_POOLING, REMEDY};
 use generation::Generation;
 use gguf::{Gguf, Words};
 use serde_json::Value;
@@ -44,12 +46,6 @@ use table::Table;
 
 pub(crate) const EMBEDDING: &str = "model.embed_tokens.weight";
 pub(crate) const HEAD: &str = "lm_head.weight";
-/// What `config.json` has no field for.
-const GGUF_POOLING: &str = "gguf_pooling_type";
-
-const REMEDY: &str =
-    "the weights do not belong to this description: download the model's files again";
-
 /// A model's files: described, checked against each other, and mapped.
 #[derive(Debug)]
 pub(crate) struct ModelFiles {
@@ -360,16 +356,4 @@ fn check(spec: &Spec, table: &Table, description: &Path) -> Result<(), EngineErr
         }
     }
     Ok(())
-}
-
-/// Files of a folder by the end of their names, in order.
-fn files_with_extension(folder: &Path, extension: &str) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|found| found == extension))
-        .collect();
-    found.sort();
-    found
 }

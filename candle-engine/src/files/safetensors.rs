@@ -1,11 +1,12 @@
 //! Owns the way from a Hugging Face folder to the table of its tensors: one file, or several with an index. Never reads a
 //! tensor.
 
+use super::folder::REMEDY;
 use super::json::read_json;
 use super::mapped::MappedFile;
+use super::names;
 use super::safetensors_header::Header;
 use super::table::{Place, Table, Written};
-use super::{REMEDY, names};
 use crate::error::EngineError;
 use crate::stored::Encoding;
 use safetensors::Dtype;
@@ -69,7 +70,7 @@ pub(super) fn table(folder: &Path) -> Result<Table, EngineError> {
 
 /// The safetensors of a folder.
 pub(super) fn files_in(folder: &Path) -> Vec<PathBuf> {
-    super::files_with_extension(folder, "safetensors")
+    super::folder::files_with_extension(folder, "safetensors")
 }
 
 /// Which file has which tensor.

@@ -70,8 +70,9 @@ impl Table {
     /// # Errors
     /// When its numbers are written in a way that this engine does not compute with.
     pub fn stored(&self, name: &str, place: &Place) -> Result<Stored, EngineError> {
-        let wrong =
-            |problem: String| EngineError::model(self.path_of(name), problem, super::REMEDY);
+        let wrong = |problem: String| {
+            EngineError::model(self.path_of(name), problem, super::folder::REMEDY)
+        };
         match &place.written {
             Written::Plain(encoding) => {
                 let file = self.files[place.file].clone();

@@ -4,7 +4,7 @@
 use super::{Decoder, Hidden, Placement, Resources};
 use crate::files::{LoadPlan, ModelFiles};
 use crate::kernels::Pool;
-use crate::loading::Progress;
+use crate::progress::Progress;
 use crate::step::{PAGE_TOKENS, Page, Span, Step};
 use crate::stored::Encoding;
 use candle_core::Device;

@@ -326,28 +326,4 @@ mod tests {
         let arrived = axum::body::to_bytes(beginning.into_body(), usize::MAX).await;
         assert!(arrived.is_err(), "the handler sees that it broke off");
     }
-
-    #[test]
-    fn strangers_fill_a_minute_and_not_the_next() {
-        let strangers = Strangers::default();
-        let kept = (0..1000)
-            .filter(|_| strangers.has_room(Time(60_000)))
-            .count();
-        assert_eq!(kept, 120);
-        assert!(strangers.has_room(Time(120_000)));
-    }
-
-    #[test]
-    fn strangers_fill_a_day_and_not_the_next_so_that_what_administrators_did_stays() {
-        let strangers = Strangers::default();
-        let minutes = |day: u64| (0..1440).map(move |minute| Time((day * 1440 + minute) * 60_000));
-        for day in [3, 4] {
-            let tries = minutes(day).flat_map(|at| std::iter::repeat_n(at, 200));
-            let kept = tries.filter(|at| strangers.has_room(*at)).count();
-            assert_eq!(kept, 5_000);
-        }
-        let days = config::Config::default().state.history.keep.0.0 / 86_400_000;
-        let most = config::Config::default().state.history.rows_max;
-        assert!(days * 5_000 < most / 2);
-    }
 }

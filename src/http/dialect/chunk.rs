@@ -15,7 +15,7 @@ pub struct Chunk {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct CallPiece {
+pub struct CallPiece {
     pub index: u64,
     pub id: Option<String>,
     pub name: Option<String>,
@@ -23,7 +23,7 @@ pub(super) struct CallPiece {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tokens {
+pub struct Tokens {
     pub prompt: u64,
     pub completion: u64,
     /// Of the prompt's.

@@ -19,7 +19,7 @@ const NEVER: u64 = 0;
 
 /// How long a connection may do nothing, in either direction.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct IdleTimeouts {
+pub struct IdleTimeouts {
     pub idle: Duration,
     pub write: Duration,
 }
@@ -46,7 +46,7 @@ struct Answers {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum Verdict {
     /// To be asked again after so long.
     Fine(Duration),
     /// Without a request for too long: to be closed in order.

@@ -1,78 +1,22 @@
 //! Owns the state of each request between steps: rows of its sequences in, its next tokens out, and pieces of text to its
 //! client on the way. Never sees another request and never runs a network.
 
+pub(super) mod client;
 mod contrast;
 mod search;
 mod single;
 mod states;
 
-use super::queue::States;
-use super::request::{AnswerEvent, GenerationRequest, Outcome};
+use super::request::{AnswerEvent, GenerationRequest};
+use super::work::States;
 use crate::api_error::ApiError;
 use crate::decoding::Strategy;
-use crate::pieces::Piece;
 use crate::tokenizer::ModelTokenizer;
+use client::{Client, Next, Scored};
 use search::Search;
 use single::Single;
 use states::StatesWriter;
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
-
-/// How a request goes on after a row.
-#[derive(Debug, PartialEq)]
-pub(super) enum Next {
-    /// Other rows of it are to come first.
-    Wait,
-    /// Its sequences become these: each one of before, with a token more.
-    GoOn(Vec<(usize, u32)>),
-    /// It has ended, and its client knows.
-    End,
-}
-
-/// Which of a request's wanted rows need logits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scored {
-    All,
-    None,
-    Only(usize),
-    /// None, because it has ended.
-    Ended,
-}
-
-/// The client of an answer.
-pub(super) struct Client {
-    events: UnboundedSender<AnswerEvent>,
-    first_choice: usize,
-}
-
-impl Client {
-    pub fn new(events: UnboundedSender<AnswerEvent>, first_choice: usize) -> Self {
-        Self {
-            events,
-            first_choice,
-        }
-    }
-
-    /// Gives a piece out. Whether anybody still listens.
-    fn give(&self, choice: usize, piece: Piece) -> bool {
-        match piece.is_empty() {
-            true => !self.events.is_closed(),
-            false => self.send(AnswerEvent::Piece(self.first_choice + choice, piece)),
-        }
-    }
-
-    pub fn fail(&self, error: ApiError) {
-        self.send(AnswerEvent::Failed(error));
-    }
-
-    fn finish(&self, choice: usize, outcome: Outcome) {
-        self.send(AnswerEvent::Finished(self.first_choice + choice, outcome));
-    }
-
-    fn send(&self, event: AnswerEvent) -> bool {
-        self.events.send(event).is_ok()
-    }
-}
 
 /// A request on its way.
 pub(super) enum Writer {

@@ -1,6 +1,6 @@
 //! Owns the answers of a beam search on their way. Nothing is given out before the search has ended. Never draws a token.
 
-use super::{Client, Next};
+use super::client::{Client, Next};
 use crate::api_error::ApiError;
 use crate::batch::request::{FinishReason, GenerationRequest, Outcome, StopReason};
 use crate::decoding::{BeamSettings, Beams, Extension};
@@ -52,7 +52,7 @@ impl Beam {
     }
 }
 
-pub(in crate::batch) struct Search {
+pub(crate) struct Search {
     pub client: Client,
     request: GenerationRequest,
     settings: BeamSettings,

@@ -1,7 +1,7 @@
 //! Owns one answer that grows token by token: drawn, or by contrastive search. Never searches by beams.
 
+use super::client::{Client, Next, Scored};
 use super::contrast::{Chosen, Contrast};
-use super::{Client, Next, Scored};
 use crate::api_error::ApiError;
 use crate::batch::request::{FinishReason, GenerationRequest, Outcome, StopReason};
 use crate::decoding::Strategy;
@@ -17,7 +17,7 @@ enum Chooser {
     Contrast(Box<Contrast>),
 }
 
-pub(in crate::batch) struct Single {
+pub(crate) struct Single {
     pub client: Client,
     request: GenerationRequest,
     chooser: Chooser,

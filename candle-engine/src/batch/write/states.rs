@@ -1,12 +1,12 @@
 //! Owns hidden states on their way to whoever asked for them. Never needs logits.
 
-use super::Scored;
+use super::client::Scored;
 use crate::api_error::ApiError;
-use crate::batch::queue::States;
+use crate::batch::work::States;
 use tokio::sync::oneshot;
 
 /// A request for hidden states.
-pub(in crate::batch) struct StatesWriter {
+pub(crate) struct StatesWriter {
     rows: Vec<Vec<f32>>,
     reply: Option<oneshot::Sender<States>>,
 }

@@ -1,7 +1,6 @@
 //! Owns what a model is for, told by the architecture that its files name. Never reads a file.
 
-use super::Family;
-use crate::encoder;
+use model_files::families;
 
 /// What a model is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,10 +22,10 @@ impl Kind {
         architectures
             .iter()
             .find_map(|name| {
-                if Family::of(name).is_some() {
+                if families::decoder(name).is_some() {
                     Some(Self::Decoder)
                 } else {
-                    encoder::ranks(name).map(|ranks| match ranks {
+                    families::encoder(name).map(|(_, ranks)| match ranks {
                         true => Self::CrossEncoder,
                         false => Self::Encoder,
                     })
@@ -43,9 +42,9 @@ pub(super) fn unknown(found: &[&str]) -> String {
     } else {
         found.join(", ")
     };
-    let decoders = Family::KNOWN.map(|(name, _)| name).join(", ");
+    let decoders = families::DECODERS.map(|(name, _)| name).join(", ");
     format!(
         "its architecture is {found}, this engine supports {decoders}, and for embeddings and scores {}",
-        encoder::known()
+        families::known_encoders()
     )
 }

@@ -11,16 +11,15 @@ mod rope;
 #[cfg(test)]
 mod tests;
 
-use family::Family;
-pub(crate) use family::SCORING;
 pub(crate) use kind::Kind;
 
 use crate::spec::{
     Activation, AttentionSpec, BlockSpec, FeedForward, Gated, HeadNorm, Norm, Norms, Projections,
     Rope, Spec,
 };
-use family::Defaults;
+use family::{Defaults, defaults};
 use fields::Fields;
+use model_files::families::{self, DecoderFamily as Family};
 use rope::{Around, FULL, SLIDING, Turned};
 use serde_json::Value;
 
@@ -37,12 +36,12 @@ pub(super) fn architectures(json: &Value) -> Vec<&str> {
 /// Describes the decoder of a `config.json`.
 ///
 /// # Errors
-/// What is wrong with the file, without its name: an architecture that is none of [`Family::KNOWN`], fields of a wrong type,
+/// What is wrong with the file, without its name: an architecture that is none of [`families::DECODERS`], fields of a wrong type,
 /// numbers that contradict each other, and what this engine does not compute.
 pub(super) fn spec(json: &Value) -> Result<Spec, String> {
     let (architecture, family, has_head) = architectures(json)
         .into_iter()
-        .find_map(|name| Family::of(name).map(|(family, has_head)| (name, family, has_head)))
+        .find_map(|name| families::decoder(name).map(|(family, has_head)| (name, family, has_head)))
         .ok_or_else(|| kind::unknown(&architectures(json)))?;
     // A model that also sees keeps the decoder's fields apart; those beside them are of the whole.
     let inner = json.get("text_config").filter(|inner| inner.is_object());
@@ -65,7 +64,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(config: Fields<'a>, family: Family) -> Result<Self, String> {
-        let defaults = family.defaults();
+        let defaults = defaults(family);
         let hidden = config.count("hidden_size", defaults.hidden)?;
         let heads = config.count("num_attention_heads", defaults.heads)?;
         let latent = matches!(family, Family::DeepseekV2 | Family::DeepseekV3);

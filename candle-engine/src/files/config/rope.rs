@@ -3,9 +3,9 @@
 //!
 //! The formulas and the defaults are those of `modeling_rope_utils.py` in `transformers` 5.
 
-use super::family::Family;
 use super::fields::Fields;
 use crate::spec::{Rope, RopeScaling};
+use model_files::families::DecoderFamily as Family;
 use serde_json::{Map, Value};
 
 /// The kinds of blocks that have parameters of their own.

@@ -4,29 +4,14 @@
 //! The keys are llama.cpp's; what it computes for an architecture without saying it in the file is said here.
 
 use super::value::Metadata;
+use crate::files::config;
+use crate::files::folder::GGUF_POOLING;
 use crate::files::table::{Place, Written};
-use crate::files::{GGUF_POOLING, config};
 use crate::spec::{FeedForward, RopeScaling, Spec};
 use crate::stored::Encoding;
+use model_files::families::GGUF_FORMS;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-
-/// Each architecture of a GGUF that is known, and the one that its `config.json` names.
-const KNOWN: [(&str, &str); 13] = [
-    ("llama", "LlamaForCausalLM"),
-    ("mistral3", "LlamaForCausalLM"),
-    ("qwen2", "Qwen2ForCausalLM"),
-    ("qwen2moe", "Qwen2MoeForCausalLM"),
-    ("qwen3", "Qwen3ForCausalLM"),
-    ("qwen3moe", "Qwen3MoeForCausalLM"),
-    ("gemma", "GemmaForCausalLM"),
-    ("gemma2", "Gemma2ForCausalLM"),
-    ("gemma3", "Gemma3ForCausalLM"),
-    ("phi3", "Phi3ForCausalLM"),
-    ("smollm3", "SmolLM3ForCausalLM"),
-    ("olmo2", "Olmo2ForCausalLM"),
-    ("granite", "GraniteForCausalLM"),
-];
 
 /// The description, and the `config.json` that says the same.
 ///
@@ -86,14 +71,14 @@ impl Described<'_> {
     }
 
     fn config(&self) -> Result<Value, String> {
-        let (_, named) = KNOWN
+        let (_, named) = GGUF_FORMS
             .iter()
             .find(|(known, _)| *known == self.architecture)
             .ok_or_else(|| {
                 format!(
                     "its architecture is {}, this engine supports GGUF files of {}",
                     self.architecture,
-                    KNOWN.map(|(known, _)| known).join(", ")
+                    GGUF_FORMS.map(|(known, _)| known).join(", ")
                 )
             })?;
         self.refuse_what_is_not_computed()?;

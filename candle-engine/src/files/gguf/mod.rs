@@ -33,7 +33,7 @@ pub(super) struct Gguf {
 /// # Errors
 /// When it has several models.
 pub(super) fn only_file_of(folder: &Path) -> Result<Option<PathBuf>, EngineError> {
-    let files: Vec<PathBuf> = super::files_with_extension(folder, "gguf")
+    let files: Vec<PathBuf> = super::folder::files_with_extension(folder, "gguf")
         .into_iter()
         // What makes a model see lies beside it.
         .filter(|path| !file_name(path).starts_with("mmproj"))
@@ -90,7 +90,7 @@ impl Gguf {
                     return Err(EngineError::model(
                         path,
                         format!("the tensor {name} is in another file, too"),
-                        super::REMEDY,
+                        super::folder::REMEDY,
                     ));
                 }
             }

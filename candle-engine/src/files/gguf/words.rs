@@ -29,7 +29,7 @@ const TURN_ENDS: [&str; 12] = [
 
 /// A vocabulary and what belongs to it.
 #[derive(Debug)]
-pub(in crate::files) struct Words {
+pub(crate) struct Words {
     /// `llama` (sentencepiece) or `gpt2` (bytes as letters).
     pub(super) model: String,
     /// How text is split before pairs are merged.

@@ -316,7 +316,7 @@ fn a_folder_with_one_gguf_and_parts_of_a_split_one_are_found() {
 #[test]
 fn blocks_of_every_type_are_given_or_made_q8_0_when_the_model_loads() {
     use crate::files::LoadPlan;
-    use crate::loading::Progress;
+    use crate::progress::Progress;
     let scratch = tempfile::tempdir().expect("a folder");
     let path = scratch.path().join("model.gguf");
     let mut written = Written::of(&kept("qwen3"), "qwen3");

@@ -2,7 +2,7 @@
 
 use crate::error::EngineError;
 use crate::files::{LoadPlan, ModelFiles, Role};
-use crate::loading::Progress;
+use crate::progress::Progress;
 use crate::stored::Encoding;
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};

@@ -12,7 +12,7 @@ pub(super) use run::run;
 
 use std::arch::x86_64::*;
 
-use super::{Job, LANES, Tier, array};
+use super::lanes::{Job, LANES, Tier, array};
 
 /// Proves that the processor has AVX2, FMA and F16C, and AVX-VNNI where `VNNI`: only [`run`](run()) makes one.
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Job, LANES, Tier, array};
+use super::lanes::{Job, LANES, Tier, array};
 
 /// Proves that the processor has AVX-512 F, BW, DQ, VL and VNNI: only [`run`] makes one.
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ pub(super) fn run<J: Job>(job: J) -> J::Output {
         // SAFETY: the features were just found.
         unsafe { with_features(job) }
     } else {
-        job.run(super::Plain)
+        job.run(super::plain::Plain)
     }
 }
 

@@ -7,10 +7,10 @@
 
 use half::{bf16, f16};
 
-use super::{Job, LANES, Tier};
+use super::lanes::{Job, LANES, Tier};
 
 #[derive(Debug, Clone, Copy)]
-pub(in crate::kernels) struct Plain;
+pub(crate) struct Plain;
 
 type Floats = [f32; LANES];
 type Ints = [i32; LANES];

@@ -3,7 +3,8 @@
 #![expect(unsafe_code, reason = "functions that not every processor can run")]
 
 use super::Avx2;
-use crate::kernels::tier::{Job, Plain};
+use crate::kernels::tier::lanes::Job;
+use crate::kernels::tier::plain::Plain;
 
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline(never)]
@@ -32,7 +33,7 @@ pub(super) fn apart<J: Job, const VNNI: bool>(_of: Avx2<VNNI>, job: J) -> J::Out
 
 /// Runs the job with AVX2, or plainly where the processor does not have it.
 #[inline]
-pub(in crate::kernels::tier) fn run<J: Job, const VNNI: bool>(job: J) -> J::Output {
+pub(crate) fn run<J: Job, const VNNI: bool>(job: J) -> J::Output {
     if !(is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("f16c"))

@@ -1,0 +1,100 @@
+//! Owns the routes of an encoder, from a request's body to its answer. Never computes.
+
+use super::embeddings::EmbeddingsRequest;
+use super::network::Sequence;
+use super::ranks::{RerankRequest, ScoreRequest};
+use super::service::{Service, Usage, failed};
+use crate::api_error::ApiError;
+use crate::fields::Fields;
+use axum::response::Response;
+use std::sync::Arc;
+
+/// What an encoder is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Route {
+    Embeddings,
+    Rerank,
+    Score,
+}
+
+/// Where it is asked: OpenAI's way, those of Cohere, Jina and Text Embeddings Inference, and vLLM's.
+pub(crate) const PATHS: [(&str, Route); 6] = [
+    ("/v1/embeddings", Route::Embeddings),
+    ("/v1/rerank", Route::Rerank),
+    ("/v2/rerank", Route::Rerank),
+    ("/rerank", Route::Rerank),
+    ("/v1/score", Route::Score),
+    ("/score", Route::Score),
+];
+
+impl Route {
+    /// What it is called in an error.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::Embeddings => "embeddings",
+            Self::Rerank => "ranks",
+            Self::Score => "scores",
+        }
+    }
+}
+
+/// A request that was read: what is computed for it, and how its answer is written.
+pub(super) struct Asked {
+    pub sequences: Vec<Sequence>,
+    pub shape: Shape,
+}
+
+/// The answer's form.
+pub(super) enum Shape {
+    Embeddings(EmbeddingsRequest),
+    Rerank(RerankRequest),
+    Score(ScoreRequest),
+}
+
+impl Service {
+    /// Answers a request. Dropping the future cancels it.
+    ///
+    /// # Errors
+    /// 400 for a request that is wrong, 404 for another model, 429 when too many wait.
+    pub async fn answer(
+        self: Arc<Self>,
+        route: Route,
+        body: impl AsRef<[u8]> + Send + 'static,
+    ) -> Result<Response, ApiError> {
+        let service = Arc::clone(&self);
+        // Long texts take milliseconds and more to be taken apart.
+        let reading = tokio::task::spawn_blocking(move || service.read(route, body.as_ref()));
+        let asked = reading.await.map_err(|_| failed())??;
+        let usage = Usage::of(&asked.sequences);
+        let vectors = self.compute(asked.sequences).await?;
+        let writing = tokio::task::spawn_blocking(move || asked.shape.write(&self, vectors, usage));
+        writing.await.map_err(|_| failed())?
+    }
+
+    fn read(&self, route: Route, body: &[u8]) -> Result<Asked, ApiError> {
+        let mut fields = Fields::parse(body)?;
+        self.check_model(fields.take_string("model")?.as_deref())?;
+        let asked = match route {
+            Route::Embeddings => EmbeddingsRequest::read(self, &mut fields)?,
+            Route::Rerank => RerankRequest::read(self, &mut fields)?,
+            Route::Score => ScoreRequest::read(self, &mut fields)?,
+        };
+        fields.finish("")?;
+        Ok(asked)
+    }
+}
+
+impl Shape {
+    fn write(
+        self,
+        service: &Service,
+        vectors: Vec<Vec<f32>>,
+        usage: Usage,
+    ) -> Result<Response, ApiError> {
+        match self {
+            Self::Embeddings(request) => request.write(service, vectors, usage),
+            Self::Rerank(request) => request.write(service, &vectors, usage),
+            Self::Score(request) => request.write(service, &vectors, usage),
+        }
+    }
+}
