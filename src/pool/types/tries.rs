@@ -1,12 +1,12 @@
-//! What tries to run a model came to, in words: a load that failed is not an engine that crashed after it
-//! was ready, and one of a thing is not several.
+//! The text for tries to run a model: it tells a failed load from an engine that crashed after it was ready, and
+//! singular from plural.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 
 use crate::types::reason::plural;
 
-/// What the last tries in a row came to; `crashes` of them became ready first.
+/// The last tries in a row; `crashes` of them became ready first.
 pub(crate) fn last(failures: u32, crashes: u32) -> String {
     match (failures, crashes) {
         (1, 0) => "the last load failed".to_owned(),
@@ -21,7 +21,7 @@ pub(crate) fn last(failures: u32, crashes: u32) -> String {
     }
 }
 
-/// How many they were.
+/// Their number.
 pub(crate) fn counted(failures: u32, crashes: u32) -> String {
     let loads = failures.saturating_sub(crashes);
     let failed = format!("{loads} failed load{}", plural(loads));
