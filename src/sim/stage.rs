@@ -1,5 +1,4 @@
-//! The stage of a story: its devices and models, and what becomes known of them. Makes events; what
-//! follows from them is the pool's.
+//! The devices and models of a story, and what is reported of them. Makes events; the pool decides what follows.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -136,7 +135,7 @@ impl Teller {
         Ok(())
     }
 
-    /// `memory 30GiB [node 1]`: so much is available now.
+    /// `memory 30GiB [node 1]`: what is available now.
     pub(super) fn host_memory(&mut self, rest: &[&str]) -> Result<Event, String> {
         let available = bytes(rest.first().ok_or("how much?")?)?;
         let options = Options::of(&rest[1..])?;
@@ -147,8 +146,8 @@ impl Teller {
         Ok(Event::HostRead { node, reading })
     }
 
-    /// `reading d0 [foreign 3GiB] [own 1=30GiB]`: taken at this moment. What belongs to others
-    /// includes memory of ended processes that has not come back.
+    /// `reading d0 [foreign 3GiB] [own 1=30GiB]`: taken now. Foreign memory includes that of ended processes that has
+    /// not been returned.
     pub(super) fn reading(&mut self, at: Time, rest: &[&str]) -> Result<Event, String> {
         let name = *rest.first().ok_or("which device?")?;
         let options = Options::of(&rest[1..])?;
@@ -203,8 +202,8 @@ impl Teller {
         })
     }
 
-    /// `fetched NAME` after a new `model` line, `unfetched NAME WORDS`, `ungettable NAME WORDS` (time does
-    /// not heal it), `fetch_ends NAME` when it was told to, `fetching NAME 20s` for what is left.
+    /// `fetched NAME` after a new `model` line, `unfetched NAME WORDS`, `ungettable NAME WORDS` (a permanent failure),
+    /// `fetch_ends NAME` after the order to end it, `fetching NAME 20s` for the time left.
     pub(super) fn fetch(&self, what: &str, rest: &[&str]) -> Result<Event, String> {
         let model = self.named(rest.first())?;
         let message = rest.get(1..).unwrap_or_default().join(" ");

@@ -1,4 +1,4 @@
-//! The words of a story's line: options, times, sizes, numbers.
+//! Parses the words of a story's line: options, times, sizes, numbers.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

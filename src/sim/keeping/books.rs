@@ -1,5 +1,5 @@
-//! What administrators were told is kept, by their own account: who said what of each model, in which
-//! order, and what became of it. Knows the rules (D1, P1, M7), and nothing of how the pool holds them.
+//! The test's own record of administrators' confirmed orders: which order set what on each model, in which sequence,
+//! and how it ended. Knows the rules (D1, P1, M7), but not how the pool implements them.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -11,18 +11,18 @@ use pool::{
     PoolView, Time,
 };
 
-/// By which order, if it may still fail, and what.
+/// The order that set the value, if it may still fail, and the value.
 type Said = (Option<OrderId>, Option<u64>);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Books {
-    /// What was said of a field, the last one counts; a load that fails leaves the list.
+    /// The settings of each field, the last one in effect; those of a failed load are removed.
     said: BTreeMap<(ModelId, Field), Vec<Said>>,
     /// Loads that were accepted and have not ended.
     loads: BTreeMap<ModelId, OrderId>,
     cordons: BTreeMap<DeviceId, Cordoned>,
     asked: BTreeMap<OrderId, Asked>,
-    /// Counts what happens, so that it can be told what came first.
+    /// Numbers the events, to know which came first.
     sequence: u64,
     pub broken: Vec<String>,
 }
@@ -39,7 +39,7 @@ struct Cordoned {
     is: bool,
     failed: bool,
     lost: bool,
-    /// When the last thing that decided it happened, or was asked for.
+    /// The number of the last event or order that decided it.
     nth: u64,
 }
 
@@ -50,7 +50,7 @@ impl Books {
         self.asked.insert(order, Asked { command, at, nth });
     }
 
-    /// The order is told to be kept.
+    /// The order's wish is confirmed.
     pub fn accepted(&mut self, order: OrderId) {
         let Some(asked) = self.asked.get(&order).cloned() else {
             return self
@@ -88,7 +88,7 @@ impl Books {
         }
     }
 
-    /// A device that failed after it was asked for stays out of service.
+    /// A device that failed after the order came stays out of service.
     fn cordon(&mut self, device: DeviceId, nth: u64, is: bool) {
         let it = self.cordons.entry(device).or_default();
         if nth > it.nth {
@@ -102,7 +102,7 @@ impl Books {
         }
     }
 
-    /// The first trouble is the cause, unless its end is being written.
+    /// The first failure is the cause, unless the store is writing its end.
     pub fn device_fails(&mut self, device: DeviceId, lost: bool, is_ending: bool) {
         self.sequence += 1;
         let nth = self.sequence;
@@ -143,7 +143,7 @@ impl Books {
         }
     }
 
-    /// Forced out, or taken out of the catalogue: no order for it goes on.
+    /// The model was forced out or removed from the catalogue: no order for it continues.
     pub fn load_is_over(&mut self, model: ModelId) {
         self.loads.remove(&model);
     }
@@ -165,7 +165,7 @@ impl Books {
         last.and_then(|(_, value)| *value)
     }
 
-    /// After each step: what was told stands, in memory and, but for what is on its way, in the store.
+    /// After each step: confirmed settings hold in memory and, except for writes in flight, in the store.
     pub fn compare(&mut self, disk: &Disk, view: &PoolView) {
         for model in &view.models {
             let id = model.model;
@@ -222,7 +222,7 @@ impl Books {
         }
     }
 
-    /// A new controller has nothing but the store.
+    /// A new controller knows only what the store holds.
     pub fn begin_again(&mut self, disk: &Disk) {
         self.loads = BTreeMap::new();
         self.asked = BTreeMap::new();

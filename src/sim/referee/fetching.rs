@@ -1,5 +1,5 @@
-//! The referee's books of weights that are not there: nothing is launched without them, and nothing is
-//! fetched twice or while it cools down.
+//! The referee's record of absent weights: nothing is launched without them, and nothing is fetched twice or during a
+//! cool-down.
 
 use super::Referee;
 use pool::{FetchEnd, ModelId, ReplicaId, Time};
