@@ -1,5 +1,5 @@
-//! Keys of `engine_config` that name budgets and sources: what they become, and which of them are refused, with
-//! their key.
+//! Keys of `engine_config` for budgets and sources: what they become, and which of them are refused, with their key in
+//! the error.
 
 use model_pool::catalog::{Catalog, CatalogError, Place, Recipe, Warning};
 use model_pool::config::Config;
@@ -181,7 +181,7 @@ fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
     let mut config = Config::default();
     config.catalog.model_reference = folder.path().join("none.json");
     let load = |files: &[std::path::PathBuf]| Catalog::load_from(files, &config).unwrap();
-    // Whichever is read first.
+    // In either order of reading.
     let (catalog, warnings, errors) = load(&[other.clone(), base.clone()]);
     assert!(errors.is_empty(), "{errors:?}");
     let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
@@ -244,7 +244,7 @@ fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
         );
         assert!(catalog.get("lab/polite").is_some(), "the base is as it was");
     }
-    // One without its base is left out, and others are served.
+    // An adapter without its base is left out, and others are served.
     let orphan = write(
         "b.yaml",
         "base_model_id: lab/bas\nmodel_id: x\nlora_path: /x\n",

@@ -1,5 +1,5 @@
-//! Model files of the systems before this one: real ones of four releases, and each form's keys. They load,
-//! and what is said of them names file, line and key.
+//! Model files of the predecessor systems: real ones of four releases, and each format's keys. They load, and their
+//! warnings name file, line and key.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ fn config() -> Config {
     std::fs::write(&file, text).unwrap();
     std::fs::write(folder.path().join("none.json"), "{}").unwrap();
     let mut config = Config::load(Some(&file), &Default::default()).unwrap();
-    // It is read when models are.
+    // It is read together with the models.
     config.catalog.model_reference = folder.keep().join("none.json");
     config
 }

@@ -1,5 +1,5 @@
-//! Downloads from a hub: what comes, where it lies, and what happens when the hub, the network or the disk
-//! do not do as they should.
+//! Downloads from a hub: what is fetched, where it is stored, and what happens when the hub, the network or the disk
+//! fails.
 
 mod gguf;
 
@@ -17,7 +17,7 @@ use support::hub::{COMMIT, Hub};
 
 /// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes of the weights in these tests.
+/// Size of the weights in these tests.
 const WEIGHTS: usize = 300_000;
 
 fn weights(seed: usize) -> Vec<u8> {
@@ -32,7 +32,7 @@ struct Lab {
 }
 
 impl Lab {
-    /// A hub with `lab/model`: weights, a configuration, and what nobody needs.
+    /// A hub with `lab/model`: weights, a configuration, and unneeded files.
     fn new() -> Lab {
         let hub = Hub::start();
         hub.add(
@@ -82,7 +82,7 @@ impl Lab {
         );
         let (entry, _) = read.unwrap();
         let mut fetch = entry.fetch.expect("its weights are fetched");
-        // Whatever the machine of the tests has set.
+        // The test machine's environment must not matter.
         for name in [
             "HF_TOKEN",
             "HUGGING_FACE_HUB_TOKEN",
@@ -166,7 +166,7 @@ async fn a_model_comes_in_the_layout_of_the_hubs_own_programs_with_one_form_of_i
         COMMIT
     );
     assert_eq!(below(&wanted.folder()), below(&snapshot));
-    // What is here is not asked for again.
+    // Files that are here are not requested again.
     let sent = lab.hub.bytes_sent();
     lab.fetch(&wanted).await.unwrap();
     assert_eq!(lab.hub.bytes_sent(), sent);
@@ -206,7 +206,7 @@ async fn a_server_that_knows_no_ranges_is_read_from_the_start_again() {
     assert_eq!(std::fs::read(kept).unwrap(), weights(0));
 }
 
-/// Looks every millisecond whether it has come to that.
+/// Checks the condition every millisecond until it holds.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let looks = async {
         while !is_so() {
@@ -217,7 +217,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     assert!(in_time.is_ok(), "waited {PATIENCE:?} in vain for {what}");
 }
 
-/// Begins, and is dropped while the hub holds the rest back.
+/// Starts a download and drops it while the hub holds the rest back.
 async fn end_midway(lab: &Lab) {
     let wanted = lab.wanted();
     let sources = Sources::new(lab.settings());
@@ -241,7 +241,7 @@ async fn what_was_ended_midway_never_looks_complete_and_is_taken_up_later() {
     assert!(!lab.wanted().folder().exists());
     let snapshots = lab.cache.path().join("models--lab--model/snapshots");
     assert!(!snapshots.exists());
-    // The bytes on their way to the disk arrive there.
+    // The bytes in flight are still written to the disk.
     until("a part of it on the disk", || !incomplete(&lab).is_empty()).await;
     lab.hub.behave(|it| it.hold_after = None);
     let progress = lab.fetch(&lab.wanted()).await.unwrap();
@@ -459,7 +459,7 @@ async fn without_a_network_a_whole_model_of_another_program_is_used_and_half_a_o
     fetch_by(&sources, &wanted).await.unwrap();
     assert!(wanted.is_here());
     assert_eq!(lab.hub.listed(), 0);
-    // What is gone again is missed.
+    // A deleted file is noticed.
     std::fs::remove_file(snapshot.join("model-2.safetensors")).unwrap();
     assert!(!wanted.is_here());
 }

@@ -1,4 +1,4 @@
-//! The catalogue as a whole: which files are read, names that collide, the reference.
+//! The catalogue: which files are read, names that collide, the reference.
 
 use std::path::Path;
 
@@ -73,7 +73,7 @@ fn the_models_of_the_repository_load_without_a_word_but_their_weights() {
             ("tiny-helper", Priority(1))
         ]
     );
-    // Relative model paths count from the folder the test runs in: the repository.
+    // Relative model paths start at the test's working folder: the repository.
     let other: Vec<&Warning> = warnings
         .iter()
         .filter(|warning| warning.key.as_deref() != Some("engine_config.model_path"))

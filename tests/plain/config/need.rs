@@ -1,5 +1,5 @@
-//! How much memory a model needs, from real files in the form of safetensors and `config.json`,
-//! whole and broken; and what an administrator or a measurement says instead.
+//! How much memory a model needs, from real `config.json` and safetensors files, complete and broken; and an
+//! administrator's or a measured figure instead.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::assert_has;
 
-/// Writes a safetensors file with this header and so many bytes of data.
+/// Writes a safetensors file with this header and `data` bytes of data.
 fn safetensors(path: &Path, header: &Value, data: usize) {
     let header = header.to_string();
     let mut file = (header.len() as u64).to_le_bytes().to_vec();

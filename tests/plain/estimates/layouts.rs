@@ -1,4 +1,4 @@
-//! How many devices a model can take, and what each layout asks of a device.
+//! How many devices a model can use, and what each layout needs on a device.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ fn a_number_of_devices_that_is_said_is_the_only_layout() {
         layouts(&said).iter().map(|it| it.0).collect::<Vec<_>>(),
         [3]
     );
-    // Words of the command that say it.
+    // Arguments of the command that set it.
     let vllm = ["vllm", "serve", "x", "{{ port }}", "--tensor-parallel-size"];
     let spelt = local(&folder, &[&vllm[..], &["4"]].concat());
     assert_eq!(
@@ -67,7 +67,7 @@ fn a_number_of_devices_that_is_said_is_the_only_layout() {
         layouts(&follows).iter().map(|it| it.0).collect::<Vec<_>>(),
         [1, 2, 4, 8]
     );
-    // vLLM takes one device unless it is told.
+    // vLLM uses one device by default.
     let silent = local(&folder, &["vllm", "serve", "x", "{{ port }}"]);
     assert_eq!(
         layouts(&silent).iter().map(|it| it.0).collect::<Vec<_>>(),
