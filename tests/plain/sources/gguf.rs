@@ -36,7 +36,7 @@ async fn of_gguf_files_the_one_that_is_named_is_fetched_with_all_its_parts() {
     assert_eq!(there, [parts[0], parts[1], "config.json"]);
     assert!(named.model_path().ends_with(parts[0]) && named.model_path().is_file());
 
-    // Without a name, it is the only one that is not part of a set.
+    // Without a name, the only model at the top level is fetched.
     let only = wanted(json!({}));
     lab.fetch(&only).await.expect("fetched");
     assert!(only.model_path().join("m-Q4_K_M.gguf").is_file());

@@ -1,4 +1,4 @@
-//! The stub itself: what other tests rely on. Speaks to it as a client that knows nothing of it.
+//! Tests of the stub: behaviour that other tests rely on, through its HTTP routes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ const BEGIN: &str = "listening on ";
 struct Stub {
     process: Child,
     address: String,
-    /// Kept open: what the stub prints later must go somewhere.
+    /// Kept open, because the stub goes on printing.
     _output: BufReader<ChildStdout>,
 }
 
@@ -47,7 +47,7 @@ impl Stub {
         stream
     }
 
-    /// The status line and headers, and the body with whatever framing it has.
+    /// The status line and headers, and the body with its framing.
     fn ask(&self, route: &str, body: &str) -> (String, String) {
         let mut text = String::new();
         self.send(route, body).read_to_string(&mut text).unwrap();
@@ -59,7 +59,7 @@ impl Stub {
         serde_json::from_str(&self.ask("GET /stats", "").1).unwrap()
     }
 
-    /// The statistics once a counter has that value.
+    /// The statistics, once a counter has this value.
     fn until(&self, counter: &str, value: u64) -> Value {
         for _ in 0..10_000 {
             let stats = self.stats();
@@ -157,7 +157,7 @@ fn a_crash_in_the_middle_comes_after_the_tokens_that_were_promised() {
     let mut stub = Stub::start(&["--crash-mid-stream", "3"]);
     let body = r#"{"model":"m","messages":[],"stream":true}"#;
     let mut answer = Vec::new();
-    // The connection may end in order or be reset.
+    // The connection may close normally or be reset.
     let _ = stub
         .send("POST /v1/chat/completions", body)
         .read_to_end(&mut answer);
