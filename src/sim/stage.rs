@@ -120,7 +120,7 @@ impl Teller {
 
     /// `host 200GiB [node 1] [reserve 20GiB] [available 300GiB]`: what sleepers may take.
     pub(super) fn host(&mut self, words: &[&str]) -> Result<(), String> {
-        let capacity = bytes(words.get(1).ok_or("how much may sleepers take?")?)?;
+        let capacity = bytes(words.get(1).ok_or("a size is missing")?)?;
         let options = Options::of(&words[2..])?;
         let or = |key: &str, default| options.get(key).map_or(Ok(default), bytes);
         let node = NodeId(options.number("node")?.unwrap_or(0) as u32);
@@ -163,7 +163,7 @@ impl Teller {
         }
         reading.own.clear();
         if let Some(own) = options.get("own") {
-            let (replica, held) = own.split_once('=').ok_or("whose own? `own 1=30GiB`")?;
+            let (replica, held) = own.split_once('=').ok_or("no replica: `own 1=30GiB`")?;
             let replica = ReplicaId(number(Some(&replica))?);
             reading.own.push((replica, bytes(held)?));
         }
@@ -176,13 +176,13 @@ impl Teller {
     /// `fails d0 [lost]: Xid 79`.
     pub(super) fn trouble(&self, rest: &[&str]) -> Result<Event, String> {
         let all = rest.join(" ");
-        let (who, trouble) = all.split_once(": ").ok_or("of what? `fails d0: WORDS`")?;
+        let (who, trouble) = all.split_once(": ").ok_or("no reason: `fails d0: WORDS`")?;
         let mut who = who.split_whitespace();
         let device = self.device_named(who.next().as_ref())?;
         let lost = match who.next() {
             None => false,
             Some("lost") => true,
-            Some(other) => return Err(format!("`{other}`: a device fails, or fails lost")),
+            Some(other) => return Err(format!("`{other}` is neither a reason nor `lost`")),
         };
         Ok(Event::DeviceFailed {
             device,
@@ -209,7 +209,7 @@ impl Teller {
         let message = rest.get(1..).unwrap_or_default().join(" ");
         let end = match what {
             "fetching" => {
-                let left = span(rest.get(1).ok_or("how long still?")?)?;
+                let left = span(rest.get(1).ok_or("the time left is missing")?)?;
                 return Ok(Event::FetchGoesOn { model, left });
             }
             "fetched" => FetchEnd::Here,
@@ -237,7 +237,7 @@ impl Teller {
 fn layout(text: &str) -> Result<Layout, String> {
     let (devices, each) = text
         .split_once('x')
-        .ok_or_else(|| format!("`{text}` is no layout: 2x40GiB"))?;
+        .ok_or_else(|| format!("`{text}` is not a layout such as 2x40GiB"))?;
     Ok(Layout {
         devices: number(Some(&devices))? as u32,
         bytes_per_device: bytes(each)?,

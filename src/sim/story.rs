@@ -13,7 +13,7 @@
 //! 4s   end 1                     request t1 ends, however
 //! 5s   load NAME [x2] [gpus 4] [priority 3] [lease 2h] [keep_hot 1h] [force]
 //! 6s   unload NAME [now] / set NAME priority 2 / change NAME keep_hot 1h / cleanup [idle] / reopen / reset / shutdown
-//! 7s   crash 1 WORDS / permanent_failure 1 WORDS / unlucky 1 WORDS / oom 3 [needs 20GiB] / exits 1 / leave 2 / plan NAME / wait
+//! 7s   crash 1 WORDS / hopeless 1 WORDS / unlucky 1 WORDS / oom 3 [needs 20GiB] / exits 1 / leave 2 / plan NAME / wait
 //! 8s   foreign d0 10GiB / reading d0 [foreign 3GiB] [own 1=30GiB] / fails d0 [lost]: WORDS
 //! 9s   fetched NAME / unfetched NAME WORDS / ungettable NAME WORDS / fetch_ends NAME / fetching NAME 20s
 //! 9s   asleep 1 / insomnia 1 WORDS / memory 30GiB [node 1]    what the host has left
@@ -117,10 +117,10 @@ impl Teller {
         }
         let at = Time(span(words[0])?.0);
         if at < self.world.now {
-            return Err(format!("{} lies before what was told already", words[0]));
+            return Err(format!("{} is earlier than the line before", words[0]));
         }
         self.wakes_until(at, told);
-        let what = *words.get(1).ok_or("what happens then?")?;
+        let what = *words.get(1).ok_or("an event is missing after the time")?;
         let rest = &words[2..];
         if what == "plan" {
             return self.plan(at, rest, told);
@@ -130,7 +130,7 @@ impl Teller {
             self.world.unsaved = match rest {
                 ["slow"] => Some(Vec::new()),
                 ["quick"] => None,
-                _ => return Err("the store is slow or quick".to_owned()),
+                _ => return Err("write `store slow` or `store quick`".to_owned()),
             };
             return Ok(());
         }
@@ -357,7 +357,7 @@ impl Teller {
             "reopen" => Command::Reopen,
             "reset" => Command::Reset,
             "shutdown" => Command::Shutdown { drain },
-            _ => return Err(format!("no story has `{what}`")),
+            _ => return Err(format!("unknown event `{what}`")),
         })
     }
 

@@ -124,7 +124,7 @@ impl Pool {
         };
         let different: BTreeSet<_> = found.placement.iter().map(|share| share.device).collect();
         if different.is_empty() || different.len() != found.placement.len() {
-            return Some("it is not known what it holds".to_owned());
+            return Some("its memory use is unknown".to_owned());
         }
         let mut nodes = BTreeSet::new();
         for share in &found.placement {
@@ -174,7 +174,7 @@ impl Pool {
 
     /// It belongs to no known model or device: it is stopped without any reservation.
     fn stop_unheld(&self, found: &Found, misfit: Option<String>, actions: &mut Vec<Action>) {
-        let why = misfit.unwrap_or_else(|| "it is not known what it holds".to_owned());
+        let why = misfit.unwrap_or_else(|| "its memory use is unknown".to_owned());
         let model = self
             .models
             .contains_key(&found.model)

@@ -151,9 +151,9 @@ impl Pool {
         self.agenda.replicas.extend(holders);
         self.promises_changed = true;
         let what = if lost {
-            "what ran on it is ended"
+            "its replicas are stopped"
         } else {
-            "what runs on it drains"
+            "its replicas drain"
         };
         let text = format!(
             "{name} fails: {trouble}; {what}, nothing is placed on it until it is uncordoned (M7)"

@@ -191,8 +191,7 @@ impl Pool {
         let devices = replica.shares.len() as u32;
         let model = self.models.get_mut(&replica.model).expect("stays");
         if model.spec.need_is_fixed {
-            return "; the figure of its memory was given by an administrator and stays (M1)"
-                .into();
+            return "; its memory figure was set by an administrator and stays (M1)".into();
         }
         let mut to = Bytes::ZERO;
         for share in &replica.shares {

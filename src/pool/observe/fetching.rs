@@ -66,7 +66,7 @@ impl Pool {
         self.grows_everywhere();
         let took = now.since(fetch.since);
         let (kind, text) = match (&end, &fetch.ends) {
-            (FetchEnd::Here, _) => (RecordKind::Fetched, format!("here after {took}")),
+            (FetchEnd::Here, _) => (RecordKind::Fetched, format!("fetched after {took}")),
             (FetchEnd::Ended, Some(reason)) => (RecordKind::FetchEnded, reason.to_string()),
             (FetchEnd::Ended, None) => (RecordKind::FetchEnded, StopReason::Removed.to_string()),
             (FetchEnd::Failed { message, .. }, _) => (RecordKind::FetchFailed, message.clone()),
@@ -77,7 +77,7 @@ impl Pool {
         match (end, fetch.ends) {
             // The model may have been changed since the fetch began.
             (FetchEnd::Here, None) if is_absent => {
-                let message = "its weights were fetched, and are not complete where they should be; see that nothing else changes the folder".to_owned();
+                let message = "its weights were fetched but are incomplete on disk; make sure that nothing else changes their folder".to_owned();
                 self.load_failed(id, message, Remedy::Time, actions);
             }
             (FetchEnd::Here, _) => {

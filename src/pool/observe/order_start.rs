@@ -82,7 +82,7 @@ impl Pool {
         self.aim(id, targets, drain);
         let again = begun.map_or(
             "",
-            |_| " of a cleanup that was broken off; what was loaded since stays",
+            |_| " of a cleanup that was interrupted; models loaded since then stay",
         );
         let text = format!(
             "{}{again}; always-hot models are not protected until the morning (E1, E2)",

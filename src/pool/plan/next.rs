@@ -58,7 +58,7 @@ fn answer_waiters(pool: &Pool) -> Option<Decision> {
             continue;
         }
         let model = &pool.models[&id];
-        let first = model.queue.first().expect("somebody waits for it");
+        let first = model.queue.first().expect("its queue is not empty");
         let seats = model.spec.seats_per_replica.max(1);
         let open = model
             .replicas

@@ -289,16 +289,16 @@ impl fmt::Display for StopReason {
             StopReason::Changed => {
                 write!(
                     f,
-                    "its model is started in another way now: its file was changed"
+                    "its model's file was changed, and its engine is started differently now"
                 )
             }
-            StopReason::Surplus => write!(f, "more replicas than asked for"),
-            StopReason::Unwanted => write!(f, "nobody wants it any more (Q3)"),
+            StopReason::Surplus => write!(f, "more replicas than needed"),
+            StopReason::Unwanted => write!(f, "no longer needed (Q3)"),
             StopReason::LoadTimedOut { deadline } => {
                 write!(f, "did not become ready within {deadline} (L3)")
             }
             StopReason::SleptLong { slept } => {
-                write!(f, "asleep for {slept}, and nobody wanted it")
+                write!(f, "asleep for {slept} without demand")
             }
             StopReason::HostPressure { short } => {
                 write!(f, "asleep, and the host lacks {short} of memory")

@@ -227,10 +227,7 @@ impl fmt::Display for Violation {
                 write!(f, "L1: {replica} has requests and is not ready")
             }
             Violation::LoadedTwice(model) => {
-                write!(
-                    f,
-                    "L1: {model} is being loaded twice, and nobody ordered that"
-                )
+                write!(f, "L1: {model} is being loaded twice without an order")
             }
             Violation::BadPlacement(replica) => {
                 write!(f, "M5: {replica} is not on distinct devices of one node")

@@ -55,7 +55,7 @@ impl Books {
         let Some(asked) = self.asked.get(&order).cloned() else {
             return self
                 .broken
-                .push(format!("{order} is accepted and nobody asked for it"));
+                .push(format!("{order} is accepted and was never given"));
         };
         match asked.command {
             Command::Set { model, change } => self.says(order, model, &change),
@@ -152,7 +152,7 @@ impl Books {
         let ends = self.now_said(model, Field::Expires);
         if ends.is_none_or(|ends| ends > now.0) {
             self.broken.push(format!(
-                "P1: a lease of {model} ends at {now} that lasts to {ends:?}"
+                "P1: a lease of {model} until {ends:?} ends at {now}"
             ));
         }
         for which in FIELDS {
@@ -174,13 +174,13 @@ impl Books {
                 let has = field(&model.over, which);
                 if has != told {
                     self.broken.push(format!(
-                        "D1: {which:?} of {id} is {has:?}, and {told:?} was told"
+                        "D1: {which:?} of {id} is {has:?}, and {told:?} was confirmed"
                     ));
                 }
                 let kept = field(&disk.over(id), which);
                 if kept != told && !disk.changes(id, which) {
                     self.broken.push(format!(
-                        "D1: the store holds {kept:?} as {which:?} of {id}, and {told:?} was told"
+                        "D1: the store holds {kept:?} as {which:?} of {id}, and {told:?} was confirmed"
                     ));
                 }
             }
@@ -208,7 +208,7 @@ impl Books {
             let has = device.cordon.as_ref();
             if has.is_some() != told.is || has.is_some_and(|it| it.failed) != told.failed {
                 self.broken.push(format!(
-                    "M7: {} has {has:?}, and {told:?} was told",
+                    "M7: {} has {has:?}, and {told:?} was confirmed",
                     device.device
                 ));
             }

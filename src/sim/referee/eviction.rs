@@ -17,7 +17,7 @@ impl Referee {
     pub(super) fn evicted(&mut self, now: Time, victim: ReplicaId, reason: &str) {
         let Some(seen) = self.replicas.get(&victim) else {
             self.broken
-                .push(format!("P5: {victim} is evicted and not there"));
+                .push(format!("P5: {victim} is evicted and does not exist"));
             return;
         };
         if seen.ready.is_none() {
@@ -115,13 +115,13 @@ impl Referee {
             let unserved = !seen.used && self.somebody_waits(seen.model);
             if unserved && !forced {
                 wrong.push(format!(
-                    "P5: {victim} leaves for {load} and its waiters have not been served"
+                    "P5: {victim} leaves for {load} before its waiting requests have been served"
                 ));
             }
             let earlier = self.waits_since(seen.model) < since;
             if own == priority && earlier && !forced {
                 wrong.push(format!(
-                    "P5: {victim} leaves for {load}, and somebody has waited longer for it"
+                    "P5: {victim} leaves for {load}, and a request has waited longer for it"
                 ));
             }
         }
@@ -157,7 +157,7 @@ impl Referee {
                 free + signed(self.freed(share.device, &others)) >= signed(share.bytes)
             };
             if placement.iter().all(fits) {
-                wrong.push(format!("P5: {victim} leaves for {load} and need not"));
+                wrong.push(format!("P5: {victim} leaves for {load} without need"));
             }
         }
         for share in placement {
@@ -165,7 +165,7 @@ impl Referee {
             let most = free + signed(self.freed(share.device, victims));
             if most < signed(share.bytes) {
                 wrong.push(format!(
-                    "P5: {victims:?} leave for {load}, which does not fit {} even so: {most} bytes for {}",
+                    "P5: {victims:?} leave for {load}, which still does not fit {}: {most} bytes for {}",
                     share.device, share.bytes
                 ));
             }
@@ -173,7 +173,7 @@ impl Referee {
         // Waking may evict others and still be faster.
         if !is_woken && let Some(place) = self.place_without(model, placement, victims, &[]) {
             wrong.push(format!(
-                "P5: {victims:?} leave for {load}, which has room on {place:?}"
+                "P5: {victims:?} leave for {load}, which fits on {place:?} without evictions"
             ));
         }
         self.broken.extend(wrong);

@@ -117,7 +117,7 @@ impl Referee {
             let known = self.failures[&model].too_small.get(&(count, kind));
             if known.is_some_and(|known| share.bytes <= *known) {
                 self.broken.push(format!(
-                    "M1: {load} of {model} gets {} on {}, which was too little before",
+                    "M1: {load} of {model} gets {} on {}, which proved too little before",
                     share.bytes, share.device
                 ));
             }
@@ -132,7 +132,7 @@ impl Referee {
         let it = &self.failures[model];
         if matches!(refusal, Refusal::LoadFailed { .. }) && it.counted.is_none() {
             self.broken.push(format!(
-                "L3: {ticket} is told of a failed load of {model}, and none has failed"
+                "L3: {ticket} is refused for a failed load of {model}, and none has failed"
             ));
         }
     }

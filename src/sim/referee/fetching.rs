@@ -19,8 +19,9 @@ impl Referee {
 
     pub(super) fn fetch_begins(&mut self, now: Time, model: ModelId) {
         if !self.absent.contains(&model) {
-            self.broken
-                .push(format!("weights: {model} is fetched, and is here already"));
+            self.broken.push(format!(
+                "weights: {model} is fetched although its weights are here"
+            ));
         }
         if !self.fetching.insert(model) {
             self.broken

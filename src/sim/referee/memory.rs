@@ -252,7 +252,9 @@ impl Referee {
         let figured = spec.devices_per_replica.max(1) == count
             || spec.wider.iter().any(|layout| layout.devices == count);
         if !ordered && !figured {
-            wrong.push(format!("{count} devices, which nobody asked for"));
+            wrong.push(format!(
+                "{count} devices without an order or a layout for it"
+            ));
         }
         for what in wrong {
             self.broken.push(format!("M5: {replica} {what}"));

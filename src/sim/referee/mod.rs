@@ -276,7 +276,7 @@ impl Referee {
                 self.seat_taken(*replica);
                 match self.replicas.get(replica) {
                     None => self.broken.push(format!(
-                        "Q4: {ticket} got a seat on {replica}, which is not there"
+                        "Q4: {ticket} got a seat on {replica}, which does not exist"
                     )),
                     Some(seen) if !seen.stays() => {
                         self.broken.push(format!(
@@ -347,8 +347,9 @@ impl Referee {
             Outcome::Loaded(result)
                 if result.ready.len() < result.wanted as usize && result.shortfall.is_none() =>
             {
-                self.broken
-                    .push(format!("{order} got less than asked and was not told why"));
+                self.broken.push(format!(
+                    "{order} got less than it asked for, without a reason"
+                ));
             }
             Outcome::Cordoned { replicas } => {
                 for replica in replicas {

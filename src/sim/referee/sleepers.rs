@@ -47,12 +47,12 @@ impl Referee {
     pub(super) fn parked(&mut self, replica: ReplicaId, in_flight: u32) {
         let Some(seen) = self.replicas.get(&replica) else {
             self.broken
-                .push(format!("L1: {replica} is to sleep and not there"));
+                .push(format!("L1: {replica} is put to sleep and does not exist"));
             return;
         };
         if in_flight > 0 || seen.closed.is_none() || seen.stopping.is_some() {
             self.broken.push(format!(
-                "L1: {replica} is to sleep with {in_flight} in flight ({seen:?})"
+                "L1: {replica} is put to sleep with {in_flight} in flight ({seen:?})"
             ));
         }
         let spec = &self.specs[&seen.model];

@@ -155,7 +155,7 @@ impl Calm {
         self.worst = self.worst.max(waited.0 * 1000 / bound.0.max(1));
         if waited > bound {
             broken.push(format!(
-                "starved: {ticket} of {} waited for {waited} and may for {bound}: {rows} rows, {} per turn, {higher} of higher priority",
+                "starved: {ticket} of {} waited for {waited}, more than the bound of {bound}: {rows} rows, {} per turn, {higher} of higher priority",
                 wait.model,
                 self.turn
             ));

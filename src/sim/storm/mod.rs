@@ -208,7 +208,7 @@ impl Storm {
             if !play.report.finished {
                 play.report
                     .broken
-                    .push("the pool did not come to an end".to_owned());
+                    .push("the pool did not finish".to_owned());
             }
             play.referee.finish();
             let found = core::mem::take(&mut play.referee.broken);
