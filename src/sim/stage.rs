@@ -44,7 +44,7 @@ impl Teller {
         Ok(())
     }
 
-    pub(super) fn model(&mut self, words: &[&str], told: &mut String) -> Result<(), String> {
+    pub(super) fn model(&mut self, words: &[&str], transcript: &mut String) -> Result<(), String> {
         let name = *words.get(1).ok_or("which model?")?;
         let size = bytes(words.get(2).ok_or("how large?")?)?;
         let options = Options::of(&words[3..])?;
@@ -114,7 +114,7 @@ impl Teller {
         };
         let fresh = ModelId(self.models.len() as u32);
         let model = *self.models.entry(name.to_owned()).or_insert(fresh);
-        self.feed(self.world.now, Event::ModelSet { model, spec }, told);
+        self.feed(self.world.now, Event::ModelSet { model, spec }, transcript);
         Ok(())
     }
 

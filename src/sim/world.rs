@@ -14,7 +14,7 @@ pub struct Gate {
     pub in_flight: u32,
     pub entered: u64,
     pub last_end: Option<Time>,
-    told: (u32, u64, Option<Time>),
+    reported: (u32, u64, Option<Time>),
 }
 
 impl Gate {
@@ -92,7 +92,7 @@ impl World {
                 let gate = self.gates.entry(*replica).or_default();
                 gate.in_flight += 1;
                 gate.entered += 1;
-                gate.told = (gate.in_flight, gate.entered, gate.last_end);
+                gate.reported = (gate.in_flight, gate.entered, gate.last_end);
                 self.seats.insert(*ticket, *replica);
                 None
             }
@@ -160,7 +160,7 @@ impl World {
     /// When the shell would next turn without an event: at the pool's wake, or when gates that have counted something
     /// are due to be read.
     pub fn next_turn(&self) -> Option<Time> {
-        let unread = |gate: &Gate| (gate.in_flight, gate.entered, gate.last_end) != gate.told;
+        let unread = |gate: &Gate| (gate.in_flight, gate.entered, gate.last_end) != gate.reported;
         let read = self.gates.values().any(unread);
         let read = read.then(|| (self.turned + READ_GATES_EVERY).max(self.now));
         self.wake.into_iter().chain(read).min()
@@ -170,8 +170,8 @@ impl World {
         let mut readings = Vec::new();
         for (&replica, gate) in &mut self.gates {
             let now = (gate.in_flight, gate.entered, gate.last_end);
-            if now != gate.told {
-                gate.told = now;
+            if now != gate.reported {
+                gate.reported = now;
                 readings.push(gate.reading(replica));
             }
         }

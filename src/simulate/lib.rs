@@ -23,8 +23,8 @@ pub fn run(args: &SimulateArgs) -> Result<(), String> {
     if let Some(path) = &args.story {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("{}: {error}", path.display()))?;
-        let told = play(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-        print!("{told}");
+        let transcript = play(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        print!("{transcript}");
         return Ok(());
     }
     if let Some(folder) = &args.bench {

@@ -118,10 +118,10 @@ impl Pool {
 
     /// What a replica or a promised load holds on one device, or both: a sleeper that is to wake.
     pub(crate) fn held(&self, id: ReplicaId, device: DeviceId) -> Bytes {
-        self.given(id, device) + self.excess(id, device)
+        self.reserved_or_promised(id, device) + self.excess(id, device)
     }
 
-    fn given(&self, id: ReplicaId, device: DeviceId) -> Bytes {
+    fn reserved_or_promised(&self, id: ReplicaId, device: DeviceId) -> Bytes {
         let now = self.replicas.get(&id).map(|it| &it.shares);
         let promised = self.planned.get(&id).map(|it| &it.shares);
         now.into_iter()

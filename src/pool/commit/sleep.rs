@@ -78,8 +78,8 @@ impl Pool {
         );
         let model = replica.model;
         let keeps = replica.parked.as_ref().map(|it| it.keeps.clone());
-        let given = core::mem::replace(&mut replica.shares, keeps.unwrap_or_default());
-        for (share, kept) in given.iter().zip(&replica.shares) {
+        let before = core::mem::replace(&mut replica.shares, keeps.unwrap_or_default());
+        for (share, kept) in before.iter().zip(&replica.shares) {
             let device = self.devices.get_mut(&share.device).expect("held");
             device.shrink(id, share.bytes, kept.bytes, now);
             if device.settling_since().is_some() {

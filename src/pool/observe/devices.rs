@@ -49,14 +49,14 @@ impl Pool {
     pub(crate) fn device_read(&mut self, id: DeviceId, reading: &DeviceReading) {
         let (now, patience) = (self.now, self.limits.release_wait);
         // A reading from before a process ended, or fell asleep, still lists it.
-        let given = |replica: ReplicaId| match self.devices.get(&id) {
+        let share_of = |replica: ReplicaId| match self.devices.get(&id) {
             Some(device) => self.reserved_by(replica, id) + device.held_at(replica, reading.taken),
             None => Bytes::ZERO,
         };
         let excess = reading
             .own
             .iter()
-            .map(|(replica, held)| (*replica, held.saturating_sub(given(*replica))))
+            .map(|(replica, held)| (*replica, held.saturating_sub(share_of(*replica))))
             .filter(|(_, more)| *more > Bytes::ZERO)
             .collect();
         let new = !self.devices.contains_key(&id);

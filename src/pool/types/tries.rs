@@ -42,19 +42,19 @@ mod tests {
 
     #[test]
     fn crashes_and_failed_loads_are_told_apart_and_one_is_not_several() {
-        let told = |failures, crashes| (last(failures, crashes), counted(failures, crashes));
+        let texts = |failures, crashes| (last(failures, crashes), counted(failures, crashes));
         let is = |one: &str, two: &str| (one.to_owned(), two.to_owned());
-        assert_eq!(told(1, 0), is("the last load failed", "1 failed load"));
-        assert_eq!(told(3, 0), is("the last 3 loads failed", "3 failed loads"));
+        assert_eq!(texts(1, 0), is("the last load failed", "1 failed load"));
+        assert_eq!(texts(3, 0), is("the last 3 loads failed", "3 failed loads"));
         assert_eq!(
-            told(1, 1),
+            texts(1, 1),
             is(
                 "the engine crashed after it was ready",
                 "1 crash of an engine that was ready"
             )
         );
         assert_eq!(
-            told(3, 1),
+            texts(3, 1),
             is(
                 "the last 3 tries failed, 1 of them by a crash after the engine was ready",
                 "2 failed loads and 1 crash of an engine that was ready"

@@ -12,12 +12,12 @@ use pool::{
 };
 
 /// The order that set the value, if it may still fail, and the value.
-type Said = (Option<OrderId>, Option<u64>);
+type Setting = (Option<OrderId>, Option<u64>);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Books {
     /// The settings of each field, the last one in effect; those of a failed load are removed.
-    said: BTreeMap<(ModelId, Field), Vec<Said>>,
+    settings: BTreeMap<(ModelId, Field), Vec<Setting>>,
     /// Loads that were accepted and have not ended.
     loads: BTreeMap<ModelId, OrderId>,
     cordons: BTreeMap<DeviceId, Cordoned>,
@@ -58,9 +58,9 @@ impl Books {
                 .push(format!("{order} is accepted and was never given"));
         };
         match asked.command {
-            Command::Set { model, change } => self.says(order, model, &change),
+            Command::Set { model, change } => self.sets(order, model, &change),
             Command::Load(load) => {
-                self.says(order, load.model, &change_of(&load, asked.at));
+                self.sets(order, load.model, &change_of(&load, asked.at));
                 self.loads.insert(load.model, order);
             }
             Command::Unload { model, .. } => {
@@ -73,7 +73,7 @@ impl Books {
         }
     }
 
-    fn says(&mut self, order: OrderId, model: ModelId, change: &OverrideChange) {
+    fn sets(&mut self, order: OrderId, model: ModelId, change: &OverrideChange) {
         let named = [
             change.priority.is_some(),
             change.keep_hot.is_some(),
@@ -82,8 +82,8 @@ impl Books {
         let over = change.on(&Override::default());
         for (which, is_named) in FIELDS.into_iter().zip(named) {
             if is_named {
-                let said = self.said.entry((model, which)).or_default();
-                said.push((Some(order), field(&over, which)));
+                let settings = self.settings.entry((model, which)).or_default();
+                settings.push((Some(order), field(&over, which)));
             }
         }
     }
@@ -136,8 +136,8 @@ impl Books {
         );
         if matches!(outcome, Outcome::Refused { .. }) && !superseded {
             for which in FIELDS {
-                if let Some(said) = self.said.get_mut(&(load.model, which)) {
-                    said.retain(|(by, _)| *by != Some(order));
+                if let Some(settings) = self.settings.get_mut(&(load.model, which)) {
+                    settings.retain(|(by, _)| *by != Some(order));
                 }
             }
         }
@@ -149,19 +149,22 @@ impl Books {
     }
 
     pub fn lease_ends(&mut self, model: ModelId, now: Time) {
-        let ends = self.now_said(model, Field::Expires);
+        let ends = self.current(model, Field::Expires);
         if ends.is_none_or(|ends| ends > now.0) {
             self.broken.push(format!(
                 "P1: a lease of {model} until {ends:?} ends at {now}"
             ));
         }
         for which in FIELDS {
-            self.said.remove(&(model, which));
+            self.settings.remove(&(model, which));
         }
     }
 
-    fn now_said(&self, model: ModelId, which: Field) -> Option<u64> {
-        let last = self.said.get(&(model, which)).and_then(|said| said.last());
+    fn current(&self, model: ModelId, which: Field) -> Option<u64> {
+        let last = self
+            .settings
+            .get(&(model, which))
+            .and_then(|settings| settings.last());
         last.and_then(|(_, value)| *value)
     }
 
@@ -170,17 +173,17 @@ impl Books {
         for model in &view.models {
             let id = model.model;
             for which in FIELDS {
-                let told = self.now_said(id, which);
+                let expected = self.current(id, which);
                 let has = field(&model.over, which);
-                if has != told {
+                if has != expected {
                     self.broken.push(format!(
-                        "D1: {which:?} of {id} is {has:?}, and {told:?} was confirmed"
+                        "D1: {which:?} of {id} is {has:?}, and {expected:?} was confirmed"
                     ));
                 }
                 let kept = field(&disk.over(id), which);
-                if kept != told && !disk.changes(id, which) {
+                if kept != expected && !disk.changes(id, which) {
                     self.broken.push(format!(
-                        "D1: the store holds {kept:?} as {which:?} of {id}, and {told:?} was confirmed"
+                        "D1: the store holds {kept:?} as {which:?} of {id}, and {expected:?} was confirmed"
                     ));
                 }
             }
@@ -200,15 +203,15 @@ impl Books {
             }
         }
         for device in &view.devices {
-            let told = self
+            let expected = self
                 .cordons
                 .get(&device.device)
                 .copied()
                 .unwrap_or_default();
             let has = device.cordon.as_ref();
-            if has.is_some() != told.is || has.is_some_and(|it| it.failed) != told.failed {
+            if has.is_some() != expected.is || has.is_some_and(|it| it.failed) != expected.failed {
                 self.broken.push(format!(
-                    "M7: {} has {has:?}, and {told:?} was confirmed",
+                    "M7: {} has {has:?}, and {expected:?} was confirmed",
                     device.device
                 ));
             }
@@ -226,11 +229,11 @@ impl Books {
     pub fn begin_again(&mut self, disk: &Disk) {
         self.loads = BTreeMap::new();
         self.asked = BTreeMap::new();
-        self.said = BTreeMap::new();
+        self.settings = BTreeMap::new();
         for (&model, over) in &disk.overrides {
             for which in FIELDS {
-                let said = vec![(None, field(over, which))];
-                self.said.insert((model, which), said);
+                let settings = vec![(None, field(over, which))];
+                self.settings.insert((model, which), settings);
             }
         }
         let again = |kept: &Cordon| Cordoned {

@@ -88,8 +88,8 @@ impl Referee {
             seen.is_some_and(|seen| seen.sleeper.is_none())
         };
         let victims: Vec<ReplicaId> = plan.victims.iter().map(|it| it.replica).collect();
-        let told = plan.refusal.is_some() || plan.wakes.is_some() || victims.is_empty();
-        if told || !victims.iter().all(known) {
+        let is_skipped = plan.refusal.is_some() || plan.wakes.is_some() || victims.is_empty();
+        if is_skipped || !victims.iter().all(known) {
             return;
         }
         let asker = Asker {
