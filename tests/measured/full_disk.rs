@@ -119,8 +119,8 @@ fn set_priority(pool: &Pool, model: &str, priority: u32) -> (u16, Value) {
 /// ended by itself.
 fn history_is_lost(pool: &Pool, model: &str) {
     for _ in 0..2 {
-        let (status, said) = asks(pool, model);
-        assert!(status == 200 || status == 503, "{status} {said}");
+        let (status, text) = asks(pool, model);
+        assert!(status == 200 || status == 503, "{status} {text}");
     }
     wait_for("the disk's trouble to be noticed", || ready(pool).0 == 503);
 }
@@ -152,8 +152,8 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
     );
     assert_eq!(revoke(&pool, &old).0, 503);
     assert!(works(&pool, &old), "it was not revoked");
-    let (_, said) = set_priority(&pool, "a", 2);
-    assert_eq!(said["error"]["code"], "not_saved", "{said}");
+    let (_, text) = set_priority(&pool, "a", 2);
+    assert_eq!(text["error"]["code"], "not_saved", "{text}");
     assert_eq!(shown(&pool, "a")["priority"], 1);
     let (_, why) = ready(&pool);
     assert!(why.contains("free of 12.0 MiB"), "{why}");
@@ -235,8 +235,8 @@ fn on_a_full_disk_the_pool_starts_and_serves_what_is_there() {
     assert_eq!(shown(&pool, "a")["priority"], 1);
     assert_eq!(set_priority(&pool, "a", 2).0, 503);
     // The journal of a new engine cannot be written: the error says so, and disappears when the disk has space again.
-    let (status, said) = asks(&pool, "a");
-    assert!(status == 200 || said.contains("space"), "{status} {said}");
+    let (status, text) = asks(&pool, "a");
+    assert!(status == 200 || text.contains("space"), "{status} {text}");
     disk.free();
     wait_for("it to go on", || asks(&pool, "a").0 == 200);
     assert_eq!(set_priority(&pool, "a", 2).0, 200);
@@ -254,9 +254,9 @@ fn a_disk_that_is_read_only_is_said_at_the_start_and_loses_nothing() {
         .arg("--config")
         .arg(pool.folder().join("config.yaml"))
         .output();
-    let said = String::from_utf8(refused.unwrap().stderr).unwrap();
-    assert!(said.contains("Read-only file system"), "{said}");
-    assert!(said.contains("writable"), "what to do: {said}");
+    let text = String::from_utf8(refused.unwrap().stderr).unwrap();
+    assert!(text.contains("Read-only file system"), "{text}");
+    assert!(text.contains("writable"), "what to do: {text}");
     disk.remount("rw");
     pool.restart();
     assert_eq!(shown(&pool, "a")["priority"], 1);

@@ -167,7 +167,7 @@ fn a_flood_of_refused_requests_is_a_few_rows_and_lines_and_none_is_forgotten() {
     });
     let (full, broken) = (of(&had, 429) as i64, of(&had, 503) as i64);
     assert!(full > 100 && broken > 100, "{had:?}");
-    let told = count(
+    let lines = count(
         &pool,
         "SELECT '', count(*) FROM history WHERE kind = 'refuse'",
     );
@@ -176,8 +176,8 @@ fn a_flood_of_refused_requests_is_a_few_rows_and_lines_and_none_is_forgotten() {
         log_bytes(&pool) - before.1,
         support::net::memory_kib(pool.pid()).saturating_sub(before.2),
     );
-    println!("{told} rows, {grown:?} bytes of data, bytes of log, KiB of memory");
-    assert!(told <= 12, "{told} rows of {} refusals", full + broken);
+    println!("{lines} rows, {grown:?} bytes of data, bytes of log, KiB of memory");
+    assert!(lines <= 12, "{lines} rows of {} refusals", full + broken);
     assert!(
         grown.0 < 2 * MIB && grown.1 < MIB && grown.2 < 64 << 10,
         "{grown:?}"
@@ -194,7 +194,7 @@ fn a_flood_of_refused_requests_is_a_few_rows_and_lines_and_none_is_forgotten() {
     assert_eq!(
         all,
         full + broken,
-        "each is told, alone or in a sum: {refused:?}"
+        "each is noted, alone or in a sum: {refused:?}"
     );
     let took = start_of(&mut pool);
     assert!(took < Duration::from_secs(5), "{took:?} to start");
@@ -306,8 +306,8 @@ fn a_flood_of_names_of_the_hub_asks_it_little_and_registers_few() {
     let had = flood(&pool, "/v1/chat/completions", &invent);
     assert!(of(&had, 503) > 100, "{had:?}");
     let listed = hub.listed();
-    println!("the hub was asked {listed} times");
-    assert!(listed <= 130, "the hub was asked {listed} times");
+    println!("{listed} listings by the hub");
+    assert!(listed <= 130, "{listed} listings by the hub");
     let (_, _, head) = pool.request("POST", "/v1/chat/completions", &invent(u64::MAX).1, None);
     assert!(head.contains("retry-after: "), "{head}");
     let registered = count(&pool, "SELECT '', count(*) FROM registrations");

@@ -132,10 +132,10 @@ fn warmed(bytes: usize) -> Pool {
 
 fn stays_well(watch: &Watch, plain: Duration) {
     let waits = watch.waits();
-    assert!(waits.len() > 20, "it was asked {} times", waits.len());
+    assert!(waits.len() > 20, "only {} health checks", waits.len());
     let (most, last) = (waits[waits.len() * 9 / 10], waits[waits.len() - 1]);
     println!(
-        "it said that it is well {} times, nine of ten within {most:?}, all within {last:?}",
+        "{} health checks, nine of ten within {most:?}, all within {last:?}",
         waits.len()
     );
     assert!(

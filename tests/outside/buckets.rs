@@ -175,9 +175,9 @@ fn key_giver(token: &'static str) -> String {
             let mut client = client.unwrap();
             let mut buffer = vec![0; 4096];
             let count = client.read(&mut buffer).unwrap_or(0);
-            let asked = String::from_utf8_lossy(&buffer[..count]).to_lowercase();
-            let right = asked.starts_with("post /keys?user=me")
-                && asked.contains(&format!("authorization: bearer {token}"));
+            let request = String::from_utf8_lossy(&buffer[..count]).to_lowercase();
+            let right = request.starts_with("post /keys?user=me")
+                && request.contains(&format!("authorization: bearer {token}"));
             let (status, body) = match right {
                 true => (
                     "200 OK",

@@ -115,13 +115,13 @@ fn run(program: &Path, words: &[&str], env: &[(&str, &str)]) -> String {
         }
         thread::park_timeout(Duration::from_millis(10));
     };
-    let said = String::from_utf8_lossy(&fs::read(&output).unwrap()).into_owned();
+    let text = String::from_utf8_lossy(&fs::read(&output).unwrap()).into_owned();
     let program = program.display();
     match status {
-        None => panic!("{program} {words:?} took longer than {LIMIT:?}:\n{said}"),
-        Some(status) => assert!(status.success(), "{program} {words:?}: {status}\n{said}"),
+        None => panic!("{program} {words:?} took longer than {LIMIT:?}:\n{text}"),
+        Some(status) => assert!(status.success(), "{program} {words:?}: {status}\n{text}"),
     }
-    said
+    text
 }
 
 /// Runs one script against a pool of its own.
@@ -130,7 +130,7 @@ fn script(program: &Path, name: &str) {
     let pool = pool();
     let script = root().join("tests/clients").join(name);
     let url = format!("http://{}", pool.address());
-    let said = run(
+    let text = run(
         program,
         &[script.to_str().unwrap()],
         &[
@@ -145,8 +145,8 @@ fn script(program: &Path, name: &str) {
             ("MODEL_POOL_NODE_MODULES", modules.to_str().unwrap()),
         ],
     );
-    println!("{said}");
-    assert!(said.trim_end().ends_with(" passed, 0 failed"), "{said}");
+    println!("{text}");
+    assert!(text.trim_end().ends_with(" passed, 0 failed"), "{text}");
     assert!(!pool.log().contains("panicked"), "{}", pool.log());
 }
 
@@ -205,13 +205,13 @@ fn the_openapi_document_tells_the_truth() {
         let first = ["--config-file", options.to_str().unwrap(), "run", &document];
         let words = [&first[..], &more[..]].concat();
         let key = pool.admin_key();
-        let said = run(&program, &words, &[("MODEL_POOL_ADMIN_KEY", &key)]);
-        println!("{said}");
-        said
+        let text = run(&program, &words, &[("MODEL_POOL_ADMIN_KEY", &key)]);
+        println!("{text}");
+        text
     };
     // Revoking keys would revoke the one in use, so that comes last.
-    let said = run(["--exclude-operation-id", "revoke_key"]);
-    assert!(said.contains(" generated, "), "nothing was tried: {said}");
+    let text = run(["--exclude-operation-id", "revoke_key"]);
+    assert!(text.contains(" generated, "), "nothing was tried: {text}");
     run(["--include-operation-id", "revoke_key"]);
     assert!(!pool.log().contains("panicked"), "{}", pool.log());
 }

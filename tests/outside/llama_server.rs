@@ -178,8 +178,8 @@ fn openai_package(pool: &Pool, refused: &str, served: &str) {
         .arg(script)
         .output()
         .expect("Python runs");
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{printed}");
 }
 
 #[test]

@@ -229,7 +229,7 @@ fn when_the_server_is_gone_each_does_as_configured_and_when_it_is_back_they_coun
     let limit = "{requests_per_minute: 2}";
     let pools = ["own", "open", "closed"].map(|on_outage| redis.pool(limit, on_outage));
     assert_eq!((ask(&pools[0]).0, ask(&pools[1]).0), (200, 200));
-    assert_eq!(ask(&pools[2]).0, 429, "two were asked together");
+    assert_eq!(ask(&pools[2]).0, 429, "the two were counted together");
     redis.kill();
     let [own, open, closed] = &pools;
     let statuses: Vec<u16> = (0..3).map(|_| ask(own).0).collect();
@@ -255,8 +255,9 @@ fn a_gateway_that_starts_without_the_server_serves_and_a_password_in_the_address
     redis.kill();
     let pool = redis.pool("{requests_per_minute: 1}", "own");
     assert_eq!((ask(&pool).0, ask(&pool).0), (200, 429));
-    let (status, said) = Pool::refused("limits: {redis: {url: \"redis://:secret@127.0.0.1/0\"}}\n");
+    let (status, message) =
+        Pool::refused("limits: {redis: {url: \"redis://:secret@127.0.0.1/0\"}}\n");
     assert_ne!(status, Some(0));
-    assert!(said.contains("limits.redis.password_file"), "{said}");
-    assert!(!said.contains("secret"), "{said}");
+    assert!(message.contains("limits.redis.password_file"), "{message}");
+    assert!(!message.contains("secret"), "{message}");
 }

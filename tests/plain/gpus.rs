@@ -260,21 +260,21 @@ fn errors_of_a_gpu_are_told_with_their_device_and_what_they_mean() {
     machine.gpu(2, |line| line.0.push("noevents".into()));
     machine.xid(0, 95);
     let inventory = open(&machine);
-    let (tell, told) = mpsc::channel::<DeviceEvent>();
-    let watch = inventory.events(move |event| tell.send(event).unwrap_or_default());
+    let (outbox, inbox) = mpsc::channel::<DeviceEvent>();
+    let watch = inventory.events(move |event| outbox.send(event).unwrap_or_default());
     let watch = watch.expect("GPUs report");
     // It is not known which of these came before the watch began, so they are repeated until one arrives.
     let mut repeated: Vec<DeviceEvent> = Vec::new();
-    let mut heard = |wanted: DeviceEvent, act: &dyn Fn()| {
+    let mut found = |wanted: DeviceEvent, act: &dyn Fn()| {
         wait_for("the event", || {
             act();
-            let heard = told.recv_timeout(Duration::from_millis(200)).ok()?;
+            let found = inbox.recv_timeout(Duration::from_millis(200)).ok()?;
             // Events of earlier repetitions may come late.
-            assert!(heard == wanted || repeated.contains(&heard), "{heard:?}");
-            (heard == wanted).then_some(())
+            assert!(found == wanted || repeated.contains(&found), "{found:?}");
+            (found == wanted).then_some(())
         });
         // Discards events of earlier repetitions.
-        while told.recv_timeout(Duration::from_millis(300)).is_ok() {}
+        while inbox.recv_timeout(Duration::from_millis(300)).is_ok() {}
         repeated.push(wanted);
     };
     let event = |device, what| DeviceEvent {
@@ -282,16 +282,16 @@ fn errors_of_a_gpu_are_told_with_their_device_and_what_they_mean() {
         what,
     };
     let xid = |code| DeviceTrouble::Xid { code };
-    heard(event(1, xid(79)), &|| machine.xid(1, 79));
-    heard(event(0, xid(31)), &|| machine.xid(0, 31));
-    heard(event(0, DeviceTrouble::DoubleBitEcc), &|| {
+    found(event(1, xid(79)), &|| machine.xid(1, 79));
+    found(event(0, xid(31)), &|| machine.xid(0, 31));
+    found(event(0, DeviceTrouble::DoubleBitEcc), &|| {
         machine.double_bit(0)
     });
-    heard(event(1, DeviceTrouble::Lost), &|| machine.lose(1));
+    found(event(1, DeviceTrouble::Lost), &|| machine.lose(1));
     assert!(xid(79).is_unusable() && !xid(31).is_unusable());
     drop(watch);
     // The threads end with the watch, and drop the channel.
-    let ended = wait_for("the threads to end", || match told.try_recv() {
+    let ended = wait_for("the threads to end", || match inbox.try_recv() {
         Err(mpsc::TryRecvError::Disconnected) => Some(true),
         Ok(_) | Err(mpsc::TryRecvError::Empty) => None,
     });
@@ -302,19 +302,19 @@ fn errors_of_a_gpu_are_told_with_their_device_and_what_they_mean() {
 fn events_are_heard_again_after_the_driver_was_loaded_anew() {
     let (_folder, machine) = machine(|machine| machine.gpus(2, H100, 80 * GIB));
     let inventory = open(&machine);
-    let (tell, told) = mpsc::channel::<DeviceEvent>();
-    let _watch = inventory.events(move |event| tell.send(event).unwrap_or_default());
+    let (outbox, inbox) = mpsc::channel::<DeviceEvent>();
+    let _watch = inventory.events(move |event| outbox.send(event).unwrap_or_default());
     machine.stop_driver();
     wait_for("the driver to be away", || {
         let readings = inventory.measure(&BTreeSet::new());
         readings.iter().all(|(_, it)| it.is_err()).then_some(())
     });
     machine.start_driver();
-    let heard = wait_for("an event", || {
+    let found = wait_for("an event", || {
         machine.xid(1, 48);
-        told.recv_timeout(Duration::from_millis(200)).ok()
+        inbox.recv_timeout(Duration::from_millis(200)).ok()
     });
-    assert_eq!(heard.device, DeviceId(1));
+    assert_eq!(found.device, DeviceId(1));
     assert!(inventory.measure(&BTreeSet::new())[0].1.is_ok());
 }
 

@@ -181,8 +181,8 @@ async fn a_connection_that_breaks_is_taken_up_where_it_broke() {
         .hub
         .asked()
         .iter()
-        .filter(|asked| asked.path == "model.safetensors")
-        .map(|asked| asked.from)
+        .filter(|request| request.path == "model.safetensors")
+        .map(|request| request.from)
         .collect();
     assert!(parts.len() > 5 && parts.is_sorted(), "{parts:?}");
     let all = WEIGHTS + 2 + 8;
@@ -245,7 +245,7 @@ async fn what_was_ended_midway_never_looks_complete_and_is_taken_up_later() {
     until("a part of it on the disk", || !incomplete(&lab).is_empty()).await;
     lab.hub.behave(|it| it.hold_after = None);
     let progress = lab.fetch(&lab.wanted()).await.unwrap();
-    let from = lab.hub.asked().iter().map(|asked| asked.from).max();
+    let from = lab.hub.asked().iter().map(|request| request.from).max();
     assert!(from >= Some(32_000), "{from:?}");
     assert!(progress.came() < WEIGHTS as u64 - 30_000, "{progress:?}");
     assert_eq!(progress.done(), progress.total());
@@ -341,11 +341,11 @@ async fn a_token_goes_to_the_hub_alone_and_not_to_the_host_that_it_points_to() {
     });
     let wanted = lab.wanted_with(json!({"env": {"HF_TOKEN": "hf_right"}}));
     lab.fetch(&wanted).await.unwrap();
-    let asked = lab.hub.asked();
-    let elsewhere = |asked: &&support::hub::Asked| asked.host.starts_with("localhost");
-    let redirected: Vec<_> = asked.iter().filter(elsewhere).collect();
-    assert_eq!(redirected.len(), 1, "{asked:?}");
-    assert!(redirected.iter().all(|asked| asked.authorization.is_none()));
+    let requests = lab.hub.asked();
+    let moved = |request: &&support::hub::Asked| request.host.starts_with("localhost");
+    let redirected: Vec<_> = requests.iter().filter(moved).collect();
+    assert_eq!(redirected.len(), 1, "{requests:?}");
+    assert!(redirected.iter().all(|it| it.authorization.is_none()));
 }
 
 #[tokio::test]

@@ -195,13 +195,13 @@ async fn whatever_grows_is_asked_by_an_index() {
     let store = Store::open(&url).await.unwrap();
     use_all(&store).await;
     store.close().await;
-    let asked = statements.0.lock().unwrap().clone();
+    let sent = statements.0.lock().unwrap().clone();
     let (mut connection, mut looked_at, mut scans) = (
         SqliteConnection::connect(&url).await.unwrap(),
         0,
         Vec::new(),
     );
-    for statement in asked {
+    for statement in sent {
         if !["SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE"]
             .iter()
             .any(|word| statement.starts_with(word))

@@ -65,7 +65,7 @@ fn wrong(report: &StormReport) -> Option<String> {
     if !report.broken.is_empty() {
         Some(format!("{:#?}", report.broken))
     } else if answered != report.requests {
-        Some(format!("somebody was not answered: {report:?}"))
+        Some(format!("a request was not answered: {report:?}"))
     } else {
         None
     }

@@ -253,10 +253,10 @@ fn every_unsafe_block_has_a_reason_and_stands_in_the_documentation() {
     for file in rust_files() {
         match unsafe_blocks::reasons(&read(root(), &file)) {
             Err(lines) => {
-                let told = |line| {
+                let breach = |line| {
                     format!("{file}:{line}: write above it what makes it right, as `// SAFETY: …`")
                 };
-                without.extend(lines.into_iter().map(told));
+                without.extend(lines.into_iter().map(breach));
             }
             Ok(reasons) => table.extend(reasons.into_iter().map(|(count, reason)| {
                 let reason = reason.replace('|', "\\|");

@@ -161,14 +161,14 @@ impl Watch {
             let text = format!("GET /llm/health HTTP/1.1\r\nHost: {address}\r\n\r\n");
             let mut answer = [0; 4096];
             while !enough.load(Ordering::SeqCst) {
-                let asked = SystemTime::now();
+                let start = SystemTime::now();
                 socket.write_all(text.as_bytes()).expect("sent");
                 let count = socket.read(&mut answer).expect("an answer");
                 assert!(
                     answer[..count].starts_with(b"HTTP/1.1 200"),
                     "it is not well"
                 );
-                let waited = asked.elapsed().unwrap_or_default();
+                let waited = start.elapsed().unwrap_or_default();
                 waits.lock().expect("nobody broke").push(waited);
                 thread::park_timeout(EVERY);
             }

@@ -159,7 +159,7 @@ impl Ring {
                 Ok((status, _)) => status,
                 Err(error) => {
                     if !world.excuses(span) {
-                        world.lost(format!("a key was asked with: {error}"));
+                        world.lost(format!("a request with a key failed: {error}"));
                     }
                     return false;
                 }

@@ -370,8 +370,8 @@ impl Service {
     /// Ends the service normally; no process is left.
     pub fn end(&mut self, world: &World) {
         let pid = self.child.id().to_string();
-        let told = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
-        assert!(told.success());
+        let signalled = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+        assert!(signalled.success());
         let ended = comes(END_MAX, || self.child.try_wait().unwrap().is_some());
         if !ended {
             world.lost("the service does not end on SIGTERM".to_owned());

@@ -32,7 +32,7 @@ fn was_ordered(world: &World, model: &str) -> bool {
 }
 
 /// The stub's text of this many tokens.
-fn said(model: &str, tokens: usize) -> String {
+fn expected_text(model: &str, tokens: usize) -> String {
     let word = |nth: usize| match (nth, nth % 5) {
         (0, _) => "Hello".to_owned(),
         (_, 2) => format!(" {model}"),
@@ -59,7 +59,7 @@ fn ask(world: &World, random: &mut StdRng, tokens: usize, stream: bool) -> Optio
     );
     let fault = match answer {
         Ok((200, text)) if stream => return judge_stream(world, span, model, tokens, &text),
-        Ok((200, text)) => match text.contains(&said(model, tokens)) {
+        Ok((200, text)) => match text.contains(&expected_text(model, tokens)) {
             true => {
                 add(&world.tally.requests);
                 return None;
@@ -115,7 +115,7 @@ fn judge_stream(
             .as_str()
             .unwrap_or_default();
     }
-    if text.trim_end().ends_with("data: [DONE]") && content == said(model, tokens) {
+    if text.trim_end().ends_with("data: [DONE]") && content == expected_text(model, tokens) {
         add(&world.tally.streams);
         return None;
     }

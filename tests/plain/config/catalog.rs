@@ -314,9 +314,9 @@ fn the_file_goes_before_the_reference_and_the_reference_before_the_default() {
         (0, PriorityFrom::Default, 1, None, None),
         "on the CPU the embedded engine is on one device, whatever the reference says"
     );
-    let told = warnings.iter().map(ToString::to_string);
-    let told = told.filter(|it| it.contains("model_reference.json says"));
-    assert_eq!(told.count(), 2);
+    let notices = warnings.iter().map(ToString::to_string);
+    let notices = notices.filter(|it| it.contains("model_reference.json says"));
+    assert_eq!(notices.count(), 2);
     assert_eq!(seen("org/new"), (0, PriorityFrom::Default, 1, None, None));
 }
 

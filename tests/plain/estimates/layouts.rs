@@ -45,13 +45,13 @@ fn layouts_divide_weights_and_heads_and_repeat_what_every_device_holds() {
 fn a_number_of_devices_that_is_said_is_the_only_layout() {
     let folder = model_folder();
     let path = folder.path().display().to_string();
-    let said = entry(
+    let fixed = entry(
         &path,
         &["my-server", "{{ port }}"],
         json!({"pool_config": {"gpus_per_replica": 3}}),
     );
     assert_eq!(
-        layouts(&said).iter().map(|it| it.0).collect::<Vec<_>>(),
+        layouts(&fixed).iter().map(|it| it.0).collect::<Vec<_>>(),
         [3]
     );
     // Arguments of the command that set it.
@@ -95,13 +95,13 @@ fn layouts_take_measurements_and_an_administrators_figure() {
     );
     assert!(with[0].bytes_per_device > GPU_OVERHEAD);
     let path = folder.path().display().to_string();
-    let said = entry(
+    let fixed = entry(
         &path,
         &["my-server", "{{ port }}"],
         json!({"pool_config": {"memory_gib": 10}}),
     );
     assert_eq!(
-        layouts(&said),
+        layouts(&fixed),
         [
             (1, 10 * GIB),
             (2, 5 * GIB),
