@@ -18,7 +18,7 @@ const BANNED_IN_RUST: &[(&str, &str)] = &[
 ];
 /// Text that is banned in every file.
 const BANNED_EVERYWHERE: &[(&str, &str)] =
-    &[(concat!("/wo", "rk/"), "a path of somebody's machine")];
+    &[(concat!("/wo", "rk/"), "a path on a developer's machine")];
 
 const LINES_MAX: usize = 500;
 const LONGER_BECAUSE: &str = "//! Longer than 500 lines because";

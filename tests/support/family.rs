@@ -65,12 +65,12 @@ pub fn reasons(pool: &Pool, kind: &str) -> Vec<String> {
 
 /// The same once there are `count`: they are written in parallel to the event.
 pub fn told(pool: &Pool, kind: &str, count: usize) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut found = Vec::new();
     wait_for("the history", || {
-        told = reasons(pool, kind);
-        told.len() >= count
+        found = reasons(pool, kind);
+        found.len() >= count
     });
-    told
+    found
 }
 
 /// The processes of a pool at one time, and every later one that carries their marks.

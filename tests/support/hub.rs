@@ -68,7 +68,7 @@ impl Hub {
     pub fn start() -> Hub {
         let inner = Arc::new(Mutex::new(Inner::default()));
         let state = Arc::clone(&inner);
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -76,7 +76,7 @@ impl Hub {
                 .unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-                tell.send(listener.local_addr().unwrap()).unwrap();
+                sender.send(listener.local_addr().unwrap()).unwrap();
                 let routes = Router::new()
                     .route("/api/models/{org}/{name}/revision/{revision}", get(list))
                     .route("/{org}/{name}/resolve/{commit}/{*path}", get(file))
@@ -86,7 +86,7 @@ impl Hub {
         });
         Hub {
             inner,
-            address: told.recv().unwrap(),
+            address: receiver.recv().unwrap(),
         }
     }
 
@@ -204,21 +204,21 @@ async fn file(
     });
     let (content, manners, from) = {
         let mut inner = state.lock().unwrap();
-        let is_elsewhere = query.contains_key("elsewhere");
+        let is_redirected = query.contains_key("elsewhere");
         inner.asked.push(Asked {
             path: path.clone(),
             from: range.unwrap_or(0),
             authorization: text(header::AUTHORIZATION),
             host: text(header::HOST).unwrap_or_default(),
         });
-        if !is_elsewhere && let Some(refused) = refused(&mut inner, &headers) {
+        if !is_redirected && let Some(refused) = refused(&mut inner, &headers) {
             return refused;
         }
         let files = inner.repositories.get(&format!("{org}/{name}"));
         let Some(content) = files.and_then(|files| files.get(&path)).cloned() else {
             return error(404, "EntryNotFound");
         };
-        if inner.manners.redirect && path.ends_with(".safetensors") && !is_elsewhere {
+        if inner.manners.redirect && path.ends_with(".safetensors") && !is_redirected {
             let host = text(header::HOST).unwrap_or_default();
             let host = host.replace("127.0.0.1", "localhost");
             let to = format!("http://{host}/{org}/{name}/resolve/{commit}/{path}?elsewhere=1");

@@ -242,8 +242,8 @@ async fn answer(State(behaviour): State<Arc<Mutex<Behaviour>>>, request: Request
     if now.is_down {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }
-    if let Some(elsewhere) = &now.redirect {
-        let to = [(header::LOCATION, format!("{elsewhere}{path}"))];
+    if let Some(target) = &now.redirect {
+        let to = [(header::LOCATION, format!("{target}{path}"))];
         return (StatusCode::FOUND, to).into_response();
     }
     format!("{}{body}", " ".repeat(now.padding)).into_response()

@@ -217,15 +217,15 @@ fn find_or_build() -> PathBuf {
         return built;
     }
     let next = built.with_extension(format!("{}.so", std::process::id()));
-    let said = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+    let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
         .args(["--edition", "2024", "--crate-type", "cdylib", "-A"])
         .args(["warnings", "-C", "strip=symbols", "-C", "panic=abort", "-o"])
         .arg(&next)
         .arg(sources.join("fake_nvml.rs"))
         .output()
         .expect("rustc runs");
-    let words = String::from_utf8_lossy(&said.stderr);
-    assert!(said.status.success(), "{words}");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}");
     fs::rename(next, &built).unwrap();
     built
 }

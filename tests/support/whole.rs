@@ -136,8 +136,8 @@ impl Pool {
             status = child.try_wait().unwrap();
             status.is_some()
         });
-        let said = fs::read_to_string(folder.path().join("log")).unwrap();
-        (status.and_then(|status| status.code()), said)
+        let log = fs::read_to_string(folder.path().join("log")).unwrap();
+        (status.and_then(|status| status.code()), log)
     }
 
     /// Reads the address from the log; the system chose the port.

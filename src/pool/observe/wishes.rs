@@ -2,7 +2,7 @@
 //! merged with what the store really holds; other changes of a wish meanwhile are written after it. Facts only.
 //!
 //! ```text
-//!   asked ──▶ queue ──▶ written ──▶ counts ──▶ (a load that fails takes back what is still its own)
+//!   order ──▶ queue ──▶ written ──▶ takes effect ──▶ (a load that fails takes back what is unchanged since)
 //!                          │
 //!                          └─ meanwhile: leases end, replicas leave, devices fail ──▶ written after it
 //! ```

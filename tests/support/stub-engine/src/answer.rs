@@ -96,15 +96,15 @@ impl Answer {
             return Some(self.chunk(json!([choice])));
         }
         if let Some(token) = self.token_of_step(step) {
-            let said = match &self.tool {
+            let choice = match &self.tool {
                 Some(tool) => self.chunk_choice(call_piece(tool, token), None),
-                None => self.said(&self.word(token), None),
+                None => self.choice(&self.word(token), None),
             };
-            return Some(self.chunk(json!([said])));
+            return Some(self.chunk(json!([choice])));
         }
         let step = step - self.steps_before() - self.tokens;
         match (step, self.with_usage) {
-            (0, _) => Some(self.chunk(json!([self.said("", Some(self.finish()))]))),
+            (0, _) => Some(self.chunk(json!([self.choice("", Some(self.finish()))]))),
             (1, true) => {
                 let mut last = self.frame(json!([]));
                 last["usage"] = self.usage();
@@ -157,7 +157,7 @@ impl Answer {
         })
     }
 
-    fn said(&self, text: &str, finish: Option<&str>) -> Value {
+    fn choice(&self, text: &str, finish: Option<&str>) -> Value {
         match self.form {
             Form::Chat if finish.is_some() => self.chunk_choice(json!({}), finish),
             Form::Chat => self.chunk_choice(json!({"content": text}), None),

@@ -109,7 +109,7 @@ impl Flags {
     fn take(&mut self, words: Vec<String>) -> Result<(), String> {
         let mut words = words.into_iter();
         while let Some(name) = words.next() {
-            let mut value = || words.next().ok_or(format!("{name} wants a value"));
+            let mut value = || words.next().ok_or(format!("{name} requires a value"));
             match name.as_str() {
                 "engine" => self.end_with_stdin = true,
                 "--port" => self.port = number(&name, value()?)?,
@@ -150,7 +150,7 @@ impl Flags {
 pub fn number<T: std::str::FromStr>(name: &str, value: String) -> Result<T, String> {
     value
         .parse()
-        .map_err(|_| format!("{name} {value} is no number"))
+        .map_err(|_| format!("{name} {value} is not a number"))
 }
 
 pub fn milliseconds(name: &str, value: String) -> Result<Duration, String> {

@@ -27,7 +27,7 @@ pub struct Gpu {
     grow_to: Option<u64>,
     grow_after: Duration,
     /// `--oom-above N`: this much must be free at the start, although it may hold less.
-    wants: u64,
+    needs: u64,
     /// `--release-late MS`: its memory is free this long after its end.
     release_late: Option<u64>,
     /// `--leak`: its memory is never free again.
@@ -87,7 +87,7 @@ impl Gpu {
         let state = self
             .state
             .clone()
-            .ok_or("--leak-per-request wants --fake-gpu-state")?;
+            .ok_or("--leak-per-request needs --fake-gpu-state")?;
         for gpu in visible(&state)? {
             let wish = Wish {
                 gpu,
@@ -110,7 +110,7 @@ pub async fn hold(gpu: &Gpu) -> Result<i32, String> {
     }
     let from_environment = std::env::var_os("MODEL_POOL_FAKE_NVML").map(PathBuf::from);
     let state = gpu.state.clone().or(from_environment);
-    let state = state.ok_or("--fake-gpu-bytes wants --fake-gpu-state or MODEL_POOL_FAKE_NVML")?;
+    let state = state.ok_or("--fake-gpu-bytes needs --fake-gpu-state or MODEL_POOL_FAKE_NVML")?;
     let visible = visible(&state)?;
     let pid = if gpu.child_allocates {
         let child = spawn_grandchild()?;
@@ -120,7 +120,7 @@ pub async fn hold(gpu: &Gpu) -> Result<i32, String> {
         std::process::id()
     };
     let words = gpu.words();
-    let take = |bytes, wants| -> Result<bool, String> {
+    let take = |bytes, needs| -> Result<bool, String> {
         for &index in &visible {
             let wish = Wish {
                 gpu: index,
@@ -128,7 +128,7 @@ pub async fn hold(gpu: &Gpu) -> Result<i32, String> {
                 bytes,
                 words: &words,
             };
-            if !take(&state, &wish, wants)? {
+            if !take(&state, &wish, needs)? {
                 return Ok(false);
             }
         }
@@ -148,10 +148,10 @@ pub async fn hold(gpu: &Gpu) -> Result<i32, String> {
 }
 
 /// Refuses with PyTorch's message, which engines print before they exit with status 1.
-fn take(file: &Path, wish: &Wish<'_>, wants: u64) -> Result<bool, String> {
+fn take(file: &Path, wish: &Wish<'_>, needs: u64) -> Result<bool, String> {
     let now = State::read(file).map_err(text)?;
     let free = match now.free(wish.gpu) {
-        free if wants > free => free,
+        free if needs > free => free,
         _ => match state::allocate(file, wish).map_err(text)? {
             Ok(()) => return Ok(true),
             Err(free) => free,
@@ -161,7 +161,7 @@ fn take(file: &Path, wish: &Wish<'_>, wants: u64) -> Result<bool, String> {
     let gib = |bytes: u64| bytes as f64 / (1_u64 << 30) as f64;
     eprintln!(
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {:.2} GiB. GPU {} has a total capacity of {:.2} GiB of which {:.2} GiB is free.",
-        gib(wish.bytes.max(wants)),
+        gib(wish.bytes.max(needs)),
         wish.gpu,
         gib(total.unwrap_or(0)),
         gib(free),

@@ -101,11 +101,11 @@ fn a_chat_stream_has_a_role_the_words_a_reason_the_usage_and_an_end_mark() {
         .collect();
     assert_eq!(chunks.len(), 8);
     assert_eq!(chunks[0]["choices"][0]["delta"]["role"], "assistant");
-    let said: String = chunks
+    let text: String = chunks
         .iter()
         .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str())
         .collect();
-    assert_eq!(said, "Hello from a/b and goodbye");
+    assert_eq!(text, "Hello from a/b and goodbye");
     assert_eq!(chunks[6]["choices"][0]["finish_reason"], "stop");
     assert_eq!(chunks[7]["usage"]["completion_tokens"], 5);
     assert_eq!(chunks[7]["choices"], Value::Array(Vec::new()));
