@@ -149,7 +149,7 @@ fn decide(pool: &Pool, rank: &DemandRank, want: &PendingReplica) -> Decision {
                 return Decision::Shorten { order, refusal };
             }
             Class::Request => {
-                let ticket = pool.models[&model].queue.first().expect("somebody waits");
+                let ticket = pool.models[&model].queue.first().expect("a request waits");
                 return Decision::Refuse { ticket, refusal };
             }
             Class::Standing if pool.models[&model].restoring => {

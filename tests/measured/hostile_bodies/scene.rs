@@ -169,7 +169,7 @@ impl Watch {
                     "it is not well"
                 );
                 let waited = start.elapsed().unwrap_or_default();
-                waits.lock().expect("nobody broke").push(waited);
+                waits.lock().expect("not poisoned").push(waited);
                 thread::park_timeout(EVERY);
             }
         }));
@@ -178,7 +178,7 @@ impl Watch {
 
     /// The response times of the health check since the last call, the shortest first.
     pub fn waits(&self) -> Vec<Duration> {
-        let mut waits = std::mem::take(&mut *self.waits.lock().expect("nobody broke"));
+        let mut waits = std::mem::take(&mut *self.waits.lock().expect("not poisoned"));
         waits.sort();
         waits
     }
