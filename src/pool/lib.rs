@@ -1,9 +1,8 @@
 //! The decision core: events in, actions out.
 //!
-//! Nothing here reads a clock, draws a random number, awaits, locks, logs or does I/O: without the standard
-//! library the compiler holds that. Two callers
-//! drive it with the same events and get the same actions: `controller` in production and `sim` under
-//! a virtual clock.
+//! Nothing here reads a clock, draws a random number, awaits, locks, logs or does I/O; without the standard
+//! library, the compiler enforces that. `controller` in production and `sim` under a virtual clock drive it: the
+//! same events give the same actions.
 //!
 //! ```text
 //!              observe            plan::next          commit
@@ -12,9 +11,9 @@
 //!                           └────────── until no decision ─────┘
 //! ```
 //!
-//! A request for a model that is ready never comes here: it takes a seat at the replica's gate. The
-//! pool reads what the gates counted (`GatesRead`) and has them closed (`CloseGate`): the gate alone
-//! knows whether it is idle, so the gate answers (`GateClosed`, `GateBusy`).
+//! A request for a ready model does not come here: it takes a seat at the replica's gate. The pool reads the gates'
+//! counts (`GatesRead`) and orders gates closed (`CloseGate`). Only the gate knows whether it is idle, so the gate
+//! answers (`GateClosed`, `GateBusy`).
 
 #![no_std]
 

@@ -1,5 +1,5 @@
-//! `Pool::step`, the whole interface of the core: events are observed, then decisions are planned and committed one by
-//! one until none is left.
+//! `Pool::step` is the whole interface of the core: it observes events, then plans and commits decisions one by one
+//! until none is left.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,14 +12,14 @@ use crate::types::event::Event;
 use crate::types::ids::Time;
 
 impl Pool {
-    /// One event at one time, and what to do about it. Time never runs backwards: an earlier `now`
-    /// counts as the latest one seen.
+    /// Takes one event at one time and returns the actions it calls for. Time never runs backwards: an earlier
+    /// `now` counts as the latest one so far.
     pub fn step(&mut self, now: Time, event: Event) -> Answer {
         self.step_all(now, [event])
     }
 
-    /// Several events of one moment: all are heard before anything is decided. What the gates
-    /// counted goes before the event that a decision is wanted for.
+    /// Takes several events of one moment and observes all of them before it decides anything. The gates' counts
+    /// come before the event that needs a decision.
     pub fn step_all(&mut self, now: Time, events: impl IntoIterator<Item = Event>) -> Answer {
         self.now = self.now.max(now);
         let mut actions = Vec::new();
@@ -31,7 +31,7 @@ impl Pool {
         self.scale();
         self.retry_wants();
         self.refresh_wants();
-        // Every decision uses something up: a ticket, a phase, an order's part, a planned load, a want.
+        // Every decision uses up one of these: a ticket, a phase, a step of an order, a planned load, a demand.
         let things =
             self.tickets.len() + self.replicas.len() + self.planned.len() + self.orders.len();
         let fetches = self.fetching.len() + self.wants.to_fetch.len();
@@ -51,8 +51,8 @@ impl Pool {
         }
     }
 
-    /// The first decision that is due although nothing that was touched calls for it: everything is
-    /// touched on a copy, and blocked demands are planned for anew, each by itself.
+    /// Returns the first decision that is due although no change has scheduled it. Everything is touched on a copy,
+    /// and each blocked demand is planned again by itself.
     pub(crate) fn missed(&self) -> Option<String> {
         let mut copy = self.clone();
         copy.touch_everything();
@@ -61,7 +61,7 @@ impl Pool {
             match plan::next(&copy)? {
                 Decision::Block { rank, retry } => copy.wants.block(rank, retry),
                 Decision::Defer { rank } => copy.wants.defer(rank),
-                // What waiting would bring is judged when a demand is new, not again at each change.
+                // Whether waiting helps is judged when a demand is new, not again at each change.
                 Decision::Refuse { .. }
                 | Decision::Shorten { .. }
                 | Decision::GiveUpWish { .. } => {
@@ -72,7 +72,7 @@ impl Pool {
         }
     }
 
-    /// Nothing is due any more for what was touched; what time will bring is noted.
+    /// Empties the agenda, and sets the timers for what time alone makes due later.
     pub(crate) fn agenda_done(&mut self) {
         for replica in core::mem::take(&mut self.agenda.replicas) {
             let at = plan::due_at(self, replica).filter(|at| *at > self.now);

@@ -1,6 +1,6 @@
-//! The other shell: the same pool under a virtual clock. Stories are text that a person writes and
-//! reads; storms are seeded random worlds with faults, watched by a referee that trusts nothing the
-//! pool says of itself. Nothing here reads a clock or does I/O.
+//! The simulator: the same pool under a virtual clock. Stories are scenarios as text; storms are seeded random worlds
+//! with faults, checked by a referee that trusts nothing the pool reports about itself. Nothing here reads a clock or
+//! does I/O.
 
 #![no_std]
 

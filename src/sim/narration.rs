@@ -1,4 +1,4 @@
-//! How a story is told: one line for each action that a person would want to read.
+//! The transcript of a story: one line for each action that a reader needs to see.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -8,7 +8,7 @@ use super::story::Teller;
 use pool::{Action, LoadWish, ModelId, Outcome, Override, Share, Wish};
 
 impl Teller {
-    /// One line per action that a person would want to read; bookkeeping is left out.
+    /// One line per action that a reader needs to see; bookkeeping is left out.
     pub(super) fn describe(&self, action: &Action) -> Option<String> {
         Some(match action {
             Action::Grant { ticket, replica } => format!("grant {ticket} {replica}"),

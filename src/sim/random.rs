@@ -1,4 +1,4 @@
-//! A small seeded generator (SplitMix64), so that a seed means the same world on every machine.
+//! A small seeded generator (SplitMix64), so that a seed gives the same world on every machine.
 
 #[derive(Clone, Debug)]
 pub struct Random(u64);
@@ -25,7 +25,7 @@ impl Random {
         low + self.below(high - low + 1)
     }
 
-    /// True so many times out of a thousand.
+    /// True with this probability in thousandths.
     pub fn chance(&mut self, permille: u64) -> bool {
         self.below(1000) < permille
     }

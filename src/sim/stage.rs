@@ -1,5 +1,4 @@
-//! The stage of a story: its devices and models, and what becomes known of them. Makes events; what
-//! follows from them is the pool's.
+//! The devices and models of a story, and what is reported of them. Makes events; the pool decides what follows.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -45,7 +44,7 @@ impl Teller {
         Ok(())
     }
 
-    pub(super) fn model(&mut self, words: &[&str], told: &mut String) -> Result<(), String> {
+    pub(super) fn model(&mut self, words: &[&str], transcript: &mut String) -> Result<(), String> {
         let name = *words.get(1).ok_or("which model?")?;
         let size = bytes(words.get(2).ok_or("how large?")?)?;
         let options = Options::of(&words[3..])?;
@@ -115,13 +114,13 @@ impl Teller {
         };
         let fresh = ModelId(self.models.len() as u32);
         let model = *self.models.entry(name.to_owned()).or_insert(fresh);
-        self.feed(self.world.now, Event::ModelSet { model, spec }, told);
+        self.feed(self.world.now, Event::ModelSet { model, spec }, transcript);
         Ok(())
     }
 
     /// `host 200GiB [node 1] [reserve 20GiB] [available 300GiB]`: what sleepers may take.
     pub(super) fn host(&mut self, words: &[&str]) -> Result<(), String> {
-        let capacity = bytes(words.get(1).ok_or("how much may sleepers take?")?)?;
+        let capacity = bytes(words.get(1).ok_or("a size is missing")?)?;
         let options = Options::of(&words[2..])?;
         let or = |key: &str, default| options.get(key).map_or(Ok(default), bytes);
         let node = NodeId(options.number("node")?.unwrap_or(0) as u32);
@@ -136,7 +135,7 @@ impl Teller {
         Ok(())
     }
 
-    /// `memory 30GiB [node 1]`: so much is available now.
+    /// `memory 30GiB [node 1]`: what is available now.
     pub(super) fn host_memory(&mut self, rest: &[&str]) -> Result<Event, String> {
         let available = bytes(rest.first().ok_or("how much?")?)?;
         let options = Options::of(&rest[1..])?;
@@ -147,8 +146,8 @@ impl Teller {
         Ok(Event::HostRead { node, reading })
     }
 
-    /// `reading d0 [foreign 3GiB] [own 1=30GiB]`: taken at this moment. What belongs to others
-    /// includes memory of ended processes that has not come back.
+    /// `reading d0 [foreign 3GiB] [own 1=30GiB]`: taken now. Foreign memory includes that of ended processes that has
+    /// not been returned.
     pub(super) fn reading(&mut self, at: Time, rest: &[&str]) -> Result<Event, String> {
         let name = *rest.first().ok_or("which device?")?;
         let options = Options::of(&rest[1..])?;
@@ -164,7 +163,7 @@ impl Teller {
         }
         reading.own.clear();
         if let Some(own) = options.get("own") {
-            let (replica, held) = own.split_once('=').ok_or("whose own? `own 1=30GiB`")?;
+            let (replica, held) = own.split_once('=').ok_or("no replica: `own 1=30GiB`")?;
             let replica = ReplicaId(number(Some(&replica))?);
             reading.own.push((replica, bytes(held)?));
         }
@@ -177,13 +176,13 @@ impl Teller {
     /// `fails d0 [lost]: Xid 79`.
     pub(super) fn trouble(&self, rest: &[&str]) -> Result<Event, String> {
         let all = rest.join(" ");
-        let (who, trouble) = all.split_once(": ").ok_or("of what? `fails d0: WORDS`")?;
+        let (who, trouble) = all.split_once(": ").ok_or("no reason: `fails d0: WORDS`")?;
         let mut who = who.split_whitespace();
         let device = self.device_named(who.next().as_ref())?;
         let lost = match who.next() {
             None => false,
             Some("lost") => true,
-            Some(other) => return Err(format!("`{other}`: a device fails, or fails lost")),
+            Some(other) => return Err(format!("`{other}` is neither a reason nor `lost`")),
         };
         Ok(Event::DeviceFailed {
             device,
@@ -203,14 +202,14 @@ impl Teller {
         })
     }
 
-    /// `fetched NAME` after a new `model` line, `unfetched NAME WORDS`, `ungettable NAME WORDS` (time does
-    /// not heal it), `fetch_ends NAME` when it was told to, `fetching NAME 20s` for what is left.
+    /// `fetched NAME` after a new `model` line, `unfetched NAME WORDS`, `ungettable NAME WORDS` (a permanent failure),
+    /// `fetch_ends NAME` after the order to end it, `fetching NAME 20s` for the time left.
     pub(super) fn fetch(&self, what: &str, rest: &[&str]) -> Result<Event, String> {
         let model = self.named(rest.first())?;
         let message = rest.get(1..).unwrap_or_default().join(" ");
         let end = match what {
             "fetching" => {
-                let left = span(rest.get(1).ok_or("how long still?")?)?;
+                let left = span(rest.get(1).ok_or("the time left is missing")?)?;
                 return Ok(Event::FetchGoesOn { model, left });
             }
             "fetched" => FetchEnd::Here,
@@ -238,7 +237,7 @@ impl Teller {
 fn layout(text: &str) -> Result<Layout, String> {
     let (devices, each) = text
         .split_once('x')
-        .ok_or_else(|| format!("`{text}` is no layout: 2x40GiB"))?;
+        .ok_or_else(|| format!("`{text}` is not a layout such as 2x40GiB"))?;
     Ok(Layout {
         devices: number(Some(&devices))? as u32,
         bytes_per_device: bytes(each)?,

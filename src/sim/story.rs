@@ -1,6 +1,6 @@
-//! Stories: a scenario as text, played through the pool, with every decision written between its
-//! lines. A line of the story is `TIME WHAT …`; a line of the transcript begins with `>`. The
-//! engine's part is told by the story (`ready`, `exits`, `crash`); gates and store answer by themselves.
+//! Stories: a scenario as text, played through the pool, with every decision written between its lines. A line of the
+//! story is `TIME WHAT …`; a line of the transcript begins with `>`. The story plays the engines (`ready`, `exits`,
+//! `crash`); gates and store answer by themselves.
 //!
 //! ```text
 //! device d0 80GiB [node 1] [foreign 4GiB] [kind 1] [measured] [link d1,d2]
@@ -13,12 +13,12 @@
 //! 4s   end 1                     request t1 ends, however
 //! 5s   load NAME [x2] [gpus 4] [priority 3] [lease 2h] [keep_hot 1h] [force]
 //! 6s   unload NAME [now] / set NAME priority 2 / change NAME keep_hot 1h / cleanup [idle] / reopen / reset / shutdown
-//! 7s   crash 1 WORDS / permanent_failure 1 WORDS / unlucky 1 WORDS / oom 3 [needs 20GiB] / exits 1 / leave 2 / plan NAME / wait
+//! 7s   crash 1 WORDS / hopeless 1 WORDS / unlucky 1 WORDS / oom 3 [needs 20GiB] / exits 1 / leave 2 / plan NAME / wait
 //! 8s   foreign d0 10GiB / reading d0 [foreign 3GiB] [own 1=30GiB] / fails d0 [lost]: WORDS
 //! 9s   fetched NAME / unfetched NAME WORDS / ungettable NAME WORDS / fetch_ends NAME / fetching NAME 20s
 //! 9s   asleep 1 / insomnia 1 WORDS / memory 30GiB [node 1]    what the host has left
 //! 9s   cordon d0 [until 2h] [for WORD] [now] / uncordon d0
-//! 0s   store slow / store quick     from now on it is told what it is to keep; slow: it answers by these:
+//! 0s   store slow / store quick     from now on the transcript shows what it keeps; slow: these lines answer for it:
 //! 9s   saved 1 / unsaved 1 WORDS     the order's number
 //! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
 //! ```
@@ -38,7 +38,7 @@ use pool::{
     ReplicaId, Span, Ticket, Tier, Time, check,
 };
 
-/// A line that is no part of a story.
+/// A line that is not valid in a story.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StoryError {
     /// From 1.
@@ -54,17 +54,17 @@ impl core::fmt::Display for StoryError {
 
 impl core::error::Error for StoryError {}
 
-/// Plays the story and gives its text again with the transcript in place. Transcript lines of the
-/// input are ignored, so a played story can be played again.
+/// Plays the story and returns its text with the transcript inserted. Transcript lines of the input are ignored, so
+/// the result can be played again.
 pub fn play(text: &str) -> Result<String, StoryError> {
     let mut teller = Teller::new();
-    let mut told = String::new();
+    let mut transcript = String::new();
     for (nth, line) in text.lines().enumerate() {
         if line.starts_with('>') {
             continue;
         }
-        told.push_str(line);
-        told.push('\n');
+        transcript.push_str(line);
+        transcript.push('\n');
         let words: Vec<&str> = line
             .split('#')
             .next()
@@ -73,14 +73,14 @@ pub fn play(text: &str) -> Result<String, StoryError> {
             .collect();
         if !words.is_empty() {
             teller
-                .line(&words, &mut told)
+                .line(&words, &mut transcript)
                 .map_err(|message| StoryError {
                     line: nth + 1,
                     message,
                 })?;
         }
     }
-    Ok(told)
+    Ok(transcript)
 }
 
 pub(super) struct Teller {
@@ -90,7 +90,7 @@ pub(super) struct Teller {
     pub(super) links: Vec<(DeviceId, DeviceId, Link)>,
     pub(super) hosts: BTreeMap<NodeId, HostReading>,
     order_next: u64,
-    /// What the store is to keep is told too.
+    /// The transcript also shows what the store is ordered to keep.
     pub(super) tells_store: bool,
 }
 
@@ -108,59 +108,59 @@ impl Teller {
         }
     }
 
-    fn line(&mut self, words: &[&str], told: &mut String) -> Result<(), String> {
+    fn line(&mut self, words: &[&str], transcript: &mut String) -> Result<(), String> {
         match words[0] {
             "device" => return self.device(words),
             "host" => return self.host(words),
-            "model" => return self.model(words, told),
+            "model" => return self.model(words, transcript),
             _ => {}
         }
         let at = Time(span(words[0])?.0);
         if at < self.world.now {
-            return Err(format!("{} lies before what was told already", words[0]));
+            return Err(format!("{} is earlier than the line before", words[0]));
         }
-        self.wakes_until(at, told);
-        let what = *words.get(1).ok_or("what happens then?")?;
+        self.wakes_until(at, transcript);
+        let what = *words.get(1).ok_or("an event is missing after the time")?;
         let rest = &words[2..];
         if what == "plan" {
-            return self.plan(at, rest, told);
+            return self.plan(at, rest, transcript);
         }
         if what == "store" {
             self.tells_store = true;
             self.world.unsaved = match rest {
                 ["slow"] => Some(Vec::new()),
                 ["quick"] => None,
-                _ => return Err("the store is slow or quick".to_owned()),
+                _ => return Err("write `store slow` or `store quick`".to_owned()),
             };
             return Ok(());
         }
         let event = self.event(at, what, rest)?;
         if let Some(event) = event {
-            self.feed(at, event, told);
+            self.feed(at, event, transcript);
         }
         Ok(())
     }
 
-    /// The pool's own wake-ups on the way, each with its time.
-    fn wakes_until(&mut self, at: Time, told: &mut String) {
+    /// The pool's wake-ups until then, each with its time.
+    fn wakes_until(&mut self, at: Time, transcript: &mut String) {
         while let Some(wake) = self.world.wake.filter(|wake| *wake <= at) {
-            let before = told.len();
-            self.feed(wake, Event::Woke, told);
-            if told.len() > before {
-                told.insert_str(before, &format!("> ({wake})\n"));
+            let before = transcript.len();
+            self.feed(wake, Event::Woke, transcript);
+            if transcript.len() > before {
+                transcript.insert_str(before, &format!("> ({wake})\n"));
             }
         }
     }
 
-    pub(super) fn feed(&mut self, at: Time, event: Event, told: &mut String) {
+    pub(super) fn feed(&mut self, at: Time, event: Event, transcript: &mut String) {
         let actions = self.world.feed(at, event);
         for action in &actions {
             if let Some(line) = self.describe(action) {
-                let _ = writeln!(told, "> {line}");
+                let _ = writeln!(transcript, "> {line}");
             }
         }
         for violation in check(&self.world.pool) {
-            let _ = writeln!(told, "> BROKEN: {violation}");
+            let _ = writeln!(transcript, "> BROKEN: {violation}");
         }
     }
 
@@ -315,7 +315,7 @@ impl Teller {
                     change: OverrideChange::whole(over),
                 }
             }
-            // Only what is named, as `PATCH` does.
+            // Changes only the named fields, as `PATCH` does.
             "change" => {
                 let options = Options::of(&rest[1..])?;
                 let priority = options.number("priority")?;
@@ -357,7 +357,7 @@ impl Teller {
             "reopen" => Command::Reopen,
             "reset" => Command::Reset,
             "shutdown" => Command::Shutdown { drain },
-            _ => return Err(format!("no story has `{what}`")),
+            _ => return Err(format!("unknown event `{what}`")),
         })
     }
 
@@ -375,12 +375,12 @@ impl Teller {
         })
     }
 
-    fn plan(&mut self, at: Time, rest: &[&str], told: &mut String) -> Result<(), String> {
+    fn plan(&mut self, at: Time, rest: &[&str], transcript: &mut String) -> Result<(), String> {
         let load = self.load(rest)?;
         let plan = self.world.pool.preview(at, &load).ok_or("no such model")?;
         match &plan.refusal {
             Some(refusal) => {
-                let _ = writeln!(told, "> plan: refused, {refusal}");
+                let _ = writeln!(transcript, "> plan: refused, {refusal}");
             }
             None => {
                 let victims: Vec<String> = plan
@@ -389,7 +389,7 @@ impl Teller {
                     .map(|it| format!("{} ({})", it.name, it.replica))
                     .collect();
                 let _ = writeln!(
-                    told,
+                    transcript,
                     "> plan: on {}, evicts [{}]",
                     shares(&plan.placement),
                     victims.join(", ")
@@ -397,10 +397,10 @@ impl Teller {
             }
         }
         if let Some(length) = plan.fetches_for {
-            let _ = writeln!(told, ">   fetched first, for about {length}");
+            let _ = writeln!(transcript, ">   fetched first, for about {length}");
         }
         for line in self.world.pool.candidates(&plan) {
-            let _ = writeln!(told, ">   {line}");
+            let _ = writeln!(transcript, ">   {line}");
         }
         Ok(())
     }
@@ -413,7 +413,7 @@ impl Teller {
             .ok_or_else(|| format!("no model {name}"))
     }
 
-    /// What the story calls it.
+    /// The model's name in the story.
     pub(super) fn name(&self, model: ModelId) -> &str {
         self.models
             .iter()

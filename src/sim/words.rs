@@ -1,4 +1,4 @@
-//! The words of a story's line: options, times, sizes, numbers.
+//! Parses the words of a story's line: options, times, sizes, numbers.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -31,7 +31,7 @@ impl<'a> Options<'a> {
             } else {
                 let value = words
                     .next()
-                    .ok_or_else(|| format!("`{word}` wants a value"))?;
+                    .ok_or_else(|| format!("`{word}` requires a value"))?;
                 options.pairs.insert(word, value);
             }
         }
@@ -55,20 +55,20 @@ pub(super) fn number(text: Option<&&str>) -> Result<u64, String> {
     let text = *text.ok_or("a number is missing")?;
     text.trim_start_matches(['r', 't'])
         .parse()
-        .map_err(|_| format!("`{text}` is no number"))
+        .map_err(|_| format!("`{text}` is not a number"))
 }
 
 pub(super) fn span(text: &str) -> Result<Span, String> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let amount: u64 = text[..text.len() - unit.len()]
         .parse()
-        .map_err(|_| format!("`{text}` is no time"))?;
+        .map_err(|_| format!("`{text}` is not a time"))?;
     let factor = match unit {
         "ms" => 1,
         "s" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
-        _ => return Err(format!("`{text}` is no time: ms, s, m or h")),
+        _ => return Err(format!("`{text}` is not a time in ms, s, m or h")),
     };
     Ok(Span(amount * factor))
 }
@@ -77,10 +77,10 @@ pub(super) fn bytes(text: &str) -> Result<Bytes, String> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let amount: u64 = text[..text.len() - unit.len()]
         .parse()
-        .map_err(|_| format!("`{text}` is no size"))?;
+        .map_err(|_| format!("`{text}` is not a size"))?;
     match unit {
         "GiB" => Ok(Bytes(amount * Bytes::GIB)),
         "MiB" => Ok(Bytes(amount * Bytes::MIB)),
-        _ => Err(format!("`{text}` is no size: GiB or MiB")),
+        _ => Err(format!("`{text}` is not a size in GiB or MiB")),
     }
 }

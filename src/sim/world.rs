@@ -1,12 +1,12 @@
-//! The pool with gates around it and nothing else: actions that the shell answers in the same turn
-//! are answered here, the others are handed to whoever plays the rest of the world.
+//! The pool with gates and nothing else: this answers actions that the shell answers in the same turn, and returns the
+//! others to the caller.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use pool::{Action, Event, GateMode, GateReading, OrderId, Pool, ReplicaId, Span, Ticket, Time};
 
-/// What a real gate counts.
+/// The counts of a real gate.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     pub mode: Option<GateMode>,
@@ -14,7 +14,7 @@ pub struct Gate {
     pub in_flight: u32,
     pub entered: u64,
     pub last_end: Option<Time>,
-    told: (u32, u64, Option<Time>),
+    reported: (u32, u64, Option<Time>),
 }
 
 impl Gate {
@@ -42,10 +42,10 @@ pub struct World {
     pub pool: Pool,
     pub now: Time,
     pub wake: Option<Time>,
-    /// When the pool last heard of anything.
+    /// When the pool last observed an event.
     turned: Time,
     pub gates: BTreeMap<ReplicaId, Gate>,
-    /// Whose seat is where.
+    /// The replica of each seat.
     pub seats: BTreeMap<Ticket, ReplicaId>,
     /// Orders that the store has not confirmed; `None`: it confirms at once.
     pub unsaved: Option<Vec<OrderId>>,
@@ -64,7 +64,7 @@ impl World {
         }
     }
 
-    /// One event and all that follows from it in the same turn. Gives every action, in order.
+    /// Passes on one event and all that follows from it in the same turn. Returns every action, in order.
     pub fn feed(&mut self, now: Time, event: Event) -> Vec<Action> {
         self.now = self.now.max(now);
         self.turned = self.now;
@@ -92,7 +92,7 @@ impl World {
                 let gate = self.gates.entry(*replica).or_default();
                 gate.in_flight += 1;
                 gate.entered += 1;
-                gate.told = (gate.in_flight, gate.entered, gate.last_end);
+                gate.reported = (gate.in_flight, gate.entered, gate.last_end);
                 self.seats.insert(*ticket, *replica);
                 None
             }
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    /// The hot path: a seat without the pool, if a gate is open and has room.
+    /// The hot path: a seat without the pool, if a gate is open and has a free one.
     pub fn enter(&mut self, ticket: Ticket, replica: ReplicaId, seats: u32) -> bool {
         let Some(gate) = self.gates.get_mut(&replica) else {
             return false;
@@ -144,8 +144,8 @@ impl World {
         true
     }
 
-    /// A seat ends, for whatever cause. Gives what the shell would tell the loop about it: nothing,
-    /// if the gate is open and nobody waits.
+    /// A seat ends, for any cause. Returns what the shell would report to the loop: nothing if the gate is open and no
+    /// request waits.
     pub fn end(&mut self, ticket: Ticket, now: Time) -> Option<Event> {
         let replica = self.seats.remove(&ticket)?;
         let gate = self.gates.get_mut(&replica)?;
@@ -157,10 +157,10 @@ impl World {
         (gate.mode == Some(GateMode::Queued)).then_some(Event::Woke)
     }
 
-    /// When the shell would next turn by itself: at the pool's own wake, or once it is time to read
-    /// gates that have counted something.
+    /// When the shell would next turn without an event: at the pool's wake, or when gates that have counted something
+    /// are due to be read.
     pub fn next_turn(&self) -> Option<Time> {
-        let unread = |gate: &Gate| (gate.in_flight, gate.entered, gate.last_end) != gate.told;
+        let unread = |gate: &Gate| (gate.in_flight, gate.entered, gate.last_end) != gate.reported;
         let read = self.gates.values().any(unread);
         let read = read.then(|| (self.turned + READ_GATES_EVERY).max(self.now));
         self.wake.into_iter().chain(read).min()
@@ -170,8 +170,8 @@ impl World {
         let mut readings = Vec::new();
         for (&replica, gate) in &mut self.gates {
             let now = (gate.in_flight, gate.entered, gate.last_end);
-            if now != gate.told {
-                gate.told = now;
+            if now != gate.reported {
+                gate.reported = now;
                 readings.push(gate.reading(replica));
             }
         }

@@ -9,8 +9,8 @@ pub struct SimulateArgs {
     /// A story in the form of tests/stories; prints it with every decision.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "workload"])]
     pub story: Option<PathBuf>,
-    /// Requests to replay: a CSV or JSON lines file, a folder or .tar.xz in ServeGen's form (`FILE#part`
-    /// takes a part of it), the store of a pool (data/model-pool.db), or drawn ones such as
+    /// Requests to replay: a CSV or JSON lines file, a folder or .tar.xz in ServeGen's format (`FILE#part` takes a
+    /// part of it), the store of a pool (data/model-pool.db), or generated ones such as
     /// `zipf:requests=100000,days=1,models=60,skew=1.1`, `diurnal:…`, `bursty:…`.
     #[arg(long, value_name = "FILE")]
     pub workload: Option<String>,
@@ -34,41 +34,41 @@ pub struct SimulateArgs {
     /// Write one page with charts that needs no network.
     #[arg(long, value_name = "FILE", requires = "workload")]
     pub html: Option<PathBuf>,
-    /// Other devices: `+2` more, `8` in all, or `4x80GiB`.
+    /// Replace the devices: `+2` adds two, `8` sets their number, `4x80GiB` sets number and size.
     #[arg(long, value_name = "DEVICES", requires = "workload")]
     pub gpus: Option<String>,
     /// Size the devices so that together they hold this share of all models, such as `35%`.
     #[arg(long, value_name = "SHARE", requires = "workload")]
     pub capacity: Option<String>,
-    /// Another keep-hot time for every model: a length of time, or `adaptive`.
+    /// The keep-hot time of every model: a duration, or `adaptive`.
     #[arg(long, value_name = "TIME", requires = "workload")]
     pub keep_hot: Option<String>,
-    /// Another priority of one model: `model=2`.
+    /// The priority of one model: `model=2`.
     #[arg(long, value_name = "MODEL=N", requires = "workload")]
     pub priority: Vec<String>,
-    /// What to do with models that the pool does not know: size them from the seed, or leave them out.
+    /// What to do with models that the pool does not have: draw their sizes from the seed, or leave them out.
     #[arg(long, value_enum, requires = "workload")]
     pub unknown: Option<UnknownModels>,
-    /// Leave out what comes before this time after the first request, such as `2h`.
+    /// Leave out requests before this time after the first one, such as `2h`.
     #[arg(long, value_name = "TIME", requires = "workload")]
     pub from: Option<String>,
-    /// Leave out what comes after this time.
+    /// Leave out requests after this time.
     #[arg(long, value_name = "TIME", requires = "workload")]
     pub to: Option<String>,
-    /// At most so many requests.
+    /// The most requests to replay.
     #[arg(long, requires = "workload")]
     pub limit: Option<u64>,
-    /// Multiply all times, to make days of a trace of one hour.
+    /// Multiply all times, for example to stretch a trace of one hour to a day.
     #[arg(long, default_value_t = 1.0, requires = "workload")]
     pub stretch: f64,
-    /// Compare ours with every peer on all traces of benches/traces at four capacities; prints the
-    /// table of docs/policy.md.
+    /// Compare the pool with every peer on all traces of benches/traces at four capacities; prints the table of
+    /// docs/policy.md.
     #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "benches/traces", conflicts_with_all = ["workload", "story"])]
     pub bench: Option<PathBuf>,
     /// The seed of the workload, or the first one of the storms.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// How many storms, or seeds of the bench.
+    /// The number of storms, or of seeds for the bench.
     #[arg(long)]
     pub count: Option<u64>,
 }

@@ -1,5 +1,5 @@
-//! The policy bench: ours against every peer, on every trace of a folder, at four capacities and on
-//! one, four and eight devices. Prints Markdown.
+//! The policy benchmark: the pool against every peer, on every trace of a folder, at four capacities and on one, four
+//! and eight devices. Prints Markdown.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +33,7 @@ struct Trace {
     stretch: f64,
 }
 
-/// An hour of Azure or Mooncake becomes a day.
+/// An hour of Azure or Mooncake is stretched to a day.
 const TRACES: [Trace; 5] = [
     Trace {
         name: "ServeGen m-mid",

@@ -1,4 +1,4 @@
-//! One policy on one prepared replay: the production core, or a peer's rule by its name.
+//! Runs one policy on one prepared replay: the production core, or a peer's rule by its name.
 
 use super::setup::Setup;
 use pool::{Span, Time};
@@ -7,12 +7,12 @@ use sim::replay::{
     Report, run, run_rival,
 };
 
-/// Intervals of the curve of waits in the whole replay.
+/// Interval of the curve of waits.
 const CURVE_STEP: Span = Span::from_secs(1800);
 const DAY_MS: f64 = 86_400_000.0;
 
 /// # Errors
-/// An unknown policy, with those that are known; a workload that can no longer be read.
+/// An unknown policy, with the known ones; a workload that can no longer be read.
 pub fn one(
     setup: &Setup,
     policy: &str,
@@ -43,7 +43,7 @@ pub fn one(
         }
         other => {
             return Err(format!(
-                "there is no policy `{other}`; there are model-pool, {}",
+                "there is no policy `{other}`; the policies are model-pool, {}",
                 RIVALS.join(", ")
             ));
         }

@@ -1,4 +1,4 @@
-//! The reports as JSON: lengths in milliseconds with `_ms`, everything else as in the table.
+//! The reports as JSON: durations in milliseconds with `_ms`, everything else as in the table.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! `model-pool simulate`: workloads, stories and storms against the pool's core, for people. It reads
-//! files and prints; what is decided and counted stands in `sim`.
+//! `model-pool simulate`: runs workloads, stories and storms against the pool's core. It reads files and prints; `sim`
+//! decides and counts.
 
 mod args;
 pub mod bench;
@@ -18,13 +18,13 @@ pub use self::args::{SimulateArgs, UnknownModels};
 use sim::replay::{Report, bound};
 use sim::{Storm, play};
 
-/// Fails if the input makes no sense, a file cannot be read or written, or a storm breaks a rule.
+/// Fails if the input is invalid, a file cannot be read or written, or a storm breaks a rule.
 pub fn run(args: &SimulateArgs) -> Result<(), String> {
     if let Some(path) = &args.story {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("{}: {error}", path.display()))?;
-        let told = play(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-        print!("{told}");
+        let transcript = play(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        print!("{transcript}");
         return Ok(());
     }
     if let Some(folder) = &args.bench {
@@ -89,7 +89,7 @@ fn replay(spec: &str, args: &SimulateArgs) -> Result<(), String> {
     }
     if let Some(least) = least.filter(|_| args.json.is_none()) {
         println!(
-            "no policy can load for less than {} s in all, were requests served as they arrive ({} s of it for first loads)",
+            "if requests are served as they arrive, every policy spends at least {} s on loads ({} s of it on first loads)",
             least.reload.0 / 1000,
             least.first_loads.0 / 1000
         );

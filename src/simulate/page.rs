@@ -1,5 +1,5 @@
-//! One page of charts that needs no network: what lay in device memory when, how long requests waited,
-//! and what every policy cost. Draws SVG; counts nothing.
+//! One page of charts that needs no network: what device memory held over time, how long requests waited, and what
+//! every policy cost. Draws SVG; counts nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,9 +12,9 @@ use sim::replay::{Holding, Report};
 const STYLE: &str = include_str!("page.css");
 const WIDTH: f64 = 1180.0;
 const LEFT: f64 = 70.0;
-/// Stays that are drawn at most; the longest ones, should there be more.
+/// The most stays that are drawn; the longest ones, if there are more.
 const HOLDINGS_MAX: usize = 6_000;
-/// Models with a colour and a place in the legend of their own.
+/// The most models with their own colour and place in the legend.
 const LEGEND_MAX: usize = 24;
 
 pub fn render(setup: &Setup, reports: &[Report], shown: &str) -> String {
@@ -112,8 +112,8 @@ fn summary(out: &mut String, reports: &[Report]) {
     out.push_str("</table></div>");
 }
 
-/// A lane for each device; in it every stay, as high as its share of the memory, stacked where there is
-/// room; the time of loading is pale.
+/// A lane for each device, with every stay as high as its share of the memory, stacked where there is space; the time
+/// of loading is pale.
 fn time_line(out: &mut String, setup: &Setup, report: &Report) {
     let devices = &setup.scene.devices;
     let lane = (420.0 / devices.len() as f64).clamp(16.0, 160.0);
@@ -212,7 +212,7 @@ fn draw(
     }
 }
 
-/// The models that held most, each with a colour far from its neighbours'.
+/// The models that held most memory, each with a colour far from its neighbours'.
 fn colours(report: &Report) -> BTreeMap<ModelId, String> {
     let mut held: Vec<(u64, ModelId)> = report
         .by_model
@@ -282,7 +282,7 @@ fn bars(
 fn curves(out: &mut String, reports: &[Report]) {
     let height = 220.0;
     let scale = Scale::new(reports[0].from, reports[0].to);
-    // A logarithmic scale: waits of milliseconds and of minutes lie in one chart.
+    // A logarithmic scale, so that waits of milliseconds and of minutes fit into one chart.
     let level = |wait: Span| (wait.0.max(1) as f64).log10();
     let points = reports.iter().flat_map(|report| &report.wait_curve);
     let most = points.map(|(_, _, wait)| level(*wait)).fold(1.0, f64::max);
@@ -331,7 +331,7 @@ fn policy_colour(nth: usize) -> String {
     format!("hsl({hue:.0} 65% 50%)")
 }
 
-/// Time on the horizontal axis.
+/// The horizontal axis of time.
 struct Scale {
     from: Time,
     length: f64,

@@ -1,5 +1,4 @@
-//! What a replay is made of: the workload's requests, the pool's configuration, and the what-if flags
-//! over both.
+//! The input of a replay: the workload's requests, the pool's configuration, and the what-if flags over both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +13,7 @@ use pool::{
 };
 use sim::replay::{Arrival, Scene};
 
-/// A keep-hot time chosen from a model's own gaps lies between these.
+/// The bounds of adaptive keep-hot times.
 const ADAPTIVE: KeepHotBounds = KeepHotBounds {
     least: Span::from_secs(60),
     most: Span::from_secs(86_400),
@@ -23,9 +22,9 @@ const ADAPTIVE: KeepHotBounds = KeepHotBounds {
 pub struct Setup {
     pub scene: Scene,
     pub workload: Workload,
-    /// The scene's number of each of the workload's models; `None`: left out.
+    /// The scene's index of each of the workload's models; `None`: left out.
     pub mapping: Vec<Option<ModelId>>,
-    /// What was assumed, for people.
+    /// Assumptions to show to the user.
     pub notices: Vec<String>,
 }
 
@@ -127,7 +126,7 @@ fn match_models(
         .collect();
     let unknown = match args.unknown {
         Some(unknown) => unknown,
-        // A pool without models of its own takes those of the workload.
+        // A pool without models takes those of the workload.
         None if specs.is_empty() => UnknownModels::Add,
         None if missing.is_empty() => UnknownModels::Add,
         None => {
@@ -147,7 +146,7 @@ fn match_models(
                 "{count} models of the workload have sizes of 1.6 to 64 GB and load times drawn from seed {}",
                 args.seed
             ),
-            UnknownModels::Skip => format!("the requests of {count} models that the pool does not know are left out"),
+            UnknownModels::Skip => format!("the requests of {count} models that the pool does not have are left out"),
         });
     }
     let mut random = models::seeded(args.seed.wrapping_add(500));
@@ -176,7 +175,7 @@ fn match_models(
         mapping.push(id);
     }
     if mapping.iter().all(Option::is_none) {
-        return Err("no request is left: the pool knows none of the workload's models".to_owned());
+        return Err("no request is left: the pool has none of the workload's models".to_owned());
     }
     // One loader for all, as for weights on one disk.
     for spec in specs.iter_mut().filter(|spec| spec.loader.is_none()) {
@@ -221,7 +220,7 @@ fn devices(
             .strip_suffix('%')
             .and_then(|number| number.parse::<f64>().ok())
             .filter(|share| *share > 0.0 && *share <= 1000.0)
-            .ok_or_else(|| format!("--capacity `{text}` is no share; write it like 35%"))?;
+            .ok_or_else(|| format!("--capacity `{text}` is not a percentage such as 35%"))?;
         let count = devices.len().max(1) as u32;
         devices = models::devices_for(specs, count, (share * 10.0) as u64);
     }
@@ -229,7 +228,7 @@ fn devices(
         let all: u64 = specs.iter().map(|it| it.bytes_per_device.0).sum();
         devices = models::devices_for(specs, 1, 350);
         notices.push(format!(
-            "no devices are given: one that holds {} of the {} of all models is assumed; --gpus or --capacity or `inventory` of --pool say otherwise",
+            "no devices are configured: assuming one of {}, for {} of all models together; set --gpus, --capacity or `inventory` in --pool",
             devices[0].1.total,
             Bytes(all)
         ));

@@ -140,7 +140,7 @@ fn row(report: &Report, lru: Option<&Report>) -> Vec<String> {
     ]
 }
 
-/// A wait in the unit that keeps it short.
+/// A wait in the unit that makes it short.
 pub fn short(span: Span) -> String {
     match span.0 {
         ms if ms < 1000 => format!("{ms} ms"),

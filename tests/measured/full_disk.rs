@@ -1,6 +1,6 @@
-//! The state on a disk that is full, and full no more: what was acknowledged stands, what cannot be kept is
-//! refused in words that say what to free, models are served all the while, and it goes on by itself.
-//! The disk is a small tmpfs; where none can be mounted (no root), the tests say so and end.
+//! The state on a disk that fills up and is freed again: what was acknowledged holds, what cannot be kept is refused
+//! with an error that says what to free, models are served meanwhile, and the service recovers by itself. The disk is
+//! a small tmpfs; where none can be mounted (no root), the tests say so and end.
 
 use std::fs;
 use std::io::Write;
@@ -18,7 +18,7 @@ use support::hub::Hub;
 use support::required::skipped;
 use support::whole::{Pool, wait_for};
 
-/// A small disk of its own, gone with the test.
+/// A small separate disk, gone with the test.
 struct Disk(tempfile::TempDir);
 
 impl Disk {
@@ -43,7 +43,7 @@ impl Disk {
         self.0.path()
     }
 
-    /// Not one more byte fits on it.
+    /// Fills it completely.
     fn fill(&self) {
         let mut file = fs::File::create(self.path().join("filler")).unwrap();
         for size in [1 << 16, 1 << 12, 1] {
@@ -115,12 +115,12 @@ fn set_priority(pool: &Pool, model: &str, priority: u32) -> (u16, Value) {
     )
 }
 
-/// A request whose load is written into the history, which cannot be: twice, so that a transaction that
-/// SQLite ended by itself is met by the next one.
+/// A request whose load cannot be written into the history: twice, so that the next transaction meets one that SQLite
+/// ended by itself.
 fn history_is_lost(pool: &Pool, model: &str) {
     for _ in 0..2 {
-        let (status, said) = asks(pool, model);
-        assert!(status == 200 || status == 503, "{status} {said}");
+        let (status, text) = asks(pool, model);
+        assert!(status == 200 || status == 503, "{status} {text}");
     }
     wait_for("the disk's trouble to be noticed", || ready(pool).0 == 503);
 }
@@ -141,7 +141,7 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
 
     disk.fill();
     history_is_lost(&pool, "c");
-    // What administrators ask for is refused, with what to free; nothing of it has happened.
+    // Administrators' orders are refused, with what to free; none has an effect.
     let (status, refused) = new_key(&pool, "lost");
     assert_eq!(status, 503, "{refused}");
     let message = refused["error"]["message"].as_str().unwrap();
@@ -152,8 +152,8 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
     );
     assert_eq!(revoke(&pool, &old).0, 503);
     assert!(works(&pool, &old), "it was not revoked");
-    let (_, said) = set_priority(&pool, "a", 2);
-    assert_eq!(said["error"]["code"], "not_saved", "{said}");
+    let (_, text) = set_priority(&pool, "a", 2);
+    assert_eq!(text["error"]["code"], "not_saved", "{text}");
     assert_eq!(shown(&pool, "a")["priority"], 1);
     let (_, why) = ready(&pool);
     assert!(why.contains("free of 12.0 MiB"), "{why}");
@@ -184,7 +184,7 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
     assert_eq!(revoke(&pool, &old).0, 200);
     assert!(!works(&pool, &old), "a key that is revoked does not");
     assert_eq!(set_priority(&pool, "a", 2).0, 200);
-    // Refusals while the disk was full are in the history: they waited for it.
+    // Refusals while the disk was full are in the history, because they were kept in memory.
     wait_for("the history", || !reasons(&pool, "set").is_empty());
 
     pool.kill_and_restart();
@@ -209,7 +209,7 @@ fn again_and_again_full_the_state_is_what_was_acknowledged() {
         history_is_lost(&pool, &format!("m{turn}"));
         assert_eq!(new_key(&pool, "refused").0, 503);
         if turn % 2 == 0 {
-            // Killed with a full disk; a start needs no room of its own.
+            // Killed with a full disk; a start needs no free space.
             pool.kill();
             disk.free();
             pool.restart();
@@ -234,9 +234,9 @@ fn on_a_full_disk_the_pool_starts_and_serves_what_is_there() {
     pool.restart();
     assert_eq!(shown(&pool, "a")["priority"], 1);
     assert_eq!(set_priority(&pool, "a", 2).0, 503);
-    // Nothing can be written down of a new engine: that is said, and is over with the disk's trouble.
-    let (status, said) = asks(&pool, "a");
-    assert!(status == 200 || said.contains("space"), "{status} {said}");
+    // The journal of a new engine cannot be written: the error says so, and disappears when the disk has space again.
+    let (status, text) = asks(&pool, "a");
+    assert!(status == 200 || text.contains("space"), "{status} {text}");
     disk.free();
     wait_for("it to go on", || asks(&pool, "a").0 == 200);
     assert_eq!(set_priority(&pool, "a", 2).0, 200);
@@ -254,9 +254,9 @@ fn a_disk_that_is_read_only_is_said_at_the_start_and_loses_nothing() {
         .arg("--config")
         .arg(pool.folder().join("config.yaml"))
         .output();
-    let said = String::from_utf8(refused.unwrap().stderr).unwrap();
-    assert!(said.contains("Read-only file system"), "{said}");
-    assert!(said.contains("writable"), "what to do: {said}");
+    let text = String::from_utf8(refused.unwrap().stderr).unwrap();
+    assert!(text.contains("Read-only file system"), "{text}");
+    assert!(text.contains("writable"), "what to do: {text}");
     disk.remount("rw");
     pool.restart();
     assert_eq!(shown(&pool, "a")["priority"], 1);
@@ -264,7 +264,7 @@ fn a_disk_that_is_read_only_is_said_at_the_start_and_loses_nothing() {
 
 const WEIGHTS: usize = 1 << 20;
 
-/// The bytes on disk of the largest file in a folder and those within.
+/// The bytes on disk of the largest file in a folder and its subfolders.
 fn largest_below(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -308,7 +308,7 @@ async fn weights_on_a_disk_that_becomes_full_say_what_they_need_and_go_on_from_t
     });
     let (fetch, progress) = (wanted(disk.path()), Arc::new(Progress::default()));
     let fills = async {
-        // What was sent may still be on its way to the disk.
+        // Bytes that were sent may still be on their way to the disk.
         while hub.bytes_sent() < WEIGHTS / 2 || largest_below(disk.path()) < WEIGHTS as u64 / 4 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -1,6 +1,5 @@
-//! What clients can make grow: each way of it is flooded for a while, against the real binary, and then rows,
-//! bytes, lines, series, memory and the time of the next start are looked at. `GROWTH_SECONDS` and
-//! `GROWTH_ROWS` ask for more of it.
+//! What clients can make grow: each way is flooded for a while, against the real binary, and then rows, bytes, lines,
+//! series, memory and the time of the next start are checked. `GROWTH_SECONDS` and `GROWTH_ROWS` set more of it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -23,8 +22,8 @@ fn asked_for(name: &str, usual: u64) -> u64 {
     text.map_or(usual, |text| text.parse().expect("a number"))
 }
 
-/// Requests as fast as eight clients can send them, for a few seconds: how many had which status.
-/// `request` gives head lines and body of the nth.
+/// Sends requests as fast as eight clients can, for a few seconds; returns how many had which status. `request`
+/// returns the head and body of the nth.
 fn flood(
     pool: &Pool,
     path: &str,
@@ -66,7 +65,7 @@ fn flood(
     all.into_iter().collect()
 }
 
-/// The status of one answer; none if the connection was closed.
+/// The status of one answer; `None` if the connection was closed.
 fn ask(socket: &mut BufReader<TcpStream>, text: &str) -> Option<u16> {
     socket.get_mut().write_all(text.as_bytes()).ok()?;
     let (mut status, mut length) = (0, 0);
@@ -109,7 +108,7 @@ fn log_bytes(pool: &Pool) -> u64 {
     std::fs::metadata(pool.folder().join("log")).map_or(0, |data| data.len())
 }
 
-/// A question to the database of a running service, which stays as it is.
+/// A query to the database of a running service, which does not change it.
 fn rows(pool: &Pool, question: &'static str) -> Vec<(String, i64)> {
     let path = pool.data().join("model-pool.db");
     support::net::runtime().block_on(async {
@@ -128,7 +127,7 @@ fn count(pool: &Pool, question: &'static str) -> i64 {
     rows(pool, question)[0].1
 }
 
-/// How many a row of the history stands for.
+/// How many refusals a row of the history stands for.
 fn refusals_in(reason: &str) -> i64 {
     let sum = reason.strip_suffix(" more within 60.0 s");
     let count = sum.and_then(|it| it.rsplit_once(", and ")?.1.parse().ok());
@@ -168,7 +167,7 @@ fn a_flood_of_refused_requests_is_a_few_rows_and_lines_and_none_is_forgotten() {
     });
     let (full, broken) = (of(&had, 429) as i64, of(&had, 503) as i64);
     assert!(full > 100 && broken > 100, "{had:?}");
-    let told = count(
+    let lines = count(
         &pool,
         "SELECT '', count(*) FROM history WHERE kind = 'refuse'",
     );
@@ -177,14 +176,14 @@ fn a_flood_of_refused_requests_is_a_few_rows_and_lines_and_none_is_forgotten() {
         log_bytes(&pool) - before.1,
         support::net::memory_kib(pool.pid()).saturating_sub(before.2),
     );
-    println!("{told} rows, {grown:?} bytes of data, bytes of log, KiB of memory");
-    assert!(told <= 12, "{told} rows of {} refusals", full + broken);
+    println!("{lines} rows, {grown:?} bytes of data, bytes of log, KiB of memory");
+    assert!(lines <= 12, "{lines} rows of {} refusals", full + broken);
     assert!(
         grown.0 < 2 * MIB && grown.1 < MIB && grown.2 < 64 << 10,
         "{grown:?}"
     );
     drop(waits);
-    // At the end the sums are told, and with the first ones they are all that was refused.
+    // The sums are written at the end, and together with the first ones they cover all refusals.
     pool.terminate();
     assert!(pool.wait(Duration::from_secs(30)), "it ends");
     let refused = rows(
@@ -195,7 +194,7 @@ fn a_flood_of_refused_requests_is_a_few_rows_and_lines_and_none_is_forgotten() {
     assert_eq!(
         all,
         full + broken,
-        "each is told, alone or in a sum: {refused:?}"
+        "each is noted, alone or in a sum: {refused:?}"
     );
     let took = start_of(&mut pool);
     assert!(took < Duration::from_secs(5), "{took:?} to start");
@@ -244,7 +243,7 @@ fn names_and_keys_that_clients_invent_are_in_no_series_and_fill_neither_audit_no
     println!(
         "{audit} rows of audit, {grown:?} bytes of log and KiB of memory, {before} lines of metrics before"
     );
-    // At most two minutes were begun.
+    // At most two minutes were started.
     assert!((1..=240).contains(&audit), "{audit} rows of audit");
     assert!(grown.0 < MIB && grown.1 < 96 << 10, "{grown:?}");
     let after = series(&pool);
@@ -271,7 +270,7 @@ fn an_engine_that_prints_without_end_fills_two_files_and_no_more() {
     assert!(bytes_below(&logs) <= 32 * MIB, "{}", bytes_below(&logs));
 }
 
-/// A service that takes models of this hub from anybody.
+/// A service that takes models of this hub from any client.
 fn open_to_anyone(hub: &Hub, cache: &Path, size: &str) -> Pool {
     let config = format!(
         "sources: {{cache_dir: {cache:?}, hub: {:?}, keep_free: 1MiB}}\n",
@@ -307,8 +306,8 @@ fn a_flood_of_names_of_the_hub_asks_it_little_and_registers_few() {
     let had = flood(&pool, "/v1/chat/completions", &invent);
     assert!(of(&had, 503) > 100, "{had:?}");
     let listed = hub.listed();
-    println!("the hub was asked {listed} times");
-    assert!(listed <= 130, "the hub was asked {listed} times");
+    println!("{listed} listings by the hub");
+    assert!(listed <= 130, "{listed} listings by the hub");
     let (_, _, head) = pool.request("POST", "/v1/chat/completions", &invent(u64::MAX).1, None);
     assert!(head.contains("retry-after: "), "{head}");
     let registered = count(&pool, "SELECT '', count(*) FROM registrations");
@@ -396,7 +395,7 @@ fn a_start_with_a_long_history_is_quick_and_what_is_too_much_goes_while_it_serve
     let key = pool.admin_key();
     let mut slowest = Duration::ZERO;
     wait_for("the surplus to go", || {
-        // Meanwhile an administrator's wish does not wait.
+        // Meanwhile an administrator's order does not wait.
         let began = SystemTime::now();
         let body = r#"{"priority": 1}"#;
         let (status, text, _) =

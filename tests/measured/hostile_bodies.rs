@@ -1,6 +1,6 @@
-//! What a request may cost before anybody has a seat: on every route and in every dialect, bodies that are as hard to
-//! read as a seed can make them. A body takes processor time and memory in proportion to its bytes, with a small factor,
-//! memory comes back, and the service answers others all the while.
+//! The cost of a request before it has a seat: on every route and in every dialect, bodies that are as hard to read as
+//! a seed can make them. A body takes processor time and memory in proportion to its bytes, with a small factor,
+//! memory is returned, and the service answers others meanwhile.
 
 mod bodies;
 mod scene;
@@ -17,33 +17,33 @@ use support::whole::{Pool, wait_for};
 
 const SEED: u64 = 0x6d6f_6465_6c70_6f6f;
 const MIB: u64 = 1 << 20;
-/// Of every body but the largest ones.
+/// Length of every body but the largest ones.
 const BYTES: usize = 512 << 10;
-/// `server.body_limit`, with room for what stands around.
+/// `server.body_limit`, less room for the enclosing object.
 const LARGEST_BYTES: usize = (10 << 20) - (64 << 10);
-/// As many times what a plain text of the same length takes.
+/// The allowed multiple of the time that a plain text of the same length takes.
 const TIMES_PLAIN: u32 = 5;
-/// Less than this for each MiB is never too much: a plain text takes a tick of the clock.
+/// A cost below this for each MiB is never too much: a plain text takes one tick of the clock.
 const FLOOR_PER_MIB: Duration =
     Duration::from_millis(if cfg!(debug_assertions) { 600 } else { 30 });
 const TIMES_BYTES: u64 = 8;
-/// What memory may grow beside, in the hands of its allocator.
+/// Memory growth that is allowed in addition, for the allocator.
 const GROWTH_FREE: u64 = 48 * MIB;
 const KEPT_FREE: u64 = 96 * MIB;
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Nine of ten answers to whether it is well come sooner.
+/// Nine of ten health checks are answered within this time.
 const WELL_WITHIN: Duration = Duration::from_millis(50);
-/// And all of them, on a machine that others use.
+/// The limit for all of them, on a busy machine.
 const WELL_ALWAYS: Duration =
     Duration::from_millis(if cfg!(debug_assertions) { 1500 } else { 500 });
 
-/// What an engine answers counts beside what came: a list of tokens becomes a text eleven times as long.
+/// An engine's answer counts in addition to the body: a list of tokens becomes a text eleven times as long.
 fn per_mib(cost: &Cost, bytes: usize) -> Duration {
     let moved = bytes + cost.answer_bytes;
     cost.processor.mul_f64(MIB as f64 / moved as f64)
 }
 
-/// What a plain text takes on this route: the middle one of three.
+/// The time of a plain text on this route: the median of three.
 fn plain_per_mib(pool: &Pool, watch: &Watch, route: &Route, key: &str, bytes: usize) -> Duration {
     let body = plain(route, bytes);
     let mut taken: Vec<Duration> = (0..3)
@@ -53,7 +53,7 @@ fn plain_per_mib(pool: &Pool, watch: &Watch, route: &Route, key: &str, bytes: us
     taken[1]
 }
 
-/// What is wrong with what a body came to, if anything is.
+/// What is wrong with the cost of a body, if anything is.
 fn flaw(cost: &Cost, bytes: usize, most_per_mib: Duration) -> Option<String> {
     let per_mib = per_mib(cost, bytes);
     let most_growth = TIMES_BYTES * bytes as u64 + GROWTH_FREE;
@@ -80,7 +80,7 @@ fn flaw(cost: &Cost, bytes: usize, most_per_mib: Duration) -> Option<String> {
     })
 }
 
-/// Sends all hostile bodies of one route; what is wrong.
+/// Sends all hostile bodies of one route; returns the faults.
 fn tried(
     pool: &Pool,
     watch: &Watch,
@@ -107,7 +107,7 @@ fn tried(
             }
             flaw(&cost, body.len().max(bytes), most)
         };
-        // A machine that others use is slow at times; what is wrong is wrong each time.
+        // A busy machine is slow at times; a real fault repeats.
         if let Some(flaw) = once().and_then(|_| once()).and_then(|_| once()) {
             wrong.push(format!("{} {}: {kind}: {flaw}", route.method, route.path));
         }
@@ -115,7 +115,7 @@ fn tried(
     wrong
 }
 
-/// Models are loaded, and pools of threads, buffers and connections find their size.
+/// Models are loaded, and pools of threads, buffers and connections reach their size.
 fn warmed(bytes: usize) -> Pool {
     let pool = pool();
     let key = pool.admin_key();
@@ -132,10 +132,10 @@ fn warmed(bytes: usize) -> Pool {
 
 fn stays_well(watch: &Watch, plain: Duration) {
     let waits = watch.waits();
-    assert!(waits.len() > 20, "it was asked {} times", waits.len());
+    assert!(waits.len() > 20, "only {} health checks", waits.len());
     let (most, last) = (waits[waits.len() * 9 / 10], waits[waits.len() - 1]);
     println!(
-        "it said that it is well {} times, nine of ten within {most:?}, all within {last:?}",
+        "{} health checks, nine of ten within {most:?}, all within {last:?}",
         waits.len()
     );
     assert!(
@@ -145,7 +145,7 @@ fn stays_well(watch: &Watch, plain: Duration) {
     assert!(last <= WELL_ALWAYS, "not well for {last:?}");
 }
 
-/// Nine of ten answers to whether it is well, while plain texts are read.
+/// The time of nine of ten health checks while plain texts are read.
 fn well_with_plain(pool: &Pool, watch: &Watch, bytes: usize) -> Duration {
     let (key, body) = (pool.admin_key(), plain(&ROUTES[0], bytes));
     watch.waits();

@@ -1,10 +1,10 @@
-//! A storm over the real program: it is killed with `kill -9` and taken over at random moments and at
-//! chosen ones, under load, while administrators change things. What was acknowledged stands after each
-//! start, streams break with their own process alone, evenings are finished, and nothing is left behind.
+//! A storm over the real program: it is killed with `kill -9` and taken over at random moments and at chosen ones,
+//! under load, while administrators change things. What was acknowledged holds after each start, streams break only
+//! with their process, evenings are finished, and nothing is left behind.
 //!
-//! Seeded and bounded: half a minute of storm, or `MODEL_POOL_STORM_SECONDS`; the seed is printed, and is
-//! `MODEL_POOL_STORM_SEED`. The threads of a machine are not, so that a seed gives the same wishes and
-//! blows, though not at the same microseconds.
+//! Seeded and bounded: half a minute of storm, or `MODEL_POOL_STORM_SECONDS`; the seed is printed, and set by
+//! `MODEL_POOL_STORM_SEED`. Thread timing is not seeded: a seed repeats the same orders and kills, though not at the
+//! same microseconds.
 
 mod administrators;
 mod keyrings;
@@ -21,7 +21,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use service::Service;
 
-/// Of the storm itself; the way in and out takes some seconds more.
+/// Length of the storm; start and end take some seconds more.
 const SECONDS: u64 = 30;
 const USERS: u64 = 3;
 const STREAMERS: u64 = 3;

@@ -1,5 +1,5 @@
-//! What is measured while nothing else runs: time and memory of what strangers send, what grows, a full disk, and
-//! a storm of kills. One test at a time.
+//! Measurements that need an idle machine: time and memory of requests from strangers, growth, a full disk, and a
+//! storm of kills. One test at a time.
 
 mod full_disk;
 mod growth;

@@ -1,5 +1,5 @@
 //! Weights from buckets: a real S3 server and one of Google's storage API, both on this machine. `.ci/buckets`
-//! brings the programs; without them these tests say that they were skipped.
+//! installs the programs; without them these tests print that they were skipped.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -116,7 +116,7 @@ fn a_mirrored_model_talks_and_a_download_that_is_killed_midway_goes_on() {
         std::fs::read_to_string(root.join("refs/main")).unwrap(),
         HASH
     );
-    // What is here needs no bucket.
+    // Weights that are here need no bucket.
     drop(s3);
     pool.kill_and_restart();
     assert_eq!(ask(&pool).0, 200);
@@ -148,7 +148,7 @@ fn a_copy_that_is_not_what_its_digest_says_is_caught_and_not_kept() {
         "{text}"
     );
     assert_eq!(view(&pool)["weights"]["here"], json!(false));
-    // Whole again, it is taken, without a name for its state.
+    // When complete again, it is accepted, without a name for its state.
     let whole = std::fs::read(Path::new(TINY).join("model.safetensors")).unwrap();
     s3.put("public", "model.safetensors", &whole);
     let key = pool.admin_key();
@@ -166,7 +166,7 @@ fn a_copy_that_is_not_what_its_digest_says_is_caught_and_not_kept() {
     assert!(state.join("SHA256SUMS").exists());
 }
 
-/// Answers every POST with the token right: the keys.
+/// Answers every POST with the right token with the keys.
 fn key_giver(token: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -175,9 +175,9 @@ fn key_giver(token: &'static str) -> String {
             let mut client = client.unwrap();
             let mut buffer = vec![0; 4096];
             let count = client.read(&mut buffer).unwrap_or(0);
-            let asked = String::from_utf8_lossy(&buffer[..count]).to_lowercase();
-            let right = asked.starts_with("post /keys?user=me")
-                && asked.contains(&format!("authorization: bearer {token}"));
+            let request = String::from_utf8_lossy(&buffer[..count]).to_lowercase();
+            let right = request.starts_with("post /keys?user=me")
+                && request.contains(&format!("authorization: bearer {token}"));
             let (status, body) = match right {
                 true => (
                     "200 OK",

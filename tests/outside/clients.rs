@@ -1,6 +1,6 @@
-//! Clients that other people wrote, against the whole program: the `openai` packages of PyPI and npm,
-//! `langchain-openai`, the `llm` tool, `anthropic`, and schemathesis. The checks are scripts in tests/clients;
-//! `.ci/clients` brings what they need, and without it these tests say that they were skipped.
+//! Third-party clients against the real program: the `openai` packages of PyPI and npm, `langchain-openai`, the `llm`
+//! tool, `anthropic`, and schemathesis. The checks are scripts in tests/clients; `.ci/clients` installs what they
+//! need, and without it these tests print that they were skipped.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,18 +12,18 @@ use serde_json::{Value, json};
 use support::required::skipped;
 use support::whole::Pool;
 
-/// What the pool does of all that the scripts can check; the others are said to be left out. There are
-/// `logprobs`, `completions`, `json_schema`, `tools`, `responses`, `messages`, `messages_count`, `messages_tools`.
+/// The pool's features that the scripts can check; they report the others as left out. There are `logprobs`,
+/// `completions`, `json_schema`, `tools`, `responses`, `messages`, `messages_count`, `messages_tools`.
 const FEATURES: &str = "logprobs completions json_schema responses messages messages_count";
 
-/// No script takes longer, however slow the machine.
+/// The time limit of a script on a slow machine.
 const LIMIT: Duration = Duration::from_secs(170);
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Something that `.ci/clients` brings.
+/// A file that `.ci/clients` installs.
 fn brought(path: &str) -> Option<PathBuf> {
     let path = root().join("target/clients").join(path);
     if path.exists() {
@@ -37,7 +37,7 @@ fn brought(path: &str) -> Option<PathBuf> {
     None
 }
 
-/// A stub engine that behaves as the words say.
+/// A stub engine with these flags.
 fn stub_model(name: &str, words: &str, more: &str) -> (String, String) {
     let program = support::stub::stub_engine().display().to_string();
     let text = format!(
@@ -46,8 +46,8 @@ fn stub_model(name: &str, words: &str, more: &str) -> (String, String) {
     (format!("{name}.yaml"), text)
 }
 
-/// The demo models, one of them also under a name with a slash, and engines that talk for long, never
-/// become ready, or make embeddings. Nobody gets in without a key.
+/// The demo models, one of them also under a name with a slash, and engines that answer slowly, never become ready, or
+/// make embeddings. A key is required.
 fn pool() -> Pool {
     let mut files: Vec<(String, String)> = ["tiny-chat", "tiny-guide", "tiny-helper"]
         .map(|name| {
@@ -84,7 +84,7 @@ fn user_key(pool: &Pool) -> String {
     made["key"].as_str().unwrap().to_owned()
 }
 
-/// Runs a program to its end, with nothing of the environment of whoever tests; what it printed.
+/// Runs a program to its end, without the tester's environment; returns its output.
 fn run(program: &Path, words: &[&str], env: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("output");
@@ -115,22 +115,22 @@ fn run(program: &Path, words: &[&str], env: &[(&str, &str)]) -> String {
         }
         thread::park_timeout(Duration::from_millis(10));
     };
-    let said = String::from_utf8_lossy(&fs::read(&output).unwrap()).into_owned();
+    let text = String::from_utf8_lossy(&fs::read(&output).unwrap()).into_owned();
     let program = program.display();
     match status {
-        None => panic!("{program} {words:?} took longer than {LIMIT:?}:\n{said}"),
-        Some(status) => assert!(status.success(), "{program} {words:?}: {status}\n{said}"),
+        None => panic!("{program} {words:?} took longer than {LIMIT:?}:\n{text}"),
+        Some(status) => assert!(status.success(), "{program} {words:?}: {status}\n{text}"),
     }
-    said
+    text
 }
 
-/// One script against a pool of its own.
+/// Runs one script against a pool of its own.
 fn script(program: &Path, name: &str) {
     let modules = root().join("target/clients/node_modules");
     let pool = pool();
     let script = root().join("tests/clients").join(name);
     let url = format!("http://{}", pool.address());
-    let said = run(
+    let text = run(
         program,
         &[script.to_str().unwrap()],
         &[
@@ -145,8 +145,8 @@ fn script(program: &Path, name: &str) {
             ("MODEL_POOL_NODE_MODULES", modules.to_str().unwrap()),
         ],
     );
-    println!("{said}");
-    assert!(said.trim_end().ends_with(" passed, 0 failed"), "{said}");
+    println!("{text}");
+    assert!(text.trim_end().ends_with(" passed, 0 failed"), "{text}");
     assert!(!pool.log().contains("panicked"), "{}", pool.log());
 }
 
@@ -188,14 +188,14 @@ fn answers_and_errors_are_what_openai_published() {
     python("published_schema.py");
 }
 
-/// Every route of the document, with valid and invalid requests: no error of the server, nothing that the
-/// document does not tell. The pool is its own, so that emptying and resetting it do no harm.
+/// Every route of the document, with valid and invalid requests: no server error, and nothing that the document does
+/// not describe. The pool is separate, so that emptying and resetting it do no harm.
 #[test]
 fn the_openapi_document_tells_the_truth() {
     let Some(program) = brought("venv/bin/schemathesis") else {
         return;
     };
-    // Whether an unknown model exists is a question for the hub, and tests ask nobody outside.
+    // Whether an unknown model exists is a question to the hub, and tests use no network.
     let pool = Pool::demo_with(
         "evening: {cleanup: null, reopen: null}\nsources: {offline: true}\nauth: {inference: key}\n",
     );
@@ -205,13 +205,13 @@ fn the_openapi_document_tells_the_truth() {
         let first = ["--config-file", options.to_str().unwrap(), "run", &document];
         let words = [&first[..], &more[..]].concat();
         let key = pool.admin_key();
-        let said = run(&program, &words, &[("MODEL_POOL_ADMIN_KEY", &key)]);
-        println!("{said}");
-        said
+        let text = run(&program, &words, &[("MODEL_POOL_ADMIN_KEY", &key)]);
+        println!("{text}");
+        text
     };
-    // Revoking keys would hit the one that asks: that comes last.
-    let said = run(["--exclude-operation-id", "revoke_key"]);
-    assert!(said.contains(" generated, "), "nothing was tried: {said}");
+    // Revoking keys would revoke the one in use, so that comes last.
+    let text = run(["--exclude-operation-id", "revoke_key"]);
+    assert!(text.contains(" generated, "), "nothing was tried: {text}");
     run(["--include-operation-id", "revoke_key"]);
     assert!(!pool.log().contains("panicked"), "{}", pool.log());
 }

@@ -1,6 +1,5 @@
-//! The real llama-server beside the embedded engine in one pool, under one budget, on a tiny model of
-//! nonsense that the test writes. `.ci/llama-server` builds the program; without it these tests say that
-//! they were skipped.
+//! The real llama-server beside the embedded engine in one pool, under one budget, on a tiny random model that the
+//! test writes. `.ci/llama-server` builds the program; without it these tests print that they were skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 use support::required::skipped;
 use support::whole::{Pool, wait_for};
 
-/// The program, if somebody has built it.
+/// The program, if it has been built.
 fn llama_server() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let named = std::env::var_os("LLAMA_SERVER").map(PathBuf::from);
@@ -24,7 +23,7 @@ fn llama_server() -> Option<PathBuf> {
     there
 }
 
-/// A model of llama-server with the weights of this file.
+/// A model of llama-server with the weights in this file.
 fn llama(program: &Path, name: &str, weights: &Path, pool: &str) -> (String, String) {
     let text = format!(
         "engine_config:\n  model_id: {name}\n  type: LlamaCppEngine\n  model_path: {:?}\n  program: {:?}\n  max_total_tokens: 256\npool_config: {{{pool}}}\n",
@@ -46,7 +45,7 @@ fn embedded(name: &str, pool: &str) -> (String, String) {
     (format!("{name}.yaml"), text)
 }
 
-/// So much of the host's memory is the one device.
+/// A pool with this much host memory as its only device.
 fn pool(files: &[(String, String)], mebibytes: u32) -> Pool {
     let config =
         format!("inventory: {{provider: host, host_memory: {mebibytes}MiB, headroom: 0%}}\n");
@@ -117,7 +116,7 @@ fn it_and_the_embedded_engine_evict_one_another_by_priority() {
     let folder = tempfile::tempdir().expect("a folder");
     let weights = folder.path().join("tiny.gguf");
     support::tiny_gguf::write(&weights, 2);
-    // Any two fit into 100 MiB neither with nor without the third.
+    // Neither with nor without the third do any two fit into 100 MiB.
     let files = [
         llama(
             &program,
@@ -137,7 +136,7 @@ fn it_and_the_embedded_engine_evict_one_another_by_priority() {
         ),
     ];
     let pool = pool(&files, 100);
-    // Always-hot, it is there from the start; an administrator sends it away.
+    // As always-hot, it is loaded at the start; an administrator unloads it.
     wait_for("the highest to be loaded by itself", || {
         state(&pool, "high") == "ready"
     });
@@ -179,8 +178,8 @@ fn openai_package(pool: &Pool, refused: &str, served: &str) {
         .arg(script)
         .output()
         .expect("Python runs");
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{printed}");
 }
 
 #[test]
@@ -223,13 +222,13 @@ fn killed_in_the_middle_of_an_answer_it_ends_the_stream_with_an_error() {
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
     }
     let text = stream.whole();
-    // Nonsense is said fast: what was finished before the kill is a whole answer.
+    // The random model answers fast: an answer that finished before the kill is complete.
     let finished = text.contains("[DONE]");
     assert!(finished || text.contains("\"error\""), "{text}");
     wait_for("its end to be known", || {
         state(&pool, "nonsense") != "ready"
     });
-    // It fell soon after it was ready, so it cools down (L3); an administrator need not wait.
+    // It crashed soon after it was ready, so it cools down (L3); an administrator need not wait.
     let body = json!({"model": "nonsense"}).to_string();
     let (status, text, _) = pool.request("POST", "/llm/admin/load", &body, Some(&pool.admin_key()));
     assert_eq!(status, 200, "{text}");

@@ -1,5 +1,5 @@
-//! Beside programs that other people wrote. Without them the tests say that they were skipped,
-//! or fail where `MODEL_POOL_TESTS_REQUIRE` names the program.
+//! Tests with third-party programs. Without them the tests print that they were skipped, or fail where
+//! `MODEL_POOL_TESTS_REQUIRE` names the program.
 
 mod buckets;
 mod clients;

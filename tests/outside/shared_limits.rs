@@ -1,6 +1,5 @@
-//! Two gateways that count together on a real Redis server, and what they do when it is gone. Needs
-//! `redis-server` on the PATH (Debian: `apt-get install redis-server`); without it these tests say that they
-//! were skipped.
+//! Two gateways that share limits on a real Redis server, and what they do when it is gone. Needs `redis-server` on
+//! the PATH (Debian: `apt-get install redis-server`); without it these tests print that they were skipped.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -61,7 +60,7 @@ impl Redis {
         });
     }
 
-    /// `STOP` or `CONT`.
+    /// Sends `STOP` or `CONT`.
     fn signal(&self, name: &str) {
         let pid = self.child.as_ref().expect("it runs").id().to_string();
         let sent = Command::new("kill")
@@ -70,7 +69,7 @@ impl Redis {
         assert!(sent.unwrap().success());
     }
 
-    /// A question has arrived that nobody has read.
+    /// Whether a query has arrived that has not been read.
     fn has_unread(&self) -> bool {
         sockets(self.port).iter().any(|(_, unread)| *unread > 0)
     }
@@ -82,7 +81,7 @@ impl Redis {
         }
     }
 
-    /// A gateway that counts here.
+    /// A gateway that uses this server.
     fn pool(&self, limit: &str, on_outage: &str) -> Pool {
         let files = [model("small", 1), model("slow", 200)];
         let port = self.port;
@@ -93,8 +92,7 @@ impl Redis {
     }
 }
 
-/// Of every connection at this port of this machine: the kernel's number of its state, and how many bytes lie
-/// there unread.
+/// Every connection at this local port: the kernel's number of its state, and its unread bytes.
 fn sockets(port: u16) -> Vec<(u64, u64)> {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let number = |text: &str| u64::from_str_radix(text, 16).unwrap_or(0);
@@ -186,7 +184,7 @@ fn requests_at_once_are_counted_together_and_given_back() {
     wait_for("its place to be free", || ask(&pools[1]).0 == 200);
 }
 
-/// A gateway of one place that is asked while its server stands still.
+/// A gateway with one place that gets requests while its server is stopped.
 fn asked_of_a_frozen_server(redis: &Redis) -> (Pool, support::whole::Stream) {
     let pool = redis.pool("{concurrent_requests: 1}", "closed");
     assert_eq!(ask(&pool).0, 200);
@@ -231,7 +229,7 @@ fn when_the_server_is_gone_each_does_as_configured_and_when_it_is_back_they_coun
     let limit = "{requests_per_minute: 2}";
     let pools = ["own", "open", "closed"].map(|on_outage| redis.pool(limit, on_outage));
     assert_eq!((ask(&pools[0]).0, ask(&pools[1]).0), (200, 200));
-    assert_eq!(ask(&pools[2]).0, 429, "two were asked together");
+    assert_eq!(ask(&pools[2]).0, 429, "the two were counted together");
     redis.kill();
     let [own, open, closed] = &pools;
     let statuses: Vec<u16> = (0..3).map(|_| ask(own).0).collect();
@@ -257,8 +255,9 @@ fn a_gateway_that_starts_without_the_server_serves_and_a_password_in_the_address
     redis.kill();
     let pool = redis.pool("{requests_per_minute: 1}", "own");
     assert_eq!((ask(&pool).0, ask(&pool).0), (200, 429));
-    let (status, said) = Pool::refused("limits: {redis: {url: \"redis://:secret@127.0.0.1/0\"}}\n");
+    let (status, message) =
+        Pool::refused("limits: {redis: {url: \"redis://:secret@127.0.0.1/0\"}}\n");
     assert_ne!(status, Some(0));
-    assert!(said.contains("limits.redis.password_file"), "{said}");
-    assert!(!said.contains("secret"), "{said}");
+    assert!(message.contains("limits.redis.password_file"), "{message}");
+    assert!(!message.contains("secret"), "{message}");
 }

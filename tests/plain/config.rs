@@ -1,5 +1,5 @@
-//! The configuration file and the environment over it, as an operator meets them. The catalogue
-//! and the memory figures have their own files beside this one.
+//! The configuration file and the environment variables over it, as an operator uses them. The catalogue and the
+//! memory figures have files of their own.
 
 mod catalog;
 mod documents;

@@ -1,5 +1,5 @@
-//! Keys of `engine_config` that name budgets and sources: what they become, and which of them are refused, with
-//! their key.
+//! Keys of `engine_config` for budgets and sources: what they become, and which of them are refused, with their key in
+//! the error.
 
 use model_pool::catalog::{Catalog, CatalogError, Place, Recipe, Warning};
 use model_pool::config::Config;
@@ -35,10 +35,10 @@ fn the_budgets_of_a_scheduler_reach_the_embedded_engine_and_their_order_is_check
         (budgets.input, budgets.prefill, budgets.total),
         (Some(100), Some(200), Some(512))
     );
-    let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let notes: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert!(
-        said.iter().any(|it| it.contains("waiting_served_ratio")),
-        "{said:?}"
+        notes.iter().any(|it| it.contains("waiting_served_ratio")),
+        "{notes:?}"
     );
     for (policy, words) in [
         (
@@ -146,19 +146,20 @@ fn what_cannot_be_fetched_so_is_refused_with_its_key() {
         ),
     ] {
         let (_, _, errors) = load_text(&text);
-        let said = errors.first().map(ToString::to_string).unwrap_or_default();
-        assert!(said.contains(words), "{words}: {said}\n{text}");
-        assert!(!said.contains('\u{1b}'), "{said:?}");
+        let error = errors.first().map(ToString::to_string).unwrap_or_default();
+        assert!(error.contains(words), "{words}: {error}\n{text}");
+        assert!(!error.contains('\u{1b}'), "{error:?}");
     }
     let (_, warnings, errors) = load_text(&candle(
         "hf_model_id: lab/a\n  s3_mirror_config: {s3_sync_args: [--quiet]}",
     ));
     assert!(errors.is_empty(), "{errors:?}");
-    let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let notes: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert!(
-        said.iter()
+        notes
+            .iter()
             .any(|it| it.contains("neither bucket_uri nor extra_files")),
-        "{said:?}"
+        "{notes:?}"
     );
 }
 
@@ -181,14 +182,15 @@ fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
     let mut config = Config::default();
     config.catalog.model_reference = folder.path().join("none.json");
     let load = |files: &[std::path::PathBuf]| Catalog::load_from(files, &config).unwrap();
-    // Whichever is read first.
+    // In either order of reading.
     let (catalog, warnings, errors) = load(&[other.clone(), base.clone()]);
     assert!(errors.is_empty(), "{errors:?}");
-    let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let notes: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert!(
-        said.iter()
+        notes
+            .iter()
             .any(|it| it.contains("line 4: generation: has no effect")),
-        "{said:?}"
+        "{notes:?}"
     );
     for name in ["lab/polite", "lab/base:terse:1", "lab/base"] {
         let entry = catalog.get(name).expect(name);
@@ -237,14 +239,14 @@ fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
         ),
     ] {
         let (catalog, _, errors) = load(&[base.clone(), write(name, text)]);
-        let said = errors.first().map(ToString::to_string).unwrap_or_default();
+        let error = errors.first().map(ToString::to_string).unwrap_or_default();
         assert!(
-            said.contains(words) && said.contains(name),
-            "{words}: {said}"
+            error.contains(words) && error.contains(name),
+            "{words}: {error}"
         );
         assert!(catalog.get("lab/polite").is_some(), "the base is as it was");
     }
-    // One without its base is left out, and others are served.
+    // An adapter without its base is left out, and others are served.
     let orphan = write(
         "b.yaml",
         "base_model_id: lab/bas\nmodel_id: x\nlora_path: /x\n",
@@ -254,9 +256,9 @@ fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
         errors.is_empty() && catalog.get("x").is_none(),
         "{errors:?}"
     );
-    let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let notes: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     let words = "no file describes a model lab/bas; the closest are: lab/base";
-    assert!(said.iter().any(|it| it.contains(words)), "{said:?}");
+    assert!(notes.iter().any(|it| it.contains(words)), "{notes:?}");
     let (_, _, errors) = load_text(
         "engine_config: {model_id: a, type: CandleEngine, model_path: /x, lora_adapters: [{name: b, path: /b}]}\n",
     );

@@ -1,5 +1,5 @@
-//! What models need before anybody has measured them: from published figures, from files written
-//! here in the forms of safetensors and GGUF, and from the words of commands.
+//! What models need before there are measurements: from published figures, from safetensors and GGUF files written
+//! here, and from the arguments of commands.
 
 mod broken_gguf;
 mod commands;

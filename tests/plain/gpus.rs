@@ -1,5 +1,5 @@
-//! The inventory on machines whose GPUs are linked, lost, ill, late or taken, through the real
-//! wrapper of NVML.
+//! The inventory on machines whose GPUs are linked, lost, failing, slow or in use by others, through the real wrapper
+//! of NVML.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Stdio};
@@ -45,7 +45,7 @@ fn links(inventory: &Inventory, device: usize) -> Vec<(u32, Link)> {
     links.map(|(id, link)| (id.0, *link)).collect()
 }
 
-/// Reads until it is so.
+/// Polls until the condition holds.
 fn wait_for<T>(what: &str, mut so: impl FnMut() -> Option<T>) -> T {
     let began = std::time::SystemTime::now();
     loop {
@@ -210,7 +210,7 @@ fn after_the_driver_was_loaded_anew_each_gpu_is_found_by_its_uuid() {
             assert!(matches!(fault, DeviceFault::DriverAway { .. }), "{fault}");
         }
     }
-    // They came up in the other order.
+    // The GPUs came up in the other order.
     machine.edit(|state| {
         let gpus: Vec<usize> = (0..state.0.len())
             .filter(|line| state.0[*line].is("gpu"))
@@ -256,25 +256,25 @@ fn figures_that_contradict_each_other_never_make_more_than_there_is() {
 #[test]
 fn errors_of_a_gpu_are_told_with_their_device_and_what_they_mean() {
     let (_folder, machine) = machine(|machine| machine.gpus(3, H100, 80 * GIB));
-    // The third reports nothing.
+    // The third GPU reports no events.
     machine.gpu(2, |line| line.0.push("noevents".into()));
     machine.xid(0, 95);
     let inventory = open(&machine);
-    let (tell, told) = mpsc::channel::<DeviceEvent>();
-    let watch = inventory.events(move |event| tell.send(event).unwrap_or_default());
+    let (outbox, inbox) = mpsc::channel::<DeviceEvent>();
+    let watch = inventory.events(move |event| outbox.send(event).unwrap_or_default());
     let watch = watch.expect("GPUs report");
-    // Which of these came before the watch began nobody can say: it is repeated until it is heard.
+    // It is not known which of these came before the watch began, so they are repeated until one arrives.
     let mut repeated: Vec<DeviceEvent> = Vec::new();
-    let mut heard = |wanted: DeviceEvent, act: &dyn Fn()| {
+    let mut found = |wanted: DeviceEvent, act: &dyn Fn()| {
         wait_for("the event", || {
             act();
-            let heard = told.recv_timeout(Duration::from_millis(200)).ok()?;
-            // Those that an earlier one was repeated for may come late.
-            assert!(heard == wanted || repeated.contains(&heard), "{heard:?}");
-            (heard == wanted).then_some(())
+            let found = inbox.recv_timeout(Duration::from_millis(200)).ok()?;
+            // Events of earlier repetitions may come late.
+            assert!(found == wanted || repeated.contains(&found), "{found:?}");
+            (found == wanted).then_some(())
         });
-        // Those that it was repeated for.
-        while told.recv_timeout(Duration::from_millis(300)).is_ok() {}
+        // Discards events of earlier repetitions.
+        while inbox.recv_timeout(Duration::from_millis(300)).is_ok() {}
         repeated.push(wanted);
     };
     let event = |device, what| DeviceEvent {
@@ -282,16 +282,16 @@ fn errors_of_a_gpu_are_told_with_their_device_and_what_they_mean() {
         what,
     };
     let xid = |code| DeviceTrouble::Xid { code };
-    heard(event(1, xid(79)), &|| machine.xid(1, 79));
-    heard(event(0, xid(31)), &|| machine.xid(0, 31));
-    heard(event(0, DeviceTrouble::DoubleBitEcc), &|| {
+    found(event(1, xid(79)), &|| machine.xid(1, 79));
+    found(event(0, xid(31)), &|| machine.xid(0, 31));
+    found(event(0, DeviceTrouble::DoubleBitEcc), &|| {
         machine.double_bit(0)
     });
-    heard(event(1, DeviceTrouble::Lost), &|| machine.lose(1));
+    found(event(1, DeviceTrouble::Lost), &|| machine.lose(1));
     assert!(xid(79).is_unusable() && !xid(31).is_unusable());
     drop(watch);
-    // The threads end with the watch, and let go of the channel.
-    let ended = wait_for("the threads to end", || match told.try_recv() {
+    // The threads end with the watch, and drop the channel.
+    let ended = wait_for("the threads to end", || match inbox.try_recv() {
         Err(mpsc::TryRecvError::Disconnected) => Some(true),
         Ok(_) | Err(mpsc::TryRecvError::Empty) => None,
     });
@@ -302,19 +302,19 @@ fn errors_of_a_gpu_are_told_with_their_device_and_what_they_mean() {
 fn events_are_heard_again_after_the_driver_was_loaded_anew() {
     let (_folder, machine) = machine(|machine| machine.gpus(2, H100, 80 * GIB));
     let inventory = open(&machine);
-    let (tell, told) = mpsc::channel::<DeviceEvent>();
-    let _watch = inventory.events(move |event| tell.send(event).unwrap_or_default());
+    let (outbox, inbox) = mpsc::channel::<DeviceEvent>();
+    let _watch = inventory.events(move |event| outbox.send(event).unwrap_or_default());
     machine.stop_driver();
     wait_for("the driver to be away", || {
         let readings = inventory.measure(&BTreeSet::new());
         readings.iter().all(|(_, it)| it.is_err()).then_some(())
     });
     machine.start_driver();
-    let heard = wait_for("an event", || {
+    let found = wait_for("an event", || {
         machine.xid(1, 48);
-        told.recv_timeout(Duration::from_millis(200)).ok()
+        inbox.recv_timeout(Duration::from_millis(200)).ok()
     });
-    assert_eq!(heard.device, DeviceId(1));
+    assert_eq!(found.device, DeviceId(1));
     assert!(inventory.measure(&BTreeSet::new())[0].1.is_ok());
 }
 

@@ -1,5 +1,5 @@
-//! The inventory on this machine's own memory, on written devices, and on NVML as a library that
-//! reads its GPUs from a file.
+//! The inventory on this machine's memory, on configured devices, and on NVML as a library that reads its GPUs from a
+//! file.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ fn settings(provider: Provider) -> InventorySettings {
     }
 }
 
-/// NVML with GPUs that a test writes down.
+/// NVML with GPUs that a test defines.
 struct FakeNvml {
     machine: Machine,
     _folder: tempfile::TempDir,
@@ -125,7 +125,7 @@ fn the_host_counts_our_processes_and_not_those_that_ended() {
             .collect::<Vec<_>>(),
         [me]
     );
-    // Its own pages, and not those of its program's file.
+    // Its private pages, not those of its program's file.
     assert!(
         host.own >= Bytes(mine.len() as u64) && host.own < Bytes(64 << 20),
         "the test holds {} MiB, and {} were read",

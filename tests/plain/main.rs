@@ -1,5 +1,5 @@
-//! What needs no program of ours: files that are read, what is decided from them, the store, the simulator, and
-//! the house rules.
+//! Tests that need no built program: files that are read, decisions from them, the store, the simulator, and the house
+//! rules.
 
 mod config;
 mod engine_keys;

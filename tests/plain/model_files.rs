@@ -1,5 +1,5 @@
-//! Model files of the systems before this one: real ones of four releases, and each form's keys. They load,
-//! and what is said of them names file, line and key.
+//! Model files of the predecessor systems: real ones of four releases, and each format's keys. They load, and their
+//! warnings name file, line and key.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ fn config() -> Config {
     std::fs::write(&file, text).unwrap();
     std::fs::write(folder.path().join("none.json"), "{}").unwrap();
     let mut config = Config::load(Some(&file), &Default::default()).unwrap();
-    // It is read when models are.
+    // It is read together with the models.
     config.catalog.model_reference = folder.keep().join("none.json");
     config
 }
@@ -113,9 +113,9 @@ fn a_file_of_aviary_0_0_keeps_its_prompt_sampling_and_gpus() {
             .unwrap()
             .ends_with("### Instruction:\nWhy?\n### Response:\n")
     );
-    let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let texts: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert_has(
-        &said.join("\n"),
+        &texts.join("\n"),
         &[
             "line 22: model_config.initialization.initializer.type: the transformers pipeline",
             "model_config.generation.max_batch_size: has no effect",
@@ -148,7 +148,7 @@ fn continuous_batching_of_aviary_becomes_the_budgets_of_tgi() {
 
 #[test]
 fn a_key_given_twice_counts_the_last_time_and_is_told_with_both_lines() {
-    let (entry, said) = only(
+    let (entry, texts) = only(
         "engine_config:\n  model_id: a/b\n  type: VLLMEngine\n  max_total_tokens: 100\n  max_total_tokens: 200\n",
     );
     assert_eq!(
@@ -156,7 +156,7 @@ fn a_key_given_twice_counts_the_last_time_and_is_told_with_both_lines() {
         200
     );
     assert_has(
-        &said,
+        &texts,
         &[
             "model.yaml: line 5: engine_config.max_total_tokens: is given twice, in line 4 and line 5",
         ],
@@ -251,9 +251,9 @@ fn ray_serves_configurations_hold_several_models() {
         "secrets are not printed"
     );
     assert!(catalog.get("llama").is_some());
-    let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let texts: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert_has(
-        &said.join("\n"),
+        &texts.join("\n"),
         &[
             "line 14: applications[0].args.llm_configs[2]: names another file",
             "line 13: applications[0].args.llm_configs[1].log_engine_metrics",
@@ -274,11 +274,11 @@ fn accelerator_types_of_every_spelling_are_kinds_of_gpus() {
         ));
         assert_eq!(entry.devices.kinds, [kind]);
     }
-    let (entry, said) = only(
+    let (entry, texts) = only(
         "engine_config: {model_id: a/b, type: VLLMEngine}\nscaling_config: {resources_per_worker: {accelerator_type_cpu: 0.01}}\n",
     );
     assert!(entry.devices.kinds.is_empty());
-    assert_has(&said, &["scaling_config.resources_per_worker"]);
+    assert_has(&texts, &["scaling_config.resources_per_worker"]);
 }
 
 #[test]
@@ -345,8 +345,8 @@ fn odd_values_are_refused_or_told_and_never_end_the_program() {
         &refusal(&private("llm_engine: 5\n")),
         &["line 2: llm_engine"],
     );
-    let (_, said) = only(&private("accelerator_type: CPU\n"));
-    assert_has(&said, &["accelerator_type: has no effect"]);
+    let (_, texts) = only(&private("accelerator_type: CPU\n"));
+    assert_has(&texts, &["accelerator_type: has no effect"]);
     let (entry, _) = only(
         "engine_config: {type: VLLMEngine, model_id: org/m-7b, hf_model_id: null, model_path: null}\ndeployment_config:\nstandalone_function_calling_model: true\n",
     );
@@ -354,11 +354,11 @@ fn odd_values_are_refused_or_told_and_never_end_the_program() {
         entry.to_document()["engine_config"]["hf_model_id"],
         "org/m-7b"
     );
-    let (_, said) = only(
+    let (_, texts) = only(
         "engine_config: {type: VLLMEngine, model_id: org/m-7b}\nscaling_config: {resources_per_worker: {accelerator_type_a10: 0.01, mine: 3}}\n",
     );
     assert_has(
-        &said,
+        &texts,
         &["scaling_config.resources_per_worker.mine: has no effect"],
     );
     let (catalog, warnings, errors) = load_text("applications: [{args: {models: ./models}}]\n");

@@ -1,5 +1,5 @@
-//! Every parser of what comes from outside gets 20,000 inputs that were made from good ones by chance, the same
-//! every time: none makes it panic or takes long. `fuzz/` goes on from there with a fuzzer.
+//! Every parser of outside data gets 20,000 inputs that are random changes of valid ones, the same every time: none
+//! makes it panic or take long. `fuzz/` continues with a fuzzer.
 
 use std::fs;
 use std::panic::{self, AssertUnwindSafe};
@@ -12,11 +12,11 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
 const INPUTS: usize = 20_000;
-/// Of one input, on a machine that does other things too; most take microseconds.
+/// The time limit for one input, on a machine that does other things too; most take microseconds.
 const ONE_MAX: Duration = Duration::from_secs(2);
-/// No changed input is longer.
+/// The length limit of changed inputs.
 const BYTES_MAX: usize = 16 << 10;
-/// What parsers trip over: ends, nesting, numbers at the edges, letters of several bytes.
+/// What parsers stumble over: ends, nesting, boundary values, letters of several bytes.
 const PIECES: &[&[u8]] = &[
     b"{",
     b"}",
@@ -57,7 +57,7 @@ const PIECES: &[&[u8]] = &[
     b"{\"a\":{\"a\":{\"a\":",
 ];
 
-/// One of the good inputs, changed in a few places.
+/// One of the valid inputs, changed in a few places.
 fn changed(corpus: &[Vec<u8>], random: &mut StdRng) -> Vec<u8> {
     let mut bytes = corpus.choose(random).expect("an input").clone();
     for _ in 0..random.random_range(1..=6) {
@@ -101,7 +101,7 @@ fn corpus_of(name: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// Memory, where the system has a folder that is none of the disk's.
+/// A folder in memory, where the system has one.
 fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     match memory.is_dir() {
@@ -133,7 +133,7 @@ fn withstands(name: &str) {
     }
 }
 
-/// One test a parser, so that they run side by side and each is named.
+/// One test per parser, so that they run in parallel and each has a name.
 macro_rules! each_withstands {
     ($($name:ident),*) => {
         $(#[test] fn $name() { withstands(stringify!($name)); })*

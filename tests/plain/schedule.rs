@@ -1,5 +1,5 @@
-//! The evening: daylight-saving changes, missed runs, and a random walk of the clock, against plain
-//! arithmetic that knows nothing of cron.
+//! The evening: daylight-saving changes, missed runs, and a random walk of the clock, compared with plain arithmetic
+//! without cron.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ fn usual(zone: Tz) -> Evening {
     Evening::new(Some(NINE_PM), Some(SEVEN_AM), zone).unwrap()
 }
 
-/// What a due call asks for, by name and moment.
+/// The events that a due call returns, by name and time.
 fn run(due: &mut Due, now: &str) -> Vec<(EveningEvent, String)> {
     let decision = due.due(at(now));
     decision
@@ -44,8 +44,7 @@ fn is(event: EveningEvent, at: &str) -> (EveningEvent, String) {
     (event, at.to_string())
 }
 
-/// The moment of a local time on a day as a person expects it: in a gap its end, in an overlap the
-/// first one.
+/// The UTC time of a local time on a day, as a person expects it: in a gap its end, in an overlap the first one.
 fn expected(zone: Tz, day: NaiveDate, time: NaiveTime) -> DateTime<Utc> {
     let mut local = day.and_time(time);
     loop {
@@ -350,7 +349,7 @@ fn a_corrected_clock_repeats_nothing_and_a_wrong_one_starts_anew() {
         "the same evening, after a small correction"
     );
 
-    // Somebody's clock was a year ahead.
+    // The clock was a year ahead.
     assert_eq!(
         run(&mut due, "2027-06-10T22:00:00Z"),
         [is(Cleanup, "06-10T21:00")]
@@ -412,7 +411,7 @@ fn over_a_random_walk_of_the_clock_each_occurrence_runs_once_or_is_explained() {
             now += jump;
             let decision = due.due(now);
             if decision.clock_went_back.is_some() {
-                // What lies after the new now may come again; that is the explanation.
+                // Events after the new time may come again.
                 seen = now;
                 handled.retain(|occurrence: &Occurrence| occurrence.at <= now);
                 continue;

@@ -1,5 +1,4 @@
-//! The evening driven for real, by the scheduler's own jobs and the machine's own clock; and settings
-//! that are no schedule.
+//! The evening with the scheduler's real jobs and the machine's clock; and invalid settings.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Downloads from a hub: what comes, where it lies, and what happens when the hub, the network or the disk
-//! do not do as they should.
+//! Downloads from a hub: what is fetched, where it is stored, and what happens when the hub, the network or the disk
+//! fails.
 
 mod gguf;
 
@@ -17,7 +17,7 @@ use support::hub::{COMMIT, Hub};
 
 /// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes of the weights in these tests.
+/// Size of the weights in these tests.
 const WEIGHTS: usize = 300_000;
 
 fn weights(seed: usize) -> Vec<u8> {
@@ -32,7 +32,7 @@ struct Lab {
 }
 
 impl Lab {
-    /// A hub with `lab/model`: weights, a configuration, and what nobody needs.
+    /// A hub with `lab/model`: weights, a configuration, and unneeded files.
     fn new() -> Lab {
         let hub = Hub::start();
         hub.add(
@@ -82,7 +82,7 @@ impl Lab {
         );
         let (entry, _) = read.unwrap();
         let mut fetch = entry.fetch.expect("its weights are fetched");
-        // Whatever the machine of the tests has set.
+        // The test machine's environment must not matter.
         for name in [
             "HF_TOKEN",
             "HUGGING_FACE_HUB_TOKEN",
@@ -166,7 +166,7 @@ async fn a_model_comes_in_the_layout_of_the_hubs_own_programs_with_one_form_of_i
         COMMIT
     );
     assert_eq!(below(&wanted.folder()), below(&snapshot));
-    // What is here is not asked for again.
+    // Files that are here are not requested again.
     let sent = lab.hub.bytes_sent();
     lab.fetch(&wanted).await.unwrap();
     assert_eq!(lab.hub.bytes_sent(), sent);
@@ -181,8 +181,8 @@ async fn a_connection_that_breaks_is_taken_up_where_it_broke() {
         .hub
         .asked()
         .iter()
-        .filter(|asked| asked.path == "model.safetensors")
-        .map(|asked| asked.from)
+        .filter(|request| request.path == "model.safetensors")
+        .map(|request| request.from)
         .collect();
     assert!(parts.len() > 5 && parts.is_sorted(), "{parts:?}");
     let all = WEIGHTS + 2 + 8;
@@ -206,7 +206,7 @@ async fn a_server_that_knows_no_ranges_is_read_from_the_start_again() {
     assert_eq!(std::fs::read(kept).unwrap(), weights(0));
 }
 
-/// Looks every millisecond whether it has come to that.
+/// Checks the condition every millisecond until it holds.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let looks = async {
         while !is_so() {
@@ -217,7 +217,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     assert!(in_time.is_ok(), "waited {PATIENCE:?} in vain for {what}");
 }
 
-/// Begins, and is dropped while the hub holds the rest back.
+/// Starts a download and drops it while the hub holds the rest back.
 async fn end_midway(lab: &Lab) {
     let wanted = lab.wanted();
     let sources = Sources::new(lab.settings());
@@ -241,11 +241,11 @@ async fn what_was_ended_midway_never_looks_complete_and_is_taken_up_later() {
     assert!(!lab.wanted().folder().exists());
     let snapshots = lab.cache.path().join("models--lab--model/snapshots");
     assert!(!snapshots.exists());
-    // The bytes on their way to the disk arrive there.
+    // The bytes in flight are still written to the disk.
     until("a part of it on the disk", || !incomplete(&lab).is_empty()).await;
     lab.hub.behave(|it| it.hold_after = None);
     let progress = lab.fetch(&lab.wanted()).await.unwrap();
-    let from = lab.hub.asked().iter().map(|asked| asked.from).max();
+    let from = lab.hub.asked().iter().map(|request| request.from).max();
     assert!(from >= Some(32_000), "{from:?}");
     assert!(progress.came() < WEIGHTS as u64 - 30_000, "{progress:?}");
     assert_eq!(progress.done(), progress.total());
@@ -341,11 +341,11 @@ async fn a_token_goes_to_the_hub_alone_and_not_to_the_host_that_it_points_to() {
     });
     let wanted = lab.wanted_with(json!({"env": {"HF_TOKEN": "hf_right"}}));
     lab.fetch(&wanted).await.unwrap();
-    let asked = lab.hub.asked();
-    let elsewhere = |asked: &&support::hub::Asked| asked.host.starts_with("localhost");
-    let redirected: Vec<_> = asked.iter().filter(elsewhere).collect();
-    assert_eq!(redirected.len(), 1, "{asked:?}");
-    assert!(redirected.iter().all(|asked| asked.authorization.is_none()));
+    let requests = lab.hub.asked();
+    let moved = |request: &&support::hub::Asked| request.host.starts_with("localhost");
+    let redirected: Vec<_> = requests.iter().filter(moved).collect();
+    assert_eq!(redirected.len(), 1, "{requests:?}");
+    assert!(redirected.iter().all(|it| it.authorization.is_none()));
 }
 
 #[tokio::test]
@@ -459,7 +459,7 @@ async fn without_a_network_a_whole_model_of_another_program_is_used_and_half_a_o
     fetch_by(&sources, &wanted).await.unwrap();
     assert!(wanted.is_here());
     assert_eq!(lab.hub.listed(), 0);
-    // What is gone again is missed.
+    // A deleted file is noticed.
     std::fs::remove_file(snapshot.join("model-2.safetensors")).unwrap();
     assert!(!wanted.is_here());
 }

@@ -1,4 +1,4 @@
-//! What the store keeps, on real files: whatever was answered is there after a reopen.
+//! What the store keeps, on real files: everything confirmed is there after a reopen.
 
 use std::path::Path;
 use std::sync::Arc;

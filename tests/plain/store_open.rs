@@ -1,4 +1,4 @@
-//! Opening the store: a file that cannot be used is refused in words that name it and left alone.
+//! Opening the store: a file that cannot be used is refused with an error that names it, and is not changed.
 
 use std::path::Path;
 
@@ -157,7 +157,7 @@ async fn rows_that_somebody_else_broke_are_named() {
 
 #[tokio::test]
 async fn places_that_cannot_be_written_are_refused_with_their_names() {
-    // Nobody can make a folder in /proc, root included.
+    // Not even root can make a folder in /proc.
     let refused = Store::open("sqlite:///proc/model-pool/state.db")
         .await
         .unwrap_err();

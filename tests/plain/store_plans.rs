@@ -1,5 +1,5 @@
-//! How SQLite carries out what the store asks: whatever a start, a page of an administrator or the upkeep asks of
-//! a table that grows is found by an index. The statements are those that the store really sends.
+//! SQLite's query plans: every query of a start, an administrator's page or the upkeep on a growing table uses an
+//! index. The statements are those that the store really sends.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -15,10 +15,10 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-/// Tables that grow with what is asked of the service.
+/// Tables that grow with the use of the service.
 const GROWING: [&str; 3] = ["history", "audit", "usage"];
 
-/// What SQLx says that it sends.
+/// The statements that SQLx reports to send.
 #[derive(Clone, Default)]
 struct Statements(Arc<Mutex<BTreeSet<String>>>);
 
@@ -86,7 +86,7 @@ fn entry(at: u64) -> AuditEntry {
     }
 }
 
-/// All that a start, administrators' pages, the keeper and the upkeep ask.
+/// Every query of a start, administrators' pages, the keeper and the upkeep.
 async fn use_all(store: &Store) {
     let text = |it: &str| Some(it.to_owned());
     store
@@ -189,19 +189,19 @@ async fn whatever_grows_is_asked_by_an_index() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}/state.db", folder.path().display());
     let store = Store::open(&url).await.unwrap();
-    // A second start, which migrates nothing.
+    // A second start, without migrations.
     store.close().await;
     statements.0.lock().unwrap().clear();
     let store = Store::open(&url).await.unwrap();
     use_all(&store).await;
     store.close().await;
-    let asked = statements.0.lock().unwrap().clone();
+    let sent = statements.0.lock().unwrap().clone();
     let (mut connection, mut looked_at, mut scans) = (
         SqliteConnection::connect(&url).await.unwrap(),
         0,
         Vec::new(),
     );
-    for statement in asked {
+    for statement in sent {
         if !["SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE"]
             .iter()
             .any(|word| statement.starts_with(word))
@@ -217,7 +217,7 @@ async fn whatever_grows_is_asked_by_an_index() {
         let steps = plan.iter().map(|row| row.get::<String, _>("detail"));
         let is_whole = |step: &String| {
             GROWING.iter().any(|table| {
-                // In the order of the key, until the limit, is no search through all.
+                // A scan in key order up to the limit is not a full scan.
                 step.as_str() == format!("SCAN {table}")
             })
         };

@@ -1,5 +1,5 @@
-//! Plays `tests/stories/*.txt` through the pool and compares the transcripts. `UPDATE=1 cargo test
-//! --test plain stories::` writes them anew; read the difference before you keep it.
+//! Plays `tests/stories/*.txt` through the pool and compares the transcripts. `UPDATE=1 cargo test --test plain
+//! stories::` rewrites them; read the difference before you keep it.
 
 use std::fs;
 use std::path::Path;
@@ -23,15 +23,15 @@ fn every_story_ends_as_written() {
     let mut differing = Vec::new();
     for path in stories {
         let written = fs::read_to_string(&path).unwrap();
-        let told = play(&written).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        assert!(!told.contains("> BROKEN"), "{}:\n{told}", path.display());
-        if told == written {
+        let after = play(&written).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(!after.contains("> BROKEN"), "{}:\n{after}", path.display());
+        if after == written {
             continue;
         }
         if std::env::var_os("UPDATE").is_some() {
-            fs::write(&path, &told).unwrap();
+            fs::write(&path, &after).unwrap();
         } else {
-            differing.push(format!("{}\n--- now ---\n{told}", path.display()));
+            differing.push(format!("{}\n--- now ---\n{after}", path.display()));
         }
     }
     assert!(

@@ -1,5 +1,5 @@
-//! Random worlds: invariants after every step, an answer for everyone, nobody starves, and the same
-//! seed twice. `STORMS=20000 cargo test --test plain storms::` plays more of them; a failure prints its seed.
+//! Random worlds: invariants after every step, an answer to every request, no starvation, and the same seed twice.
+//! `STORMS=20000 cargo test --test plain storms::` runs more of them; a failure prints its seed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use model_pool::sim::{Fault, Storm, StormReport};
 
-/// The pool's own books are proved after every step of so many storms, then after every fortieth.
+/// The pool's ledgers are checked after every step of this many storms, then after every fortieth.
 const PROVED_WHOLLY: u64 = 300;
 
 fn count(name: &str, usual: u64) -> u64 {
@@ -17,7 +17,7 @@ fn count(name: &str, usual: u64) -> u64 {
         .unwrap_or(usual)
 }
 
-/// Plays each seed, on all cores; gives the sums, and the first seed that went wrong with what did.
+/// Runs each seed, on all cores; returns the sums, and the first seed that failed with its violation.
 fn play(seeds: u64, storm: impl Fn(u64) -> Storm + Sync) -> (StormReport, Option<(u64, String)>) {
     let first = count("STORM", 0);
     let next = AtomicU64::new(first);
@@ -65,7 +65,7 @@ fn wrong(report: &StormReport) -> Option<String> {
     if !report.broken.is_empty() {
         Some(format!("{:#?}", report.broken))
     } else if answered != report.requests {
-        Some(format!("somebody was not answered: {report:?}"))
+        Some(format!("a request was not answered: {report:?}"))
     } else {
         None
     }
@@ -100,7 +100,7 @@ fn every_request_is_answered_exactly_once_and_no_rule_is_broken() {
     });
     println!("{all:?}");
     assert!(broken.is_none(), "seed {broken:#?}");
-    // The worlds must be lively enough to mean something.
+    // The storms must cover enough cases to mean something.
     let lively = [
         all.seated_by_gate,
         all.granted,
@@ -144,7 +144,7 @@ fn the_same_seed_gives_the_same_transcript() {
     );
 }
 
-/// Whether one of the first seeds shows a planted fault, by the rule that it breaks.
+/// Whether one of the first seeds shows a planted fault as a violation of this rule.
 fn caught(fault: Fault, rule: &str) -> bool {
     (0..300).any(|seed| {
         let storm = Storm {

@@ -1,5 +1,5 @@
-//! House rules that are tests: how a file begins and how long it may be, circles of files, reasons of `unsafe`, and
-//! words that do not belong into the repository. Which crate may use which is in the crates' manifests.
+//! House rules as tests: the head and length of a file, import cycles, reasons for `unsafe`, and banned text. The
+//! crates' manifests decide which crate may use which.
 
 mod circles;
 mod unsafe_blocks;
@@ -10,20 +10,20 @@ use std::path::{Path, PathBuf};
 
 use circles::Crate;
 
-/// Text that stays out of every Rust file; cut in two, so that this file passes.
+/// Text that is banned in every Rust file; split, so that this file passes.
 const BANNED_IN_RUST: &[(&str, &str)] = &[
     (concat!("todo", "!("), "finish it, or leave it out"),
     (concat!("unimplemented", "!("), "finish it, or leave it out"),
     (concat!("#[", "ignore"), "a test that is not run is no test"),
 ];
-/// Text that stays out of every file.
+/// Text that is banned in every file.
 const BANNED_EVERYWHERE: &[(&str, &str)] =
-    &[(concat!("/wo", "rk/"), "a path of somebody's machine")];
+    &[(concat!("/wo", "rk/"), "a path on a developer's machine")];
 
 const LINES_MAX: usize = 500;
 const LONGER_BECAUSE: &str = "//! Longer than 500 lines because";
 
-/// What in the form of any Rust file is against the rules.
+/// Violations of the rules for the form of any Rust file.
 fn form_breaches(file: &str, text: &str) -> Vec<String> {
     let mut breaches = Vec::new();
     let head: Vec<&str> = text
@@ -55,8 +55,8 @@ fn banned(file: &str, text: &str, words: &[(&str, &str)]) -> Vec<String> {
     breaches
 }
 
-/// Files below `root`, by paths relative to it, without what is built, stored or hidden. `.ci` is
-/// part of the repository, though hidden.
+/// Files below `root`, as relative paths, without build products, data and hidden files. `.ci` is part of the
+/// repository, though hidden.
 fn files(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::new()];
@@ -203,7 +203,7 @@ fn the_ways_through_the_code_name_functions_that_are_there() {
     assert_none(&breaches);
 }
 
-/// Whether a file belongs to the crate of this folder, and to none that lies below.
+/// Whether a file belongs to the crate of this folder, and not to one below it.
 fn is_of(file: &str, folder: &str) -> bool {
     let below = file[folder.len()..].split_once('/');
     let Some((first, _)) = below.filter(|_| !file.ends_with("tests.rs")) else {
@@ -242,10 +242,10 @@ fn every_unsafe_block_has_a_reason_and_stands_in_the_documentation() {
     for file in rust_files() {
         match unsafe_blocks::reasons(&read(root(), &file)) {
             Err(lines) => {
-                let told = |line| {
+                let breach = |line| {
                     format!("{file}:{line}: write above it what makes it right, as `// SAFETY: …`")
                 };
-                without.extend(lines.into_iter().map(told));
+                without.extend(lines.into_iter().map(breach));
             }
             Ok(reasons) => table.extend(reasons.into_iter().map(|(count, reason)| {
                 let reason = reason.replace('|', "\\|");

@@ -1,6 +1,6 @@
-//! Storms of wishes: what an administrator was told is kept stands, whatever ends while the store writes,
-//! whichever order fails, and wherever the controller is killed (D1). `WISHES=100000 cargo test --test
-//! wishes` plays more of them; a failure prints its seed.
+//! Storms of wishes: a confirmed order holds, whatever ends while the store writes, whichever order fails, and
+//! wherever the controller is killed (D1). `WISHES=100000 cargo test --test wishes` runs more of them; a failure
+//! prints its seed.
 
 use model_pool::sim::{WishReport, WishStorm};
 
@@ -25,7 +25,7 @@ fn no_wish_that_was_told_to_be_kept_is_lost() {
         all.loads_failed += one.loads_failed;
     }
     println!("{all:?}");
-    // The storms must be lively enough to mean something.
+    // The storms must cover enough cases to mean something.
     let lively = [
         all.accepted,
         all.unsaved,

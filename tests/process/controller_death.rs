@@ -1,5 +1,5 @@
-//! What becomes of engines when the controller dies without a word: the test runs itself as a
-//! controller in another process and kills it.
+//! What happens to engines when the controller is killed: the test runs itself as a controller in another process and
+//! kills it.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -13,10 +13,10 @@ use support::stub::stub_engine;
 
 const ROLE: &str = "TEST_CONTROLLER_OF";
 const SECRET: &str = "MODEL_POOL_ADMIN_KEY";
-/// Long for a kill, on a machine that others use too.
+/// Long for a kill, on a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Not a test by itself: it is the controller that the others start, and waits to be killed.
+/// Not a test by itself: the other tests start it as their controller and kill it.
 #[tokio::test]
 async fn the_controller_of_the_other_tests() {
     let Ok(role) = std::env::var(ROLE) else {
@@ -66,7 +66,7 @@ struct Controller {
     engine: u32,
     /// The engine's child, or the engine where it has none.
     grandchild: u32,
-    /// What it leaves behind when it is killed.
+    /// Files that it leaves behind when it is killed.
     _home: TempDir,
 }
 

@@ -1,5 +1,5 @@
-//! Engines as real processes: how they start, become ready, crash, are stopped, and what they
-//! leave behind (rules L1, L3, L5). Everything here runs the stub engine or a shell.
+//! Engines as real processes: how they start, become ready, crash, are stopped, and what they leave behind (rules L1,
+//! L3, L5). All tests run the stub engine or a shell.
 
 mod controller_death;
 mod running;

@@ -1,5 +1,5 @@
-//! One engine under test: started by `engine::run`, its reports collected in order. It owns the
-//! waiting; every wait has a bound, so that a test that would hang fails.
+//! One engine under test: started by `engine::run`, its reports collected in order. Every wait has a bound, so that a
+//! test that would hang fails.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl Running {
         self.until(found).await.0
     }
 
-    /// Whether the first report is that it started; otherwise it is the exit, which `exited` gives.
+    /// Whether the first report is `Started`; otherwise it is the exit, which `exited` returns.
     pub async fn has_started(&mut self) -> bool {
         self.until(|_| Some(())).await;
         matches!(self.seen[0], Report::Started { .. })
@@ -115,7 +115,7 @@ impl Running {
         self.until(found).await;
     }
 
-    /// The first that is told of its memory and is more than this.
+    /// The first memory report above this value.
     pub async fn memory_above(&mut self, least: Bytes) -> Bytes {
         let found = |report: &Report| match report {
             Report::Memory { now, .. } if *now > least => Some(*now),
@@ -130,7 +130,7 @@ impl Running {
         self.until(found).await.1
     }
 
-    /// The last report, after which nothing comes.
+    /// The last report, after which none follows.
     pub async fn exited(&mut self) -> ExitReport {
         let found = |report: &Report| match report {
             Report::Exited(exit) => Some(exit.clone()),
@@ -145,7 +145,7 @@ impl Running {
         exit
     }
 
-    /// The first line of output that begins so.
+    /// The first line of output with this beginning.
     pub async fn line(&mut self, begin: &str) -> String {
         let (lines, mut more) = self.log.follow(usize::MAX);
         let is_it = |text: &str| text.starts_with(begin);
@@ -183,7 +183,7 @@ impl Running {
     }
 }
 
-/// Guardians that end with us, engines included.
+/// Guardians that end with the test, engines included.
 fn guardians(launch: &Launch) -> Arc<Guardians> {
     Arc::new(Guardians::new(GuardianSettings {
         executable: env!("CARGO_BIN_EXE_model-pool").into(),
@@ -231,7 +231,7 @@ pub fn pid_in(line: &str) -> u32 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-/// Running or sleeping; a zombie is as good as gone.
+/// Running or sleeping; a zombie counts as gone.
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);

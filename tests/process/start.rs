@@ -1,4 +1,4 @@
-//! From the launch to readiness, or to the words that say why not; and what an engine is given.
+//! From the launch to readiness, or to the reason of a failure; and the environment of an engine.
 
 use std::time::Duration;
 
@@ -77,8 +77,8 @@ async fn a_missing_working_directory_is_not_blamed_on_the_program() {
     );
 }
 
-/// From when the engine is ready to when we are told; in one of so many tries, for other tests run
-/// beside this one. The stub says the first in microseconds of Unix time.
+/// The delay from readiness to its report, in the best of several tries, because other tests run in parallel. The stub
+/// prints the time of readiness in microseconds of Unix time.
 async fn readiness_is_noticed_within(bound: Duration, tries: u32, program: impl Fn() -> Program) {
     let mut best = Duration::MAX;
     for _ in 0..tries {
@@ -96,7 +96,7 @@ async fn readiness_is_noticed_within(bound: Duration, tries: u32, program: impl 
     assert!(best < bound, "{best:?}");
 }
 
-/// Until every guardian that we started sleeps, having nothing to do.
+/// Waits until every guardian of this test sleeps without work.
 async fn until_a_guardian_waits() {
     let own = std::process::id().to_string();
     let is_busy = |process: std::fs::DirEntry| {
@@ -106,7 +106,7 @@ async fn until_a_guardian_waits() {
         let fields = fields.unwrap_or_default();
         let mut fields = fields.split(' ');
         let (state, parent) = (fields.next(), fields.next());
-        // One that ended in another test, and is not reaped yet, does nothing any more.
+        // One that ended in another test and is not reaped yet does nothing any more.
         parent == Some(&own)
             && state != Some("Z")
             && (matches!(state, Some("R" | "D")) || !words.contains("\0guardian\0"))
@@ -122,7 +122,7 @@ async fn until_a_guardian_waits() {
 #[tokio::test]
 async fn a_launch_costs_a_message_to_a_guardian_that_waits() {
     let mut best = Duration::MAX;
-    // Other tests run beside this one.
+    // Other tests run in parallel.
     for _ in 0..60 {
         let home = tempfile::tempdir().unwrap();
         let mut engine = Running::prepare(launch(shell("exec sleep 600"), home.path()), home);
@@ -258,7 +258,7 @@ async fn the_log_keeps_the_newest_lines_in_memory_and_all_in_a_file() {
     let file = engine.home.path().join("log/org--model-r1.log");
     let text = std::fs::read_to_string(file).unwrap();
     assert_eq!(text.lines().count(), 5_001);
-    // Nobody knows which of two pipes is read first; each keeps its own order.
+    // The order in which the two pipes are read is open; each pipe keeps its order.
     let first = text.lines().find(|line| line.contains(" stdout "));
     assert!(first.unwrap().ends_with(" stdout 1"));
 }
@@ -325,7 +325,7 @@ async fn an_engine_is_told_its_devices_and_cannot_see_others() {
 #[tokio::test]
 async fn no_file_of_ours_is_open_in_an_engine() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    // A duplicate is inherited over exec unless somebody closes it.
+    // A duplicated descriptor is inherited over exec unless it is closed.
     let leak = nix::unistd::dup(&file).unwrap();
     let mut engine = Running::start(shell("ls -l /proc/$$/fd; exit 0"));
     engine.exited().await;

@@ -1,5 +1,5 @@
-//! A controller that has no file descriptors left: engines do not start, and say why; nothing
-//! panics, nothing hangs. The test runs itself in a process with a low limit.
+//! A controller without free file descriptors: engines do not start, with the reason in the error; nothing panics or
+//! hangs. The test runs itself in a process with a low limit.
 
 use std::fs::File;
 use std::process::Command;
@@ -9,10 +9,10 @@ use crate::running::{Running, launch};
 use crate::shell;
 
 const ROLE: &str = "TEST_STARVED";
-/// More than one start needs.
+/// More descriptors than one start needs.
 const SPARE_MAX: usize = 16;
 
-/// Not a test by itself: the other one runs it under `ulimit -n`.
+/// Not a test by itself: the other test runs it under `ulimit -n`.
 #[tokio::test]
 async fn the_controller_that_is_starved() {
     if std::env::var_os(ROLE).is_none() {

@@ -1,4 +1,4 @@
-//! How engines end, by order or by themselves, and that nothing of them is left.
+//! How engines end, by order or by themselves, and that no process of theirs is left.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::running::{Running, is_alive, kill, launch, now, pid_in, until_gone};
 use crate::{shell, stub};
 
 const LONG: Duration = Duration::from_secs(60);
-/// Without the grace having been waited for.
+/// Less than the grace period.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn a_grandchild_that_left_the_session_does_not_survive_either() {
 
 #[tokio::test]
 async fn a_grandchild_that_hides_every_mark_does_not_survive_either() {
-    // Without its environment and in another session, only its guardian knows whose it is.
+    // Without its environment and in another session, only its guardian knows which engine it belongs to.
     let script = "env -i setsid sh -c 'echo stray $$; exec sleep 600' & read never; ";
     let mut engine = Running::start(shell(&format!("{script} sleep 600")));
     let stray = pid_in(&engine.line("stray ").await);
@@ -128,7 +128,7 @@ async fn a_crash_in_the_middle_of_a_stream_ends_the_stream_without_an_end_mark()
     let mut stream = connect(&endpoint).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    // The connection may end in order or be reset.
+    // The connection may close normally or be reset.
     let _ = stream.read_to_end(&mut answer).await;
     let answer = String::from_utf8_lossy(&answer);
     assert!(answer.contains("Hello"), "{answer}");

@@ -74,7 +74,7 @@ fn a_cleanup_that_kill_9_broke_off_is_finished_after_the_restart_and_takes_nothi
     });
     let again = told(&pool, "cleanup", 2);
     assert!(
-        again.iter().any(|it| it.contains("was broken off")),
+        again.iter().any(|it| it.contains("was interrupted")),
         "{again:?}"
     );
     is_as_wished(&pool, "late");

@@ -52,7 +52,7 @@ fn two_replicas_grow_from_one_under_load_and_shrink_again() {
     });
     drop((first, more, next));
     wait_for("one to leave", || replicas(&pool, "busy").len() == 1);
-    assert!(pool.log().contains("more replicas than asked for"));
+    assert!(pool.log().contains("more replicas than needed"));
     assert_eq!(
         ready(&pool, "busy"),
         1,

@@ -93,7 +93,7 @@ fn what_is_wrong_with_a_workload_is_told_with_its_line() {
         (
             "columns.csv",
             "when,model\n1,a\n",
-            "no column for the time; there are: when, model",
+            "no column for the time; columns: when, model",
         ),
         (
             "negative.csv",
@@ -123,12 +123,12 @@ fn what_is_wrong_with_a_workload_is_told_with_its_line() {
         (
             "broken.jsonl",
             "{\"time\": 1, \"model\": \"a\"}\n{\"time\": 2",
-            "line 2: is no JSON object",
+            "line 2: is not a JSON object",
         ),
         (
             "timeless.jsonl",
             "{\"model\": \"a\"}\n",
-            "line 1: has no time; there are: model",
+            "line 1: has no time; keys: model",
         ),
     ];
     for (name, content, expected) in cases {
@@ -155,7 +155,7 @@ fn what_is_wrong_with_a_workload_is_told_with_its_line() {
     );
     let unknown = rig.complaint("zipf:requests=10", &["--compare", "luck"]);
     assert!(
-        unknown.contains("there is no policy `luck`; there are model-pool, lru"),
+        unknown.contains("there is no policy `luck`; the policies are model-pool, lru"),
         "{unknown}"
     );
 }

@@ -1,5 +1,5 @@
-//! Real servers of buckets on this machine, a wire that can be held, and an address that gives keys. They
-//! end with the test.
+//! Real bucket servers on this machine, a connection that can be held, and an address that gives keys. They end with
+//! the test.
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use crate::whole::wait_for;
 pub const KEY: &str = "testkey";
 pub const SECRET: &str = "testsecret";
 
-/// A program that `.ci/buckets` brings.
+/// A program that `.ci/buckets` installs.
 pub fn program(name: &str) -> Option<PathBuf> {
     let root = crate::root();
     let path = root.join("target/buckets/bin").join(name);
@@ -30,7 +30,7 @@ pub fn program(name: &str) -> Option<PathBuf> {
     there
 }
 
-/// Free just now, and all different.
+/// Ports that were free just now, and all different.
 fn free_ports<const N: usize>() -> [u16; N] {
     let held: Vec<TcpListener> = (0..N)
         .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
@@ -74,7 +74,7 @@ pub struct S3 {
 }
 
 impl S3 {
-    /// `None`: the program is not there, which was said.
+    /// `None`: the program is missing, which has been reported.
     pub fn start() -> Option<S3> {
         let program = program("weed")?;
         let folder = tempfile::tempdir().unwrap();
@@ -142,11 +142,11 @@ impl S3 {
         format!("127.0.0.1:{}", self.s3)
     }
 
-    /// An object, past the gateway: with the filer a bucket is a folder.
+    /// Stores an object without the gateway: for the filer a bucket is a folder.
     pub fn put(&self, bucket: &str, key: &str, content: &[u8]) {
         let filer = format!("127.0.0.1:{}", self.filer);
         let path = format!("/buckets/{bucket}/{key}");
-        // Its volumes come a moment after the server.
+        // Its volumes are ready a moment after the server.
         wait_for("an object to be taken", || {
             let kind = "application/octet-stream";
             ask(&filer, "PUT", &path, kind, content).is_some_and(|(status, _)| status < 300)
@@ -229,7 +229,7 @@ impl Gcs {
     }
 }
 
-/// Between a client and a server: counts what the server sends, and holds it back.
+/// A proxy between a client and a server: counts what the server sends, and can hold it back.
 pub struct Wire {
     pub address: SocketAddr,
     came: Arc<AtomicU64>,
@@ -267,12 +267,12 @@ impl Wire {
         wire
     }
 
-    /// Bytes that the server has sent in all.
+    /// Bytes that the server has sent in total.
     pub fn came(&self) -> u64 {
         self.came.load(Ordering::Relaxed)
     }
 
-    /// No more than so many in all, from now on.
+    /// No more than this many in total, from now on.
     pub fn hold_after(&self, bytes: u64) {
         self.most.store(bytes, Ordering::Relaxed);
     }

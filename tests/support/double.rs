@@ -1,21 +1,21 @@
-//! Where the double of vLLM is. It is built on demand, because `cargo test` of one package builds no
-//! programs of other workspace members; `cargo test --workspace` has built it already.
+//! Finds the double of vLLM. It is built on demand, because `cargo test` of one package builds no programs of other
+//! workspace members; `cargo test --workspace` has built it already.
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The path of the `vllm-double` program, as its sources are now.
+/// The path of the `vllm-double` program, built from its current sources.
 pub fn vllm_double() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(build).clone()
 }
 
-/// With the features of the whole program, so that its dependencies need not be built again; cargo itself
-/// knows whether there is anything to do.
+/// With the features of the whole program, so that its dependencies need not be built again; cargo decides whether
+/// there is anything to do.
 fn build() -> PathBuf {
     let own = std::env::current_exe().expect("the path of this test");
-    // Tests lie in `<target>/<profile>/deps`, programs in `<target>/<profile>`.
+    // Tests are in `<target>/<profile>/deps`, programs in `<target>/<profile>`.
     let profile = own.ancestors().nth(2).expect("a directory above deps");
     let target = profile.parent().expect("the target directory");
     let is_release = profile.ends_with("release");

@@ -1,5 +1,5 @@
-//! Every process that belongs to a pool's engines: guardians, engines, and what they started, found
-//! by the marks in their environments and by the journal. It only looks.
+//! Every process that belongs to a pool's engines: guardians, engines, and what they started, found by the marks in
+//! their environments and by the journal. Reads only.
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub fn stub(name: &str, flags: &[&str]) -> (String, String) {
     model(name, &words)
 }
 
-/// A model whose engine is the stub after a shell has done something else.
+/// A model whose engine is the stub, after a shell script.
 pub fn after(name: &str, script: &str, flags: &str) -> (String, String) {
     let stub = stub_engine();
     let line = format!(
@@ -52,7 +52,7 @@ pub fn shown(pool: &Pool, model: &str) -> serde_json::Value {
     shown["models"][0].clone()
 }
 
-/// The reasons of the records of a kind that the history has of a model.
+/// The reasons in the history's records of a kind for a model.
 pub fn reasons(pool: &Pool, kind: &str) -> Vec<String> {
     let path = format!("/llm/admin/events?kind={kind}&limit=1000");
     let (_, text, _) = pool.request("GET", &path, "", Some(&pool.admin_key()));
@@ -63,17 +63,17 @@ pub fn reasons(pool: &Pool, kind: &str) -> Vec<String> {
         .collect()
 }
 
-/// The same once there are so many: they are written beside what they tell of.
+/// The same once there are `count`: they are written in parallel to the event.
 pub fn told(pool: &Pool, kind: &str, count: usize) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut found = Vec::new();
     wait_for("the history", || {
-        told = reasons(pool, kind);
-        told.len() >= count
+        found = reasons(pool, kind);
+        found.len() >= count
     });
-    told
+    found
 }
 
-/// The processes that a pool had at one moment, and every later one that carries their marks.
+/// The processes of a pool at one time, and every later one that carries their marks.
 pub struct Family {
     marks: BTreeSet<String>,
     pub engines: Vec<u32>,
@@ -102,7 +102,7 @@ impl Family {
         family
     }
 
-    /// Those that run and are not the other's, with what they are.
+    /// Those that run and are not in the other family, with their descriptions.
     pub fn alive_without(&self, other: &Family) -> Vec<String> {
         let others = other.alive();
         let mut left = self.alive();
@@ -116,7 +116,7 @@ impl Family {
         left.into_iter().map(describe).collect()
     }
 
-    /// Those that run, whoever their parent is.
+    /// Those that run, with any parent.
     pub fn alive(&self) -> Vec<u32> {
         let mut alive = Vec::new();
         for process in fs::read_dir("/proc").unwrap().flatten() {
@@ -140,7 +140,7 @@ impl Family {
     }
 }
 
-/// Running or sleeping; a zombie is as good as gone.
+/// Running or sleeping; a zombie counts as gone.
 pub fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);
@@ -151,7 +151,7 @@ pub fn kill(pid: u32, signal: nix::sys::signal::Signal) {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.cast_signed()), signal).unwrap();
 }
 
-/// A number that some engine wrote into a file.
+/// A number that an engine wrote into a file.
 pub fn pid_in(file: &Path) -> Option<u32> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }

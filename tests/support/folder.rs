@@ -1,8 +1,8 @@
-//! The files of a folder, read whole; for sources of weights that a test makes of one.
+//! Reads the files of a folder; for sources of weights that a test makes of one.
 
 use std::path::Path;
 
-/// Names and contents; folders in it are not looked into.
+/// Names and contents; subfolders are ignored.
 pub fn files_of(folder: &Path) -> Vec<(String, Vec<u8>)> {
     std::fs::read_dir(folder)
         .unwrap()

@@ -1,5 +1,5 @@
-//! A server that speaks as the Hugging Face hub does, as far as downloads go, and misbehaves on demand. It
-//! answers from memory and writes down what it was asked.
+//! A server with the download API of the Hugging Face hub, which misbehaves on demand. It answers from memory and
+//! records its requests.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,25 +17,25 @@ use serde_json::{Value, json};
 use sha1::Digest as _;
 
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-/// Bytes of one chunk of a body.
+/// Size of one chunk of a body.
 const CHUNK: usize = 8 << 10;
 
-/// What it does wrong, or differently.
+/// Its faults and variations.
 #[derive(Clone, Debug, Default)]
 pub struct Manners {
-    /// Who does not send this token is told that the model is gated.
+    /// A request without this token is answered that the model is gated.
     pub token: Option<String>,
-    /// Each answer with a file ends after so many bytes.
+    /// Each answer with a file ends after this many bytes.
     pub cut_after: Option<usize>,
-    /// So many of the next answers with this file have a wrong byte in their middle.
+    /// This many of the next answers with this file have a wrong byte in the middle.
     pub corrupt: Option<(String, u32)>,
-    /// So many of the next requests are answered 503.
+    /// This many of the next requests are answered with 503.
     pub busy: u32,
-    /// Files stop after so many bytes until this is taken back.
+    /// Files stop after this many bytes until it is reset.
     pub hold_after: Option<usize>,
     /// Large files are answered by a redirect to another host.
     pub redirect: bool,
-    /// Ranges are not understood: files are sent whole.
+    /// Range requests are ignored: files are sent completely.
     pub no_ranges: bool,
 }
 
@@ -68,7 +68,7 @@ impl Hub {
     pub fn start() -> Hub {
         let inner = Arc::new(Mutex::new(Inner::default()));
         let state = Arc::clone(&inner);
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -76,7 +76,7 @@ impl Hub {
                 .unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-                tell.send(listener.local_addr().unwrap()).unwrap();
+                sender.send(listener.local_addr().unwrap()).unwrap();
                 let routes = Router::new()
                     .route("/api/models/{org}/{name}/revision/{revision}", get(list))
                     .route("/{org}/{name}/resolve/{commit}/{*path}", get(file))
@@ -86,7 +86,7 @@ impl Hub {
         });
         Hub {
             inner,
-            address: told.recv().unwrap(),
+            address: receiver.recv().unwrap(),
         }
     }
 
@@ -117,17 +117,17 @@ impl Hub {
         change(&mut self.inner.lock().unwrap().manners);
     }
 
-    /// Files that were asked for, in order.
+    /// The requested files, in order.
     pub fn asked(&self) -> Vec<Asked> {
         self.inner.lock().unwrap().asked.clone()
     }
 
-    /// How often anybody wanted to know what a repository holds.
+    /// How often the list of a repository's files was requested.
     pub fn listed(&self) -> u32 {
         self.inner.lock().unwrap().listed
     }
 
-    /// Of files, over all answers.
+    /// Bytes of files, over all answers.
     pub fn bytes_sent(&self) -> usize {
         self.inner.lock().unwrap().bytes_sent
     }
@@ -140,7 +140,7 @@ fn error(status: u16, code: &str) -> Response {
     (status, [("x-error-code", code.to_owned())], "{}").into_response()
 }
 
-/// What stands in the way of whoever asks, if anything does.
+/// Why a request is refused, if it is.
 fn refused(inner: &mut Inner, headers: &HeaderMap) -> Option<Response> {
     if inner.manners.busy > 0 {
         inner.manners.busy -= 1;
@@ -204,21 +204,21 @@ async fn file(
     });
     let (content, manners, from) = {
         let mut inner = state.lock().unwrap();
-        let is_elsewhere = query.contains_key("elsewhere");
+        let is_redirected = query.contains_key("elsewhere");
         inner.asked.push(Asked {
             path: path.clone(),
             from: range.unwrap_or(0),
             authorization: text(header::AUTHORIZATION),
             host: text(header::HOST).unwrap_or_default(),
         });
-        if !is_elsewhere && let Some(refused) = refused(&mut inner, &headers) {
+        if !is_redirected && let Some(refused) = refused(&mut inner, &headers) {
             return refused;
         }
         let files = inner.repositories.get(&format!("{org}/{name}"));
         let Some(content) = files.and_then(|files| files.get(&path)).cloned() else {
             return error(404, "EntryNotFound");
         };
-        if inner.manners.redirect && path.ends_with(".safetensors") && !is_elsewhere {
+        if inner.manners.redirect && path.ends_with(".safetensors") && !is_redirected {
             let host = text(header::HOST).unwrap_or_default();
             let host = host.replace("127.0.0.1", "localhost");
             let to = format!("http://{host}/{org}/{name}/resolve/{commit}/{path}?elsewhere=1");
@@ -251,7 +251,7 @@ async fn file(
     (status, [(header::CONTENT_LENGTH, length)], body).into_response()
 }
 
-/// The rest of a file, chunk by chunk, as the manners have it.
+/// The rest of a file, chunk by chunk, with the faults of `Manners`.
 fn chunks(
     content: Bytes,
     from: usize,
@@ -272,7 +272,7 @@ fn chunks(
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             if manners.cut_after.is_some_and(|after| sent >= after) && sent < content.len() {
-                // What was sent before is on its way.
+                // The data before is on its way.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 return Some((Err(std::io::Error::other("cut")), content.len()));
             }

@@ -1,5 +1,5 @@
-//! An issuer of tokens on this machine: describes itself, publishes keys that were made for the test,
-//! signs whatever it is given, counts what it is asked, and can be down, lie or send others elsewhere.
+//! An issuer of tokens on this machine: it describes itself, publishes keys that were made for the test, signs any
+//! claims, counts its requests, and can be down, answer falsely or redirect.
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread;
 
@@ -20,7 +20,7 @@ pub fn base64url(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// A key that signs, as its issuer has it.
+/// A signing key, as its issuer has it.
 pub struct Key {
     pub id: String,
     public: Value,
@@ -33,7 +33,7 @@ enum Pair {
     Ed(Ed25519KeyPair),
 }
 
-/// Numbers of 2048 bits take a while to find, so that all tests of one program share two of them.
+/// Numbers of 2048 bits take a while to find, so all tests of one program share two of them.
 fn rsa_numbers(which: usize) -> &'static (RsaKeyPair, Value) {
     static FOUND: [OnceLock<(RsaKeyPair, Value)>; 2] = [OnceLock::new(), OnceLock::new()];
     FOUND[which].get_or_init(|| {
@@ -104,7 +104,7 @@ impl Key {
         self.token_with(&header, claims)
     }
 
-    /// The same with another head, which need not be true.
+    /// The same with another head, which need not be valid.
     pub fn token_with(&self, header: &Value, claims: &Value) -> String {
         let message = message(header, claims);
         let signature = self.sign(header["alg"].as_str().unwrap_or(""), message.as_bytes());
@@ -133,7 +133,7 @@ impl Key {
     }
 }
 
-/// Head and claims of a token, without its signature.
+/// Header and claims of a token, without its signature.
 pub fn message(header: &Value, claims: &Value) -> String {
     format!(
         "{}.{}",
@@ -142,15 +142,15 @@ pub fn message(header: &Value, claims: &Value) -> String {
     )
 }
 
-/// What the issuer says and how it behaves. A test changes it as it goes.
+/// The issuer's answers and behaviour. A test changes them while it runs.
 pub struct Behaviour {
     pub name: String,
     pub keys_address: String,
     pub keys: Vec<Value>,
     pub is_down: bool,
-    /// Every question is answered by sending the asker there.
+    /// Every request is redirected there.
     pub redirect: Option<String>,
-    /// Bytes of blanks in front of each answer.
+    /// The number of blanks before each answer.
     pub padding: usize,
     pub described: usize,
     pub keys_given: usize,
@@ -216,12 +216,12 @@ impl Issuer {
         self.now().keys = keys.iter().map(|key| key.published()).collect();
     }
 
-    /// How often it described itself.
+    /// How often its description was requested.
     pub fn described(&self) -> usize {
         self.now().described
     }
 
-    /// How often it gave its keys.
+    /// How often its keys were requested.
     pub fn keys_given(&self) -> usize {
         self.now().keys_given
     }
@@ -242,8 +242,8 @@ async fn answer(State(behaviour): State<Arc<Mutex<Behaviour>>>, request: Request
     if now.is_down {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }
-    if let Some(elsewhere) = &now.redirect {
-        let to = [(header::LOCATION, format!("{elsewhere}{path}"))];
+    if let Some(target) = &now.redirect {
+        let to = [(header::LOCATION, format!("{target}{path}"))];
         return (StatusCode::FOUND, to).into_response();
     }
     format!("{}{body}", " ".repeat(now.padding)).into_response()

@@ -1,5 +1,5 @@
-//! What tests share: the program as a process with its own folder, engines and servers that are not real, and
-//! clients. It knows no crate of the program.
+//! What tests share: the program as a process with its own folder, fake engines and servers, and clients. Uses no
+//! crate of the program.
 
 pub mod buckets;
 pub mod double;
@@ -25,7 +25,7 @@ pub fn root() -> &'static Path {
         .expect("tests/support lies two folders deep")
 }
 
-/// `target/debug`, or where else this test was built.
+/// `target/debug`, or the folder where this test was built.
 pub fn profile_dir() -> PathBuf {
     let own = std::env::current_exe().expect("the path of this test");
     let folder = own.ancestors().nth(2);

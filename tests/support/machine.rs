@@ -1,7 +1,6 @@
-//! A machine with GPUs where there are none: a folder with a library in place of NVIDIA's and the
-//! file that it reads. Tests write what the machine is, change it while programs run on it, and
-//! read what engines took. It owns the building of the library; the words of the file are in
-//! `fake-nvml/state.rs`.
+//! A fake machine with GPUs: a folder with a library in place of NVIDIA's and the file that it reads. Tests describe
+//! the machine, change it while programs run on it, and read what engines took. Builds the library;
+//! `fake-nvml/state.rs` has the file's format.
 #[path = "fake-nvml/state.rs"]
 pub mod state;
 
@@ -15,18 +14,18 @@ use state::{Line, State};
 
 pub const GIB: u64 = 1 << 30;
 
-/// Each method changes the machine at once and as a whole.
+/// Each method changes the machine at once and atomically.
 #[derive(Debug)]
 pub struct Machine {
     folder: PathBuf,
 }
 
 impl Machine {
-    /// Without a GPU yet, in a folder of its own below this one.
+    /// Without a GPU yet, in a subfolder of this one.
     pub fn new(dir: &Path) -> Machine {
         let folder = dir.join("machine");
         fs::create_dir_all(&folder).unwrap();
-        // A copy, for a library that is loaded twice from one file is one library.
+        // A copy, because a library that is loaded twice from one file is one library.
         fs::copy(library(), folder.join("libnvidia-ml.so.1")).unwrap();
         let machine = Machine { folder };
         machine.set("");
@@ -57,7 +56,7 @@ impl Machine {
         self
     }
 
-    /// Each of these to each other.
+    /// Connects each of these to each other.
     pub fn nvlink_island(self, gpus: &[usize]) -> Machine {
         for (at, a) in gpus.iter().enumerate() {
             for b in &gpus[at + 1..] {
@@ -67,7 +66,7 @@ impl Machine {
         self
     }
 
-    /// All over NVSwitch.
+    /// Connects all over NVSwitch.
     pub fn nvswitch(self) -> Machine {
         for gpu in 0..self.state().all("gpu").count() {
             self.edit(|state| state.push(&format!("nvlink a={gpu} switch links=18")));
@@ -75,17 +74,17 @@ impl Machine {
         self
     }
 
-    /// What stands for the variable `MODEL_POOL_NVML_LIBRARY`.
+    /// The value for `MODEL_POOL_NVML_LIBRARY`.
     pub fn library(&self) -> PathBuf {
         self.folder.join("libnvidia-ml.so.1")
     }
 
-    /// What the stub engine takes as `--fake-gpu-state`.
+    /// The value for the stub engine's `--fake-gpu-state`.
     pub fn state_file(&self) -> PathBuf {
         self.folder.join("state")
     }
 
-    /// Another machine.
+    /// Replaces the machine.
     pub fn set(&self, text: &str) {
         state::write(&self.state_file(), &State::parse(text)).unwrap();
     }
@@ -102,7 +101,7 @@ impl Machine {
         self.edit(|state| change(state.gpu_mut(gpu).expect("a GPU of this machine")));
     }
 
-    /// What a process of somebody else holds from now on; 0: it is gone.
+    /// The memory of a foreign process from now on; 0: it is gone.
     pub fn foreign(&self, gpu: usize, pid: u32, bytes: u64) {
         self.edit(|state| {
             state.0.retain(|line| {
@@ -116,7 +115,7 @@ impl Machine {
         });
     }
 
-    /// It falls off the bus, without a word.
+    /// It falls off the bus, without an event.
     pub fn lose(&self, gpu: usize) {
         self.gpu(gpu, |line| line.0.push("lost".into()));
     }
@@ -125,7 +124,7 @@ impl Machine {
         self.gpu(gpu, |line| line.remove("lost"));
     }
 
-    /// As the driver reports it.
+    /// A failure that the driver reports.
     pub fn xid(&self, gpu: usize, code: u64) {
         self.event(gpu, &format!("xid={code}"));
     }
@@ -142,12 +141,12 @@ impl Machine {
         });
     }
 
-    /// This call of NVML (`*`: each) answers after so many milliseconds, of this GPU or of all.
+    /// This call of NVML (`*`: each) answers after this many milliseconds, for this GPU or for all.
     pub fn hang(&self, call: &str, gpu: Option<usize>, ms: u64) {
         self.misbehave(call, gpu, &format!("hang={ms}"));
     }
 
-    /// It fails with this `nvmlReturn_t`.
+    /// This call fails with this `nvmlReturn_t`.
     pub fn fail(&self, call: &str, gpu: Option<usize>, code: u32) {
         self.misbehave(call, gpu, &format!("code={code}"));
     }
@@ -157,7 +156,7 @@ impl Machine {
         self.edit(|state| state.push(&format!("call name={call} {of} {how}")));
     }
 
-    /// All calls answer at once again, also those that hang now.
+    /// All calls answer at once again, including those that hang now.
     pub fn mend(&self) {
         self.edit(|state| state.0.retain(|line| !line.is("call")));
     }
@@ -167,7 +166,7 @@ impl Machine {
         self.driver(|line| line.0.push("down".into()));
     }
 
-    /// It is loaded anew, and knows no program that used the earlier one.
+    /// The driver is loaded again, and does not know programs that used the earlier one.
     pub fn start_driver(&self) {
         self.driver(|line| {
             line.remove("down");
@@ -186,12 +185,12 @@ impl Machine {
         });
     }
 
-    /// All that is held of a GPU.
+    /// All memory in use on a GPU.
     pub fn used(&self, gpu: usize) -> u64 {
         self.state().used(gpu)
     }
 
-    /// Who holds how much of a GPU: the process id and bytes, also of processes that ended.
+    /// The process ids and bytes on a GPU, including processes that ended.
     pub fn held(&self, gpu: usize) -> Vec<(u32, u64)> {
         let state = self.state();
         let held = state.processes(gpu).filter_map(|line| {
@@ -202,7 +201,7 @@ impl Machine {
     }
 }
 
-/// Built once, and again when its sources changed.
+/// Built once, and again when its sources have changed.
 fn library() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(find_or_build).clone()
@@ -218,15 +217,15 @@ fn find_or_build() -> PathBuf {
         return built;
     }
     let next = built.with_extension(format!("{}.so", std::process::id()));
-    let said = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+    let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
         .args(["--edition", "2024", "--crate-type", "cdylib", "-A"])
         .args(["warnings", "-C", "strip=symbols", "-C", "panic=abort", "-o"])
         .arg(&next)
         .arg(sources.join("fake_nvml.rs"))
         .output()
         .expect("rustc runs");
-    let words = String::from_utf8_lossy(&said.stderr);
-    assert!(said.status.success(), "{words}");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}");
     fs::rename(next, &built).unwrap();
     built
 }

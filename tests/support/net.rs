@@ -1,5 +1,5 @@
-//! Clients that whole-program tests are: raw sockets that may send anything, and HTTP/2. It also asks the
-//! stub engine itself what became of its requests.
+//! Clients for tests of the real program: raw sockets that may send anything, and HTTP/2. Also reads the stub engine's
+//! statistics.
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub fn chat(model: &str, stream: bool) -> String {
     )
 }
 
-/// The head of a request with a body of so many bytes, which is JSON, and further lines.
+/// The head of a request with a JSON body of this length, and further lines.
 pub fn head(method: &str, target: &str, more: &str) -> String {
     let kind = match method {
         "POST" => "Content-Type: application/json\r\n",
@@ -52,7 +52,7 @@ pub fn connect(pool: &Pool) -> TcpStream {
     socket
 }
 
-/// Everything that comes until the service closes; a reset is an end too.
+/// Everything that arrives until the service closes; a reset is an end too.
 pub fn rest(socket: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
@@ -60,7 +60,7 @@ pub fn rest(socket: &mut TcpStream) -> String {
         match socket.read(&mut chunk) {
             Ok(0) => break,
             Ok(count) => bytes.extend_from_slice(&chunk[..count]),
-            // With a timeout set, a read ends so when the process was stopped and goes on.
+            // With a timeout set, a read ends like this when the process was stopped and continued.
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 panic!("the service neither answered nor closed")
@@ -71,7 +71,7 @@ pub fn rest(socket: &mut TcpStream) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Sends these bytes on a connection of their own, and reads what comes until it is closed.
+/// Sends these bytes on a separate connection, and reads until it is closed.
 pub fn raw(pool: &Pool, bytes: &[u8]) -> String {
     let mut socket = connect(pool);
     let _ = socket.write_all(bytes);
@@ -92,7 +92,7 @@ pub fn status(answer: &str) -> u16 {
     word.parse().unwrap_or(0)
 }
 
-/// The address of the engine of a model that is loaded.
+/// The address of the engine of a loaded model.
 pub fn engine(pool: &Pool, model: &str) -> String {
     let records = pool.journal();
     let record = records.iter().find(|record| record["model"] == model);
@@ -100,7 +100,7 @@ pub fn engine(pool: &Pool, model: &str) -> String {
     record["endpoint"]["tcp"].as_str().unwrap().to_owned()
 }
 
-/// What the stub says of its requests: running, completed, abandoned, tokens.
+/// The stub's counts of requests: running, completed, abandoned, tokens.
 pub fn stats(engine: &str) -> Value {
     let mut socket = TcpStream::connect(engine).unwrap();
     let ask = "GET /stats HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";

@@ -1,5 +1,5 @@
-//! The other side: the stub engine that wants a key, TLS in front of it with an authority made for the
-//! test, and a server that gives written answers and remembers what it was asked.
+//! Servers to connect to: the stub engine that requires a key, TLS in front of it with an authority made for the test,
+//! and a server that gives fixed answers and records its requests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,19 +16,19 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use crate::stub::stub_engine;
 
-/// Of the stub engine; nothing that the pool says or writes may hold it.
+/// The stub engine's key; it must not appear in anything that the pool prints or writes.
 pub const KEY: &str = "sesame-0a1b2c3d4e5f";
 
-/// The stub engine as a server of its own.
+/// The stub engine as a separate server.
 pub struct Stub {
     child: Child,
     pub address: String,
-    // What it says goes on; a closed pipe would end it.
+    // It goes on printing; a closed pipe would end it.
     _output: BufReader<ChildStdout>,
 }
 
 impl Stub {
-    /// It wants the key.
+    /// It requires the key.
     pub fn with(flags: &[&str]) -> Stub {
         Stub::on("0", flags)
     }
@@ -74,14 +74,14 @@ impl Drop for Stub {
     }
 }
 
-/// A port on which nobody listens.
+/// A port on which no process listens.
 pub fn dead_url() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}/v1", listener.local_addr().unwrap())
 }
 
-/// TLS in front of another server, for `localhost`, signed by an authority whose certificate is
-/// written to `authority`. Gives the port.
+/// TLS in front of another server, for `localhost`, signed by an authority whose certificate is written to
+/// `authority`. Returns the port.
 pub fn tls_before(address: &str, authority: &Path) -> u16 {
     let mut of_authority = CertificateParams::default();
     of_authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -119,7 +119,7 @@ pub fn tls_before(address: &str, authority: &Path) -> u16 {
             while let Ok((socket, _)) = listener.accept().await {
                 let acceptor = acceptor.clone();
                 sessions.spawn(async move {
-                    // A client that does not trust us leaves here.
+                    // A client that does not trust the certificate disconnects here.
                     let Ok(mut outside) = acceptor.accept(socket).await else {
                         return;
                     };
@@ -132,7 +132,7 @@ pub fn tls_before(address: &str, authority: &Path) -> u16 {
     port
 }
 
-/// Answers each request with what `answer` makes of it, and closes the connection.
+/// Answers each request with the result of `answer`, and closes the connection.
 pub struct Written {
     pub address: String,
     asked: Arc<Mutex<Vec<String>>>,
@@ -160,7 +160,7 @@ impl Written {
         format!("http://{}{prefix}", self.address)
     }
 
-    /// Requests with their heads and bodies.
+    /// The requests so far, with their heads and bodies.
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }

@@ -1,5 +1,5 @@
-//! Where the stub engine is. It is built on demand, because `cargo test` of one package builds no
-//! programs of other workspace members; `cargo test --workspace` has built it already.
+//! Finds the stub engine. It is built on demand, because `cargo test` of one package builds no programs of other
+//! workspace members; `cargo test --workspace` has built it already.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ pub fn stub_engine() -> PathBuf {
     PATH.get_or_init(find_or_build).clone()
 }
 
-/// Tests lie in `<target>/<profile>/deps`, programs in `<target>/<profile>`.
+/// Tests are in `<target>/<profile>/deps`, programs in `<target>/<profile>`.
 fn find_or_build() -> PathBuf {
     let own = std::env::current_exe().expect("the path of this test");
     let profile_dir = own.ancestors().nth(2).expect("a directory above deps");
@@ -26,7 +26,7 @@ fn find_or_build() -> PathBuf {
     let is_fresh = changed(&program) >= newest;
     if !is_fresh {
         build(target_dir, is_release);
-        // Cargo leaves a program alone whose sources were touched but not changed.
+        // Cargo does not rebuild a program whose sources were touched but not changed.
         assert!(program.exists(), "{} was not built", program.display());
     }
     program

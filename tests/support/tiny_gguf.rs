@@ -1,5 +1,5 @@
-//! A language model in a GGUF file that llama.cpp loads and computes with: the architecture of Llama, two
-//! layers, random weights from a seed, a vocabulary of single letters. What it says is nonsense.
+//! A language model in a GGUF file that llama.cpp can load and run: Llama's architecture, two layers, random weights
+//! from a seed, a vocabulary of single letters. Its output is random.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ const EMBEDDING: u64 = 64;
 const FEED_FORWARD: u64 = 128;
 const LAYERS: u32 = 2;
 const HEADS: u32 = 4;
-/// `<unk>`, `<s>`, `</s>`, the bytes of ASCII, and the mark that stands for a space. Other bytes would put
-/// together what is no text, and end the engine's answer.
+/// `<unk>`, `<s>`, `</s>`, the bytes of ASCII, and the mark that stands for a space. Other bytes would combine to
+/// invalid text, and end the engine's answer.
 const VOCABULARY: u64 = 3 + 128 + 1;
 const CONTEXT: u32 = 512;
 const ALIGNMENT: usize = 32;
@@ -28,7 +28,7 @@ struct File {
     tensors: Vec<(String, Vec<u64>)>,
 }
 
-/// Writes the model; another seed says other nonsense.
+/// Writes the model; another seed gives other output.
 pub fn write(path: &Path, seed: u64) {
     std::fs::write(path, bytes(seed)).expect("written");
 }
@@ -108,7 +108,7 @@ impl File {
         self.number("tokenizer.ggml.eos_token_id", 2);
     }
 
-    /// The innermost dimension first.
+    /// The innermost dimension comes first.
     fn tensor(&mut self, name: &str, shape: &[u64]) {
         self.tensors.push((name.to_owned(), shape.to_vec()));
     }

@@ -1,5 +1,5 @@
-//! Starts the real binary in a folder of its own and speaks HTTP to it over plain sockets. Knows
-//! nothing of the crate's insides. Each test and benchmark uses a part of it.
+//! Starts the real binary in a separate folder and speaks HTTP to it over plain sockets. Uses none of the program's
+//! crates. Each test and benchmark uses a part of it.
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 const PATIENCE: Duration = Duration::from_secs(30);
 const ONE_DEVICE: &str = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 16GiB}]}\n";
 
-/// Asks again until it is so; a test never sleeps for a time it guessed.
+/// Polls until the condition holds; a test never sleeps for a guessed time.
 pub fn wait_for(what: &str, mut so: impl FnMut() -> bool) {
     let began = SystemTime::now();
     while !so() {
@@ -47,7 +47,7 @@ impl Pool {
         Pool::with_devices(files, &format!("{ONE_DEVICE}{config}"))
     }
 
-    /// The same, where engines wait for another controller, at most that long.
+    /// The same, where engines wait for another controller, for at most this time.
     pub fn that_adopts(files: &[(String, String)], config: &str, within: &str) -> Pool {
         let text = format!("{ONE_DEVICE}{config}");
         let env = [("ON_RESTART", "adopt"), ("ADOPT_WITHIN", within)];
@@ -55,7 +55,7 @@ impl Pool {
         Pool::from_files(files, &text, env.to_vec())
     }
 
-    /// The same on the devices that the configuration names.
+    /// The same on the devices in the configuration.
     pub fn with_devices(files: &[(String, String)], config: &str) -> Pool {
         Pool::from_files(files, config, Vec::new())
     }
@@ -87,7 +87,7 @@ impl Pool {
         Pool::from_files(files, &format!("{ONE_DEVICE}{config}"), env.collect())
     }
 
-    /// Models from these files on the GPUs of NVML, which is this library.
+    /// Models from these files on the GPUs of NVML, with this library.
     pub fn on_gpus(files: &[(String, String)], library: &Path, config: &str) -> Pool {
         let folder = folder_with(files);
         let more = format!(
@@ -121,7 +121,7 @@ impl Pool {
         pool
     }
 
-    /// A start that should fail: exit status and what it said.
+    /// A start that should fail: exit status and output.
     pub fn refused(config: &str) -> (Option<i32>, String) {
         let folder = tempfile::tempdir().unwrap();
         let own = if config.contains("state:") {
@@ -136,11 +136,11 @@ impl Pool {
             status = child.try_wait().unwrap();
             status.is_some()
         });
-        let said = fs::read_to_string(folder.path().join("log")).unwrap();
-        (status.and_then(|status| status.code()), said)
+        let log = fs::read_to_string(folder.path().join("log")).unwrap();
+        (status.and_then(|status| status.code()), log)
     }
 
-    /// The address stands in the log; the port was chosen by the system.
+    /// Reads the address from the log; the system chose the port.
     fn find(&mut self) {
         let mut address = None;
         wait_for("the service to listen", || {
@@ -155,7 +155,7 @@ impl Pool {
             address.is_some()
         });
         self.address = address.expect("just found");
-        // Over TLS the tests speak for themselves; it listens before it says so.
+        // With TLS the tests make their own connections; it listens before it logs that.
         if self.log().contains("serving https") {
             return;
         }
@@ -206,7 +206,7 @@ impl Pool {
         self.find();
     }
 
-    /// Another process takes this one's place; comes back when it serves, with the old one.
+    /// Another process takes over from this one; returns when it serves, with the old one.
     pub fn take_over(&mut self) -> Child {
         fs::remove_file(self.folder.path().join("log")).unwrap();
         let new = spawn_with(self.folder.path(), &self.env, &["serve", "--takeover"]);
@@ -217,7 +217,7 @@ impl Pool {
         old
     }
 
-    /// The variables that a manager of services sets.
+    /// Removes the variables that a service manager sets.
     pub fn forget_env(&mut self) {
         let is_ours = |(name, _): &(String, String)| name.starts_with("MODEL_POOL");
         self.env.retain(is_ours);
@@ -253,7 +253,7 @@ impl Pool {
         false
     }
 
-    /// The engines' processes, as the journal of the service names them.
+    /// The engines' processes, from the service's journal.
     pub fn engine_pids(&self) -> Vec<u32> {
         let records = self.journal().into_iter();
         let pid = |record: serde_json::Value| record["engine"]["pid"].as_u64();
@@ -263,7 +263,7 @@ impl Pool {
             .collect()
     }
 
-    /// What the service writes down of its engines.
+    /// The service's journal of its engines.
     pub fn journal(&self) -> Vec<serde_json::Value> {
         let Ok(entries) = fs::read_dir(self.data().join("engines")) else {
             return Vec::new();
@@ -285,7 +285,7 @@ impl Pool {
         self.folder.path().join("data")
     }
 
-    /// The folder of the models' files.
+    /// The folder of the model files.
     pub fn models(&self) -> PathBuf {
         self.folder.path().join("models")
     }
@@ -295,7 +295,7 @@ impl Pool {
         (status, body)
     }
 
-    /// Status, body and head (lower case) of one answer on a connection of its own.
+    /// Status, body and head (lower case) of one answer on a separate connection.
     pub fn request(
         &self,
         method: &str,
@@ -310,7 +310,7 @@ impl Pool {
         split(&answer)
     }
 
-    /// The same with these lines in the request's head.
+    /// The same with these additional header lines.
     pub fn request_with(
         &self,
         method: &str,
@@ -323,7 +323,7 @@ impl Pool {
         split(&answer)
     }
 
-    /// The same of a POST whose body is not JSON.
+    /// The same for a POST whose body is not JSON.
     pub fn request_as(&self, kind: &str, path: &str, body: &str) -> (u16, String, String) {
         let mut answer = Vec::new();
         let mut socket = self.send_as(kind, "POST", path, body, &[]);
@@ -363,7 +363,7 @@ impl Pool {
         socket
     }
 
-    /// A request whose answer is read while the test goes on. Dropped, the client has left.
+    /// A request whose answer is read while the test goes on. Dropping it disconnects the client.
     pub fn stream(&self, path: &str, body: &str) -> Stream {
         self.stream_with(path, body, &[])
     }
@@ -378,7 +378,7 @@ impl Pool {
                 match from.read(&mut chunk) {
                     Ok(0) => break,
                     Ok(count) => into.lock().unwrap().extend_from_slice(&chunk[..count]),
-                    // With a timeout set, a read ends so when the process was stopped and goes on.
+                    // With a timeout set, a read ends like this when the process was stopped and continued.
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                     Err(error) => {
                         eprintln!("the stream broke off: {error}");
@@ -399,7 +399,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // Engines that wait for another service need not wait any more.
+        // Engines that wait for another service can end.
         for record in self.journal() {
             let guardian = record["guardian"]["pid"].to_string();
             for signal in ["-TERM", "-CONT"] {
@@ -428,7 +428,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The body as far as it has come.
+    /// The body as far as it has arrived.
     pub fn text(&self) -> String {
         split(&self.bytes.lock().unwrap()).1
     }
@@ -464,7 +464,7 @@ fn spawn_with(folder: &Path, env: &[(String, String)], words: &[&str]) -> Child 
         .args(words)
         .args(["--config".as_ref(), folder.join("config.yaml").as_os_str()])
         .env("NO_COLOR", "1")
-        // A test that is over leaves no engine behind, however it ended.
+        // A test that is over leaves no engine behind, even if it failed.
         .env("MODEL_POOL__POOL__ON_RESTART", "stop")
         .envs(env.iter().cloned())
         .stdin(Stdio::null())

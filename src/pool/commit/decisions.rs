@@ -1,5 +1,4 @@
-//! Decisions become facts and actions. Each arm records one decision and nothing else; whoever reads
-//! it should find no `if` that chooses.
+//! Decisions become facts and actions. Each arm records one decision and does nothing else; no `if` here chooses.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -34,7 +33,7 @@ impl Pool {
                     .models
                     .get_mut(&it.model)
                     .expect("a replica's model stays");
-                // Whoever waited longest wanted it before the others came.
+                // The request that has waited longest ended the gap.
                 let gap = model.last_used.map(|last| waited.since.since(last));
                 let first = model.last_used.is_none_or(|last| last < waited.since);
                 if first {
@@ -144,7 +143,7 @@ impl Pool {
             ..
         } = &mut replica.phase
         {
-            // It drains already: somebody else wants it gone too, and sooner.
+            // It drains already: this reason ends it too, and sooner.
             (*old, *why, *load) = (deadline, reason, for_load);
             self.touch(id);
             return;
@@ -252,7 +251,7 @@ impl Pool {
         }
         self.touch_model(model);
         self.grows_at(id);
-        // A load has nothing to finish: it is ended at once.
+        // A load has nothing to finish, so it ends at once.
         let grace = if was_launching {
             Span::ZERO
         } else {

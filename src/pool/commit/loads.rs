@@ -1,5 +1,5 @@
-//! Loads become facts: promised with their victims, launched or woken, abandoned. The other half of
-//! `commit`; like it, it chooses nothing.
+//! Loads become facts: promised with their victims, launched or woken, abandoned. The other half of `commit`; like
+//! it, it chooses nothing.
 
 use alloc::string::String;
 use alloc::string::ToString;
@@ -15,7 +15,7 @@ use crate::types::replica::{Phase, Planned, Replica};
 use crate::types::share::Share;
 
 impl Pool {
-    /// The plan is kept: room is promised, victims start to leave.
+    /// Records the plan: memory is promised, and victims start to leave.
     pub(crate) fn promise(
         &mut self,
         plan: Plan,
@@ -140,7 +140,7 @@ impl Pool {
         actions.push(Action::Record(record));
     }
 
-    /// An administrator forced it out: it does not come back by itself and evict what was forced in.
+    /// An administrator forced it out: it does not come back by itself and evict what was loaded instead.
     fn keep_away(&mut self, model: ModelId, actions: &mut Vec<Action>) {
         let wish = Some(LoadWish {
             replicas: 0,
@@ -207,7 +207,7 @@ impl Pool {
         });
     }
 
-    /// A wish from before a restart is carried out once as many as wished for have been launched.
+    /// A wish from before a restart is done once as many replicas as it names have been launched.
     pub(crate) fn launched_enough(&mut self, id: ModelId) {
         let live = self.live(&self.models[&id]);
         let model = self.models.get_mut(&id).expect("planned for a model");
@@ -221,7 +221,7 @@ impl Pool {
         }
     }
 
-    /// What a sleeper keeps on a device is needed there: it has nothing to finish.
+    /// The memory that a sleeper keeps on a device is needed: it has nothing to finish.
     fn drop_sleeper(
         &mut self,
         victim: &Victim,
@@ -251,7 +251,7 @@ impl Pool {
         }
     }
 
-    /// What was planned for it alone is displaced or dropped from now on.
+    /// From now on, what was planned for this order alone can be displaced or dropped.
     pub(crate) fn order_ended(&mut self, model: ModelId) {
         self.touch_model(model);
         self.grows_at_model(model);

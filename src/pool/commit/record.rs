@@ -1,4 +1,4 @@
-//! The words of the history (D3): what was decided, why, and what it was chosen from.
+//! The texts of the history (D3): what was decided, why, and from which candidates.
 
 use alloc::string::String;
 use alloc::string::ToString;
@@ -13,7 +13,7 @@ use crate::types::reason::Refusal;
 use crate::types::replica::Phase;
 use crate::types::share::Share;
 
-/// Candidates written into one record of the history.
+/// The most candidates in one record of the history.
 const CANDIDATES_MAX: usize = 32;
 
 impl Pool {
@@ -55,7 +55,7 @@ impl Pool {
         actions.push(Action::Record(record));
     }
 
-    /// What the plan chose from, in words, the chosen one first.
+    /// What the plan chose from, as text, the chosen one first.
     pub fn candidates(&self, plan: &Plan) -> Vec<String> {
         let mut order: Vec<usize> = (0..plan.candidates.len()).collect();
         order.sort_by_key(|nth| Reverse(plan.refusal.is_none() && *nth == plan.chosen));
@@ -108,7 +108,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// What a replica has been given of one device.
+    /// What a replica has reserved on one device.
     pub(crate) fn reserved_by(&self, id: ReplicaId, device: DeviceId) -> Bytes {
         let shares = self.replicas.get(&id).map(|it| &it.shares);
         let on = |share: &&Share| share.device == device;
@@ -116,12 +116,12 @@ impl Pool {
         bytes.map(|share| share.bytes).sum()
     }
 
-    /// What a replica or a promised load holds of one device, or both: a sleeper that is to wake.
+    /// What a replica or a promised load holds on one device, or both: a sleeper that is to wake.
     pub(crate) fn held(&self, id: ReplicaId, device: DeviceId) -> Bytes {
-        self.given(id, device) + self.excess(id, device)
+        self.reserved_or_promised(id, device) + self.excess(id, device)
     }
 
-    fn given(&self, id: ReplicaId, device: DeviceId) -> Bytes {
+    fn reserved_or_promised(&self, id: ReplicaId, device: DeviceId) -> Bytes {
         let now = self.replicas.get(&id).map(|it| &it.shares);
         let promised = self.planned.get(&id).map(|it| &it.shares);
         now.into_iter()

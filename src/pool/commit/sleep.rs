@@ -1,5 +1,5 @@
-//! Falling asleep and waking become facts: what a sleeper gives back and keeps of its devices, what it
-//! takes of the host (L1). Who sleeps and who is woken is decided in `parking`.
+//! Falling asleep and waking become facts: what a sleeper frees and keeps on its devices, and what it takes of the
+//! host (L1). `parking` decides which replica sleeps and which is woken.
 
 use alloc::vec::Vec;
 
@@ -23,7 +23,7 @@ impl Pool {
         self.hosts.entry(node).or_default().read(reading, falling);
     }
 
-    /// The engine is told to sleep; its devices' memory is leaving, as when it is ended.
+    /// The engine is ordered to sleep; its devices' memory is leaving, as when the engine is stopped.
     pub(crate) fn fall_asleep(
         &mut self,
         id: ReplicaId,
@@ -78,8 +78,8 @@ impl Pool {
         );
         let model = replica.model;
         let keeps = replica.parked.as_ref().map(|it| it.keeps.clone());
-        let given = core::mem::replace(&mut replica.shares, keeps.unwrap_or_default());
-        for (share, kept) in given.iter().zip(&replica.shares) {
+        let before = core::mem::replace(&mut replica.shares, keeps.unwrap_or_default());
+        for (share, kept) in before.iter().zip(&replica.shares) {
             let device = self.devices.get_mut(&share.device).expect("held");
             device.shrink(id, share.bytes, kept.bytes, now);
             if device.settling_since().is_some() {
@@ -102,7 +102,7 @@ impl Pool {
         self.forget_wish_if_gone(model, &phase, actions);
     }
 
-    /// It could not be put to sleep, so it is ended after all.
+    /// It could not be put to sleep, so it is stopped instead.
     pub(crate) fn sleep_failed(&mut self, id: ReplicaId, message: &str, actions: &mut Vec<Action>) {
         let now = self.now;
         let Some(replica) = self.replicas.get_mut(&id) else {
@@ -125,7 +125,7 @@ impl Pool {
         actions.push(Action::Record(record));
     }
 
-    /// The load that was decided is a sleeper's waking: it holds all its memory again.
+    /// The planned load is the waking of a sleeper: it holds all its memory again.
     pub(crate) fn wake_up(&mut self, id: ReplicaId, actions: &mut Vec<Action>) {
         let planned = self.unpromise(id);
         for share in &planned.shares {

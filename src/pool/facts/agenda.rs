@@ -1,6 +1,6 @@
-//! Which replicas and models a decision may have become due for. Whoever changes a fact touches what
-//! it concerns; `plan` looks at nothing else. An index like any other: it decides nothing, and `check`
-//! proves that nothing is due which has not been touched.
+//! The replicas and models for which a decision may be due. Code that changes a fact touches what the fact
+//! concerns; `plan` examines nothing else. This is an index and decides nothing; `check` proves that no untouched
+//! entry is due.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -17,9 +17,9 @@ pub(crate) struct Agenda {
     timer_of: BTreeMap<ReplicaId, Time>,
     /// When a cool-down ends.
     model_timers: BTreeSet<(Time, ModelId)>,
-    /// Devices on which a blocked demand may have become possible since it was looked at.
+    /// Devices on which a blocked demand may have become possible since it was examined.
     pub grown: BTreeSet<DeviceId>,
-    /// All of them, and every blocked demand is looked at whole.
+    /// All devices; every blocked demand is examined again.
     pub grown_everywhere: bool,
 }
 
@@ -63,12 +63,12 @@ impl Pool {
         self.grows_everywhere();
     }
 
-    /// Something about this holder of memory may let a blocked demand through.
+    /// A change of this replica or planned load may let a blocked demand through.
     pub(crate) fn grows_at(&mut self, replica: ReplicaId) {
         if let Some(it) = self.replicas.get(&replica) {
             for share in &it.shares {
                 self.agenda.grown.insert(share.device);
-                // One that drains for a load that is dropped may stay, should there be room again.
+                // A replica that drains for a dropped load may stay if there is memory again.
                 if let Some(device) = self.devices.get(&share.device) {
                     self.agenda.replicas.extend(&device.holders);
                 }
@@ -109,7 +109,7 @@ impl Pool {
         self.promises_changed = true;
     }
 
-    /// What came due by time alone is looked at again.
+    /// Touches what has come due by time alone.
     pub(crate) fn time_passes(&mut self) {
         while let Some(&(at, replica)) = self.agenda.replica_timers.first() {
             if at > self.now {
@@ -128,7 +128,7 @@ impl Pool {
         }
     }
 
-    /// Its load no longer keeps the disk or link to itself, or its time for that is over.
+    /// Its load no longer reserves the disk or link, or its time for that is over.
     pub(crate) fn read_ends(&mut self, id: ReplicaId) {
         let until = self.replicas.get(&id).and_then(|it| match it.phase {
             Phase::Launching { .. } => it.reads_until,
@@ -140,14 +140,14 @@ impl Pool {
         }
     }
 
-    /// Whether what a planned load would read through is in use.
+    /// Whether the disk or link of a planned load is in use.
     pub(crate) fn loader_busy(&self, load: ReplicaId) -> bool {
         let planned = &self.planned[&load];
         let node = self.devices[&planned.shares[0].device].node;
         self.reads_on(planned.model, node)
     }
 
-    /// Whether what the model would be read through is in use on a node.
+    /// Whether the model's disk or link is in use on a node.
     pub(crate) fn reads_on(&self, model: ModelId, node: NodeId) -> bool {
         let Some(loader) = self.models[&model].spec.loader else {
             return false;
@@ -156,7 +156,7 @@ impl Pool {
         self.reading.range(all).next().is_some()
     }
 
-    /// A model that cools down is looked at again when it is over.
+    /// Schedules the model to be examined again at the end of its cool-down.
     pub(crate) fn look_again(&mut self, at: Time, model: ModelId) {
         self.agenda.model_timers.insert((at, model));
     }

@@ -1,6 +1,6 @@
-//! Which models should have a replica and have none, or too few, in the order in which they are
-//! planned. An index that is kept as facts change, so that ten thousand waiting models cost nothing
-//! while nothing changes for them. Chooses nothing.
+//! Which models should have a replica and have none, or too few, in the order in which they are planned. The index
+//! changes with the facts, so that ten thousand waiting models cost nothing while nothing changes for them. Chooses
+//! nothing.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -10,19 +10,19 @@ use crate::types::ids::{ModelId, OrderId, Time};
 use crate::types::rank::DemandRank;
 use crate::types::reason::LoadReason;
 
-/// One replica that somebody wants.
+/// One replica that should be loaded.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingReplica {
     pub ask: Ask,
     pub order: Option<OrderId>,
-    /// Set when it was planned for and could not be had.
+    /// Set when planning it failed.
     pub blocked: Option<Blocked>,
 }
 
-/// A want that could not be met; not looked at again until room grows or time passes.
+/// Why a demand was blocked; it is not examined again until memory grows or time passes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocked {
-    /// `Wants::growths` when it was looked at.
+    /// `Wants::growths` when it was examined.
     pub growths: u64,
     /// When time alone may change it.
     pub retry: Option<Time>,
@@ -32,20 +32,20 @@ pub(crate) struct Blocked {
 pub(crate) struct Wants {
     pub by_rank: BTreeMap<DemandRank, PendingReplica>,
     pub of_model: BTreeMap<ModelId, Vec<DemandRank>>,
-    /// Not planned for yet, or due to be looked at again by time.
+    /// Not planned yet, or due to be examined again by time.
     pub fresh: BTreeSet<DemandRank>,
     /// One of them was added in this step.
     pub fresher: bool,
     pub retries: BTreeSet<(Time, DemandRank)>,
-    /// Retries of wants that are gone: what they covered for is looked at then.
+    /// Retry times of removed entries; the entries they covered are examined again then.
     pub orphaned_retries: BTreeSet<Time>,
-    /// Models that are wanted and whose weights are not here, with why.
+    /// Models with demand whose weights are not on this machine, with the reason.
     pub to_fetch: BTreeMap<ModelId, LoadReason>,
     /// Models whose wants may have changed.
     pub stale: BTreeSet<ModelId>,
-    /// Counts what may have made room.
+    /// Counts the changes that may have freed memory.
     pub growths: u64,
-    /// What it was when the step began.
+    /// The value when the step began.
     pub growths_before: u64,
 }
 

@@ -1,6 +1,5 @@
-//! The memory ledger of one device. It counts what replicas reserve, what loads have been promised
-//! and what has not come back yet, and cannot be brought to give more than there is (M2–M4). It
-//! decides nothing.
+//! The memory ledger of one device. It counts what replicas reserve, what is promised to loads and what has not
+//! been returned yet, and never gives out more than there is (M2–M4). It decides nothing.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -15,9 +14,9 @@ use crate::types::model::Cordon;
 struct Ended {
     replica: ReplicaId,
     at: Time,
-    /// What it was given and has not been shown to be free.
+    /// What it had reserved and no reading has shown as free.
     bytes: Bytes,
-    /// A reading that was taken afterwards has shown it held still.
+    /// A later reading has shown that it is still held.
     shown: bool,
 }
 
@@ -35,14 +34,14 @@ pub struct Device {
     pub(crate) total: Bytes,
     pub(crate) headroom: Bytes,
     pub(crate) foreign: Bytes,
-    /// What our replicas were measured to hold beyond what they reserve, and the same by replica.
+    /// What the pool's replicas were measured to hold beyond what they reserve, and the same by replica.
     pub(crate) excess: Bytes,
     pub(crate) excess_of: BTreeMap<ReplicaId, Bytes>,
-    /// Sum over every replica that holds a part of it, leaving ones included.
+    /// Sum over every replica that holds a part of it, including those that are leaving.
     pub(crate) reserved: Bytes,
-    /// The part of `reserved` that drains or stops.
+    /// The part of `reserved` whose replicas drain or stop.
     pub(crate) leaving: Bytes,
-    /// Loads that have been decided and wait for their room.
+    /// Promised to planned loads that wait for memory.
     pub(crate) promised: Bytes,
     /// Replicas with a share of it, and planned loads.
     pub(crate) holders: BTreeSet<ReplicaId>,
@@ -50,12 +49,12 @@ pub struct Device {
     pub(crate) settling: Bytes,
     /// The same by process, oldest first.
     ended: VecDeque<Ended>,
-    /// Readings show what is free; otherwise an ended process has given back everything.
+    /// Readings show what is free; otherwise the memory of an ended process is free at once.
     pub(crate) measured: bool,
     pub(crate) cordon: Option<Cordon>,
-    /// What ran on it is dead (M7).
+    /// The processes on it are dead (M7).
     pub(crate) lost: bool,
-    /// How well it reaches others of its node; `Link::Node` to those not listed (M5).
+    /// The links to other devices of its node; `Link::Node` to those not listed (M5).
     pub(crate) links: BTreeMap<DeviceId, Link>,
 }
 
@@ -83,12 +82,12 @@ impl Device {
         }
     }
 
-    /// What replicas may hold of it when nobody else does: the M6 measure.
+    /// What replicas may hold of it when no other process holds any: the measure for M6.
     pub fn capacity(&self) -> Bytes {
         self.total.saturating_sub(self.headroom)
     }
 
-    /// What a launch may take at this moment; nothing of a cordoned device (M7).
+    /// What a launch may take now; zero on a cordoned device (M7).
     pub fn free_now(&self) -> Bytes {
         if self.cordon.is_some() {
             return Bytes::ZERO;
@@ -98,13 +97,13 @@ impl Device {
             .saturating_sub(self.reserved)
     }
 
-    /// What a plan may count on once everything that leaves has left and every promise is kept, and what
-    /// is lacking even then: one of them is zero. `returning` is the excess of what leaves.
+    /// What a plan may count on once everything that is leaving has left and every promise is kept, and what is
+    /// lacking even then: one of them is zero. `returning` is the excess of what is leaving.
     pub(crate) fn later(&self, returning: Bytes) -> (Bytes, Bytes) {
         self.balance(returning, self.spoken_for())
     }
 
-    /// What a launch may take once what leaves now has left.
+    /// What a launch may take once what is leaving now has left.
     pub(crate) fn soon(&self, returning: Bytes) -> Bytes {
         self.balance(returning, self.reserved.saturating_sub(self.leaving))
             .0
@@ -127,7 +126,7 @@ impl Device {
             .saturating_sub(self.excess)
     }
 
-    /// What replicas that stay hold, and what is promised.
+    /// What the staying replicas hold, and what is promised.
     pub(crate) fn spoken_for(&self) -> Bytes {
         self.reserved.saturating_sub(self.leaving) + self.promised
     }
@@ -137,7 +136,7 @@ impl Device {
         self.holders.insert(load);
     }
 
-    /// `holds_more`: it is a sleeper, and what it keeps here stays.
+    /// `holds_more`: it is a sleeper, which keeps its share on the device.
     pub(crate) fn unpromise(&mut self, load: ReplicaId, bytes: Bytes, holds_more: bool) {
         self.promised = Bytes(self.promised.0 - bytes.0);
         if !holds_more {
@@ -154,14 +153,14 @@ impl Device {
         self.holders.insert(replica);
     }
 
-    /// The process has ended. On a measured device its memory is not free before a reading shows it.
+    /// The process has ended. On a measured device its memory is free only when a reading shows it.
     pub(crate) fn release(&mut self, replica: ReplicaId, bytes: Bytes, leaving: bool, now: Time) {
         self.reserved = Bytes(self.reserved.0 - bytes.0);
         if leaving {
             self.leaving = Bytes(self.leaving.0 - bytes.0);
         }
         self.holders.remove(&replica);
-        // All that it held comes back, what it was not given too.
+        // All that it held is returned, including what exceeds its share.
         let more = self.excess_of.remove(&replica).unwrap_or_default();
         self.excess = self.excess.saturating_sub(more);
         let bytes = bytes + more;
@@ -176,8 +175,8 @@ impl Device {
         }
     }
 
-    /// A replica fell asleep and keeps `to` of `from`. On a measured device the rest is not free before
-    /// a reading shows it.
+    /// A replica has fallen asleep and keeps `to` of `from`. On a measured device the rest is free only when a
+    /// reading shows it.
     pub(crate) fn shrink(&mut self, replica: ReplicaId, from: Bytes, to: Bytes, now: Time) {
         let freed = from.saturating_sub(to);
         self.reserved = Bytes(self.reserved.0 - freed.0);
@@ -203,9 +202,9 @@ impl Device {
 
     /// Takes a reading; true if it changes what a plan may count on.
     ///
-    /// Memory of a process that has ended and still shows is nobody's, so it comes as foreign. While
-    /// something settles, growth of foreign memory up to that amount is taken for it; what is left of
-    /// it after `patience` is foreign indeed.
+    /// Memory that an ended process still holds belongs to no known process, so readings show it as foreign. While
+    /// something settles, growth of foreign memory up to that amount counts as unreturned; what is left of it after
+    /// `patience` is foreign.
     pub(crate) fn read(
         &mut self,
         reading: &DeviceReading,
@@ -224,7 +223,7 @@ impl Device {
             Some(last) if reading.taken.is_some_and(|taken| taken > last) => {
                 let grown = reading.foreign.saturating_sub(self.foreign);
                 let unreturned = grown.min(self.settling);
-                // However little it is: as foreign memory it would be taken to stay.
+                // However little it is: otherwise it would count as foreign and stay so.
                 if unreturned == Bytes::ZERO {
                     self.settling = Bytes::ZERO;
                     self.ended.clear();
@@ -235,14 +234,14 @@ impl Device {
                     self.give_up(now, patience);
                 }
             }
-            // The reading is older than the end of a process: it cannot tell yet.
+            // The reading is older than the end of a process, so it cannot show it yet.
             Some(_) => self.foreign = self.foreign.min(reading.foreign),
             None => self.foreign = reading.foreign,
         }
         before != self.figures()
     }
 
-    /// What came back is taken to be that of those who ended first; the rest has been seen.
+    /// Returned memory counts for the processes that ended first; the rest has been shown as held.
     fn came_back(&mut self, mut bytes: Bytes) {
         self.settling = self.settling.saturating_sub(bytes);
         while let Some(first) = self.ended.front_mut() {
@@ -258,8 +257,8 @@ impl Device {
         }
     }
 
-    /// Stops waiting for memory of processes that ended too long ago: what a reading has shown to be
-    /// held still is nobody's now, what none has spoken of counts as free (M4).
+    /// Stops waiting for memory of processes that ended too long ago: what a reading has shown to be held counts as
+    /// foreign now; what no reading has covered counts as free (M4).
     pub(crate) fn give_up(&mut self, now: Time, patience: Span) {
         while let Some(first) = self.ended.front().filter(|it| it.at + patience <= now) {
             self.settling = self.settling.saturating_sub(first.bytes);
@@ -270,7 +269,7 @@ impl Device {
         }
     }
 
-    /// What a process that has ended, or fallen asleep, still held when a reading was taken.
+    /// What a process that has ended, or fallen asleep, still held when the reading was taken.
     pub(crate) fn held_at(&self, replica: ReplicaId, taken: Option<Time>) -> Bytes {
         let later = |ended: &&Ended| taken.is_none_or(|taken| ended.at >= taken);
         let of_it = self.ended.iter().filter(|ended| ended.replica == replica);
@@ -278,7 +277,7 @@ impl Device {
         of_it.map(|ended| ended.bytes).sum()
     }
 
-    /// Since when memory has been awaited.
+    /// When the wait for memory began.
     pub(crate) fn settling_since(&self) -> Option<Time> {
         self.ended.front().map(|first| first.at)
     }

@@ -1,5 +1,5 @@
-//! The memory ledger of one node's host, as far as sleeping engines use it: what they may take in
-//! all, what they take, what the system says is left. It decides nothing.
+//! The memory ledger of one node's host for sleeping engines: what they may take in total, what they take, what the
+//! system reports as available. It decides nothing.
 
 use crate::types::event::HostReading;
 use crate::types::ids::Bytes;
@@ -11,20 +11,20 @@ use crate::types::ids::Bytes;
 pub struct Host {
     /// What all sleepers together may take.
     pub(crate) capacity: Bytes,
-    /// What must stay available to everybody else.
+    /// What must stay available to other processes.
     pub(crate) reserve: Bytes,
-    /// What the system last said is available.
+    /// What the system last reported as available.
     pub(crate) available: Bytes,
-    /// What sleepers were given, those included that are falling asleep, waking or ending.
+    /// What sleepers hold, including those that are falling asleep, waking or ending.
     pub(crate) held: Bytes,
-    /// The part of it that is coming back: of sleepers that are being ended.
+    /// The part of it that is being returned, by sleepers that are being ended.
     pub(crate) returning: Bytes,
-    /// Given since `available` was read, or not taken by then.
+    /// Given to sleepers since `available` was read, or not taken by then.
     unseen: Bytes,
 }
 
 impl Host {
-    /// `falling_asleep`: what was given to engines that have not finished taking it.
+    /// `falling_asleep`: what was given to engines that have not taken all of it yet.
     pub(crate) fn read(&mut self, reading: &HostReading, falling_asleep: Bytes) {
         self.capacity = reading.capacity;
         self.reserve = reading.reserve;
@@ -45,20 +45,20 @@ impl Host {
         self.held = Bytes(self.held.0 - bytes.0);
         if was_returning {
             self.returning = Bytes(self.returning.0 - bytes.0);
-            // Whatever was read before shows less than there is now.
+            // An earlier reading shows less than there is now.
             self.available = self.available + bytes;
         }
     }
 
-    /// What one more sleeper may take. Memory that is coming back counts: an engine ends sooner than
-    /// another has fallen asleep.
+    /// What one more sleeper may take. Memory that is being returned counts: an engine ends sooner than another
+    /// falls asleep.
     pub(crate) fn room(&self) -> Bytes {
         let staying = self.held.saturating_sub(self.returning);
         let allowed = self.capacity.saturating_sub(staying);
         allowed.min(self.left().saturating_sub(self.reserve))
     }
 
-    /// How much less than its reserve the system has left (host pressure).
+    /// How far the available memory is below the reserve (host pressure).
     pub(crate) fn shortage(&self) -> Bytes {
         let over = self
             .held

@@ -1,4 +1,4 @@
-//! What is known: the pool with its models, devices and hosts, and the indices that follow from them. Nothing here chooses.
+//! The facts: the pool with its models, devices and hosts, and the indices derived from them. Nothing here chooses.
 
 pub(crate) mod agenda;
 pub(crate) mod demand_index;

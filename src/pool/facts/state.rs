@@ -1,5 +1,4 @@
-//! The facts of the pool, and `step`, its whole interface. No choosing happens here: `plan` chooses,
-//! `observe` and `commit` change.
+//! The facts of the pool. Nothing here chooses: `plan` chooses, `observe` and `commit` change.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -25,18 +24,18 @@ use crate::types::refusal_sums::Refusals;
 use crate::types::replica::{Phase, Planned, Replica};
 use crate::types::saves::{Saves, Sayers};
 
-/// The least minimum residence that is not set by hand (P3).
+/// The shortest minimum residence that is derived rather than configured (P3).
 const MIN_RESIDENT: Span = Span::from_secs(10);
 
-/// One model: what the catalogue says (`spec`), what administrators said (`over`, `wish`), and what
-/// happened (the rest). Kept apart, so that one never passes for another.
+/// One model: the catalogue's facts (`spec`), the administrators' settings (`over`, `wish`), and what happened (the
+/// rest). They are separate so that they cannot be confused.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub(crate) spec: ModelSpec,
     pub(crate) over: Override,
     pub(crate) sayers: Sayers,
     pub(crate) wish: Option<LoadWish>,
-    /// The order that said so, while it may still take it back.
+    /// The order that set the wish, while it may still take it back.
     pub(crate) wished_by: Option<OrderId>,
     /// A wish from before a restart that has not been carried out yet.
     pub(crate) restoring: bool,
@@ -47,16 +46,16 @@ pub struct Model {
     pub(crate) replicas: BTreeSet<ReplicaId>,
     pub(crate) planned: BTreeSet<ReplicaId>,
     pub(crate) failures: u32,
-    /// Those of them that were crashes of engines which had become ready.
+    /// How many of them were crashes of engines that had become ready.
     pub(crate) crashes: u32,
-    /// The last failure was one that time does not heal (L3).
+    /// The last failure was permanent: time does not cure it (L3).
     pub(crate) permanent_failure: bool,
     pub(crate) last_failure: Option<String>,
     pub(crate) cooling_until: Option<Time>,
     pub(crate) demand: Demand,
-    /// What a replica over so many devices of a kind really takes on each (M1).
+    /// The measured memory per device, by number and kind of devices (M1).
     pub(crate) learned: BTreeMap<(u32, KindId), Bytes>,
-    /// Its last load found too little memory, and has been planned again.
+    /// Its last load ran out of memory, and has been planned again.
     pub(crate) lacked: bool,
     pub(crate) load_times: LoadTimes,
     pub(crate) last_used: Option<Time>,
@@ -83,7 +82,7 @@ pub struct Pool {
     pub(crate) models: BTreeMap<ModelId, Model>,
     pub(crate) replicas: BTreeMap<ReplicaId, Replica>,
     pub(crate) planned: BTreeMap<ReplicaId, Planned>,
-    /// What sleepers may take of each node's own memory.
+    /// What sleepers may take of each node's host memory.
     pub(crate) hosts: BTreeMap<NodeId, Host>,
     pub(crate) asleep: BTreeSet<ReplicaId>,
     pub(crate) tickets: BTreeMap<Ticket, Waiting>,
@@ -92,9 +91,9 @@ pub struct Pool {
     pub(crate) saves: Saves,
     /// Wishes from before a restart for models that the catalogue does not have yet.
     pub(crate) unmet_wishes: BTreeMap<ModelId, (Override, Option<LoadWish>)>,
-    /// Models somebody waits for.
+    /// Models with waiting requests.
     pub(crate) waited_for: BTreeSet<ModelId>,
-    /// Models of always-hot priority, protected or not at this hour.
+    /// Models of always-hot priority, protected now or not.
     pub(crate) hot: BTreeSet<ModelId>,
     /// Models with wishes from before a restart.
     pub(crate) restoring: BTreeSet<ModelId>,
@@ -106,11 +105,11 @@ pub struct Pool {
     pub(crate) settling: BTreeSet<DeviceId>,
     pub(crate) agenda: Agenda,
     pub(crate) wants: Wants,
-    /// Something changed that a load which has been decided may depend on.
+    /// A fact has changed on which a planned load may depend.
     pub(crate) promises_changed: bool,
-    /// What keeping idle models costs, where the time is chosen.
+    /// The price of keeping idle models, for adaptive keep-hot times.
     pub(crate) market: Market,
-    /// Loads that keep a disk or link of a node to themselves.
+    /// Loads that have a disk or link of a node reserved.
     pub(crate) reading: BTreeSet<(NodeId, LoaderId, ReplicaId)>,
     pub(crate) leases: BTreeSet<(Time, ModelId)>,
     pub(crate) refusals: Refusals,
@@ -122,8 +121,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// An empty pool: devices and models come as events. Replicas are numbered from `first`, so that
-    /// numbers of earlier runs are not given again.
+    /// An empty pool; devices and models come as events. Replicas are numbered from `first`, so that numbers of
+    /// earlier runs are not reused.
     pub fn new(limits: Limits, night: bool, first: ReplicaId) -> Pool {
         Pool {
             limits,
@@ -165,7 +164,7 @@ impl Pool {
         self.models.get(&model).map_or(Priority(0), Model::priority)
     }
 
-    /// Always-hot at this hour (P4, E2).
+    /// Whether it is always-hot now (P4, E2).
     pub fn is_protected(&self, model: ModelId) -> bool {
         !self.night && self.priority(model) >= Priority::ALWAYS_HOT
     }
@@ -176,9 +175,8 @@ impl Pool {
             .map_or_else(|| model.to_string(), |it| it.spec.name.clone())
     }
 
-    /// Replicas of the model that serve or will: loading or ready. A load that ran out of time and an
-    /// engine that crashed count until all of it is gone: its end says what becomes of those who wait
-    /// for it (L3).
+    /// Replicas that serve or will: loading or ready. A load that timed out and an engine that crashed count until
+    /// they are gone: their end decides what happens to the waiting requests (L3).
     pub(crate) fn live(&self, model: &Model) -> usize {
         model
             .replicas
@@ -188,18 +186,18 @@ impl Pool {
             .count()
     }
 
-    /// Not loaded by demand until an administrator asks for it or its configuration changes (L3).
+    /// Not loaded by demand until an administrator loads it or its configuration changes (L3).
     pub(crate) fn is_quarantined(&self, model: &Model) -> bool {
         model.permanent_failure || model.failures >= self.limits.failures_max
     }
 
-    /// Whether the replica was started with something else than its model is started with now.
+    /// Whether its model is now started with other settings than the replica was.
     pub(crate) fn is_outdated(&self, id: ReplicaId) -> bool {
         let replica = &self.replicas[&id];
         replica.started_with != self.models[&replica.model].spec.started_with
     }
 
-    /// Keeps the indices that follow from a model's priority and lease.
+    /// Updates the indices that follow from a model's priority and lease.
     pub(crate) fn reindex(&mut self, id: ModelId) {
         self.leases.retain(|(_, model)| *model != id);
         self.hot.remove(&id);
@@ -219,7 +217,7 @@ impl Pool {
         let waiting = self.tickets.remove(&ticket)?;
         self.deadlines.remove(&(waiting.deadline, ticket));
         self.touch_model(waiting.model);
-        // Who waits for a model keeps its replicas from being evicted.
+        // Its waiting request protected the model's replicas from eviction.
         self.grows_at_model(waiting.model);
         if let Some(model) = self.models.get_mut(&waiting.model) {
             if served {
@@ -234,7 +232,7 @@ impl Pool {
         Some(waiting)
     }
 
-    /// What a client should expect before a seat, for `Retry-After` and the wait's comments.
+    /// The expected wait for a seat, for `Retry-After` and the comments to waiting clients.
     pub fn expected_wait(&self, id: ModelId) -> Span {
         let Some(model) = self.models.get(&id) else {
             return Span::ZERO;
@@ -277,8 +275,8 @@ impl Pool {
         Span(before.0.saturating_add(comes).max(1000))
     }
 
-    /// When the last victim of a planned load is expected to be gone: at the end of its drain, and a
-    /// second more for a process to end.
+    /// When the last victim of a planned load is expected to be gone: at the end of its drain, plus one second for
+    /// the process to end.
     fn room_expected(&self, load: ReplicaId) -> Option<Time> {
         let gone = |victim: &ReplicaId| match &self.replicas.get(victim)?.phase {
             Phase::Draining {
@@ -289,12 +287,12 @@ impl Pool {
         self.planned[&load].victims.iter().filter_map(gone).max()
     }
 
-    /// Whether the pool has taken a shutdown to its end.
+    /// Whether the pool has finished its shutdown.
     pub fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// Bytes that replicas reserve on a device, leaving ones included.
+    /// Bytes that replicas reserve on a device, including those that are leaving.
     pub fn reserved(&self, device: DeviceId) -> Bytes {
         self.devices
             .get(&device)
@@ -336,12 +334,12 @@ impl Model {
         self.over.priority.unwrap_or(self.spec.priority)
     }
 
-    /// How long the next load is expected to take.
+    /// The expected time of the next load.
     pub(crate) fn reload(&self) -> Span {
         self.load_times.expected().unwrap_or(self.spec.reload)
     }
 
-    /// P3: what it takes to load it should be worth it.
+    /// P3: a replica stays long enough to be worth its load.
     pub(crate) fn min_resident(&self) -> Span {
         let twice = Span(self.wake().0.saturating_mul(2));
         self.spec.min_resident.unwrap_or(twice.max(MIN_RESIDENT))
@@ -355,7 +353,7 @@ impl Model {
         self.cooling_until = None;
     }
 
-    /// An administrator unloaded it: it comes back by demand, not by itself (P4).
+    /// An administrator unloaded it: it returns by demand only, not by itself (P4).
     pub(crate) fn kept_away(&self) -> bool {
         self.wish.as_ref().is_some_and(|wish| wish.replicas == 0)
     }

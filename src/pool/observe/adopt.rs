@@ -1,6 +1,6 @@
-//! Engines of an earlier controller, found ready: they become replicas as if they had been loaded
-//! here, with their memory reserved and their keep-hot time counting on (D2). One that has no room
-//! any more holds what room there is until it is gone. Facts only.
+//! Ready engines of an earlier controller become replicas as if they had been loaded here, with their memory
+//! reserved and their keep-hot time counting on (D2). An engine that no longer fits holds the memory that there is
+//! until it is gone. Facts only.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
@@ -14,7 +14,7 @@ use crate::types::reason::{LoadReason, StopReason};
 use crate::types::replica::{Phase, Replica};
 use crate::types::share::Share;
 
-/// What was found.
+/// A found engine.
 pub(crate) struct Found {
     pub replica: ReplicaId,
     pub model: ModelId,
@@ -28,7 +28,7 @@ impl Pool {
     pub(crate) fn replica_adopted(&mut self, found: Found, actions: &mut Vec<Action>) {
         let now = self.now;
         let id = found.replica;
-        // Numbers are never given again.
+        // Numbers are never reused.
         self.replica_next = self.replica_next.max(id.0 + 1);
         if self.replicas.contains_key(&id) || self.planned.contains_key(&id) {
             return;
@@ -90,7 +90,7 @@ impl Pool {
             shares,
             phase,
             why: LoadReason::Adopted,
-            // One that was started with anything else is not adopted.
+            // A replica that was started with other settings is not adopted.
             started_with,
             launched: since,
             in_flight: found.in_flight,
@@ -116,7 +116,7 @@ impl Pool {
         }
     }
 
-    /// Why it cannot be a replica.
+    /// Why it cannot become a replica.
     fn misfit(&self, found: &Found) -> Option<String> {
         let model = self.models.get(&found.model).filter(|it| !it.removed);
         let Some(model) = model else {
@@ -124,7 +124,7 @@ impl Pool {
         };
         let different: BTreeSet<_> = found.placement.iter().map(|share| share.device).collect();
         if different.is_empty() || different.len() != found.placement.len() {
-            return Some("it is not known what it holds".to_owned());
+            return Some("its memory use is unknown".to_owned());
         }
         let mut nodes = BTreeSet::new();
         for share in &found.placement {
@@ -150,7 +150,7 @@ impl Pool {
         (nodes.len() != 1).then(|| "its devices are of several nodes now (M5)".to_owned())
     }
 
-    /// What it holds is nobody else's before it is gone; more than there is cannot be reserved (M3).
+    /// No other replica can have this memory until it is gone; more than there is cannot be reserved (M3).
     fn as_far_as_it_fits(&self, placement: &[Share]) -> Vec<Share> {
         let mut shares: Vec<Share> = Vec::new();
         let mut node = None;
@@ -172,9 +172,9 @@ impl Pool {
         shares
     }
 
-    /// None of our models or devices: it is stopped, and nothing counts on it.
+    /// It belongs to no known model or device: it is stopped without any reservation.
     fn stop_unheld(&self, found: &Found, misfit: Option<String>, actions: &mut Vec<Action>) {
-        let why = misfit.unwrap_or_else(|| "it is not known what it holds".to_owned());
+        let why = misfit.unwrap_or_else(|| "its memory use is unknown".to_owned());
         let model = self
             .models
             .contains_key(&found.model)
@@ -259,7 +259,7 @@ mod tests {
         assert!(answer.actions.contains(&opens), "{:?}", answer.actions);
         assert_eq!(pool.reserved(DeviceId(0)), Bytes(10 << 30));
         assert_eq!(check(&pool), []);
-        // A second one of the same size has no room (M3): it holds the rest until it is gone.
+        // A second one of the same size does not fit (M3): it holds the rest until it is gone.
         let answer = pool.step(START, adopted(8, 10, None));
         let stops = stops(&answer.actions);
         assert!(stops[0].contains("6.0 GiB left (M3)"), "{stops:?}");

@@ -1,5 +1,5 @@
-//! What becomes known of devices: readings, connections, trouble, and what models were measured to
-//! hold on them (M1, M2, M4, M7). Facts only.
+//! What is reported of devices: readings, connections, failures, and the memory that models were measured to hold
+//! (M1, M2, M4, M7). Facts only.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,24 +13,24 @@ use crate::types::link::Link;
 use crate::types::model::Cordon;
 
 impl Pool {
-    /// What a plan may count on once everything that leaves has left and every promise is kept; nothing of
-    /// a cordoned device (M7).
+    /// What a plan may count on once everything that is leaving has left and every promise is kept; zero on a
+    /// cordoned device (M7).
     pub fn free_later(&self, id: DeviceId) -> Bytes {
         self.devices[&id].later(self.returning(id)).0
     }
 
-    /// What is lacking even then, because replicas hold more than they were given: it has to be made up for
-    /// before anything new fits.
+    /// What is lacking even then, because replicas hold more than their shares: it must be freed before anything
+    /// new fits.
     pub(crate) fn lacking(&self, id: DeviceId) -> Bytes {
         self.devices[&id].later(self.returning(id)).1
     }
 
-    /// What a launch may take once what leaves now has left.
+    /// What a launch may take once what is leaving now has left.
     pub(crate) fn free_soon(&self, id: DeviceId) -> Bytes {
         self.devices[&id].soon(self.returning(id))
     }
 
-    /// What replicas that leave hold beyond what they were given.
+    /// What leaving replicas hold beyond their shares.
     fn returning(&self, id: DeviceId) -> Bytes {
         let leaves =
             |replica: &ReplicaId| self.replicas.get(replica).is_some_and(|it| it.is_leaving());
@@ -40,7 +40,7 @@ impl Pool {
             .sum()
     }
 
-    /// What a replica was measured to hold of a device beyond what it was given.
+    /// What a replica was measured to hold of a device beyond its share.
     pub(crate) fn excess(&self, replica: ReplicaId, device: DeviceId) -> Bytes {
         let of = &self.devices[&device].excess_of;
         of.get(&replica).copied().unwrap_or_default()
@@ -48,15 +48,15 @@ impl Pool {
 
     pub(crate) fn device_read(&mut self, id: DeviceId, reading: &DeviceReading) {
         let (now, patience) = (self.now, self.limits.release_wait);
-        // A reading that was taken before a process ended, or fell asleep, still names it.
-        let given = |replica: ReplicaId| match self.devices.get(&id) {
+        // A reading from before a process ended, or fell asleep, still lists it.
+        let share_of = |replica: ReplicaId| match self.devices.get(&id) {
             Some(device) => self.reserved_by(replica, id) + device.held_at(replica, reading.taken),
             None => Bytes::ZERO,
         };
         let excess = reading
             .own
             .iter()
-            .map(|(replica, held)| (*replica, held.saturating_sub(given(*replica))))
+            .map(|(replica, held)| (*replica, held.saturating_sub(share_of(*replica))))
             .filter(|(_, more)| *more > Bytes::ZERO)
             .collect();
         let new = !self.devices.contains_key(&id);
@@ -69,7 +69,7 @@ impl Pool {
         let (before, settling) = (taken(device), device.settling);
         let changed = device.read(reading, excess, now, patience);
         let resized = size != (device.total, device.headroom);
-        // What settles is counted on already, but a launch has to wait for it.
+        // Settling memory is counted on already, but a launch has to wait for it.
         let after = taken(device);
         let grown = after < before || after + device.settling < before + settling;
         device.name.clone_from(&reading.name);
@@ -90,7 +90,7 @@ impl Pool {
         }
     }
 
-    /// The memory did not come back in time: plans go by what was measured last (M4).
+    /// The memory was not returned in time: plans use the last measurement (M4).
     pub(crate) fn give_up_settling(&mut self, id: DeviceId) {
         let (now, patience) = (self.now, self.limits.release_wait);
         let device = self.devices.get_mut(&id).expect("listed");
@@ -126,7 +126,7 @@ impl Pool {
         let Some(device) = self.devices.get_mut(&id) else {
             return;
         };
-        // The first trouble is the cause; what follows it is told only if it is worse.
+        // The first failure is the cause; a later one is recorded only if it is worse.
         let ends = self.saves.uncordons(id);
         let worse = device
             .cordon
@@ -151,9 +151,9 @@ impl Pool {
         self.agenda.replicas.extend(holders);
         self.promises_changed = true;
         let what = if lost {
-            "what ran on it is ended"
+            "its replicas are stopped"
         } else {
-            "what runs on it drains"
+            "its replicas drain"
         };
         let text = format!(
             "{name} fails: {trouble}; {what}, nothing is placed on it until it is uncordoned (M7)"

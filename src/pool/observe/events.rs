@@ -1,5 +1,5 @@
-//! Events become facts. Nothing is chosen here; the only answers given at once are those that no
-//! choice could change (an unknown model, a full queue, a store that failed).
+//! Events become facts. Nothing is chosen here; the only immediate answers are those that no choice could change
+//! (an unknown model, a full queue, a store that failed).
 
 use alloc::vec::Vec;
 
@@ -91,7 +91,7 @@ impl Pool {
                 let woken = |it: &&mut Replica| it.parked.is_none();
                 if let Some(it) = self.replicas.get_mut(&replica).filter(woken) {
                     it.tier = Some(tier);
-                    // What comes from the host's memory leaves the disk to others.
+                    // Weights from the host's memory leave the disk free for other loads.
                     if tier < Tier::Disk {
                         it.reads_until = Some(self.now);
                         self.read_ends(replica);
@@ -204,14 +204,14 @@ impl Pool {
                 if let Some(fetch) = model.fetch.as_mut().filter(|_| changed) {
                     fetch.ends.get_or_insert(StopReason::Changed);
                 }
-                // The very same is no reason to think that anything has been mended.
+                // An identical entry is no sign that the cause of a failure has been fixed.
                 if model.removed || model.spec != spec {
                     model.forget_failures();
                 }
                 model.spec = spec;
                 model.learned.clear();
                 model.removed = false;
-                // Some of them may have been started with something else.
+                // Some of them may have been started with other settings.
                 self.agenda.replicas.extend(&model.replicas);
             }
             None => {
@@ -238,7 +238,7 @@ impl Pool {
         self.reindex(id);
     }
 
-    /// What a load would bring about, without carrying it out: the administrator's `plan`.
+    /// What a load would do, without doing it: for the administrator's `plan`.
     pub fn preview(
         &self,
         now: Time,

@@ -1,5 +1,5 @@
-//! A replica's process has ended: its memory, whoever counted on it, and what the failure means for
-//! the model (L3, M1, M4). Facts only.
+//! A replica's process has ended: its memory, the load that counted on it, and what the failure means for the model
+//! (L3, M1, M4). Facts only.
 
 use alloc::string::String;
 use alloc::string::ToString;
@@ -12,18 +12,18 @@ use crate::types::ids::{Bytes, ModelId, ReplicaId, Span, Ticket};
 use crate::types::reason::{Refusal, StopReason};
 use crate::types::replica::{Phase, Replica};
 
-/// What is added to a figure that proved too small and of which nothing better is known.
+/// Added to a figure that proved too small when nothing better is known.
 const MORE_AT_LEAST: Bytes = Bytes(Bytes::GIB / 2);
 
 impl Pool {
-    /// The engine is no more, though something of it may be: nobody gets a seat on it, and its memory
-    /// comes back when it is gone.
+    /// The engine is dead, though parts of it may remain: the replica takes no more requests, and its memory is
+    /// free when it is gone.
     pub(crate) fn replica_lost(&mut self, id: ReplicaId) {
         let now = self.now;
         let Some(replica) = self.replicas.get_mut(&id) else {
             return;
         };
-        // Whoever loads, drains or stops has no gate through which anybody comes.
+        // A replica that loads, drains or stops has no open gate.
         let Phase::Ready { since } = replica.phase else {
             return;
         };
@@ -135,10 +135,10 @@ impl Pool {
             Exit::Failed { remedy, .. } => remedy,
             _ => Remedy::Time,
         };
-        // A sleeper that is lost leaves everybody where they were: the next one is loaded.
+        // If waking fails, no request is refused: the next replica is loaded.
         let woken = replica.parked.is_some();
         let again = match exit {
-            // The last words of one that was ended anyway tell nothing of the next load.
+            // The last output of an engine that was being stopped says nothing about the next load.
             _ if woken || kind != RecordKind::LoadFailed => false,
             Exit::OutOfMemory { .. } => self.plans_again(replica.model),
             _ => remedy == Remedy::AnotherTry && self.tries_again(replica.model),
@@ -147,7 +147,7 @@ impl Pool {
             _ if woken => {}
             RecordKind::LoadFailed if again => {}
             RecordKind::LoadFailed => self.load_failed(replica.model, reason, remedy, actions),
-            // A crash soon after the start is a load that did not really succeed.
+            // A crash soon after the start means that the load did not really succeed.
             RecordKind::Crash if ready_for < self.limits.healthy_after => {
                 self.count_failure(replica.model, reason, remedy);
                 let model = self.models.get_mut(&replica.model).expect("stays");
@@ -186,13 +186,12 @@ impl Pool {
         memory
     }
 
-    /// A load that found too little memory was given too small a figure (M1).
+    /// The load ran out of memory, so its figure was too small (M1).
     fn learn_from_lack(&mut self, replica: &Replica, needed: Option<Bytes>) -> String {
         let devices = replica.shares.len() as u32;
         let model = self.models.get_mut(&replica.model).expect("stays");
         if model.spec.need_is_fixed {
-            return "; the figure of its memory was given by an administrator and stays (M1)"
-                .into();
+            return "; its memory figure was set by an administrator and stays (M1)".into();
         }
         let mut to = Bytes::ZERO;
         for share in &replica.shares {
@@ -204,13 +203,13 @@ impl Pool {
         format!("; {to} on each device from now on (M1)")
     }
 
-    /// An estimate that was wrong once is corrected and planned again; a second time is a failure.
+    /// A wrong estimate is corrected and planned again once; a second time is a failure.
     fn plans_again(&mut self, id: ModelId) -> bool {
         let model = self.models.get_mut(&id).expect("stays");
         !model.spec.need_is_fixed && !core::mem::replace(&mut model.lacked, true)
     }
 
-    /// What had nothing to do with the model is no failure of it, once.
+    /// A failure that the model did not cause does not count, once.
     fn tries_again(&mut self, id: ModelId) -> bool {
         let model = self.models.get_mut(&id).expect("stays");
         !core::mem::replace(&mut model.lacked, true)
@@ -230,7 +229,7 @@ impl Pool {
         self.look_again(until, id);
     }
 
-    /// A failed load answers every waiter with the engine's own last words (L3).
+    /// A failed load answers every waiting request with the engine's last output (L3).
     pub(crate) fn load_failed(
         &mut self,
         id: ModelId,

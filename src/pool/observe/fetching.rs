@@ -1,6 +1,6 @@
-//! Weights that are not on this machine yet. A model is fetched before it is placed: what comes over a
-//! network for an hour takes no device's memory and evicts nobody meanwhile, and its size is known for
-//! certain once it is there. This file owns when a fetch begins and ends; it never says from where.
+//! Weights that are not on this machine yet. A model is fetched before it is placed: during a download of an hour
+//! it takes no device's memory and evicts nothing, and afterwards its size is certain. This file decides when a
+//! fetch begins and ends, not where it reads from.
 
 use alloc::borrow::ToOwned;
 use alloc::string::ToString;
@@ -13,7 +13,7 @@ use crate::types::fetch::Fetch;
 use crate::types::ids::{ModelId, Span, Ticket};
 use crate::types::reason::{LoadReason, Refusal, StopReason};
 
-/// Until something is known of how long a fetch takes.
+/// Used until the time of the fetch is known.
 const EXPECTED_AT_FIRST: Span = Span::from_secs(60);
 
 impl Pool {
@@ -38,7 +38,7 @@ impl Pool {
         actions.push(Action::EndFetch { model: id });
     }
 
-    /// An order or a change of the catalogue ends it, if it runs.
+    /// An order or a change of the catalogue ends the fetch, if it runs.
     pub(crate) fn fetch_is_to_end(&mut self, id: ModelId, reason: StopReason) {
         if let Some(fetch) = self.models.get_mut(&id).and_then(|it| it.fetch.as_mut()) {
             fetch.ends.get_or_insert(reason);
@@ -61,12 +61,12 @@ impl Pool {
         };
         let is_absent = model.spec.absent;
         self.fetching.remove(&id);
-        // Its wants were held back, and may be the same as before.
+        // Its demands were held back, and may be the same as before.
         self.touch_model(id);
         self.grows_everywhere();
         let took = now.since(fetch.since);
         let (kind, text) = match (&end, &fetch.ends) {
-            (FetchEnd::Here, _) => (RecordKind::Fetched, format!("here after {took}")),
+            (FetchEnd::Here, _) => (RecordKind::Fetched, format!("fetched after {took}")),
             (FetchEnd::Ended, Some(reason)) => (RecordKind::FetchEnded, reason.to_string()),
             (FetchEnd::Ended, None) => (RecordKind::FetchEnded, StopReason::Removed.to_string()),
             (FetchEnd::Failed { message, .. }, _) => (RecordKind::FetchFailed, message.clone()),
@@ -75,9 +75,9 @@ impl Pool {
         record.took = Some(took);
         actions.push(Action::Record(record));
         match (end, fetch.ends) {
-            // What is wanted now may be another model than what has come.
+            // The model may have been changed since the fetch began.
             (FetchEnd::Here, None) if is_absent => {
-                let message = "its weights were fetched, and are not complete where they should be; see that nothing else changes the folder".to_owned();
+                let message = "its weights were fetched but are incomplete on disk; make sure that nothing else changes their folder".to_owned();
                 self.load_failed(id, message, Remedy::Time, actions);
             }
             (FetchEnd::Here, _) => {
@@ -86,7 +86,7 @@ impl Pool {
             (FetchEnd::Failed { message, remedy }, _) => {
                 self.load_failed(id, message, remedy, actions);
             }
-            // An administrator does not want it: those who wait would begin it anew.
+            // An administrator ended it; waiting requests would start it again, so they are refused.
             (FetchEnd::Ended, Some(StopReason::Unload { order } | StopReason::Reset { order })) => {
                 let waiting: Vec<Ticket> = self.models[&id].queue.iter().collect();
                 for ticket in waiting {
@@ -100,7 +100,7 @@ impl Pool {
         }
     }
 
-    /// How long the rest of a fetch is expected to take; zero where nothing has to be fetched.
+    /// How long the rest of a fetch is expected to take; zero if nothing has to be fetched.
     pub(crate) fn fetched_in(&self, id: ModelId) -> Span {
         let model = &self.models[&id];
         match &model.fetch {

@@ -1,5 +1,5 @@
-//! What the gates counted becomes facts: seats taken, seats ended, gates that are closed or were
-//! busier than thought. Chooses nothing.
+//! The gates' counts become facts: seats taken, seats ended, gates that have closed or were busy after all. Chooses
+//! nothing.
 
 use crate::facts::state::Pool;
 use crate::types::event::GateReading;
@@ -46,12 +46,12 @@ impl Pool {
             self.gap_ended(id_of_model, gap);
         }
         self.touch(id);
-        // Those beside it are kept by its use.
+        // Its use keeps the model's other replicas, too.
         let has_others = self.scalers.contains_key(&id_of_model);
         if has_others || !self.models[&id_of_model].queue.is_empty() {
             self.touch_model(id_of_model);
         }
-        // Somebody busy is less of a victim, not more; but who has served its first may have to go.
+        // A busy replica is less of a victim, not more; but one that has served its first requests may be evicted.
         if became_idle || served_first {
             self.grows_at(id);
         }
@@ -67,7 +67,7 @@ impl Pool {
         }
     }
 
-    /// It was not idle after all: it stays, and whoever counted on it is decided anew.
+    /// It was not idle after all: it stays, and the load that counted on it is planned again.
     pub(crate) fn gate_busy(&mut self, id: ReplicaId) {
         let Some(replica) = self.replicas.get_mut(&id) else {
             return;

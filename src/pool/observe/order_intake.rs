@@ -1,4 +1,4 @@
-//! How orders are accepted, kept and closed: the facts side of `orders`.
+//! How orders are accepted, kept and closed: the facts of `orders`.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -18,8 +18,8 @@ use crate::types::reason::{Refusal, StopReason};
 use crate::types::replica::Phase;
 
 impl Pool {
-    /// An order that cannot be carried out is refused before anything is kept; any other is kept
-    /// first and carried out when the store says so (D1).
+    /// An order that cannot be carried out is refused before anything is kept. Any other is kept first and carried
+    /// out when the store has confirmed it (D1).
     pub(crate) fn order_asked(&mut self, id: OrderId, command: Command, actions: &mut Vec<Action>) {
         let refusal = self.refuses(id, &command);
         self.orders.insert(id, Order::new(command, self.now));
@@ -92,7 +92,7 @@ impl Pool {
         }
     }
 
-    /// The order's wish is durable: now it counts.
+    /// The order's wish is durable, so it takes effect.
     pub(crate) fn order_begins(&mut self, id: OrderId, actions: &mut Vec<Action>) {
         let Some(order) = self.orders.get_mut(&id).filter(|order| !order.saved) else {
             return;
@@ -216,7 +216,7 @@ impl Pool {
         });
     }
 
-    /// Nothing can be loaded of a model that is not there any more.
+    /// Refuses open loads of a model that has been removed.
     pub(crate) fn refuse_loads_of(&mut self, model: ModelId, actions: &mut Vec<Action>) {
         let is_of_it = |order: &Order| order.load().is_some_and(|load| load.model == model);
         let all = self.orders.iter().filter(|(_, order)| is_of_it(order));
@@ -226,8 +226,8 @@ impl Pool {
         }
     }
 
-    /// A load that an administrator wished for ends when its last replica leaves for any reason but
-    /// the end of the service, which brings it back.
+    /// The wish of a load order ends when the model's last replica leaves, for any reason but the end of the
+    /// service: then the next start loads it again.
     pub(crate) fn forget_wish_if_gone(
         &mut self,
         id: ModelId,
@@ -258,10 +258,10 @@ impl Pool {
                 ..
             }
         );
-        // An open order places what it misses by itself.
+        // An open order loads what it lacks by itself.
         if wished && displaced && !in_order {
-            // Its device is not there for it any more, or its engine is started in another way; its wish
-            // is as it was (D1, M7).
+            // Its device is not available any more, or its engine is started with other settings; the wish still
+            // stands (D1, M7).
             model.restoring = true;
             self.restoring.insert(id);
             self.touch_model(id);

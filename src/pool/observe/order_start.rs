@@ -1,5 +1,4 @@
-//! How each kind of order begins once it is kept: what it sets, and which replicas it is after. Facts
-//! only.
+//! How each kind of order begins once it is kept: what it sets, and which replicas it concerns. Facts only.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -14,7 +13,7 @@ use crate::types::reason::{Refusal, StopReason};
 use crate::types::replica::Phase;
 
 impl Pool {
-    /// Who does not say how many replicas does not want fewer than there are.
+    /// Without a replica count, the order keeps the current number.
     pub(crate) fn replicas_wanted(&self, load: &LoadOrder) -> u32 {
         load.replicas.unwrap_or_else(|| {
             let model = &self.models[&load.model];
@@ -27,20 +26,20 @@ impl Pool {
 
     pub(crate) fn load_begins(&mut self, id: OrderId, load: &LoadOrder, actions: &mut Vec<Action>) {
         self.supersede_loads(Some(load.model), id, actions);
-        // While it was being kept, the scaler may have added one.
+        // The scaler may have added a replica while the store wrote.
         let wanted = self.replicas_wanted(load);
         self.orders.get_mut(&id).expect("accepted").replicas = wanted;
         self.load_counts(id, load.model);
         self.override_counts(id, load.model);
         let model = self.models.get_mut(&load.model).expect("accepted");
-        // An administrator who asks for it again has seen the failure.
+        // An administrator who loads it again knows of the failure.
         model.forget_failures();
         let refusal = match model.removed {
             true => Some(Refusal::UnknownModel),
             false => self.closing.map(|_| Refusal::ShuttingDown),
         };
         self.reindex(load.model);
-        // While it was being kept, the model or the service came to its end.
+        // The model was removed, or the service is ending, while the store wrote.
         if let Some(refusal) = refusal {
             self.refuse_order(id, refusal, None, actions);
         }
@@ -57,7 +56,7 @@ impl Pool {
         self.night = true;
         self.touch_everything();
         if scope == CleanupScope::All {
-            // Whatever is ordered now was ordered since.
+            // Orders are newer than a cleanup that was interrupted.
             if begun.is_none() {
                 self.supersede_loads(None, id, actions);
             }
@@ -83,7 +82,7 @@ impl Pool {
         self.aim(id, targets, drain);
         let again = begun.map_or(
             "",
-            |_| " of a cleanup that was broken off; what was loaded since stays",
+            |_| " of a cleanup that was interrupted; models loaded since then stay",
         );
         let text = format!(
             "{}{again}; always-hot models are not protected until the morning (E1, E2)",
@@ -141,7 +140,7 @@ impl Pool {
         order.drain_until = Some(until);
     }
 
-    /// All of them, or those that there were at a moment.
+    /// All wishes, or those that existed at a given time.
     pub(crate) fn forget_wishes(&mut self, before: Option<Time>) {
         for (id, model) in &mut self.models {
             let wished = model.wish.as_ref().map(|wish| wish.since);

@@ -1,4 +1,4 @@
-//! Refusals as the history has them: the first of a kind at once, those after it as one sum.
+//! Refusals in the history: the first of a kind at once, those after it as one sum.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,6 @@ use crate::types::refusal_sums::SUMMED_FOR;
 use crate::types::refusal_sums::Sum;
 
 impl Pool {
-    /// A request was refused.
     pub(crate) fn record_refused_request(
         &mut self,
         model: ModelId,
@@ -26,7 +25,7 @@ impl Pool {
         }
     }
 
-    /// Tells the sums whose time is over.
+    /// Records the sums whose time is over.
     pub(crate) fn record_sums(&mut self, actions: &mut Vec<Action>) {
         let over = self.refusals.take_until(self.now);
         let records = over
@@ -35,7 +34,7 @@ impl Pool {
         actions.extend(records.map(Action::Record));
     }
 
-    /// Tells all sums at once: nobody asks any more.
+    /// Returns all remaining sums, at the end of the service.
     pub fn last_sums(&mut self) -> Vec<Record> {
         let all = self.refusals.take_until(Time(u64::MAX));
         let records = all.into_iter();

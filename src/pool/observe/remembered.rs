@@ -1,5 +1,5 @@
-//! What outlives a restart beside wishes: how much models were wanted and how long their loads took,
-//! as plain numbers that only this file reads. The shell keeps them and gives them back.
+//! What outlives a restart besides wishes: how often models were used and how long their loads took, as plain
+//! numbers that only this file reads. The shell stores them and returns them.
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use crate::types::demand::Demand;
 use crate::types::ids::ModelId;
 use crate::types::load_times::LoadTimes;
 
-/// The first number; another one means another layout, and what it says is forgotten.
+/// The first number. Data with another version has another layout and is ignored.
 const VERSION: u64 = 1;
 
 impl Pool {
@@ -51,7 +51,7 @@ impl Pool {
     }
 }
 
-/// Runs of numbers, each after its length.
+/// Lists of numbers, each preceded by its length.
 struct Sections<'a>(&'a [u64]);
 
 impl<'a> Iterator for Sections<'a> {

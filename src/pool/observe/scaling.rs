@@ -1,10 +1,10 @@
-//! How many replicas a loaded model should have, by the requests that its replicas have to do with (S1), as Ray
-//! Serve reckons: ongoing requests per replica against a target, averaged over a while, and acted on when the
-//! answer has been the same direction for long enough
-//! (<https://github.com/ray-project/ray>, `python/ray/serve/autoscaling_policy.py`). Whole numbers only.
+//! How many replicas a loaded model should have, by its ongoing requests (S1), as Ray Serve calculates it: ongoing
+//! requests per replica against a target, averaged over a time, and applied when the result has pointed in one
+//! direction for long enough (<https://github.com/ray-project/ray>, `python/ray/serve/autoscaling_policy.py`).
+//! Integers only.
 //!
-//! The first replica is none of its business: demand loads it and keep-hot unloads it. A further one takes room
-//! from nobody of equal priority.
+//! The first replica is not scaled: demand loads it and keep-hot unloads it. A further one takes no room from
+//! models of equal priority.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -18,7 +18,7 @@ use crate::types::order::Order;
 use crate::types::replica::Phase;
 
 impl Pool {
-    /// A model has become ready: from now on its requests are counted, if it may have several replicas.
+    /// A model has become ready: its requests are counted from now on if it may have several replicas.
     pub(crate) fn begin_scaling(&mut self, id: ModelId) {
         let Some(scaling) = self.scaling_of(id) else {
             return;
@@ -39,7 +39,7 @@ impl Pool {
         model.spec.scaling.as_deref().filter(|it| it.most > 1)
     }
 
-    /// Counts requests where that is due, and draws the conclusions.
+    /// Counts requests where that is due, and sets the number of replicas.
     pub(crate) fn scale(&mut self) {
         let now = self.now;
         let due: Vec<ModelId> = self
@@ -63,7 +63,7 @@ impl Pool {
             let before = scaler.wanted;
             scaler.count(now, ongoing, live, &scaling);
             if scaler.wanted != before {
-                // Loads that were called for may not be any more.
+                // Loads that were needed may not be any more.
                 self.promises_changed = true;
                 self.touch_model(id);
             }
@@ -74,7 +74,7 @@ impl Pool {
         self.scalers.values().map(|scaler| scaler.due).min()
     }
 
-    /// How many replicas a loaded model should have; 0: nothing says, or an administrator says it just now.
+    /// How many replicas a loaded model should have; 0: not scaled, or an administrator's order is setting it.
     pub(crate) fn scaled_to(&self, id: ModelId) -> usize {
         let Some(scaler) = self.scalers.get(&id).filter(|_| self.closing.is_none()) else {
             return 0;
@@ -86,7 +86,7 @@ impl Pool {
         }
     }
 
-    /// The replica that is one too many, if one is: the least used, the youngest of those.
+    /// The surplus replica, if there is one: the least used, the youngest of those.
     pub(crate) fn surplus_of(&self, id: ModelId) -> Option<ReplicaId> {
         let wanted = self.scaled_to(id);
         let model = &self.models[&id];
@@ -104,7 +104,7 @@ impl Pool {
             .copied()
     }
 
-    /// Since when none of the model's ready replicas has anything to do.
+    /// Since when all of the model's ready replicas have been idle; `None` if one is busy.
     pub(crate) fn all_idle_since(&self, id: ModelId) -> Option<Time> {
         let replicas = self.models[&id]
             .replicas
@@ -115,7 +115,7 @@ impl Pool {
         idle?.into_iter().max()
     }
 
-    /// One left for a reason that is not to be made good: nobody used it, or somebody wanted it gone.
+    /// A replica left and is not replaced: it was not used, or an order removed it.
     pub(crate) fn scaled_down(&mut self, id: ModelId) {
         let live = self.models.get(&id).map_or(0, |it| self.live(it));
         if let Some(scaler) = self.scalers.get_mut(&id) {

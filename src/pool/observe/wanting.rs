@@ -1,4 +1,4 @@
-//! Which models should have a replica and have none, or too few: what the index holds, brought up to date.
+//! Which models should have a replica and have none, or too few: updates the index.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -15,11 +15,11 @@ use crate::types::rank::{Class, DemandRank};
 use crate::types::reason::LoadReason;
 use crate::types::replica::Phase;
 
-/// Half the time a request waits at most, but no more than this.
+/// Half the longest wait of a request, but no more than this.
 const PATIENCE_MAX: Span = Span::from_secs(300);
 
 impl Pool {
-    /// Brings the index up to the facts, for the models that were touched.
+    /// Updates the index for the models that were touched.
     pub(crate) fn refresh_wants(&mut self) {
         while let Some(id) = self.wants.stale.pop_first() {
             let mut new = wants_of(self, id);
@@ -34,7 +34,7 @@ impl Pool {
                 if rank.in_time && rank.class == Class::Request {
                     self.look_again(rank.since + self.patience(id), id);
                 }
-                // The same thing wanted, at most a little later: it is as blocked as it was.
+                // The same demand, at most a little later: it stays blocked.
                 let same = |(class, it): &(Class, PendingReplica)| {
                     *class == rank.class && still_blocked(&it.ask, &want.ask)
                 };
@@ -52,8 +52,8 @@ impl Pool {
         }
     }
 
-    /// What has to be fetched is not placed before it is here. What would not even fit into an empty pool
-    /// is not fetched.
+    /// A model that must be fetched is not placed until its weights are here. One that would not fit even into an
+    /// empty pool is not fetched.
     fn hold_back(&mut self, id: ModelId, new: &mut Vec<(DemandRank, PendingReplica)>) {
         self.wants.to_fetch.remove(&id);
         if !self.models.get(&id).is_some_and(|it| it.spec.absent) {
@@ -66,9 +66,9 @@ impl Pool {
         self.wants.to_fetch.extend(why.map(|why| (id, why)));
     }
 
-    /// Whether those who wait for the model have waited less than is bearable, and if so how many
-    /// requests its load serves for its time. Taking most requests per second of loading first, with
-    /// a bound on how long one may be passed over, shortens the mean wait and the longest ones.
+    /// Whether the model's requests have waited less than the bound, and if so how many requests its load serves
+    /// for its time. Loading first what serves most requests per second, with a bound on how long a model may be
+    /// passed over, shortens the mean wait and the longest ones.
     fn pull(&self, id: ModelId, since: Time) -> (bool, u64) {
         let model = &self.models[&id];
         if since + self.patience(id) <= self.now {
@@ -78,13 +78,13 @@ impl Pool {
         (true, waiting * 1_000_000 / self.comes_back_in(id).0.max(1))
     }
 
-    /// How long a model may be passed over by others that more requests wait for.
+    /// How long others with more waiting requests may pass over a model.
     fn patience(&self, id: ModelId) -> Span {
         let half = Span(self.models[&id].spec.queue_timeout.0 / 2);
         half.min(PATIENCE_MAX)
     }
 
-    /// Wants whose time has come are looked at again.
+    /// Examines again the demands whose retry time has come.
     pub(crate) fn retry_wants(&mut self) {
         while let Some(&(at, rank)) = self.wants.retries.first() {
             if at > self.now {
@@ -147,7 +147,7 @@ fn wants_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
     let Some(model) = pool.models.get(&id).filter(|_| pool.closing.is_none()) else {
         return wants;
     };
-    // Who falls asleep can be woken in a moment.
+    // A replica that is falling asleep can be woken soon.
     let falls_asleep = |it: &&ReplicaId| matches!(pool.replicas[*it].phase, Phase::Parking { .. });
     let parking = model.replicas.iter().filter(falls_asleep).count();
     let coming = pool.live(model) + model.planned.len() + parking;
@@ -186,7 +186,7 @@ fn wants_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
     wants
 }
 
-/// Why the want exists, for the history.
+/// Why the demand exists, for the history.
 pub(crate) fn reason(pool: &Pool, rank: &DemandRank, want: &PendingReplica) -> LoadReason {
     let model = &pool.models[&rank.model];
     match (rank.class, want.order) {

@@ -1,9 +1,8 @@
-//! What the store is to hold of administrators' wishes (D1). One order is written at a time, so that
-//! the next one is laid over what the store really holds; whatever else changes a wish meanwhile is
-//! written once that is known. Facts only.
+//! What the store should hold of administrators' wishes (D1). Orders are written one at a time, so that each is
+//! merged with what the store really holds; other changes of a wish meanwhile are written after it. Facts only.
 //!
 //! ```text
-//!   asked ──▶ queue ──▶ written ──▶ counts ──▶ (a load that fails takes back what is still its own)
+//!   order ──▶ queue ──▶ written ──▶ takes effect ──▶ (a load that fails takes back what is unchanged since)
 //!                          │
 //!                          └─ meanwhile: leases end, replicas leave, devices fail ──▶ written after it
 //! ```
@@ -22,7 +21,7 @@ use crate::types::saves::Previous;
 use crate::types::saves::Save;
 
 impl Pool {
-    /// An order that is not refused has its turn at the store, if it changes what that holds.
+    /// An order that is not refused is queued for the store if it changes what the store holds.
     pub(crate) fn order_accepted(&mut self, id: OrderId, actions: &mut Vec<Action>) {
         let is_kept = match &self.orders[&id].command {
             Command::Load(_)
@@ -59,7 +58,7 @@ impl Pool {
         actions.push(Action::Save { order: id, wish });
     }
 
-    /// What the store is to hold once the order counts.
+    /// What the store is to hold once the order takes effect.
     fn wish_of(&self, id: OrderId) -> Option<Wish> {
         let order = &self.orders[&id];
         let over_of = |model: &ModelId| order.change.on(&self.models[model].over);
@@ -71,7 +70,7 @@ impl Pool {
                     devices: load.devices,
                     since: order.since,
                 };
-                // What it says may be what holds already, and end before the order counts.
+                // The override may be the current one, and its lease may end before the order takes effect.
                 if order.change == OverrideChange::default() {
                     let wish = Some(wish);
                     Wish::Load { model, wish }
@@ -118,7 +117,7 @@ impl Pool {
         })
     }
 
-    /// The store has the order's wish: it counts, and the next one has its turn.
+    /// The store has written the order's wish: it takes effect, and the next one is written.
     pub(crate) fn order_saved(&mut self, id: OrderId, actions: &mut Vec<Action>) {
         if self
             .saves
@@ -134,8 +133,8 @@ impl Pool {
         self.save_next(actions);
     }
 
-    /// The store could not keep it: nothing has changed. But for the evening, which empties the pool
-    /// whatever the disk says (E1); that it was is kept as soon as it can be.
+    /// The store could not keep it, so nothing has changed. Except for the evening cleanup, which empties the pool
+    /// even then (E1); its wish is written as soon as possible.
     pub(crate) fn save_failed(&mut self, id: OrderId, message: String, actions: &mut Vec<Action>) {
         if self
             .saves
@@ -162,7 +161,7 @@ impl Pool {
         self.save_next(actions);
     }
 
-    /// What was possible when it was asked for may not be any more.
+    /// What was possible when the order came may not be any more.
     fn save_next(&mut self, actions: &mut Vec<Action>) {
         while self.saves.under_way.is_none()
             && let Some(id) = self.saves.queue.pop_front()
@@ -209,7 +208,7 @@ impl Pool {
         }
     }
 
-    /// Has the store hold what there is of the model's override.
+    /// Writes the model's override to the store.
     pub(crate) fn keep_override(&mut self, model: ModelId, actions: &mut Vec<Action>) {
         if let Some(save) = &mut self.saves.under_way
             && let Wish::Override { model: of, .. } | Wish::LoadAndOverride { model: of, .. } =
@@ -224,7 +223,7 @@ impl Pool {
         actions.push(Action::Keep { wish });
     }
 
-    /// Has the store hold whether the model is wished to be loaded.
+    /// Writes to the store whether the model is wished to be loaded.
     pub(crate) fn keep_load(&mut self, model: ModelId, actions: &mut Vec<Action>) {
         if let Some(save) = &mut self.saves.under_way {
             let is_of_it = match &save.wish {
@@ -244,7 +243,7 @@ impl Pool {
         actions.push(Action::Keep { wish });
     }
 
-    /// Has the store hold whether the device is cordoned.
+    /// Writes to the store whether the device is cordoned.
     pub(crate) fn keep_cordon(&mut self, device: DeviceId, actions: &mut Vec<Action>) {
         if let Some(save) = &mut self.saves.under_way
             && let Wish::Cordon { device: of, .. } = &save.wish
@@ -258,7 +257,7 @@ impl Pool {
         actions.push(Action::Keep { wish });
     }
 
-    /// It failed after the order about it was asked for: that is newer than the order, and stays.
+    /// The device failed after the order about it came: the failure is newer than the order, and stays.
     pub(crate) fn failed_meanwhile(&mut self, id: OrderId, device: DeviceId) -> bool {
         let asked = self.orders[&id].since;
         let cordon = self.devices[&device].cordon.as_ref();
@@ -269,7 +268,7 @@ impl Pool {
         failed
     }
 
-    /// The order's changes of the override count.
+    /// The order's changes of the override take effect.
     pub(crate) fn override_counts(&mut self, id: OrderId, model: ModelId) {
         let change = self.orders[&id].change.clone();
         let it = self.models.get_mut(&model).expect("accepted");
@@ -277,7 +276,7 @@ impl Pool {
         it.sayers.says(id, &change);
     }
 
-    /// The order's wish to have the model loaded counts, or to have it away.
+    /// The order's wish to have the model loaded, or kept away, takes effect.
     pub(crate) fn load_counts(&mut self, id: OrderId, model: ModelId) {
         let order = self.orders.get_mut(&id).expect("accepted");
         let wish = match order.wish.clone() {
@@ -297,7 +296,7 @@ impl Pool {
         self.restoring.remove(&model);
     }
 
-    /// A load that failed takes back what it said itself, where nobody has said otherwise since.
+    /// A failed load takes back what it set itself, unless it has been changed since.
     pub(crate) fn take_back_wishes(
         &mut self,
         id: OrderId,
@@ -338,7 +337,7 @@ impl Pool {
         self.reindex(model);
     }
 
-    /// The model is not wished to be loaded, nor to be away, any more.
+    /// Drops the wish for the model, to load it or to keep it away.
     pub(crate) fn forget_wish(&mut self, model: ModelId, actions: &mut Vec<Action>) {
         let it = self.models.get_mut(&model).expect("a wish's model stays");
         it.restoring = false;

@@ -1,4 +1,4 @@
-//! What a model asks for: its layouts, and what one replica takes on a device. Reads facts, changes none.
+//! What a model needs to be placed: its layouts, and the bytes of a replica on a device. Reads facts, changes none.
 
 use alloc::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::types::reason::{Refusal, Unfit};
 use crate::types::share::Share;
 
 impl Ask {
-    /// One more replica of the model: over the fewest devices that an empty pool could give (M5).
+    /// One more replica of the model, over the fewest devices that an empty pool could provide (M5).
     pub(crate) fn of(pool: &Pool, model: ModelId, since: Time) -> Ask {
         let it = &pool.models[&model];
         let mut first = None;
@@ -43,7 +43,7 @@ impl Ask {
         }
     }
 
-    /// Over another number of devices: as the catalogue figured it, or the same weights shared out.
+    /// The same for another number of devices: the catalogue's figure, or the same weights divided among them.
     pub(crate) fn over_devices(self, pool: &Pool, devices: Option<u32>) -> Ask {
         let Some(devices) = devices.filter(|devices| *devices >= 1 && *devices != self.devices)
         else {
@@ -81,7 +81,7 @@ impl Ask {
         }
     }
 
-    /// What it needs on the device, if the device can ever be one of its own.
+    /// What it needs on the device, if the device can ever hold a part of it.
     pub(crate) fn needs_on(&self, pool: &Pool, id: DeviceId) -> Result<Bytes, Unfit> {
         let device = &pool.devices[&id];
         let bytes = self.fits_empty(pool, id, device)?;
@@ -107,7 +107,7 @@ impl Ask {
 }
 
 impl Model {
-    /// Its numbers of devices, preferred first.
+    /// The possible numbers of devices, preferred ones first.
     pub(crate) fn layouts(&self) -> impl Iterator<Item = Layout> + '_ {
         let first = Layout {
             devices: self.spec.devices_per_replica.max(1),
@@ -117,7 +117,7 @@ impl Model {
     }
 }
 
-/// M6: not even when the pool is empty and nothing is cordoned.
+/// M6: it does not fit even when the pool is empty and nothing is cordoned.
 pub(crate) fn never_fits(pool: &Pool, ask: &Ask) -> Option<Refusal> {
     let fits = |id: &DeviceId| ask.fits_empty(pool, *id, &pool.devices[id]).is_ok();
     let enough = ask.devices as usize;
@@ -138,7 +138,7 @@ pub(crate) fn never_fits(pool: &Pool, ask: &Ask) -> Option<Refusal> {
         .max()
         .unwrap_or_default();
     Some(Refusal::NeverFits {
-        // On the kind of device that it needs least of.
+        // On the kind of device on which it needs least.
         needs: allowed_kinds(pool, allowed)
             .map(|kind| ask.bytes_on(kind))
             .min()

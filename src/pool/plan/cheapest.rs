@@ -1,8 +1,8 @@
-//! The cheapest set of victims that gives every device of a domain what it needs (P5): greedy for a
-//! start, then a search that is exact for up to twelve who may leave and bounded for more.
+//! The cheapest set of victims that frees what every device of a domain needs (P5): a greedy solution first, then a
+//! search that is exact for up to twelve candidates and bounded for more.
 //!
-//! Greedy by value per byte is what came out best of sixteen policies on real traces; but it counts
-//! bytes, and P5 counts busy replicas first: one large busy victim is better than two small ones.
+//! Greedy by value per byte was the best of sixteen policies on real traces; but it counts bytes, and P5 counts
+//! busy replicas first: one large busy victim is better than two small ones.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -18,15 +18,15 @@ pub(crate) struct Domain {
     pub needs: Vec<Bytes>,
 }
 
-/// Among so many the search is exact: their tree has fewer nodes than `STEPS_EXACT`.
+/// The search is exact up to this many candidates: their tree has fewer nodes than `STEPS_EXACT`.
 const EXACT_MAX: usize = 12;
 const STEPS_EXACT: u32 = 1 << (EXACT_MAX + 1);
-/// Nodes of the search among more; what was found by then is never worse than greedy.
+/// The most nodes that the search visits with more candidates; its result is never worse than greedy.
 const STEPS_MANY: u32 = 1 << 9;
 
-/// The cheapest set: within the lowest class of priority that suffices, the fewest busy ones, then the
-/// least expected loss, then the fewest bytes. Among equally cheap sets the one that greedy finds, whose
-/// last key is an id.
+/// The cheapest set: within the lowest class of priority that suffices, the fewest busy replicas, then the least
+/// expected loss, then the fewest bytes. Among equally cheap sets, the one that greedy finds, whose last key is an
+/// id.
 pub(crate) fn cheapest(
     domain: &Domain,
     free: &[Bytes],
@@ -50,7 +50,7 @@ pub(crate) fn cheapest(
     Some((cost(&chosen), chosen))
 }
 
-/// What is free on each device once these have left.
+/// What is free on each device once these victims have left.
 pub(crate) fn with_freed(domain: &Domain, free: &[Bytes], victims: &[Evictable]) -> Vec<Bytes> {
     let mut freed = free.to_vec();
     for victim in victims {
@@ -119,12 +119,12 @@ impl Key {
     }
 }
 
-/// Who may leave, and what each would give to the devices that lack something.
+/// The candidates, and what each would free on the devices that lack memory.
 struct Problem<'a> {
     all: &'a [Evictable],
-    /// Of each device that lacks something, how much.
+    /// How much each device lacks, for those that lack something.
     lacks: Vec<u64>,
-    /// Of each candidate on each of these devices, at most what that lacks; row after row.
+    /// What each candidate frees on each of these devices, at most what the device lacks; row after row.
     gains: Vec<u64>,
     /// The sums of the rows.
     sums: Vec<u128>,
@@ -155,7 +155,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// The places of the cheapest in the order of their ranks.
+    /// The indices of the cheapest set, in the order of their ranks.
     fn solve(&self) -> Vec<usize> {
         if self.lacks.is_empty() {
             return Vec::new();
@@ -211,12 +211,12 @@ impl<'a> Problem<'a> {
         gains.map(|(left, gain)| u128::from(*left.min(gain))).sum()
     }
 
-    /// These and, idle before busy and lowest value per byte first, as many others as it takes; then
-    /// without each that was not needed, the most valuable first.
+    /// Adds to these as many others as necessary, idle before busy and lowest value per byte first; then removes
+    /// each one that was not needed, the most valuable first.
     fn completed(&self, mut chosen: Vec<usize>) -> Vec<usize> {
         let mut left = self.left(chosen.iter().copied());
         for nth in 0..self.all.len() {
-            // A holder of none of the devices that still lack room would leave for nothing.
+            // A replica on none of the devices that still lack memory would be evicted for nothing.
             if !chosen.contains(&nth) && self.helps(&left, nth) > 0 {
                 self.take(&mut left, nth);
                 chosen.push(nth);
@@ -234,8 +234,8 @@ impl<'a> Problem<'a> {
         chosen
     }
 
-    /// The busy ones that have to leave beside all idle ones: always the one that helps most. On one
-    /// device nothing is fewer, and a single one is found wherever it is enough.
+    /// The busy replicas that must leave in addition to all idle ones: each time the one that frees most. On one
+    /// device no set is smaller, and a single replica is found wherever one is enough.
     fn few_busy(&self) -> Vec<usize> {
         let busy = |nth: &usize| self.all[*nth].rank.busy;
         let mut left = self.left((0..self.all.len()).filter(|nth| !busy(nth)));
@@ -252,18 +252,18 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// Depth first: with a candidate, then without it; a branch ends where even what it must still cost
-/// at least is no better than the best known.
+/// Depth first: with a candidate, then without it. A branch ends where even the least that it must still cost is no
+/// better than the best known set.
 struct Search<'a> {
     problem: &'a Problem<'a>,
-    /// Busy ones by what they give, then idle ones by their loss for it.
+    /// Busy replicas by what they free, then idle ones by their loss relative to it.
     order: Vec<usize>,
     busy: usize,
-    /// What all from a place of the order on would give to each device; row after row.
+    /// What all candidates from an index of the order on would free on each device; row after row.
     ahead: Vec<u128>,
-    /// What all idle ones would give.
+    /// What all idle candidates would free.
     idle_gain: u128,
-    /// From a place of the order on, who costs least for what it gives: by loss, and by bytes.
+    /// From an index of the order on, the candidate that costs least for what it frees: by loss, and by bytes.
     least: Vec<(usize, usize)>,
     steps: u32,
     chosen: Vec<usize>,
@@ -273,7 +273,7 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(problem: &'a Problem<'a>, best: (Key, Vec<usize>)) -> Search<'a> {
         let all = problem.all;
-        // Where idle ones suffice nobody busy is thought of.
+        // Where idle replicas suffice, no busy one is considered.
         let is_possible =
             |nth: &usize| problem.sums[*nth] > 0 && (best.0.busy > 0 || !all[*nth].rank.busy);
         let mut order: Vec<usize> = (0..all.len()).filter(is_possible).collect();
@@ -354,14 +354,14 @@ impl<'a> Search<'a> {
         self.from(place + 1, left, key);
     }
 
-    /// Whether those ahead can still make the room.
+    /// Whether the candidates from `place` on can still free enough.
     fn is_open(&self, place: usize, left: &[u64]) -> bool {
         let ahead = &self.ahead[place * left.len()..][..left.len()];
         let enough = |(left, ahead): (&u64, &u128)| u128::from(*left) <= *ahead;
         place < self.order.len() && left.iter().zip(ahead).all(enough)
     }
 
-    /// What a set costs at least that has these already and still lacks so much in all.
+    /// The least cost of a set that contains these already and still lacks this much in total.
     fn at_least(&self, place: usize, lacks: u128, key: Key) -> Key {
         let all = self.problem.all;
         let mut busy = key.busy;
@@ -401,7 +401,7 @@ mod tests {
     use crate::types::rank::VictimRank;
     use crate::types::share::Share;
 
-    /// A number below `end`, another one each time.
+    /// A pseudo-random number below `end`.
     fn below(state: &mut u64, end: u64) -> u64 {
         *state = state
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -409,7 +409,7 @@ mod tests {
         (*state >> 33) % end
     }
 
-    /// So many who may leave, with shares on some of the devices.
+    /// `count` candidates, with shares on some of the devices.
     fn candidates(state: &mut u64, count: u64, devices: u64) -> Vec<Evictable> {
         (1..=count)
             .map(|nth| {

@@ -1,11 +1,11 @@
-//! Which weights are fetched next, and which fetches end.
+//! Which weights to fetch next, and which fetches to end.
 
 use crate::facts::state::Pool;
 use crate::types::decision::Decision;
 use crate::types::reason::StopReason;
 
-/// Fetches that nobody shall wait for any more, then those that somebody waits for. One that has begun
-/// goes on when whoever asked has left: the next one who asks finds it further on.
+/// First the fetches that must end, then those to begin. A fetch that has begun goes on when its requests have
+/// left, so that the next request waits less.
 pub(crate) fn next(pool: &Pool) -> Option<Decision> {
     let ended = pool.fetching.iter().find_map(|&model| {
         let it = &pool.models[&model];

@@ -1,7 +1,6 @@
-//! Groups of devices of one node for a replica over several of them (M5): each device in turn as a
-//! start, joined by those that cost least to free and are best connected to it; and of a node with few
-//! devices every other group that would cost less (P5). Chooses nothing: the ranks of what is proposed
-//! decide.
+//! Groups of devices of one node for a replica over several of them (M5). Each device in turn is a start, joined by
+//! those that cost least to free and are best connected to it. On a node with few devices, every other group that
+//! would cost less is tried too (P5). The ranks of the proposals decide, not this file.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -16,20 +15,20 @@ use crate::types::ids::{Bytes, DeviceId, ReplicaId};
 use crate::types::link::Link;
 use crate::types::rank::{Cost, PlaceRank};
 
-/// Among so many groups of a node's devices the cheapest is found for certain: all of a node of eight.
+/// Up to this many groups on a node, the cheapest is certain to be found: all groups of a node of eight.
 const GROUPS_MAX: usize = 128;
 
-/// A device of the node, with what it takes to have room on it.
+/// A device of the node, and what it costs to free enough on it.
 struct Member {
     device: DeviceId,
     needs: Bytes,
     free: Bytes,
     must_wait: bool,
-    /// `None`: no eviction that is allowed makes the room.
+    /// `None`: no allowed eviction frees enough.
     cost: Option<Cost>,
-    /// Who would leave for room on this device alone.
+    /// The victims for this device alone.
     victims: Vec<Evictable>,
-    /// Everybody who may leave, with what that frees here.
+    /// Every replica that may leave, with what that frees here.
     holders: Vec<(ReplicaId, Bytes)>,
 }
 
@@ -39,8 +38,8 @@ impl Member {
     }
 }
 
-/// Ways to place it: without evictions where a node has room for it, otherwise with them. With
-/// `touching`, only on nodes that have one of these devices.
+/// Ways to place it: without evictions where a node has enough free memory, otherwise with them. With `touching`,
+/// only on nodes that have one of these devices.
 pub(crate) fn choices<'a>(
     pool: &'a Pool,
     ask: &'a Ask,
@@ -56,7 +55,7 @@ pub(crate) fn choices<'a>(
         .flat_map(|node| without_eviction(pool, ask, node))
         .collect();
     let evicting = with_room.is_empty();
-    // Whether there is any way at all is known without the best one.
+    // Whether there is any way at all is known without finding the best one.
     let any_will_do = touching.is_some();
     let mut best: Option<Cost> = None;
     let with_victims = nodes
@@ -158,7 +157,7 @@ fn with_eviction(
         if groups.contains(&group) {
             continue;
         }
-        // What lies beside what was found is told to nobody unless it is better.
+        // A group beside the one found is reported only if it is better.
         let choice = evicting(pool, &members, &group, &all);
         if let Some(choice) = choice.filter(|it| best.is_none_or(|best| it.rank.cost < best)) {
             best = Some(choice.rank.cost);
@@ -168,7 +167,7 @@ fn with_eviction(
     found
 }
 
-/// The group with the cheapest victims that make room on all of it.
+/// The group with the cheapest victims that free enough on all of its devices.
 fn evicting(
     pool: &Pool,
     members: &[Member],
@@ -192,8 +191,8 @@ fn evicting(
     Some(choice(pool, &chosen, &freed, cost, victims))
 }
 
-/// Every set of as many members as are asked for, where these are few enough, with what it costs at
-/// least: as much as its dearest member alone. The least first.
+/// Every set of as many members as are needed, where these sets are few enough, with a lower bound of its cost:
+/// that of its most expensive member alone. The cheapest comes first.
 fn every_group(ask: &Ask, members: &[Member]) -> Vec<(Cost, Vec<usize>)> {
     let count = ask.devices as usize;
     let mut groups = Vec::new();
@@ -204,7 +203,7 @@ fn every_group(ask: &Ask, members: &[Member]) -> Vec<(Cost, Vec<usize>)> {
     loop {
         let least = group.iter().filter_map(|&nth| members[nth].cost).max();
         groups.push((least.unwrap_or_default(), group.clone()));
-        // The last place that can move on does, and those behind it follow.
+        // The last index that can advance does, and those behind it follow.
         let ends = |place: &usize| group[*place] < members.len() - count + place;
         let Some(place) = (0..count).rev().find(ends) else {
             break;
@@ -218,7 +217,7 @@ fn every_group(ask: &Ask, members: &[Member]) -> Vec<(Cost, Vec<usize>)> {
     groups
 }
 
-/// How many sets of `count` there are among `members`; more than `GROUPS_MAX` need not be exact.
+/// The number of sets of `count` among `members`; a result above `GROUPS_MAX` need not be exact.
 fn sets(members: usize, count: usize) -> usize {
     if count > members {
         return usize::MAX;
@@ -229,8 +228,8 @@ fn sets(members: usize, count: usize) -> usize {
     })
 }
 
-/// Sets of as many members as are asked for, each given once: from every member as a start, one by one
-/// the cheapest other and, among equally cheap ones, the nearest; and the other way round.
+/// Sets of as many members as are needed, each returned once. Every member is a start, joined one by one by the
+/// cheapest other and, among equally cheap ones, the nearest; and the other way round.
 fn groups(pool: &Pool, ask: &Ask, members: &[Member]) -> BTreeSet<Vec<usize>> {
     let mut groups = BTreeSet::new();
     if members.len() < ask.devices as usize {
@@ -253,7 +252,7 @@ fn grow(
 ) -> Vec<usize> {
     let from = &pool.devices[&members[start].device];
     let mut group = vec![start];
-    // A victim over several devices makes room on all of them, and is paid for once.
+    // A victim over several devices frees memory on all of them, and its cost counts once.
     let mut leaving: BTreeSet<ReplicaId> = members[start].victim_ids().collect();
     while group.len() < ask.devices as usize {
         let next = (0..members.len())

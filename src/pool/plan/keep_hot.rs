@@ -1,5 +1,5 @@
-//! How long an idle model stays loaded: the catalogue's time, an administrator's, or one that is chosen from its own
-//! gaps (L2).
+//! How long an idle model stays loaded: the catalogue's time, an administrator's, or one that is chosen from the
+//! model's gaps (L2).
 
 use crate::facts::state::Pool;
 use crate::types::ids::Bytes;
@@ -27,7 +27,7 @@ impl Pool {
         self.market.keep_hot(&model.demand, reload, bytes, bounds)
     }
 
-    /// Somebody wanted the model after it had been left alone for `gap`.
+    /// A request for the model has come after `gap` without use.
     pub(crate) fn gap_ended(&mut self, id: ModelId, gap: Span) {
         let model = &self.models[&id];
         if let Some(bounds) = model.spec.adaptive_keep_hot {
@@ -37,12 +37,12 @@ impl Pool {
     }
 }
 
-/// When keep-hot would unload it (L2); nothing while it is busy, waited for, leased or always-hot.
+/// When keep-hot would unload it (L2); `None` while it is busy, waited for, leased or always-hot.
 pub(crate) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
     let replica = &pool.replicas[&id];
     let idle_since = replica.idle_since()?;
     let model = &pool.models[&replica.model];
-    // Of several that the requests called for none goes while another is in use (S1).
+    // Of several replicas that the requests called for, none is unloaded while another is in use (S1).
     let idle_since = match pool.scaled_to(replica.model) > 1 {
         true => pool.all_idle_since(replica.model)?,
         false => idle_since,

@@ -1,9 +1,8 @@
-//! Room for the first of those who want a replica. Part of `plan::next`; changes nothing.
+//! Makes room for the first pending replica. Part of `plan::next`; changes nothing.
 //!
-//! Wants are looked at in the order of their rank: those that are new, and, when room may have grown
-//! somewhere, those that were blocked before. A want that asks for at least as much, with no better
-//! standing than one that is blocked, is blocked too and is not worked out; so a long queue costs a few
-//! plans, not as many as there are models in it.
+//! Demands are examined in the order of their rank: the new ones and, when memory may have become free somewhere,
+//! those that were blocked before. A demand that needs at least as much as a blocked one, and ranks no better, is
+//! blocked too without being planned. So a long queue costs a few plans, not one per model.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -44,10 +43,10 @@ pub(crate) fn make_room(pool: &Pool) -> Option<Decision> {
             Some(_) if queues.holds_back(pool, want) => {
                 return Some(Decision::Defer { rank: *rank });
             }
-            // Somebody waits at the other end: what is permanent_failure now is said at once.
+            // An administrator waits for the answer, so a permanent failure is refused at once.
             Some(_) if rank.class == Class::Order => return Some(decide(pool, rank, want)),
             Some(_) if blocked.covers(pool, want) => continue,
-            // It was covered when room grew before, and what covered it has gone.
+            // A lesser blocked demand covered it when memory grew before, and that one has gone.
             Some(known) if known.growths < pool.wants.growths_before => {
                 return Some(decide(pool, rank, want));
             }
@@ -68,16 +67,16 @@ pub(crate) fn make_room(pool: &Pool) -> Option<Decision> {
     None
 }
 
-/// Disks and links that a load reads from while others wait for them already: nothing more is evicted
-/// for one of them before its time.
+/// Disks and links for which loads wait already: nothing more is evicted for a load from one of them before its
+/// time.
 struct Queues {
-    /// Wants of this priority or less stay behind.
+    /// Demands of this priority or less stay behind.
     behind: BTreeMap<LoaderId, Priority>,
 }
 
 impl Queues {
     fn of(pool: &Pool) -> Queues {
-        // A node without memory has no disk that anything is read from.
+        // A node without memory has no disk that weights are read from.
         let has_memory = |id: &DeviceId| pool.devices[id].total > Bytes::ZERO;
         let with_memory = pool.nodes.values().filter(|ids| ids.iter().any(has_memory));
         let nodes = with_memory.count().max(1);
@@ -93,7 +92,7 @@ impl Queues {
             }
         }
         let behind = waiting.into_iter().filter_map(|(loader, mut waiting)| {
-            // One more may wait for each node, should it be more important than those who do.
+            // One more load may wait for each node if it is more important than those that wait.
             waiting.sort_by_key(|priority| Reverse(*priority));
             let full = in_use.get(&loader).is_some_and(|count| *count >= nodes);
             let last = waiting.get(nodes - 1).copied()?;
@@ -109,7 +108,7 @@ impl Queues {
             return false;
         };
         let behind = self.behind.get(&it.loader);
-        // What can never be had is said at once.
+        // What can never be loaded is refused at once.
         behind.is_some_and(|last| want.ask.priority <= *last)
             && never_fits(pool, &want.ask).is_none()
     }
@@ -117,7 +116,7 @@ impl Queues {
 
 fn decide(pool: &Pool, rank: &DemandRank, want: &PendingReplica) -> Decision {
     let plan = place::place(pool, &want.ask);
-    // Devices may have come or grown since it would not have fitted on any.
+    // Devices may have been added or grown since it would not have fitted on any.
     if plan.fetches_for.is_some() && plan.prospect != Prospect::Never {
         let model = rank.model;
         let why = wanting::reason(pool, rank, want);
@@ -150,7 +149,7 @@ fn decide(pool: &Pool, rank: &DemandRank, want: &PendingReplica) -> Decision {
                 return Decision::Shorten { order, refusal };
             }
             Class::Request => {
-                let ticket = pool.models[&model].queue.first().expect("somebody waits");
+                let ticket = pool.models[&model].queue.first().expect("a request waits");
                 return Decision::Refuse { ticket, refusal };
             }
             Class::Standing if pool.models[&model].restoring => {
@@ -165,7 +164,7 @@ fn decide(pool: &Pool, rank: &DemandRank, want: &PendingReplica) -> Decision {
     }
 }
 
-/// What is known to be blocked, reduced to the least demanding.
+/// The blocked demands, reduced to the least demanding.
 #[derive(Default)]
 struct Blocking {
     least: Vec<Least>,
@@ -175,7 +174,7 @@ struct Least {
     forced: bool,
     priority: Priority,
     since: Time,
-    /// A longer swap means longer turns of those in the way (P3).
+    /// A longer swap means longer turns of the replicas in the way (P3).
     swap: Span,
     devices: u32,
     bytes: Bytes,
@@ -185,8 +184,8 @@ impl Least {
     fn of(pool: &Pool, want: &PendingReplica) -> Option<Least> {
         let ask = &want.ask;
         let model = &pool.models[&ask.model];
-        // What only some devices can serve, or needs more on some, cannot speak for others.
-        // So does what only has to be woken.
+        // A model that only some devices can serve, or that needs more on some of them, proves nothing about
+        // others. Nor does one that only has to be woken.
         let wakes = model.replicas.iter().any(|it| pool.asleep.contains(it));
         let here = !model.spec.absent;
         let plain = here && model.spec.allowed.is_none() && ask.by_kind.is_empty() && !wakes;
@@ -203,7 +202,7 @@ impl Least {
 
 impl Blocking {
     fn add(&mut self, pool: &Pool, want: &PendingReplica) {
-        // A model does not evict itself, but others might: it speaks for nobody while it is there.
+        // A model does not evict itself, but others might: while it has replicas, it proves nothing about others.
         if !pool.models[&want.ask.model].replicas.is_empty() {
             return;
         }

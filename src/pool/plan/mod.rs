@@ -1,4 +1,4 @@
-//! The one place that chooses: from facts to the next decision. Nothing here changes a fact.
+//! The only code that makes choices: it derives the next decision from the facts and changes none of them.
 
 pub(crate) mod asking;
 pub(crate) mod cheapest;

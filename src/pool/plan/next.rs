@@ -1,5 +1,5 @@
-//! The one place that chooses. `next` reads the facts and gives one decision, or none; it changes
-//! nothing. Cheap answers first, then the life of replicas, then room for who is first in line.
+//! The only code that makes choices. `next` reads the facts and returns one decision or none; it changes nothing.
+//! Cheap answers come first, then the phases of replicas, then memory for the first demand in the order.
 
 use crate::facts::state::Pool;
 use crate::plan::fetches;
@@ -15,7 +15,7 @@ use crate::types::reason::{Refusal, StopReason};
 use crate::types::replica::Phase;
 use crate::types::share::Share;
 
-/// The next decision that the facts call for.
+/// Returns the next decision that the facts call for.
 pub(crate) fn next(pool: &Pool) -> Option<Decision> {
     overdue(pool)
         .or_else(|| answer_waiters(pool))
@@ -51,14 +51,14 @@ fn overdue(pool: &Pool) -> Option<Decision> {
     })
 }
 
-/// Seats for those who wait, refusals for those who wait in vain, and gates that respect the queue.
+/// Seats for waiting requests, refusals for requests that wait in vain, and gates that respect the queue.
 fn answer_waiters(pool: &Pool) -> Option<Decision> {
     for &id in &pool.agenda.models {
         if !pool.waited_for.contains(&id) {
             continue;
         }
         let model = &pool.models[&id];
-        let first = model.queue.first().expect("somebody waits for it");
+        let first = model.queue.first().expect("its queue is not empty");
         let seats = model.spec.seats_per_replica.max(1);
         let open = model
             .replicas
@@ -120,7 +120,7 @@ fn answer_waiters(pool: &Pool) -> Option<Decision> {
     pool.agenda.replicas.iter().find_map(wrong_gate)
 }
 
-/// What time and the gates bring about in the life of each replica.
+/// What time and the gates change in the phase of each replica.
 fn lives(pool: &Pool) -> Option<Decision> {
     pool.agenda.replicas.iter().find_map(|&id| life(pool, id))
 }
@@ -196,8 +196,8 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
                 return parking::park(pool, id, reason).or_else(|| stop(reason.clone()));
             }
             let abandoned = for_load.is_some_and(|load| !pool.planned.contains_key(&load));
-            // Another load may have been promised the memory meanwhile; then it goes on draining.
-            // It keeps what it holds beyond its share.
+            // Another load may have been promised the memory meanwhile; then the replica goes on draining. It keeps
+            // what it holds beyond its share.
             let room = |share: &Share| {
                 let more = pool.excess(id, share.device);
                 pool.free_later(share.device) >= share.bytes + more
@@ -208,7 +208,7 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
     }
 }
 
-/// The trouble of a device that it holds a part of, and whether that has ended it already (M7).
+/// The failure of a device on which the replica has a share, and whether that has already ended the replica (M7).
 fn on_failed_device(pool: &Pool, id: ReplicaId) -> Option<(StopReason, bool)> {
     pool.replicas[&id].shares.iter().find_map(|share| {
         let device = &pool.devices[&share.device];
@@ -292,8 +292,8 @@ pub(crate) fn due_at(pool: &Pool, id: ReplicaId) -> Option<Time> {
     }
 }
 
-/// Loads that have been decided: dropped when nobody wants them or their room will not come, started
-/// when it is there and nothing else is read from the same disk or link.
+/// Planned loads: a load is dropped if there is no demand for it any more or its memory will not become free. It
+/// starts when the memory is free and nothing else is read from the same disk or link.
 fn promises(pool: &Pool) -> Option<Decision> {
     if !pool.promises_changed {
         return None;
@@ -336,14 +336,14 @@ fn wanted(pool: &Pool, load: ReplicaId) -> bool {
     if model.removed || pool.closing.is_some() {
         return false;
     }
-    // Somebody deleted its weights meanwhile.
+    // The weights were deleted meanwhile.
     if model.spec.absent && !planned.wakes {
         return false;
     }
     let by_order = planned
         .order
         .is_some_and(|order| pool.orders.contains_key(&order));
-    // Requests and protection want one replica, not each of several that an order once planned.
+    // Requests and protection call for one replica, not for each one that an order has planned.
     let only = pool.live(model) == 0 && model.planned.first() == Some(&load);
     let before = model.planned.iter().take_while(|it| **it != load).count();
     let live = pool.live(model);
@@ -357,7 +357,7 @@ fn finish(pool: &Pool) -> Option<Decision> {
     (pool.closing.is_some() && empty && !pool.finished).then_some(Decision::Finish)
 }
 
-/// When the facts next change by themselves.
+/// When the facts next change without an event.
 pub(crate) fn wake(pool: &Pool) -> Option<Time> {
     let tickets = pool.deadlines.first().map(|(at, _)| *at);
     let leases = pool.leases.first().map(|(at, _)| *at);
@@ -375,7 +375,7 @@ pub(crate) fn wake(pool: &Pool) -> Option<Time> {
         .chain(pool.wants.next_retry())
         .chain(pool.next_scaling())
         .chain(orders::deadlines(pool))
-        // A deadline that passed in this very step has been dealt with, or waits for an answer.
+        // A deadline that passed in this step is done, or waits for an answer.
         .filter(later)
         .min()
 }

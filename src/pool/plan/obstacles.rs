@@ -1,5 +1,5 @@
-//! Why a place is not taken, and whether waiting would help: the other half of a plan, for people and
-//! for the queue. Reads only.
+//! Why a place is not taken, and whether waiting would help: the other half of a plan, for administrators and for
+//! the queue. Reads only.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -13,12 +13,12 @@ use crate::types::decision::{Candidate, Prospect, Verdict};
 use crate::types::ids::{Bytes, DeviceId, ReplicaId, Time};
 use crate::types::reason::{Blocker, Obstacle, Protection, Unfit};
 
-/// The obstacles listed in a refusal; enough to see what is wrong.
+/// The most obstacles listed in a refusal; enough to see what is wrong.
 const OBSTACLES_MAX: usize = 16;
-/// The obstacles listed for one place.
+/// The most obstacles listed for one place.
 const OBSTACLES_OF_PLACE_MAX: usize = 4;
 
-/// What stands in the way, on all devices that could serve.
+/// What prevents the load, on all devices that could serve it.
 pub(crate) fn of(pool: &Pool, ask: &Ask) -> Vec<Obstacle> {
     let mut found = Vec::new();
     for &device in pool.devices.keys() {
@@ -39,7 +39,7 @@ pub(crate) fn of(pool: &Pool, ask: &Ask) -> Vec<Obstacle> {
 
 /// A verdict on each device that was not `seen` as a place.
 pub(crate) fn verdicts(pool: &Pool, ask: &Ask, seen: &BTreeSet<DeviceId>) -> Vec<Candidate> {
-    // That memory cannot be had where there is none tells nobody anything.
+    // That a place without memory cannot give any is no useful verdict.
     let tells =
         |device: &&DeviceId| ask.bytes == Bytes::ZERO || pool.devices[*device].total > Bytes::ZERO;
     pool.devices
@@ -117,16 +117,16 @@ fn blocker(pool: &Pool, holder: ReplicaId, why: Protection) -> Option<Blocker> {
     })
 }
 
-/// What a device could give by and by.
+/// What a device could free in time.
 #[derive(Clone, Copy, Default)]
 struct Reach {
     /// Once turns end, loads finish and minimum residences pass.
     soon: bool,
-    /// Once what is of higher priority has left by itself, or a cordon has ended.
+    /// Once replicas of higher priority have left by themselves, or a cordon has ended.
     later: bool,
 }
 
-/// Whether waiting can help, and when to look again.
+/// Whether waiting can help, and when to try again.
 pub(crate) fn prospect(pool: &Pool, ask: &Ask) -> (Prospect, Option<Time>) {
     let mut retry: Option<Time> = None;
     let mut best = Reach::default();
@@ -148,7 +148,7 @@ pub(crate) fn prospect(pool: &Pool, ask: &Ask) -> (Prospect, Option<Time>) {
     (prospect, retry)
 }
 
-/// When time alone may change what these devices can give.
+/// When time alone may change what these devices can free.
 pub(crate) fn retry_on(pool: &Pool, ask: &Ask, devices: &BTreeSet<DeviceId>) -> Option<Time> {
     let mut retry = None;
     for &device in devices {
@@ -171,7 +171,7 @@ fn reach(pool: &Pool, ask: &Ask, device: DeviceId, retry: &mut Option<Time>) -> 
             return Reach { soon: false, later };
         }
         Err(_) => {
-            // A new replica never fits here; one that sleeps here and was smaller may wake.
+            // A new replica never fits here; a sleeper that is here and was smaller may wake.
             let sleeps_here = |id: &ReplicaId| {
                 pool.replicas
                     .get(id)
@@ -207,7 +207,7 @@ fn reach(pool: &Pool, ask: &Ask, device: DeviceId, retry: &mut Option<Time>) -> 
                 (soon, later) = (soon + held, later + held);
             }
             Protection::HigherPriority => {
-                // What is idle and higher leaves by its keep-hot time.
+                // An idle replica of higher priority leaves when its keep-hot time ends.
                 if let Some(at) = keep_hot_ends(pool, holder) {
                     look_at(at);
                 }

@@ -1,5 +1,5 @@
-//! Administrators' orders: accepted, kept in the store, carried out, settled. What an order needs is
-//! decided here, as part of `plan::next`; nothing here changes facts but `Order` itself.
+//! Administrators' orders: accepted, kept in the store, carried out, settled. Decides the next step of an order, as
+//! part of `plan::next`; changes no fact but `Order` itself.
 
 use alloc::vec::Vec;
 
@@ -13,10 +13,10 @@ use crate::types::order::Order;
 use crate::types::reason::{Refusal, StopReason};
 use crate::types::replica::Phase;
 
-/// An order of more than this many replicas is a mistake.
+/// An order for more replicas than this is a mistake.
 pub const REPLICAS_MAX: u32 = 1024;
 
-/// What one active order asks for next.
+/// The next step of the active orders.
 pub(crate) fn next(pool: &Pool) -> Option<Decision> {
     pool.orders
         .iter()
@@ -95,7 +95,7 @@ fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Op
     Some(Decision::Settle { order: id, outcome })
 }
 
-/// More than asked for: what is not there yet goes first, then the least used.
+/// More replicas than ordered: those that are not ready leave first, then the least used.
 fn surplus(pool: &Pool, model: ModelId, wanted: usize, ready: &[ReplicaId]) -> Option<Decision> {
     let model = &pool.models[&model];
     let live = pool.live(model);
@@ -138,7 +138,7 @@ fn next_of_removal(pool: &Pool, id: OrderId, order: &Order) -> Option<Decision> 
             _ => StopReason::Shutdown,
         };
         match &it.phase {
-            // Those who wait for it would only have it loaded again: they are served first.
+            // The requests that wait for it would only have it loaded again, so they are served first.
             Phase::Launching { .. } if it.leave_when_served.is_some() => {}
             Phase::Launching { .. } => return Some(Decision::Stop { replica, reason }),
             Phase::Ready { .. } if it.leave_when_served.is_some() => {}
@@ -197,7 +197,7 @@ fn next_of_removal(pool: &Pool, id: OrderId, order: &Order) -> Option<Decision> 
     Some(Decision::Settle { order: id, outcome })
 }
 
-/// The model's load order, if it still misses a replica, with what it asks.
+/// The model's load order, if it still lacks a replica, with what that replica needs.
 pub(crate) fn load_to_place(pool: &Pool, model: ModelId) -> Option<(OrderId, Ask)> {
     pool.orders.iter().find_map(|(&id, order)| {
         let load = order
@@ -211,8 +211,8 @@ pub(crate) fn load_to_place(pool: &Pool, model: ModelId) -> Option<(OrderId, Ask
 
 pub(crate) fn ask_of(pool: &Pool, load: &LoadOrder, since: Time, order: OrderId) -> Ask {
     let mut ask = Ask::of(pool, load.model, since).over_devices(pool, load.devices);
-    // What is kept of it counts: once its lease has ended, or another was set, the model has one
-    // priority for its replicas and for what it still asks.
+    // Only what the store holds of it counts: once its lease has ended, or another was set, the model has one
+    // priority for its replicas and for those still to be loaded.
     let kept = pool.orders.get(&order).is_some_and(|it| it.saved);
     if !kept {
         ask.priority = load.priority.unwrap_or(ask.priority);
@@ -226,7 +226,7 @@ fn order_deadline(pool: &Pool, order: &Order) -> Time {
         return Time(u64::MAX);
     };
     let model = &pool.models[&load.model];
-    // A fetch takes as long as it takes; the load itself has a deadline.
+    // A fetch has no deadline; the load itself has one.
     if model.fetch.is_some() {
         return Time(u64::MAX);
     }

@@ -1,6 +1,6 @@
-//! Sleepers: engines that leave their devices and keep their weights in the host's memory, so that
-//! they come back sooner than by a load (L1). Who may sleep, who is dropped for whom, and when a sleeper
-//! is woken rather than its model loaded anew. Part of `plan`; changes nothing.
+//! Sleepers: engines that free their devices and keep their weights in the host's memory, so that waking takes less
+//! time than a load (L1). Decides which replica may sleep, which sleeper is dropped for which, and when to wake a
+//! sleeper instead of loading. Part of `plan`; changes nothing.
 
 use alloc::vec::Vec;
 
@@ -20,17 +20,17 @@ use crate::types::reason::StopReason;
 use crate::types::replica::{Phase, Replica};
 use crate::types::share::Share;
 
-/// Which sleeper is dropped first: lower priority, then less lost per byte of the host.
+/// Which sleeper is dropped first: lower priority, then the smaller loss per byte of host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SleeperRank {
     priority: Priority,
     value: u64,
-    /// So that the answer is deterministic.
+    /// Makes the answer deterministic.
     replica: ReplicaId,
 }
 
-/// The decision to put a drained replica to sleep, with the sleepers that make room for it; `None` if
-/// it must be ended instead.
+/// The decision to put a drained replica to sleep, with the sleepers that must leave for it; `None` if it must be
+/// ended instead.
 pub(crate) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<Decision> {
     let replica = &pool.replicas[&id];
     let model = &pool.models[&replica.model];
@@ -53,7 +53,7 @@ pub(crate) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<De
     if barred {
         return None;
     }
-    // Whoever waits for its room may have been promised all of it.
+    // The load that waits for this memory may have been promised all of it.
     let stays = |share: &Share| pool.free_later(share.device) >= share.bytes;
     if !replica.would_keep(parking).iter().all(stays) {
         return None;
@@ -72,7 +72,7 @@ pub(crate) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<De
     (room >= parking.host).then_some(Decision::Park { replica: id, drops })
 }
 
-/// The first sleeper to go when the host itself is short of memory.
+/// The first sleeper to drop when the host itself lacks memory.
 pub(crate) fn under_pressure(pool: &Pool) -> Option<Decision> {
     pool.hosts.iter().find_map(|(&node, host)| {
         let short = host.shortage();
@@ -87,7 +87,7 @@ pub(crate) fn under_pressure(pool: &Pool) -> Option<Decision> {
     })
 }
 
-/// Those that nobody is waking, least valuable first, with what they take of the host.
+/// The sleepers that are not being woken, least valuable first, with the host memory of each.
 fn sleepers(pool: &Pool, node: NodeId) -> Vec<(SleeperRank, Bytes)> {
     let mut found: Vec<(SleeperRank, Bytes)> = pool
         .asleep
@@ -112,7 +112,7 @@ fn rank(pool: &Pool, id: ReplicaId, host: Bytes) -> SleeperRank {
     }
 }
 
-/// What is lost per second if the model has to be loaded instead of woken.
+/// What is lost per second if the model must be loaded instead of woken.
 fn loss_of_sleeper(pool: &Pool, model: &Model) -> u64 {
     let idle = model
         .last_used
@@ -121,8 +121,8 @@ fn loss_of_sleeper(pool: &Pool, model: &Model) -> u64 {
     model.demand.loss(pool.now, idle, saved)
 }
 
-/// A sleeper as a victim for what stays of it on its devices. It serves nobody, so no priority keeps
-/// it; but it goes after everybody of lower priority.
+/// A sleeper as a victim, for the memory that it keeps on its devices. It serves no requests, so no priority
+/// protects it; but it leaves after all replicas of lower priority.
 pub(crate) fn droppable(pool: &Pool, id: ReplicaId) -> Evictable {
     let replica = &pool.replicas[&id];
     let model = &pool.models[&replica.model];
@@ -219,8 +219,8 @@ fn wake_of(pool: &Pool, ask: &Ask, id: ReplicaId) -> Option<Choice> {
     })
 }
 
-/// Of waking a sleeper and loading anew elsewhere: waking, unless it drives out somebody busy that the
-/// load would not, or takes longer in all even if every victim of both had to come back at once.
+/// Chooses between waking a sleeper and loading on other devices: waking, unless it evicts a busy replica that the
+/// load would not, or takes longer in total even if every victim of both had to come back at once.
 pub(crate) fn better(
     pool: &Pool,
     ask: &Ask,
@@ -249,7 +249,7 @@ impl Pool {
         self.devices[&replica.shares[0].device].node
     }
 
-    /// How long the model takes to be there again: by waking, where somebody sleeps or would.
+    /// How long the model takes to be ready again: by waking, if it has a sleeper or would have one.
     pub(crate) fn comes_back_in(&self, id: ModelId) -> Span {
         let model = &self.models[&id];
         let sleeps = |it: &ReplicaId| matches!(self.replicas[it].phase, Phase::Asleep { .. });
@@ -259,7 +259,7 @@ impl Pool {
         }
     }
 
-    /// How long a load that has begun takes in all.
+    /// How long a load that has begun takes in total.
     pub(crate) fn loads_in(&self, id: ReplicaId) -> Span {
         let replica = &self.replicas[&id];
         let model = &self.models[&replica.model];
@@ -269,7 +269,7 @@ impl Pool {
         }
     }
 
-    /// What it takes to have a ready replica back once it has been evicted.
+    /// How long it takes to get a ready replica back after an eviction.
     pub(crate) fn back_after_eviction(&self, replica: &Replica) -> Span {
         let model = &self.models[&replica.model];
         let room = self
@@ -284,7 +284,7 @@ impl Pool {
 }
 
 impl Model {
-    /// How long waking takes: as measured, or as the catalogue guesses.
+    /// How long waking takes: as measured, or as the catalogue estimates.
     pub(crate) fn wake(&self) -> Span {
         let guessed = self.spec.parking.as_ref().map(|it| it.wakes_in);
         self.load_times
@@ -295,7 +295,7 @@ impl Model {
 }
 
 impl Replica {
-    /// What of its shares stays on the devices while it sleeps.
+    /// The part of its shares that stays on the devices while it sleeps.
     pub(crate) fn would_keep(&self, parking: &Parking) -> Vec<Share> {
         let kept = |share: &Share| Share {
             device: share.device,
@@ -318,7 +318,7 @@ impl Replica {
 }
 
 impl StopReason {
-    /// Whoever leaves for these reasons may be wanted again; all others are to be gone.
+    /// Replicas that leave for these reasons may be needed again; for all other reasons they must end.
     fn lets_sleep(&self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
-//! Where a replica goes and what leaves for it (P2–P5, M3, M5). Pure: the same function decides loads
-//! and answers `plan`, which carries nothing out.
+//! Where a replica goes and what leaves for it (P2–P5, M3, M5). Pure: the same function decides loads and answers
+//! `plan`, which changes nothing.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -20,17 +20,17 @@ use crate::types::link::Link;
 use crate::types::rank::{Cost, PlaceRank};
 use crate::types::reason::Refusal;
 
-/// The cheapest way to place one replica, or why there is none.
+/// The cheapest way to place one replica, or the reason why there is none.
 pub(crate) fn place(pool: &Pool, ask: &Ask) -> Plan {
     plan(pool, ask, false)
 }
 
-/// The same with a verdict on every place that was not taken, for people.
+/// The same, with a verdict on every place that was not taken, for administrators.
 pub(crate) fn explain(pool: &Pool, ask: &Ask) -> Plan {
     plan(pool, ask, true)
 }
 
-/// Whether it can be placed using at least one of these devices.
+/// Whether it can be placed on at least one of these devices.
 pub(crate) fn fits_on(pool: &Pool, ask: &Ask, devices: &BTreeSet<DeviceId>) -> bool {
     let on = |choice: Choice| choice.devices.iter().any(|it| devices.contains(it));
     if parking::wake_choice(pool, ask).is_some_and(on) {
@@ -109,8 +109,8 @@ fn plan(pool: &Pool, ask: &Ask, explain: bool) -> Plan {
     plan
 }
 
-/// A device with room beats every eviction, so that evictions are worked out only without one, or to
-/// tell a person what they would have cost.
+/// A device with enough free memory beats every eviction, so evictions are planned only if there is none, or to
+/// show what they would have cost.
 fn one_device(
     pool: &Pool,
     ask: &Ask,

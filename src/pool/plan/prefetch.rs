@@ -1,6 +1,5 @@
-//! Which models that are not loaded are likely to be wanted soon, so that their weights can be read into
-//! the host's memory while the disk has nothing else to do. A view: it changes nothing, and nothing is
-//! decided from it but what to read.
+//! Which models that are not loaded are likely to be needed soon, so that their weights can be read into the host's
+//! memory while the disk is idle. A view: it changes nothing, and decides only what to read ahead.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -9,22 +8,22 @@ use crate::facts::state::{Model, Pool};
 use crate::types::ids::{ModelId, Span, Time};
 use crate::types::model::Tier;
 
-/// Less is not worth the wear of reading.
+/// A smaller chance is not worth the wear of reading.
 const CHANCE_LEAST_PER_MILLE: u32 = 100;
 
-/// A model that may be wanted.
+/// A model that may be needed soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefetchCandidate {
     pub model: ModelId,
-    /// That it is wanted within the time that was asked about.
+    /// The chance that a request for it comes within the given time.
     pub chance_per_mille: u32,
     /// How much sooner it would be ready.
     pub saves: Span,
 }
 
 impl Pool {
-    /// The models whose weights are best read ahead, the one first that saves most on average. None
-    /// while anything is being loaded or waits for that: the disk is for those.
+    /// The models whose weights to read ahead, by the time that saves on average, largest first. Empty while
+    /// anything is loading or waits to load: those need the disk.
     pub fn likely(&self, now: Time, within: Span) -> Vec<PrefetchCandidate> {
         let loads = !self.reading.is_empty() || !self.planned.is_empty();
         if loads || self.closing.is_some() {
@@ -42,7 +41,7 @@ impl Pool {
 }
 
 fn likely(id: ModelId, model: &Model, now: Time, within: Span) -> Option<PrefetchCandidate> {
-    // A replica that serves, loads or sleeps has its weights already.
+    // A replica that serves, loads or sleeps has read its weights already.
     let is_cold = model.replicas.is_empty() && !model.removed && model.last_failure.is_none();
     let idle = now.since(model.last_used.filter(|_| is_cold)?);
     let chance_per_mille = model.demand.chance(idle, within)?;
@@ -56,7 +55,7 @@ fn likely(id: ModelId, model: &Model, now: Time, within: Span) -> Option<Prefetc
 }
 
 impl Model {
-    /// As measured; before both are, half of a load is taken to be reading.
+    /// As measured; until both are measured, half of a load is assumed to be reading.
     fn saved_by_page_cache(&self) -> Span {
         let of = |tier| self.load_times.of(tier);
         let cold = of(Tier::Disk).max(of(Tier::Network));

@@ -1,4 +1,4 @@
-//! Who may be evicted for whom, and what that would cost (P2–P5).
+//! Which replicas may be evicted for which, and what that would cost (P2–P5).
 
 use core::cmp::Reverse;
 
@@ -66,7 +66,7 @@ pub(crate) fn evictable(pool: &Pool, ask: &Ask, id: ReplicaId) -> Result<Evictab
         priority,
         rank,
         loss,
-        // With it goes what it holds beyond its share.
+        // Its memory beyond its share is freed too.
         shares: replica
             .shares
             .iter()
@@ -79,7 +79,7 @@ pub(crate) fn evictable(pool: &Pool, ask: &Ask, id: ReplicaId) -> Result<Evictab
     })
 }
 
-/// What is expected to be lost per second if it is gone: its reload, as likely as it is wanted again (P5).
+/// The expected loss per second if it is gone: its reload time, weighted by how likely it is needed again (P5).
 fn expected_loss(pool: &Pool, replica: &Replica) -> u64 {
     let model = &pool.models[&replica.model];
     let idle = replica
@@ -87,7 +87,7 @@ fn expected_loss(pool: &Pool, replica: &Replica) -> u64 {
         .map_or(Span::ZERO, |since| pool.now.since(since));
     let back = pool.back_after_eviction(replica);
     let all = model.demand.loss(pool.now, idle, back);
-    // One of several replicas is missed less.
+    // The loss of one of several replicas is smaller.
     all / (pool.live(model).max(1) as u64)
 }
 
@@ -141,7 +141,7 @@ fn protection(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
         .max_turn
         .unwrap_or(Span(swap.0.saturating_mul(3).clamp(TURN_MIN.0, TURN_MAX.0)));
     if replica.in_flight == 0 {
-        // Whoever is idle is kept no longer than if it were busy.
+        // An idle replica is protected no longer than it would be if it were busy.
         let residence = model.min_resident().min(turn);
         let left = Span(residence.0.saturating_sub(age.0));
         return (left > Span::ZERO).then_some(Protection::Young { left });

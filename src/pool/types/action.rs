@@ -1,4 +1,4 @@
-//! Everything the pool can ask of the world. A closed list: this is its whole table of calls.
+//! Everything the pool can order from the shell. A closed list.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -28,7 +28,7 @@ pub enum Action {
     Fetch {
         model: ModelId,
     },
-    /// End the fetch; answered by `FetchEnded` too. What has come is kept for the next one.
+    /// End the fetch; answered by `FetchEnded` too. What has been downloaded is kept for the next one.
     EndFetch {
         model: ModelId,
     },
@@ -39,8 +39,8 @@ pub enum Action {
         placement: Vec<Share>,
         deadline: Span,
     },
-    /// Have a drained engine give its devices' memory back and keep its weights in the host's;
-    /// answered by `ReplicaAsleep` or `SleepFailed`.
+    /// Have a drained engine free its devices' memory and keep its weights in the host's; answered by `ReplicaAsleep`
+    /// or `SleepFailed`.
     Park {
         replica: ReplicaId,
     },
@@ -54,9 +54,9 @@ pub enum Action {
         replica: ReplicaId,
         gate: GateMode,
     },
-    /// Close the gate, answered in the same turn by `GateClosed`; with `if_idle_at`, only if nobody is
-    /// inside and no more than so many ever entered, else answered by `GateBusy`. The decision to close
-    /// an idle gate was taken from a reading; only the gate knows whether that still holds.
+    /// Close the gate, answered in the same turn by `GateClosed`. With `if_idle_at`, close it only if no request is
+    /// inside and no more than this number ever entered; otherwise answered by `GateBusy`. The decision to close an
+    /// idle gate is based on a reading; only the gate knows whether it still holds.
     CloseGate {
         replica: ReplicaId,
         if_idle_at: Option<u64>,
@@ -72,7 +72,7 @@ pub enum Action {
         order: OrderId,
         wish: Wish,
     },
-    /// Keep a wish that nobody waits for, in order, as soon as possible.
+    /// Keep a wish without an answer, in order, as soon as possible.
     Keep {
         wish: Wish,
     },
@@ -80,7 +80,7 @@ pub enum Action {
         order: OrderId,
         outcome: Outcome,
     },
-    /// Into the history (D3).
+    /// Write to the history (D3).
     Record(Record),
     /// The pool is empty and takes nothing new; the shell may end.
     Finished,
@@ -92,10 +92,10 @@ pub enum GateMode {
     Queued,
 }
 
-/// What the store keeps of one order. Replaces what it held of the same kind for the model.
+/// What the store keeps of one order. Replaces the earlier wish of the same kind for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// An empty override means: forget it.
+    /// An empty override deletes the stored one.
     Override { model: ModelId, over: Override },
     /// `None`: no longer wished.
     Load {
@@ -107,7 +107,7 @@ pub enum Wish {
         wish: LoadWish,
         over: Override,
     },
-    /// No model is wished to be loaded any more, or none whose wish was there at that moment.
+    /// No model is wished to be loaded any more; with `before`, only wishes that existed then are dropped.
     ForgetLoads { before: Option<Time> },
     /// `None`: the device serves again.
     Cordon {
@@ -116,12 +116,12 @@ pub enum Wish {
     },
 }
 
-/// What one step answers.
+/// What one step returns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// In the order in which they must be started.
     pub actions: Vec<Action>,
-    /// When the facts next change by themselves. Replaces any earlier wake.
+    /// When the facts next change without an event. Replaces any earlier wake.
     pub wake: Option<Time>,
 }
 
@@ -147,14 +147,14 @@ pub enum Outcome {
     },
 }
 
-/// What a load order brought about.
+/// The result of a load order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadResult {
     pub wanted: u32,
     /// Replicas that are ready now, with what they hold.
     pub ready: Vec<(ReplicaId, Vec<Share>)>,
     pub evicted: Vec<Evicted>,
-    /// Why fewer than wanted, if so.
+    /// Why there are fewer than ordered, if so.
     pub shortfall: Option<Refusal>,
 }
 
@@ -172,11 +172,11 @@ pub struct Evicted {
 pub struct Record {
     pub at: Time,
     pub kind: RecordKind,
-    /// The model's name, or nothing for what concerns the whole pool.
+    /// The model's name, or `None` for the pool itself.
     pub model: Option<String>,
     pub replica: Option<ReplicaId>,
     pub order: Option<OrderId>,
-    /// Why, in words, with the rule.
+    /// The reason as text, with the rule.
     pub reason: String,
     pub priority: Option<Priority>,
     pub placement: Vec<Share>,

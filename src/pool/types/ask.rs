@@ -4,21 +4,21 @@ use alloc::vec::Vec;
 
 use crate::types::ids::{Bytes, KindId, ModelId, OrderId, Priority, Time};
 
-/// What is asked for: one replica.
+/// What one replica needs to be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     pub model: ModelId,
     pub priority: Priority,
     /// Devices of one node.
     pub devices: u32,
-    /// On each of them, unless `by_kind` knows better.
+    /// On each of them, unless `by_kind` has a figure.
     pub bytes: Bytes,
-    /// What was learned of single kinds of devices.
+    /// What was measured on kinds of devices.
     pub by_kind: Vec<(KindId, Bytes)>,
     /// The order that forces it past equals and always-hot models (P4).
     pub forced_by: Option<OrderId>,
-    /// It takes room from nobody of equal priority (S1).
+    /// It takes no room from models of equal priority (S1).
     pub is_gentle: bool,
-    /// Since when somebody waits: who came earlier is not evicted for it (P5).
+    /// When the wait began: a replica with an earlier waiting request is not evicted for it (P5).
     pub since: Time,
 }

@@ -1,4 +1,4 @@
-//! How many replicas a number of requests calls for, and for how long it has done so (S1). Arithmetic alone.
+//! How many replicas the requests call for, and for how long they have done so (S1). Arithmetic only.
 
 use alloc::collections::VecDeque;
 
@@ -14,23 +14,23 @@ const MILLION: u64 = 1_000_000;
 pub struct Scaling {
     /// At least 1.
     pub least: u32,
-    /// When it is loaded.
+    /// The number of replicas when the model is loaded.
     pub initial: u32,
     pub most: u32,
-    /// Requests that one replica should have to do with, in thousandths.
+    /// The target of ongoing requests per replica, in thousandths.
     pub target_milli: u64,
     /// Over what time requests are averaged.
     pub look_back: Span,
-    /// For how long more must be wanted before more are loaded.
+    /// How long more replicas must be needed before they are loaded.
     pub up_delay: Span,
     pub down_delay: Span,
-    /// How much of the way is gone at once, in thousandths.
+    /// The share of the difference that is taken at once, in thousandths.
     pub up_factor_milli: u64,
     pub down_factor_milli: u64,
 }
 
 impl Default for Scaling {
-    /// Ray Serve's own.
+    /// Ray Serve's defaults.
     fn default() -> Scaling {
         Scaling {
             least: 1,
@@ -47,8 +47,7 @@ impl Default for Scaling {
 }
 
 impl Scaling {
-    /// How many replicas so many requests call for, where there are `live` of them. `average_milli` is in
-    /// thousandths.
+    /// The number of replicas that the requests call for when there are `live`. `average_milli` is in thousandths.
     pub fn desired(&self, live: u32, average_milli: u64) -> u32 {
         let (live, target) = (u64::from(live.max(1)), self.target_milli.max(1));
         let ratio = average_milli.saturating_mul(MILLION) / (target * live);
@@ -61,7 +60,7 @@ impl Scaling {
             false => MILLION.saturating_sub((MILLION - ratio).saturating_mul(factor) / 1000),
         };
         let mut desired = live.saturating_mul(smoothed).div_ceil(MILLION);
-        // A small factor would never let go of the last one that is too many.
+        // A small factor would never release the last surplus replica.
         let unsmoothed = live.saturating_mul(ratio).div_ceil(MILLION);
         if unsmoothed < live && desired == live {
             desired -= 1;
@@ -71,12 +70,12 @@ impl Scaling {
     }
 }
 
-/// What is known of one loaded model.
+/// The scaling state of one loaded model.
 #[derive(Clone, Debug)]
 pub(crate) struct Scaler {
-    /// Requests that were being answered or waited, when they were counted.
+    /// Ongoing and waiting requests, with the time of the count.
     pub counts: VecDeque<(Time, u64)>,
-    /// Since when more, or fewer, have been called for.
+    /// Since when more, or fewer, replicas have been called for.
     pub up_since: Option<Time>,
     pub down_since: Option<Time>,
     pub due: Time,

@@ -1,4 +1,4 @@
-//! A way to place one replica, and who leaves for it.
+//! A way to place one replica, and its victims.
 
 use alloc::vec::Vec;
 
@@ -12,11 +12,11 @@ pub(crate) struct Choice {
     pub rank: PlaceRank,
     pub devices: Vec<DeviceId>,
     pub victims: Vec<Evictable>,
-    /// A sleeper of the model itself, which has all else that it needs there.
+    /// A sleeper of the model itself, which has everything else that it needs there.
     pub wakes: Option<ReplicaId>,
 }
 
-/// A replica, or a load not started yet, that may leave for the one that asks.
+/// A replica, or a load that has not started, that may leave for another one.
 #[derive(Clone, Debug)]
 pub(crate) struct Evictable {
     pub replica: ReplicaId,
@@ -25,6 +25,6 @@ pub(crate) struct Evictable {
     pub rank: VictimRank,
     pub loss: u64,
     pub shares: Vec<Share>,
-    /// A load that is only promised: nothing is stopped, it is decided anew.
+    /// A load that is only promised: nothing is stopped, it is planned again.
     pub planned: bool,
 }

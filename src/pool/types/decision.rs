@@ -1,5 +1,4 @@
-//! What `plan` can choose, and what a plan for one load looks like. Plain data: the choosing stands in
-//! `plan`, the doing in `commit`.
+//! What `plan` can decide, and what a plan for one load looks like. Plain data: `plan` decides, `commit` carries out.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -25,7 +24,7 @@ pub struct Plan {
     pub placement: Vec<Share>,
     pub victims: Vec<Victim>,
     pub cost: Cost,
-    /// The room is on its way: something is leaving already.
+    /// The memory is not free yet: replicas are leaving already.
     pub must_wait: bool,
     pub candidates: Vec<Candidate>,
     pub(crate) chosen: usize,
@@ -35,7 +34,7 @@ pub struct Plan {
     pub prospect: Prospect,
     /// How long the load is expected to take, or the waking.
     pub takes: Span,
-    /// Its weights are fetched before it is placed, for about so long; the figures are guesses until then.
+    /// Its weights are fetched before it is placed, in about this time; the figures are estimates until then.
     pub fetches_for: Option<Span>,
     /// When time alone may change a refusal.
     pub retry: Option<Time>,
@@ -50,16 +49,16 @@ pub struct Victim {
     pub busy: bool,
     pub bytes: Bytes,
     pub reload: Span,
-    /// It serves nobody: what stays of it on its devices is needed.
+    /// It serves no requests; what it keeps on its devices is needed.
     pub asleep: bool,
-    /// Not a replica yet: a load that waits for its room and is decided anew.
+    /// Not a replica yet: a load that waits for memory and is planned again.
     pub planned: bool,
 }
 
-/// A place that was looked at.
+/// A place that was considered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// All that the replica would hold.
+    /// All devices that the replica would hold.
     pub devices: Vec<DeviceId>,
     /// The sleeper that would be woken there.
     pub wakes: Option<ReplicaId>,
@@ -75,14 +74,14 @@ pub enum Verdict {
         victims: Vec<ReplicaId>,
         cost: Cost,
     },
-    /// The room cannot be made, and what stands in the way.
+    /// The memory cannot be freed, and why.
     Blocked {
         obstacles: Vec<Obstacle>,
     },
     Unfit(Unfit),
 }
 
-/// What waiting would bring.
+/// What waiting would change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Prospect {
     Now,
@@ -146,8 +145,8 @@ pub(crate) enum Decision {
         rank: DemandRank,
         retry: Option<Time>,
     },
-    /// Room may have grown for a blocked demand that has to stay behind others at a disk: it is looked
-    /// at as if it were new once it need not.
+    /// Memory may have become free for a blocked demand that must stay behind others at a disk: it is planned like a
+    /// new one when it no longer has to.
     Defer {
         rank: DemandRank,
     },

@@ -1,5 +1,5 @@
-//! How much a model is wanted, in integers, so that every machine computes the same: when it was wanted
-//! after how much idleness, and how often lately. Gives the expected loss of evicting it (P5).
+//! How much a model is used, in integers, so that every machine computes the same: when requests came after how long a
+//! gap, and how often lately. Gives the expected loss of evicting it (P5).
 //!
 //! ```text
 //! index = max over T of  P(idle < gap ≤ T) / E[min(gap, T) − idle]      from the model's own gaps
@@ -9,13 +9,12 @@
 //! what greedy eviction sorts by = loss / bytes
 //! ```
 //!
-//! `index` is the Gittins index of keeping the model, given how long it has been idle: the best chance
-//! per time that it is wanted again that any patience T would buy; it knows a model that comes every
-//! night. `rate` is a decayed count over three windows with an age cap, as in LNC-R (Scheuermann et
-//! al., VLDB 1996); it knows a model that became popular. Their geometric mean was better than either,
-//! and better than LRU, on eighteen traces at four capacities; `model-pool simulate --bench` measures
-//! it against the peers' rules. What is counted are busy periods, not requests: a hundred requests in
-//! a row need one load.
+//! `index` is the Gittins index of keeping the model, given how long it has been idle: the best chance per time that
+//! it is needed again, over every patience T; it recognises a model that is used every night. `rate` is a decayed
+//! count over three windows with an age cap, as in LNC-R (Scheuermann et al., VLDB 1996); it recognises a model that
+//! became popular. Their geometric mean was better than either, and better than LRU, on eighteen traces at four
+//! capacities; `model-pool simulate --bench` measures it against the peers' rules. Busy periods are counted, not
+//! requests: a hundred requests in a row need one load.
 
 use crate::types::ids::{Bytes, Span, Time};
 
@@ -23,20 +22,20 @@ use crate::types::ids::{Bytes, Span, Time};
 const WINDOWS_MS: [u64; 3] = [3_600_000, 86_400_000, 604_800_000];
 /// One busy period in a count.
 const UNIT: u64 = 1 << 20;
-/// Requests that follow the last one sooner belong to the same busy period.
+/// A request that follows the last one within this time belongs to the same busy period.
 const SAME_BURST: Span = Span::from_secs(30);
 
 /// Gaps are kept in octaves: `[0, 2)` s, `[2, 4)` s, … , and everything above 2²³ s.
 pub(crate) const OCTAVES: usize = 24;
 /// One gap in an octave.
 const GAP_UNIT: u32 = 1 << 16;
-/// With each new gap the older ones lose one part in so many (as a power of two).
+/// With each new gap the older ones lose one part in this power of two.
 const GAP_FADES_SHIFT: u32 = 7;
-/// Believed of every octave before anything is seen: a twentieth of a gap, which makes the index of an
-/// unknown model fall as one by its idle time.
+/// Assumed of every octave before there is data: a twentieth of a gap, which makes the index of an unknown model fall
+/// as one by its idle time.
 const GAP_PRIOR: u64 = GAP_UNIT as u64 / 20;
 
-/// Fewer gaps tell nothing of the next one.
+/// Fewer gaps do not predict the next one.
 const GAPS_LEAST: u64 = 3;
 
 /// Rates are in units of 2⁻⁶⁰ per millisecond.
@@ -46,7 +45,7 @@ const LOSS_UNIT: u128 = 1_000_000_000_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// How often each length of gap was seen, recent ones counting most.
+    /// How often each length of gap occurred, weighted towards recent ones.
     gaps: [u32; OCTAVES],
     /// Decayed counts of busy periods, as of `at`.
     counts: [u64; 3],
@@ -54,7 +53,7 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Plain numbers for the store.
+    /// As plain numbers for the store.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
         let gaps = self.gaps.iter().map(|&seen| u64::from(seen));
         core::iter::once(self.at.0).chain(self.counts).chain(gaps)
@@ -65,14 +64,14 @@ impl Demand {
         let (counts, gaps) = rest.split_first_chunk::<3>()?;
         let gaps: &[u64; OCTAVES] = gaps.try_into().ok()?;
         Some(Demand {
-            // More than could ever be counted is rubbish, and would overflow what follows.
+            // A larger value cannot have been counted, and would overflow below.
             gaps: gaps.map(|seen| u32::try_from(seen).unwrap_or(0).min(GAP_UNIT << 8)),
             counts: counts.map(|count| count.min(UNIT << 24)),
             at: Time(at),
         })
     }
 
-    /// Requests begin to come at `now`, after nobody has used the model for `gap`; `None`: ever.
+    /// Requests begin at `now`, after the model was not used for `gap`; `None`: for the first time.
     pub(crate) fn wanted(&mut self, now: Time, gap: Option<Span>) {
         if let Some(gap) = gap {
             for seen in &mut self.gaps {
@@ -90,12 +89,12 @@ impl Demand {
         }
     }
 
-    /// How often each octave of gaps was seen, in 2⁻¹⁶.
+    /// How often each octave of gaps occurred, in 2⁻¹⁶.
     pub(crate) fn gaps(&self) -> &[u32; OCTAVES] {
         &self.gaps
     }
 
-    /// The expected loss of the model's being gone, per second of its absence, in 10⁻¹² s.
+    /// The expected loss per second of the model's absence, in 10⁻¹² s.
     pub(crate) fn loss(&self, now: Time, idle: Span, reload: Span) -> u64 {
         let idle = idle.0.max(1000);
         let value = (u128::from(self.index(idle)) * u128::from(self.rate(now, idle))).isqrt();
@@ -103,8 +102,8 @@ impl Demand {
         u64::try_from(lost).unwrap_or(u64::MAX)
     }
 
-    /// The Gittins index at an idle time: over every octave's end as the patience, the chance of being
-    /// wanted until then by the time spent until then. In 2⁻⁶⁰ per ms.
+    /// The Gittins index at an idle time: with every octave's end as the patience, the chance of a request until then
+    /// by the time spent until then. In 2⁻⁶⁰ per ms.
     fn index(&self, idle_ms: u64) -> u64 {
         let first = octave(Span(idle_ms));
         let (lower, upper) = octave_ms(first);
@@ -113,7 +112,7 @@ impl Demand {
         for (weight, seen) in likely.iter_mut().zip(self.gaps).skip(first) {
             *weight = u64::from(seen) + GAP_PRIOR;
         }
-        // Of the octave it is in only the rest lies ahead.
+        // Of the current octave, only the rest lies ahead.
         likely[first] = likely[first] * (upper - idle) / (upper - lower);
         let mut ahead: u64 = likely.iter().sum();
         let (mut seen, mut twice_time, mut from, mut best) = (0_u64, 0_u128, idle, 0_u128);
@@ -129,8 +128,8 @@ impl Demand {
         u64::try_from(best).unwrap_or(u64::MAX).min(1 << RATE_BITS)
     }
 
-    /// The chance, in thousandths, that the model is wanted within a time, given how long it has been
-    /// idle; `None` before it has been wanted a few times. Within an octave every moment is as likely.
+    /// The chance, in thousandths, of a request within a time, given how long the model has been idle; `None` until it
+    /// has been used a few times. Within an octave every moment is as likely.
     pub(crate) fn chance(&self, idle: Span, within: Span) -> Option<u32> {
         let seen: u64 = self.gaps.iter().map(|&seen| u64::from(seen)).sum();
         if seen < GAPS_LEAST * u64::from(GAP_UNIT) {
@@ -152,8 +151,8 @@ impl Demand {
         Some(u32::try_from(chance).unwrap_or(1000))
     }
 
-    /// Busy periods per time, at most two per idle time: what was popular yesterday and is silent now
-    /// is not kept for its past. In 2⁻⁶⁰ per ms.
+    /// Busy periods per time, at most two per idle time: a model that was popular yesterday and is silent now is not
+    /// kept for its past. In 2⁻⁶⁰ per ms.
     fn rate(&self, now: Time, idle_ms: u64) -> u64 {
         let sum: u128 = self
             .decayed(now)
@@ -209,7 +208,7 @@ mod tests {
     const HOUR: u64 = 3600 * SECOND;
     const RELOAD: Span = Span(10 * SECOND);
 
-    /// So many busy periods, each after the same gap; the last one ended at the time given back.
+    /// `count` busy periods, each after the same gap; returns the end of the last one.
     fn periodic(count: u64, gap: Span) -> (Demand, Time) {
         let mut demand = Demand::default();
         let mut now = Time(HOUR);

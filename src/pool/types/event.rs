@@ -1,4 +1,4 @@
-//! Everything that can happen. A closed list: what is not here, the pool cannot react to.
+//! Everything that can happen. A closed list: the pool reacts to nothing else.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -24,17 +24,17 @@ pub enum Event {
     RequestLeft {
         ticket: Ticket,
     },
-    /// What the gates counted, all that changed since the last time, taken at one moment: nothing is
-    /// decided from half of it.
+    /// The counts of all gates that changed since the last time, taken at one moment: no decision is based on part of
+    /// them.
     GatesRead {
         readings: Vec<GateReading>,
     },
-    /// The gate is closed; so many requests are still inside.
+    /// The gate is closed, with the number of requests still inside.
     GateClosed {
         replica: ReplicaId,
         in_flight: u32,
     },
-    /// The gate was to be closed only if nobody had used it, and somebody had.
+    /// The gate was to close only if unused, and it had been used.
     GateBusy {
         reading: GateReading,
     },
@@ -43,12 +43,12 @@ pub enum Event {
         replica: ReplicaId,
     },
 
-    /// A fetch needs about so long still.
+    /// A fetch needs about this much longer.
     FetchGoesOn {
         model: ModelId,
         left: Span,
     },
-    /// A fetch has ended; what it brought was told by `ModelSet` before.
+    /// A fetch has ended; its result was reported by `ModelSet` before.
     FetchEnded {
         model: ModelId,
         end: FetchEnd,
@@ -61,8 +61,8 @@ pub enum Event {
     ReplicaReady {
         replica: ReplicaId,
     },
-    /// Its engine has ended by itself, and serves nobody from now on. What it holds is free when
-    /// `ReplicaExited` says so: a container may have to be removed first.
+    /// Its engine has ended by itself, and serves no more requests. Its memory is free when `ReplicaExited` reports
+    /// it: a container may have to be removed first.
     ReplicaLost {
         replica: ReplicaId,
     },
@@ -70,7 +70,7 @@ pub enum Event {
         replica: ReplicaId,
         exit: Exit,
     },
-    /// It sleeps: its devices' memory is free but for what its engine cannot move.
+    /// It sleeps: its devices' memory is free except for what its engine cannot move.
     ReplicaAsleep {
         replica: ReplicaId,
     },
@@ -79,12 +79,12 @@ pub enum Event {
         replica: ReplicaId,
         message: String,
     },
-    /// A reading of a node's own memory. Without one nothing sleeps there.
+    /// A reading of a node's host memory. Without one nothing sleeps there.
     HostRead {
         node: NodeId,
         reading: HostReading,
     },
-    /// A ready engine of an earlier controller was found again (D2).
+    /// A ready engine of an earlier controller was found (D2).
     ReplicaAdopted {
         replica: ReplicaId,
         model: ModelId,
@@ -102,12 +102,12 @@ pub enum Event {
         device: DeviceId,
         reading: DeviceReading,
     },
-    /// How devices are connected; replaces what was said before.
+    /// How devices are connected; replaces the earlier list.
     LinksRead {
         links: Vec<(DeviceId, DeviceId, Link)>,
     },
-    /// The device itself reports trouble: nothing new goes there until an administrator says so
-    /// (M7). `lost`: what runs on it is dead; otherwise it may finish.
+    /// The device itself reports a failure: nothing is placed on it until an administrator allows it (M7). `lost`: its
+    /// processes are dead; otherwise they may finish.
     DeviceFailed {
         device: DeviceId,
         trouble: String,
@@ -118,29 +118,28 @@ pub enum Event {
         device: DeviceId,
         cordon: Cordon,
     },
-    /// The catalogue has a model, new or changed.
+    /// The catalogue has a new or changed model.
     ModelSet {
         model: ModelId,
         spec: ModelSpec,
     },
-    /// What its replicas over that many devices of a kind really take (M1); for the next ones.
+    /// The measured memory of its replicas over that many devices of a kind; used for the next ones.
     ModelMeasured {
         model: ModelId,
         devices: u32,
         kind: KindId,
         bytes_per_device: Bytes,
     },
-    /// What `Pool::remembered` gave before a restart: how much the model was wanted, and how long
-    /// its loads took.
+    /// The result of `Pool::remembered` before a restart: how much the model was used, and how long its loads took.
     Remembered {
         model: ModelId,
         numbers: Vec<u64>,
     },
-    /// The catalogue no longer has it; its replicas drain.
+    /// The model was removed from the catalogue; its replicas drain.
     ModelRemoved {
         model: ModelId,
     },
-    /// Wishes kept from before a restart; of a model that is not there they wait for it.
+    /// Wishes kept from before a restart; those of a missing model wait until it is added.
     WishesRestored {
         model: ModelId,
         over: Override,
@@ -151,32 +150,32 @@ pub enum Event {
         order: OrderId,
         command: Command,
     },
-    /// The store holds what `Action::Save` asked for (D1).
+    /// The store holds what `Action::Save` gave it (D1).
     Saved {
         order: OrderId,
     },
-    /// The store refused; the order fails with its words and changes nothing.
+    /// The store failed; the order fails with its message and changes nothing.
     SaveFailed {
         order: OrderId,
         message: String,
     },
-    /// A wake-up that the pool asked for came due.
+    /// A wake-up that the pool requested is due.
     Woke,
 }
 
-/// What one replica's gate has counted. Absolute figures.
+/// The counts of one replica's gate. Absolute figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GateReading {
     pub replica: ReplicaId,
     /// Requests that have a seat.
     pub in_flight: u32,
-    /// Requests that ever got a seat.
+    /// Requests that have ever got a seat.
     pub entered: u64,
-    /// When the last one ended.
+    /// When the last request ended.
     pub last_end: Option<Time>,
 }
 
-/// What sleepers may take of a host's memory, and what the system has left.
+/// What sleepers may take of a host's memory, and what the system has available.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostReading {
     /// For all sleepers together.
@@ -187,33 +186,33 @@ pub struct HostReading {
     pub available: Bytes,
 }
 
-/// What the inventory says of one device.
+/// The inventory's reading of one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceReading {
-    /// What people call it.
+    /// The name shown to administrators.
     pub name: String,
     pub node: NodeId,
     pub kind: KindId,
-    /// When the figures were taken, for a device whose memory is measured: what a process held
-    /// counts as free when a later reading shows it (M4). `None`: it is free when the process ends.
+    /// When the figures were taken, for a device whose memory is measured: a process's memory counts as free when a
+    /// later reading shows it (M4). `None`: it is free when the process ends.
     pub taken: Option<Time>,
     /// All its memory.
     pub total: Bytes,
     /// Kept free for safety (M2).
     pub headroom: Bytes,
-    /// Held by processes that are not ours (M2). Never free, never evictable.
+    /// Held by processes that are not the pool's (M2). Never free, never evictable.
     pub foreign: Bytes,
-    /// What replicas were measured to hold, those that could be.
+    /// The measured memory of replicas, for those that could be measured.
     pub own: Vec<(ReplicaId, Bytes)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It was told to stop.
+    /// It was ordered to stop.
     Asked,
-    /// By itself, with its last words.
+    /// It ended by itself; `message` is its last output.
     Failed { message: String, remedy: Remedy },
-    /// It found less memory on a device than it needs; `needed` on each, where it says so.
+    /// A device had less memory than it needs; `needed` on each, if the engine reports it.
     OutOfMemory {
         message: String,
         needed: Option<Bytes>,
@@ -225,7 +224,7 @@ pub enum Exit {
 pub enum FetchEnd {
     /// All of it is on this machine.
     Here,
-    /// It was told to end.
+    /// It was ordered to end.
     Ended,
     Failed {
         message: String,
@@ -238,13 +237,13 @@ pub enum FetchEnd {
 pub enum Remedy {
     /// Time may: the model cools down.
     Time,
-    /// Only a change by somebody: the model is quarantined at once.
+    /// Only a change of configuration or environment: the model is quarantined at once.
     Change,
-    /// It had nothing to do with the model: another try at once, though not a second one.
+    /// The model did not cause it: one more try at once, but only one.
     AnotherTry,
 }
 
-/// What an administrator, or the clock on their behalf, can ask.
+/// What an administrator, or the schedule on their behalf, can order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     Load(LoadOrder),
@@ -263,7 +262,7 @@ pub enum Command {
     Cleanup {
         scope: CleanupScope,
         drain: Span,
-        /// Of one that was begun then and broken off: what came since stays.
+        /// When an interrupted cleanup began that this one finishes: what has been loaded since stays.
         begun: Option<Time>,
     },
     /// The morning: always-hot models come back (E2).
@@ -307,8 +306,8 @@ pub enum CleanupScope {
 }
 
 impl CleanupScope {
-    /// Whether a cleanup that begins now unloads a replica in this state (E1). What is only planned is no
-    /// replica yet: its load is given up or goes on with the request that waits for it.
+    /// Whether a cleanup that begins now unloads a replica in this state (E1). A planned load is not a replica yet: it
+    /// is dropped, or goes on with the request that waits for it.
     pub fn concerns(self, state: ReplicaState, in_flight: u32) -> bool {
         match (state, self) {
             (ReplicaState::Planned, _) => false,

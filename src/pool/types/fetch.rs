@@ -1,16 +1,16 @@
-//! A fetch of weights that runs.
+//! A running fetch of weights.
 
 use crate::types::ids::{Span, Time};
 use crate::types::reason::StopReason;
 
-/// A fetch that runs.
+/// A running fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fetch {
     pub since: Time,
-    /// What was last said of how long it still takes.
+    /// The last report of how much longer it takes.
     pub left: Option<Span>,
     /// Why it is to end before it is complete.
     pub ends: Option<StopReason>,
-    /// Whoever fetches has been told to end.
+    /// The order to end it has been given.
     pub told: bool,
 }

@@ -1,4 +1,4 @@
-//! Names and quantities of the core. Newtypes only; nothing here does more than arithmetic.
+//! Names and quantities of the core. Newtypes with arithmetic only.
 
 use core::fmt;
 
@@ -17,23 +17,23 @@ macro_rules! id {
 }
 
 id! {
-    /// An entry of the catalogue. Never reused, also not after the model is removed.
+    /// An entry of the catalogue. Never reused, not even after the model is removed.
     ModelId(u32, "m"),
     /// A machine that holds devices.
     NodeId(u32, "n"),
     /// One GPU, or the host's memory.
     DeviceId(u32, "d"),
-    /// A type of device: those of one kind measure the same.
+    /// A type of device: measurements apply to all devices of one kind.
     KindId(u32, "kind"),
     /// A disk or link that weights are read through.
     LoaderId(u32, "l"),
-    /// One engine instance. Never reused, so that late news is recognisable.
+    /// One engine instance. Never reused, so that late events are recognisable.
     ReplicaId(u64, "r"),
     /// One request that waits for a seat.
     Ticket(u64, "t"),
     /// One administrator's order.
     OrderId(u64, "o"),
-    /// Whose request it is, for fairness inside a queue. 0 is everybody without a key.
+    /// The key of a request, for fairness inside a queue. 0 stands for all requests without a key.
     KeyId(u64, "k"),
 }
 
@@ -95,8 +95,8 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Milliseconds on the caller's monotonic clock. The shell anchors it at the Unix time of its
-/// start, so that a value can be kept and compared after a restart; the core only compares.
+/// Milliseconds on the caller's monotonic clock. The shell anchors it at the Unix time of its start, so that a value
+/// can be stored and compared after a restart; the core only compares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -140,7 +140,7 @@ impl Span {
         Span(seconds.saturating_mul(1000))
     }
 
-    /// Whole seconds, rounded up: what a `Retry-After` header wants.
+    /// Whole seconds, rounded up, as a `Retry-After` header needs.
     pub fn secs_up(self) -> u64 {
         self.0.div_ceil(1000)
     }

@@ -1,5 +1,5 @@
-//! How long a model's loads took, by where its weights came from. Recent loads count most; what has
-//! not been measured is unknown.
+//! How long a model's loads took, by where its weights came from. Recent loads count most; a source without a
+//! measurement is unknown.
 
 use crate::types::ids::Span;
 use crate::types::model::Tier;
@@ -15,14 +15,14 @@ impl LoadTimes {
     pub(crate) fn add(&mut self, tier: Tier, took: Span) {
         let known = &mut self.by_tier[tier as usize];
         *known = Some(known.map_or(took, |old| Span(old.0.midpoint(took.0))));
-        // What wakes was not loaded: how the next load goes is told by the last one.
+        // Waking is not a load, and does not predict the next one.
         if tier != Tier::Asleep {
             self.last = Some(tier);
         }
     }
 
-    /// What the next load is expected to take: weights that were just read stay in the host's memory
-    /// for a while, so it is the fastest of what was seen from there on up to the last tier.
+    /// The expected time of the next load: weights that were just read stay in the host's memory for a while, so it is
+    /// the fastest measured time from there on up to the last tier.
     pub(crate) fn expected(&self) -> Option<Span> {
         self.of(self.last?)
     }

@@ -1,13 +1,13 @@
-//! How long an idle model is worth its memory, chosen from its own gaps (L2): the time at which the
-//! expected cost is least of bringing it back too often and of keeping it for nothing.
+//! How long an idle model is worth its memory, chosen from the model's gaps (L2): the time with the least expected
+//! cost of loading it too often and of keeping it for nothing.
 //!
 //! ```text
 //! cost(T) = reload × P(gap > T) + price × GiB × E[min(gap, T)]
 //! ```
 //!
-//! The price of a GiB·second is not set by anybody: it moves until the reloads that the chosen times
-//! cost are those that a fixed time would have cost on the same gaps, so that what is saved is memory.
-//! Gaps of models that are little known are filled up with those of all models together.
+//! Nobody sets the price of a GiB·second: it moves until the chosen times cause as many reloads as a fixed time would
+//! have caused on the same gaps, so that the saving is memory. A model with few gaps borrows from those of all models
+//! together.
 
 use crate::types::demand::{Demand, OCTAVES, octave, octave_ms};
 use crate::types::ids::{Bytes, Span};
@@ -15,17 +15,16 @@ use crate::types::model::KeepHotBounds;
 
 /// The time whose reloads are matched.
 const MATCHED: Span = Span::from_secs(600);
-/// The pool's own gaps count as so many of a model's.
+/// The weight of the pool's gaps, as a number of the model's gaps.
 const PRIOR_GAPS: u64 = 3;
-/// With each gap the older ones of the pool lose one part in so many (as a power of two).
+/// With each gap the pool's older ones lose one part in this power of two.
 const FADES_SHIFT: u32 = 10;
 const UNIT: u64 = 1 << 16;
 /// Prices are in units of 2⁻³² milliseconds of reload for a GiB·millisecond.
 const PRICE_BITS: u32 = 32;
-/// A load of 20 s for 20 GiB is worth ten minutes, to begin with.
+/// The first price: a load of 20 s for 20 GiB is worth ten minutes.
 const FIRST_PRICE: u64 = (1 << PRICE_BITS) / 600;
-/// How far one gap moves the price: so many 4096ths for a load of the mean time, and at most eight
-/// times that.
+/// How far one gap moves the price: this many 4096ths for a load of the mean time, and at most eight times that.
 const STEP: u64 = 32;
 const LARGEST_STEP: u64 = 8 * STEP;
 const STEP_WHOLE: u64 = 4096;
@@ -34,7 +33,7 @@ const STEP_WHOLE: u64 = 4096;
 pub struct Market {
     gaps: [u64; OCTAVES],
     price: u64,
-    /// Of the loads that gaps would have caused, in milliseconds; moves slowly.
+    /// The mean of the loads that gaps would have caused, in milliseconds; moves slowly.
     mean_reload: u64,
 }
 
@@ -59,7 +58,7 @@ impl Market {
         let all: u64 = self.gaps.iter().sum();
         let weight = |nth: usize| {
             let own = u64::from(demand.gaps()[nth]);
-            // Nothing is known of anybody: every length of gap is as likely.
+            // Without any data, every length of gap is as likely.
             let pooled = (self.gaps[nth] * PRIOR_GAPS * UNIT)
                 .checked_div(all)
                 .unwrap_or(UNIT / 8);
@@ -94,8 +93,8 @@ impl Market {
         self.gaps[octave(gap)] += UNIT;
         let (cold, cold_if_fixed) = (gap > chosen, gap > MATCHED);
         let step = (STEP * reload.0 / self.mean_reload.max(1)).min(LARGEST_STEP);
-        // Fewer reloads than the fixed time: memory may cost more. More of them: less, and a little
-        // sooner, since what a first guess cost too much is to be made up for.
+        // With fewer reloads than the fixed time, memory may cost more. With more, it costs less, and the price falls
+        // a little faster to compensate for a first guess that was too high.
         self.price = match (cold, cold_if_fixed) {
             (false, true) => self.price + (self.price / STEP_WHOLE * step * 4 / 5).max(1),
             (true, false) => self.price - self.price / STEP_WHOLE * step,

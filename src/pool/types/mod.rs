@@ -1,5 +1,5 @@
-//! What the core speaks of, as plain data: ids, events, actions, decisions, reasons, and the small machines that hold no fact of the
-//! pool as a whole.
+//! The types of the core, as plain data: ids, events, actions, decisions, reasons, and the small machines that hold no
+//! fact of the pool itself.
 
 pub(crate) mod action;
 pub(crate) mod ask;

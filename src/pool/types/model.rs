@@ -1,5 +1,5 @@
-//! What the core must know of a model, and the limits of the whole pool. Plain data, filled by the
-//! catalogue and the configuration; nothing here changes by itself.
+//! The core's description of a model, and the limits of the pool. Plain data, filled by the catalogue and the
+//! configuration.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -15,9 +15,9 @@ pub struct ModelSpec {
     /// From the model's own file, `model_reference.json`, or 0 (P1). An administrator's override
     /// is kept beside it, not in it.
     pub priority: Priority,
-    /// Devices that one replica holds, all of one node (M5). At least 1.
+    /// Devices per replica, all of one node (M5). At least 1.
     pub devices_per_replica: u32,
-    /// The most that its engine spreads a replica over. At least 1.
+    /// The most devices over which its engine spreads a replica. At least 1.
     pub devices_max: u32,
     /// What one replica reserves on each of its devices (M1, M3).
     pub bytes_per_device: Bytes,
@@ -29,32 +29,32 @@ pub struct ModelSpec {
     pub allowed: Option<BTreeSet<DeviceId>>,
     /// How long a replica stays after its last request ended (L2).
     pub keep_hot: Span,
-    /// The time is chosen between these from the model's own gaps instead.
+    /// The bounds if the time is chosen from the model's gaps instead.
     pub adaptive_keep_hot: Option<KeepHotBounds>,
-    /// An idle replica younger than this is not evicted by equals; `None`: the larger of 10 s and
-    /// twice the time of a load (P3).
+    /// Equals do not evict an idle replica that is younger than this; `None`: the larger of 10 s and twice the time of
+    /// a load (P3).
     pub min_resident: Option<Span>,
-    /// How long a busy replica keeps its turn against equals; `None`: three times the swap time,
-    /// between 5 s and 60 s (P3).
+    /// How long a busy replica keeps its turn against equals; `None`: three times the swap time, between 5 s and 60 s
+    /// (P3).
     pub max_turn: Option<Span>,
     /// Requests that may wait for the model (Q1).
     pub queue_limit: u32,
-    /// How long a request waits at most (Q1).
+    /// The longest wait of a request (Q1).
     pub queue_timeout: Span,
-    /// Requests that one replica takes at once. At least 1.
+    /// Concurrent requests per replica. At least 1.
     pub seats_per_replica: u32,
-    /// How long a load may take (L3).
+    /// The longest time of a load (L3).
     pub load_deadline: Span,
-    /// How long a load is expected to take: measured last time, or guessed from size and source.
+    /// The expected time of a load: measured last time, or estimated from size and source.
     pub reload: Span,
-    /// What a load reads from, and for how long; loads that share it take turns.
+    /// What a load reads from, and for how long; loads that share it run one after another.
     pub loader: Option<Loader>,
     /// Between SIGTERM and SIGKILL (L5).
     pub stop_grace: Span,
-    /// It grows and shrinks with its requests; `None`: it has one replica, or as many as an administrator says.
+    /// Scales with its requests; `None`: it has one replica, or as many as an administrator orders.
     pub scaling: Option<Box<crate::types::autoscaling::Scaling>>,
-    /// Stands for what its engine is started with: a replica that was started with something else is
-    /// drained, and whoever wants the model gets a new one.
+    /// Stands for its engine's settings: a replica that was started with other settings is drained, and demand for the
+    /// model gets a new one.
     pub started_with: u64,
     /// Its engine can sleep, with its weights in the host's memory, instead of being ended (L1).
     pub parking: Option<Parking>,
@@ -62,14 +62,14 @@ pub struct ModelSpec {
     pub absent: bool,
 }
 
-/// What a sleeping engine takes, and how soon it is awake.
+/// The host memory that a sleeping engine takes, and how soon it is awake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parking {
-    /// Of the host's memory, for the whole replica.
+    /// Host memory of one replica in total.
     pub host: Bytes,
     /// What stays on each of its devices.
     pub resident_per_device: Bytes,
-    /// Until waking has been measured.
+    /// An estimate, used until waking has been measured.
     pub wakes_in: Span,
 }
 
@@ -80,25 +80,25 @@ pub struct Layout {
     pub bytes_per_device: Bytes,
 }
 
-/// Between what an adaptive keep-hot time is chosen.
+/// The bounds of an adaptive keep-hot time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepHotBounds {
     pub least: Span,
     pub most: Span,
 }
 
-/// A disk or link that weights come through, one load at a time.
+/// A disk or link from which weights are read, one load at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loader {
     pub loader: LoaderId,
-    /// How long the reading takes; the rest of a load is the engine's own and holds nobody up.
+    /// How long the reading takes; the rest of a load does not delay others.
     pub takes: Span,
 }
 
 /// Where weights come from, fastest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// The host's memory, parked there by the engine itself.
+    /// The host's memory, where the engine itself keeps them while it sleeps.
     Asleep,
     /// The host's memory, as files that were read before.
     PageCache,
@@ -119,7 +119,7 @@ impl Tier {
     }
 }
 
-/// A model of one small device and default limits: what tests and replays start from.
+/// A small model of one device with default limits, for tests and replays.
 impl Default for ModelSpec {
     fn default() -> ModelSpec {
         ModelSpec {
@@ -150,7 +150,7 @@ impl Default for ModelSpec {
     }
 }
 
-/// What an administrator has said about one model. Kept in the store (D1).
+/// An administrator's settings for one model. Kept in the store (D1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Override {
     pub priority: Option<Priority>,
@@ -165,8 +165,8 @@ impl Override {
     }
 }
 
-/// What an order says of an override. What is not named stays as it is; what is named as nothing is
-/// the catalogue's again.
+/// An order's changes of an override. A field that is `None` stays as it is; an inner `None` restores the catalogue's
+/// value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OverrideChange {
     pub priority: Option<Option<Priority>>,
@@ -175,7 +175,7 @@ pub struct OverrideChange {
 }
 
 impl OverrideChange {
-    /// All of it is replaced.
+    /// Replaces all of it.
     pub fn whole(over: Override) -> OverrideChange {
         OverrideChange {
             priority: Some(over.priority),
@@ -208,9 +208,9 @@ pub struct LoadWish {
 pub struct Cordon {
     pub reason: String,
     pub since: Time,
-    /// When it is expected to be over. Only told; it takes an `uncordon` to end it.
+    /// When it is expected to be over. Only shown; it takes an `uncordon` to end it.
     pub until: Option<Time>,
-    /// The device itself gave the reason: it fails, and nothing on it can be saved.
+    /// The device itself reported the failure: nothing on it can be saved.
     pub failed: bool,
 }
 
@@ -228,13 +228,13 @@ pub struct Limits {
     pub failures_max: u32,
     /// A replica that crashes after being ready this long has not failed to load.
     pub healthy_after: Span,
-    /// After a stop, how long memory may take to come back before plans go by what is measured (M4).
+    /// How long memory may take to be returned after a stop before plans use what is measured (M4).
     pub release_wait: Span,
-    /// How long an engine may take to fall asleep before it is ended instead.
+    /// How long an engine may take to fall asleep before it is stopped instead.
     pub sleep_deadline: Span,
-    /// How long an engine may take to wake, at least.
+    /// The shortest deadline for an engine to wake.
     pub wake_deadline: Span,
-    /// How long a sleeper that nobody wants stays.
+    /// How long a sleeper without demand stays.
     pub keep_asleep: Span,
 }
 

@@ -1,4 +1,4 @@
-//! An administrator's order on its way.
+//! An administrator's order in progress.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -16,25 +16,25 @@ use crate::types::saves::Previous;
 pub struct Order {
     pub(crate) command: Command,
     pub(crate) since: Time,
-    /// The store holds its wish (D1); before that it does nothing.
+    /// The store holds its wish (D1); before that it has no effect.
     pub(crate) saved: bool,
-    /// How many replicas a load is to have; known once it begins.
+    /// How many replicas a load is to reach; known once it begins.
     pub(crate) replicas: u32,
     /// Replicas that must be gone before it is settled.
     pub(crate) targets: BTreeSet<ReplicaId>,
-    /// All that it ever had as targets.
+    /// All targets that it ever had.
     pub(crate) affected: Vec<ReplicaId>,
     pub(crate) evicted: Vec<Evicted>,
-    /// What the store was asked to keep of it; the very same counts once it is kept.
+    /// What the store was ordered to keep; exactly this takes effect once it is kept.
     pub(crate) wish: Option<Wish>,
-    /// What it says of the model's override.
+    /// Its changes of the model's override.
     pub(crate) change: OverrideChange,
-    /// What there was before a load counted, should it be refused after all.
+    /// The state before the load took effect, in case it is refused after all.
     pub(crate) previous: Previous,
     /// Why it gets no more than it has.
     pub(crate) shortfall: Option<Refusal>,
     pub(crate) plan: Option<Box<Plan>>,
-    /// When targets that still drain are cut.
+    /// When the requests of targets that still drain are cut.
     pub(crate) drain_until: Option<Time>,
 }
 

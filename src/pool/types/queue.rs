@@ -1,6 +1,6 @@
-//! One model's waiting requests: fair between keys, then first come (Q1). Start-time fair queueing
-//! with unit cost: a key's n-th waiting request is tagged n rounds after the round being served, so a
-//! key with a thousand requests and a key with one take turns.
+//! One model's waiting requests: fair between keys, then first come, first served (Q1). Start-time fair queueing with
+//! unit cost: a key's n-th waiting request is tagged n rounds after the round being served, so a key with a thousand
+//! requests and a key with one take turns.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::types::ids::{KeyId, Ticket};
 #[derive(Clone, Debug, Default)]
 pub struct Queue {
     by_turn: BTreeSet<(u64, Ticket)>,
-    /// The turn of each, and its place in the order of arrival.
+    /// Each ticket's turn, and its place in the order of arrival.
     turn_of: BTreeMap<Ticket, (u64, u64)>,
     by_arrival: BTreeMap<u64, Ticket>,
     arrivals: u64,
@@ -26,7 +26,7 @@ impl Queue {
         self.by_turn.is_empty()
     }
 
-    /// Who came first.
+    /// The ticket that arrived first.
     pub fn oldest(&self) -> Option<Ticket> {
         self.by_arrival.values().next().copied()
     }
@@ -71,7 +71,7 @@ impl Queue {
         Some(turn)
     }
 
-    /// Nobody waits, so nobody has been served more than others: memory stays bounded.
+    /// An empty queue has no history of unfairness to keep, so memory stays bounded.
     fn forget_if_empty(&mut self) {
         if self.by_turn.is_empty() {
             self.next_round.clear();

@@ -15,9 +15,9 @@ pub struct DemandRank {
     pub priority: Reverse<Priority>,
     /// Among equals an administrator's order before a user's request.
     pub class: Class,
-    /// Whoever has waited long goes before the others, first come first.
+    /// A demand that has waited long goes before the others, first come, first served.
     pub in_time: bool,
-    /// Of the others the one whose load serves most requests for its time.
+    /// Among the others, the one whose load serves the most requests for its time.
     pub pull: Reverse<u64>,
     /// Then first come; for always-hot models: the older (P4).
     pub since: Time,
@@ -29,14 +29,14 @@ pub enum Class {
     Order,
     Standing,
     Request,
-    /// One more of a model that has some already.
+    /// One more replica of a model that has some already.
     Growth,
 }
 
-/// Which victim is taken first among those of one class of priority (P5).
+/// Which victim is taken first within one class of priority (P5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VictimRank {
-    /// Nobody is cut or made to wait if an idle one will do.
+    /// No request is cut or delayed if an idle victim will do.
     pub busy: bool,
     /// Expected loss per GiB.
     pub value: u64,
@@ -45,7 +45,7 @@ pub struct VictimRank {
     pub replica: ReplicaId,
 }
 
-/// What a set of victims costs (P5).
+/// The cost of a set of victims (P5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost {
     pub highest_priority: Option<Priority>,
@@ -60,9 +60,9 @@ pub struct Cost {
 pub struct PlaceRank {
     /// The fewest and cheapest evictions (M5, P5).
     pub cost: Cost,
-    /// Then the best connected; of one device always the best.
+    /// Then the best connected; a single device always ranks best.
     pub link: Link,
-    /// Room that is there now, on a node whose disk or link is free, before what has to be waited for.
+    /// Memory that is free now, on a node whose disk or link is free, before any that must be waited for.
     pub must_wait: bool,
     /// Tightest fit, which keeps large holes for large models.
     pub left_over: Bytes,
@@ -73,9 +73,9 @@ pub struct PlaceRank {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LaunchRank {
     pub priority: Reverse<Priority>,
-    /// Until when the first of those who wait has patience; orders wait longest.
+    /// The deadline of the oldest waiting request; orders come last.
     pub deadline: Time,
-    /// The shorter one first: it holds the others up least.
+    /// The shorter load first: it delays the others least.
     pub bytes: Bytes,
     pub load: ReplicaId,
 }

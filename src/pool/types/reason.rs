@@ -1,5 +1,5 @@
-//! Why. Every decision carries one of these; logs, the admin API, the store, the stories and the
-//! simulator print the same words. Rules are cited by their number.
+//! Why: every decision carries one of these. Logs, the admin API, the store, the stories and the simulator print the
+//! same text. Rules are cited by their number.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,32 +17,32 @@ pub enum LoadReason {
     Order {
         order: OrderId,
     },
-    /// An administrator's load, remembered.
+    /// An administrator's load from before a restart.
     Wish,
     AlwaysHot {
         priority: Priority,
     },
-    /// Its replicas have more to do than they should (S1).
+    /// Its replicas have more requests than their target (S1).
     Growth {
         wanted: u32,
     },
-    /// It was there already when the controller started (D2).
+    /// It was running when the controller started (D2).
     Adopted,
 }
 
-/// Why a replica goes.
+/// Why a replica leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopReason {
     KeepHot {
         idle: Span,
     },
-    /// Something of higher priority needs the memory (P2).
+    /// A model of higher priority needs the memory (P2).
     Preempted {
         by: String,
         priority: Priority,
         own: Priority,
     },
-    /// An equal takes its turn (P3).
+    /// A model of equal priority takes its turn (P3).
     TurnEnded {
         by: String,
         ready_for: Span,
@@ -64,16 +64,16 @@ pub enum StopReason {
     Shutdown,
     /// The model was removed from the catalogue.
     Removed,
-    /// The catalogue says something else now of how its engine is started.
+    /// The catalogue has changed how its engine is started.
     Changed,
-    /// More replicas than anybody asked for.
+    /// More replicas than ordered.
     Surplus,
-    /// Nobody wants the load any more (Q3).
+    /// There is no demand for the load any more (Q3).
     Unwanted,
     LoadTimedOut {
         deadline: Span,
     },
-    /// A sleeper that nobody wanted for long.
+    /// A sleeper without demand for too long.
     SleptLong {
         slept: Span,
     },
@@ -81,11 +81,11 @@ pub enum StopReason {
     HostPressure {
         short: Bytes,
     },
-    /// Another one sleeps in its place.
+    /// Another replica sleeps in its place.
     HostFor {
         by: String,
     },
-    /// What stays of a sleeper on a device is needed there.
+    /// What a sleeper keeps on a device is needed there.
     SleeperDropped {
         by: String,
     },
@@ -94,7 +94,7 @@ pub enum StopReason {
         device: String,
         order: OrderId,
     },
-    /// The device reports trouble (M7).
+    /// The device reports a failure (M7).
     DeviceFailed {
         device: String,
         trouble: String,
@@ -103,13 +103,13 @@ pub enum StopReason {
     NotAdopted {
         why: String,
     },
-    /// Its engine has ended by itself, and what it left behind is being removed.
+    /// Its engine has ended by itself, and its remains are being removed.
     Crashed {
         ready_for: Span,
     },
 }
 
-/// Why something cannot be had.
+/// Why a request, order or load is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     UnknownModel,
@@ -130,13 +130,13 @@ pub enum Refusal {
         largest: Bytes,
         devices_that_fit: u32,
     },
-    /// Nothing that may be evicted would make enough room.
+    /// No allowed eviction frees enough memory.
     NoRoom {
         needs: Bytes,
         devices: u32,
         obstacles: Vec<Obstacle>,
     },
-    /// L3: the engine's own last words.
+    /// L3: the engine's last output.
     LoadFailed {
         message: String,
         retry: Span,
@@ -177,17 +177,17 @@ pub enum Refusal {
         most: u32,
     },
     Superseded,
-    /// The store could not keep the wish, so nothing was done (D1).
+    /// The store could not keep the wish, so nothing has changed (D1).
     NotSaved {
         message: String,
     },
 }
 
-/// One thing that stands in the way of a plan.
+/// One thing that prevents a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
     pub device: DeviceId,
-    /// What people call the device.
+    /// The device's name for administrators.
     pub name: String,
     pub bytes: Bytes,
     pub what: Blocker,
@@ -196,7 +196,7 @@ pub struct Obstacle {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocker {
     Foreign,
-    /// M4: a process has ended and its memory has not come back yet.
+    /// M4: a process has ended and its memory has not been returned yet.
     Settling,
     /// M7.
     Cordoned {
@@ -208,14 +208,14 @@ pub enum Blocker {
         priority: Priority,
         why: Protection,
     },
-    /// A load that has been decided and waits for its room.
+    /// A planned load that waits for memory.
     Planned {
         model: String,
         priority: Priority,
     },
 }
 
-/// Why a device is no place for a replica, whoever else is on it.
+/// Why a device cannot hold a replica, whatever else is on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unfit {
     /// The model's file names other devices.
@@ -243,13 +243,13 @@ pub enum Protection {
     Young { left: Span },
     /// P5.
     Loading,
-    /// P5: somebody who came earlier waits for it.
+    /// P5: an earlier request waits for it.
     Wanted,
-    /// P5: those who waited for it have not been served.
+    /// P5: the requests that waited for it have not been served.
     Unserved,
-    /// It is leaving already, for something else.
+    /// It is leaving already, for another reason.
     Leaving,
-    /// It serves the model that asks.
+    /// It serves the same model.
     Same,
     /// S1: a further replica of one model takes no room from an equal one.
     Growth,
@@ -289,16 +289,16 @@ impl fmt::Display for StopReason {
             StopReason::Changed => {
                 write!(
                     f,
-                    "its model is started in another way now: its file was changed"
+                    "its model's file was changed, and its engine is started differently now"
                 )
             }
-            StopReason::Surplus => write!(f, "more replicas than asked for"),
-            StopReason::Unwanted => write!(f, "nobody wants it any more (Q3)"),
+            StopReason::Surplus => write!(f, "more replicas than needed"),
+            StopReason::Unwanted => write!(f, "no longer needed (Q3)"),
             StopReason::LoadTimedOut { deadline } => {
                 write!(f, "did not become ready within {deadline} (L3)")
             }
             StopReason::SleptLong { slept } => {
-                write!(f, "asleep for {slept}, and nobody wanted it")
+                write!(f, "asleep for {slept} without demand")
             }
             StopReason::HostPressure { short } => {
                 write!(f, "asleep, and the host lacks {short} of memory")
@@ -431,7 +431,7 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// Follows an amount of memory: what has become of it.
+/// The text that follows an amount of memory: what holds it.
 impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,6 +1,6 @@
-//! What the history tells of refused requests (D3). Anybody can have as many requests refused as they like, so
-//! that the first of a kind is told at once, and those that follow within a minute as one sum. Orders of
-//! administrators and their kept wishes are not counted here: each of their refusals is told.
+//! Which refused requests the history records (D3). A client can cause any number of refusals, so the first of a kind
+//! is recorded at once, and those that follow within a minute as one sum. Refusals of administrators' orders and of
+//! their kept wishes are not summed: each one is recorded.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -10,30 +10,30 @@ use alloc::vec::Vec;
 use crate::types::ids::{ModelId, Span, Time};
 use crate::types::reason::Refusal;
 
-/// What follows the first refusal within this time is summed up.
+/// Refusals within this time after the first are summed.
 pub(crate) const SUMMED_FOR: Span = Span::from_secs(60);
 
-/// One kind of refusal of one model. There are as many as there are models, times the kinds; none is
-/// older than [`SUMMED_FOR`].
+/// One kind of refusal of one model. There are at most as many as models times kinds; none is older than
+/// [`SUMMED_FOR`].
 type Kind = (ModelId, &'static str);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refusals {
     open: BTreeMap<Kind, Sum>,
-    /// When each of them ends.
+    /// When each sum ends.
     ends: BTreeSet<(Time, Kind)>,
 }
 
-/// What came after the first one.
+/// What followed the first one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sum {
     pub more: u64,
-    /// The newest one's words.
+    /// The text of the newest one.
     pub reason: String,
 }
 
 impl Refusals {
-    /// Whether this one is to be told now; otherwise it is in a sum.
+    /// Whether to record this one now; otherwise it is added to a sum.
     pub(crate) fn is_first(&mut self, now: Time, kind: Kind, refusal: &Refusal) -> bool {
         if let Some(sum) = self.open.get_mut(&kind) {
             sum.more = sum.more.saturating_add(1);
@@ -45,7 +45,7 @@ impl Refusals {
         true
     }
 
-    /// The sums that ended by then and have something to tell.
+    /// The sums that end by `end` and are not empty.
     pub(crate) fn take_until(&mut self, end: Time) -> Vec<(ModelId, Sum)> {
         let mut taken = Vec::new();
         while let Some(&(at, kind)) = self.ends.first() {
@@ -65,7 +65,7 @@ impl Refusals {
 }
 
 impl Refusal {
-    /// What a sum is made of: the numbers in the words differ from one to the next.
+    /// What defines a sum: the numbers in the text differ from one refusal to the next.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Refusal::UnknownModel => "unknown-model",

@@ -1,5 +1,5 @@
-//! One engine instance's life, and a load that waits for its room. Facts only; who goes and who
-//! stays is decided in `plan`.
+//! The life of one engine instance, and a load that waits for memory. Facts only; `plan` decides which replica leaves
+//! and which stays.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -27,21 +27,21 @@ pub enum Phase {
     Ready {
         since: Time,
     },
-    /// The gate is closed, or about to be (`closed` says which).
+    /// The gate is closed, or about to be, as `closed` says.
     Draining {
         ready_since: Time,
         since: Time,
         /// When the requests still inside are cut; `None`: never (P3).
         deadline: Option<Time>,
         reason: StopReason,
-        /// The load that needs the room: if it is abandoned, the gate opens again.
+        /// The load that needs the memory: if it is dropped, the gate opens again.
         for_load: Option<ReplicaId>,
         closed: bool,
     },
     /// The engine moves its weights into the host's memory.
     Parking {
         since: Time,
-        /// When it is ended instead.
+        /// When it is stopped instead.
         deadline: Time,
         reason: StopReason,
     },
@@ -80,23 +80,23 @@ pub struct Replica {
     /// The model's `started_with` when it was launched.
     pub(crate) started_with: u64,
     pub(crate) launched: Time,
-    /// Requests that have a seat, as its gate last said.
+    /// Requests that have a seat, from its gate's last count.
     pub(crate) in_flight: u32,
-    /// Requests that ever got a seat.
+    /// Requests that have ever got a seat.
     pub(crate) entered: u64,
     /// The same when it was launched or woken.
     pub(crate) entered_when_launched: u64,
     /// When the last request ended.
     pub(crate) last_end: Option<Time>,
-    /// What its gate was last told; `None` before it is ready.
+    /// The last setting given to its gate; `None` before it is ready.
     pub(crate) gate: Option<GateMode>,
     /// Where its weights come from, once that is known.
     pub(crate) tier: Option<Tier>,
-    /// Until when its load keeps the disk or link to itself.
+    /// Until when its load has the disk or link reserved.
     pub(crate) reads_until: Option<Time>,
-    /// Set while loading: it goes as soon as those who wait for it have been served.
+    /// Set while loading: it leaves as soon as the requests that wait for it have been served.
     pub(crate) leave_when_served: Option<(StopReason, OrderId)>,
-    /// What it takes of the host, from when it falls asleep until it is awake again.
+    /// The host memory that it takes, from falling asleep until it is awake again.
     pub(crate) parked: Option<Parked>,
 }
 
@@ -112,7 +112,7 @@ impl Replica {
         )
     }
 
-    /// What of its shares stays although the rest leaves: it is falling asleep.
+    /// The part of its shares that stays when the rest leaves: it is falling asleep.
     pub(crate) fn keeps(&self) -> &[Share] {
         match (&self.phase, &self.parked) {
             (Phase::Parking { .. }, Some(parked)) => &parked.keeps,
@@ -125,12 +125,12 @@ impl Replica {
         matches!(self.phase, Phase::Launching { .. } | Phase::Ready { .. })
     }
 
-    /// Nobody has had a seat on it since it was launched or woken.
+    /// No request has had a seat on it since it was launched or woken.
     pub(crate) fn is_unserved(&self) -> bool {
         self.entered == self.entered_when_launched
     }
 
-    /// It was ended because it did not become ready in time.
+    /// It was stopped because it did not become ready in time.
     pub fn ran_out_of_time(&self) -> bool {
         let reason = match &self.phase {
             Phase::Stopping { reason, .. } => reason,
@@ -139,7 +139,7 @@ impl Replica {
         matches!(reason, StopReason::LoadTimedOut { .. })
     }
 
-    /// Its engine ended by itself, and not all of it is gone.
+    /// Its engine ended by itself, and is not completely gone.
     pub(crate) fn crashed(&self) -> bool {
         matches!(
             self.phase,
@@ -157,14 +157,14 @@ impl Replica {
         }
     }
 
-    /// Since when it has had nothing to do; keep-hot counts from here (L2).
+    /// Since when it has been idle; keep-hot counts from here (L2).
     pub fn idle_since(&self) -> Option<Time> {
         let ready = self.ready_since()?;
         (self.in_flight == 0).then(|| self.last_end.unwrap_or(ready).max(ready))
     }
 }
 
-/// A load that has been decided. Its room is promised; its victims are leaving.
+/// A planned load. Its memory is promised; its victims are leaving.
 #[derive(Clone, Debug)]
 pub struct Planned {
     pub(crate) model: ModelId,
@@ -173,16 +173,15 @@ pub struct Planned {
     pub(crate) why: LoadReason,
     pub(crate) since: Time,
     pub(crate) order: Option<OrderId>,
-    /// It is a sleeper that is woken, under its own number; `shares` is what it needs beside what it
-    /// holds.
+    /// It is a sleeper that is woken, under its number; `shares` is what it needs in addition to what it holds.
     pub(crate) wakes: bool,
 }
 
-/// What a sleeper takes of the host, and what it held on its devices before.
+/// The host memory of a sleeper, and what it held on its devices before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parked {
     pub(crate) host: Bytes,
-    /// Its shares when it is awake, and what of them it cannot give back.
+    /// Its shares when it is awake, and the part of them that it cannot free.
     pub(crate) awake: Vec<Share>,
     pub(crate) keeps: Vec<Share>,
 }

@@ -3,7 +3,7 @@
 /// What a replica is doing; in the order of its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReplicaState {
-    /// Its load is decided; it waits for its devices and holds nothing of them.
+    /// Its load is planned; it waits for its devices and holds nothing on them.
     Planned,
     Launching,
     Ready,
@@ -37,7 +37,7 @@ impl ReplicaState {
         }
     }
 
-    /// On its way out; what it holds will be free.
+    /// It is leaving; what it holds will be free.
     pub fn is_leaving(self) -> bool {
         matches!(
             self,

@@ -17,13 +17,13 @@ pub(crate) struct Saves {
 pub(crate) struct Save {
     pub order: OrderId,
     pub wish: Wish,
-    /// Changed while the store writes: what it holds of these afterwards may be older.
+    /// Changed while the store writes: what the store holds of these afterwards may be older.
     pub overrides: BTreeSet<ModelId>,
     pub loads: BTreeSet<ModelId>,
     pub cordons: BTreeSet<DeviceId>,
 }
 
-/// Which order said each part of an override; none: nobody who might take it back.
+/// Which order set each part of an override; `None`: no open order, so nothing takes it back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sayers {
     pub priority: Option<OrderId>,
@@ -31,12 +31,12 @@ pub(crate) struct Sayers {
     pub expires: Option<OrderId>,
 }
 
-/// What there was before a load counted, should it fail after all.
+/// The state before a load took effect, in case the load fails.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Previous {
     pub over: Override,
     pub sayers: Sayers,
-    /// Only that it was to stay away: a load that has ended is not wished for again.
+    /// Only that it was to stay away: a load that has ended is not restored.
     pub kept_away: Option<LoadWish>,
 }
 

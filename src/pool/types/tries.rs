@@ -1,12 +1,12 @@
-//! What tries to run a model came to, in words: a load that failed is not an engine that crashed after it
-//! was ready, and one of a thing is not several.
+//! The text for tries to run a model: it tells a failed load from an engine that crashed after it was ready, and
+//! singular from plural.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 
 use crate::types::reason::plural;
 
-/// What the last tries in a row came to; `crashes` of them became ready first.
+/// The last tries in a row; `crashes` of them became ready first.
 pub(crate) fn last(failures: u32, crashes: u32) -> String {
     match (failures, crashes) {
         (1, 0) => "the last load failed".to_owned(),
@@ -21,7 +21,7 @@ pub(crate) fn last(failures: u32, crashes: u32) -> String {
     }
 }
 
-/// How many they were.
+/// Their number.
 pub(crate) fn counted(failures: u32, crashes: u32) -> String {
     let loads = failures.saturating_sub(crashes);
     let failed = format!("{loads} failed load{}", plural(loads));
@@ -42,19 +42,19 @@ mod tests {
 
     #[test]
     fn crashes_and_failed_loads_are_told_apart_and_one_is_not_several() {
-        let told = |failures, crashes| (last(failures, crashes), counted(failures, crashes));
+        let texts = |failures, crashes| (last(failures, crashes), counted(failures, crashes));
         let is = |one: &str, two: &str| (one.to_owned(), two.to_owned());
-        assert_eq!(told(1, 0), is("the last load failed", "1 failed load"));
-        assert_eq!(told(3, 0), is("the last 3 loads failed", "3 failed loads"));
+        assert_eq!(texts(1, 0), is("the last load failed", "1 failed load"));
+        assert_eq!(texts(3, 0), is("the last 3 loads failed", "3 failed loads"));
         assert_eq!(
-            told(1, 1),
+            texts(1, 1),
             is(
                 "the engine crashed after it was ready",
                 "1 crash of an engine that was ready"
             )
         );
         assert_eq!(
-            told(3, 1),
+            texts(3, 1),
             is(
                 "the last 3 tries failed, 1 of them by a crash after the engine was ready",
                 "2 failed loads and 1 crash of an engine that was ready"

@@ -1,5 +1,5 @@
-//! What must hold after every step, whatever happened. Counts everything anew from the replicas,
-//! and trusts no ledger and no index of the pool's own. Used by the stories, the storms and the tests.
+//! The invariants, checked after every step. Counts everything again from the replicas and trusts no ledger and no
+//! index of the pool. Used by the stories, the storms and the tests.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -19,13 +19,13 @@ pub enum Violation {
         reserved: Bytes,
         capacity: Bytes,
     },
-    /// M3: what stays and what is promised exceeds what the device has.
+    /// M3: the replicas that stay and the promises exceed what the device has.
     OverPromised {
         device: DeviceId,
         planned: Bytes,
         capacity: Bytes,
     },
-    /// The device's own ledger disagrees with the replicas.
+    /// The device's ledger disagrees with the replicas.
     LedgerWrong {
         device: DeviceId,
         says: Bytes,
@@ -33,19 +33,19 @@ pub enum Violation {
     },
     /// Q4: a ticket waits in no queue, or in two places.
     TicketLost(Ticket),
-    /// L1: seats on a replica that is not there for them.
+    /// L1: a replica has seats in use although it cannot serve.
     SeatsWhileLaunching(ReplicaId),
-    /// L1: two loads at once that nobody ordered.
+    /// L1: two loads at the same time without an order.
     LoadedTwice(ModelId),
     /// M5: a replica spread over nodes, or with the same device twice.
     BadPlacement(ReplicaId),
     /// An index disagrees with what it indexes.
     IndexWrong(&'static str),
-    /// A decision is due that the agenda does not know of.
+    /// A decision is due, and the agenda does not know it.
     Missed(String),
 }
 
-/// Everything that is wrong.
+/// All violations.
 pub fn check(pool: &Pool) -> Vec<Violation> {
     let mut found = Vec::new();
     memory(pool, &mut found);
@@ -111,7 +111,7 @@ fn memory(pool: &Pool, found: &mut Vec<Violation>) {
     }
 }
 
-/// Sleepers take what the ledgers of the hosts say they take.
+/// The hosts' ledgers must agree with what the sleepers take.
 fn hosts(pool: &Pool, found: &mut Vec<Violation>) {
     let mut held: BTreeMap<NodeId, (u64, u64)> = BTreeMap::new();
     for (id, replica) in &pool.replicas {
@@ -227,10 +227,7 @@ impl fmt::Display for Violation {
                 write!(f, "L1: {replica} has requests and is not ready")
             }
             Violation::LoadedTwice(model) => {
-                write!(
-                    f,
-                    "L1: {model} is being loaded twice, and nobody ordered that"
-                )
+                write!(f, "L1: {model} is being loaded twice without an order")
             }
             Violation::BadPlacement(replica) => {
                 write!(f, "M5: {replica} is not on distinct devices of one node")

@@ -1,4 +1,4 @@
-//! The facts as others read them, and the checker that counts everything anew.
+//! The read-only view of the facts, and the checker that counts everything again.
 
 pub(crate) mod check;
 pub(crate) mod pool;

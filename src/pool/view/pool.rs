@@ -1,5 +1,5 @@
-//! A read-only picture of the pool for administrators, metrics and waiting clients. Built on request
-//! of the shell; nothing in it can be used to change the pool.
+//! A read-only picture of the pool for administrators, metrics and waiting clients. The shell has it built when it
+//! needs one; it cannot be used to change the pool.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -60,24 +60,24 @@ pub struct ModelView {
     pub waiting: u32,
     pub devices_per_replica: u32,
     pub bytes_per_device: Bytes,
-    /// What was learned for single kinds of devices (M1).
+    /// Figures learned for kinds of devices (M1).
     pub learned: Vec<(KindId, Bytes)>,
     pub failures: u32,
     pub last_failure: Option<String>,
     pub cooling_until: Option<Time>,
-    /// What the next load is expected to take.
+    /// The expected time of the next load.
     pub reload: Span,
-    /// What it may take at most (L3).
+    /// The longest time a load may take (L3).
     pub load_deadline: Span,
     /// Between SIGTERM and SIGKILL (L5).
     pub stop_grace: Span,
-    /// What loads took, by where the weights came from.
+    /// The times of loads, by where the weights came from.
     pub load_times: Vec<(Tier, Span)>,
     pub seated: u64,
     pub last_used: Option<Time>,
     /// Its weights are not on this machine.
     pub absent: bool,
-    /// How long its weights have been fetched.
+    /// How long the fetch of its weights has run.
     pub fetching_for: Option<Span>,
 }
 
@@ -103,9 +103,9 @@ pub struct DeviceView {
     pub total: Bytes,
     pub headroom: Bytes,
     pub foreign: Bytes,
-    /// What our replicas hold beyond what they reserve.
+    /// What the pool's replicas hold beyond what they reserve.
     pub excess: Bytes,
-    /// Not given back yet by processes that ended (M4).
+    /// Memory of ended processes that has not been returned yet (M4).
     pub settling: Bytes,
     pub reserved: Bytes,
     pub promised: Bytes,
@@ -113,7 +113,7 @@ pub struct DeviceView {
     pub cordon: Option<Cordon>,
 }
 
-/// What sleepers take of a node's own memory.
+/// What sleepers take of a node's host memory.
 #[derive(Clone, Debug)]
 pub struct HostView {
     pub node: NodeId,
@@ -140,13 +140,13 @@ pub struct OrderView {
     pub order: OrderId,
     pub what: &'static str,
     pub model: Option<ModelId>,
-    /// How many replicas a load that has begun is to have.
+    /// How many replicas a load that has begun is to reach.
     pub replicas: Option<u32>,
     pub since: Time,
 }
 
 impl Pool {
-    /// As of the last step; `now` only moves the ages.
+    /// The state after the last step; `now` changes only the ages.
     pub fn view(&self, now: Time) -> PoolView {
         let mut waiting = Vec::with_capacity(self.tickets.len());
         for id in &self.waited_for {
@@ -189,7 +189,7 @@ impl Pool {
         }
     }
 
-    /// Loads that have been decided and have not started.
+    /// Planned loads that have not started.
     pub fn planned_loads(&self) -> BTreeSet<ReplicaId> {
         self.planned.keys().copied().collect()
     }

@@ -1,5 +1,5 @@
-//! What administrators were told is kept, by their own account: who said what of each model, in which
-//! order, and what became of it. Knows the rules (D1, P1, M7), and nothing of how the pool holds them.
+//! The test's own record of administrators' confirmed orders: which order set what on each model, in which sequence,
+//! and how it ended. Knows the rules (D1, P1, M7), but not how the pool implements them.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -11,18 +11,18 @@ use pool::{
     PoolView, Time,
 };
 
-/// By which order, if it may still fail, and what.
-type Said = (Option<OrderId>, Option<u64>);
+/// The order that set the value, if it may still fail, and the value.
+type Setting = (Option<OrderId>, Option<u64>);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Books {
-    /// What was said of a field, the last one counts; a load that fails leaves the list.
-    said: BTreeMap<(ModelId, Field), Vec<Said>>,
+    /// The settings of each field, the last one in effect; those of a failed load are removed.
+    settings: BTreeMap<(ModelId, Field), Vec<Setting>>,
     /// Loads that were accepted and have not ended.
     loads: BTreeMap<ModelId, OrderId>,
     cordons: BTreeMap<DeviceId, Cordoned>,
     asked: BTreeMap<OrderId, Asked>,
-    /// Counts what happens, so that it can be told what came first.
+    /// Numbers the events, to know which came first.
     sequence: u64,
     pub broken: Vec<String>,
 }
@@ -39,7 +39,7 @@ struct Cordoned {
     is: bool,
     failed: bool,
     lost: bool,
-    /// When the last thing that decided it happened, or was asked for.
+    /// The number of the last event or order that decided it.
     nth: u64,
 }
 
@@ -50,17 +50,17 @@ impl Books {
         self.asked.insert(order, Asked { command, at, nth });
     }
 
-    /// The order is told to be kept.
+    /// The order's wish is confirmed.
     pub fn accepted(&mut self, order: OrderId) {
         let Some(asked) = self.asked.get(&order).cloned() else {
             return self
                 .broken
-                .push(format!("{order} is accepted and nobody asked for it"));
+                .push(format!("{order} is accepted and was never given"));
         };
         match asked.command {
-            Command::Set { model, change } => self.says(order, model, &change),
+            Command::Set { model, change } => self.sets(order, model, &change),
             Command::Load(load) => {
-                self.says(order, load.model, &change_of(&load, asked.at));
+                self.sets(order, load.model, &change_of(&load, asked.at));
                 self.loads.insert(load.model, order);
             }
             Command::Unload { model, .. } => {
@@ -73,7 +73,7 @@ impl Books {
         }
     }
 
-    fn says(&mut self, order: OrderId, model: ModelId, change: &OverrideChange) {
+    fn sets(&mut self, order: OrderId, model: ModelId, change: &OverrideChange) {
         let named = [
             change.priority.is_some(),
             change.keep_hot.is_some(),
@@ -82,13 +82,13 @@ impl Books {
         let over = change.on(&Override::default());
         for (which, is_named) in FIELDS.into_iter().zip(named) {
             if is_named {
-                let said = self.said.entry((model, which)).or_default();
-                said.push((Some(order), field(&over, which)));
+                let settings = self.settings.entry((model, which)).or_default();
+                settings.push((Some(order), field(&over, which)));
             }
         }
     }
 
-    /// A device that failed after it was asked for stays out of service.
+    /// A device that failed after the order came stays out of service.
     fn cordon(&mut self, device: DeviceId, nth: u64, is: bool) {
         let it = self.cordons.entry(device).or_default();
         if nth > it.nth {
@@ -102,7 +102,7 @@ impl Books {
         }
     }
 
-    /// The first trouble is the cause, unless its end is being written.
+    /// The first failure is the cause, unless the store is writing its end.
     pub fn device_fails(&mut self, device: DeviceId, lost: bool, is_ending: bool) {
         self.sequence += 1;
         let nth = self.sequence;
@@ -136,51 +136,54 @@ impl Books {
         );
         if matches!(outcome, Outcome::Refused { .. }) && !superseded {
             for which in FIELDS {
-                if let Some(said) = self.said.get_mut(&(load.model, which)) {
-                    said.retain(|(by, _)| *by != Some(order));
+                if let Some(settings) = self.settings.get_mut(&(load.model, which)) {
+                    settings.retain(|(by, _)| *by != Some(order));
                 }
             }
         }
     }
 
-    /// Forced out, or taken out of the catalogue: no order for it goes on.
+    /// The model was forced out or removed from the catalogue: no order for it continues.
     pub fn load_is_over(&mut self, model: ModelId) {
         self.loads.remove(&model);
     }
 
     pub fn lease_ends(&mut self, model: ModelId, now: Time) {
-        let ends = self.now_said(model, Field::Expires);
+        let ends = self.current(model, Field::Expires);
         if ends.is_none_or(|ends| ends > now.0) {
             self.broken.push(format!(
-                "P1: a lease of {model} ends at {now} that lasts to {ends:?}"
+                "P1: a lease of {model} until {ends:?} ends at {now}"
             ));
         }
         for which in FIELDS {
-            self.said.remove(&(model, which));
+            self.settings.remove(&(model, which));
         }
     }
 
-    fn now_said(&self, model: ModelId, which: Field) -> Option<u64> {
-        let last = self.said.get(&(model, which)).and_then(|said| said.last());
+    fn current(&self, model: ModelId, which: Field) -> Option<u64> {
+        let last = self
+            .settings
+            .get(&(model, which))
+            .and_then(|settings| settings.last());
         last.and_then(|(_, value)| *value)
     }
 
-    /// After each step: what was told stands, in memory and, but for what is on its way, in the store.
+    /// After each step: confirmed settings hold in memory and, except for writes in flight, in the store.
     pub fn compare(&mut self, disk: &Disk, view: &PoolView) {
         for model in &view.models {
             let id = model.model;
             for which in FIELDS {
-                let told = self.now_said(id, which);
+                let expected = self.current(id, which);
                 let has = field(&model.over, which);
-                if has != told {
+                if has != expected {
                     self.broken.push(format!(
-                        "D1: {which:?} of {id} is {has:?}, and {told:?} was told"
+                        "D1: {which:?} of {id} is {has:?}, and {expected:?} was confirmed"
                     ));
                 }
                 let kept = field(&disk.over(id), which);
-                if kept != told && !disk.changes(id, which) {
+                if kept != expected && !disk.changes(id, which) {
                     self.broken.push(format!(
-                        "D1: the store holds {kept:?} as {which:?} of {id}, and {told:?} was told"
+                        "D1: the store holds {kept:?} as {which:?} of {id}, and {expected:?} was confirmed"
                     ));
                 }
             }
@@ -200,15 +203,15 @@ impl Books {
             }
         }
         for device in &view.devices {
-            let told = self
+            let expected = self
                 .cordons
                 .get(&device.device)
                 .copied()
                 .unwrap_or_default();
             let has = device.cordon.as_ref();
-            if has.is_some() != told.is || has.is_some_and(|it| it.failed) != told.failed {
+            if has.is_some() != expected.is || has.is_some_and(|it| it.failed) != expected.failed {
                 self.broken.push(format!(
-                    "M7: {} has {has:?}, and {told:?} was told",
+                    "M7: {} has {has:?}, and {expected:?} was confirmed",
                     device.device
                 ));
             }
@@ -222,15 +225,15 @@ impl Books {
         }
     }
 
-    /// A new controller has nothing but the store.
+    /// A new controller knows only what the store holds.
     pub fn begin_again(&mut self, disk: &Disk) {
         self.loads = BTreeMap::new();
         self.asked = BTreeMap::new();
-        self.said = BTreeMap::new();
+        self.settings = BTreeMap::new();
         for (&model, over) in &disk.overrides {
             for which in FIELDS {
-                let said = vec![(None, field(over, which))];
-                self.said.insert((model, which), said);
+                let settings = vec![(None, field(over, which))];
+                self.settings.insert((model, which), settings);
             }
         }
         let again = |kept: &Cordon| Cordoned {

@@ -1,11 +1,11 @@
-//! The store as writes in flight: what was asked of it is done in order, some time later, and what it
-//! holds at a moment is what a killed controller finds.
+//! The store, with writes in flight: they are done in order, some time later. A killed controller finds what has been
+//! written by then.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
 use pool::{Cordon, DeviceId, LoadWish, ModelId, OrderId, Override, Priority, Span, Time, Wish};
 
-/// A part of what is kept.
+/// A kept setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Field {
     Priority,
@@ -15,7 +15,7 @@ pub(super) enum Field {
 
 pub(super) const FIELDS: [Field; 3] = [Field::Priority, Field::KeepHot, Field::Expires];
 
-/// As a number, so that all fields are compared alike.
+/// As a number, so that all fields are compared in the same way.
 pub(super) fn field(over: &Override, field: Field) -> Option<u64> {
     match field {
         Field::Priority => over.priority.map(|Priority(it)| u64::from(it)),
@@ -26,7 +26,7 @@ pub(super) fn field(over: &Override, field: Field) -> Option<u64> {
 
 #[derive(Clone, Debug)]
 pub(super) struct Write {
-    /// Whoever waits for it.
+    /// The order that waits for it.
     pub order: Option<OrderId>,
     pub wish: Wish,
 }
@@ -72,7 +72,7 @@ impl Disk {
         self.overrides.get(&model).cloned().unwrap_or_default()
     }
 
-    /// Whether a write on its way will change the field, or an order's write holds up others.
+    /// Whether a write in flight will change the field, or an order's write delays others.
     pub fn changes(&self, of: ModelId, which: Field) -> bool {
         let now = field(&self.over(of), which);
         self.in_flight.iter().any(|write| match &write.wish {
@@ -83,7 +83,7 @@ impl Disk {
         })
     }
 
-    /// Whether a write on its way is about the model's load.
+    /// Whether a write in flight is about the model's load.
     pub fn writes_load(&self, of: ModelId) -> bool {
         self.in_flight.iter().any(|write| match &write.wish {
             Wish::Load { model, .. } | Wish::LoadAndOverride { model, .. } => *model == of,
@@ -92,7 +92,7 @@ impl Disk {
         })
     }
 
-    /// An order that puts the device into service is being written.
+    /// Whether an order that uncordons the device is being written.
     pub fn uncordons(&self, of: DeviceId) -> bool {
         self.in_flight.iter().any(|write| match &write.wish {
             Wish::Cordon {

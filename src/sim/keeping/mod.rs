@@ -1,6 +1,6 @@
-//! Storms of wishes: administrators who change their minds faster than a slow store writes, leases
-//! that end, loads and devices that fail, models that leave the catalogue, and a controller that is
-//! killed at any moment and begins again from what the store holds. `books` says what must stand (D1).
+//! Storms of wishes: administrators who give orders faster than a slow store writes, leases that end, loads and
+//! devices that fail, models that leave the catalogue, and a controller that is killed at any moment and starts again
+//! from what the store holds. `books` checks what must hold (D1).
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -30,21 +30,21 @@ const REST: Span = Span::from_secs(7_200);
 #[derive(Clone, Debug)]
 pub struct WishStorm {
     pub seed: u64,
-    /// Things that happen.
+    /// Number of events.
     pub steps: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WishReport {
     pub orders: u64,
-    /// Told to be kept.
+    /// Orders whose wish was confirmed.
     pub accepted: u64,
-    /// Told that they could not be kept.
+    /// Orders refused because the store failed.
     pub unsaved: u64,
     pub kills: u64,
     pub leases_ended: u64,
     pub loads_failed: u64,
-    /// What was told and does not stand; empty is good.
+    /// Confirmed settings that do not hold; empty is good.
     pub broken: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ struct Play {
     books: Books,
     specs: BTreeMap<ModelId, ModelSpec>,
     in_catalogue: BTreeSet<ModelId>,
-    /// Engines, and whether each has been told to go.
+    /// Engines, and whether each has been ordered to stop.
     engines: BTreeMap<ReplicaId, bool>,
     numbers: u64,
     report: WishReport,
@@ -66,7 +66,7 @@ impl WishStorm {
         WishStorm { seed, steps: 250 }
     }
 
-    /// Plays it until the store has written everything.
+    /// Runs until the store has written everything.
     pub fn run(&self) -> WishReport {
         let mut play = Play::new(self.seed);
         for _ in 0..self.steps {
@@ -76,7 +76,7 @@ impl WishStorm {
             play.time_passes();
             play.something_happens();
         }
-        // At the end nothing is on its way any more, and everything is compared.
+        // At the end no write is in flight any more, and everything is compared.
         while play.report.broken.is_empty() && play.writes_next(false) {}
         play.wake_until(play.world.now + REST);
         while play.report.broken.is_empty() && play.writes_next(false) {}
@@ -112,7 +112,7 @@ impl Play {
         play
     }
 
-    /// A controller that has the catalogue, the devices and what the store holds.
+    /// Starts a controller with the catalogue, the devices and what the store holds.
     fn begins(&mut self, at: Time) {
         self.numbers += 1;
         let first = ReplicaId(self.numbers);
@@ -138,19 +138,19 @@ impl Play {
                 let spec = spec.clone();
                 events.push(Event::ModelSet { model, spec });
             }
-            // Of one that is not there today too.
+            // Also for a model that is not in the catalogue now.
             let load = self.disk.loads.get(&model).cloned();
             let over = self.disk.over(model);
             events.push(Event::WishesRestored { model, over, load });
         }
-        // Heard before anything is decided, as at a real start.
+        // All are observed before anything is decided, as at a real start.
         let answer = self.world.pool.step_all(at, events);
         self.world.wake = answer.wake;
         self.done(answer.actions);
     }
 
     fn time_passes(&mut self) {
-        // What happens is told apart by its time.
+        // Events are distinguished by their times.
         let span = match self.random.below(4) {
             0 => Span(1),
             1 => Span(self.random.between(1, 50)),
@@ -207,7 +207,7 @@ impl Play {
         }
     }
 
-    /// `kill -9`: of what was on its way the first may have been written, and nobody was told.
+    /// `kill -9`: the first write in flight may have been done, without an answer.
     fn is_killed(&mut self, now: Time) {
         self.report.kills += 1;
         if let Some(write) = self.disk.in_flight.pop_front()
@@ -220,13 +220,13 @@ impl Play {
         self.begins(now);
     }
 
-    /// The store does the next thing; false: there is nothing to do.
+    /// The store does the next write; false: there is none.
     fn writes_next(&mut self, may_fail: bool) -> bool {
         let Some(write) = self.disk.in_flight.front().cloned() else {
             return false;
         };
         let now = self.world.now;
-        // What nobody waits for is tried until it is written.
+        // A write without an order is retried until it succeeds.
         if may_fail && self.random.chance(60) {
             if let Some(order) = write.order {
                 self.disk.in_flight.pop_front();
@@ -325,7 +325,7 @@ impl Play {
         self.feed(now, Event::ReplicaExited { replica, exit });
     }
 
-    /// A file is removed and the catalogue read again, or it is back.
+    /// Removes a model's file and reads the catalogue again, or restores it.
     fn the_catalogue_changes(&mut self, now: Time) {
         let model = self.model();
         if self.in_catalogue.remove(&model) {

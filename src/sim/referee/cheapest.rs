@@ -1,16 +1,16 @@
-//! The referee's own arithmetic of P5: whether another set of victims, on whatever devices, would have
-//! been cheaper than the one that was chosen. It tries every set, and takes from the pool only what it
-//! expects a reload to cost, which is an estimate and no choice.
+//! The referee's independent check of P5: whether another set of victims, on any devices, would have been cheaper than
+//! the chosen one. It tries every set, and takes from the pool only the expected reload times, which are estimates and
+//! no choices.
 
 use alloc::vec::Vec;
 
 use super::{Referee, Seen};
 use pool::{Bytes, LoadOrder, ModelId, Plan, Pool, Priority, ReplicaId, Share, Time};
 
-/// Among more who may leave nothing is judged: every set is tried.
+/// With more candidates it does not judge, because it tries every set.
 const CANDIDATES_MAX: usize = 12;
 
-/// Who asks, with what standing.
+/// The model to be placed, with its rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker {
     pub model: ModelId,
@@ -18,7 +18,7 @@ pub(super) struct Asker {
     pub forced: bool,
 }
 
-/// What P5 minimises, in its order.
+/// What P5 minimises, in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Price {
     highest_priority: Option<Priority>,
@@ -27,7 +27,7 @@ struct Price {
     bytes: Bytes,
 }
 
-/// A replica that may certainly leave, and what that alone costs.
+/// A replica that may certainly leave, and its own cost.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     replica: ReplicaId,
@@ -46,8 +46,8 @@ impl Price {
 }
 
 impl Referee {
-    /// A load was decided, which these leave for. What a reload costs is not judged here: it is known
-    /// of the moment before only.
+    /// Judges the victims of a planned load. Reload costs are not compared here: only those of the moment before are
+    /// known.
     pub(super) fn victims_are_cheapest(
         &mut self,
         now: Time,
@@ -69,7 +69,7 @@ impl Referee {
         self.judge(load, asker.model, placement, victims, (paid, &candidates));
     }
 
-    /// What a plan says that nobody carries out, with all that P5 compares.
+    /// Judges a plan that is not carried out, by everything that P5 compares.
     pub fn plan_is_cheapest(&mut self, now: Time, pool: &Pool, model: ModelId) {
         let order = LoadOrder {
             model,
@@ -88,8 +88,8 @@ impl Referee {
             seen.is_some_and(|seen| seen.sleeper.is_none())
         };
         let victims: Vec<ReplicaId> = plan.victims.iter().map(|it| it.replica).collect();
-        let told = plan.refusal.is_some() || plan.wakes.is_some() || victims.is_empty();
-        if told || !victims.iter().all(known) {
+        let is_skipped = plan.refusal.is_some() || plan.wakes.is_some() || victims.is_empty();
+        if is_skipped || !victims.iter().all(known) {
             return;
         }
         let asker = Asker {
@@ -160,8 +160,8 @@ impl Referee {
         }
     }
 
-    /// Who may leave by P2 and P4 whatever the turns of equals: the lower ones, and all for whom is
-    /// forced. `victims` are leaving already, for this very load.
+    /// The candidates by P2 and P4, whatever the turns of equals: those of lower priority, and all for a forced load.
+    /// `victims` are leaving already, for this same load.
     fn candidates(
         &self,
         now: Time,

@@ -1,5 +1,4 @@
-//! The referee's rules of who leaves for whom: P2–P5 when a load is decided, and when somebody is
-//! stopped.
+//! The referee's rules for evictions: P2–P5 when a load is planned, and when a replica is stopped.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -13,12 +12,12 @@ use pool::{
 };
 
 impl Referee {
-    /// Eviction is judged when the gate closes, by the priorities of that moment; whether it was
-    /// needed, when the load is known for which it is.
+    /// Judges an eviction when the gate closes, by the priorities of that moment; whether it was necessary, when the
+    /// load is known.
     pub(super) fn evicted(&mut self, now: Time, victim: ReplicaId, reason: &str) {
         let Some(seen) = self.replicas.get(&victim) else {
             self.broken
-                .push(format!("P5: {victim} is evicted and not there"));
+                .push(format!("P5: {victim} is evicted and does not exist"));
             return;
         };
         if seen.ready.is_none() {
@@ -34,7 +33,7 @@ impl Referee {
         self.victims.push(victim);
     }
 
-    /// Somebody else than these victims, who could be evicted along with them by mistake.
+    /// Another replica than the victim, which a planted fault can evict along with it.
     pub fn bystander(&self, victim: Option<ReplicaId>) -> Option<ReplicaId> {
         let stays = self
             .replicas
@@ -54,7 +53,7 @@ impl Referee {
         if order.is_none() {
             self.loads_too_soon(now, load, model, &record.reason);
         }
-        // A sleeper's waking that was decided before and dropped had the same number.
+        // A waking of the same sleeper that was planned before and dropped had the same number.
         self.planned.remove(&load);
         let wakes = self.replicas.get(&load).and_then(Seen::to_wake);
         if wakes.is_none() {
@@ -100,7 +99,7 @@ impl Referee {
             let Some(seen) = self.replicas.get(victim) else {
                 continue;
             };
-            // A sleeper serves nobody, whatever its priority.
+            // A sleeper serves no requests, whatever its priority.
             if seen.sleeper.is_some() {
                 continue;
             }
@@ -116,13 +115,13 @@ impl Referee {
             let unserved = !seen.used && self.somebody_waits(seen.model);
             if unserved && !forced {
                 wrong.push(format!(
-                    "P5: {victim} leaves for {load} and its waiters have not been served"
+                    "P5: {victim} leaves for {load} before its waiting requests have been served"
                 ));
             }
             let earlier = self.waits_since(seen.model) < since;
             if own == priority && earlier && !forced {
                 wrong.push(format!(
-                    "P5: {victim} leaves for {load}, and somebody has waited longer for it"
+                    "P5: {victim} leaves for {load}, and a request has waited longer for it"
                 ));
             }
         }
@@ -139,8 +138,8 @@ impl Referee {
         first.unwrap_or(Time(u64::MAX))
     }
 
-    /// Without any one of its victims the load would not fit, with all of them it does, and there was
-    /// no place where nobody had to leave.
+    /// Without any one of its victims the load would not fit, with all of them it does, and no place was free without
+    /// evictions.
     fn victims_are_needed(
         &mut self,
         load: ReplicaId,
@@ -158,7 +157,7 @@ impl Referee {
                 free + signed(self.freed(share.device, &others)) >= signed(share.bytes)
             };
             if placement.iter().all(fits) {
-                wrong.push(format!("P5: {victim} leaves for {load} and need not"));
+                wrong.push(format!("P5: {victim} leaves for {load} without need"));
             }
         }
         for share in placement {
@@ -166,15 +165,15 @@ impl Referee {
             let most = free + signed(self.freed(share.device, victims));
             if most < signed(share.bytes) {
                 wrong.push(format!(
-                    "P5: {victims:?} leave for {load}, which does not fit {} even so: {most} bytes for {}",
+                    "P5: {victims:?} leave for {load}, which still does not fit {}: {most} bytes for {}",
                     share.device, share.bytes
                 ));
             }
         }
-        // Waking may drive others out and still be the sooner way.
+        // Waking may evict others and still be faster.
         if !is_woken && let Some(place) = self.place_without(model, placement, victims, &[]) {
             wrong.push(format!(
-                "P5: {victims:?} leave for {load}, which has room on {place:?}"
+                "P5: {victims:?} leave for {load}, which fits on {place:?} without evictions"
             ));
         }
         self.broken.extend(wrong);
@@ -195,7 +194,7 @@ impl Referee {
             .sum()
     }
 
-    /// What is given to replicas that would stay, were these victims not evicted.
+    /// The memory of replicas that would stay if these victims were not evicted.
     fn staying(&self, device: DeviceId, victims: &[ReplicaId]) -> Bytes {
         let of = |(id, seen): (&ReplicaId, &Seen)| {
             let share = seen.shares.iter().find(|share| share.device == device)?;
@@ -220,19 +219,19 @@ impl Referee {
             .sum()
     }
 
-    /// Free in the end without these victims leaving, whatever is not known for certain; less than nothing
-    /// where replicas hold more than they were given.
+    /// The memory that is certainly free in the end without these victims leaving; negative where replicas hold more
+    /// than their shares.
     fn surely_free(&self, device: DeviceId, victims: &[ReplicaId]) -> i128 {
         let it = &self.devices[&device];
         if it.cordoned || !it.is_certain() {
-            // No sum of victims makes up for what is not known.
+            // No set of victims outweighs an unknown amount.
             return i128::MIN / 2;
         }
         let taken = it.at_most_unavailable() + self.staying(device, victims);
         signed(it.capacity) - signed(taken + self.promised(device, false))
     }
 
-    /// The same, at most: what leaves takes along what it was not given.
+    /// The upper bound of the same: leaving replicas free their excess, too.
     fn possibly_free(&self, device: DeviceId, victims: &[ReplicaId]) -> i128 {
         let it = &self.devices[&device];
         let unavailable = if it.is_certain() {
@@ -247,7 +246,7 @@ impl Referee {
         signed(it.capacity) - signed(taken + self.promised(device, true))
     }
 
-    /// As many devices of the same kind on one node, with room for each share if these leave and the
+    /// As many devices of the same kind on one node, with enough free memory for each share if `leave` leave and the
     /// victims stay.
     pub(super) fn place_without(
         &self,

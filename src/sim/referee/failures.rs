@@ -1,4 +1,4 @@
-//! The referee's books of failed loads (L3) and of figures that proved too small (M1).
+//! The referee's record of failed loads (L3) and of figures that proved too small (M1).
 
 use alloc::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use pool::{
     Bytes, Exit, KindId, ModelId, Refusal, ReplicaId, Share, Span, StopReason, Ticket, Time,
 };
 
-/// What went wrong with one model's loads.
+/// The failures of one model's loads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Failures {
     in_a_row: u32,
     cooling_until: Time,
-    /// The last load lacked memory, and nothing has become ready since.
+    /// The last load ran out of memory, and nothing has become ready since.
     lacked: bool,
     /// Figures that proved too small, by number and kind of devices.
     pub too_small: BTreeMap<(u32, KindId), Bytes>,
@@ -34,13 +34,13 @@ impl Referee {
         it.cooling_until = Time(0);
     }
 
-    /// The pool hears that a process has ended; it was judged by what it was doing.
+    /// The pool is informed that a process has ended; the phase of the replica decides what that means.
     pub(super) fn exited(&mut self, now: Time, replica: ReplicaId, exit: &Exit) {
         let Some(seen) = self.ended.remove(&replica) else {
             return;
         };
         if seen.sleeper.is_some() {
-            // What sleeps or wakes has been loaded before; the next one is loaded anew.
+            // A sleeping or waking replica was loaded before; the next one is a new load.
             return;
         }
         let spec = &self.specs[&seen.model];
@@ -65,7 +65,7 @@ impl Referee {
                 let kind = self.devices[&share.device].kind;
                 it.too_small.insert((count, kind), share.bytes);
             }
-            // Corrected once and planned again; a second time it is a failure.
+            // Corrected and planned again once; a second time is a failure.
             if !core::mem::replace(&mut it.lacked, true) {
                 return;
             }
@@ -85,7 +85,7 @@ impl Referee {
         it.cooling_until = now + Span(doubled.min(most.0));
     }
 
-    /// Nothing is loaded by itself while it cools down or is in quarantine.
+    /// Nothing loads without an order during a cool-down or in quarantine.
     pub(super) fn loads_too_soon(&mut self, now: Time, load: ReplicaId, model: ModelId, why: &str) {
         self.too_soon(now, &format!("{load} of {model}"), model, why);
     }
@@ -117,14 +117,14 @@ impl Referee {
             let known = self.failures[&model].too_small.get(&(count, kind));
             if known.is_some_and(|known| share.bytes <= *known) {
                 self.broken.push(format!(
-                    "M1: {load} of {model} gets {} on {}, which was too little before",
+                    "M1: {load} of {model} gets {} on {}, which proved too little before",
                     share.bytes, share.device
                 ));
             }
         }
     }
 
-    /// Only a failure that counts is told to those who wait.
+    /// Waiting requests are refused only for a failure that counts.
     pub(super) fn refused(&mut self, ticket: Ticket, refusal: &Refusal) {
         let Some((model, _)) = self.open_tickets.get(&ticket) else {
             return;
@@ -132,7 +132,7 @@ impl Referee {
         let it = &self.failures[model];
         if matches!(refusal, Refusal::LoadFailed { .. }) && it.counted.is_none() {
             self.broken.push(format!(
-                "L3: {ticket} is told of a failed load of {model}, and none has failed"
+                "L3: {ticket} is refused for a failed load of {model}, and none has failed"
             ));
         }
     }

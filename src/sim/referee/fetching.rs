@@ -1,5 +1,5 @@
-//! The referee's books of weights that are not there: nothing is launched without them, and nothing is
-//! fetched twice or while it cools down.
+//! The referee's record of absent weights: nothing is launched without them, and nothing is fetched twice or during a
+//! cool-down.
 
 use super::Referee;
 use pool::{FetchEnd, ModelId, ReplicaId, Time};
@@ -19,8 +19,9 @@ impl Referee {
 
     pub(super) fn fetch_begins(&mut self, now: Time, model: ModelId) {
         if !self.absent.contains(&model) {
-            self.broken
-                .push(format!("weights: {model} is fetched, and is here already"));
+            self.broken.push(format!(
+                "weights: {model} is fetched although its weights are here"
+            ));
         }
         if !self.fetching.insert(model) {
             self.broken

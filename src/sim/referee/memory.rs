@@ -1,5 +1,5 @@
-//! The referee's books of devices: what is held, what has not come back, what is out of service
-//! (M2–M5, M7), and what is being read from each disk or link.
+//! The referee's record of devices: what is held, what has not been returned, what is out of service (M2–M5, M7), and
+//! what is being read from each disk or link.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -12,7 +12,7 @@ use pool::{
     Time,
 };
 
-/// What is known of one device.
+/// The state of one device.
 #[derive(Clone, Debug)]
 pub(super) struct Ground {
     pub node: NodeId,
@@ -20,20 +20,20 @@ pub(super) struct Ground {
     pub capacity: Bytes,
     pub measured: bool,
     pub cordoned: bool,
-    /// What others truly held when the last reading that the pool has heard of was taken.
+    /// What other processes really held when the last reading known to the pool was taken.
     pub foreign: Bytes,
-    /// What each replica held beyond its share then.
+    /// What each replica held beyond its share at that time.
     excess: BTreeMap<ReplicaId, Bytes>,
     last_taken: Time,
     last_end: Option<Time>,
-    /// What others were known to hold then.
+    /// What others were known to hold at that time.
     foreign_at_end: Bytes,
-    /// When a process last ended or its memory came back.
+    /// When a process last ended or its memory was returned.
     last_change: Option<Time>,
     lingering: BTreeMap<ReplicaId, Lingering>,
 }
 
-/// Memory of an ended process that has not come back.
+/// Memory of an ended process that has not been returned.
 #[derive(Clone, Debug)]
 struct Lingering {
     /// As far as the pool can know.
@@ -59,8 +59,8 @@ impl Ground {
         }
     }
 
-    /// What a launch must leave alone: what a reading has shown, and what ended so shortly ago that
-    /// it has to be waited for (M4).
+    /// Memory that a launch must not use: what a reading has shown, and what belongs to processes that ended too
+    /// recently (M4).
     fn unavailable(&self, now: Time, patience: Span) -> Bytes {
         let lingers = self
             .lingering
@@ -79,20 +79,20 @@ impl Ground {
         self.excess.values().copied().sum()
     }
 
-    /// The most that a plan may have to leave alone: everything that is not known to be free.
+    /// The most that a plan may treat as used: everything that is not known to be free.
     pub fn at_most_unavailable(&self) -> Bytes {
         let lingers = self.lingering.values().map(|it| it.bytes).sum();
         self.foreign + self.all_excess() + lingers
     }
 
-    /// What it holds changed without a process ending.
+    /// Its memory changed without a process ending.
     pub fn changed(&mut self, now: Time) {
         self.last_end = Some(now);
         self.last_change = Some(now);
     }
 
-    /// Nothing about it is on its way to be known. What others took while a process ended may be taken for
-    /// what that process has not given back, as long as that is waited for (M4).
+    /// No change is still unknown to the pool. Memory that others took while a process ended may be counted as not
+    /// returned by that process while it is waited for (M4).
     pub fn is_certain(&self) -> bool {
         let patience = Limits::default().release_wait;
         let told_apart = self.foreign <= self.foreign_at_end
@@ -105,7 +105,7 @@ impl Ground {
 }
 
 impl Referee {
-    /// A reading is heard of; others truly held `foreign` when it was taken.
+    /// A reading reaches the pool; other processes really held `foreign` when it was taken.
     pub fn reading(&mut self, device: DeviceId, reading: &DeviceReading, foreign: Bytes) {
         let excess: BTreeMap<ReplicaId, Bytes> = reading
             .own
@@ -118,7 +118,7 @@ impl Referee {
             .collect();
         let it = self.ground(device);
         let taken = reading.taken.unwrap_or_default();
-        // What was taken before a process ended cannot tell whose memory is whose afterwards.
+        // A reading from before the end of a process does not show whose memory is whose after it.
         if it.measured && it.last_end.is_some_and(|end| taken <= end) {
             it.foreign = it.foreign.min(foreign);
         } else {
@@ -128,7 +128,7 @@ impl Referee {
         it.last_taken = taken;
     }
 
-    /// The process is truly gone; so much of its memory is not back on each device.
+    /// The process is really gone; `lingers` is the memory not returned on each device.
     pub fn process_ended(&mut self, replica: ReplicaId, now: Time, lingers: &[(DeviceId, Bytes)]) {
         let Some(seen) = self.replicas.remove(&replica) else {
             return;
@@ -155,7 +155,7 @@ impl Referee {
         it.last_change = Some(now);
     }
 
-    /// What living processes were given of a device.
+    /// The shares of living processes on a device.
     pub(super) fn held(&self, device: DeviceId) -> Bytes {
         self.replicas
             .values()
@@ -197,7 +197,7 @@ impl Referee {
         }
     }
 
-    /// It is given so much more of these devices.
+    /// Adds these shares to the replica.
     pub(super) fn takes(&mut self, now: Time, replica: ReplicaId, shares: &[Share]) {
         let patience = self.limits.release_wait;
         for share in shares {
@@ -252,7 +252,9 @@ impl Referee {
         let figured = spec.devices_per_replica.max(1) == count
             || spec.wider.iter().any(|layout| layout.devices == count);
         if !ordered && !figured {
-            wrong.push(format!("{count} devices, which nobody asked for"));
+            wrong.push(format!(
+                "{count} devices without an order or a layout for it"
+            ));
         }
         for what in wrong {
             self.broken.push(format!("M5: {replica} {what}"));
@@ -268,7 +270,7 @@ impl Referee {
         }
     }
 
-    /// Whose load has the disk or link that one of this model would read from.
+    /// The load that has reserved the disk or link from which this model would read.
     fn who_reads(&self, now: Time, model: ModelId, placement: &[Share]) -> Option<ReplicaId> {
         let loader = self.specs[&model].loader?.loader;
         let node = |shares: &[Share]| self.devices[&shares[0].device].node;
@@ -283,8 +285,8 @@ impl Referee {
         all.find(|(_, seen)| reads(seen)).map(|(&id, _)| id)
     }
 
-    /// When a step is over, no load that was decided waits for what is there. What stops while it reads
-    /// may keep the disk until it is gone.
+    /// At the end of a step, no planned load waits for memory that is free. A load that stops while it reads may keep
+    /// the disk until it is gone.
     pub fn step_ends(&mut self, now: Time) {
         let room = |share: &Share| {
             let it = &self.devices[&share.device];
@@ -355,8 +357,8 @@ impl Referee {
             if !seen.shares.iter().any(|share| share.device == device) {
                 continue;
             }
-            // What loads for those who wait may be finished for them first, and drains then. What
-            // drains for an equal already goes on doing so, however long that takes.
+            // A load may be finished for its waiting requests, and drains then. A replica that drains for an equal
+            // already goes on draining, however long that takes.
             let spec = &specs[&seen.model];
             let served = match (why, seen.ready) {
                 ("cordoned", None) => Span(spec.load_deadline.0 + limits.unload_drain.0),

@@ -1,7 +1,6 @@
-//! Watches a storm from outside: it keeps its own books of memory, seats, priorities, failures and
-//! answers, from what was asked, what truly is and what was done. It believes nothing that the pool
-//! says of itself but which loads it has dropped, since nothing is done about those, and what it
-//! expects a reload to cost, which is an estimate.
+//! Checks a storm from outside, with its own record of memory, seats, priorities, failures and answers, made from the
+//! orders, the real state and the actions. It trusts the pool only for the loads it has dropped, since no action shows
+//! that, and for expected reload times, which are estimates.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -30,11 +29,11 @@ pub struct Referee {
     devices: BTreeMap<DeviceId, Ground>,
     /// From the launch to the true end.
     replicas: BTreeMap<ReplicaId, Seen>,
-    /// Ended, and the pool has not heard of it.
+    /// Ended, but not yet reported to the pool.
     ended: BTreeMap<ReplicaId, Seen>,
-    /// Loads that were decided and not launched.
+    /// Loads that were planned and not launched.
     planned: BTreeMap<ReplicaId, Planned>,
-    /// Of those the ones that the pool still holds, or launches, in the step that is judged.
+    /// Those that the pool still holds, or launches, in the step that is judged.
     kept: BTreeSet<ReplicaId>,
     /// Evicted in this step, for the load whose record comes next.
     victims: Vec<ReplicaId>,
@@ -47,19 +46,19 @@ pub struct Referee {
     open_tickets: BTreeMap<Ticket, (ModelId, Time)>,
     open_orders: BTreeSet<OrderId>,
     night: bool,
-    /// Models whose weights are not there, and those that are being fetched.
+    /// Models without weights on this machine, and those that are being fetched.
     absent: BTreeSet<ModelId>,
     fetching: BTreeSet<ModelId>,
     /// What sleepers may take of each node.
     hosts: BTreeMap<NodeId, Bytes>,
     /// Times that a device was taken out of service.
     pub cordons: u64,
-    /// Choices of victims that every other choice was tried against.
+    /// Number of victim choices that were compared with every other choice.
     pub judged: u64,
     pub broken: Vec<String>,
 }
 
-/// From the moment it is told to sleep until it is awake.
+/// From the order to sleep until it is awake.
 #[derive(Clone, Debug)]
 struct Sleeper {
     host: Bytes,
@@ -78,10 +77,10 @@ struct Seen {
     stopping: Option<StopReason>,
     idle_since: Option<Time>,
     used: bool,
-    /// Until when its load keeps a disk or link to itself.
+    /// Until when its load has a disk or link reserved.
     reads_until: Time,
     sleeper: Option<Sleeper>,
-    /// When it must have been told to go, and why.
+    /// The deadline of the order to stop, and its reason.
     due: Option<(Time, &'static str)>,
 }
 
@@ -151,7 +150,7 @@ impl Referee {
         !self.night && self.priority(model, now) >= Priority::ALWAYS_HOT
     }
 
-    /// What happens, before the pool hears of it.
+    /// An event, before the pool observes it.
     pub fn event(&mut self, now: Time, event: &Event) {
         match event {
             Event::RequestArrived { ticket, model, .. } => {
@@ -205,7 +204,7 @@ impl Referee {
         }
     }
 
-    /// An order counts from the moment that the store has it.
+    /// An order takes effect when the store has it.
     fn counts(&mut self, now: Time, command: Command) {
         match command {
             Command::Set { model, change } => {
@@ -232,7 +231,7 @@ impl Referee {
         }
     }
 
-    /// A cleanup counts from the moment the store has it.
+    /// A cleanup takes effect when the store has it.
     pub fn night_falls(&mut self) {
         self.night = true;
     }
@@ -263,13 +262,13 @@ impl Referee {
         }
     }
 
-    /// Before the actions of a step are judged one by one: which loads are still to come after it.
+    /// Before the actions of a step are judged one by one: records which loads remain after it.
     pub fn step_begins(&mut self, now: Time, actions: &[Action], planned: BTreeSet<ReplicaId>) {
         let launched = actions.iter().filter_map(|action| match action {
             Action::Launch { replica, .. } | Action::Wake { replica, .. } => Some(*replica),
             _ => None,
         });
-        // What was dropped before has no room promised any more.
+        // A load that was dropped before has no promise any more.
         let before = core::mem::replace(&mut self.kept, planned);
         self.planned.retain(|load, _| before.contains(load));
         self.kept.extend(launched);
@@ -277,7 +276,7 @@ impl Referee {
         self.who_should_be_gone(now);
     }
 
-    /// What the pool does. `in_flight` are the seats that are truly taken on a replica.
+    /// An action of the pool. `in_flight` gives the seats that are really taken on a replica.
     pub fn action(&mut self, now: Time, action: &Action, in_flight: impl Fn(ReplicaId) -> u32) {
         match action {
             Action::Grant { ticket, replica } => {
@@ -285,7 +284,7 @@ impl Referee {
                 self.seat_taken(*replica);
                 match self.replicas.get(replica) {
                     None => self.broken.push(format!(
-                        "Q4: {ticket} got a seat on {replica}, which is not there"
+                        "Q4: {ticket} got a seat on {replica}, which does not exist"
                     )),
                     Some(seen) if !seen.stays() => {
                         self.broken.push(format!(
@@ -356,8 +355,9 @@ impl Referee {
             Outcome::Loaded(result)
                 if result.ready.len() < result.wanted as usize && result.shortfall.is_none() =>
             {
-                self.broken
-                    .push(format!("{order} got less than asked and was not told why"));
+                self.broken.push(format!(
+                    "{order} got less than it asked for, without a reason"
+                ));
             }
             Outcome::Cordoned { replicas } => {
                 for replica in replicas {

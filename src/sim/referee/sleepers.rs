@@ -1,5 +1,5 @@
-//! The referee's books of sleepers: what they keep of their devices, what they take of the hosts, and
-//! that nobody who is asked anything is put to sleep (L1).
+//! The referee's record of sleepers: what they keep on their devices and take of the hosts, and that no replica with
+//! requests is put to sleep (L1).
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ impl Seen {
         begun && self.stopping.is_none() && self.ready.is_some()
     }
 
-    /// What it was given of a device at the time of a reading.
+    /// Its share of a device at the time of a reading.
     pub fn share_when(&self, device: DeviceId, taken: Option<Time>) -> Option<Bytes> {
         let fell = self.sleeper.as_ref().filter(|it| it.since.is_some());
         let shares = match fell {
@@ -38,12 +38,12 @@ impl Referee {
     pub(super) fn parked(&mut self, replica: ReplicaId, in_flight: u32) {
         let Some(seen) = self.replicas.get(&replica) else {
             self.broken
-                .push(format!("L1: {replica} is to sleep and not there"));
+                .push(format!("L1: {replica} is put to sleep and does not exist"));
             return;
         };
         if in_flight > 0 || seen.closed.is_none() || seen.stopping.is_some() {
             self.broken.push(format!(
-                "L1: {replica} is to sleep with {in_flight} in flight ({seen:?})"
+                "L1: {replica} is put to sleep with {in_flight} in flight ({seen:?})"
             ));
         }
         let spec = &self.specs[&seen.model];
@@ -68,7 +68,7 @@ impl Referee {
         });
     }
 
-    /// What all those take that are not being ended.
+    /// The host memory of all sleepers that are not being ended.
     fn asleep_on(&self, node: NodeId) -> Bytes {
         let there = |seen: &&Seen| self.devices[&seen.shares[0].device].node == node;
         self.replicas
@@ -79,7 +79,7 @@ impl Referee {
             .sum()
     }
 
-    /// It has truly fallen asleep, and keeps so much.
+    /// It has really fallen asleep, and keeps this memory.
     pub fn asleep(&mut self, replica: ReplicaId, now: Time, kept: &[Share]) {
         let Some(seen) = self.replicas.get_mut(&replica) else {
             return;

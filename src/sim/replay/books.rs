@@ -1,5 +1,5 @@
-//! The counting of a replay: who waited how long, what was loaded and evicted, what memory was held
-//! for nothing. The same books for the core and for every rival.
+//! The counts of a replay: waits, loads, evictions, and memory held without use. The same for the core and for every
+//! rival.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub(super) struct Stay {
     pub bytes_per_device: Bytes,
     pub from: Time,
     pub ready: Option<Time>,
-    /// Set while it is ready and has nothing to do.
+    /// Set while it is ready and idle.
     pub idle_since: Option<Time>,
     pub idle: Span,
 }
@@ -37,7 +37,7 @@ impl Stay {
         }
     }
 
-    /// What sleeps holds nothing that is counted here.
+    /// A sleeper holds nothing that is counted here.
     pub fn asleep(model: ModelId, devices: Vec<DeviceId>, from: Time) -> Stay {
         Stay {
             ready: Some(from),
@@ -72,7 +72,7 @@ struct OfModel {
 pub(super) struct Books {
     models: Vec<OfModel>,
     waits: Spread,
-    /// Milliseconds that devices were held, and held idly.
+    /// Milliseconds that devices were held, and held while idle.
     device_held: u128,
     device_idle: u128,
     keep_holdings: bool,
@@ -147,7 +147,7 @@ impl Books {
         self.models[model.0 as usize].tally.loads += 1;
     }
 
-    /// The replica is gone; whatever it held is counted.
+    /// The replica is gone; counts what it held.
     pub fn left(&mut self, stay: Stay, now: Time, reason: &str) {
         let held = now.since(stay.from);
         let loading = stay.ready.unwrap_or(now).since(stay.from);

@@ -1,4 +1,4 @@
-//! What no policy can go below: the reload time that the requests cost even with perfect knowledge.
+//! The bound below which no policy can go: the reload time that the requests cost even with perfect knowledge.
 //!
 //! Between two uses of a model, either its memory is kept, or it is loaded again. That is a packing of
 //! intervals into the pool's memory (the flow-based offline optimum of Berger, Beckmann and
@@ -12,35 +12,34 @@
 //!
 //! is below the optimum for every λ, so the largest one found is a bound, however the search went.
 //!
-//! It is optimistic: requests are taken as served when they arrive, memory is one piece over all
-//! devices, loads run at once and nobody must wait for anybody. A policy that lets requests wait can
-//! serve several bursts by one load and so go below it, at the price of the wait. Sums are made in one
-//! fixed order, so that the same requests give the same figure.
+//! It is optimistic: requests are served when they arrive, memory is one piece over all devices, loads run at once and
+//! never wait. A policy that lets requests wait can serve several bursts with one load and so go below it, at the
+//! price of the wait. Sums are made in one fixed order, so that the same requests give the same figure.
 
 use alloc::vec::Vec;
 
 use super::scene::{Arrival, Scene};
 use pool::{Span, Time};
 
-/// Slices of time that have prices of their own.
+/// Slices of time with separate prices.
 const SLICES: usize = 4096;
 /// Steps of the search.
 const STEPS: u32 = 300;
 
-/// A lower bound, and what it consists of.
+/// A lower bound, and its parts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bound {
     /// Reload time that every policy needs, first loads included.
     pub reload: Span,
     /// The part of it that the first load of each model needs.
     pub first_loads: Span,
-    /// Reload time if nothing were ever kept between uses; an upper end, not a policy.
+    /// Reload time if nothing were ever kept between uses; an upper bound, not a policy.
     pub without_keeping: Span,
-    /// Intervals between uses that somebody could have kept.
+    /// Intervals between uses during which a model could have been kept.
     pub intervals: u64,
 }
 
-/// Between two uses of a model. Places are in slices, with fractions.
+/// The time between two uses of a model. Positions are in slices, with fractions.
 struct Interval {
     from: f64,
     to: f64,
@@ -83,7 +82,7 @@ pub fn bound(scene: &Scene, arrivals: impl IntoIterator<Item = Arrival>) -> Boun
                 busy_until[nth] = Some(ends);
             }
             Some(before) => {
-                // While it serves, nobody can take its memory, so nothing is to be decided.
+                // While it serves, its memory cannot be taken, so there is nothing to decide.
                 if before < at {
                     gaps.push((before, at, nth));
                 }
@@ -105,7 +104,7 @@ pub fn bound(scene: &Scene, arrivals: impl IntoIterator<Item = Arrival>) -> Boun
     let all: f64 = intervals.iter().map(|it| it.reload).sum();
     let least = search(&intervals, all);
     found.intervals = intervals.len() as u64;
-    // Rounded down: a bound that is rounded up is none.
+    // Rounded down: a bound that is rounded up is not a bound.
     found.reload = Span(found.first_loads.0 + (least * 1000.0 * (1.0 - 1e-9)) as u64);
     found.without_keeping = Span(found.first_loads.0 + (all * 1000.0) as u64);
     found
@@ -131,7 +130,7 @@ fn search(intervals: &[Interval], all: f64) -> f64 {
                 continue;
             }
         }
-        // Free memory at no price cannot become cheaper, so it says nothing about the direction.
+        // Unused memory at price zero cannot become cheaper, so it has no influence on the direction.
         let slope = |(price, used): (&f64, &f64)| {
             let slope = used - 1.0;
             if *price <= 0.0 && slope < 0.0 {
@@ -158,7 +157,7 @@ fn search(intervals: &[Interval], all: f64) -> f64 {
     best
 }
 
-/// The one price for all times that bounds best, out of a geometric row.
+/// The best single price for all times, out of a geometric series.
 fn best_flat_price(intervals: &[Interval]) -> Vec<f64> {
     let mut used = vec![0.0; SLICES];
     let mut best = (0.0, 0.0);
@@ -188,7 +187,7 @@ fn evaluate(intervals: &[Interval], prices: &[f64], used: &mut [f64]) -> f64 {
         let slice = (place as usize).min(prices.len() - 1);
         sums[slice] + prices[slice] * (place - slice as f64)
     };
-    // Kept sizes as steps at the slices' edges, and what the first and last slice lack of them.
+    // Kept sizes as steps at the slices' edges, with corrections for the first and last slice.
     let mut steps = vec![0.0; prices.len() + 1];
     used.fill(0.0);
     let mut value = -sum;

@@ -1,5 +1,5 @@
-//! Clients that wait for an answer before they ask again: a closed loop, where a slow pool is asked
-//! less. It only says when the next request comes; the replay itself is the one of `run`.
+//! Clients that wait for an answer before their next request: a closed loop, where a slow pool gets fewer requests.
+//! Only decides when the next request comes; `run` does the replay.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use super::run::{Options, Play};
 use super::scene::{Arrival, Scene};
 use pool::{KeyId, ModelId, Span, Time};
 
-/// Equal clients of one model.
+/// Identical clients of one model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clients {
     /// An index into `Scene::models`.
@@ -20,18 +20,17 @@ pub struct Clients {
     pub from: Time,
     /// How long a request occupies its seat.
     pub service: Span,
-    /// Between an answer and the next request. A refusal is an answer too; at least 1 ms, so that
-    /// clients of a full queue let time pass.
+    /// Between an answer and the next request. A refusal is an answer too; at least 1 ms, so that time passes for
+    /// clients of a full queue.
     pub think: Span,
 }
 
-/// Lets clients ask the production core until a moment, then lets those who wait be answered. Whoever
-/// is cut asks again when it would have been served.
+/// Lets clients send requests to the production core until a time, then answers those that wait. A client whose
+/// request is cut sends the next one when it would have been served.
 pub fn run_clients(scene: &Scene, clients: &[Clients], until: Time, options: &Options) -> Report {
     let mut play = Play::new(scene, options);
     play.answers = Some(Vec::new());
-    // What a model's clients have in common may differ between groups: each answer goes to the
-    // group of the model that waits for the most of them.
+    // Groups of clients of one model may differ: each answer goes to the group with the most waiting requests.
     let mut out: Vec<u32> = vec![0; clients.len()];
     let mut sends: BinaryHeap<Reverse<(Time, usize)>> = BinaryHeap::new();
     for (group, it) in clients.iter().enumerate() {
@@ -55,7 +54,7 @@ pub fn run_clients(scene: &Scene, clients: &[Clients], until: Time, options: &Op
         let send = sends.peek().map(|Reverse((at, _))| *at);
         let send = send.filter(|at| *at <= until);
         match (send, play.next()) {
-            // What happens before the next request may bring an earlier one.
+            // An event before the next request may cause an earlier one.
             (send, Some(next)) if next <= send.unwrap_or(until) => play.until(next),
             (Some(at), _) => {
                 let Some(Reverse((_, group))) = sends.pop() else {

@@ -1,5 +1,4 @@
-//! Processes of a replay: how long they take to stop, to fall asleep and to wake, and what of it goes
-//! into the books.
+//! Engine processes of a replay: how long they take to stop, to fall asleep and to wake, and what is counted of it.
 
 use super::books::Stay;
 use super::names::name_of_stop;
@@ -7,7 +6,7 @@ use super::run::{Due, Play};
 use pool::{ModelId, ReplicaId, Span, StopReason};
 
 impl Play<'_> {
-    /// It takes as long to leave the devices as to come back.
+    /// Falling asleep takes as long as waking.
     pub(super) fn parks(&mut self, replica: ReplicaId) {
         let now = self.now;
         let Some(live) = self.live.get_mut(&replica) else {

@@ -1,6 +1,5 @@
-//! Replays of workloads: the production core, or a peer's published policy, under a virtual clock
-//! with the same devices, models, load times and requests. Pure: whoever reads a file or draws a
-//! workload hands the arrivals in, and takes the report out.
+//! Replays of workloads: the production core, or a peer's published policy, under a virtual clock with the same
+//! devices, models, load times and requests. Pure: the caller passes in the arrivals and gets the report.
 
 mod books;
 mod bound;

@@ -1,4 +1,4 @@
-//! Short names of reasons, for counting. The reasons' own words stand with the reasons.
+//! Short names of reasons, for counting. The full texts are with the reasons.
 
 use pool::{Refusal, StopReason};
 

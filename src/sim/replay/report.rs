@@ -1,4 +1,4 @@
-//! What a replay found. Plain data and its sums; how it is printed stands elsewhere.
+//! The results of a replay. Plain data and its sums; `simulate` prints it.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -21,23 +21,23 @@ pub struct Waits {
 pub struct Tally {
     pub requests: u64,
     pub served: u64,
-    /// Refused for another cause than waiting too long, by the refusal's name.
+    /// Refused for another cause than a timeout, by the refusal's name.
     pub refused: BTreeMap<String, u64>,
     pub timed_out: u64,
     /// Requests that had to wait for a load.
     pub cold: u64,
     pub loads: u64,
-    /// Sum of the time that loads took.
+    /// Total time of loads.
     pub reload: Span,
     /// Evictions by the reason's name: `preempted`, `turn_ended`, `equal_idle`, `keep_hot`, `cleanup`, …
     pub evictions: BTreeMap<String, u64>,
     pub waits: Waits,
-    /// GiB·seconds that replicas held, and of those the ones without a request inside.
+    /// GiB·seconds that replicas held, and those without a request inside.
     pub held_gib_seconds: u64,
     pub idle_gib_seconds: u64,
 }
 
-/// A replica's stay on a device, for the time line.
+/// A replica's stay on a device, for the timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
     pub device: DeviceId,
@@ -63,14 +63,14 @@ pub struct Report {
     /// GPU·seconds held by any replica, and held by idle ones only.
     pub device_seconds_held: u64,
     pub device_seconds_idle: u64,
-    /// Evictions of a strictly higher priority for a lower one (must be 0 for ours).
+    /// Evictions of a strictly higher priority for a lower one (must be 0 for the production core).
     pub inversions: u64,
     /// Requests cut in flight.
     pub cut: u64,
-    /// Kept only if asked for: it grows with the number of loads.
+    /// Kept only on request: it grows with the number of loads.
     pub holdings: Vec<Holding>,
     /// Mean wait of the requests that arrived in each interval, for the chart: (interval start, requests, mean wait).
     pub wait_curve: Vec<(Time, u64, Span)>,
-    /// What the invariants checker found, if it ran; empty is good.
+    /// What the invariant checker found, if it ran; empty is good.
     pub broken: Vec<String>,
 }

@@ -1,6 +1,5 @@
-//! The world of the rivals: the same devices, models, load times, seats and requests as a replay of the
-//! core, with somebody else's rule for who is loaded where and who leaves. What the rules have in
-//! common stands here; each rule in a file of its own.
+//! The simulation of the rivals: the same devices, models, load times, seats and requests as a replay of the core,
+//! with another rule for placement and eviction. Holds what the rules have in common; `rules` has the rules.
 
 use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -15,7 +14,7 @@ use pool::{Bytes, DeviceId, ModelId, NodeId, Priority, Span, Time};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// The sequence number of the stay, so that late news is recognised.
+    /// The number identifies the stay, so that late events are recognised.
     Ended(ModelId, u64),
     Ready(ModelId, u64),
     Gone(ModelId, u64),
@@ -41,13 +40,13 @@ struct World<'a, R> {
     capacity: BTreeMap<DeviceId, Bytes>,
     waiting: BTreeMap<ModelId, VecDeque<Queued>>,
     pending: BTreeMap<ModelId, Pending>,
-    /// One load at a time on each node, as through one disk.
+    /// One load at a time on each node, as from one disk.
     loading: BTreeMap<NodeId, ModelId>,
     nodes: BTreeMap<DeviceId, NodeId>,
     books: Books,
 }
 
-/// Plays the requests under a rule to the end.
+/// Replays the requests under a rule to the end.
 pub fn run_rival(
     scene: &Scene,
     rule: impl Rule,
@@ -190,7 +189,7 @@ impl<R: Rule> World<'_, R> {
     fn ended(&mut self, model: ModelId, stay: u64) {
         let now = self.now;
         let resident = self.residents.get_mut(&model).expect("has a stay");
-        // Who was cut has been counted.
+        // A cut request has been counted already.
         if resident.in_flight == 0 {
             return;
         }
@@ -237,7 +236,7 @@ impl<R: Rule> World<'_, R> {
         }
     }
 
-    /// Loads that can be started are; then the rule is asked for the others in line.
+    /// Starts loads that can start, then asks the rule about the others in the queue.
     fn serve(&mut self) {
         self.start_loads();
         if self.waiting.is_empty() || self.enough_ahead() {
@@ -299,7 +298,7 @@ impl<R: Rule> World<'_, R> {
                     let needs = self.scene.models[model.0 as usize].bytes_per_device;
                     for device in &devices {
                         let free = self.free.get_mut(device).expect("known");
-                        // Promised at once; what the victims hold comes back when they are gone.
+                        // Reserved at once; the victims' memory is returned when they are gone.
                         *free = Bytes(free.0.wrapping_sub(needs.0));
                     }
                     let victims = victims.into_iter().collect();
@@ -310,7 +309,7 @@ impl<R: Rule> World<'_, R> {
         }
     }
 
-    /// Nothing is evicted for a load that others are to come before: the core does the same.
+    /// Nothing is evicted for a load while enough others are ahead of it, as in the core.
     fn enough_ahead(&self) -> bool {
         let nodes: BTreeSet<&NodeId> = self.nodes.values().collect();
         self.pending.len() >= nodes.len().max(1)
@@ -409,7 +408,7 @@ impl<R: Rule> World<'_, R> {
         true
     }
 
-    /// A load over several nodes, which no engine does, counts for the first.
+    /// A load over several nodes, which no engine does, counts on the first.
     fn node(&self, pending: &Pending) -> NodeId {
         self.nodes[&pending.devices[0]]
     }

@@ -1,4 +1,4 @@
-//! What a rival's rule sees, and what it may answer. Rules decide; `rival` carries out.
+//! The input of a rival's rule, and its possible answers. Rules decide; `rival` carries out.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -18,12 +18,12 @@ pub struct Resident {
     pub leaving: bool,
 }
 
-/// What a rule may look at.
+/// The facts that a rule may use.
 pub struct Facts<'a> {
     pub scene: &'a Scene,
     pub now: Time,
     pub residents: &'a BTreeMap<ModelId, Resident>,
-    /// Free bytes of each device, what leaves not counted.
+    /// Free bytes of each device, without those of leaving models.
     pub free: &'a BTreeMap<DeviceId, Bytes>,
     pub capacity: &'a BTreeMap<DeviceId, Bytes>,
     pub waiting: &'a BTreeMap<ModelId, VecDeque<Queued>>,
@@ -36,10 +36,10 @@ pub struct Queued {
     pub service: Span,
 }
 
-/// What a rule wants done for a model that somebody waits for.
+/// The rule's decision for a model with waiting requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Load it there once these have left; those with requests in flight are cut if `cut`.
+    /// Load it there once these have left; requests in flight on them are cut if `cut`.
     Load {
         devices: Vec<DeviceId>,
         victims: Vec<ModelId>,
@@ -47,7 +47,7 @@ pub enum Wish {
     },
     /// Nothing can be done now.
     Wait,
-    /// Whoever waits is turned away.
+    /// Its waiting requests are refused.
     Refuse(&'static str),
 }
 
@@ -55,25 +55,24 @@ pub enum Wish {
 pub trait Rule {
     fn name(&self) -> &'static str;
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish;
-    /// After which idle time a model leaves by itself: as the pool is configured, unless the peer
-    /// has a time of its own.
+    /// The idle time after which a model leaves by itself: the pool's configuration, unless the peer has its own.
     fn keep_hot(&self, facts: &Facts<'_>, model: ModelId) -> Option<Span> {
         Some(facts.scene.models[model.0 as usize].keep_hot)
     }
-    /// The models somebody waits for, in the order in which they are served.
+    /// The models with waiting requests, in the order in which they are served.
     fn order(&self, facts: &Facts<'_>) -> Vec<ModelId> {
         let mut order: Vec<ModelId> = facts.waiting.keys().copied().collect();
         order.sort_by_key(|model| (facts.waiting[model][0].at, *model));
         order
     }
-    /// While the first in line cannot be served, nobody behind it is.
+    /// While the first in the queue cannot be served, those behind it are not, either.
     fn strict(&self) -> bool {
         false
     }
     /// A model was used, or is about to be; for rules that keep counts.
     fn used(&mut self, _model: ModelId, _now: Time) {}
     fn loaded(&mut self, _model: ModelId, _now: Time) {}
-    /// `victim` leaves for something else.
+    /// `victim` is evicted for another model.
     fn evicted(&mut self, _victim: ModelId) {}
 }
 
@@ -84,7 +83,7 @@ impl Facts<'_> {
     }
 
     pub fn free_on(&self, device: DeviceId) -> u64 {
-        // Below zero while victims of a decided load have not left.
+        // Below zero while victims of a planned load have not left.
         let free = self.free[&device].0;
         if free > u64::MAX / 2 { 0 } else { free }
     }

@@ -1,5 +1,5 @@
-//! The peers' rules for who leaves, from what they publish, and two yardsticks: recency, and knowledge
-//! of the future. Each says where it comes from and what was left out of it.
+//! The peers' eviction rules, as published, and two yardsticks: recency, and knowledge of the future. Each names its
+//! source and what was left out of it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use core::cmp::Reverse;
 use super::rule::{Facts, Resident, Rule, Wish};
 use pool::{DeviceId, ModelId, Span, Time};
 
-/// The rivals by the names they are asked for.
+/// The rivals by their names on the command line.
 pub const RIVALS: [&str; 8] = [
     "lru",
     "fifo",
@@ -23,8 +23,8 @@ pub const RIVALS: [&str; 8] = [
 /// Which idle model goes first; the smallest key.
 type Key = (bool, u64, u64, u32);
 
-/// Takes idle models of one device in an order until the model fits; of several devices the one with
-/// the most free memory. A replica over several devices takes those with the most free memory.
+/// Evicts idle models of one device in an order until the model fits; chooses the device with the most free memory. A
+/// replica over several devices takes those with the most free memory.
 fn in_order(facts: &Facts<'_>, model: ModelId, key: impl Fn(&Resident) -> Key) -> Wish {
     let (count, needs) = facts.needs(model);
     let mut devices: Vec<DeviceId> = facts.free.keys().copied().collect();
@@ -102,9 +102,9 @@ impl Rule for Fifo {
     }
 }
 
-/// llama-swap 0bdb372, a group with `swap: true` for each device, which is its default: whatever else
-/// runs in the group is stopped, whether it would fit or not. A model belongs to one group, here by
-/// its number. Priority orders the queue only; requests for what runs go past it.
+/// llama-swap 0bdb372, a group with `swap: true` for each device, which is its default: everything else that runs in
+/// the group is stopped, whether it would fit or not. A model belongs to one group, here by its number. Priority
+/// orders the queue only; requests for a running model go past it.
 #[derive(Debug, Default)]
 pub struct LlamaSwap;
 
@@ -140,7 +140,7 @@ impl Rule for LlamaSwap {
                 }
                 victims.insert(it.model);
             }
-            // A swap that has been decided and waits.
+            // A swap that is planned and waits.
             if facts
                 .residents
                 .values()
@@ -167,9 +167,9 @@ impl Rule for LlamaSwap {
     }
 }
 
-/// llama.cpp's router (pull request 26572): at most so many models, the least recently used without
-/// requests and not itself wanted goes; a queue in order of arrival. It counts models, not memory; here
-/// as many as fit of the mean size, and what does not fit is made to by more victims.
+/// llama.cpp's router (pull request 26572): a limit on the number of models; evicts the least recently used one that
+/// has no requests and is not itself needed; a queue in order of arrival. It counts models, not memory; here the limit
+/// is as many as fit of the mean size, and more victims make up for what does not fit.
 #[derive(Debug, Default)]
 pub struct LlamaCppRouter;
 
@@ -255,8 +255,8 @@ impl Rule for Ollama {
     }
 }
 
-/// ModelMesh ea13cdc: least recently used by bytes; a load is turned down while the least recently used
-/// model is younger than the churn age of ten minutes.
+/// ModelMesh ea13cdc: least recently used by bytes; a load is refused while the least recently used model is younger
+/// than the churn age of ten minutes.
 #[derive(Debug, Default)]
 pub struct ModelMesh;
 
@@ -289,9 +289,9 @@ impl Rule for ModelMesh {
     }
 }
 
-/// NCSA's service, the ancestor: devices are counted, not measured, so a device serves one model;
-/// candidates are those of at most the same priority, least recently served first whatever their
-/// priority, busy or not; they are cut. Idle models leave after ten minutes.
+/// NCSA's service, the ancestor: devices are counted, not measured, so a device serves one model; candidates are those
+/// of at most the same priority, least recently served first whatever their priority, busy or not; they are cut. Idle
+/// models leave after ten minutes.
 #[derive(Debug, Default)]
 pub struct Ncsa;
 
@@ -347,12 +347,12 @@ impl Rule for Ncsa {
     }
 }
 
-/// Belady's rule with costs and sizes: who is wanted again last, weighed by reload time and bytes, goes;
-/// redundant victims stay; of several devices the one where least is lost. It knows when each model is
-/// wanted next, so no real rule can know as much.
+/// Belady's rule with costs and sizes: evicts the model whose next use is last, weighed by reload time and bytes;
+/// unnecessary victims stay; of several devices, the one where least is lost. It knows when each model is needed next,
+/// so no real rule can know as much.
 #[derive(Debug)]
 pub struct Offline {
-    /// When each model is wanted, the past taken off.
+    /// The future uses of each model.
     uses: Vec<alloc::collections::VecDeque<Time>>,
 }
 
@@ -366,7 +366,7 @@ impl Offline {
         Offline { uses: of_model }
     }
 
-    /// Seconds of reload lost per second until it is wanted, in 10⁻⁹.
+    /// Seconds of reload lost per second until the next use, in 10⁻⁹.
     fn loss(&self, facts: &Facts<'_>, model: ModelId) -> u128 {
         if facts.waiting.contains_key(&model) {
             return u128::MAX >> 32;

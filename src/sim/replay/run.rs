@@ -1,5 +1,5 @@
-//! The production core under a virtual clock. A request for a ready model takes a seat at its gate
-//! and the core is not asked, as in production; so a day of a million requests takes seconds.
+//! The production core under a virtual clock. A request for a ready model takes a seat at its gate without the core,
+//! as in production; so a day of a million requests takes seconds.
 
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::string::String;
@@ -19,14 +19,14 @@ use pool::{
 const READ_GATES_EVERY: Span = Span::from_secs(1);
 const EVENING_DRAIN: Span = Span::from_secs(600);
 
-/// What a replay keeps and checks beside the counts.
+/// What a replay keeps and checks in addition to the counts.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The stay of every replica, for the time line.
+    /// The stay of every replica, for the timeline.
     pub holdings: bool,
     /// Mean waits over intervals of this length; zero: none.
     pub curve_step: Span,
-    /// The invariants are proved after every so many steps; 0: never.
+    /// The invariants are checked after every this many steps; 0: never.
     pub check_every: u64,
 }
 
@@ -40,7 +40,7 @@ impl Default for Options {
     }
 }
 
-/// Plays the requests to the end. `progress` hears of it every so many requests.
+/// Replays the requests to the end. `progress` is called every 4096 requests.
 pub fn run(
     scene: &Scene,
     arrivals: impl IntoIterator<Item = Arrival>,
@@ -79,7 +79,7 @@ pub(super) struct Live {
     pub(super) in_flight: u32,
     entered: u64,
     last_end: Option<Time>,
-    /// It has changed since the core was told.
+    /// It has changed since the core last read it.
     changed: bool,
     pub(super) stopping: bool,
     pub(super) reason: &'static str,
@@ -110,8 +110,7 @@ pub(super) struct Play<'a> {
     orders: u64,
     pub(super) names: BTreeMap<String, ModelId>,
     pub(super) books: Books,
-    /// When each request is answered, as soon as that is known, for clients that wait for it;
-    /// `None`: nobody listens.
+    /// When each request is answered, as soon as that is known, for clients that wait for it; `None`: no client waits.
     pub(super) answers: Option<Vec<(ModelId, Time)>>,
 }
 
@@ -168,7 +167,7 @@ impl<'a> Play<'a> {
         self.heap.push(Reverse((at, self.sequence, due)));
     }
 
-    /// When something happens by itself.
+    /// When something happens without a request.
     pub(super) fn next(&self) -> Option<Time> {
         let due = self.heap.peek().map(|Reverse((due, ..))| *due);
         due.into_iter().chain(self.wake).min()
@@ -299,7 +298,7 @@ impl<'a> Play<'a> {
 
     fn ended(&mut self, id: ReplicaId) {
         let now = self.now;
-        // Who was cut is gone with its replica.
+        // A cut request is gone with its replica.
         let Some(gate) = self.live.get_mut(&id).filter(|live| live.in_flight > 0) else {
             return;
         };
@@ -328,7 +327,7 @@ impl<'a> Play<'a> {
         readings.collect()
     }
 
-    /// One moment of the core, with all that its actions answer at once.
+    /// One step of the core, with all that its actions answer at once.
     fn step(&mut self, events: Vec<Event>) {
         self.stepped = self.now;
         let mut news = vec![Event::GatesRead {
@@ -394,7 +393,7 @@ impl<'a> Play<'a> {
                 self.push(self.now + reload, Due::Ready(replica));
                 None
             }
-            // Replayed models are here.
+            // Replayed models need no fetch.
             Action::Fetch { .. } | Action::EndFetch { .. } => None,
             Action::Park { replica } => {
                 self.parks(replica);
@@ -435,7 +434,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Lets everything that waits be answered, then counts what is still held.
+    /// Answers everything that waits, then counts what is still held.
     pub(super) fn finish(mut self) -> Report {
         while !self.waiting.is_empty() {
             let Some(next) = self.next() else { break };

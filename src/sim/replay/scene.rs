@@ -1,4 +1,4 @@
-//! What a replay is given: devices, models, limits, and the requests one by one. Plain data.
+//! The input of a replay: devices, models, limits, and the requests one by one. Plain data.
 
 use alloc::vec::Vec;
 
@@ -19,21 +19,20 @@ pub struct Arrival {
     pub service: Span,
 }
 
-/// Everything but the requests. Load times are `ModelSpec::reload`: in a replay what is expected
-/// of a load is what it takes.
+/// Everything but the requests. Load times are `ModelSpec::reload`: in a replay a load takes the expected time.
 #[derive(Clone, Debug)]
 pub struct Scene {
     pub devices: Vec<(DeviceId, DeviceReading)>,
-    /// What may sleep in each node's own memory; empty: nothing.
+    /// The host memory for sleepers on each node; empty: no sleepers.
     pub hosts: Vec<(NodeId, HostReading)>,
     /// In the order of their ids, which count from 0.
     pub models: Vec<ModelSpec>,
     pub limits: Limits,
     /// Between SIGTERM and the memory being free.
     pub stop_takes: Span,
-    /// Cleanup and morning, as moments of the replay; empty: never.
+    /// Cleanups and mornings, as times of the replay; empty: none.
     pub evenings: Vec<Time>,
     pub mornings: Vec<Time>,
-    /// Priorities that change at a moment.
+    /// Changes of priority at a time.
     pub sets: Vec<(Time, ModelId, Priority)>,
 }

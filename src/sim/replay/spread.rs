@@ -1,5 +1,5 @@
-//! A histogram of lengths of time with logarithmic buckets: any percentile of millions of waits in a
-//! few kilobytes, wrong by less than one in sixty-four.
+//! A histogram of durations with logarithmic buckets: any percentile of millions of waits in a few kilobytes, with an
+//! error below one in sixty-four.
 
 use alloc::vec::Vec;
 

@@ -1,5 +1,4 @@
-//! Replays of scenes that are small enough to be computed by hand, and of seeded ones whose promises
-//! can be counted.
+//! Replays of scenes that are small enough to calculate by hand, and of seeded ones whose guarantees can be counted.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -23,7 +22,7 @@ fn spec(nth: usize, gibibytes: u64, reload_s: u64) -> ModelSpec {
     }
 }
 
-/// One device of 10 GiB for each given, and models of (GiB, seconds of load).
+/// Devices of 10 GiB, and models of (GiB, seconds of load).
 fn scene(devices: u32, models: &[(u64, u64)]) -> Scene {
     let device = |nth: u32| {
         let reading = DeviceReading {
@@ -82,8 +81,8 @@ fn loads(report: &Report, model: u32) -> u64 {
         .map_or(0, |it| it.loads)
 }
 
-/// 0, 1 and 0 again are used, then 2 needs the place of one of them, and then both are asked for:
-/// 1 is used least recently, 0 was loaded first.
+/// 0, 1 and 0 again are used, then 2 needs the memory of one of them, and then both are requested: 1 is used least
+/// recently, 0 was loaded first.
 const TWO_AND_A_THIRD: [(u64, u32); 4] = [(0, 0), (100, 1), (200, 0), (300, 2)];
 
 #[test]
@@ -96,7 +95,7 @@ fn lru_evicts_what_was_used_least_recently_and_fifo_what_was_loaded_first() {
     let fifo = rival(&scene, Fifo, &arrivals);
     assert_eq!((loads(&lru, 0), lru.all.loads), (1, 3));
     assert_eq!((loads(&fifo, 0), fifo.all.loads), (2, 4));
-    // Three first requests wait for their loads of 10 s, the two of model 0 for nothing.
+    // Three first requests wait for their loads of 10 s, the two further ones of model 0 do not wait.
     assert_eq!(lru.all.waits.mean, Span::from_secs(6));
     assert_eq!(lru.all.reload, Span::from_secs(30));
 }
@@ -153,7 +152,7 @@ fn offline_keeps_what_is_wanted_next_though_it_was_used_least_recently() {
 
 #[test]
 fn a_rule_evicts_for_no_load_that_others_come_before() {
-    // Four models want in at once while one loads for a long time; those that fill the device stay.
+    // Four models queue at once while one loads for a long time; those that fill the device stay.
     let scene = scene(1, &[(5, 10), (5, 10), (2, 100), (2, 10), (2, 10), (2, 10)]);
     let arrivals = asks(&[(0, 0), (20, 1), (50, 2), (51, 3), (52, 4), (53, 5), (60, 1)]);
     let report = rival(&scene, Lru, &arrivals);
@@ -219,7 +218,7 @@ fn what_fits_is_bounded_by_its_first_loads_alone() {
 
 #[test]
 fn two_models_that_exclude_each_other_are_bounded_by_half_of_what_could_be_kept() {
-    // Of two overlapping intervals at any time only one can be kept: of 2 × 199 loads about a half.
+    // Of two overlapping intervals at any time only one can be kept: about half of 2 × 199 loads.
     let scene = scene(1, &[(10, 10), (10, 10)]);
     let list: Vec<(u64, u32)> = (0..400).map(|nth| (nth * 100, (nth % 2) as u32)).collect();
     let found = bound(&scene, asks(&list));
@@ -229,7 +228,7 @@ fn two_models_that_exclude_each_other_are_bounded_by_half_of_what_could_be_kept(
 
 #[test]
 fn a_policy_that_knows_the_future_stays_above_the_bound() {
-    // No request waits long here, so that the bound's one optimism does not matter.
+    // No request waits long here, so the bound's optimism does not matter.
     for seed in 0..6 {
         let (scene, mut arrivals) = seeded(seed, 1);
         for it in &mut arrivals {
@@ -299,7 +298,7 @@ fn asks_into_a_busy_model(priority: u32) -> Span {
 
 #[test]
 fn an_equal_waits_for_the_turn_and_the_swap_but_no_longer() {
-    // Three swaps of 4 s, those inside 5 s, the load 4 s.
+    // Three swaps of 4 s, the requests inside 5 s, the load 4 s.
     let waited = asks_into_a_busy_model(0);
     assert!(waited >= Span::from_secs(9), "{waited}");
     assert!(waited <= Span::from_secs(12 + 5 + 4 + 1), "{waited}");

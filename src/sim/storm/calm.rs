@@ -1,5 +1,5 @@
-//! Calm weather: nothing crashes and nobody interferes, so that every wait must end within a bound
-//! that follows from the rules. Keeps the waits and measures them against it.
+//! Calm storms: nothing crashes and no administrator acts, so every wait must end within a bound that follows from the
+//! rules. Records the waits and checks them against it.
 //!
 //! A request waits for at most
 //!
@@ -9,12 +9,11 @@
 //!            + the time for memory to come back
 //! ```
 //!
-//! where `rows` says how often all seats of a replica are filled before it: of its own model once more
-//! than for those served before it; of another for those that came earlier, since whoever came first
-//! keeps a replica beyond its turn (P5), times the keys, since those of other keys may go before the
-//! earliest (Q1), and once more for the turn it may have begun (P3). For a while it may be passed over
-//! by models that more requests wait for. A model of higher priority has a time while somebody waits
-//! for it or it has a replica, busy or kept hot (P2).
+//! where `rows` is how often all seats of a replica are filled before it: for its own model, by those served before
+//! it, and once more; for another model, by those that came earlier, since the first to come keeps a replica beyond
+//! its turn (P5), times the keys, since those of other keys may go before the earliest (Q1), and once more for the
+//! turn it may have begun (P3). For a while it may be passed over by models with more waiting requests. A model of
+//! higher priority takes time while requests wait for it or it has a replica, busy or kept hot (P2).
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -23,10 +22,10 @@ use alloc::vec::Vec;
 use super::super::random::Random;
 use pool::{Limits, ModelId, ModelSpec, Priority, Refusal, Span, Ticket, Time};
 
-/// How long models that more requests wait for go first.
+/// How long models with more waiting requests go first.
 const PASSED_OVER: Span = Span::from_secs(300);
 
-/// Whose requests there are.
+/// Number of keys.
 pub(super) const KEYS: u64 = 3;
 
 #[derive(Clone, Debug)]
@@ -39,7 +38,7 @@ pub(super) struct Calm {
     seats: BTreeMap<ModelId, u64>,
     waits: BTreeMap<Ticket, Wait>,
     served: BTreeMap<ModelId, u64>,
-    /// How long something of higher priority than the lowest was about.
+    /// How long a model of higher than the lowest priority was loaded or waited for.
     higher: Span,
     last: Time,
     /// The longest wait, in thousandths of its bound.
@@ -57,7 +56,7 @@ struct Wait {
 }
 
 impl Calm {
-    /// Makes the models such that a bound holds: nothing protected, nothing refused, short times.
+    /// Makes models for which a bound holds: nothing protected, nothing refused, short times.
     pub fn new(
         random: &mut Random,
         specs: &mut BTreeMap<ModelId, ModelSpec>,
@@ -103,7 +102,7 @@ impl Calm {
         }
     }
 
-    /// Until now these models had replicas or were waited for.
+    /// Until now these models had replicas or waiting requests.
     pub fn time_passes(&mut self, now: Time, mut about: impl Iterator<Item = ModelId>) {
         if about.any(|model| self.priorities[&model] > Priority(0)) {
             self.higher = Span(self.higher.0 + now.since(self.last).0);
@@ -156,14 +155,14 @@ impl Calm {
         self.worst = self.worst.max(waited.0 * 1000 / bound.0.max(1));
         if waited > bound {
             broken.push(format!(
-                "starved: {ticket} of {} waited for {waited} and may for {bound}: {rows} rows, {} per turn, {higher} of higher priority",
+                "starved: {ticket} of {} waited for {waited}, more than the bound of {bound}: {rows} rows, {} per turn, {higher} of higher priority",
                 wait.model,
                 self.turn
             ));
         }
     }
 
-    /// Only what can never be had may be refused.
+    /// Only what can never be loaded may be refused.
     pub fn refused(&mut self, ticket: Ticket, refusal: &Refusal, broken: &mut Vec<String>) {
         self.waits.remove(&ticket);
         if !matches!(refusal, Refusal::NeverFits { .. }) {

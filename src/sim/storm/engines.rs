@@ -1,5 +1,5 @@
-//! Engines and clients of a storm: processes that load, crash, lack memory, lie and end, requests
-//! that come, wait, are served and go away.
+//! Engines and clients of a storm: processes that load, crash, run out of memory, report falsely and end; requests
+//! that arrive, wait, are served and leave.
 
 use alloc::borrow::ToOwned;
 use alloc::vec::Vec;
@@ -65,8 +65,8 @@ impl Play {
         }
     }
 
-    /// Most engines become ready; some crash while loading, some later, some never say a word, and
-    /// some find that they need more than they were given.
+    /// Most engines become ready; some crash while loading, some later, some never report, and some need more memory
+    /// than they have.
     pub(super) fn launches(
         &mut self,
         at: Time,
@@ -100,7 +100,7 @@ impl Play {
         let load = Span(self.random.between(usual / 2, usual * 2));
         let tier = Tier::ALL[self.random.below(4) as usize];
         if self.fault == Some(Fault::LoaderLies) {
-            // Told at once and to the pool alone: it is read from the disk, as the referee knows.
+            // Reported at once and only to the pool: the referee knows that it is read from the disk.
             let tier = Tier::Asleep;
             let now = self.world.now;
             self.world
@@ -181,7 +181,7 @@ impl Play {
         self.dies(at, replica, Exit::OutOfMemory { message, needed });
     }
 
-    /// Requests inside a process that is gone end with it; its memory comes back by and by.
+    /// Requests inside a process that is gone end with it; its memory is returned gradually.
     pub(super) fn process_gone(&mut self, at: Time, replica: ReplicaId) {
         let process = self.processes.remove(&replica);
         let shares = process.map(|it| it.shares).unwrap_or_default();
@@ -192,7 +192,7 @@ impl Play {
                 continue;
             }
             lingers.push((share.device, bytes));
-            // Most comes back within a second, some takes its time, some is never seen again.
+            // Most is returned within a second, some takes longer, some never is.
             let late = match self.random.below(100) {
                 _ if self.calm.is_some() => Some(self.random.below(8_000)),
                 0..=59 => Some(self.random.below(1_000)),
@@ -221,7 +221,7 @@ impl Play {
         self.world.gates.remove(&replica);
     }
 
-    /// The fault: a gate with requests inside claims to be empty, so that the pool stops it.
+    /// The fault: a gate with requests inside reports that it is empty, so that the pool stops its replica.
     pub(super) fn lie_about_gates(&mut self) {
         let closed: Vec<ReplicaId> = self
             .world
@@ -307,9 +307,9 @@ impl Play {
 #[derive(Clone, Debug)]
 pub(super) struct Process {
     pub model: ModelId,
-    /// Nobody has told it to stop.
+    /// It has not been ordered to stop.
     pub runs: bool,
-    /// What it has now, and what it has when it is awake.
+    /// Its shares now, and when it is awake.
     pub shares: Vec<Share>,
     pub awake: Vec<Share>,
 }

@@ -1,5 +1,5 @@
-//! Weights of a storm that are not on this machine: most fetches bring them, some fail, some are told to
-//! end and take their time over it, and sometimes what was there is gone again.
+//! Absent weights in a storm: most fetches succeed, some fail, some are ordered to end and take their time, and
+//! sometimes fetched weights are deleted.
 
 use alloc::borrow::ToOwned;
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use super::{Due, Fault, HOUR_MS, Play};
 use pool::{Event, FetchEnd, ModelId, Remedy, Span, Time};
 
 impl Play {
-    /// Some models have never been fetched, and somebody may delete those of others.
+    /// Some models have never been fetched, and the weights of others may be deleted.
     pub(super) fn weights_begin(&mut self, length: u64) {
         if !self.weather.fetches {
             return;
@@ -31,7 +31,7 @@ impl Play {
         self.push(at + takes, Due::FetchEnds(model, at, fails));
     }
 
-    /// It was told to end, and may have come to its end meanwhile.
+    /// It was ordered to end, and may have ended meanwhile.
     pub(super) fn fetch_is_to_end(&mut self, at: Time, model: ModelId) {
         let Some(&began) = self.fetches_run.get(&model) else {
             return;

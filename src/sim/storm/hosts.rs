@@ -1,5 +1,5 @@
-//! Engines of a storm that sleep and wake, and the memory of the hosts that they sleep in: most do as
-//! they are told, some fail, some never answer, some keep what they were to give back.
+//! Engines of a storm that sleep and wake, and the memory of their hosts: most obey, some fail, some never answer,
+//! some keep memory that they should free.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
@@ -19,7 +19,7 @@ impl Play {
         }
     }
 
-    /// Sometimes others take the host's memory.
+    /// Sometimes other processes take host memory.
     pub(super) fn host_read_due(&mut self, at: Time, node: NodeId) {
         if at > self.ends_at {
             return;
@@ -84,7 +84,7 @@ impl Play {
         }
     }
 
-    /// From now on it takes what it had.
+    /// From now on it has its former memory.
     pub(super) fn wakes(&mut self, at: Time, replica: ReplicaId) {
         let Some(process) = self.processes.get_mut(&replica) else {
             return;

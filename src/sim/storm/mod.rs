@@ -1,6 +1,6 @@
-//! Storms: a seeded world of devices, models, impatient clients, administrators, crashing and lying
-//! engines, failing devices, memory that comes back late and a slow store, played against the real
-//! core until it has shut down. The same seed gives the same transcript.
+//! Storms: a seeded world of devices, models, impatient clients, administrators, engines that crash and report
+//! falsely, failing devices, memory that is returned late and a slow store, run against the real core until it has
+//! shut down. The same seed gives the same transcript.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -31,24 +31,24 @@ use pool::{
 };
 use weather::Weather;
 
-/// A fault of ours, planted in the world around the core, which the referee must notice.
+/// A fault planted in the world around the core, which the referee must notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The pool is told that a process is gone when it was only asked to go.
+    /// The pool is informed that a process is gone when it was only ordered to stop.
     StoppingCountsAsFree,
-    /// A gate says it is idle when it is not.
+    /// A gate reports that it is idle when it is not.
     GateLies,
-    /// One in a hundred answers is given twice.
+    /// One answer in a hundred is given twice.
     AnsweredTwice,
-    /// Readings do not show what ended processes have not given back.
+    /// Readings do not show what ended processes have not returned.
     MemoryUnseen,
-    /// A cordon is over for the pool as soon as it was ordered.
+    /// The pool is informed that a cordon is over as soon as it was ordered.
     CordonForgotten,
-    /// The pool is told that loads come from the host's memory when they come from a disk.
+    /// The pool is informed that loads come from the host's memory when they come from a disk.
     LoaderLies,
-    /// Somebody leaves along with those who have to.
+    /// A replica is evicted in addition to the victims.
     UnneededVictim,
-    /// The pool does not hear that weights were deleted.
+    /// The pool is not informed that weights were deleted.
     DeletionUnseen,
 }
 
@@ -58,9 +58,9 @@ pub struct Storm {
     pub requests: u64,
     pub orders: u64,
     pub fault: Option<Fault>,
-    /// Nothing goes wrong and nobody interferes; then every wait must end within a bound.
+    /// Nothing fails and no administrator acts; then every wait must end within a bound.
     pub calm: bool,
-    /// The pool's own books are proved after every so many steps; 1: each.
+    /// The pool's own ledgers are checked after every this many steps; 1: each.
     pub check_every: u64,
 }
 
@@ -79,23 +79,23 @@ pub struct StormReport {
     pub woken: u64,
     /// Fetches of weights that were begun.
     pub fetches: u64,
-    /// Loads that found too little memory.
+    /// Loads that ran out of memory.
     pub lacked: u64,
     pub evictions: u64,
     pub settled: u64,
     /// Orders and failures that took a device out of service.
     pub cordons: u64,
-    /// Choices of victims that every other choice was tried against.
+    /// Choices of victims that every other choice was compared with.
     pub judged: u64,
     pub finished: bool,
     pub transcript_hash: u64,
-    /// The longest wait for a seat, in calm weather, as a part of its bound in thousandths.
+    /// The longest wait for a seat in a calm storm, in thousandths of its bound.
     pub worst_wait: u64,
     /// What the referee or the checker found; empty is good.
     pub broken: Vec<String>,
 }
 
-/// The longest a world lives before everything must have come to rest.
+/// The most steps of a world before it must have finished.
 const STEPS_MAX: u64 = 200_000;
 const HOUR_MS: u64 = 3_600_000;
 /// Steps from one plan that is judged to the next.
@@ -114,26 +114,26 @@ enum Due {
     Lacks(ReplicaId, Bytes),
     Grows(ReplicaId),
     FetchGoesOn(ModelId, Time, Span),
-    /// Whether it fails.
+    /// The flag says whether it fails.
     FetchEnds(ModelId, Time, bool),
     FetchStopped(ModelId, Time),
-    /// Somebody deletes its weights.
+    /// Its weights are deleted.
     Vanishes(ModelId),
     Asleep(ReplicaId),
     SleepFails(ReplicaId),
     HostRead(NodeId),
     Gone(ReplicaId),
     Returned(DeviceId, ReplicaId),
-    /// A reading is taken: because something settles, or because it is time.
+    /// A reading is taken; the flag says whether because memory settles or because it is time.
     Reading(DeviceId, bool),
-    /// A reading is heard of.
+    /// A reading reaches the pool.
     Heard(DeviceId, u64),
     Saved(OrderId),
     Order(OrderId),
     Uncordon(DeviceId),
     Trouble(DeviceId, bool),
     Foreign(DeviceId, Bytes),
-    /// News that no healthy engine would send.
+    /// A report that no healthy engine would send.
     Lie(ReplicaId, u64),
 }
 
@@ -147,17 +147,17 @@ struct Play {
     sequence: u64,
     specs: BTreeMap<ModelId, ModelSpec>,
     hardware: BTreeMap<DeviceId, Hardware>,
-    /// Readings on their way, with the foreign memory that was truly there.
+    /// Readings in flight, with the real foreign memory.
     on_the_way: BTreeMap<u64, (DeviceReading, Bytes)>,
     processes: BTreeMap<ReplicaId, Process>,
-    /// Models whose figures are too small, with what is right.
+    /// Models whose figures are too small, with the real ones.
     truly_needs: BTreeMap<ModelId, Bytes>,
     waiting: BTreeMap<Ticket, ModelId>,
     /// Fetches that run, with when they began.
     fetches_run: BTreeMap<ModelId, Time>,
     cleanups: BTreeSet<OrderId>,
     own_orders: u64,
-    /// No readings are taken any more.
+    /// No readings are taken after this.
     ends_at: Time,
     fault: Option<Fault>,
     check_every: u64,
@@ -185,7 +185,7 @@ impl Storm {
         }
     }
 
-    /// Plays it to the end.
+    /// Runs the storm to the end.
     pub fn run(&self) -> StormReport {
         let mut play = Play::new(self);
         while play.report.steps < STEPS_MAX
@@ -208,7 +208,7 @@ impl Storm {
             if !play.report.finished {
                 play.report
                     .broken
-                    .push("the pool did not come to an end".to_owned());
+                    .push("the pool did not finish".to_owned());
             }
             play.referee.finish();
             let found = core::mem::take(&mut play.referee.broken);
@@ -320,7 +320,7 @@ impl Play {
         self.weights_begin(length);
         let count = self.specs.len() as u64;
         for ticket in 0..storm.requests {
-            // Half of the requests come in bursts, and some models are wanted more than others.
+            // Half of the requests come in bursts, and some models are more popular than others.
             let at = match ticket % 2 {
                 0 => self.random.below(length),
                 _ => length / 8 * self.random.below(8) + self.random.below(2_000),
@@ -431,14 +431,14 @@ impl Play {
             1 => Event::Drained { replica: nobody },
             _ => Event::ReplicaReady { replica: nobody },
         };
-        // A second "ready" of a running engine is a lie that must change nothing.
+        // A second "ready" of a running engine is false and must change nothing.
         let runs = |gate: &super::world::Gate| gate.mode.is_some();
         if kind != 0 || self.world.gates.get(&replica).is_some_and(runs) {
             self.feed(at, event);
         }
     }
 
-    /// One event through the pool, the world and the referee.
+    /// Passes one event to the pool, the world and the referee.
     fn feed(&mut self, at: Time, event: Event) {
         self.report.steps += 1;
         if let Some(calm) = &mut self.calm {
@@ -479,7 +479,7 @@ impl Play {
         }
     }
 
-    /// Now and then somebody asks what a load would do, and it is not done.
+    /// Sometimes a plan is requested without being carried out.
     fn judge_a_plan(&mut self) {
         let steps = self.report.steps;
         if steps.is_multiple_of(PLANS_EVERY) {

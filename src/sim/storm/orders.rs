@@ -1,4 +1,4 @@
-//! What the administrators of a storm come up with, and what devices do to them.
+//! The orders of a storm's administrators, and the failures of its devices.
 
 use alloc::borrow::ToOwned;
 use alloc::vec::Vec;
@@ -74,7 +74,7 @@ impl Play {
         self.feed(at, Event::OrderAsked { order, command });
     }
 
-    /// A cordon is mostly followed by its end; the end sometimes comes without a cordon.
+    /// A cordon is usually followed by its end; the end sometimes comes without a cordon.
     fn cordons(&mut self, at: Time, order: OrderId) {
         let device = self.any_device();
         if self.random.chance(150) {
@@ -107,7 +107,7 @@ impl Play {
         self.feed(at, Event::OrderAsked { order, command });
     }
 
-    /// The fault: the pool is told that the cordon is over as soon as it was ordered.
+    /// The fault: the pool is informed that the cordon is over as soon as it was ordered.
     fn uncordons_behind_the_referee(&mut self, device: DeviceId) {
         let mut pending = self.world.unsaved.clone().unwrap_or_default();
         let now = self.world.now;
@@ -115,7 +115,7 @@ impl Play {
         let command = Command::Uncordon { device };
         let asked = Event::OrderAsked { order, command };
         let mut next = Some(asked);
-        // Orders are kept one after the other: each that is kept brings on the next.
+        // Orders are kept one after the other: each one that is kept starts the next.
         while let Some(event) = next {
             let answer = self.world.pool.step(now, event);
             pending.extend(answer.actions.iter().filter_map(|action| match action {
@@ -131,7 +131,7 @@ impl Play {
         *self.hardware.keys().nth(nth).expect("below their number")
     }
 
-    /// Some devices are cordoned since before the start, and links may be read again at any time.
+    /// Some devices are cordoned from before the start, and links may be read again at any time.
     pub(super) fn starts_out(&mut self, links: Vec<(DeviceId, DeviceId, Link)>) {
         self.feed(Time(0), Event::LinksRead { links });
         if self.weather.cordons && self.random.chance(200) {
@@ -158,7 +158,7 @@ impl Play {
                 lost,
             },
         );
-        // A lost one stays so; what fails without being lost may be lost later.
+        // A lost device stays lost; one that fails without being lost may be lost later.
         if !lost && self.random.chance(300) {
             let later = Span(self.random.below(60_000));
             self.push(at + later, Due::Trouble(device, true));
@@ -175,7 +175,7 @@ impl Play {
         }
     }
 
-    /// Tells the referee of a cleanup, which counts from the moment the store has it.
+    /// Informs the referee of a cleanup, which takes effect when the store has it.
     pub(super) fn saved(&mut self, at: Time, order: OrderId) {
         let failed = self.random.chance(30);
         let cleanup = self.cleanups.remove(&order);
@@ -196,7 +196,7 @@ impl Play {
         self.feed(at, event);
     }
 
-    /// The fault: somebody who has nothing to do with it is evicted along with the victims.
+    /// The fault: an unrelated replica is evicted along with the victims.
     pub(super) fn with_a_bystander(&mut self, actions: Vec<Action>) -> Vec<Action> {
         let evicts = |action: &Action| matches!(action, Action::Record(record) if record.kind == pool::RecordKind::Evict);
         let Some(nth) = actions.iter().position(evicts) else {

@@ -1,5 +1,5 @@
-//! How the pool of a storm hears of its devices: readings on a period, more often while memory is
-//! awaited, each a little old.
+//! How the pool of a storm gets device readings: periodically, more often while memory is expected to be returned,
+//! each with a small delay.
 
 use super::hardware::Hardware;
 use super::{Due, Fault, Play};
@@ -30,7 +30,7 @@ impl Play {
         if !settling {
             return self.push(at + period, Due::Reading(device, false));
         }
-        // What never comes back is not waited for by those who read, either.
+        // Readers do not wait for memory that is never returned, either.
         let waits = it.is_awaited(at);
         it.settles = waits;
         if waits {
@@ -38,7 +38,7 @@ impl Play {
         }
     }
 
-    /// A reading is taken now and heard of a little later, never before an older one.
+    /// A reading is taken now and reaches the pool a little later, never before an older one.
     pub(super) fn reads(&mut self, at: Time, device: DeviceId) {
         let blind = self.fault == Some(Fault::MemoryUnseen);
         let it = self.device(device);

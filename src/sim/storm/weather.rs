@@ -1,5 +1,4 @@
-//! What a storm is made of: its devices and models, and which of the many things that can go wrong
-//! are part of it. All drawn from the seed.
+//! What a storm consists of: its devices and models, and which faults are part of it. All drawn from the seed.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -11,20 +10,20 @@ use pool::{
     NodeId, Parking, Priority, Scaling, Span,
 };
 
-/// What is switched on in this world.
+/// What is enabled in this world.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weather {
-    /// Readings have times; memory of ended processes comes back late.
+    /// Readings have times; memory of ended processes is returned late.
     pub measured: bool,
     /// Between two readings while memory is awaited, and otherwise.
     pub settle_period: Span,
     pub period: Span,
-    /// How old a reading is at most when it is heard of.
+    /// The greatest age of a reading when it reaches the pool.
     pub lag: Span,
     /// Processes hold more than they reserved.
     pub growth: bool,
     pub cordons: bool,
-    /// Times that a device fails.
+    /// Number of device failures.
     pub troubles: u64,
     pub remembered: bool,
     /// Figures are measured and learned.
@@ -61,7 +60,7 @@ impl Weather {
         }
     }
 
-    /// Nothing goes wrong.
+    /// Nothing fails.
     pub fn calm(random: &mut Random) -> Weather {
         Weather {
             measured: random.chance(300),
@@ -157,7 +156,7 @@ pub(super) fn models(random: &mut Random, devices: u64) -> BTreeMap<ModelId, Mod
         .collect()
 }
 
-/// Most engines sleep in less time than they load; some keep a good part of their devices.
+/// Most engines fall asleep faster than they load; some keep a large part of their devices.
 pub(super) fn parking(random: &mut Random, spec: &ModelSpec) -> Option<Parking> {
     if random.chance(250) {
         return None;
@@ -209,7 +208,7 @@ fn model(random: &mut Random, nth: u64, devices: u64) -> ModelSpec {
     }
 }
 
-/// Models that grow, in haste and at leisure.
+/// Models that scale, quickly or slowly.
 fn scaling(random: &mut Random) -> Scaling {
     let least = random.between(1, 2) as u32;
     let most = least + random.between(0, 2) as u32;
@@ -226,7 +225,7 @@ fn scaling(random: &mut Random) -> Scaling {
     }
 }
 
-/// Numbers from an earlier run: sometimes what a pool would have written, sometimes rubbish.
+/// Numbers from an earlier run: sometimes valid, sometimes invalid.
 pub(super) fn numbers(random: &mut Random) -> Vec<u64> {
     let any = |random: &mut Random| match random.below(4) {
         0 => u64::MAX - random.below(3),

@@ -1,5 +1,4 @@
-//! What is wrong with a workload. Every message names the file, the line or the column, and what would
-//! be right.
+//! Errors of workloads. Every message names the file, the line or the column, and what would be right.
 
 use std::io;
 use std::path::PathBuf;

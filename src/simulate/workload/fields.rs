@@ -1,4 +1,4 @@
-//! What the columns of public traces are called, and how their values are read.
+//! The names of columns in public traces, and the parsing of their values.
 
 use chrono::{DateTime, NaiveDateTime};
 
@@ -116,18 +116,18 @@ pub fn field_of(name: &str) -> Option<Field> {
     NAMES.iter().find(knows).map(|(field, _)| *field)
 }
 
-/// What a time column may be called, for errors.
+/// The allowed names of a time column, for errors.
 pub fn time_names() -> String {
     NAMES[0].1.join(", ")
 }
 
-/// Milliseconds of a time as traces write it: seconds, milliseconds (in columns called so, or above
-/// 10¹¹), RFC 3339, or `2023-11-16 18:17:03.97`.
+/// Milliseconds of a time as traces write it: seconds, milliseconds (in columns with such a name, or above 10¹¹), RFC
+/// 3339, or `2023-11-16 18:17:03.97`.
 pub fn milliseconds(text: &str, in_milliseconds: bool) -> Result<u64, String> {
     let text = text.trim().trim_matches('"');
     if let Ok(number) = text.parse::<f64>() {
         if !number.is_finite() || number < 0.0 {
-            return Err(format!("the time {text} is negative or no number"));
+            return Err(format!("the time {text} is negative or not a number"));
         }
         let factor = if in_milliseconds || number > 1e11 {
             1.0
@@ -151,17 +151,17 @@ pub fn milliseconds(text: &str, in_milliseconds: bool) -> Result<u64, String> {
         Ok(Ok(at)) => Ok(at),
         Ok(Err(_)) => Err(format!("the time {text} lies before 1970")),
         Err(_) => Err(format!(
-            "`{text}` is no time; seconds, milliseconds, or a form like 2023-11-16 18:17:03.97 are read"
+            "`{text}` is not a time; write seconds, milliseconds, or for example 2023-11-16 18:17:03.97"
         )),
     }
 }
 
-/// A count or a length that must be a number, and not negative.
+/// A count or a duration, which must be a number and not negative.
 pub fn amount(text: &str, what: &str) -> Result<f64, String> {
     let text = text.trim().trim_matches('"');
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
-        Ok(_) => Err(format!("{what} {text} is negative or no number")),
+        Ok(_) => Err(format!("{what} {text} is negative or not a number")),
         Err(_) => Err(format!("{what} `{text}` is not a number")),
     }
 }

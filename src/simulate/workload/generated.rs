@@ -1,4 +1,4 @@
-//! Workloads that are drawn: `zipf:requests=100000,days=1,models=60,skew=1.1`, `diurnal:…`, `bursty:…`.
+//! Generated workloads: `zipf:requests=100000,days=1,models=60,skew=1.1`, `diurnal:…`, `bursty:…`.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ const DAY_MS: f64 = 86_400_000.0;
 /// How requests spread over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rhythm {
-    /// As many at every hour.
+    /// The same rate at every hour.
     Even,
-    /// Nine tenths by day, and every model with its own peak.
+    /// Nine tenths by day, with a separate peak for every model.
     Diurnal,
     /// Groups of models that are busy for an hour and silent for hours.
     Bursty,
@@ -33,7 +33,7 @@ pub struct Generated {
 
 impl Generated {
     /// # Errors
-    /// A name that is none of the three, a key that is not known, a number that makes no sense.
+    /// An unknown name, an unknown key, an invalid number.
     pub fn read(spec: &str) -> Option<Result<Generated, WorkloadFault>> {
         let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
         let rhythm = match name {
@@ -65,7 +65,7 @@ impl Generated {
             let known = values.keys().copied().collect::<Vec<_>>().join(", ");
             let slot = values
                 .get_mut(key)
-                .ok_or_else(|| format!("knows no `{key}`; it knows {known}"))?;
+                .ok_or_else(|| format!("has no key `{key}`; its keys are {known}"))?;
             *slot = value
                 .parse()
                 .ok()
@@ -85,7 +85,7 @@ impl Generated {
         })
     }
 
-    /// (milliseconds, model, length of the request), in the order of time.
+    /// (milliseconds, model, duration of the request), in the order of time.
     pub fn requests(&self, seed: u64) -> impl Iterator<Item = (u64, u32, u64)> + use<> {
         let this = self.clone();
         let mut random = Pcg64Mcg::seed_from_u64(seed ^ 0x6E6E);
@@ -101,7 +101,7 @@ impl Generated {
             left = left.checked_sub(1)?;
             loop {
                 let drawn: f64 = random.sample(Exp1);
-                // Those that are turned down below are made up for.
+                // Compensates for the draws that are rejected below.
                 at += drawn * gap * this.kept();
                 let rank = zipf.sample(&mut random) as usize;
                 let model = ranks[rank.clamp(1, ranks.len()) - 1];
@@ -113,7 +113,7 @@ impl Generated {
         })
     }
 
-    /// The chance that a request at this time for this model is one.
+    /// The chance that a draw at this time for this model becomes a request.
     fn weight(&self, at_ms: f64, model: u32) -> f64 {
         let own = f64::from(model.wrapping_mul(2_654_435_761) >> 16) / 65_536.0;
         match self.rhythm {
@@ -167,7 +167,7 @@ mod tests {
             read.expect_err(spec).to_string()
         };
         assert!(wrong("zipf:requests=-1").contains("`requests` must be a number above 0"));
-        assert!(wrong("zipf:colour=3").contains("it knows days, models, requests"));
+        assert!(wrong("zipf:colour=3").contains("its keys are days, models, requests"));
         assert!(Generated::read("trace.csv").is_none());
     }
 }

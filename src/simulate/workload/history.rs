@@ -1,5 +1,5 @@
-//! The pool's own past as a workload: how many requests each model had in each minute, as the store
-//! keeps it. Spread over the minute by the seed.
+//! The pool's history as a workload: the number of requests of each model in each minute, as the store keeps it. The
+//! seed spreads them over the minute.
 
 use std::io::Read;
 use std::path::Path;
@@ -67,7 +67,7 @@ impl History {
         self.names.clone()
     }
 
-    /// (milliseconds, model, length of the request).
+    /// (milliseconds, model, duration of the request).
     pub fn requests(&self, seed: u64) -> impl Iterator<Item = (u64, u32, u64)> + '_ {
         let mut random = Pcg64Mcg::seed_from_u64(seed ^ 0x4157);
         let by_minute = self.minutes.chunk_by(|one, next| one.0 == next.0);

@@ -1,5 +1,5 @@
-//! Lines of a text file, one by one, with their numbers. A line has a bound, so that a file that is no
-//! text is refused instead of read into memory.
+//! Reads a text file line by line, with line numbers. The length of a line is bounded, so that a binary file is
+//! refused instead of read into memory.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::fault::WorkloadFault;
 
-/// The longest line that is read: a request with hundreds of thousands of tokens' hashes.
+/// The longest line: a request with hashes for hundreds of thousands of tokens.
 const LINE_BYTES_MAX: u64 = 4 << 20;
 
 pub struct Lines {

@@ -1,5 +1,5 @@
-//! Workloads for replays: traces in files, public ones in their own forms, or drawn. A workload can be
-//! started anew as often as a comparison needs it; nothing is held but the names of its models.
+//! Workloads for replays: traces in files, in their published formats, or generated. A comparison can restart a
+//! workload any number of times; only the names of its models are kept in memory.
 
 mod crowd;
 mod fault;
@@ -24,7 +24,7 @@ use records::RecordFile;
 use servegen::ServeGen;
 use sim::replay::Arrival;
 
-/// Models that a trace without names is spread over, where the pool has none.
+/// The number of models over which a trace without names is spread if the pool has none.
 pub const MODELS_OF_CROWD: u32 = 40;
 /// A trace of clients is thinned to about this many requests.
 const SERVEGEN_REQUESTS: f64 = 100_000.0;
@@ -35,13 +35,13 @@ const CROWD_SKEW: f64 = 1.0;
 #[derive(Clone, Debug)]
 pub struct Reading {
     pub seed: u64,
-    /// Requests earlier or later than these are left out; milliseconds from the first.
+    /// Requests before or after these are left out; milliseconds from the first.
     pub from: Span,
     pub to: Span,
     pub limit: u64,
     /// All times are multiplied by this.
     pub stretch: f64,
-    /// Models of the pool that a trace without names is spread over.
+    /// The number of the pool's models over which a trace without names is spread.
     pub crowd: u32,
 }
 
@@ -62,12 +62,12 @@ enum Source {
 
 #[derive(Debug)]
 pub struct Workload {
-    /// As it was asked for.
+    /// As given on the command line.
     pub spec: String,
     pub path: PathBuf,
     /// In the order of their numbers.
     pub models: Vec<String>,
-    /// The trace has no models of its own: those of the pool are wanted by popularity.
+    /// The trace names no models: the pool's models are used by popularity.
     pub is_crowd: bool,
     numbers: BTreeMap<String, u32>,
     source: Source,
@@ -75,7 +75,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Opens and reads it once, so that everything wrong with it is known before a replay begins.
+    /// Opens the workload and reads it once, so that all its errors are known before a replay begins.
     ///
     /// # Errors
     /// [`WorkloadFault`] with file, line and what would be right.
@@ -92,7 +92,7 @@ impl Workload {
                 reading,
             ));
         }
-        // `file#part`: only what lies below `part` in an archive.
+        // `file#part`: only the files below `part` in an archive.
         let (file, within) = match spec.rsplit_once('#') {
             Some((file, within)) if !Path::new(spec).exists() => (file, Some(within)),
             _ => (spec, None),
@@ -184,8 +184,8 @@ impl Workload {
         }
     }
 
-    /// The requests from the start, in the order of time. What was read once is right; a file that
-    /// changed since ends early, with a warning.
+    /// The requests from the start, in the order of time. The first reading found no errors; a file that has changed
+    /// since ends early, with a warning.
     pub fn arrivals(&self) -> Result<Box<dyn Iterator<Item = Arrival> + '_>, WorkloadFault> {
         let Reading {
             seed,
@@ -236,7 +236,7 @@ impl Workload {
                     let model = if named {
                         *self.numbers.get(record.model.as_deref()?)?
                     } else {
-                        // Whoever is marked stays with one model.
+                        // A marked session stays with one model.
                         crowd.model(record.session.or((key > 0).then_some(key)))
                     };
                     let length = record.service_ms.unwrap_or_else(|| crowd.service_ms());

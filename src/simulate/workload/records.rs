@@ -1,5 +1,5 @@
-//! Requests from a file with one request a line: CSV with a header, or JSON lines. Read one by one and
-//! as often as needed; ten million lines take no more memory than one.
+//! Requests from a file with one request per line: CSV with a header, or JSON lines. Read one by one and as often as
+//! needed; ten million lines take no more memory than one.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,8 @@ use super::fault::WorkloadFault;
 use super::fields::{self, Field};
 use super::lines::Lines;
 
-/// Speeds that turn tokens into a length of time where a trace has no durations: reading the prompt,
-/// and writing the answer, in tokens a second.
+/// Speeds in tokens a second that turn tokens into a duration where a trace has none: reading the prompt, and writing
+/// the answer.
 const PREFILL_PER_SECOND: f64 = 2_000.0;
 const DECODE_PER_SECOND: f64 = 50.0;
 
@@ -21,7 +21,7 @@ pub struct Record {
     pub model: Option<String>,
     pub key: Option<String>,
     pub service_ms: Option<u64>,
-    /// What tells sessions apart in traces that hash their prompts.
+    /// Distinguishes sessions in traces that hash their prompts.
     pub session: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ enum Form {
     Json,
 }
 
-/// A file of requests, known to have the columns that are needed.
+/// A file of requests that is known to have the required columns.
 #[derive(Clone, Debug)]
 pub struct RecordFile {
     path: PathBuf,
@@ -42,7 +42,7 @@ pub struct RecordFile {
 }
 
 impl RecordFile {
-    /// Looks at the first line only.
+    /// Reads the first line only.
     pub fn open(path: &Path) -> Result<RecordFile, WorkloadFault> {
         let mut lines = Lines::open(path)?;
         let Some(first) = lines.next()? else {
@@ -61,7 +61,7 @@ impl RecordFile {
                 .collect();
             let Some(time) = columns.iter().position(|it| *it == Some(Field::Time)) else {
                 return Err(lines.fault(format!(
-                    "has no column for the time; there are: {}; it may be called {}",
+                    "has no column for the time; columns: {}; allowed names: {}",
                     names.join(", "),
                     fields::time_names()
                 )));
@@ -155,7 +155,7 @@ fn from_csv(
 
 fn from_json(line: &str) -> Result<Record, String> {
     let object: Map<String, Value> =
-        serde_json::from_str(line).map_err(|error| format!("is no JSON object: {error}"))?;
+        serde_json::from_str(line).map_err(|error| format!("is not a JSON object: {error}"))?;
     let mut parts = Parts::default();
     for (name, value) in &object {
         let Some(field) = fields::field_of(name) else {
@@ -174,12 +174,12 @@ fn from_json(line: &str) -> Result<Record, String> {
     if parts.at_ms.is_none() {
         let names: Vec<&str> = object.keys().map(String::as_str).collect();
         return Err(format!(
-            "has no time; there are: {}; it may be called {}",
+            "has no time; keys: {}; allowed names: {}",
             names.join(", "),
             fields::time_names()
         ));
     }
-    // The first block of hashes is the system prompt of many; the second begins the conversation.
+    // The first block of hashes is a system prompt that many share; the second begins the conversation.
     let hashes = object.get("hash_ids").and_then(Value::as_array);
     let session = hashes.and_then(|ids| ids.get(1).or(ids.first())?.as_u64());
     parts.record(session)

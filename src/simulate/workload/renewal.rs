@@ -1,5 +1,5 @@
-//! Requests of one client whose rate changes from window to window: a renewal process with the spread
-//! and shape of each window (the form in which ServeGen gives its clients).
+//! Requests of one client whose rate changes from window to window: a renewal process with the spread and shape of
+//! each window (ServeGen's format for clients).
 
 use rand::Rng;
 use rand_distr::{Distribution, Exp1, Gamma, Weibull};
@@ -40,7 +40,7 @@ impl Shape {
     }
 }
 
-/// A stretch of time with one rate.
+/// A time window with one rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Window {
     pub from_seconds: f64,
@@ -49,7 +49,7 @@ pub struct Window {
     pub shape: Shape,
 }
 
-/// The moments of one client's requests, in seconds.
+/// The times of one client's requests, in seconds.
 #[derive(Debug)]
 pub struct Renewal {
     windows: Vec<Window>,
@@ -73,7 +73,7 @@ impl Renewal {
 impl Iterator for Renewal {
     type Item = f64;
 
-    /// A gap is drawn as a number of expected requests, and used up by the rates of the windows.
+    /// Draws a gap as a number of expected requests, and consumes it at the rates of the windows.
     fn next(&mut self) -> Option<f64> {
         let busy = |window: &Window| window.per_second > 0.0;
         let first = self.windows[self.nth.min(self.windows.len())..]

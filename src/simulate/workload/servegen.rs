@@ -1,6 +1,6 @@
-//! Clients in ServeGen's form: a folder, or a `.tar.xz` of one, with a file for each client, and in it a
-//! line for each ten minutes: `start, requests per second, coefficient of variation, shape, p1, p2`.
-//! Each client stands for a model.
+//! Clients in ServeGen's format: a folder, or a `.tar.xz` of one, with a file for each client, and in it a line for
+//! each ten minutes: `start, requests per second, coefficient of variation, shape, p1, p2`. Each client stands for a
+//! model.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,7 +15,7 @@ use super::fault::WorkloadFault;
 use super::renewal::{Renewal, Shape, Window};
 
 const WINDOW_SECONDS: f64 = 600.0;
-/// What one client's file may hold; ten years of windows are less.
+/// The size limit of one client's file; ten years of windows are less.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl ServeGen {
         Ok(ServeGen { clients })
     }
 
-    /// Requests that are expected of all clients together.
+    /// The expected requests of all clients together.
     pub fn expected(&self) -> f64 {
         let windows = self.clients.iter().flat_map(|(_, windows)| windows);
         windows
@@ -50,7 +50,7 @@ impl ServeGen {
             .sum()
     }
 
-    /// (milliseconds, client, length of the request) in the order of time, thinned by `scale`.
+    /// (milliseconds, client, duration of the request) in the order of time, thinned by `scale`.
     pub fn requests(&self, scale: f64, seed: u64) -> Merged {
         let thinned = |windows: &[Window]| {
             let thin = |window: &Window| Window {
@@ -75,7 +75,7 @@ impl ServeGen {
     }
 }
 
-/// All clients' requests in the order of time, one of each held.
+/// All clients' requests in the order of time, with the next one of each in memory.
 #[derive(Debug)]
 pub struct Merged {
     clients: Vec<Renewal>,
@@ -137,7 +137,7 @@ fn from_archive(
     let mut plain = Vec::new();
     lzma_rs::xz_decompress(&mut packed, &mut plain).map_err(|error| WorkloadFault::File {
         path: path.to_owned(),
-        problem: format!("is no xz archive: {error:?}"),
+        problem: format!("is not an xz archive: {error:?}"),
     })?;
     let mut clients = Vec::new();
     let mut archive = tar::Archive::new(plain.as_slice());
@@ -185,14 +185,14 @@ fn windows(path: &Path, text: &str) -> Result<Vec<Window>, WorkloadFault> {
         let columns: Vec<&str> = line.split(',').map(str::trim).collect();
         if columns.len() < 5 {
             return Err(fault(format!(
-                "has {} columns; start, rate, variation, shape, p1, p2 are expected",
+                "has {} columns; expected: start, rate, variation, shape, p1, p2",
                 columns.len()
             )));
         }
         let number = |at: usize, what: &str| match columns[at].parse::<f64>() {
             Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
             _ => Err(fault(format!(
-                "{what} `{}` is negative or no number",
+                "{what} `{}` is negative or not a number",
                 columns[at]
             ))),
         };

@@ -1,18 +1,18 @@
-//! Bodies that cost whoever reads them as much as they can: deep, wide, of long keys, of escapes, of many fields, of
-//! numbers. All follow from the generator that is given, the route's own fields, and a length.
+//! Bodies that cost their reader as much as possible: deep, wide, with long keys, escapes, many fields, or numbers.
+//! They depend only on the generator, the route's fields, and a length.
 
 use rand::Rng;
 use rand_pcg::Pcg64;
 
-/// A route that takes a body, with what a request of it must have.
+/// A route that takes a body, with the fields that its requests need.
 pub struct Route {
     pub method: &'static str,
     pub path: &'static str,
-    /// Members of the object, without the main one.
+    /// Required members of the object, without the main one.
     pub needed: &'static str,
-    /// What users fill with text.
+    /// The member that users fill with text.
     pub main: &'static str,
-    /// A main value with `TEXT` in it.
+    /// A value of the main member, with `TEXT` in it.
     pub plain: &'static str,
     /// A part of a message, with `TEXT` in it.
     pub part: &'static str,
@@ -110,10 +110,10 @@ pub const ROUTES: &[Route] = &[
     ),
 ];
 
-/// So many keys are allowed in a body, and a few are the route's own.
+/// Just below the limit of keys in a body, because a few are the route's own.
 const KEYS: usize = 19_000;
 
-/// A body of about this length that is nothing but a long text.
+/// A body of about this length with one long text.
 pub fn plain(route: &Route, bytes: usize) -> Vec<u8> {
     let text = "What is a priority? ".repeat(bytes / 20 + 1);
     if route.is_form {
@@ -146,13 +146,13 @@ fn object(route: &Route, main: &str, more: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A list of the same thing again and again.
+/// A list of the same item repeated.
 fn list(item: &str, bytes: usize) -> String {
     let count = (bytes / (item.len() + 1)).max(1);
     format!("[{}]", vec![item; count].join(","))
 }
 
-/// So many items, long enough together.
+/// This many items, padded to the length.
 fn padded(item: &str, count: usize, bytes: usize) -> String {
     let pad = "x".repeat((bytes / count).saturating_sub(item.len()));
     list(
@@ -161,7 +161,7 @@ fn padded(item: &str, count: usize, bytes: usize) -> String {
     )
 }
 
-/// Values in the place of the route's text.
+/// Values for the route's text.
 fn values(route: &Route, bytes: usize, chance: &mut Pcg64) -> Vec<(&'static str, String)> {
     let turn = |role: &str| format!(r#"{{"role":"{role}","content":"TEXT"}}"#);
     let turns = KEYS / 2;
@@ -227,7 +227,7 @@ fn values(route: &Route, bytes: usize, chance: &mut Pcg64) -> Vec<(&'static str,
     ]
 }
 
-/// Members beside the route's own.
+/// Members in addition to the route's own.
 fn members(bytes: usize, chance: &mut Pcg64) -> Vec<(&'static str, String)> {
     let each = bytes / KEYS;
     let field = |nth: usize| {
@@ -305,7 +305,7 @@ fn members(bytes: usize, chance: &mut Pcg64) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What is no object of the route at all.
+/// Bodies that are no object of the route at all.
 fn whole(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
     let keys: Vec<String> = (0..bytes / 12).map(|nth| format!("\"k{nth}\":1")).collect();
     vec![

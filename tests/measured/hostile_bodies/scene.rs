@@ -1,5 +1,5 @@
-//! The real program with engines that do little, what a request costs its process, and how soon it answers others all
-//! the while. It judges nothing.
+//! The real program with engines that do little, the cost of a request to its process, and its response time to others
+//! meanwhile. It judges nothing.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use super::stub_program::stub_engine;
 use support::whole::Pool;
 
 const PATIENCE: Duration = Duration::from_secs(120);
-/// So often the process is looked at, and asked how it is.
+/// The interval of samples and health checks.
 const EVERY: Duration = Duration::from_millis(3);
 
 /// A model whose engine is the stub; `flags` and `more` go into its command and its `pool_config`.
@@ -29,7 +29,7 @@ pub fn stub(name: &str, flags: &str, more: &str) -> (String, String) {
     (format!("{name}.yaml"), text)
 }
 
-/// A pool with a model of every kind that reads bodies in its own way.
+/// A pool with one model for each way of reading bodies.
 pub fn pool() -> Pool {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/models/tiny-chat");
     let tiny = format!(
@@ -44,13 +44,13 @@ pub fn pool() -> Pool {
     Pool::with_models(&files, "compat: {run: true, ncsa: true}\n")
 }
 
-/// What one request came to.
+/// The outcome and cost of one request.
 #[derive(Clone, Debug)]
 pub struct Cost {
     pub status: u16,
     pub answer_bytes: usize,
     pub processor: Duration,
-    /// Of the process's resident memory, while it was answered.
+    /// Growth of the process's resident memory while it was answered.
     pub growth_bytes: u64,
     pub message: String,
 }
@@ -73,7 +73,7 @@ pub fn resident_bytes(pid: u32) -> u64 {
     kib.expect("a number") << 10
 }
 
-/// Sends a body as it is, whatever it is; the status, and the answer as far as it is told.
+/// Sends a body unchanged; returns the status, and the answer as far as it arrived.
 pub fn send(pool: &Pool, route: &Route, key: &str, body: &[u8]) -> (u16, Vec<u8>) {
     let mut socket = TcpStream::connect(pool.address()).expect("connected");
     socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
@@ -93,7 +93,7 @@ pub fn send(pool: &Pool, route: &Route, key: &str, body: &[u8]) -> (u16, Vec<u8>
         body.len()
     );
     socket.write_all(head.as_bytes()).expect("sent");
-    // Who is refused early may not be read to the end.
+    // The body of an early refusal may not be read to the end.
     let _ = socket.write_all(body);
     let mut answer = Vec::new();
     let _ = socket.read_to_end(&mut answer);
@@ -123,7 +123,7 @@ pub fn measure(pool: &Pool, watch: &Watch, route: &Route, key: &str, body: &[u8]
     }
 }
 
-/// Looks at the process all the time: how much memory it has, and how soon it says that it is well.
+/// Samples the process continuously: its memory, and the response time of its health check.
 pub struct Watch {
     peak: Arc<AtomicU64>,
     waits: Arc<Mutex<Vec<Duration>>>,
@@ -161,24 +161,24 @@ impl Watch {
             let text = format!("GET /llm/health HTTP/1.1\r\nHost: {address}\r\n\r\n");
             let mut answer = [0; 4096];
             while !enough.load(Ordering::SeqCst) {
-                let asked = SystemTime::now();
+                let start = SystemTime::now();
                 socket.write_all(text.as_bytes()).expect("sent");
                 let count = socket.read(&mut answer).expect("an answer");
                 assert!(
                     answer[..count].starts_with(b"HTTP/1.1 200"),
                     "it is not well"
                 );
-                let waited = asked.elapsed().unwrap_or_default();
-                waits.lock().expect("nobody broke").push(waited);
+                let waited = start.elapsed().unwrap_or_default();
+                waits.lock().expect("not poisoned").push(waited);
                 thread::park_timeout(EVERY);
             }
         }));
         watch
     }
 
-    /// How long it took to say that it is well, each time since this was asked last; the shortest first.
+    /// The response times of the health check since the last call, the shortest first.
     pub fn waits(&self) -> Vec<Duration> {
-        let mut waits = std::mem::take(&mut *self.waits.lock().expect("nobody broke"));
+        let mut waits = std::mem::take(&mut *self.waits.lock().expect("not poisoned"));
         waits.sort();
         waits
     }

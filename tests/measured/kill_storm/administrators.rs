@@ -1,5 +1,5 @@
-//! One administrator of models: loads, unloads, priorities, keep-hot times, leases, cleanups. It keeps the
-//! books of what was acknowledged, and compares them with the service after each start and takeover.
+//! One administrator of models: loads, unloads, priorities, keep-hot times, leases, cleanups. It records what was
+//! acknowledged, and compares that with the service after each start and takeover.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::service::ADMIN_MODELS;
 use super::world::{World, add};
 
-/// How long a model that is wished may take to be ready again.
+/// How long a wished model may take to be ready again.
 const READY_MAX: Duration = Duration::from_secs(40);
-/// How exactly a lease's end is known from outside.
+/// The precision with which a lease's end is known from outside.
 const SLACK_MS: i64 = 3_000;
 
-/// What the service may say of something: what was acknowledged, and what was asked for and not answered.
+/// The values that the service may report: the acknowledged one, and those of requests without an answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Either<T> {
     known: T,
@@ -41,12 +41,12 @@ impl<T: Clone + PartialEq> Either<T> {
         self.perhaps.clear();
     }
 
-    /// What was asked for last was not done; what was asked for before may have been.
+    /// The last request was not carried out; those before it may have been.
     pub fn refused(&mut self) {
         self.perhaps.pop();
     }
 
-    /// Whether it may be so; from now on it is known.
+    /// Whether this value is possible; afterwards it is known.
     pub fn settles(&mut self, is: impl Fn(&T) -> bool) -> bool {
         let perhaps = std::mem::take(&mut self.perhaps);
         if is(&self.known) {
@@ -66,21 +66,21 @@ struct Book {
     wished: Either<bool>,
 }
 
-/// How long the override's lease lasts still, in milliseconds.
+/// The remaining time of the override's lease, in milliseconds.
 fn left_of(over: &Value) -> Option<i64> {
     let text = over["expires_at"].as_str()?;
     let end = chrono::DateTime::parse_from_rfc3339(text).ok()?;
     Some(end.timestamp_millis() - chrono::Utc::now().timestamp_millis())
 }
 
-/// Whether the service shows this override. A lease that ended takes all of it away.
+/// Whether the service shows this override. The end of a lease removes all of it.
 fn is_override(expected: &Value, shown: &Value) -> bool {
     let left = left_of(expected);
     let same = match (
         expected["expires_at"].as_str(),
         shown["expires_at"].as_str(),
     ) {
-        // When it was not answered, its end is not known.
+        // If it was not answered, its end is unknown.
         (Some("unknown"), Some(_)) => {
             expected["priority"] == shown["priority"]
                 && expected["keep_hot_ms"] == shown["keep_hot_ms"]
@@ -104,7 +104,7 @@ pub fn change_until_the_end(world: &World, mut random: StdRng) {
                 world.pause(20);
             }
             world.waiting.fetch_sub(1, Ordering::SeqCst);
-            // An evening has taken every load.
+            // A cleanup has removed every load.
             books
                 .iter_mut()
                 .for_each(|book| book.wished.acknowledged(false));
@@ -123,13 +123,13 @@ pub fn change_until_the_end(world: &World, mut random: StdRng) {
         }
         world.pause(random.random_range(1..150));
     }
-    // What went on to the very end is compared too, once the last process serves.
+    // Changes up to the very end are compared too, once the last process serves.
     if world.is_whole() && !compares(world, &mut books) {
         world.lost("the last comparison was not answered".to_owned());
     }
 }
 
-/// A change on its way: its answer, or nothing because its process was killed or gave its place up.
+/// Sends a change; returns its answer, or `None` if its process was killed or replaced.
 pub fn change(world: &World, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
     let span = world.begins();
     world.changing.store(true, Ordering::SeqCst);
@@ -162,7 +162,7 @@ pub fn change(world: &World, method: &str, path: &str, body: &Value) -> Option<(
 }
 
 fn sets(world: &World, nth: usize, book: &mut Book, random: &mut StdRng) {
-    // What a change is made on top of must be known.
+    // The value before a change must be known.
     if !book.over.is_known() {
         return;
     }
@@ -259,7 +259,7 @@ fn cleans(world: &World, books: &mut [Book]) {
     }
 }
 
-/// Whether all of it could be compared: else the service is gone again, and the next one is asked.
+/// Whether everything could be compared; if not, the service is down again, and the next one is compared.
 fn compares(world: &World, books: &mut [Book]) -> bool {
     let began = SystemTime::now();
     for (name, book) in ADMIN_MODELS.iter().zip(books) {
@@ -282,7 +282,7 @@ fn compares(world: &World, books: &mut [Book]) -> bool {
                     "the override of {name} is {over}, and was {before:?}"
                 ));
             }
-            // A lease that ended is no more.
+            // An expired lease is gone.
             if over.is_null() {
                 book.over.acknowledged(Value::Null);
             }

@@ -1,5 +1,5 @@
-//! One administrator of keys and devices: makes, changes and revokes keys, cordons a device and takes it
-//! back. It keeps the books of what was acknowledged, and compares them after each start and takeover.
+//! One administrator of keys and devices: makes, changes and revokes keys, cordons and uncordons a device. It records
+//! what was acknowledged, and compares that after each start and takeover.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ const DEVICE: &str = "gpu1";
 struct Key {
     secret: String,
     name: Either<String>,
-    /// It is not revoked.
+    /// Whether it is not revoked.
     lives: Either<bool>,
 }
 
@@ -105,7 +105,7 @@ impl Ring {
         };
         key.lives.asked(false);
         let path = format!("/llm/admin/keys?id={id}");
-        // Anything else: it is revoked already, or nobody answered.
+        // Otherwise it is revoked already, or there was no answer.
         if let Some((200, _)) = change(world, "DELETE", &path, &json!({})) {
             key.lives.acknowledged(false);
         }
@@ -122,13 +122,13 @@ impl Ring {
         };
         self.cordoned.asked(wanted);
         let changed = change(world, "POST", &format!("/llm/admin/devices/{path}"), &body);
-        // Anything else: it is so already, by a request that was not answered.
+        // Otherwise it is done already, by a request without an answer.
         if let Some((200 | 202, _)) = changed {
             self.cordoned.acknowledged(wanted);
         }
     }
 
-    /// Whether all of it could be compared.
+    /// Whether everything could be compared.
     fn compares(&mut self, world: &World) -> bool {
         let span = world.begins();
         let (Ok((200, list)), Ok((200, devices))) = (
@@ -159,7 +159,7 @@ impl Ring {
                 Ok((status, _)) => status,
                 Err(error) => {
                     if !world.excuses(span) {
-                        world.lost(format!("a key was asked with: {error}"));
+                        world.lost(format!("a request with a key failed: {error}"));
                     }
                     return false;
                 }
@@ -184,7 +184,7 @@ impl Ring {
                 }
             }
         }
-        // Of the revoked ones some are kept, to be tried again.
+        // Some of the revoked ones are kept, to be tried again.
         while self.keys.len() >= KEYS_MAX {
             let dead = self.keys.iter().find(|(_, key)| !*key.lives.known());
             let Some(id) = dead.map(|(id, _)| id.clone()) else {

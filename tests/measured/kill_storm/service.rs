@@ -1,4 +1,4 @@
-//! The service under the storm: its processes by number, and the blows that it is dealt.
+//! The service under the storm: its processes by number, and how they are killed and taken over.
 
 use std::fs;
 use std::net::TcpListener;
@@ -20,11 +20,11 @@ use support::stub::stub_engine;
 pub const USER_MODELS: [&str; 4] = ["user-a", "user-b", "user-c", "user-d"];
 /// Priority 1; all of them fit beside each other.
 pub const ADMIN_MODELS: [&str; 3] = ["admin-a", "admin-b", "admin-c"];
-/// Of a start on a busy machine.
+/// The limit of a start on a busy machine.
 const START_MAX: Duration = Duration::from_secs(60);
 /// From the order to end to the end: streams drain, engines stop.
 const END_MAX: Duration = Duration::from_secs(60);
-/// How long a blow waits for its moment.
+/// How long a kill or takeover waits for its moment.
 const MOMENT_MAX: Duration = Duration::from_secs(2);
 
 pub struct Service {
@@ -34,13 +34,13 @@ pub struct Service {
     number: u64,
     /// How many were started.
     count: u64,
-    /// Processes that were taken over from and may still have streams.
+    /// Processes that were replaced and may still have streams.
     old: Vec<(u64, Child)>,
-    /// When the evening begins and ends, as the next process is told.
+    /// The next process's times for the evening's begin and end.
     evening: Option<(String, String)>,
 }
 
-/// Until it is so; otherwise false after the time.
+/// Waits for the condition; false after the time limit.
 fn comes(within: Duration, mut so: impl FnMut() -> bool) -> bool {
     let began = SystemTime::now();
     while !so() {
@@ -82,7 +82,7 @@ impl Service {
             let text = model_file(name, priority, keep_hot).replace(", max_requests: 8", "");
             fs::write(models.join(format!("{name}.yaml")), text).unwrap();
         }
-        // The same port after each start, or nobody would find it.
+        // The same port after each start, so that clients find it.
         let probe = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = probe.local_addr().unwrap();
         drop(probe);
@@ -128,7 +128,7 @@ impl Service {
         spawn(&self.folder, self.count, words, &self.evening)
     }
 
-    /// Until the current process serves; it must.
+    /// Waits until the current process serves; it must.
     fn serves(&mut self, world: &World) {
         let ended = self.serves_or_ends(world);
         assert!(
@@ -161,7 +161,7 @@ impl Service {
         ended
     }
 
-    /// `kill -9` of the one that serves, or is about to.
+    /// `kill -9` of the process that serves, or is about to.
     fn kill(&mut self, world: &World) {
         lock(&world.killed).push(self.number);
         self.child.kill().unwrap();
@@ -187,7 +187,7 @@ impl Service {
             .push((old, std::mem::replace(&mut self.child, new)));
     }
 
-    /// Those whose streams have ended end by themselves.
+    /// Processes whose streams have ended end by themselves.
     fn bury(&mut self) {
         self.old
             .retain_mut(|(_, child)| child.try_wait().unwrap().is_none());
@@ -211,7 +211,7 @@ impl Service {
             75..85 => self.killed_while_it_takes_over(world, random),
             85..92 => self.killed_while_it_hands_over(world, random),
             _ => {
-                // Two takeovers, and then the death of the last: streams of the first one go on.
+                // Two takeovers, then the last process is killed: streams of the first one go on.
                 for _ in 0..2 {
                     self.begins_takeover(world);
                     self.serves(world);
@@ -223,7 +223,7 @@ impl Service {
         }
     }
 
-    /// In the middle of a load, a drain or a change; or any moment.
+    /// The middle of a load, a drain or a change; or a random moment.
     fn wait_for_moment(&self, world: &World, random: &mut StdRng) {
         let is_in = |state: &str| {
             let shown = world.admin("GET", "/llm/admin/models", "");
@@ -261,7 +261,7 @@ impl Service {
         self.kill(world);
         add(&world.tally.broken_takeovers);
         let (number, mut old) = self.old.pop().expect("just taken over from");
-        // It goes on as if nothing had been, or ends because nobody takes its place.
+        // It goes on unaffected, or ends because no process takes over.
         let answers =
             || call(world.address, "GET", "/llm/ready", "", "").is_ok_and(|it| it.0 == 200);
         let mut ended = false;
@@ -291,14 +291,14 @@ impl Service {
         old.wait().unwrap();
         add(&world.tally.kills);
         add(&world.tally.broken_takeovers);
-        // With the socket or without it: the state is free.
+        // With or without the socket, the state is free.
         if self.serves_or_ends(world).is_some() {
             self.starts(world);
         }
     }
 
-    /// While nobody changes anything: a cleanup that is killed or taken over in its middle. All that was
-    /// loaded before it is gone afterwards, whatever happened.
+    /// With all changes stopped: a cleanup that is killed or taken over in its middle. All that was loaded before it
+    /// is gone afterwards, whatever happened.
     fn evening(&mut self, world: &World, random: &mut StdRng) {
         world.quiet.store(true, Ordering::SeqCst);
         let all_wait = comes(Duration::from_secs(90), || {
@@ -367,11 +367,11 @@ impl Service {
         world.quiet.store(false, Ordering::SeqCst);
     }
 
-    /// Down in order; nobody is left.
+    /// Ends the service normally; no process is left.
     pub fn end(&mut self, world: &World) {
         let pid = self.child.id().to_string();
-        let told = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
-        assert!(told.success());
+        let signalled = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+        assert!(signalled.success());
         let ended = comes(END_MAX, || self.child.try_wait().unwrap().is_some());
         if !ended {
             world.lost("the service does not end on SIGTERM".to_owned());
@@ -391,7 +391,7 @@ impl Service {
         }
     }
 
-    /// Guardians work in the service's folder, and engines and services are started with paths in it.
+    /// Guardians work in the service's folder, and paths in it are arguments of engines and services.
     fn left(&self) -> Vec<String> {
         let folder = self.folder.path().display().to_string();
         let mut left = Vec::new();
@@ -410,7 +410,7 @@ impl Service {
         left
     }
 
-    /// Where the processes' own words are kept after a storm that found something.
+    /// Keeps the processes' logs after a storm with faults.
     pub fn keep_logs(&self) -> String {
         let to = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kill_storm");
         let _ = fs::remove_dir_all(&to);
@@ -430,7 +430,7 @@ impl Drop for Service {
             let _ = child.kill();
             let _ = child.wait();
         }
-        // Engines that wait for another service need not wait any more.
+        // Engines that wait for another service can end.
         let journal = fs::read_dir(self.folder.path().join("data/engines"));
         for entry in journal.into_iter().flatten().flatten() {
             let text = fs::read_to_string(entry.path()).unwrap_or_default();
@@ -457,7 +457,7 @@ fn spawn(
         .args(words)
         .args(["--config".as_ref(), folder.join("config.yaml").as_os_str()])
         .env("NO_COLOR", "1")
-        // In the environment of everything that it starts.
+        // In the environment of every process that it starts.
         .env("KILL_STORM", folder)
         .env("MODEL_POOL__EVENING__CLEANUP", cleanup)
         .env("MODEL_POOL__EVENING__REOPEN", reopen)

@@ -1,5 +1,5 @@
-//! Users: plain requests and streams whose text is known. A stream is whole, or ends with an error that
-//! names the order which ended it, or its own process was killed.
+//! Users: plain requests and streams whose text is known. A stream is complete, or ends with an error that names the
+//! order which ended it, or its process was killed.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use super::world::{World, add, call, tail};
 const ORDERS: [&str; 5] = ["preempted", "unloaded", "cleanup", "cordoned", "its turn"];
 const WORDS: [&str; 5] = [" hello", " from", "", " and", " goodbye"];
 
-/// What an old process says of an engine that a later one has ended: it does not know why.
+/// The error of an old process when a later one has ended the engine: it does not know why.
 const BROKE_OFF: &str = "broke the connection off";
 
 /// Whether the history has an order that ended an engine of the model under its streams.
@@ -31,8 +31,8 @@ fn was_ordered(world: &World, model: &str) -> bool {
     })
 }
 
-/// What the stub says in so many tokens.
-fn said(model: &str, tokens: usize) -> String {
+/// The stub's text of this many tokens.
+fn expected_text(model: &str, tokens: usize) -> String {
     let word = |nth: usize| match (nth, nth % 5) {
         (0, _) => "Hello".to_owned(),
         (_, 2) => format!(" {model}"),
@@ -59,14 +59,14 @@ fn ask(world: &World, random: &mut StdRng, tokens: usize, stream: bool) -> Optio
     );
     let fault = match answer {
         Ok((200, text)) if stream => return judge_stream(world, span, model, tokens, &text),
-        Ok((200, text)) => match text.contains(&said(model, tokens)) {
+        Ok((200, text)) => match text.contains(&expected_text(model, tokens)) {
             true => {
                 add(&world.tally.requests);
                 return None;
             }
             false => format!("another text: {}", tail(&text)),
         },
-        // There is no room for it, or none in time; it was told so.
+        // There is no room for it, or none in time, and the answer says so.
         Ok((429 | 503, _)) => {
             add(&world.tally.refused);
             world.pause(100);
@@ -115,7 +115,7 @@ fn judge_stream(
             .as_str()
             .unwrap_or_default();
     }
-    if text.trim_end().ends_with("data: [DONE]") && content == said(model, tokens) {
+    if text.trim_end().ends_with("data: [DONE]") && content == expected_text(model, tokens) {
         add(&world.tally.streams);
         return None;
     }

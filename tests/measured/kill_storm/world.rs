@@ -1,5 +1,5 @@
-//! What all threads of the storm share: where the service is, which of its processes were killed, what
-//! was counted and what was found; and one request on a connection of its own.
+//! State that all threads of the storm share: the service's address, its killed processes, counts and faults; and one
+//! request per connection.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 /// An answer that takes longer is a fault.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// The storm ends at the first so many faults.
+/// The storm ends after this many faults.
 const FOUND_MAX: usize = 5;
 
 #[derive(Default)]
@@ -60,17 +60,17 @@ pub struct World {
     pub address: SocketAddr,
     pub admin_key: Mutex<String>,
     pub user_key: Mutex<String>,
-    /// The process that serves; processes are counted from 1.
+    /// The serving process; processes are counted from 1.
     pub serving: AtomicU64,
-    /// The last one that was started, which may already have the socket.
+    /// The last process that was started, which may already have the socket.
     pub started: AtomicU64,
-    /// In their order; noted before they are.
+    /// In order; noted before the kill.
     pub killed: Mutex<Vec<u64>>,
-    /// Nobody serves, and none of those that did was killed: the one that took over was. Odd while it is so.
+    /// Odd while no process serves although none that served was killed: the one that took over was.
     pub outages: AtomicU64,
-    /// Nobody changes anything: an evening is going on.
+    /// No changes are made, because an evening is going on.
     pub quiet: AtomicBool,
-    /// How many administrators have seen that it is quiet.
+    /// How many administrators have stopped for it.
     pub waiting: AtomicU64,
     /// An administrator waits for an answer to a change.
     pub changing: AtomicBool,
@@ -132,7 +132,7 @@ impl World {
         }
     }
 
-    /// Whether what went wrong since then was a killed process's.
+    /// Whether a kill since then explains a fault.
     pub fn excuses(&self, span: Span) -> bool {
         let last = self.started.load(Ordering::SeqCst);
         let outages = self.outages.load(Ordering::SeqCst);
@@ -178,7 +178,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Status and body of an answer that came whole.
+/// Status and body of an answer that arrived completely.
 pub fn call(
     address: SocketAddr,
     method: &str,
@@ -218,7 +218,7 @@ pub fn call(
     }
 }
 
-/// An error when the last chunk is missing; it holds what came.
+/// An error if the last chunk is missing, with what arrived.
 fn unchunked(mut rest: &str) -> Result<String, String> {
     let mut whole = String::new();
     while let Some((size, after)) = rest.split_once("\r\n") {

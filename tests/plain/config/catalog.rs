@@ -1,4 +1,4 @@
-//! The catalogue as a whole: which files are read, names that collide, the reference.
+//! The catalogue: which files are read, names that collide, the reference.
 
 use std::path::Path;
 
@@ -73,7 +73,7 @@ fn the_models_of_the_repository_load_without_a_word_but_their_weights() {
             ("tiny-helper", Priority(1))
         ]
     );
-    // Relative model paths count from the folder the test runs in: the repository.
+    // Relative model paths start at the test's working folder: the repository.
     let other: Vec<&Warning> = warnings
         .iter()
         .filter(|warning| warning.key.as_deref() != Some("engine_config.model_path"))
@@ -314,9 +314,9 @@ fn the_file_goes_before_the_reference_and_the_reference_before_the_default() {
         (0, PriorityFrom::Default, 1, None, None),
         "on the CPU the embedded engine is on one device, whatever the reference says"
     );
-    let told = warnings.iter().map(ToString::to_string);
-    let told = told.filter(|it| it.contains("model_reference.json says"));
-    assert_eq!(told.count(), 2);
+    let notices = warnings.iter().map(ToString::to_string);
+    let notices = notices.filter(|it| it.contains("model_reference.json says"));
+    assert_eq!(notices.count(), 2);
     assert_eq!(seen("org/new"), (0, PriorityFrom::Default, 1, None, None));
 }
 

@@ -1,4 +1,4 @@
-//! One model document: what it may say, what is refused, what is warned about.
+//! One model document: which keys it may have, what is refused, what is warned about.
 
 use model_pool::catalog::{
     CatalogError, ComputeDevice, Entry, Listen, Recipe, Reference, Source, Warning,
@@ -17,7 +17,7 @@ pub fn read(document: &Value) -> Result<(Entry, Vec<Warning>), CatalogError> {
     read_with(document, &Config::default())
 }
 
-/// A document that is accepted, with more values laid over it by JSON pointer.
+/// A valid document, with further values set by JSON pointer.
 pub fn document(base: Value, changes: &[(&str, Value)]) -> Value {
     let mut document = base;
     for (pointer, value) in changes {

@@ -1,4 +1,4 @@
-//! What the embedded engine's models may say, what they are for, and what is refused before one is loaded.
+//! Models of the embedded engine: their keys, their uses, and what is refused before one is loaded.
 
 use model_pool::catalog::{CANDLE_CPU_OVERHEAD, Extra, Quantization, Recipe};
 use model_pool::config::Config;
@@ -202,7 +202,7 @@ fn layers_go_to_the_cpu_only_behind_gpus_of_which_a_part_is_said() {
         read.unwrap_err().to_string()
     };
     assert_has(&overflow("cpu"), &["engine_kwargs.overflow", "write cuda"]);
-    // Without the feature that is said first.
+    // Without the feature, that is reported first.
     let part = if cfg!(feature = "cuda") {
         "memory_gib"
     } else {

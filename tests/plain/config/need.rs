@@ -1,5 +1,5 @@
-//! How much memory a model needs, from real files in the form of safetensors and `config.json`,
-//! whole and broken; and what an administrator or a measurement says instead.
+//! How much memory a model needs, from real `config.json` and safetensors files, complete and broken; and an
+//! administrator's or a measured figure instead.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::assert_has;
 
-/// Writes a safetensors file with this header and so many bytes of data.
+/// Writes a safetensors file with this header and `data` bytes of data.
 fn safetensors(path: &Path, header: &Value, data: usize) {
     let header = header.to_string();
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
@@ -398,12 +398,12 @@ fn times_follow_from_the_size_unless_the_file_says() {
     let derived = spec(json!({"memory_gib": 10, "gpus_per_replica": 4}), None);
     assert_eq!(derived.load_deadline, Span::from_secs(300 + 200));
     assert_eq!(derived.reload, Span(2000 + 10 * Bytes::GIB / 1_000_000));
-    let said = json!({"memory_gib": 10, "load_deadline": "7s", "stop_grace": "3s"});
+    let explicit = json!({"memory_gib": 10, "load_deadline": "7s", "stop_grace": "3s"});
     let measured = Measured {
         bytes_per_device: Bytes(1),
         reload_ms: 1234,
     };
-    let given = spec(said, Some(measured));
+    let given = spec(explicit, Some(measured));
     assert_eq!(
         (given.load_deadline, given.reload, given.stop_grace),
         (Span::from_secs(7), Span(1234), Span::from_secs(3))

@@ -1,4 +1,4 @@
-//! The model file of an endpoint that somebody else runs: what it may say and what is refused.
+//! The model file of an external endpoint: which keys it may have and which are refused.
 
 use model_pool::catalog::{Entry, KeySource, Recipe, Reference, RemoteRecipe, Source};
 use model_pool::config::Config;

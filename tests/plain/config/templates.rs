@@ -1,4 +1,4 @@
-//! A command's templates: how they are filled in, and when a mistake in one shows.
+//! A command's templates: how they are filled in, and when a mistake in one is reported.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What is said of GGUF files that are cut off, foreign or made to harm.
+//! Errors for GGUF files that are cut off, of another format or made to do harm.
 
 use model_pool::catalog::ModelFiles;
 
@@ -8,7 +8,7 @@ use super::gguf::{File, read, read_bytes, small};
 #[test]
 fn a_file_cut_off_anywhere_is_refused_with_its_name_and_place() {
     let bytes = small().bytes();
-    // Every place of the header, and some behind it; the last tensor may be followed by padding.
+    // Every position in the header, and some after it; padding may follow the last tensor.
     let lengths = (0..700).chain((700..bytes.len() - 32).step_by(97));
     for length in lengths {
         let error = read_bytes(&bytes[..length]).unwrap_err();
@@ -37,7 +37,7 @@ fn no_byte_of_a_header_can_make_it_fail_badly() {
             let mut bytes = sound.clone();
             bytes[place] = value;
             std::fs::write(&path, bytes).unwrap();
-            // Harmless places change a figure, all others are refused; nothing else may happen.
+            // At harmless positions a figure changes, at all others the file is refused; nothing else may happen.
             refused += u32::from(ModelFiles::read(&path).is_err());
         }
     }

@@ -1,4 +1,4 @@
-//! The many ways in which a `config.json` says what its layers keep.
+//! The many ways in which a `config.json` describes the state that its layers keep.
 
 use model_pool::catalog::{Architecture, LayerCache, LayerGroup};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn read(config: &Value) -> Result<Architecture, String> {
     Architecture::of_folder(folder.path()).map_err(|error| error.to_string())
 }
 
-/// A form of 12 layers with 4 heads of 16, and these keys beside.
+/// A configuration of 12 layers with 4 heads of 16, and these additional keys.
 fn form(kind: &str, keys: Value) -> Value {
     let mut config = json!({
         "model_type": kind, "num_hidden_layers": 12, "num_attention_heads": 8,
@@ -23,7 +23,7 @@ fn form(kind: &str, keys: Value) -> Value {
     config
 }
 
-/// How many layers attend to everything, how many to a window, and how many keep a state.
+/// The numbers of layers with full attention, with a window, and with a state.
 fn counts(config: &Value) -> (u64, u64, u64) {
     let mut counts = (0, 0, 0);
     for LayerGroup { count, cache } in read(config).unwrap().layers {
@@ -76,7 +76,7 @@ fn windows_are_found_in_every_form_that_has_them() {
             window(json!({"layer_types": types("sliding_attention")})),
             (4, 8, 0),
         ),
-        // Qwen names a window that is off unless it is switched on.
+        // Qwen has a key for a window that is off unless it is enabled.
         ("qwen2", window(json!({})), (12, 0, 0)),
         (
             "qwen2",

@@ -1,4 +1,4 @@
-//! GGUF files: sizes and forms of real small files that are written here.
+//! GGUF files: sizes and architectures of small real files that are written here.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use model_pool::catalog::{CacheLoad, LayerCache, LayerGroup, ModelFiles, NumberW
 
 use super::assert_has;
 
-/// A file in the form of GGUF, put together by hand.
+/// A GGUF file built by hand.
 #[derive(Default)]
 pub(super) struct File {
     pub(super) version: Option<u32>,
@@ -77,7 +77,7 @@ impl File {
         self
     }
 
-    /// A tensor of a format, behind the others.
+    /// A tensor of a format, after the others.
     pub(super) fn tensor(mut self, name: &str, shape: &[u64], format: u32, bytes: u64) -> File {
         self.tensors
             .push((name.to_owned(), shape.to_vec(), format, self.offset));
@@ -85,7 +85,7 @@ impl File {
         self
     }
 
-    /// The file, with data of zeros behind the header.
+    /// The file, with zeros as data after the header.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut file = b"GGUF".to_vec();
         file.extend(self.version.unwrap_or(3).to_le_bytes());
@@ -174,7 +174,7 @@ fn weights_and_form_are_read_from_the_header() {
 
 #[test]
 fn every_number_format_has_its_size() {
-    // Bytes of 256 elements, as `GGML_QUANT_SIZES` of gguf-py has them.
+    // Bytes per 256 elements, from `GGML_QUANT_SIZES` of gguf-py.
     for (format, bytes) in [
         (0, 1024),
         (1, 512),
@@ -324,7 +324,7 @@ fn windows_come_from_the_list_or_the_form() {
     assert_eq!(windows(&form("gemma3")), 10);
     assert_eq!(windows(&form("gemma2")), 6);
     assert_eq!(windows(&form("gpt-oss")), 6);
-    // llama.cpp gives others no window.
+    // llama.cpp gives other architectures no window.
     assert_eq!(windows(&form("llama")), 0);
     let list: Vec<bool> = (0..12).map(|layer| layer % 4 != 0).collect();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! How many devices a model can take, and what each layout asks of a device.
+//! How many devices a model can use, and what each layout needs on a device.
 
 use std::collections::BTreeMap;
 
@@ -45,16 +45,16 @@ fn layouts_divide_weights_and_heads_and_repeat_what_every_device_holds() {
 fn a_number_of_devices_that_is_said_is_the_only_layout() {
     let folder = model_folder();
     let path = folder.path().display().to_string();
-    let said = entry(
+    let fixed = entry(
         &path,
         &["my-server", "{{ port }}"],
         json!({"pool_config": {"gpus_per_replica": 3}}),
     );
     assert_eq!(
-        layouts(&said).iter().map(|it| it.0).collect::<Vec<_>>(),
+        layouts(&fixed).iter().map(|it| it.0).collect::<Vec<_>>(),
         [3]
     );
-    // Words of the command that say it.
+    // Arguments of the command that set it.
     let vllm = ["vllm", "serve", "x", "{{ port }}", "--tensor-parallel-size"];
     let spelt = local(&folder, &[&vllm[..], &["4"]].concat());
     assert_eq!(
@@ -67,7 +67,7 @@ fn a_number_of_devices_that_is_said_is_the_only_layout() {
         layouts(&follows).iter().map(|it| it.0).collect::<Vec<_>>(),
         [1, 2, 4, 8]
     );
-    // vLLM takes one device unless it is told.
+    // vLLM uses one device by default.
     let silent = local(&folder, &["vllm", "serve", "x", "{{ port }}"]);
     assert_eq!(
         layouts(&silent).iter().map(|it| it.0).collect::<Vec<_>>(),
@@ -95,13 +95,13 @@ fn layouts_take_measurements_and_an_administrators_figure() {
     );
     assert!(with[0].bytes_per_device > GPU_OVERHEAD);
     let path = folder.path().display().to_string();
-    let said = entry(
+    let fixed = entry(
         &path,
         &["my-server", "{{ port }}"],
         json!({"pool_config": {"memory_gib": 10}}),
     );
     assert_eq!(
-        layouts(&said),
+        layouts(&fixed),
         [
             (1, 10 * GIB),
             (2, 5 * GIB),

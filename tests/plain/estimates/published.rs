@@ -1,6 +1,5 @@
-//! What the product computes for well-known models, against what their makers publish. Each file
-//! of `tests/fixtures/models` holds the essentials of a `config.json` and the published figures
-//! with their source.
+//! The product's figures for well-known models, compared with what their makers publish. Each file of
+//! `tests/fixtures/models` holds the essential keys of a `config.json` and the published figures with their source.
 
 use std::path::PathBuf;
 

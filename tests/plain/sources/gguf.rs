@@ -1,4 +1,4 @@
-//! GGUF files of a hub: which of them comes, and what is said where that is not told.
+//! GGUF files of a hub: which of them is fetched, and the error if the choice is unclear.
 
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ async fn of_gguf_files_the_one_that_is_named_is_fetched_with_all_its_parts() {
     assert_eq!(there, [parts[0], parts[1], "config.json"]);
     assert!(named.model_path().ends_with(parts[0]) && named.model_path().is_file());
 
-    // Without a name it is the only one that lies there by itself.
+    // Without a name, the only model at the top level is fetched.
     let only = wanted(json!({}));
     lab.fetch(&only).await.expect("fetched");
     assert!(only.model_path().join("m-Q4_K_M.gguf").is_file());
@@ -45,17 +45,17 @@ async fn of_gguf_files_the_one_that_is_named_is_fetched_with_all_its_parts() {
     let absent = lab
         .fetch(&wanted(json!({"gguf_file": "m-Q2_K.gguf"})))
         .await;
-    let said = absent.expect_err("it is not there").to_string();
+    let message = absent.expect_err("it is not there").to_string();
     for word in ["gguf_file", "m-Q4_K_M.gguf", "big/m-Q8_0-of-00002.gguf"] {
-        assert!(said.contains(word), "{said}");
+        assert!(message.contains(word), "{message}");
     }
 
     lab.hub
         .add("lab/two", &[("a.gguf", weights(1)), ("b.gguf", weights(2))]);
     let unsaid = lab.wanted_with(json!({"hf_model_id": "lab/two"}));
-    let said = lab.fetch(&unsaid).await.expect_err("which?").to_string();
+    let message = lab.fetch(&unsaid).await.expect_err("which?").to_string();
     assert!(
-        said.contains("gguf_file") && said.contains("a.gguf, b.gguf"),
-        "{said}"
+        message.contains("gguf_file") && message.contains("a.gguf, b.gguf"),
+        "{message}"
     );
 }

@@ -1,5 +1,5 @@
-//! Files that import each other in circles, crate by crate. A name counts for the file that defines it, however
-//! many modules hand it on; tests do not count.
+//! Finds import cycles between files, crate by crate. A name counts for the file that defines it, however many modules
+//! re-export it; tests do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,7 +14,7 @@ type Module = Vec<String>;
 #[derive(Default)]
 pub struct Crate {
     modules: BTreeMap<Module, Names>,
-    /// In each module, the paths that its code names.
+    /// In each module, the paths that its code uses.
     paths: BTreeMap<Module, BTreeSet<Vec<String>>>,
     files: BTreeMap<Module, String>,
 }
@@ -70,7 +70,7 @@ impl Crate {
         self.modules.insert(module, names);
     }
 
-    /// The largest circle, as its files; empty where no two files name each other.
+    /// The largest cycle, as its files; empty if there is none.
     pub fn largest_circle(&self) -> Vec<String> {
         let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (module, paths) in &self.paths {
@@ -100,9 +100,9 @@ impl Crate {
             .unwrap_or_default()
     }
 
-    /// The file that defines what a path means in a module, if it is of this crate.
+    /// The file that defines what a path means in a module, if it belongs to this crate.
     fn file_of(&self, module: &Module, path: &[String], depth: usize) -> Option<&str> {
-        // Imports may name each other in a ring; none is that long.
+        // Imports may form a cycle; none is that long.
         if depth > 16 {
             return None;
         }
@@ -138,7 +138,7 @@ impl Crate {
         }
         let further = |from: &Vec<String>| {
             let whole = [&from[..], more].concat();
-            // `use store::x` beside a module of that name would be this one again.
+            // `use store::x` next to a module of that name would resolve to this one again.
             (whole != path)
                 .then(|| self.file_of(at, &whole, depth + 1))
                 .flatten()

@@ -1,15 +1,14 @@
-//! Finds every `unsafe` block and implementation in Rust source, and the reason that stands above it. A block
-//! has a comment of its own that begins with `SAFETY:`, or one that begins with `SAFETY, for every block`
-//! stands above it in its file.
+//! Finds every `unsafe` block and implementation in Rust source, and the reason above it: a comment of its own that
+//! begins with `SAFETY:`, or one above it in its file that begins with `SAFETY, for every block`.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// So far above a block its own reason may begin to stand: attributes and the head of a statement lie between.
+/// How many lines above a block its comment may begin: attributes and the head of a statement may lie between.
 const ABOVE_MAX: usize = 8;
 const OWN: &str = "// SAFETY:";
 const FOR_ALL: &str = "// SAFETY, ";
 
-/// The reasons of a file in their order, each with the number of its blocks; or the lines without one.
+/// The reasons in a file in order, each with the number of its blocks; or the lines of blocks without one.
 pub fn reasons(text: &str) -> Result<Vec<(usize, String)>, Vec<usize>> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let stream: TokenStream = text.parse().expect("Rust source");
@@ -51,25 +50,25 @@ fn blocks(stream: TokenStream) -> Vec<usize> {
     lines
 }
 
-/// The nearest of its own, `line` counted from 1.
+/// The nearest `SAFETY:` comment of the block; `line` counts from 1.
 fn own(lines: &[&str], line: usize) -> Option<String> {
     let above = (line.saturating_sub(1 + ABOVE_MAX)..line).rev();
     let mut above = above.filter(|&at| !lines[at].is_empty());
     let start = above.find(|&at| lines[at].starts_with(OWN))?;
-    // Code of another statement between them is another one's reason.
+    // If another statement lies between, the comment belongs to that one.
     let ends = |at: usize| lines[at] == "}" && !lines[at].starts_with("//");
     (start..line - 1)
         .all(|at| !ends(at))
         .then(|| comment(lines, start, OWN))
 }
 
-/// The nearest one above that is said to be for all blocks.
+/// The nearest `SAFETY, for every block` comment above it.
 fn for_all(lines: &[&str], line: usize) -> Option<String> {
     let start = (0..line).rev().find(|&at| lines[at].starts_with(FOR_ALL))?;
     Some(comment(lines, start, FOR_ALL))
 }
 
-/// The words of the comment that begins there.
+/// The text of the comment that begins at this line.
 fn comment(lines: &[&str], start: usize, beginning: &str) -> String {
     let rest = lines[start + 1..].iter();
     let rest = rest.map_while(|line| line.strip_prefix("// "));

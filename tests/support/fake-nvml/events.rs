@@ -14,7 +14,7 @@ use crate::{
 const DOUBLE_BIT_ECC: u64 = 2;
 const XID: u64 = 8;
 
-/// As in NVIDIA's header: an index plus one, never followed.
+/// As in NVIDIA's header: an index plus one, never dereferenced.
 type SetHandle = *mut c_void;
 
 #[repr(C)]
@@ -29,11 +29,11 @@ pub struct Event {
 struct Watched {
     gpu: usize,
     kinds: u64,
-    /// The number of the last event that was delivered, or that was there before.
+    /// The number of the last event that was delivered or already existed.
     seen: u64,
 }
 
-/// A set that was freed stays as none, so that handles are never given twice.
+/// A freed set stays as `None`, so that handles are never reused.
 static SETS: Mutex<Vec<Option<Vec<Watched>>>> = Mutex::new(Vec::new());
 
 fn with<T>(
@@ -104,7 +104,7 @@ pub extern "C" fn nvmlDeviceRegisterEvents(device: Device, kinds: u64, set: SetH
     registered.err().unwrap_or(SUCCESS)
 }
 
-/// The first that was not delivered yet.
+/// The first event that has not been delivered.
 fn next(state: &State, watched: &mut [Watched]) -> Option<Event> {
     for line in state.all("event") {
         let (Some(number), Some(index)) = (line.figure("seq"), line.figure("gpu")) else {

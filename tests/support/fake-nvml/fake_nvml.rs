@@ -1,13 +1,12 @@
-//! A stand-in for NVIDIA's management library, for tests: what its GPUs are and hold is read from a
-//! text file at each call; `state.rs` says what may stand there. Built without cargo by
-//! `rustc --edition 2024 --crate-type cdylib`. It never touches a real GPU.
+//! A stand-in for NVIDIA's management library, for tests: it reads its GPUs and their memory from a text file at each
+//! call; `state.rs` has the format. Built without cargo by `rustc --edition 2024 --crate-type cdylib`. It never
+//! touches a real GPU.
 //!
-//! The file is the one that the environment variable `MODEL_POOL_FAKE_NVML` names, otherwise `state`
-//! in the folder of the library itself, so that a program can load several machines, each from a
-//! copy of its own.
+//! The file is the one in the environment variable `MODEL_POOL_FAKE_NVML`, or `state` in the library's folder, so that
+//! a program can load several machines, each from its own copy.
 //!
-//! This file owns the driver and what a GPU is; `memory.rs` what it holds, `links.rs` how GPUs are
-//! connected, `events.rs` what befalls them.
+//! This file has the driver and the GPUs; `memory.rs` their memory, `links.rs` their connections, `events.rs` their
+//! events.
 
 mod events;
 mod links;
@@ -31,10 +30,10 @@ pub const DRIVER_NOT_LOADED: c_int = 9;
 pub const TIMEOUT: c_int = 10;
 pub const GPU_IS_LOST: c_int = 15;
 
-/// As in NVIDIA's header: an index plus one, never followed.
+/// As in NVIDIA's header: an index plus one, never dereferenced.
 pub type Device = *mut c_void;
 
-/// How often the library is initialised, and with which driver it was when it first was.
+/// How often the library is initialised, and the driver at the first initialisation.
 struct Driver {
     users: u32,
     generation: u64,
@@ -45,7 +44,7 @@ static DRIVER: Mutex<Driver> = Mutex::new(Driver {
     generation: 0,
 });
 
-/// How long a call that waits for a change of the file looks away.
+/// The poll interval of a call that waits for a change of the file.
 pub const GLANCE: Duration = Duration::from_millis(5);
 
 #[repr(C)]
@@ -87,8 +86,8 @@ fn read() -> Result<State, c_int> {
     State::read(&path).map_err(|_| UNINITIALIZED)
 }
 
-/// The state for the call of this name, or how the call fails, after it hung for as long as it has
-/// to. A hang ends early when its line is taken out of the file.
+/// The state for the call of this name, or its failure, after it hung as long as required. A hang ends early if its
+/// line is removed from the file.
 fn called(name: &str, gpu: Option<usize>) -> Result<State, c_int> {
     let began = Instant::now();
     loop {
@@ -111,7 +110,7 @@ fn called(name: &str, gpu: Option<usize>) -> Result<State, c_int> {
     }
 }
 
-/// The same, with a driver that this library was initialised with.
+/// The same, with the driver with which this library was initialised.
 pub fn enter(name: &str, gpu: Option<usize>) -> Result<State, c_int> {
     let state = called(name, gpu)?;
     let driver = DRIVER.lock().map_err(|_| UNINITIALIZED)?;
@@ -122,7 +121,7 @@ pub fn enter(name: &str, gpu: Option<usize>) -> Result<State, c_int> {
     Ok(state)
 }
 
-/// The same, for a GPU that is there.
+/// The same, for a GPU that exists.
 pub fn gpu(name: &str, device: Device) -> Result<(usize, State, Line), c_int> {
     let index = (device as usize).checked_sub(1).ok_or(INVALID_ARGUMENT)?;
     let state = enter(name, Some(index))?;
@@ -138,7 +137,7 @@ fn generation(state: &State) -> u64 {
     lines.find_map(|line| line.figure("generation")).unwrap_or(1)
 }
 
-/// Writes the answer and says that all is well, or says what is not.
+/// Writes the answer and returns success, or returns the error.
 pub fn give<T>(to: *mut T, answer: Result<T, c_int>) -> c_int {
     match answer {
         Ok(value) => {
@@ -165,7 +164,7 @@ fn give_text(to: *mut c_char, room: c_uint, text: Result<String, c_int>) -> c_in
     SUCCESS
 }
 
-/// A figure of a GPU that it reports if it is written.
+/// A figure of a GPU, which it reports if the file has it.
 pub fn figure(name: &str, device: Device, word: &str) -> Result<c_uint, c_int> {
     let (_, _, line) = gpu(name, device)?;
     line.figure(word).map(|it| it as c_uint).ok_or(NOT_SUPPORTED)
@@ -230,7 +229,7 @@ pub extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut Device) 
     )
 }
 
-/// The GPU for which `is_it` says yes.
+/// The first GPU for which `is_it` is true.
 fn handle(name: &str, is_it: impl Fn(&State, usize) -> bool) -> Result<Device, c_int> {
     let state = enter(name, None)?;
     let count = state.all("gpu").count();

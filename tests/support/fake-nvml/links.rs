@@ -1,5 +1,5 @@
-//! How GPUs are connected: their addresses on the PCI bus, what they have above them in common, and
-//! NVLink, straight to another GPU or to a switch.
+//! How GPUs are connected: their addresses on the PCI bus, their common ancestors, and NVLink, directly to another GPU
+//! or to a switch.
 
 use std::ffi::{c_char, c_int, c_uint};
 

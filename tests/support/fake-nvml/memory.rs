@@ -1,5 +1,4 @@
-//! What a GPU holds and who holds it, and its other figures that change: use, heat, power, memory
-//! errors.
+//! A GPU's memory and its processes, and its other changing figures: utilisation, temperature, power, memory errors.
 
 use std::ffi::{c_int, c_uint};
 
@@ -67,7 +66,7 @@ pub extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Device, to: *mut MemoryTwo)
     give(to, memory("nvmlDeviceGetMemoryInfo_v2", device))
 }
 
-/// What is of an ended process and not yet free is on no list, unless the file says so.
+/// Memory of an ended process that is not yet free is on no list, unless the file says so.
 fn is_listed(line: &Line, graphics: bool) -> bool {
     line.says("graphics") == graphics && (line.figure("dead").is_none() || line.says("listed"))
 }

@@ -1,7 +1,6 @@
-//! The state of a GPU machine without GPUs: one text file that tests write, test engines change
-//! under a lock, and the library next to it reads at each call. It owns the words of the file, who
-//! holds how much of a GPU, and what becomes of the memory of a process that ended. Without
-//! dependencies: the library, the stub engine and the tests each compile it in.
+//! The state of a fake GPU machine: one text file that tests write, test engines change under a lock, and the library
+//! reads at each call. Has the file's format, the memory of each process on a GPU, and what happens to it when the
+//! process ends. Without dependencies: the library, the stub engine and the tests each compile it in.
 //!
 //! ```text
 //! driver version=570.86 generation=1            `down`: not loaded; another generation: restarted
@@ -60,7 +59,7 @@ impl Line {
         self.0.push(format!("{name}={value}"));
     }
 
-    /// Takes away `name=…` and the bare word.
+    /// Removes `name=…` and the bare word.
     pub fn remove(&mut self, name: &str) {
         self.0
             .retain(|word| word != name && word.split_once('=').is_none_or(|(key, _)| key != name));
@@ -75,7 +74,7 @@ impl State {
         State(text.lines().map(Line::new).collect())
     }
 
-    /// As it is at this moment: processes that ended hold what they still hold, and no more.
+    /// The current state: processes that ended hold only what they still hold.
     pub fn read(path: &Path) -> io::Result<State> {
         let mut state = State::parse(&fs::read_to_string(path)?);
         if state.clone().settle() {
@@ -114,7 +113,7 @@ impl State {
         }
     }
 
-    /// All that is held of a GPU, also by processes that are on no list.
+    /// All memory in use on a GPU, including that of processes on no list.
     pub fn used(&self, index: usize) -> u64 {
         if let Some(used) = self.gpu(index).and_then(|gpu| gpu.figure("used")) {
             return used;
@@ -142,7 +141,7 @@ impl State {
             .filter(move |line| line.figure("gpu") == Some(index as u64))
     }
 
-    /// Lets go of what ended processes held. Whether anything changed.
+    /// Frees the memory of ended processes. Returns whether anything changed.
     fn settle(&mut self) -> bool {
         let before = self.clone();
         let now = now_ms();
@@ -164,8 +163,8 @@ impl State {
     }
 }
 
-/// Changes the file under its lock, so that nobody sees it half written and no change is lost.
-/// Comes back with the state as written.
+/// Changes the file under its lock, so that it is never read half written and no change is lost. Returns the written
+/// state.
 pub fn edit(path: &Path, change: impl FnOnce(&mut State)) -> io::Result<State> {
     let lock = File::create(beside(path, "lock"))?;
     lock.lock()?;
@@ -176,7 +175,7 @@ pub fn edit(path: &Path, change: impl FnOnce(&mut State)) -> io::Result<State> {
     Ok(state)
 }
 
-/// Writes the whole file at once. Hold the lock, or be the only one.
+/// Writes the complete file atomically. The caller holds the lock, or is the only user.
 pub fn write(path: &Path, state: &State) -> io::Result<()> {
     let lines: Vec<String> = state.0.iter().map(|line| line.0.join(" ")).collect();
     let next = beside(path, "next");
@@ -184,7 +183,7 @@ pub fn write(path: &Path, state: &State) -> io::Result<()> {
     fs::rename(next, path)
 }
 
-/// What a test engine wants of a GPU.
+/// The memory that a test engine needs on a GPU.
 pub struct Wish<'a> {
     pub gpu: usize,
     pub pid: u32,
@@ -193,8 +192,8 @@ pub struct Wish<'a> {
     pub words: &'a str,
 }
 
-/// Takes the memory for the process, instead of what it had there, or says in `Ok(Err(free))` how
-/// much there is.
+/// Takes the memory for the process, in place of its earlier memory there, or returns `Ok(Err(free))` with what is
+/// free.
 pub fn allocate(path: &Path, wish: &Wish<'_>) -> io::Result<Result<(), u64>> {
     let mut answer = Ok(());
     edit(path, |state| {
@@ -222,8 +221,8 @@ pub fn allocate(path: &Path, wish: &Wish<'_>) -> io::Result<Result<(), u64>> {
     Ok(answer)
 }
 
-/// When a living process began, in the kernel's ticks; `None` for one that ended, also if nobody
-/// has reaped it yet: its memory is free by then.
+/// The start time of a living process, in the kernel's ticks; `None` for one that ended, even if it is not reaped yet:
+/// its memory is free by then.
 pub fn birth(pid: u64) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // proc(5): state is the first field after the command in parentheses, starttime the twentieth.

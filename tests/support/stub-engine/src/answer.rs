@@ -1,17 +1,16 @@
-//! What the stub says: the JSON of OpenAI's answers, whole and in pieces. It owns the words and
-//! their form; of a request it understands only `model`, `stream`, `stream_options.include_usage`,
-//! `max_tokens` (or `max_completion_tokens`) and `tools`: it calls the first one, until a message
-//! with a tool's result is the last. It knows no HTTP and no time.
+//! The stub's answers: OpenAI's JSON, complete and streamed. Of a request it reads only `model`, `stream`,
+//! `stream_options.include_usage`, `max_tokens` (or `max_completion_tokens`) and `tools`: it calls the first one,
+//! until a message with a tool's result is the last. Knows nothing of HTTP or time.
 
 use serde_json::{Value, json};
 
-/// A moment long past: answers are the same always.
+/// A fixed time in the past, so that answers are always the same.
 const CREATED: u64 = 1_700_000_000;
 const PROMPT_TOKENS: usize = 3;
-/// A call of a tool, in the pieces that a stream has: the name goes with the first.
+/// A call of a tool, in the pieces of a stream: the name comes with the first.
 const CALL_PIECES: [&str; 3] = ["", "{\"city\":", " \"Ulm\"}"];
 
-/// Which of the two routes was asked.
+/// Which of the two routes was called.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Chat,
@@ -21,20 +20,20 @@ pub enum Form {
 /// The answer to one request.
 pub struct Answer {
     form: Form,
-    /// As the request names it.
+    /// The name in the request.
     model: String,
     pub is_stream: bool,
     with_usage: bool,
     pub tokens: usize,
-    /// Whether the request wanted fewer tokens than there are.
+    /// Whether the request allows fewer tokens than there are.
     is_cut: bool,
-    /// The tool that it calls instead of saying something.
+    /// The tool that it calls instead of answering.
     tool: Option<String>,
 }
 
 impl Answer {
-    /// `most` is the number of tokens of an answer that is not cut. Errors when the request lacks
-    /// what the form needs.
+    /// `most` is the number of tokens of an answer that is not cut. Fails if the request lacks a field that the route
+    /// requires.
     pub fn to(form: Form, request: &Value, most: usize) -> Result<Answer, String> {
         let model = request["model"].as_str();
         let (name, is_there) = match form {
@@ -83,29 +82,29 @@ impl Answer {
         whole
     }
 
-    /// The token that a step of the stream says, if it says one.
+    /// The token of a step of the stream, if it has one.
     pub fn token_of_step(&self, step: usize) -> Option<usize> {
         let token = step.checked_sub(self.steps_before())?;
         (token < self.tokens).then_some(token)
     }
 
-    /// The data of one event of the stream: for a chat the role; the tokens; the reason of the end;
-    /// the usage when it was asked for; `[DONE]`. `None` after that.
+    /// The data of one event of the stream: for a chat the role; the tokens; the finish reason; the usage if
+    /// requested; `[DONE]`. `None` after that.
     pub fn event(&self, step: usize) -> Option<String> {
         if step < self.steps_before() {
             let choice = self.chunk_choice(json!({"role": "assistant", "content": ""}), None);
             return Some(self.chunk(json!([choice])));
         }
         if let Some(token) = self.token_of_step(step) {
-            let said = match &self.tool {
+            let choice = match &self.tool {
                 Some(tool) => self.chunk_choice(call_piece(tool, token), None),
-                None => self.said(&self.word(token), None),
+                None => self.choice(&self.word(token), None),
             };
-            return Some(self.chunk(json!([said])));
+            return Some(self.chunk(json!([choice])));
         }
         let step = step - self.steps_before() - self.tokens;
         match (step, self.with_usage) {
-            (0, _) => Some(self.chunk(json!([self.said("", Some(self.finish()))]))),
+            (0, _) => Some(self.chunk(json!([self.choice("", Some(self.finish()))]))),
             (1, true) => {
                 let mut last = self.frame(json!([]));
                 last["usage"] = self.usage();
@@ -158,7 +157,7 @@ impl Answer {
         })
     }
 
-    fn said(&self, text: &str, finish: Option<&str>) -> Value {
+    fn choice(&self, text: &str, finish: Option<&str>) -> Value {
         match self.form {
             Form::Chat if finish.is_some() => self.chunk_choice(json!({}), finish),
             Form::Chat => self.chunk_choice(json!({"content": text}), None),
@@ -198,7 +197,7 @@ impl Answer {
     }
 }
 
-/// The first tool, unless none is wanted or its result is there.
+/// The first tool, unless none is allowed or its result is there.
 fn tool_of(request: &Value) -> Option<String> {
     let has_result = request["messages"]
         .as_array()

@@ -1,4 +1,4 @@
-//! The command line of the stub. It owns the names of the flags; an unknown one is an error.
+//! The stub's command line: the names of its flags; an unknown one is an error.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -8,22 +8,22 @@ use crate::hostile::Hostile;
 
 /// How the stub behaves.
 pub struct Flags {
-    /// `--port N` on 127.0.0.1; 0 takes any and prints it.
+    /// `--port N` on 127.0.0.1; with 0 it takes any port and prints it.
     pub port: u16,
     /// `--socket PATH`, instead of a port.
     pub socket: Option<PathBuf>,
-    /// `--model NAME`, as `/v1/models` gives it.
+    /// `--model NAME`, as in the answer of `/v1/models`.
     pub model: String,
-    /// `--listen-after-ms N`: nobody listens until then.
+    /// `--listen-after-ms N`: it does not listen until then.
     pub listen_after: Duration,
-    /// `--ready-after-ms N`: counted from the start; until then 503 with a growing per cent.
+    /// `--ready-after-ms N`: counted from the start; until then 503 with a growing percentage.
     pub ready_after: Duration,
     /// `--exit-after-ms N`: counted from listening; ends with `--exit-code N`.
     pub exit_after: Option<Duration>,
     pub exit_code: i32,
     /// `--ignore-term`: SIGTERM does nothing.
     pub ignore_term: bool,
-    /// `--term-exit-code N`: SIGTERM is caught and ends it in order, as real engines do.
+    /// `--term-exit-code N`: SIGTERM is caught and it exits normally, as real engines do.
     pub term_exit_code: Option<i32>,
     /// `--spawn-grandchild`: starts a process that sleeps, and prints `grandchild PID`.
     pub spawn_grandchild: bool,
@@ -33,7 +33,7 @@ pub struct Flags {
     pub print_env: Vec<String>,
     /// `--hang-health`: accepts `GET /health` and never answers.
     pub hang_health: bool,
-    /// `--allocate-mib N`: memory that is really filled.
+    /// `--allocate-mib N`: memory that is really allocated.
     pub allocate_mib: usize,
     /// `--tokens N`: the length of an answer.
     pub tokens: usize,
@@ -41,13 +41,13 @@ pub struct Flags {
     pub token_pause: Duration,
     /// `--fail-load TEXT`: after `--ready-after-ms`, prints the text to stderr and exits with 1.
     pub fail_load: Option<String>,
-    /// `--crash-mid-stream N`: dies by abort when an answer has N tokens and wants more or ends.
+    /// `--crash-mid-stream N`: aborts when an answer has N tokens and continues or ends.
     pub crash_mid_stream: Option<usize>,
-    /// `--require-key KEY`: whoever does not bear it gets 401.
+    /// `--require-key KEY`: requests without it get 401.
     pub key: Option<String>,
-    /// The worst manners; the flags are named there.
+    /// The worst faults, with their flags.
     pub hostile: Hostile,
-    /// What it holds of pretended GPUs; its flags are named there.
+    /// Its memory on fake GPUs, with its flags.
     pub gpu: Gpu,
     /// Set by the word `engine`.
     pub end_with_stdin: bool,
@@ -89,7 +89,7 @@ impl Flags {
         Ok(flags)
     }
 
-    /// From 0 to 100, which is ready.
+    /// From 0 to 100; 100 is ready.
     pub fn load_percent(&self) -> u8 {
         let passed = self.started.elapsed();
         if passed >= self.ready_after {
@@ -99,7 +99,7 @@ impl Flags {
         (share * 100.0).min(99.0) as u8
     }
 
-    /// The Unix time at which the load is done, or now when that is past.
+    /// The Unix time at which the load is done, or now if that is past.
     pub fn ready_at(&self) -> Duration {
         let left = self.ready_after.saturating_sub(self.started.elapsed());
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -109,7 +109,7 @@ impl Flags {
     fn take(&mut self, words: Vec<String>) -> Result<(), String> {
         let mut words = words.into_iter();
         while let Some(name) = words.next() {
-            let mut value = || words.next().ok_or(format!("{name} wants a value"));
+            let mut value = || words.next().ok_or(format!("{name} requires a value"));
             match name.as_str() {
                 "engine" => self.end_with_stdin = true,
                 "--port" => self.port = number(&name, value()?)?,
@@ -136,7 +136,7 @@ impl Flags {
                     let text = std::fs::read_to_string(file).unwrap_or_default();
                     self.take(text.lines().map(str::to_owned).collect())?;
                 }
-                // The embedded engine's, which change nothing here.
+                // Flags of the embedded engine, which have no effect here.
                 "--context" | "--concurrency" | "--threads" | "--device" => drop(value()?),
                 _ if self.gpu.take(&name, &mut value)? => {}
                 _ if self.hostile.take(&name, &mut value)? => {}
@@ -150,7 +150,7 @@ impl Flags {
 pub fn number<T: std::str::FromStr>(name: &str, value: String) -> Result<T, String> {
     value
         .parse()
-        .map_err(|_| format!("{name} {value} is no number"))
+        .map_err(|_| format!("{name} {value} is not a number"))
 }
 
 pub fn milliseconds(name: &str, value: String) -> Result<Duration, String> {

@@ -1,6 +1,6 @@
-//! Memory of pretended GPUs: the stub takes it by writing it, under its own process id, to the file
-//! of a machine without GPUs. It owns on which GPUs, how much and when, and how an engine ends that
-//! gets none; when it comes back is the file's business.
+//! Memory of fake GPUs: the stub takes it by writing it, under its own process id, to the file of a machine without
+//! GPUs. Decides on which GPUs, how much and when, and how an engine ends that gets none; the file decides when memory
+//! is returned.
 
 #[path = "../../fake-nvml/state.rs"]
 mod state;
@@ -19,22 +19,22 @@ use state::{State, Wish};
 /// On each GPU that `CUDA_VISIBLE_DEVICES` names by index or UUID.
 #[derive(Default)]
 pub struct Gpu {
-    /// `--fake-gpu-state PATH`, otherwise the environment's `MODEL_POOL_FAKE_NVML`.
+    /// `--fake-gpu-state PATH`, or the environment's `MODEL_POOL_FAKE_NVML`.
     state: Option<PathBuf>,
     /// `--fake-gpu-bytes N`: held from the start.
     bytes: u64,
     /// `--grow-to N --grow-after MS`: held from then on.
     grow_to: Option<u64>,
     grow_after: Duration,
-    /// `--oom-above N`: it wants so much to be free at the start, although it may hold less.
-    wants: u64,
-    /// `--release-late MS`: its memory is free so long after it ended.
+    /// `--oom-above N`: this much must be free at the start, although it may hold less.
+    needs: u64,
+    /// `--release-late MS`: its memory is free this long after its end.
     release_late: Option<u64>,
     /// `--leak`: its memory is never free again.
     leak: bool,
-    /// `--stay-listed`: after its end it is still on the list until its memory is free.
+    /// `--stay-listed`: after its end it stays on the list until its memory is free.
     stay_listed: bool,
-    /// `--leak-per-request N`: each completion holds so many bytes more, for ever.
+    /// `--leak-per-request N`: each completion holds this many more bytes, for ever.
     leak_per_request: u64,
     leaked: AtomicU64,
     /// `--child-allocates`: a child holds the memory, and prints `grandchild PID`.
@@ -76,7 +76,7 @@ impl Gpu {
 }
 
 impl Gpu {
-    /// One completion's part of the leak.
+    /// Adds one completion's part of the leak.
     pub fn leak(&self) -> Result<(), String> {
         if self.leak_per_request == 0 {
             return Ok(());
@@ -87,7 +87,7 @@ impl Gpu {
         let state = self
             .state
             .clone()
-            .ok_or("--leak-per-request wants --fake-gpu-state")?;
+            .ok_or("--leak-per-request needs --fake-gpu-state")?;
         for gpu in visible(&state)? {
             let wish = Wish {
                 gpu,
@@ -103,14 +103,14 @@ impl Gpu {
     }
 }
 
-/// Comes back only when there is not enough memory, with the exit status.
+/// Returns only if there is not enough memory, with the exit status.
 pub async fn hold(gpu: &Gpu) -> Result<i32, String> {
     if gpu.bytes == 0 && gpu.grow_to.is_none() && gpu.wants == 0 {
         return pending().await;
     }
     let from_environment = std::env::var_os("MODEL_POOL_FAKE_NVML").map(PathBuf::from);
     let state = gpu.state.clone().or(from_environment);
-    let state = state.ok_or("--fake-gpu-bytes wants --fake-gpu-state or MODEL_POOL_FAKE_NVML")?;
+    let state = state.ok_or("--fake-gpu-bytes needs --fake-gpu-state or MODEL_POOL_FAKE_NVML")?;
     let visible = visible(&state)?;
     let pid = if gpu.child_allocates {
         let child = spawn_grandchild()?;
@@ -120,7 +120,7 @@ pub async fn hold(gpu: &Gpu) -> Result<i32, String> {
         std::process::id()
     };
     let words = gpu.words();
-    let take = |bytes, wants| -> Result<bool, String> {
+    let take = |bytes, needs| -> Result<bool, String> {
         for &index in &visible {
             let wish = Wish {
                 gpu: index,
@@ -128,7 +128,7 @@ pub async fn hold(gpu: &Gpu) -> Result<i32, String> {
                 bytes,
                 words: &words,
             };
-            if !take(&state, &wish, wants)? {
+            if !take(&state, &wish, needs)? {
                 return Ok(false);
             }
         }
@@ -147,11 +147,11 @@ pub async fn hold(gpu: &Gpu) -> Result<i32, String> {
     pending().await
 }
 
-/// Says no in the words of PyTorch, which engines print and end with status 1.
-fn take(file: &Path, wish: &Wish<'_>, wants: u64) -> Result<bool, String> {
+/// Refuses with PyTorch's message, which engines print before they exit with status 1.
+fn take(file: &Path, wish: &Wish<'_>, needs: u64) -> Result<bool, String> {
     let now = State::read(file).map_err(text)?;
     let free = match now.free(wish.gpu) {
-        free if wants > free => free,
+        free if needs > free => free,
         _ => match state::allocate(file, wish).map_err(text)? {
             Ok(()) => return Ok(true),
             Err(free) => free,
@@ -161,7 +161,7 @@ fn take(file: &Path, wish: &Wish<'_>, wants: u64) -> Result<bool, String> {
     let gib = |bytes: u64| bytes as f64 / (1_u64 << 30) as f64;
     eprintln!(
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {:.2} GiB. GPU {} has a total capacity of {:.2} GiB of which {:.2} GiB is free.",
-        gib(wish.bytes.max(wants)),
+        gib(wish.bytes.max(needs)),
         wish.gpu,
         gib(total.unwrap_or(0)),
         gib(free),
@@ -169,7 +169,7 @@ fn take(file: &Path, wish: &Wish<'_>, wants: u64) -> Result<bool, String> {
     Ok(false)
 }
 
-/// The GPUs of this process, by their place in the file.
+/// The GPUs of this process, by their index in the file.
 fn visible(file: &Path) -> Result<Vec<usize>, String> {
     let names = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
     let state =

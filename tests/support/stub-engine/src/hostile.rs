@@ -1,6 +1,5 @@
-//! What no engine should do, and some do: descendants that escape, closed pipes, floods of output,
-//! requests that never get a token, answers that are no HTTP. It owns the flags of all that; each
-//! is off unless asked for.
+//! Faults that no engine should have, and some do: descendants that escape, closed pipes, floods of output, requests
+//! that never get a token, invalid HTTP. Each has a flag and is off by default.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,43 +15,43 @@ use crate::text;
 
 #[derive(Default)]
 pub struct Hostile {
-    /// `--grandchildren`: starts one in the same session, one in a session of its own, and one that
-    /// was forked twice; all hold the output pipes, and each is announced as `grandchild PID`.
+    /// `--grandchildren`: starts one in the same session, one in a new session, and one that was forked twice; all
+    /// hold the output pipes, and each is announced as `grandchild PID`.
     pub grandchildren: bool,
     /// `--close-output`: standard output and error are closed from the start.
     pub close_output: bool,
-    /// `--print-mib N`: prints so much, as fast as it is read, once it listens.
+    /// `--print-mib N`: prints this much, as fast as it is read, once it listens.
     pub print_mib: usize,
-    /// `--stuck-after N`: an answer stands still for ever when it has N tokens.
+    /// `--stuck-after N`: an answer stops for ever after N tokens.
     pub stuck_after: Option<usize>,
     /// `--never-answer`: a completion gets no head either.
     pub never_answer: bool,
-    /// `--health-answers N`: so many good answers of the health route, and then it hangs.
+    /// `--health-answers N`: this many good answers of the health route, and then it hangs.
     pub health_answers: Option<usize>,
     pub health_answered: AtomicUsize,
-    /// `--status N`: every completion is answered so.
+    /// `--status N`: every completion gets this status.
     pub status: Option<u16>,
     /// `--exit-when-ready`: exits with 0 after its first good health answer.
     pub exit_when_ready: bool,
-    /// `--squat FILE`: when the file does not exist it is made, and a stranger takes the port first,
-    /// for `--squat-ms N`.
+    /// `--squat FILE`: if the file does not exist, it is made, and another process takes the port first, for
+    /// `--squat-ms N`.
     pub squat: Option<PathBuf>,
     pub squat_for: Duration,
-    /// `--raw KIND`: health is answered well, and a completion by bytes that are no proper HTTP.
+    /// `--raw KIND`: health is answered well, and a completion with bytes that are not valid HTTP.
     pub raw: Option<Raw>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Raw {
-    /// Chunks whose sizes are wrong.
+    /// Chunks with wrong sizes.
     BrokenChunks,
     /// A head that comes byte by byte and never ends.
     SlowHead,
-    /// The connection is closed without a word.
+    /// The connection is closed without an answer.
     HangUp,
     /// A stream of one event that never ends.
     EndlessEvent,
-    /// Connections are accepted and nothing is ever answered, health neither.
+    /// Connections are accepted and nothing is ever answered, not even health.
     Mute,
 }
 
@@ -89,7 +88,7 @@ impl Hostile {
         Ok(true)
     }
 
-    /// Before anything else of the engine happens.
+    /// Runs before everything else in the engine.
     pub fn begin(&self, words: &[String], port: u16) -> Result<(), String> {
         if self.close_output && std::env::var_os(CLOSED).is_none() {
             let error = Command::new("sh")
@@ -121,7 +120,7 @@ impl Hostile {
             .stdin(Stdio::null())
             .spawn();
         println!("grandchild {}", escaped.map_err(text)?.id());
-        // The shell that forked it is gone at once, so it is nobody's child.
+        // The shell that forked it exits at once, so it is orphaned.
         let twice = Command::new("sh")
             .args(["-c", "setsid \"$0\" grandchild & echo grandchild $!"])
             .arg(&own)
@@ -130,13 +129,13 @@ impl Hostile {
         twice.map_err(text).map(drop)
     }
 
-    /// Whether the health route has given all the good answers that it gives.
+    /// Whether the health route has given all its good answers.
     pub fn hangs_now(&self) -> bool {
         let before = self.health_answered.fetch_add(1, Ordering::SeqCst);
         self.health_answers.is_some_and(|most| before >= most)
     }
 
-    /// Prints on a thread of its own, which ends when all is printed or nobody reads any more.
+    /// Prints on a separate thread, which ends when all is printed or the pipe is closed.
     pub fn flood(&self) {
         let lines = self.print_mib * 1024;
         if lines > 0 {
@@ -154,7 +153,7 @@ impl Hostile {
 
 const CLOSED: &str = "STUB_OUTPUT_IS_CLOSED";
 
-/// Has somebody take the port who is not of this engine: another session, nothing inherited.
+/// Lets an unrelated process take the port: another session, nothing inherited.
 fn squat(port: u16, time: Duration) -> Result<(), String> {
     Command::new("setsid")
         .arg(std::env::current_exe().map_err(text)?)
@@ -183,7 +182,7 @@ pub fn be_squatter(words: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Serves by hand on the port, for ever.
+/// Serves raw bytes on the port, for ever.
 pub fn serve_raw(raw: Raw, port: u16) -> Result<(), String> {
     let listener = TcpListener::bind(("127.0.0.1", port))
         .map_err(|error| format!("cannot listen on 127.0.0.1:{port}: {error}"))?;
@@ -194,7 +193,7 @@ pub fn serve_raw(raw: Raw, port: u16) -> Result<(), String> {
     Ok(())
 }
 
-/// What cannot be written any more is of no interest.
+/// Write errors do not matter.
 fn answer_raw(raw: Raw, mut socket: TcpStream) {
     let mut head = Vec::new();
     let mut byte = [0];

@@ -1,11 +1,9 @@
-//! An engine for tests: it starts in a few milliseconds, answers the same words always, and
-//! misbehaves as its flags say. It owns nothing of the pool and loads no model. The flags are in
-//! `flags.rs`, the routes in `routes.rs`, the memory of pretended GPUs in `gpu.rs`, the worst manners
-//! in `hostile.rs`.
+//! An engine for tests: it starts in a few milliseconds, always gives the same answers, and misbehaves as its flags
+//! say. It uses nothing of the pool and loads no model. `flags.rs` has the flags, `routes.rs` the routes, `gpu.rs` the
+//! memory of fake GPUs, `hostile.rs` the worst faults.
 //!
-//! Called as `stub-engine engine …` it takes the embedded engine's command line instead, ends when
-//! its standard input does, and reads further flags from the file `stub-args` in the model
-//! directory, one word a line.
+//! As `stub-engine engine …` it takes the embedded engine's command line instead, ends when its standard input does,
+//! and reads further flags from the file `stub-args` in the model directory, one word per line.
 
 mod answer;
 mod flags;
@@ -47,7 +45,7 @@ fn main() -> ExitCode {
         runtime.block_on(run(flags))
     });
     match ended {
-        // At once, also when a thread still reads or a connection is open.
+        // Exits at once, even if a thread still reads or a connection is open.
         Ok(code) => std::process::exit(code),
         Err(text) => {
             eprintln!("stub-engine: {text}");
@@ -56,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Comes back with the exit status.
+/// Returns the exit status.
 async fn run(flags: Flags) -> Result<i32, String> {
     let flags = Arc::new(flags);
     // A process that catches the signal and does nothing ignores it.
@@ -91,7 +89,7 @@ async fn run(flags: Flags) -> Result<i32, String> {
     if flags.spawn_grandchild {
         println!("grandchild {}", spawn_grandchild()?);
     }
-    // Touched page by page, so that the memory is really there.
+    // Touched page by page, so that the memory is really allocated.
     let mut held = vec![0_u8; flags.allocate_mib << 20];
     held.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
     let code = tokio::select! {
@@ -146,15 +144,14 @@ async fn until_exit<T>(served: impl Future<Output = T>, flags: &Flags) -> Result
     }
 }
 
-/// Says on standard output where it listens and, in microseconds of Unix time, when the health
-/// route becomes good.
+/// Prints where it listens and, in microseconds of Unix time, when the health route becomes good.
 fn announce(place: &str, flags: &Flags) {
     println!("listening on {place}");
     println!("ready {}", flags.ready_at().as_micros());
     flags.hostile.flood();
 }
 
-/// It shares our standard output and error, and keeps them open.
+/// It shares the stub's standard output and error, and keeps them open.
 pub(crate) fn spawn_grandchild() -> Result<u32, String> {
     let own = std::env::current_exe().map_err(text)?;
     let child = Command::new(own)

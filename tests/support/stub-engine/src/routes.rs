@@ -1,5 +1,5 @@
-//! The stub's routes: health, models, completions, statistics. It owns which status each one has
-//! and when, and the streams; what the answers hold is in `answer.rs`.
+//! The stub's routes: health, models, completions, statistics; their statuses, and the streams. `answer.rs` has the
+//! content of the answers.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ async fn health(State(stub): State<Stub>) -> Response {
                 std::future::pending::<Infallible>().await;
             }
             if stub.flags.hostile.exit_when_ready {
-                // The answer has to be on its way first.
+                // The answer must be sent first.
                 std::thread::spawn(|| {
                     std::thread::sleep(Duration::from_millis(50));
                     std::process::exit(0);
@@ -101,11 +101,11 @@ async fn text(State(stub): State<Stub>, body: Bytes) -> Response {
     complete(stub, Form::Text, &body).await
 }
 
-/// As OpenAI has it.
+/// OpenAI's limit.
 const TEXTS_MAX: usize = 2048;
 const LETTERS_MAX: u64 = 64;
 
-/// Of each text its length and the number of its words.
+/// For each text, its length and its number of words.
 async fn embeddings(State(stub): State<Stub>, Json(body): Json<Value>) -> Response {
     if body["model"] != stub.flags.model.as_str() {
         return refuse(StatusCode::NOT_FOUND, "no such model");
@@ -130,7 +130,7 @@ async fn embeddings(State(stub): State<Stub>, Json(body): Json<Value>) -> Respon
         .into_response()
 }
 
-/// The longer a document is, the better it fits.
+/// The longer a document is, the better its score.
 async fn rerank(Json(body): Json<Value>) -> Response {
     let documents = body["documents"].as_array().map_or(&[][..], Vec::as_slice);
     if documents.is_empty() || documents.len() > TEXTS_MAX {
@@ -143,7 +143,7 @@ async fn rerank(Json(body): Json<Value>) -> Response {
     Json(json!({"results": results.collect::<Vec<_>>()})).into_response()
 }
 
-/// A token for each word, in vLLM's words: of `prompt`, or of what the `messages` say.
+/// A token for each word, in vLLM's format: of `prompt`, or of the text of `messages`.
 async fn tokenize(State(stub): State<Stub>, Json(body): Json<Value>) -> Response {
     if body["model"] != stub.flags.model.as_str() {
         return refuse(StatusCode::NOT_FOUND, "no such model");
@@ -160,7 +160,7 @@ async fn tokenize(State(stub): State<Stub>, Json(body): Json<Value>) -> Response
     .into_response()
 }
 
-/// Of each token as many letters, up to a long word.
+/// As many letters as the token's number, up to a long word.
 async fn detokenize(Json(body): Json<Value>) -> Response {
     let tokens = body["tokens"].as_array().cloned().unwrap_or_default();
     let word = |token: &Value| "x".repeat(token.as_u64().unwrap_or(0).min(LETTERS_MAX) as usize);
@@ -168,7 +168,7 @@ async fn detokenize(Json(body): Json<Value>) -> Response {
     Json(json!({"prompt": words.join(" ")})).into_response()
 }
 
-/// The names of the parts that came, and whether the model is the one it knows.
+/// The names of the parts that arrived, and whether the model is the expected one.
 async fn transcribe(State(stub): State<Stub>, body: Bytes) -> Response {
     let text = String::from_utf8_lossy(&body);
     let parts = text.split("; name=\"").skip(1);
@@ -184,7 +184,7 @@ async fn transcribe(State(stub): State<Stub>, body: Bytes) -> Response {
     }
 }
 
-/// The text itself, as if it were a sound, after bytes that are no JSON.
+/// The text itself in place of sound, after bytes that are not JSON.
 async fn speak(Json(body): Json<Value>) -> Response {
     let mut sound = b"RIFF\x01\x00".to_vec();
     sound.extend_from_slice(body["input"].as_str().unwrap_or_default().as_bytes());
@@ -203,7 +203,7 @@ fn refuse(status: StatusCode, message: &str) -> Response {
 }
 
 impl Stub {
-    /// What every route of a model says until it is loaded.
+    /// The answer of every model route until the model is loaded.
     fn loading(&self) -> Option<Response> {
         let percent = self.flags.load_percent();
         let body = json!({"status": "loading", "stage": "weights", "percent": percent});
@@ -245,7 +245,7 @@ async fn complete(stub: Stub, form: Form, body: &[u8]) -> Response {
     Json(answer.whole()).into_response()
 }
 
-/// The time that one token takes, and the crash when it is due before this one.
+/// Waits for the time of one token, and crashes if that is due before this one.
 async fn work(flags: &Flags, running: &Running, made: usize) {
     crash_at(flags, made).await;
     if flags.hostile.stuck_after == Some(made) {
@@ -257,16 +257,16 @@ async fn work(flags: &Flags, running: &Running, made: usize) {
     running.made_token();
 }
 
-/// Dies without a word and without unwinding, as by a fault in a driver.
+/// Aborts without a message or unwinding, as after a fault in a driver.
 async fn crash_at(flags: &Flags, made: usize) {
     if flags.crash_mid_stream == Some(made) {
-        // What was said so far has to be on its way first.
+        // The text so far must be sent first.
         sleep(Duration::from_millis(20)).await;
         std::process::abort();
     }
 }
 
-/// Server-sent events. The client that leaves drops the stream, and with it the work.
+/// Server-sent events. A client that leaves drops the stream, and with it the work.
 fn stream_of(answer: Answer, running: Running, flags: Arc<Flags>) -> Response {
     let events = stream::unfold((answer, running, flags, 0), |state| async move {
         let (answer, mut running, flags, step) = state;

@@ -1,18 +1,18 @@
-//! Counts of what became of requests, shown by `GET /stats`. It owns the rule that a request that
-//! began ends exactly once: completed, or abandoned by its client.
+//! Counts of requests, shown by `GET /stats`. A request that began ends exactly once: completed, or abandoned by its
+//! client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
-/// Of completions only; health and other questions are not counted.
+/// Completions only; health and other requests are not counted.
 #[derive(Default)]
 pub struct Stats {
     running: AtomicU64,
     completed: AtomicU64,
     abandoned: AtomicU64,
-    /// Made so far, for whomever: it stands still when an abandoned request stopped the work.
+    /// Tokens made so far in total: the count stops when an abandoned request stopped the work.
     tokens: AtomicU64,
 }
 
@@ -28,7 +28,7 @@ impl Stats {
     }
 }
 
-/// One request from its beginning to its end. Dropped before it is done, it was abandoned.
+/// One request from its beginning to its end. If it is dropped before it is done, it was abandoned.
 pub struct Running {
     stats: Arc<Stats>,
     is_done: bool,

@@ -1,4 +1,4 @@
-//! The stub itself: what other tests rely on. Speaks to it as a client that knows nothing of it.
+//! Tests of the stub: behaviour that other tests rely on, through its HTTP routes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ const BEGIN: &str = "listening on ";
 struct Stub {
     process: Child,
     address: String,
-    /// Kept open: what the stub prints later must go somewhere.
+    /// Kept open, because the stub goes on printing.
     _output: BufReader<ChildStdout>,
 }
 
@@ -47,7 +47,7 @@ impl Stub {
         stream
     }
 
-    /// The status line and headers, and the body with whatever framing it has.
+    /// The status line and headers, and the body with its framing.
     fn ask(&self, route: &str, body: &str) -> (String, String) {
         let mut text = String::new();
         self.send(route, body).read_to_string(&mut text).unwrap();
@@ -59,7 +59,7 @@ impl Stub {
         serde_json::from_str(&self.ask("GET /stats", "").1).unwrap()
     }
 
-    /// The statistics once a counter has that value.
+    /// The statistics, once a counter has this value.
     fn until(&self, counter: &str, value: u64) -> Value {
         for _ in 0..10_000 {
             let stats = self.stats();
@@ -101,11 +101,11 @@ fn a_chat_stream_has_a_role_the_words_a_reason_the_usage_and_an_end_mark() {
         .collect();
     assert_eq!(chunks.len(), 8);
     assert_eq!(chunks[0]["choices"][0]["delta"]["role"], "assistant");
-    let said: String = chunks
+    let text: String = chunks
         .iter()
         .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str())
         .collect();
-    assert_eq!(said, "Hello from a/b and goodbye");
+    assert_eq!(text, "Hello from a/b and goodbye");
     assert_eq!(chunks[6]["choices"][0]["finish_reason"], "stop");
     assert_eq!(chunks[7]["usage"]["completion_tokens"], 5);
     assert_eq!(chunks[7]["choices"], Value::Array(Vec::new()));
@@ -157,7 +157,7 @@ fn a_crash_in_the_middle_comes_after_the_tokens_that_were_promised() {
     let mut stub = Stub::start(&["--crash-mid-stream", "3"]);
     let body = r#"{"model":"m","messages":[],"stream":true}"#;
     let mut answer = Vec::new();
-    // The connection may end in order or be reset.
+    // The connection may close normally or be reset.
     let _ = stub
         .send("POST /v1/chat/completions", body)
         .read_to_end(&mut answer);

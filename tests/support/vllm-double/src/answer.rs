@@ -1,5 +1,5 @@
-//! The JSON of vLLM's answers, whole and in pieces, for chats and plain completions. The words are
-//! always the same: `Hello from NAME and goodbye`.
+//! vLLM's JSON answers, complete and streamed, for chats and plain completions. The text is always `Hello from NAME
+//! and goodbye`.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Errors with what the request lacks.
+    /// Fails with the field that the request lacks.
     pub fn to(is_chat: bool, request: &Value, most: u64) -> Result<Answer, String> {
         let needs = if is_chat { "messages" } else { "prompt" };
         if request[needs].is_null() {
@@ -70,7 +70,7 @@ impl Answer {
         whole
     }
 
-    /// The data of each event after the tokens: the end's reason, the usage if asked for, `[DONE]`.
+    /// The data of each event after the tokens: the finish reason, the usage if requested, `[DONE]`.
     pub fn ending(&self) -> Vec<String> {
         let choice = match self.is_chat {
             true => {

@@ -1,5 +1,5 @@
-//! The flags of `vllm serve`, made from the list that was read from vLLM's own parser: each one known,
-//! its value of its type, anything else an error with status 2.
+//! The flags of `vllm serve`, from the list that was read from vLLM's parser: each one known, its value of its type,
+//! anything else an error with status 2.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 const LIST: &str = include_str!("../../../fixtures/vllm_flags.txt");
 
-/// What the double itself looks at.
+/// The flags that the double uses.
 #[derive(Clone, Debug)]
 pub struct Flags {
     pub model: String,
@@ -26,7 +26,7 @@ pub struct Flags {
 
 impl Flags {
     pub fn read(words: impl Iterator<Item = String>) -> Result<Flags, clap::Error> {
-        // vLLM takes `_` for `-` in the names of flags.
+        // vLLM accepts `_` for `-` in the names of flags.
         let words = words.map(|word| match word.strip_prefix("--") {
             Some(rest) => {
                 let (name, value) = match rest.split_once('=') {
@@ -101,7 +101,7 @@ fn command() -> Command {
         .subcommand(serve)
 }
 
-/// One flag, and `--no-…` as one of its own, of which the last one counts.
+/// One flag, and `--no-…` as a separate one; the last one counts.
 fn args(spellings: &[&str], kind: &str) -> Vec<Arg> {
     let long = |word: &&&str| word.starts_with("--");
     let (negative, positive): (Vec<&str>, Vec<&str>) = spellings
@@ -119,7 +119,7 @@ fn args(spellings: &[&str], kind: &str) -> Vec<Arg> {
             .map(|alias| (*alias).to_owned())
             .collect::<Vec<_>>(),
     );
-    // Of a short flag of several letters clap knows nothing, and the pool writes none.
+    // clap does not support short flags of several letters, and the pool writes none.
     let arg = match kind {
         "-" => arg.action(ArgAction::SetTrue),
         "INT" => arg

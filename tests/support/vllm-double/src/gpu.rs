@@ -1,6 +1,5 @@
-//! Memory of pretended GPUs, as vLLM takes it: it looks whether its share is free, holds the weights,
-//! fills the share with its cache, keeps a little while it sleeps, and says in its own words when there is
-//! not enough.
+//! Memory of fake GPUs, used like vLLM does: it checks whether its share is free, holds the weights, fills the share
+//! with its cache, keeps a little while it sleeps, and prints vLLM's error if there is not enough.
 
 #[path = "../../fake-nvml/state.rs"]
 mod state;
@@ -13,16 +12,16 @@ use state::{State, Wish};
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
-/// Activations and what lies outside of PyTorch.
+/// Activations and memory outside of PyTorch.
 const BESIDE_CACHE: u64 = GIB;
 /// CUDA graphs, above the share.
 const GRAPHS: u64 = 256 * MIB;
 /// What stays while it sleeps.
 const RESIDENT: u64 = GIB;
-/// One token of the cache on all GPUs together, as for a model of 8 thousand million parameters.
+/// One token of the cache on all GPUs together, as for a model of 8 billion parameters.
 const TOKEN_BYTES: u64 = 128 << 10;
 
-/// The GPUs of this process; none where `MODEL_POOL_FAKE_NVML` is not set.
+/// The GPUs of this process; none if `MODEL_POOL_FAKE_NVML` is not set.
 #[derive(Debug)]
 pub struct Gpu {
     file: Option<PathBuf>,
@@ -75,7 +74,7 @@ impl Gpu {
         (total.unwrap_or(0) as f64 * self.utilisation) as u64
     }
 
-    /// vLLM's first look, before it loads anything.
+    /// vLLM's first check, before it loads anything.
     pub fn check_share(&self) -> Result<(), String> {
         for &index in &self.indices {
             let (wanted, free) = (self.share(index), self.free(index));
@@ -126,7 +125,7 @@ impl Gpu {
         self.hold_each(|_| RESIDENT)
     }
 
-    /// Everything again, or only room for the weights.
+    /// Takes everything again, or only the memory for the weights.
     pub fn wake(&self, whole: bool) -> Result<(), String> {
         if whole {
             self.hold_each(|index| self.share(index) + self.graphs)
@@ -164,7 +163,7 @@ pub fn gib(bytes: u64) -> f64 {
     bytes as f64 / GIB as f64
 }
 
-/// The GPUs that `CUDA_VISIBLE_DEVICES` names by index or UUID, by their place in the file.
+/// The GPUs in `CUDA_VISIBLE_DEVICES`, by index or UUID, as indices in the file.
 fn visible(file: &std::path::Path) -> Result<Vec<usize>, String> {
     let names = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
     let state = State::read(file)

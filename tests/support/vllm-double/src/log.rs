@@ -1,4 +1,4 @@
-//! What vLLM prints while it loads, in its order and words, spread over the time that a load takes.
+//! vLLM's log while it loads, in the same order and wording, spread over the time of the load.
 
 use std::io::Write;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::milliseconds;
 const SHARDS: u32 = 4;
 const GRAPHS: u32 = 4;
 
-/// One line of its logger, which writes to standard output.
+/// One line of its logger, on standard output.
 pub fn line(text: &str) {
     println!(
         "(EngineCore pid={}) INFO 01-01 00:00:00 [core.py:1] {text}",
@@ -20,14 +20,14 @@ pub fn line(text: &str) {
     );
 }
 
-/// A step of a bar, which goes to standard error and begins with a carriage return.
+/// A step of a progress bar, which goes to standard error and begins with a carriage return.
 fn bar(text: &str) {
     let mut error = std::io::stderr().lock();
     let _ = write!(error, "\r{text}");
     let _ = error.flush();
 }
 
-/// Comes back when it has loaded, or with its last words.
+/// Returns when it has loaded, or with its last message.
 pub async fn load(flags: &Flags, gpu: &Gpu) -> Result<(), String> {
     let step: Duration = milliseconds("VLLM_DOUBLE_LOAD_MS", 200) / (SHARDS + GRAPHS + 2);
     line("Initializing a V1 LLM engine (v0.33.0) with config: …");

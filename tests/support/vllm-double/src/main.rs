@@ -1,11 +1,11 @@
-//! Stands for `vllm serve` in tests: takes its flags (those of `tests/fixtures/vllm_flags.txt`, each of
-//! its type), prints its log, answers its routes, sleeps as it does, and takes memory of pretended GPUs.
-//! It computes nothing: the words of an answer are always the same. It knows nothing of the pool.
+//! Stands in for `vllm serve` in tests: takes its flags (those of `tests/fixtures/vllm_flags.txt`, each of its type),
+//! prints its log, answers its routes, sleeps as it does, and takes memory of fake GPUs. It computes nothing: the text
+//! of an answer is always the same. It uses nothing of the pool.
 //!
-//! What vLLM has no flag for is told by variables: `VLLM_DOUBLE_LOAD_MS` (how long a load takes, 200),
+//! Variables set what vLLM has no flag for: `VLLM_DOUBLE_LOAD_MS` (the time of a load, 200),
 //! `VLLM_DOUBLE_WEIGHTS_BYTES` (on all GPUs together, 8 GiB), `VLLM_DOUBLE_TOKENS` (of an answer, 5),
-//! `VLLM_DOUBLE_TOKEN_MS` (pause before each, 0), `VLLM_DOUBLE_FAIL` (last words of a load that fails).
-//! The file of the pretended GPUs is `MODEL_POOL_FAKE_NVML`.
+//! `VLLM_DOUBLE_TOKEN_MS` (pause before each, 0), `VLLM_DOUBLE_FAIL` (the last message of a load that fails). The file
+//! of the fake GPUs is `MODEL_POOL_FAKE_NVML`.
 
 mod answer;
 mod flags;
@@ -31,7 +31,7 @@ use routes::Server;
 fn main() -> ExitCode {
     let flags = match Flags::read(std::env::args()) {
         Ok(flags) => flags,
-        // Wrong flags end with 2, as argparse does it; `--help` with 0.
+        // Wrong flags exit with 2, as with argparse; `--help` with 0.
         Err(error) => error.exit(),
     };
     let runtime = Builder::new_current_thread().enable_all().build();
@@ -53,7 +53,7 @@ async fn run(flags: Flags) -> Result<(), String> {
         let gpu = Arc::new(Gpu::visible(&flags)?);
         log::load(&flags, &gpu).await?;
         let server = Server::new(flags.clone(), gpu);
-        // vLLM listens once it has loaded, and not before.
+        // vLLM listens only once it has loaded.
         let router = routes::router(server);
         let served = if let Some(path) = &flags.uds {
             let listener = UnixListener::bind(path)
@@ -79,7 +79,7 @@ async fn run(flags: Flags) -> Result<(), String> {
     }
 }
 
-/// A variable as a number, or what stands for it.
+/// A variable as a number, or its default.
 pub fn number(name: &str, otherwise: u64) -> u64 {
     let value = std::env::var(name).ok();
     value

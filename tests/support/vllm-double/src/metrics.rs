@@ -1,4 +1,4 @@
-//! Its numbers in Prometheus' text form, under vLLM's names, the older one of the cache's use too.
+//! Its metrics in Prometheus' text format, under vLLM's names, with the older name of the cache's use too.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// `seats`: sequences that are computed together; those above wait.
+    /// `seats`: sequences that are computed together; those beyond wait.
     pub fn text(&self, model: &str, seats: u64, is_asleep: bool) -> String {
         let all = self.running.load(Ordering::Relaxed);
         let running = all.min(seats);

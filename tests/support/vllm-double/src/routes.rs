@@ -1,5 +1,5 @@
-//! vLLM's routes: health, models, completions, metrics, and those of sleep where vLLM has them. It owns
-//! which status each has; what the answers hold is in `answer.rs`.
+//! vLLM's routes: health, models, completions, metrics, and those for sleep if it is enabled; their statuses.
+//! `answer.rs` has the content of the answers.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -157,7 +157,7 @@ async fn complete(
     Json(whole).into_response()
 }
 
-/// A request in the numbers for as long as it lives.
+/// A request that is counted as long as it lives.
 struct Counted(Arc<Server>);
 
 impl Counted {
@@ -189,7 +189,7 @@ impl Drop for Counted {
     }
 }
 
-/// The client that leaves drops the stream, and with it the work.
+/// A client that leaves drops the stream, and with it the work.
 fn stream_of(answer: Answer, counted: Counted) -> Response {
     let steps = stream::unfold(
         (answer, counted, 0_u64),

@@ -1,11 +1,11 @@
-//! Asleep or awake: what is on the GPUs, and the copy of the weights in the host's memory. As in vLLM
-//! the routes are there only with `--enable-sleep-mode` and in its development mode.
+//! Asleep or awake: what is on the GPUs, and the copy of the weights in the host's memory. As in vLLM, the routes
+//! exist only with `--enable-sleep-mode` and in its development mode.
 
 use std::sync::Mutex;
 
 use crate::gpu::Gpu;
 
-/// So much smaller than the weights is the copy: it is really there, and small enough for a test.
+/// The factor by which the copy is smaller than the weights: it is really allocated, and small enough for a test.
 const SCALE: u64 = 1024;
 
 #[derive(Default)]
@@ -41,7 +41,7 @@ impl Parked {
             return Ok(());
         }
         if level == 1 {
-            // Written, so that the memory is really taken.
+            // Written, so that the memory is really allocated.
             state.copy = vec![1; usize::try_from(gpu.weights() / SCALE).unwrap_or(0)];
         }
         gpu.fall_asleep()?;
@@ -51,7 +51,7 @@ impl Parked {
         Ok(())
     }
 
-    /// Wakes all, or the part that is named. Whether it is fully awake.
+    /// Wakes everything, or the named part. Returns whether it is fully awake.
     pub fn wake(&self, tags: &[String], gpu: &Gpu) -> Result<bool, String> {
         let mut state = self.state.lock().map_err(|error| error.to_string())?;
         if !state.is_asleep {
