@@ -1,6 +1,6 @@
-//! Engines of an earlier controller: found by the journal and the guardians' sockets, recognised by
-//! number, start and token, asked how they are, and taken over, stopped or left alone. It owns that
-//! nothing is mistaken for ours; whether a model still wants its engine, its caller says.
+//! Engines of an earlier controller: finds them by the journal and the guardians' sockets, verifies them by
+//! process number, start time and token, probes them, and adopts them, stops them or leaves them alone. The
+//! caller decides whether a model still needs its engine.
 //!
 //! | the journal says             | and it is found that                       | what becomes of it    |
 //! |------------------------------|--------------------------------------------|-----------------------|
@@ -40,17 +40,18 @@ use pool::ReplicaId;
 
 /// How long a guardian may take to answer, and an engine to be healthy.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// How long the last controller's connection may take to end.
+/// How long the previous controller's connection may take to close.
 const TAKEN_MAX: Duration = Duration::from_secs(2);
-/// How long the guardian of a stopped engine may take to remove all of it.
+/// How long the guardian of a stopped engine may take to remove all of its processes.
 const STOP_MAX: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A ready engine that is ours again.
+/// A ready engine that this controller has taken over.
 pub struct Adopted {
     pub(super) guard: Guard,
     pub record: Record,
-    /// Whether it served somebody when the last controller left, and when, in Unix milliseconds.
+    /// Whether it was serving requests when the last controller left, and when the last one ended, in Unix
+    /// milliseconds.
     pub last_end_ms: Option<u64>,
 }
 
@@ -72,34 +73,34 @@ impl std::fmt::Debug for Adopted {
     }
 }
 
-/// What became of something that was not adopted.
+/// What happened to an engine or guardian that was not adopted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What the journal knows of it.
+    /// From the journal, where it is known.
     pub model: Option<String>,
     pub replica: Option<ReplicaId>,
     pub fate: Fate,
-    /// Why, in words.
+    /// Why, for people.
     pub reason: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Stopped,
-    /// It had ended by itself.
+    /// It had already ended.
     Ended,
     LeftAlone,
 }
 
-/// Everything that an earlier controller left behind.
+/// All remains of an earlier controller.
 #[derive(Debug, Default)]
 pub struct Resolved {
     pub adopted: Vec<Adopted>,
     pub others: Vec<Found>,
 }
 
-/// Comes back when nothing is left open. `refuse` says why an engine is not wanted any more; one
-/// that is refused is stopped.
+/// Returns when every remaining engine has been dealt with. `refuse` gives the reason why an engine is no
+/// longer needed; such an engine is stopped.
 pub async fn resolve(
     guardians: &Arc<Guardians>,
     refuse: impl Fn(&Record) -> Option<String>,
@@ -161,7 +162,7 @@ pub async fn resolve(
     resolved
 }
 
-/// The journal's file is gone afterwards, unless the engine is adopted or somebody else's.
+/// Removes the journal's file, unless the engine is adopted or belongs to another controller.
 async fn fate_of(
     guardians: &Arc<Guardians>,
     record: Record,
@@ -174,7 +175,7 @@ async fn fate_of(
         reason,
     };
     let closed = async |fate, reason| {
-        // Nobody else is left to remove its container.
+        // No other process is left to remove its container.
         clean_up::run_silently(&record.cleanup).await;
         guardians.journal.remove(record.replica());
         Err(found(fate, reason))
@@ -218,7 +219,7 @@ async fn fate_of(
         status, last_words, ..
     }) = &hello.end
     {
-        // It hears that somebody knows, and leaves.
+        // With the acknowledgement the guardian knows that its report arrived, and exits.
         let _ = mouth.say(&adopt).await;
         drop((ear, mouth));
         until_gone(guardian).await;
@@ -266,10 +267,10 @@ async fn fate_of(
     }))
 }
 
-/// What is left when the guardian is gone: the engine died with it, what escaped did not.
+/// What is left when the guardian is gone: the engine died with it, but processes that escaped did not.
 async fn without_guardian(record: &Record) -> (Fate, String) {
     let gone = "its guardian is gone".to_owned();
-    // Its name holds the token, which nobody else's does.
+    // The folder's name contains the token, which is unique.
     let has_token = |folder: &&PathBuf| folder.to_string_lossy().contains(&record.token);
     if let Some(folder) = record.cgroup.as_ref().filter(has_token) {
         cgroup::kill(folder);
@@ -278,7 +279,7 @@ async fn without_guardian(record: &Record) -> (Fate, String) {
     let Some(leader) = record.engine else {
         return (Fate::Ended, gone);
     };
-    // One that is dying shows no environment any more, and is none of anybody's in a moment.
+    // A dying process no longer shows its environment and is gone in a moment.
     let dying = async {
         while leader.lives() && proc::is_between_programs(leader.pid) {
             sleep(PAUSE / 10).await;
@@ -312,8 +313,8 @@ enum Greeting {
     Silent,
 }
 
-/// Connects to the guardian that the journal speaks of. The last controller's connection may end
-/// this very moment.
+/// Connects to the guardian that the journal names. The last controller's connection may be closing at this
+/// moment.
 async fn greet(guardians: &Guardians, record: &Record) -> Greeting {
     let name = socket_name(record.replica());
     let folder = &guardians.settings.runtime_dir;
@@ -345,7 +346,7 @@ async fn greet_once(folder: &Path, name: &str) -> Greeting {
     }
 }
 
-/// Why the engine cannot serve, after 5 s of asking.
+/// Why the engine cannot serve, after 5 s of probes.
 async fn sick(record: &Record) -> Option<String> {
     let endpoint = Endpoint::from(&record.endpoint);
     let mut said = String::new();
@@ -369,7 +370,7 @@ async fn sick(record: &Record) -> Option<String> {
     })
 }
 
-/// At once: nobody is served by it any more. Comes back when all of it is gone.
+/// Stops at once, since the engine serves no requests any more. Returns when all of its processes are gone.
 async fn stop(ear: &mut GuardianReader, mouth: &mut GuardianWriter, guardian: ProcessId) {
     let _ = mouth.say(&Order::Stop { grace_ms: 0 }).await;
     let ended = async {
@@ -387,7 +388,7 @@ async fn stop(ear: &mut GuardianReader, mouth: &mut GuardianWriter, guardian: Pr
     }
 }
 
-/// Bounded: one that hangs is no reason not to serve.
+/// Bounded: a process that hangs must not keep the pool from serving.
 async fn until_gone(guardian: ProcessId) {
     let gone = async {
         while guardian.lives() {
@@ -397,13 +398,13 @@ async fn until_gone(guardian: ProcessId) {
     let _ = timeout(TAKEN_MAX, gone).await;
 }
 
-/// Guardians in our folder that no file speaks of, and sockets where nobody listens any more.
+/// Guardians in our folder without a journal file, and sockets without a listener.
 async fn stop_unknown_guardians(guardians: &Guardians, resolved: &mut Resolved) {
     let folder = &guardians.settings.runtime_dir;
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
     };
-    // What is adopted or left alone has kept its file.
+    // Engines that are adopted or left alone have kept their file.
     let ours = |replica: ReplicaId| guardians.journal.path_of(replica).exists();
     let mut unknown = Vec::new();
     for name in entries.flatten().map(|entry| entry.file_name()) {
@@ -418,7 +419,7 @@ async fn stop_unknown_guardians(guardians: &Guardians, resolved: &mut Resolved) 
                     unknown.push((format!("{stem}.sock"), replica));
                 }
             }
-            // An engine's own: whoever listened there is stopped by now.
+            // An engine's socket; its process has been stopped by now.
             None if number(stem).is_some_and(|replica| !ours(replica)) => {
                 drop(std::fs::remove_file(folder.join(&name)));
             }

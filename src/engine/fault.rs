@@ -1,5 +1,4 @@
-//! Everything that can keep an engine from starting, in words for the administrator. It owns the
-//! messages and never decides what follows from a fault.
+//! Errors that keep an engine from starting, with messages for the administrator.
 
 use std::io;
 use std::path::PathBuf;
@@ -42,7 +41,7 @@ pub enum EngineFault {
     Placement {
         model: String,
         engine: &'static str,
-        /// With numbers, and what to do.
+        /// The problem with its numbers, and what to do.
         problem: String,
     },
     #[error(
@@ -81,7 +80,7 @@ pub enum EngineFault {
     Start {
         model: String,
         program: String,
-        /// What to do, where the kind of engine is known.
+        /// How to install the program, where the kind of engine is known.
         install: Option<&'static str>,
         #[source]
         source: io::Error,
