@@ -2,7 +2,7 @@
 //! process number, start time and token, probes them, and adopts them, stops them or leaves them alone. The
 //! caller decides whether a model still needs its engine.
 //!
-//! | the journal says             | and it is found that                       | what becomes of it    |
+//! | in the journal               | found                                      | result                |
 //! |------------------------------|--------------------------------------------|-----------------------|
 //! | a file that cannot be read   |                                            | left alone, reported  |
 //! | another start of the system  |                                            | the file is removed   |

@@ -101,7 +101,7 @@ async fn ask(
     }
 }
 
-/// Returns the first 2xx answer of a load that began at `started`. `show` gets every answer before that: a 503
+/// Returns once a load that began at `started` answers 2xx. `not_yet` gets every earlier answer, since a 503
 /// reports progress. While the engine does not listen, a probe is a failed connect, which costs microseconds.
 pub(super) async fn until_ready(
     endpoint: &Endpoint,

@@ -1,6 +1,5 @@
-//! An engine's own sleep: the requests by which it leaves its devices and comes back, and the check
-//! that it did. It owns the order of these requests and the bound on each; when to sleep and for whom
-//! is decided elsewhere.
+//! Puts an engine to sleep and wakes it with the engine's own routes or commands, and checks the result, each
+//! step with a timeout. The pool decides when an engine sleeps.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,23 +12,23 @@ use tokio::process::Command;
 use super::{Endpoint, connect, probe};
 use catalog::{Call, Parking};
 
-/// A route's answer is a word or two.
+/// These routes answer with a short text.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// By what an engine is put to sleep and woken.
+/// How an engine is put to sleep and woken.
 #[derive(Clone, Debug)]
 pub enum SleepBy {
     /// Its own routes.
     Routes(&'static Parking),
-    /// Programs, with nothing left to fill in.
+    /// Commands, with all templates already filled in.
     Commands {
         sleep: Vec<String>,
         wake: Vec<String>,
     },
 }
 
-/// Comes back when the engine says that it sleeps. Errors in words for the history: what it was asked
-/// and what it answered.
+/// Returns when the engine confirms that it sleeps. Errors are text for the history: the request and the
+/// answer.
 pub async fn fall_asleep(
     endpoint: &Endpoint,
     by: &SleepBy,
@@ -43,7 +42,7 @@ pub async fn fall_asleep(
     says(endpoint, routes, true).await
 }
 
-/// Comes back when the engine says that it is awake and its health route answers.
+/// Returns when the engine confirms that it is awake and its health route answers.
 pub async fn wake(
     endpoint: &Endpoint,
     by: &SleepBy,
@@ -66,7 +65,7 @@ pub async fn wake(
     }
 }
 
-/// Errors with the program's last words.
+/// Runs a command; an error contains the last line of its output.
 async fn run(command: &[String], patience: Duration) -> Result<(), String> {
     let [program, arguments @ ..] = command else {
         return Err("the command is empty".to_owned());

@@ -1,5 +1,5 @@
-//! The life of a replica without a process: known at once, ready when its health route answers, watched as long as
-//! it counts. Its key is read when the replica begins and shown to nobody.
+//! The life of a replica without a process: its endpoint is known at once, it is ready when its health route
+//! answers, and it is watched until it is removed. Its key is read when the replica starts and never shown.
 
 use std::io;
 use std::pin::pin;
@@ -17,21 +17,21 @@ use super::remote::Remote;
 use super::{Endpoint, ExitReport, Failure, Launch, Report};
 use catalog::{KeySource, RemoteRecipe};
 
-/// A health route elsewhere may have to ask others.
+/// A remote health route may have to query other servers.
 const QUESTION_MAX: Duration = Duration::from_secs(15);
-/// Attempts that reach nobody, before it counts as down.
+/// Attempts without a connection before the endpoint counts as down.
 const ATTEMPTS_MAX: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(500);
 const KEY_FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// Why it cannot be used.
+/// Why the endpoint cannot be used.
 struct Trouble {
     failure: Failure,
     words: String,
 }
 
-/// Runs a replica without a process: known at once, ready when the health route answers 2xx, gone as
-/// soon as it is told so.
+/// Runs a replica without a process: known at once, ready when the health route answers 2xx, gone as soon as
+/// `stop` orders it.
 pub(super) async fn run(
     launch: Launch,
     recipe: &RemoteRecipe,
@@ -145,7 +145,7 @@ async fn live(
     Trouble { failure, words }
 }
 
-/// What an answer other than 2xx means: the words, if time may help.
+/// Judges an answer other than 2xx: the text of a problem that may pass, or an error if time does not help.
 fn verdict(status: u16, at: &str, key: Option<&KeySource>) -> Result<String, Trouble> {
     let lasting = |failure, words| Err(Trouble { failure, words });
     match status {
@@ -186,7 +186,7 @@ fn source_of(key: &KeySource) -> String {
     }
 }
 
-/// The key, or what is wrong with where it should be. Nothing of it is in the words.
+/// The key, or what is wrong with its source. The text contains no part of the key.
 async fn read_key(source: Option<&KeySource>) -> Result<Option<String>, String> {
     let Some(source) = source else {
         return Ok(None);

@@ -1,6 +1,5 @@
-//! TLS towards endpoints that somebody else runs: certificates are checked against the authorities
-//! that the system trusts, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`. It owns the handshake and
-//! its errors in words; it never accepts a certificate that does not prove the name.
+//! TLS to remote endpoints: certificates are checked against the authorities that the system trusts, or those
+//! of `SSL_CERT_FILE` and `SSL_CERT_DIR`. A certificate that does not prove the name is never accepted.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ pub(super) type TlsStream = tokio_rustls::client::TlsStream<TcpStream>;
 /// A handshake takes two round trips.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// Read once: authorities change with updates of the system, and the pool is restarted then.
+/// Read once: authorities change with system updates, after which the pool is restarted.
 static CONFIG: OnceCell<Arc<ClientConfig>> = OnceCell::const_new();
 
 pub(super) async fn handshake(
@@ -61,10 +60,10 @@ async fn read_authorities() -> io::Result<Arc<ClientConfig>> {
     Ok(Arc::new(config))
 }
 
-/// The error with what to do about it; its kind stays, which liveness reads.
+/// Adds advice to the error. Its kind stays, because liveness reads it.
 fn in_words(error: &io::Error) -> io::Error {
     let text = error.to_string();
-    // A wrong signature is that of another authority with the same name.
+    // A bad signature comes from another authority with the same name.
     let advice = if text.contains("UnknownIssuer") || text.contains("BadSignature") {
         "; name the authority that signed its certificate by SSL_CERT_FILE in the pool's environment"
     } else if text.contains("NotValidForName") {

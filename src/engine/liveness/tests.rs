@@ -1,4 +1,4 @@
-//! Tests of the judgement alone, with time that passes when they say so.
+//! Tests of the verdict alone, with simulated time.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn seen(asking: u32, answering: u32, spoke: bool) -> Seen {
     }
 }
 
-/// So many seconds in which the same is seen; the verdict and the second in which it fell.
+/// Passes the same counters for some seconds; returns the verdict and the second in which it fell.
 fn after(judge: &mut Judge, seconds: u32, seen: Seen) -> Option<(u32, String)> {
     (1..=seconds).find_map(|second| Some((second, judge.passed(SECOND, seen)?)))
 }
@@ -43,7 +43,7 @@ fn an_idle_engine_is_dead_after_three_misses_and_not_after_two() {
 #[test]
 fn three_misses_of_a_stopped_engine_fall_within_three_heartbeats() {
     let limits = LivenessLimits::default();
-    // The worst case: it stops just after it answered.
+    // The worst case: the engine stops just after it answered.
     let third = limits.pause(0, false) + limits.pause(1, false) + limits.pause(2, false);
     assert!(third + limits.heartbeat_timeout <= limits.heartbeat * 3);
 }
