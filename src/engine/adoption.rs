@@ -118,7 +118,7 @@ pub async fn resolve(
                 replica: None,
                 fate: Fate::LeftAlone,
                 reason: format!(
-                    "{} cannot be read ({error}); what it speaks of, if it runs, is left alone: look for it and remove the file",
+                    "{} cannot be read ({error}); its engine, if it still runs, is left alone: stop it yourself and remove the file",
                     path.display()
                 ),
             }),
@@ -203,7 +203,7 @@ async fn fate_of(
     };
     if hello.token != record.token || hello.guardian != guardian {
         let reason = format!(
-            "process {} answers for it and is not its guardian; it is left alone",
+            "process {} answers on its guardian's socket but is not that guardian; it is left alone",
             hello.guardian.pid
         );
         return Err(found(Fate::LeftAlone, reason));
@@ -223,7 +223,7 @@ async fn fate_of(
         let _ = mouth.say(&adopt).await;
         drop((ear, mouth));
         until_gone(guardian).await;
-        let reason = format!("{last_words} ({status}), while no controller was there");
+        let reason = format!("{last_words} ({status}), while no controller was running");
         return closed(Fate::Ended, reason.trim_start().to_owned()).await;
     }
     let unwanted = if !settings.keep {
@@ -292,7 +292,7 @@ async fn without_guardian(record: &Record) -> (Fate, String) {
         let pid = leader.pid;
         return (
             Fate::LeftAlone,
-            format!("{gone}, and process {pid} is another one that was given the engine's number"),
+            format!("{gone}, and process number {pid} now belongs to another process"),
         );
     }
     let group = Group {
@@ -383,7 +383,7 @@ async fn stop(ear: &mut GuardianReader, mouth: &mut GuardianWriter, guardian: Pr
     if timeout(STOP_MAX, ended).await.is_err() {
         tracing::error!(
             guardian = guardian.pid,
-            "an engine of an earlier controller does not die; the memory it holds is not free"
+            "cannot kill an engine of an earlier controller; its memory is not freed"
         );
     }
 }
@@ -436,7 +436,7 @@ async fn stop_unknown_guardians(guardians: &Guardians, resolved: &mut Resolved) 
                 replica,
                 fate: Fate::Stopped,
                 reason: format!(
-                    "process {} guarded an engine that the journal knows nothing of",
+                    "process {} is a guardian whose engine is not in the journal",
                     hello.guardian.pid
                 ),
             });

@@ -138,7 +138,7 @@ impl Failure {
     /// The failure as text: its kind, the engine's last output, how it ended, and what to do.
     pub fn tell(self, words: &str, status: &str) -> String {
         let said = if words.is_empty() {
-            format!("{self}: it said nothing ({status})")
+            format!("{self}: it printed nothing ({status})")
         } else {
             format!("{self}: {words} ({status})")
         };
@@ -151,7 +151,7 @@ impl Failure {
     fn advice(self) -> &'static str {
         match self {
             Failure::WrongArguments => {
-                "correct the model's engine_config; `admin-client logs` shows all that it said"
+                "correct the model's engine_config; `admin-client logs` shows its complete output"
             }
             Failure::ModelMissing => {
                 "check model_path or hf_model_id of the model, and that the weights are on this machine"
@@ -164,7 +164,7 @@ impl Failure {
             }
             Failure::PortTaken => "another port is tried",
             Failure::NeverReady | Failure::TimedOut => {
-                "pool_config.load_deadline gives it more time, should it need more"
+                "raise pool_config.load_deadline if it needs more time"
             }
             // The engine's driver gives this advice.
             Failure::MissingLibrary

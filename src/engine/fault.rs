@@ -23,7 +23,9 @@ pub enum EngineFault {
         #[source]
         source: minijinja::Error,
     },
-    #[error("model {model}: the path {path:?} is not valid UTF-8, so no template can hold it")]
+    #[error(
+        "model {model}: the path {path:?} is not valid UTF-8, so it cannot be used in a template"
+    )]
     PathNotText { model: String, path: PathBuf },
     #[error(
         "model {model}: env.{name} is set by the pool from the placement; remove it from the model's file"
@@ -37,7 +39,7 @@ pub enum EngineFault {
         "model {model}: the embedded engine computes on 1 device unless engine_kwargs.device is cuda, and was placed on {count}; set gpus_per_replica to 1"
     )]
     CandleDevices { model: String, count: usize },
-    #[error("model {model}: {engine} cannot be started as it is placed: {problem}")]
+    #[error("model {model}: {engine} cannot be started with this placement: {problem}")]
     Placement {
         model: String,
         engine: &'static str,
@@ -70,7 +72,7 @@ pub enum EngineFault {
     )]
     RuntimeDirOpen { path: PathBuf, mode: u32 },
     #[error(
-        "the working directory {path:?} of model {model} does not exist; make it or correct working_dir"
+        "the working directory {path:?} of model {model} does not exist; create it or correct working_dir"
     )]
     WorkingDir { model: String, path: PathBuf },
     #[error(
@@ -86,7 +88,7 @@ pub enum EngineFault {
         source: io::Error,
     },
     #[error(
-        "cannot start a guardian from our own program; is the program still where it was, and are processes and open files left (`ulimit -u`, `ulimit -n`)?"
+        "cannot start a guardian; check that the model-pool executable is still in its place and that the limits of processes and open files are not reached (`ulimit -u`, `ulimit -n`)"
     )]
     Guardian {
         #[source]
@@ -94,7 +96,7 @@ pub enum EngineFault {
     },
     #[error("the guardian of the engine ended before the engine started; load the model again")]
     GuardianGone,
-    #[error("cannot write the journal of engines {path:?}; make state.dir writable")]
+    #[error("cannot write the engine journal {path:?}; make state.dir writable")]
     Journal {
         path: PathBuf,
         #[source]

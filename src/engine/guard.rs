@@ -285,7 +285,7 @@ impl Guard {
         tracing::error!(
             guardian = guardian.pid,
             engine = engine.pid,
-            "a guardian does not obey; it is killed, and its engine with it"
+            "a guardian does not respond; it is killed with its engine"
         );
         let raw = nix::unistd::Pid::from_raw(guardian.pid.cast_signed());
         let _ = nix::sys::signal::kill(raw, nix::sys::signal::Signal::SIGKILL);
@@ -311,7 +311,7 @@ impl Guard {
     async fn say(&mut self, order: Order) {
         if let Err(error) = self.mouth.say(&order).await {
             // A lost connection is noticed at once by the reader.
-            tracing::debug!(%error, "a guardian does not listen any more");
+            tracing::debug!(%error, "cannot write to a guardian");
         }
     }
 }

@@ -60,7 +60,7 @@ impl GuardianReader {
             self.line.clear();
             match news {
                 Ok(news) => return Some(news),
-                Err(error) => tracing::debug!(%error, "a guardian said something strange"),
+                Err(error) => tracing::debug!(%error, "cannot parse a guardian's message"),
             }
         }
     }

@@ -108,7 +108,7 @@ impl Guardians {
         let noted =
             tokio::task::spawn_blocking(move || guardians.journal.note_sleep(replica, asleep));
         if let Ok(Err(error)) = noted.await {
-            tracing::warn!(%replica, asleep, %error, "the journal does not say that an engine sleeps");
+            tracing::warn!(%replica, asleep, %error, "cannot record in the journal whether an engine sleeps");
         }
     }
 

@@ -188,7 +188,7 @@ impl Judge {
             // Requests arrived meanwhile: their tokens show more.
             Probed::Silent if self.is_busy() || self.idle < took / 2 => None,
             Probed::Silent => Some(format!(
-                "no token for {} after it was asked for one while it was idle, though its health route answers",
+                "no token for {} after a probe for one token while idle, though its health route answers",
                 text(took)
             )),
             Probed::Broken(status) => {
@@ -199,10 +199,10 @@ impl Judge {
                 self.suspected = suspected && self.strikes == 1;
                 let what = match status {
                     Some(status) => format!("answers every request with {status}"),
-                    None => "breaks every request off".to_owned(),
+                    None => "closes the connection on every request".to_owned(),
                 };
                 (self.strikes > 1).then(|| {
-                    format!("it {what}, the pool's own for one token too, though its health route answers")
+                    format!("it {what}, including the pool's probe for one token, though its health route answers")
                 })
             }
         }
@@ -216,7 +216,7 @@ impl Judge {
         };
         if self.refused >= limits.heartbeat_misses {
             return Some(format!(
-                "nobody listens on its port any more: {} questions in {} were refused",
+                "it no longer listens on its port: {} health probes in {} were refused",
                 self.refused,
                 text(self.deaf)
             ));
@@ -229,7 +229,7 @@ impl Judge {
                         text(self.deaf)
                     )
                 }
-                None => format!("answered no health question for {}", text(self.deaf)),
+                None => format!("answered no health probe for {}", text(self.deaf)),
             });
         }
         let allowed = match self.seen.answering {
@@ -242,7 +242,7 @@ impl Judge {
         let silent = self.quiet.min(self.deaf);
         (self.misses > 0 && silent >= limits.stall_after).then(|| {
             format!(
-                "neither a token nor an answer of its health route for {} while {waiting}",
+                "neither a token nor an answer from its health route for {} while {waiting}",
                 text(silent)
             )
         })

@@ -85,7 +85,7 @@ async fn run(command: &[String], patience: Duration) -> Result<(), String> {
         return Ok(());
     }
     let words = String::from_utf8_lossy(&output.stderr);
-    let last = words.trim().lines().last().unwrap_or("it said nothing");
+    let last = words.trim().lines().last().unwrap_or("it printed nothing");
     let said: String = last
         .chars()
         .filter(|it| !it.is_control())

@@ -133,7 +133,7 @@ impl Remote {
         let found = match timeout(CONNECT_MAX, tokio::net::lookup_host(named)).await {
             Ok(Ok(found)) => found.collect::<Vec<SocketAddr>>(),
             Ok(Err(error)) => {
-                let what = format!("the name {} is not found: {error}", self.host);
+                let what = format!("cannot resolve {}: {error}", self.host);
                 return fail(io::ErrorKind::HostUnreachable, what);
             }
             Err(_) => {
@@ -155,7 +155,7 @@ impl Remote {
                 // port.
                 Ok(Ok(stream)) if stream.local_addr()? == stream.peer_addr()? => {
                     stream.set_zero_linger()?;
-                    let what = format!("nobody listens on {address}");
+                    let what = format!("no server listens on {address}");
                     last = io::Error::new(io::ErrorKind::ConnectionRefused, what);
                 }
                 Ok(Ok(stream)) => {
@@ -184,13 +184,13 @@ impl Remote {
         };
         if link_local || METADATA.contains(&plain) {
             return Some(format!(
-                "{} stands for {plain}, a link-local or metadata address, where clouds hand out credentials; the pool never connects there: correct engine_config.url, or the name server",
+                "{} resolves to {plain}, a link-local or metadata address, where clouds hand out credentials; the pool never connects there: correct engine_config.url, or the name server",
                 self.host
             ));
         }
         (self.only_loopback && !plain.is_loopback()).then(|| {
             format!(
-                "{} stands for {plain}, which is not this machine; a model registered over the API is reached by https, or by http on this machine alone",
+                "{} resolves to {plain}, which is not this machine; a model registered over the API is reached by https, or by http on this machine alone",
                 self.host
             )
         })
@@ -203,7 +203,7 @@ impl Remote {
         }
         let name = ServerName::try_from(self.host.clone());
         name.map(Some).map_err(|_| {
-            let what = format!("{} is no name that a certificate can prove", self.host);
+            let what = format!("{} is not a valid host name for a certificate", self.host);
             io::Error::new(io::ErrorKind::InvalidInput, what)
         })
     }

@@ -151,8 +151,7 @@ fn verdict(status: u16, at: &str, key: Option<&KeySource>) -> Result<String, Tro
     match status {
         401 | 403 => {
             let what = match key {
-                None => "without a key; name one by engine_config.api_key_file or api_key_env"
-                    .to_owned(),
+                None => "without a key; set engine_config.api_key_file or api_key_env".to_owned(),
                 Some(key) => format!(
                     "with the key of {}; check that it is valid for this endpoint, then load the model again",
                     source_of(key)
@@ -164,7 +163,7 @@ fn verdict(status: u16, at: &str, key: Option<&KeySource>) -> Result<String, Tro
         300..=399 => lasting(
             Failure::WrongArguments,
             format!(
-                "{at} answers {status}, a redirect, and the pool follows none: write the final address into engine_config.url"
+                "{at} answers {status}, a redirect, which the pool does not follow: set engine_config.url to the final address"
             ),
         ),
         404 | 405 | 410 => lasting(
@@ -200,7 +199,7 @@ async fn read_key(source: Option<&KeySource>) -> Result<Option<String>, String> 
             let unreadable = |error: io::Error| format!("{at} cannot be read: {error}");
             let length = tokio::fs::metadata(path).await.map_err(unreadable)?.len();
             if length > KEY_FILE_BYTES_MAX {
-                return Err(format!("{at} has {length} bytes, which is no key"));
+                return Err(format!("{at} has {length} bytes, too many for a key"));
             }
             tokio::fs::read_to_string(path).await.map_err(unreadable)?
         }
@@ -211,7 +210,7 @@ async fn read_key(source: Option<&KeySource>) -> Result<Option<String>, String> 
     }
     if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(format!(
-            "{at} holds more than a key: spaces, several lines, or letters beyond ASCII"
+            "{at} is not a plain key: it contains spaces, several lines or non-ASCII characters"
         ));
     }
     Ok(Some(key.to_owned()))

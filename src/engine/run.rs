@@ -280,7 +280,7 @@ impl Engine {
             tracing::error!(
                 leader,
                 processes = ?left,
-                "processes of an engine do not die; the memory they hold is not free"
+                "cannot kill processes of an engine; their memory is not freed"
             );
         }
         clean_up::run(&cleanup, log).await;
@@ -458,7 +458,7 @@ async fn end_engine(guard: &mut Guard, grace: Duration) -> Ended {
         }
         tracing::error!(
             leader,
-            "an engine does not die of SIGKILL; a device driver may hang"
+            "an engine did not end on SIGKILL; a device driver may hang"
         );
     }
 }

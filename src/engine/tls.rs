@@ -33,7 +33,7 @@ pub(super) async fn handshake(
         Err(_) => Err(io::Error::new(
             io::ErrorKind::TimedOut,
             format!(
-                "it accepts connections and has not answered TLS for {} s; is it plain http?",
+                "it accepts connections but has not answered the TLS handshake for {} s; is it plain http?",
                 HANDSHAKE_MAX.as_secs()
             ),
         )),
@@ -48,7 +48,7 @@ async fn read_authorities() -> io::Result<Arc<ClientConfig>> {
     if added == 0 {
         let why = found.errors.first().map(|error| format!(": {error}"));
         return Err(io::Error::other(format!(
-            "no certificate authority is known here{}; install ca-certificates, or name a file by SSL_CERT_FILE",
+            "no certificate authorities found{}; install ca-certificates, or set SSL_CERT_FILE",
             why.unwrap_or_default()
         )));
     }
@@ -65,13 +65,13 @@ fn in_words(error: &io::Error) -> io::Error {
     let text = error.to_string();
     // A bad signature comes from another authority with the same name.
     let advice = if text.contains("UnknownIssuer") || text.contains("BadSignature") {
-        "; name the authority that signed its certificate by SSL_CERT_FILE in the pool's environment"
+        "; set SSL_CERT_FILE in the pool's environment to the authority that signed its certificate"
     } else if text.contains("NotValidForName") {
-        "; its certificate is for another name than that of the url"
+        "; its certificate is for a different name than that of the url"
     } else if text.contains("Expired") {
         "; its certificate has expired, or this machine's clock is wrong"
     } else if text.contains("InvalidContentType") {
-        "; it does not speak TLS there, so the url may have to begin with http://"
+        "; it does not speak TLS; the url may have to begin with http://"
     } else {
         ""
     };

@@ -36,7 +36,7 @@ fn an_idle_engine_is_dead_after_three_misses_and_not_after_two() {
     let verdict = judge.bad_health(Miss::Silent);
     assert_eq!(
         verdict.as_deref(),
-        Some("answered no health question for 15 s")
+        Some("answered no health probe for 15 s")
     );
 }
 
@@ -91,7 +91,7 @@ fn neither_health_nor_tokens_is_death_before_the_first_token_is_due() {
     assert_eq!(second, 40);
     assert_eq!(
         words,
-        "neither a token nor an answer of its health route for 60 s while 2 requests wait"
+        "neither a token nor an answer from its health route for 60 s while 2 requests wait"
     );
 }
 
@@ -113,7 +113,7 @@ fn an_engine_that_closed_its_port_is_dead_however_busy_it_is() {
     assert_eq!(judge.bad_health(Miss::Refused), None);
     assert_eq!(judge.bad_health(Miss::Refused), None);
     let verdict = judge.bad_health(Miss::Refused).expect("dead");
-    assert!(verdict.contains("nobody listens"), "{verdict}");
+    assert!(verdict.contains("no longer listens"), "{verdict}");
 }
 
 #[test]
