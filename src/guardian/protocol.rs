@@ -168,7 +168,7 @@ pub struct Hello {
 #[serde(tag = "news", rename_all = "snake_case")]
 pub enum News {
     Hello(Box<Hello>),
-    /// Another controller has the engine.
+    /// Another controller owns the engine.
     Taken,
     Started {
         engine: ProcessId,

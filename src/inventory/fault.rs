@@ -1,4 +1,4 @@
-//! What can be wrong with the devices, in words that name the setting to change or the repair.
+//! Errors of devices, with messages that name the setting to change or the repair.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ pub enum InventoryFault {
     },
 }
 
-/// Why one device could not be read this time. What it holds is unknown then, not zero.
+/// Why one device could not be read this time. Its memory use is then unknown, not zero.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceFault {
     #[error(
@@ -124,7 +124,7 @@ impl DeviceFault {
     pub(super) fn of(device: &str, source: NvmlError) -> DeviceFault {
         let device = device.to_owned();
         match source {
-            // Not found: the driver was loaded anew, and this GPU is gone.
+            // Not found: the driver was loaded again, and this GPU is gone.
             NvmlError::GpuLost | NvmlError::NotFound => DeviceFault::Lost { device, source },
             NvmlError::ResetRequired => DeviceFault::ResetRequired { device, source },
             _ if driver_is_gone(&source) => DeviceFault::DriverAway { device, source },
