@@ -61,7 +61,7 @@ pub(super) fn watch(
         match thread {
             Ok(thread) => threads.push(thread),
             Err(error) => {
-                tracing::warn!(device = %device.name, %error, "cannot start a thread that waits for this GPU's errors; they show only when it cannot be read");
+                tracing::warn!(device = %device.name, %error, "cannot start a thread that waits for this GPU's errors; a fault shows only when the GPU cannot be read");
             }
         }
     }
@@ -77,7 +77,7 @@ struct Watcher {
 enum Ended {
     Stopped,
     /// It never reports events.
-    Deaf(NvmlError),
+    NoEvents(NvmlError),
     Failed(NvmlError),
 }
 
@@ -95,8 +95,8 @@ impl Watcher {
             };
             match self.listen(&nvml, tell, &mut is_lost) {
                 Ended::Stopped => return,
-                Ended::Deaf(error) => {
-                    tracing::info!(device = %self.device.name, %error, "this GPU reports no errors; they show only when it cannot be read");
+                Ended::NoEvents(error) => {
+                    tracing::info!(device = %self.device.name, %error, "this GPU does not report errors; a fault shows only when the GPU cannot be read");
                     return;
                 }
                 Ended::Failed(error) => {
@@ -109,7 +109,7 @@ impl Watcher {
                         _ if driver_is_gone(&error) || warned => {}
                         _ => {
                             warned = true;
-                            tracing::warn!(device = %self.device.name, %error, "cannot wait for this GPU's errors, and tries again");
+                            tracing::warn!(device = %self.device.name, %error, "cannot wait for this GPU's errors; trying again");
                         }
                     }
                     self.connection.failed(nvml, &error);
@@ -135,7 +135,7 @@ impl Watcher {
         let set = match registered {
             Ok(set) => set,
             Err(error @ (NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_))) => {
-                return Ended::Deaf(error);
+                return Ended::NoEvents(error);
             }
             Err(error) => return Ended::Failed(error),
         };

@@ -14,11 +14,11 @@ pub enum InventoryFault {
     NoLibrary { tried: String, source: NvmlError },
 
     #[error(
-        "NVML does not give the number of GPUs: {source}; see whether nvidia-smi works, or set inventory.provider to auto, host or fixed"
+        "NVML does not report the number of GPUs: {source}; see whether nvidia-smi works, or set inventory.provider to auto, host or fixed"
     )]
     Count { source: NvmlError },
 
-    #[error("NVML knows no GPU whose memory can be read{}; see nvidia-smi, or set inventory.provider to auto, host or fixed", last(.last_words))]
+    #[error("NVML found no GPU whose memory it can read{}; see nvidia-smi, or set inventory.provider to auto, host or fixed", last(.last_words))]
     NoGpu { last_words: Option<String> },
 
     #[error(
@@ -26,7 +26,7 @@ pub enum InventoryFault {
     )]
     Hangs { seconds: u64 },
 
-    #[error("cannot start a thread that asks NVML; raise the limit of threads of this user")]
+    #[error("cannot start a thread to query NVML; raise the limit of threads of this user")]
     Thread { source: std::io::Error },
 
     #[error(
@@ -77,7 +77,7 @@ pub enum InventoryFault {
     },
 
     #[error(
-        "inventory.headroom of {headroom} leaves nothing of device {device}, which has {total}; make it smaller"
+        "inventory.headroom of {headroom} leaves no memory on device {device}, which has {total}; make it smaller"
     )]
     MemoryPart {
         headroom: Bytes,
@@ -90,7 +90,7 @@ pub enum InventoryFault {
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceFault {
     #[error(
-        "{device} fell off the bus ({source}); nothing runs there until the machine is restarted, and if it happens again the GPU or its slot is to be replaced"
+        "{device} fell off the bus ({source}); nothing runs there until the machine is restarted, and if it happens again replace the GPU or its slot"
     )]
     Lost { device: String, source: NvmlError },
 
@@ -100,20 +100,22 @@ pub enum DeviceFault {
     ResetRequired { device: String, source: NvmlError },
 
     #[error(
-        "{device} has not answered for {} s and is not asked again before it does; see whether nvidia-smi hangs too",
+        "{device} has not answered for {} s and is not queried again until it does; see whether nvidia-smi hangs too",
         .since.as_secs_f64()
     )]
     Stale { device: String, since: Duration },
 
     #[error(
-        "the NVIDIA driver is away ({source}), {device} is asked again when it is back; see whether nvidia-smi works"
+        "the NVIDIA driver is away ({source}), {device} is queried again when it is back; see whether nvidia-smi works"
     )]
     DriverAway { device: String, source: NvmlError },
 
-    #[error("NVML does not say what {device} holds: {source}; see nvidia-smi -q for this GPU")]
+    #[error(
+        "NVML does not report the memory use of {device}: {source}; see nvidia-smi -q for this GPU"
+    )]
     Refused { device: String, source: NvmlError },
 
-    #[error("cannot start a thread that asks {device}; raise the limit of threads of this user")]
+    #[error("cannot start a thread to query {device}; raise the limit of threads of this user")]
     Thread {
         device: String,
         source: std::io::Error,

@@ -111,7 +111,7 @@ fn list(nvml: &Nvml) -> Result<Vec<DeviceInfo>, InventoryFault> {
         let (uuid, product_name, pci, installed) = match known {
             Ok(known) => known,
             Err(error) => {
-                tracing::warn!(gpu = index, %error, "NVML cannot read this GPU, the pool does without it");
+                tracing::warn!(gpu = index, %error, "NVML cannot read this GPU, the pool does not use it");
                 last_words = Some(format!("GPU {index}: {error}"));
                 continue;
             }
@@ -249,7 +249,7 @@ impl Gpus {
         let memory = gpu.memory_info()?;
         let there = Bytes(memory.total);
         if memory.used > memory.total && lock(&self.memory.warned).insert(device.id) {
-            tracing::warn!(device = %device.name, used = %Bytes(memory.used), total = %there, "NVML says that more is used than there is; the pool takes the GPU for full");
+            tracing::warn!(device = %device.name, used = %Bytes(memory.used), total = %there, "NVML reports more memory used than the GPU has; the pool treats the GPU as full");
         }
         let used = Bytes(memory.used).min(there);
         let listed = Listed::of(&gpu);

@@ -58,11 +58,10 @@ const fn xid(code: u64, reach: Reach, means: &'static str, then: &'static str) -
     }
 }
 
-const RESTART: &str = "the engine has to be started again";
+const RESTART: &str = "restart the engine";
 const RESET: &str = "stop what runs on it, then `nvidia-smi --gpu-reset`";
-const REBOOT: &str =
-    "restart the machine; if it happens again, the GPU or its slot is to be replaced";
-const LATER: &str = "reset the GPU when nobody needs it";
+const REBOOT: &str = "restart the machine; if it happens again, replace the GPU or its slot";
+const LATER: &str = "reset the GPU when it is idle";
 
 /// By code.
 const TABLE: &[Xid] = &[
@@ -128,7 +127,7 @@ const TABLE: &[Xid] = &[
     xid(
         109,
         Process,
-        "an application did not give the GPU away in time",
+        "an application did not release the GPU in time",
         RESTART,
     ),
     xid(110, Device, "the GPU's security controller failed", REBOOT),
