@@ -1,5 +1,5 @@
-//! What one value alone cannot show: ranges, values that this version does not do yet, and keys
-//! that contradict each other. Every problem is named, not only the first.
+//! Checks that need more than one value: ranges, values that this version does not support, and contradictory
+//! keys. All problems are reported, not only the first.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,11 @@ pub const QUEUE_LIMIT_MAX: u32 = 1_000_000;
 const BODY_LIMIT: (Bytes, Bytes) = (Bytes(1 << 10), Bytes(Bytes::GIB));
 const ADOPT_WITHIN: (Span, Span) = (Span::from_secs(1), Span::from_secs(86_400));
 const KEEP_ALIVE_COMMENT: (Span, Span) = (Span(100), Span::from_secs(600));
-/// More often would cost more than it tells.
+/// More frequent probes would cost more than they are worth.
 const HEARTBEAT_MIN: Span = Span(50);
-/// Engines pause between tokens; less than this is no silence.
+/// Engines pause between tokens, so a shorter time is not a stall.
 pub const STALL_MIN: Span = Span(100);
-/// Less than this holds no model at all.
+/// Less than this holds no model.
 const DEVICE_MEMORY_MIN: Bytes = Bytes(Bytes::MIB);
 
 /// More at once is a mistake.
@@ -27,7 +27,7 @@ const UNKNOWN_MAX: u32 = 10_000;
 const HISTORY_KEEP_MIN: Length = Length::from_secs(60);
 const HISTORY_ROWS: (u64, u64) = (100, 100_000_000);
 
-/// All that stands against running with this configuration; empty if nothing does.
+/// All problems with this configuration; empty if it can be used.
 pub(super) fn problems(config: &Config) -> Vec<String> {
     let mut problems = Vec::new();
     let mut unless = |holds: bool, problem: String| {
@@ -208,7 +208,7 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<String> {
     problems
 }
 
-/// What works, but does less than somebody may expect.
+/// Settings that work but have less effect than expected.
 pub(super) fn notices(config: &Config) -> Vec<String> {
     let mut notices: Vec<String> = config.compat.notice().into_iter().collect();
     if config.autoscaler.patience != AutoscalerSection::default().patience {

@@ -1,6 +1,6 @@
-//! Values of the configuration that are more than a number: the address, the base path, cron
-//! expressions, the time zone, the database. Each is checked when it is read, so that whoever
-//! holds one holds a working one. It never opens what it names.
+//! Configuration values that are more than a number: the listen address, the base path, cron expressions, the
+//! time zone, the database. Each is checked when it is parsed, so a value of these types is valid. Files are
+//! not opened here.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -56,13 +56,12 @@ written_as_text!(
     ["127.0.0.1:8080", "0.0.0.0:8080"]
 );
 
-/// The path in front of every route but `/v1` and `/metrics`: starts with `/`, does not end
-/// with one.
+/// The prefix of every route; `/v1` and `/metrics` also exist without it. Starts with `/`, does not end with one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BasePath(String);
 
 impl BasePath {
-    /// `/llm`, as the old service had it.
+    /// `/llm`, the path of the old service.
     pub(super) fn standard() -> BasePath {
         BasePath("/llm".to_owned())
     }
@@ -115,12 +114,12 @@ impl fmt::Display for BasePath {
 
 written_as_text!(BasePath, "a path such as \"/llm\"", ["/llm", "/models/llm"]);
 
-/// A time that comes again: six fields, the first is the second. Read in `evening.timezone`.
+/// A recurring time: six fields, the first is the second. Interpreted in `evening.timezone`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CronExpression(String);
 
 impl CronExpression {
-    /// Every day at this full hour, 0 to 23.
+    /// Every day at this hour, 0 to 23.
     pub(super) fn daily(hour: u8) -> CronExpression {
         CronExpression(format!("0 0 {hour} * * *"))
     }
@@ -198,7 +197,7 @@ written_as_text!(
     ["America/Chicago", "UTC"]
 );
 
-/// The database, as `sqlite://PATH`. A relative path counts from the current directory.
+/// The database, as `sqlite://PATH`. A relative path is relative to the current directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatabaseUrl(PathBuf);
 
@@ -215,7 +214,7 @@ impl DatabaseUrl {
 impl FromStr for DatabaseUrl {
     type Err = Unreadable;
 
-    /// The refused URL is never repeated: it may hold a password.
+    /// The refused URL is never repeated: it may contain a password.
     fn from_str(text: &str) -> Result<DatabaseUrl, Unreadable> {
         let advice = "write sqlite://PATH, such as sqlite://data/model-pool.db";
         match text.split_once("://") {
