@@ -30,7 +30,7 @@ pub(super) fn overlay(
 fn apply(config: &Config, name: &str, text: &str) -> Result<Config, ConfigError> {
     let mut document = serde_json::to_value(config).map_err(|error| ConfigError::Variable {
         name: name.to_owned(),
-        message: format!("cannot be laid over the configuration: {error}"),
+        message: format!("cannot be applied to the configuration: {error}"),
     })?;
     let (section, key) =
         target(&document, name).ok_or_else(|| unknown_variable(&document, name))?;

@@ -144,10 +144,10 @@ impl RedisSection {
         if !is_address || self.url.contains(char::is_whitespace) {
             // Not repeated: it may contain a secret.
             problems
-                .push("limits.redis.url is no address such as redis://127.0.0.1:6379/0".to_owned());
+                .push("limits.redis.url is not a URL such as redis://127.0.0.1:6379/0".to_owned());
         }
         if self.url.contains('@') {
-            problems.push("limits.redis.url has a user or a password in it; write the password into a file and name that in limits.redis.password_file".to_owned());
+            problems.push("limits.redis.url contains a user or a password; write the password into a file and set limits.redis.password_file to its path".to_owned());
         }
         if self.prefix.is_empty() || self.prefix.len() > 100 || self.prefix.contains(['{', '}']) {
             problems.push(format!(

@@ -127,7 +127,7 @@ pub(super) fn problems(section: &OidcSection) -> Vec<String> {
         ),
         Err(why) => unless(
             false,
-            format!("issuer is no address such as https://login.example.org/realms/lab: {why}"),
+            format!("issuer is not a URL such as https://login.example.org/realms/lab: {why}"),
         ),
     }
     let texts = [
@@ -152,7 +152,7 @@ pub(super) fn problems(section: &OidcSection) -> Vec<String> {
     );
     unless(
         !section.groups.is_empty() || section.everybody.is_some(),
-        "groups is empty and auth.oidc.everybody null, so that nobody may do anything; write for example groups: {staff: {role: admin}}".to_owned(),
+        "groups is empty and auth.oidc.everybody null, so nobody may do anything; write for example groups: {staff: {role: admin}}".to_owned(),
     );
     unless(
         section.groups.len() <= GROUPS_MAX,
@@ -168,7 +168,7 @@ pub(super) fn problems(section: &OidcSection) -> Vec<String> {
         for (list, patterns) in [("models", &grant.models), ("routes", &grant.routes)] {
             unless(
                 !patterns.is_empty() && patterns.iter().all(|it| !it.trim().is_empty()),
-                format!("{key}.{list} holds nothing, or an empty text; leave it out to allow all"),
+                format!("{key}.{list} is empty or has an empty text; leave it out to allow all"),
             );
         }
         unless(
@@ -208,11 +208,11 @@ mod tests {
         );
         let told = problems(&section);
         let words = [
-            "auth.oidc.issuer is no address",
+            "auth.oidc.issuer is not a URL",
             "auth.oidc.audience is empty",
             "auth.oidc.leeway is 11m; allowed: 0s to 10m",
             "auth.oidc.refresh is 1s; allowed: 1m to 1d",
-            "auth.oidc.groups.staff.models holds nothing",
+            "auth.oidc.groups.staff.models is empty or has",
             "auth.oidc.groups.students.routes: a route begins with `/`",
         ];
         assert_eq!(told.len(), words.len(), "{told:?}");

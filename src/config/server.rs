@@ -134,7 +134,7 @@ impl FromStr for HostName {
         match text.len() <= 253 && text.split('.').all(label) {
             true => Ok(HostName(text)),
             false => Err(Unreadable(format!(
-                "`{text}` is no name of a host; write one like llm.example.org, without a port and without http://"
+                "`{text}` is not a host name; write one like llm.example.org, without a port and without http://"
             ))),
         }
     }
@@ -148,7 +148,7 @@ impl fmt::Display for HostName {
 
 written_as_text!(
     HostName,
-    "the name of a host, such as \"llm.example.org\"",
+    "a host name, such as \"llm.example.org\"",
     ["llm.example.org"]
 );
 
@@ -171,7 +171,7 @@ impl FromStr for Network {
         let network = text.parse::<ipnet::IpNet>().ok().or_else(one);
         network.map(|it| Network(it.trunc())).ok_or_else(|| {
             Unreadable(format!(
-                "`{text}` is no address and no network; write one like 10.0.0.7, 10.0.0.0/8 or fd00::/8"
+                "`{text}` is neither an address nor a network; write one like 10.0.0.7, 10.0.0.0/8 or fd00::/8"
             ))
         })
     }
@@ -278,7 +278,7 @@ pub(super) fn problems(server: &ServerSection) -> Vec<String> {
     unless(
         memory.0.0 / 4 * 3 >= one.0.0,
         format!(
-            "server.bodies_memory is {memory}, of which three quarters are for large bodies, and server.body_limit {one}; one body has to fit"
+            "server.bodies_memory is {memory}, of which three quarters are for large bodies, and server.body_limit {one}; one body must fit"
         ),
     );
     if let Some(cors) = &server.cors {

@@ -195,7 +195,7 @@ impl FromStr for MemoryPart {
         let Some(number) = text.trim().strip_suffix('%') else {
             return text.parse().map(MemoryPart::Fixed).map_err(|_| {
                 Unreadable(format!(
-                    "`{text}` is no part of a memory; write a share from 0% to 90% or an amount of memory like 2GiB"
+                    "`{text}` is not a part of memory; write a share from 0% to 90% or an amount of memory like 2GiB"
                 ))
             });
         };
@@ -301,7 +301,7 @@ impl FromStr for MinResident {
         }
         text.parse()
             .map(MinResident::For)
-            .map_err(|error| Unreadable(format!("{error}; auto takes it from the time of a load")))
+            .map_err(|error| Unreadable(format!("{error}; auto derives it from the load time")))
     }
 }
 
@@ -337,7 +337,7 @@ impl FromStr for KeepHot {
         }
         text.parse().map(KeepHot::For).map_err(|error| {
             Unreadable(format!(
-                "{error}; adaptive takes it from the model's own use"
+                "{error}; adaptive derives it from the model's own use"
             ))
         })
     }
@@ -383,7 +383,7 @@ impl FromStr for IdleProbe {
         }
         text.parse()
             .map(IdleProbe::After)
-            .map_err(|error| Unreadable(format!("{error}; off asks never")))
+            .map_err(|error| Unreadable(format!("{error}; off disables it")))
     }
 }
 

@@ -89,7 +89,7 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
         .any(|scheme| sources.hub.starts_with(scheme) && sources.hub.len() > scheme.len());
     unless(
         is_address && !sources.hub.contains(char::is_whitespace) && !sources.hub.contains('@'),
-        "sources.hub is no address such as https://huggingface.co; one with a password goes into HF_ENDPOINT".to_owned(),
+        "sources.hub is not a URL such as https://huggingface.co; one with a password goes into HF_ENDPOINT".to_owned(),
     );
     let limit = config.pool.queue_limit;
     unless(
@@ -147,7 +147,7 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
     );
     unless(
         config.autoscaler.kind == AutoscalerKind::None,
-        "autoscaler.kind is ray or slurm, which this version does not do; write none".to_owned(),
+        "autoscaler.kind is ray or slurm, not supported yet; write none".to_owned(),
     );
     problems.extend(config.limits.problems());
     problems.extend(server::problems(&config.server));
@@ -171,7 +171,7 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<String> {
         ),
         (Provider::Fixed | Provider::Nvml, _) | (_, 0) => {}
         (_, count) => problems.push(format!(
-            "inventory.devices lists {count} devices, which only inventory.provider fixed or nvml reads; write one of them, or remove the list"
+            "inventory.devices lists {count} devices, which only inventory.provider fixed or nvml uses; set one of them, or remove the list"
         )),
     }
     let mut names = BTreeSet::new();
@@ -189,12 +189,12 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<String> {
         let by_driver = device.uuid.is_some() || device.index.is_some();
         if by_driver && inventory.provider == Provider::Fixed {
             problems.push(format!(
-                "{key} has a uuid or an index, which only inventory.provider nvml knows"
+                "{key} has a uuid or an index, which only inventory.provider nvml supports"
             ));
         }
         if device.node != 0 && inventory.provider == Provider::Nvml {
             problems.push(format!(
-                "{key}.node is {}; all GPUs of inventory.provider nvml are of one machine",
+                "{key}.node is {}; all GPUs of inventory.provider nvml are on one machine",
                 device.node
             ));
         }

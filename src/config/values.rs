@@ -40,7 +40,11 @@ impl FromStr for ListenAddress {
         };
         address
             .map(|address| ListenAddress(SocketAddr::new(address, port)))
-            .ok_or_else(|| Unreadable(format!("`{host}` of `{text}` is no IP address; {advice}")))
+            .ok_or_else(|| {
+                Unreadable(format!(
+                    "`{host}` of `{text}` is not an IP address; {advice}"
+                ))
+            })
     }
 }
 
@@ -147,7 +151,7 @@ impl FromStr for CronExpression {
             .parse(text)
             .map_err(|error| {
                 Unreadable(format!(
-                    "`{text}` is no cron expression ({error}); {advice}"
+                    "`{text}` is not a cron expression ({error}); {advice}"
                 ))
             })?;
         Ok(CronExpression(text.to_owned()))
@@ -179,7 +183,7 @@ impl FromStr for TimeZone {
                 .map(|zone| format!("; did you mean `{zone}`?"))
                 .unwrap_or_default();
             Unreadable(format!(
-                "`{text}` is no time zone; write an IANA name like America/Chicago, Europe/Berlin or UTC{hint}"
+                "`{text}` is not a time zone; write an IANA name like America/Chicago, Europe/Berlin or UTC{hint}"
             ))
         })
     }
@@ -222,12 +226,12 @@ impl FromStr for DatabaseUrl {
                 Ok(DatabaseUrl(PathBuf::from(path)))
             }
             Some(("sqlite", _)) => Err(Unreadable(format!(
-                "a sqlite URL here is a path alone, not empty and without `?` or `#`; {advice}"
+                "a sqlite URL must be a plain path, not empty and without `?` or `#`; {advice}"
             ))),
             Some(("postgres" | "postgresql", _)) => Err(Unreadable(format!(
-                "this version keeps its state in SQLite only, PostgreSQL does not work yet; {advice}"
+                "this version supports only SQLite, PostgreSQL does not work yet; {advice}"
             ))),
-            _ => Err(Unreadable(format!("this is no database URL; {advice}"))),
+            _ => Err(Unreadable(format!("this is not a database URL; {advice}"))),
         }
     }
 }

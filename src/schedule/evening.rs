@@ -52,7 +52,7 @@ impl EveningEvent {
 #[derive(Debug, thiserror::Error)]
 pub enum ScheduleError {
     #[error(
-        "evening.{field}: {expression:?} is no cron expression: {source}; write second, minute, hour, day, month, weekday, for example \"0 0 21 * * *\""
+        "evening.{field}: {expression:?} is not a cron expression: {source}; write second, minute, hour, day, month, weekday, for example \"0 0 21 * * *\""
     )]
     Cron {
         field: &'static str,
@@ -69,7 +69,7 @@ pub enum ScheduleError {
     },
 
     #[error(
-        "evening.timezone: {name:?} is no time zone; write a name like \"America/Chicago\", \"Europe/Berlin\" or \"UTC\""
+        "evening.timezone: {name:?} is not a time zone; write a name like \"America/Chicago\", \"Europe/Berlin\" or \"UTC\""
     )]
     Timezone { name: String },
 
