@@ -103,7 +103,7 @@ pub fn trusted_address(text: &str) -> Result<Url, String> {
     match address.scheme() {
         "https" => {}
         "http" if is_local => {}
-        "http" => return Err("http is for this machine alone; write https".to_owned()),
+        "http" => return Err("http is only for this machine; write https".to_owned()),
         _ => return Err("it has to begin with https://".to_owned()),
     }
     if !address.username().is_empty() || address.password().is_some() {
@@ -123,7 +123,7 @@ pub(super) fn problems(section: &OidcSection) -> Vec<String> {
     match trusted_address(&section.issuer) {
         Ok(address) => unless(
             address.query().is_none() && address.fragment().is_none(),
-            "issuer may have no `?` and no `#`".to_owned(),
+            "issuer must not contain `?` or `#`".to_owned(),
         ),
         Err(why) => unless(
             false,

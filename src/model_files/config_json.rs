@@ -228,7 +228,7 @@ fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
     }
     if !kind.is_empty() && !is_listed(kind, KNOWN) {
         architecture.guesses.push(format!(
-            "the form `{}` is not known, and plain attention is assumed",
+            "the architecture `{}` is unknown; plain attention is assumed",
             shortened(&Value::from(kind))
         ));
     }
@@ -248,7 +248,7 @@ fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
                 Some(bytes) => architecture.push(count, LayerCache::State { bytes }),
                 None => note_once(
                     architecture,
-                    "the state of its layers without attention is not known, and is not counted",
+                    "the state of its layers without attention is unknown and not counted",
                 ),
             }
         }

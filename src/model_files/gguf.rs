@@ -122,7 +122,7 @@ impl<'a> Reader<'a> {
     fn header(&mut self) -> Result<Gguf, FileError> {
         let magic: [u8; 4] = self.bytes("the magic word")?;
         if magic != MAGIC {
-            return Err(self.broken("it does not begin with `GGUF`, so it is no GGUF file"));
+            return Err(self.broken("it does not begin with `GGUF`, so it is not a GGUF file"));
         }
         let version = self.u32("the version")?;
         match version {
@@ -162,7 +162,7 @@ impl<'a> Reader<'a> {
         };
         if !alignment.is_power_of_two() || alignment > 1 << 30 {
             return Err(self.broken(&format!(
-                "general.alignment is {alignment}, which is no sensible power of two"
+                "general.alignment is {alignment}, which is not a valid power of two"
             )));
         }
         // The end of the last tensor, relative to the first one's start.
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
                 .filter(|_| offset % alignment == 0)
                 .ok_or_else(|| {
                     self.broken(&format!(
-                        "tensor `{name}` lies at the impossible place {offset}"
+                        "tensor `{name}` has the impossible offset {offset}"
                     ))
                 })?;
             if tensor_end > end {
@@ -249,7 +249,7 @@ impl<'a> Reader<'a> {
             _ => self.width(kind, key)?,
         };
         if kind == 9 && depth >= DEPTH_MAX {
-            return Err(self.broken(&format!("`{key}` holds lists in lists, too deep")));
+            return Err(self.broken(&format!("`{key}` has lists that are nested too deep")));
         }
         let count = self.count(&format!("entries of `{key}`"), least)?;
         let mut kept = Vec::new();

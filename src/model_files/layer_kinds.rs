@@ -144,7 +144,7 @@ fn listed(
             (Some("mlp" | "moe"), _) => LayerKind::Nothing,
             _ => {
                 let note = format!(
-                    "`{name}` holds {}, which is not known, and plain attention is assumed",
+                    "`{name}` has the unknown value {}; plain attention is assumed",
                     shortened(layer)
                 );
                 if !guesses.contains(&note) && guesses.len() < 8 {

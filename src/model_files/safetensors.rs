@@ -142,7 +142,7 @@ fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>, FileError> {
             return Err(FileError::Broken {
                 path: index.to_owned(),
                 problem: format!(
-                    "it names `{name}`, which is no safetensors file of the same folder"
+                    "it names `{name}`, which is not a safetensors file in the same folder"
                 ),
             });
         }
@@ -228,7 +228,7 @@ fn file_weights(path: &Path) -> Result<Weights, FileError> {
     let allowed = HEADER_MAX.min(file_length - 8);
     if header_length > allowed {
         return Err(broken(format!(
-            "its header claims {header_length} bytes, and at most {allowed} are possible; the file is cut off or no safetensors file"
+            "its header claims {header_length} bytes, and at most {allowed} are possible; the file is cut off or not a safetensors file"
         )));
     }
     let mut header = String::new();
@@ -249,7 +249,7 @@ fn sum(entries: &[(String, HeaderEntry)], data_length: u64) -> Result<Weights, S
             if name == "__metadata__" {
                 continue;
             }
-            return Err(format!("`{name}` is no tensor"));
+            return Err(format!("`{name}` is not a tensor"));
         };
         let (begin, end) = tensor.data_offsets;
         if begin > end || end > data_length {

@@ -81,7 +81,7 @@ fn explain(error: &YamlError) -> String {
         YamlError::NullIntoString { .. } => "the value is missing".to_owned(),
         YamlError::InvalidScalar { ty, .. } => match number_wanted(ty) {
             Some(wanted) => format!("{wanted} is expected here"),
-            None => format!("this is no {ty}"),
+            None => format!("this is not of type {ty}"),
         },
         YamlError::Unexpected {
             expected: "mapping start",

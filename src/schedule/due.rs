@@ -67,7 +67,7 @@ impl std::fmt::Display for PassedOver {
             PassedOver::TooLate { by } => {
                 write!(
                     f,
-                    "missed by {} min, and there is no evening.reopen to say until when it makes sense (E3)",
+                    "missed by {} min, and without evening.reopen there is no window for a late cleanup (E3)",
                     by.num_minutes()
                 )
             }

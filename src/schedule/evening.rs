@@ -59,9 +59,7 @@ pub enum ScheduleError {
         source: CronError,
     },
 
-    #[error(
-        "evening.{field}: {expression:?} never comes about; write for example \"0 0 21 * * *\""
-    )]
+    #[error("evening.{field}: {expression:?} never occurs; write for example \"0 0 21 * * *\"")]
     Never {
         field: &'static str,
         expression: String,

@@ -80,7 +80,7 @@ impl Drop for Turn<'_> {
         let mut state = self.turns.lock();
         if state.running.take().is_some() {
             for lost in std::mem::take(&mut state.next) {
-                tracing::error!(event = lost.name(), "lost: what ran before it broke off");
+                tracing::error!(event = lost.name(), "lost: the event before it failed");
             }
         }
     }

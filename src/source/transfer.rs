@@ -83,7 +83,7 @@ pub(super) async fn bring(
                     file,
                     expected,
                     got,
-                    "a file came broken and is fetched anew"
+                    "a downloaded file is damaged and is fetched again"
                 );
                 mismatched = true;
                 progress.loses(length);
@@ -122,7 +122,7 @@ async fn complete(
             });
         }
         let wait = after.unwrap_or(pause).min(PAUSE_MAX);
-        tracing::debug!(file = part.path, why, ?wait, "a download is taken up again");
+        tracing::debug!(file = part.path, why, ?wait, "a download resumes");
         tokio::time::sleep(wait).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
@@ -283,7 +283,7 @@ pub(super) async fn learn_digests(
             return Ok(());
         }
     }
-    tracing::info!("the bucket's tags are not the MD5 of its files; their sizes are checked alone");
+    tracing::info!("the bucket's tags are not the MD5 of its files; only their sizes are checked");
     Ok(())
 }
 

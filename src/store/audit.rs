@@ -134,7 +134,7 @@ impl Store {
                 .and_then(|digits| digits.parse().ok());
             number
                 .map(KeyId)
-                .ok_or_else(|| self.bad_row("audit", id, "the key is no key's id"))
+                .ok_or_else(|| self.bad_row("audit", id, "the key is not a key's id"))
         });
         let what = serde_json::from_str(row.get("what"));
         Ok(StoredAudit {

@@ -18,7 +18,7 @@ pub enum StoreFault {
         source: std::io::Error,
     },
 
-    #[error("cannot write {}: {source}; make the file and its folder writable for this user, or set state.database_url elsewhere", path.display())]
+    #[error("cannot write {}: {source}; make the file and its folder writable for this user, or set state.database_url to another file", path.display())]
     NotWritable {
         path: PathBuf,
         source: std::io::Error,

@@ -149,7 +149,7 @@ async fn authorities(path: &Path) -> Result<Vec<Certificate>, IssuerFault> {
     let text = text.map_err(|error| unusable(error.to_string()))?;
     let found = Certificate::from_pem_bundle(&text).map_err(|error| unusable(root_of(&error)))?;
     match found.is_empty() {
-        true => Err(unusable("it holds no certificate in PEM form".to_owned())),
+        true => Err(unusable("it contains no PEM certificate".to_owned())),
         false => Ok(found),
     }
 }
