@@ -195,8 +195,8 @@ impl Events {
                 .get_or_insert_with(|| Fault::of("no JSON in the stream", words));
             return;
         };
-        if let Some(told) = &chunk.error {
-            let (label, words) = told.read();
+        if let Some(error) = &chunk.error {
+            let (label, words) = error.read();
             let label = format!("in the stream: {label}");
             self.fault.get_or_insert_with(|| Fault::of(label, words));
         }
@@ -217,8 +217,8 @@ impl Events {
 pub fn whole(body: &[u8], answer: &mut Answer) {
     match serde_json::from_slice::<Chunk<'_>>(body) {
         Ok(chunk) => {
-            if let Some(told) = &chunk.error {
-                let (label, words) = told.read();
+            if let Some(error) = &chunk.error {
+                let (label, words) = error.read();
                 answer.fault = Some(Fault::of(format!("200 with an error: {label}"), words));
             }
             let usage = chunk
@@ -232,10 +232,10 @@ pub fn whole(body: &[u8], answer: &mut Answer) {
 
 /// The fault of an unsuccessful answer: its status with the error's code, and the message.
 pub fn refused(status: u16, body: &[u8]) -> Fault {
-    let told = serde_json::from_slice::<Chunk<'_>>(body).ok();
-    match told.as_ref().and_then(|chunk| chunk.error.as_ref()) {
-        Some(told) => {
-            let (label, words) = told.read();
+    let parsed = serde_json::from_slice::<Chunk<'_>>(body).ok();
+    match parsed.as_ref().and_then(|chunk| chunk.error.as_ref()) {
+        Some(error) => {
+            let (label, words) = error.read();
             Fault::of(format!("{status} {label}").trim_end(), words)
         }
         None => {

@@ -156,7 +156,7 @@ struct Pace {
     arrivals: Arrivals,
     until: Until,
     random: rand_pcg::Pcg64Mcg,
-    told: u64,
+    scheduled: u64,
     /// In seconds, so that millions of gaps lose no precision.
     at: f64,
 }
@@ -168,14 +168,14 @@ impl Pace {
             arrivals,
             until,
             random: crate::random::seeded(seed),
-            told: 0,
+            scheduled: 0,
             at: 0.0,
         }
     }
 
     fn next(&mut self) -> Option<Duration> {
         let at = match self.arrivals {
-            Arrivals::Constant => self.told as f64 / self.per_second,
+            Arrivals::Constant => self.scheduled as f64 / self.per_second,
             Arrivals::Poisson => {
                 let gap: f64 = Exp1.sample(&mut self.random);
                 self.at += gap / self.per_second;
@@ -184,11 +184,11 @@ impl Pace {
         };
         let at = Duration::from_secs_f64(at);
         let goes_on = match self.until {
-            Until::Requests(most) => self.told < most,
+            Until::Requests(most) => self.scheduled < most,
             Until::Passed(time) => at < time,
             Until::Interrupted => true,
         };
-        self.told += 1;
+        self.scheduled += 1;
         goes_on.then_some(at)
     }
 

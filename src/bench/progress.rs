@@ -17,7 +17,7 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 pub async fn show(drive: &Drive, what: &str) -> std::convert::Infallible {
     let began = now();
     let shown = Shown(std::io::stderr().is_terminal().then(|| bar(drive.until())));
-    let (mut before, mut told) = (0, Duration::ZERO);
+    let (mut before, mut printed_at) = (0, Duration::ZERO);
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let passed = now() - began;
@@ -39,8 +39,8 @@ pub async fn show(drive: &Drive, what: &str) -> std::convert::Infallible {
                 };
                 bar.set_message(format!("{what}: {ended} requests, {rate:.0}/s{failed}"));
             }
-            None if passed - told >= LINE_EVERY => {
-                told = passed;
+            None if passed - printed_at >= LINE_EVERY => {
+                printed_at = passed;
                 let seconds = passed.as_secs();
                 eprintln!("{what}, {seconds} s: {ended} requests, {failed} failed");
             }

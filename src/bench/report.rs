@@ -124,8 +124,8 @@ impl Report {
             put(name, json_of(times));
         }
         let errors = tally.failed.iter().map(|(label, failed)| {
-            let told = json!({"count": failed.count, "message": failed.words});
-            (label.clone(), told)
+            let failure = json!({"count": failed.count, "message": failed.words});
+            (label.clone(), failure)
         });
         put("errors", Value::Object(errors.collect()));
         Value::Object(all)

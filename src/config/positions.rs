@@ -23,13 +23,13 @@ pub struct Twice {
 impl Positions {
     /// The positions in the text's first document, as far as it can be parsed.
     pub fn of(text: &str) -> Positions {
-        let mut reading = Reading::default();
+        let mut reading = PositionReader::default();
         for event in Parser::new_from_str(text) {
             let Ok((event, span)) = event else { break };
             if matches!(event, Event::DocumentEnd) {
                 break;
             }
-            reading.hear(&event, u64::try_from(span.start.line()).unwrap_or_default());
+            reading.handle(&event, u64::try_from(span.start.line()).unwrap_or_default());
         }
         reading.positions
     }
@@ -61,13 +61,13 @@ enum Frame {
 }
 
 #[derive(Default)]
-struct Reading {
+struct PositionReader {
     open: Vec<Frame>,
     positions: Positions,
 }
 
-impl Reading {
-    fn hear(&mut self, event: &Event<'_>, line: u64) {
+impl PositionReader {
+    fn handle(&mut self, event: &Event<'_>, line: u64) {
         match event {
             Event::Scalar(text, ..) if self.is_key(text, line) => {}
             Event::Scalar(..) => {

@@ -186,8 +186,8 @@ async fn fate_of(
         let (fate, reason) = without_guardian(&record).await;
         return closed(fate, reason).await;
     }
-    let (hello, mut ear, mut mouth) = match greet(guardians, &record).await {
-        Greeting::Hello(hello, ear, mouth) => (hello, ear, mouth),
+    let (hello, mut reader, mut writer) = match greet(guardians, &record).await {
+        Greeting::Hello(hello, reader, writer) => (hello, reader, writer),
         Greeting::Taken => {
             let reason = format!("process {} has another controller", guardian.pid);
             return Err(found(Fate::LeftAlone, reason));
@@ -220,8 +220,8 @@ async fn fate_of(
     }) = &hello.end
     {
         // With the acknowledgement the guardian knows that its report arrived, and exits.
-        let _ = mouth.say(&adopt).await;
-        drop((ear, mouth));
+        let _ = writer.say(&adopt).await;
+        drop((reader, writer));
         until_gone(guardian).await;
         let reason = format!("{last_words} ({status}), while no controller was running");
         return closed(Fate::Ended, reason.trim_start().to_owned()).await;
@@ -238,13 +238,13 @@ async fn fate_of(
         sick(&record).await
     };
     if let Some(reason) = unwanted {
-        stop(&mut ear, &mut mouth, guardian).await;
-        drop((ear, mouth));
+        stop(&mut reader, &mut writer, guardian).await;
+        drop((reader, writer));
         until_gone(guardian).await;
         return closed(Fate::Stopped, reason).await;
     }
     let engine = hello.engine.or(record.engine);
-    let (Some(leader), Ok(())) = (engine, mouth.say(&adopt).await) else {
+    let (Some(leader), Ok(())) = (engine, writer.say(&adopt).await) else {
         return closed(
             Fate::Ended,
             "it ended while it was being adopted".to_owned(),
@@ -261,7 +261,7 @@ async fn fate_of(
         false => hello.last_end_ms,
     };
     Ok(Box::new(Adopted {
-        guard: Guard::adopted(guardians, record.clone(), group, (ear, mouth)),
+        guard: Guard::adopted(guardians, record.clone(), group, (reader, writer)),
         record,
         last_end_ms,
     }))
@@ -338,9 +338,9 @@ async fn greet_once(folder: &Path, name: &str) -> Greeting {
     let Ok(socket) = connect_guardian(folder, name).await else {
         return Greeting::Silent;
     };
-    let (mut ear, mouth) = talk(socket);
-    match ear.next_within(ANSWER_MAX).await {
-        Some(News::Hello(hello)) => Greeting::Hello(hello, ear, mouth),
+    let (mut reader, writer) = talk(socket);
+    match reader.next_within(ANSWER_MAX).await {
+        Some(News::Hello(hello)) => Greeting::Hello(hello, reader, writer),
         Some(News::Taken) => Greeting::Taken,
         _ => Greeting::Silent,
     }
@@ -349,13 +349,13 @@ async fn greet_once(folder: &Path, name: &str) -> Greeting {
 /// Why the engine cannot serve, after 5 s of probes.
 async fn sick(record: &Record) -> Option<String> {
     let endpoint = Endpoint::from(&record.endpoint);
-    let mut said = String::new();
+    let mut problem = String::new();
     let asking = async {
         loop {
             match probe(&endpoint, &record.ready_path).await {
                 Ok(answer) if (200..300).contains(&answer.status) => return,
-                Ok(answer) => said = format!("answers {}", answer.status),
-                Err(error) => said = error.to_string(),
+                Ok(answer) => problem = format!("answers {}", answer.status),
+                Err(error) => problem = error.to_string(),
             }
             sleep(PAUSE).await;
         }
@@ -364,17 +364,17 @@ async fn sick(record: &Record) -> Option<String> {
     (!healthy).then(|| {
         let path = &record.ready_path;
         let seconds = ANSWER_MAX.as_secs();
-        format!("its health route {path} failed for {seconds} s: {said}")
+        format!("its health route {path} failed for {seconds} s: {problem}")
             .trim_end_matches([':', ' '])
             .to_owned()
     })
 }
 
 /// Stops at once, since the engine serves no requests any more. Returns when all of its processes are gone.
-async fn stop(ear: &mut GuardianReader, mouth: &mut GuardianWriter, guardian: ProcessId) {
-    let _ = mouth.say(&Order::Stop { grace_ms: 0 }).await;
+async fn stop(reader: &mut GuardianReader, writer: &mut GuardianWriter, guardian: ProcessId) {
+    let _ = writer.say(&Order::Stop { grace_ms: 0 }).await;
     let ended = async {
-        while let Some(news) = ear.next().await {
+        while let Some(news) = reader.next().await {
             if matches!(news, News::Exited(_)) {
                 break;
             }
@@ -427,9 +427,9 @@ async fn stop_unknown_guardians(guardians: &Guardians, resolved: &mut Resolved) 
         }
     }
     for (name, replica) in unknown {
-        if let Greeting::Hello(hello, mut ear, mut mouth) = greet_once(folder, &name).await {
-            stop(&mut ear, &mut mouth, hello.guardian).await;
-            drop((ear, mouth));
+        if let Greeting::Hello(hello, mut reader, mut writer) = greet_once(folder, &name).await {
+            stop(&mut reader, &mut writer, hello.guardian).await;
+            drop((reader, writer));
             until_gone(hello.guardian).await;
             resolved.others.push(Found {
                 model: None,

@@ -48,18 +48,18 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 /// The host process number of the main process of the container that `clean_up` removes. Returns once it runs;
 /// never where there is no container.
 pub(super) async fn main_process(clean_up: &[String]) -> u32 {
-    let [program, words @ .., _remove, _force, name] = clean_up else {
+    let [program, arguments @ .., _remove, _force, name] = clean_up else {
         return std::future::pending().await;
     };
     loop {
-        let asked = Command::new(program)
-            .args(words)
+        let inspection = Command::new(program)
+            .args(arguments)
             .args(["inspect", "-f", "{{.State.Pid}}", name])
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .output();
-        if let Ok(Ok(answer)) = timeout(CLEAN_UP_MAX, asked).await
+        if let Ok(Ok(answer)) = timeout(CLEAN_UP_MAX, inspection).await
             && let Ok(pid) = String::from_utf8_lossy(&answer.stdout).trim().parse()
             && pid != 0
         {

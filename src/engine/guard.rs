@@ -39,9 +39,9 @@ pub(super) struct Guard {
     pub record: Record,
     pub group: Group,
     pub reserved: Reserved,
-    mouth: GuardianWriter,
+    writer: GuardianWriter,
     /// Present until `listen` takes it.
-    ear: Option<GuardianReader>,
+    reader: Option<GuardianReader>,
     /// Lines that arrived before `listen` was called.
     early: Vec<Line>,
     heard: Arc<Heard>,
@@ -70,8 +70,8 @@ pub(super) enum Ended {
 struct Started {
     record: Record,
     group: Group,
-    ear: GuardianReader,
-    mouth: GuardianWriter,
+    reader: GuardianReader,
+    writer: GuardianWriter,
     early: Vec<Line>,
     child: Child,
 }
@@ -93,12 +93,12 @@ impl Started {
                 path: journal.path_of(launch.replica),
                 source,
             })?;
-        let (mut ear, mut mouth) = talk(fresh.socket);
+        let (mut reader, mut writer) = talk(fresh.socket);
         let mut early = Vec::new();
         let answer = async {
-            mouth.say(&order).await.ok()?;
+            writer.say(&order).await.ok()?;
             loop {
-                match ear.next_within(START_MAX).await? {
+                match reader.next_within(START_MAX).await? {
                     News::Line(line) => early.push(line),
                     News::Started { engine } => return Some(Ok(engine)),
                     News::NotStarted { code, message } => {
@@ -138,8 +138,8 @@ impl Started {
         Ok(Started {
             record,
             group,
-            ear,
-            mouth,
+            reader,
+            writer,
             early,
             child: fresh.child,
         })
@@ -177,8 +177,8 @@ impl Guard {
             group: started.group,
             record: started.record,
             reserved,
-            mouth: started.mouth,
-            ear: Some(started.ear),
+            writer: started.writer,
+            reader: Some(started.reader),
             early: started.early,
             heard: Arc::default(),
             over: false,
@@ -191,15 +191,15 @@ impl Guard {
         guardians: &Arc<Guardians>,
         record: Record,
         group: Group,
-        (ear, mouth): (GuardianReader, GuardianWriter),
+        (reader, writer): (GuardianReader, GuardianWriter),
     ) -> Guard {
         Guard {
             guardians: Arc::clone(guardians),
             reserved: Reserved::adopted((&record.endpoint).into()),
             record,
             group,
-            mouth,
-            ear: Some(ear),
+            writer,
+            reader: Some(reader),
             early: Vec::new(),
             heard: Arc::default(),
             over: false,
@@ -210,14 +210,14 @@ impl Guard {
     /// Copies everything the guardian sends into the log until the engine has ended. Polled beside everything
     /// else that is done with the engine.
     pub fn listen<'a>(&mut self, log: &'a ReplicaLog) -> impl Future<Output = ()> + use<'a> {
-        let ear = self.ear.take();
+        let reader = self.reader.take();
         let early = std::mem::take(&mut self.early);
         let heard = Arc::clone(&self.heard);
         async move {
             early.iter().for_each(|line| log.take(line));
             let mut ended = Ended::Lost;
-            if let Some(mut ear) = ear {
-                while let Some(news) = ear.next().await {
+            if let Some(mut reader) = reader {
+                while let Some(news) = reader.next().await {
                     match news {
                         News::Line(line) => log.take(&line),
                         News::Exited(end) => {
@@ -231,7 +231,7 @@ impl Guard {
                 heard.news.notify_waiters();
                 // The connection stays open: closing it would make the guardian think that the controller died.
                 std::future::pending::<()>().await;
-                drop(ear);
+                drop(reader);
             }
         }
     }
@@ -309,7 +309,7 @@ impl Guard {
     }
 
     async fn say(&mut self, order: Order) {
-        if let Err(error) = self.mouth.say(&order).await {
+        if let Err(error) = self.writer.say(&order).await {
             // A lost connection is noticed at once by the reader.
             tracing::debug!(%error, "cannot write to a guardian");
         }
@@ -327,10 +327,10 @@ impl Drop for Guard {
             Some(Leaving::Successor { within }) => {
                 self.reserved.leave();
                 let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
-                self.mouth.say_now(&Order::Successor { within_ms });
+                self.writer.say_now(&Order::Successor { within_ms });
             }
             None => {
-                self.mouth.say_now(&Order::Stop { grace_ms: 0 });
+                self.writer.say_now(&Order::Stop { grace_ms: 0 });
                 // A guardian alone removes the file itself; if the guardian is gone, it has to be done here.
                 if !guardian.lives() {
                     self.guardians.journal.remove(self.record.replica());

@@ -65,8 +65,8 @@ impl GuardianReader {
         }
     }
 
-    pub async fn next_within(&mut self, patience: Duration) -> Option<News> {
-        tokio::time::timeout(patience, self.next())
+    pub async fn next_within(&mut self, timeout: Duration) -> Option<News> {
+        tokio::time::timeout(timeout, self.next())
             .await
             .ok()
             .flatten()

@@ -111,10 +111,10 @@ struct Judge {
     limits: LivenessLimits,
     seen: Seen,
     /// How long requests have waited without a token, summed up since the last token.
-    quiet: Duration,
+    stall: Duration,
     idle: Duration,
     /// Time since the last good answer of the health route.
-    deaf: Duration,
+    health_silence: Duration,
     misses: u32,
     refused: u32,
     last_miss: Option<u16>,
@@ -129,15 +129,15 @@ struct Judge {
 impl Judge {
     fn passed(&mut self, time: Duration, seen: Seen) -> Option<String> {
         self.seen = seen;
-        self.deaf += time;
+        self.health_silence += time;
         if self.is_busy() {
             self.idle = Duration::ZERO;
-            self.quiet += time;
+            self.stall += time;
         } else {
             self.idle += time;
         }
         if seen.spoke {
-            self.quiet = Duration::ZERO;
+            self.stall = Duration::ZERO;
             self.misses = 0;
             self.refused = 0;
         }
@@ -153,7 +153,7 @@ impl Judge {
     }
 
     fn good_health(&mut self) {
-        self.deaf = Duration::ZERO;
+        self.health_silence = Duration::ZERO;
         self.misses = 0;
         self.refused = 0;
         self.last_miss = None;
@@ -178,7 +178,7 @@ impl Judge {
             Probed::Works => {
                 self.probe_worked = true;
                 self.strikes = 0;
-                self.quiet = Duration::ZERO;
+                self.stall = Duration::ZERO;
                 None
             }
             Probed::NotSo | Probed::Unreachable => {
@@ -218,7 +218,7 @@ impl Judge {
             return Some(format!(
                 "it no longer listens on its port: {} health probes in {} were refused",
                 self.refused,
-                text(self.deaf)
+                text(self.health_silence)
             ));
         }
         if !self.is_busy() {
@@ -226,20 +226,20 @@ impl Judge {
                 Some(status) => {
                     format!(
                         "its health route has answered {status} for {}",
-                        text(self.deaf)
+                        text(self.health_silence)
                     )
                 }
-                None => format!("answered no health probe for {}", text(self.deaf)),
+                None => format!("answered no health probe for {}", text(self.health_silence)),
             });
         }
         let allowed = match self.seen.answering {
             0 => limits.first_token_after,
             _ => limits.stall_after,
         };
-        if self.quiet >= allowed {
-            return Some(format!("no token for {} while {waiting}", text(self.quiet)));
+        if self.stall >= allowed {
+            return Some(format!("no token for {} while {waiting}", text(self.stall)));
         }
-        let silent = self.quiet.min(self.deaf);
+        let silent = self.stall.min(self.health_silence);
         (self.misses > 0 && silent >= limits.stall_after).then(|| {
             format!(
                 "neither a token nor an answer from its health route for {} while {waiting}",

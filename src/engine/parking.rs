@@ -32,13 +32,13 @@ pub enum SleepBy {
 pub async fn fall_asleep(
     endpoint: &Endpoint,
     by: &SleepBy,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), String> {
     let routes = match by {
         SleepBy::Routes(routes) => routes,
-        SleepBy::Commands { sleep, .. } => return run(sleep, patience).await,
+        SleepBy::Commands { sleep, .. } => return run(sleep, timeout).await,
     };
-    call(endpoint, routes.sleep, patience).await?;
+    call(endpoint, routes.sleep, timeout).await?;
     says(endpoint, routes, true).await
 }
 
@@ -47,16 +47,16 @@ pub async fn wake(
     endpoint: &Endpoint,
     by: &SleepBy,
     health: &str,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), String> {
     match by {
         SleepBy::Routes(routes) => {
             for step in routes.wake {
-                call(endpoint, *step, patience).await?;
+                call(endpoint, *step, timeout).await?;
             }
             says(endpoint, routes, false).await?;
         }
-        SleepBy::Commands { wake, .. } => run(wake, patience).await?,
+        SleepBy::Commands { wake, .. } => run(wake, timeout).await?,
     }
     match probe(endpoint, health).await {
         Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
@@ -66,7 +66,7 @@ pub async fn wake(
 }
 
 /// Runs a command; an error contains the last line of its output.
-async fn run(command: &[String], patience: Duration) -> Result<(), String> {
+async fn run(command: &[String], timeout: Duration) -> Result<(), String> {
     let [program, arguments @ ..] = command else {
         return Err("the command is empty".to_owned());
     };
@@ -77,21 +77,21 @@ async fn run(command: &[String], patience: Duration) -> Result<(), String> {
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(patience, ended)
+    let output = tokio::time::timeout(timeout, ended)
         .await
-        .map_err(|_| format!("{program} did not end within {} s", patience.as_secs()))?
+        .map_err(|_| format!("{program} did not end within {} s", timeout.as_secs()))?
         .map_err(|error| format!("{program}: {error}; is it installed, and in PATH?"))?;
     if output.status.success() {
         return Ok(());
     }
-    let words = String::from_utf8_lossy(&output.stderr);
-    let last = words.trim().lines().last().unwrap_or("it printed nothing");
-    let said: String = last
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last = stderr.trim().lines().last().unwrap_or("it printed nothing");
+    let reply: String = last
         .chars()
         .filter(|it| !it.is_control())
         .take(200)
         .collect();
-    Err(format!("{program}: {said} ({})", output.status))
+    Err(format!("{program}: {reply} ({})", output.status))
 }
 
 async fn says(endpoint: &Endpoint, routes: &Parking, asleep: bool) -> Result<(), String> {
@@ -103,8 +103,8 @@ async fn says(endpoint: &Endpoint, routes: &Parking, asleep: bool) -> Result<(),
         .map_err(|error| format!("GET {route}: {error}"))?;
     let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     match body.get("is_sleeping").and_then(serde_json::Value::as_bool) {
-        Some(said) if said == asleep => Ok(()),
-        Some(said) => Err(format!("GET {route} says is_sleeping: {said}")),
+        Some(reply) if reply == asleep => Ok(()),
+        Some(reply) => Err(format!("GET {route} says is_sleeping: {reply}")),
         None => Err(format!(
             "GET {route} answers {} without is_sleeping",
             answer.status
@@ -112,16 +112,16 @@ async fn says(endpoint: &Endpoint, routes: &Parking, asleep: bool) -> Result<(),
     }
 }
 
-async fn call(endpoint: &Endpoint, call: Call, patience: Duration) -> Result<(), String> {
+async fn call(endpoint: &Endpoint, call: Call, timeout: Duration) -> Result<(), String> {
     let what = format!("{} {}", call.method, call.path);
-    let (status, body) = tokio::time::timeout(patience, ask(endpoint, call))
+    let (status, body) = tokio::time::timeout(timeout, ask(endpoint, call))
         .await
-        .map_err(|_| format!("{what}: no answer within {} s", patience.as_secs()))?
+        .map_err(|_| format!("{what}: no answer within {} s", timeout.as_secs()))?
         .map_err(|error| format!("{what}: {error}"))?;
     if (200..300).contains(&status) {
         return Ok(());
     }
-    let said: String = body
+    let reply: String = body
         .chars()
         .filter(|it| !it.is_control())
         .take(200)
@@ -130,7 +130,7 @@ async fn call(endpoint: &Endpoint, call: Call, patience: Duration) -> Result<(),
         404 | 405 => "; the engine was started without its sleep mode",
         _ => "",
     };
-    Err(format!("{what} answers {status}: {said}{hint}"))
+    Err(format!("{what} answers {status}: {reply}{hint}"))
 }
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -98,8 +98,8 @@ async fn live(
     let started = Instant::now();
     let mut attempts = 0;
     loop {
-        let asked = health::get(&endpoint, &recipe.health_path);
-        let words = match timeout(QUESTION_MAX, asked).await {
+        let probe = health::get(&endpoint, &recipe.health_path);
+        let words = match timeout(QUESTION_MAX, probe).await {
             Ok(Ok(answer)) if is_success(answer.status) => break,
             Ok(Ok(answer)) => {
                 attempts = 0;

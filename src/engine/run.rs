@@ -28,13 +28,13 @@ use super::{
 /// How often an engine's host memory is read.
 const MEMORY_EVERY: Duration = Duration::from_secs(2);
 /// How late the guardian may learn how the engine was used; a later controller counts from there.
-const TELL_USE_EVERY: Duration = Duration::from_millis(250);
+const SEND_USE_EVERY: Duration = Duration::from_millis(250);
 /// A dead engine that takes longer to end must not delay its waiting requests.
-const DEAD_PATIENCE: Duration = Duration::from_secs(2);
+const DEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// A guardian that has not sent SIGKILL by then no longer works.
-const GUARDIAN_PATIENCE: Duration = Duration::from_secs(2);
+const GUARDIAN_TIMEOUT: Duration = Duration::from_secs(2);
 /// A killed process that takes longer hangs in a driver; the administrator is warned.
-const KILL_PATIENCE: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// From the end of a load to the start of the next guardian.
 const SPARE_AFTER: Duration = Duration::from_millis(20);
 /// The last lines that are searched for a known failure.
@@ -357,11 +357,11 @@ impl Engine {
         let mut contained = pin!(clean_up::main_process(&cleanup));
         let mut is_found = false;
         let mut dead = None;
-        let mut line_told = None;
+        let mut last_line_progress = None;
         let mut is_ready = self.is_ready;
         let mut memory_due = interval(MEMORY_EVERY);
         memory_due.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut use_due = interval(TELL_USE_EVERY);
+        let mut use_due = interval(SEND_USE_EVERY);
         use_due.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (asked, how) = loop {
             tokio::select! {
@@ -390,10 +390,10 @@ impl Engine {
                 // Missed lines matter less than the next one.
                 Ok(line) = lines.recv(), if !is_ready => {
                     let progress = kind.and_then(|it| it.driver.progress_of_line(it.launch, &line.text));
-                    if progress != line_told
+                    if progress != last_line_progress
                         && let Some((stage, percent)) = progress.clone()
                     {
-                        line_told = progress;
+                        last_line_progress = progress;
                         report(Report::Progress { stage, percent });
                     }
                 }
@@ -448,12 +448,12 @@ async fn end_engine(guard: &mut Guard, grace: Duration) -> Ended {
             "an engine did not end on SIGTERM and is killed"
         );
     }
-    if let Ok(how) = timeout(GUARDIAN_PATIENCE, guard.ended()).await {
+    if let Ok(how) = timeout(GUARDIAN_TIMEOUT, guard.ended()).await {
         return how;
     }
     guard.end_if_frozen();
     loop {
-        if let Ok(how) = timeout(KILL_PATIENCE, guard.ended()).await {
+        if let Ok(how) = timeout(KILL_TIMEOUT, guard.ended()).await {
             return how;
         }
         tracing::error!(
@@ -466,7 +466,7 @@ async fn end_engine(guard: &mut Guard, grace: Duration) -> Ended {
 /// SIGKILL to all of it, which also ends a stopped process. `lingers` is called if it takes long.
 async fn end_dead(guard: &mut Guard, lingers: impl FnOnce()) -> Ended {
     guard.stop(Duration::ZERO).await;
-    if let Ok(how) = timeout(DEAD_PATIENCE, guard.ended()).await {
+    if let Ok(how) = timeout(DEAD_TIMEOUT, guard.ended()).await {
         return how;
     }
     lingers();

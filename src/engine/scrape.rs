@@ -30,14 +30,14 @@ pub(super) async fn follow(
     let Some(metrics) = metrics else {
         return std::future::pending().await;
     };
-    let mut told = EngineLoad::default();
+    let mut last = EngineLoad::default();
     loop {
         if let Ok(answer) = get_long(endpoint, metrics.path, TEXT_BYTES_MAX).await
             && answer.status == 200
         {
             let load = read(&String::from_utf8_lossy(&answer.body), metrics);
-            if load != told {
-                told = load;
+            if load != last {
+                last = load;
                 report(Report::Load(load));
             }
         }

@@ -82,13 +82,14 @@ fn on_time<T: Send + 'static>(
     deadline: Duration,
     act: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, InventoryFault> {
-    let (tell, told) = mpsc::channel();
-    let ask = move || drop(tell.send(act()));
+    let (sender, results) = mpsc::channel();
+    let ask = move || drop(sender.send(act()));
     thread::Builder::new()
         .name("nvml".into())
         .spawn(ask)
         .map_err(|source| InventoryFault::Thread { source })?;
-    told.recv_timeout(deadline)
+    results
+        .recv_timeout(deadline)
         .map_err(|_| InventoryFault::Hangs {
             seconds: deadline.as_secs(),
         })
@@ -180,14 +181,14 @@ impl Gpus {
     ) -> Vec<(DeviceId, Reading)> {
         let began = Instant::now();
         let ours = Arc::new(ours.clone());
-        let (tell, told) = mpsc::channel();
+        let (sender, results) = mpsc::channel();
         let mut answers: BTreeMap<DeviceId, Reading> = BTreeMap::new();
         for device in devices {
             let earlier = *lock(&self.memory.running).entry(device.id).or_insert(began);
             if earlier != began {
                 continue;
             }
-            let (gpus, ours, tell) = (self.clone(), Arc::clone(&ours), tell.clone());
+            let (gpus, ours, sender) = (self.clone(), Arc::clone(&ours), sender.clone());
             let own = device.clone();
             let ask = move || {
                 let reading = {
@@ -195,7 +196,7 @@ impl Gpus {
                     gpus.read_one(&own, &ours)
                 };
                 // The receiver is gone if this comes too late.
-                let _ = tell.send((own.id, reading));
+                let _ = sender.send((own.id, reading));
             };
             let name = format!("read-{}", device.name);
             if let Err(source) = thread::Builder::new().name(name).spawn(ask) {
@@ -208,9 +209,10 @@ impl Gpus {
                 answers.insert(device.id, Err(fault));
             }
         }
-        drop(tell);
+        drop(sender);
         // Ends when all have answered, because each holds a sender of the channel.
-        while let Ok((id, reading)) = told.recv_timeout(deadline.saturating_sub(began.elapsed())) {
+        while let Ok((id, reading)) = results.recv_timeout(deadline.saturating_sub(began.elapsed()))
+        {
             answers.insert(id, reading);
         }
         let running = lock(&self.memory.running).clone();

@@ -168,8 +168,8 @@ impl Architecture {
 
     /// Tokens of one sequence: the requested number, or else the model's own. A model without a cache needs
     /// none.
-    pub fn tokens(&self, asked: Option<u64>) -> Result<u64, FileError> {
-        match asked.or(self.context) {
+    pub fn tokens(&self, requested: Option<u64>) -> Result<u64, FileError> {
+        match requested.or(self.context) {
             Some(tokens) => Ok(tokens),
             None if self.layers.is_empty() => Ok(0),
             None => Err(FileError::Broken {

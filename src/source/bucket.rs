@@ -60,8 +60,8 @@ pub(super) async fn open(
         .iter()
         .map(|(name, value)| (name.clone(), value.0.clone()))
         .collect();
-    if let Some(asked) = &bucket.credentials {
-        variables.extend(credentials::by_url(asked, wanted, http).await?);
+    if let Some(credentials_url) = &bucket.credentials {
+        variables.extend(credentials::by_url(credentials_url, wanted, http).await?);
     }
     let retry = RetryConfig {
         max_retries: RETRIES,

@@ -30,20 +30,20 @@ pub(super) async fn hub_token(wanted: &Fetch) -> Option<String> {
 /// Requests variables such as `AWS_ACCESS_KEY_ID` from the address: a POST without a body, answered by a flat
 /// JSON object.
 pub(super) async fn by_url(
-    asked: &CredentialsUrl,
+    source_url: &CredentialsUrl,
     wanted: &Fetch,
     http: &reqwest::Client,
 ) -> Result<BTreeMap<String, String>, SourceFault> {
-    let told = |why: String, lasting| SourceFault::Credentials {
-        url: asked.shown(),
+    let failed = |why: String, lasting| SourceFault::Credentials {
+        url: source_url.shown(),
         why,
         lasting,
     };
-    let fault = |why: String| told(why, false);
-    let mut request = http.post(&asked.url).timeout(ANSWER_TIME_MAX);
-    if let Some(name) = &asked.token_variable {
+    let fault = |why: String| failed(why, false);
+    let mut request = http.post(&source_url.url).timeout(ANSWER_TIME_MAX);
+    if let Some(name) = &source_url.token_variable {
         let token = wanted.variable(name);
-        let token = token.ok_or_else(|| told(format!("the variable {name} is not set"), true))?;
+        let token = token.ok_or_else(|| failed(format!("the variable {name} is not set"), true))?;
         request = request.bearer_auth(token.trim());
     }
     let answer = request.send().await;

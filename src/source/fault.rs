@@ -16,13 +16,13 @@ pub enum SourceFault {
     },
     #[error("{id} is not complete in {}, and network access is off (sources.offline, HF_HUB_OFFLINE); copy it there, or allow the network", cache.display())]
     Offline { id: String, cache: PathBuf },
-    #[error("{id} is gated: accept its licence at {endpoint}/{id} with the account of the token, and give the token as HF_TOKEN in the pool's environment or in runtime_env.env_vars (the hub says GatedRepo{})", told(*has_token))]
+    #[error("{id} is gated: accept its licence at {endpoint}/{id} with the account of the token, and give the token as HF_TOKEN in the pool's environment or in runtime_env.env_vars (the hub says GatedRepo{})", token_note(*has_token))]
     Gated {
         id: String,
         endpoint: String,
         has_token: bool,
     },
-    #[error("there is no {id} at {endpoint}, or it is private{}; see the name in engine_config.hf_model_id, and give a token that may read it as HF_TOKEN", told(*has_token))]
+    #[error("there is no {id} at {endpoint}, or it is private{}; see the name in engine_config.hf_model_id, and give a token that may read it as HF_TOKEN", token_note(*has_token))]
     NoRepository {
         id: String,
         endpoint: String,
@@ -110,7 +110,7 @@ pub enum SourceFault {
     NoClient { why: String },
 }
 
-fn told(has_token: bool) -> &'static str {
+fn token_note(has_token: bool) -> &'static str {
     match has_token {
         true => "; a token was sent",
         false => "; no token was sent",

@@ -92,8 +92,8 @@ impl Hub {
             why: root_of(&error.without_url()),
             cache: self.cache.clone(),
         };
-        let asked = self.asks(&url).timeout(LISTING_TIME_MAX).send().await;
-        let answer = asked.map_err(unreachable)?;
+        let response = self.asks(&url).timeout(LISTING_TIME_MAX).send().await;
+        let answer = response.map_err(unreachable)?;
         if !answer.status().is_success() {
             return Err(self.refused(id, revision, answer).await);
         }

@@ -74,9 +74,9 @@ impl Store {
     /// without this option keeps its pages and reuses them.
     pub async fn give_space_back(&self) -> Result<bool, StoreFault> {
         let more = self.write("release disk space", async |connection| {
-            let asked = "SELECT (SELECT auto_vacuum FROM pragma_auto_vacuum) AS kind,
+            let query = "SELECT (SELECT auto_vacuum FROM pragma_auto_vacuum) AS kind,
                          (SELECT freelist_count FROM pragma_freelist_count) AS free";
-            let row = sqlx::query(asked).fetch_one(&mut *connection).await?;
+            let row = sqlx::query(query).fetch_one(&mut *connection).await?;
             let (kind, free): (i64, i64) = (row.get("kind"), row.get("free"));
             let surplus = free - PAGES_KEPT;
             // 2: pages are released on request.

@@ -255,7 +255,7 @@ impl Limits {
         mut admitted: Admitted,
         day: Day,
     ) -> Result<SharedOutcome, Refused> {
-        let (told, answer) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         let limits = Arc::clone(self);
         self.asking.spawn(async move {
             let Some(shared) = &limits.shared else {
@@ -273,7 +273,7 @@ impl Limits {
                 }
             };
             // If the caller has left, the outcome is dropped here.
-            let _ = told.send(outcome);
+            let _ = reply.send(outcome);
         });
         // The channel closes only when the process ends.
         answer.await.unwrap_or(Err(Refused::Outage))

@@ -172,9 +172,9 @@ impl Shared {
         runtime.spawn(async move {
             let call = inner.settling(&buckets, &member, (estimate, 0), day, true);
             let mut manager = inner.manager.clone();
-            let told = call.invoke_async::<i64>(&mut manager);
+            let sent = call.invoke_async::<i64>(&mut manager);
             // The next call shows whether it arrived.
-            let _ = tokio::time::timeout(inner.timeout, told).await;
+            let _ = tokio::time::timeout(inner.timeout, sent).await;
         });
     }
 

@@ -116,8 +116,8 @@ impl Issuer {
             address: address.to_string(),
             why: root_of(&error.without_url()),
         };
-        let asked = self.http.get(address.clone()).send().await;
-        let answer = asked.map_err(unreachable)?;
+        let sent = self.http.get(address.clone()).send().await;
+        let answer = sent.map_err(unreachable)?;
         // A redirect, which is not a success either, would lead to another server.
         if answer.status() != reqwest::StatusCode::OK {
             return Err(IssuerFault::Status {

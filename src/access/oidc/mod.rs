@@ -57,7 +57,7 @@ pub struct Oidc {
     rotation: Arc<Rotation>,
     verified: Mutex<LruCache<[u8; 32], Verified>>,
     /// The second in which a refused token was last logged.
-    told: AtomicU64,
+    last_logged: AtomicU64,
 }
 
 struct Verified {
@@ -94,7 +94,7 @@ impl Oidc {
             clock: Box::new(clock),
             rotation,
             verified: Mutex::new(LruCache::new(REMEMBERED)),
-            told: AtomicU64::new(0),
+            last_logged: AtomicU64::new(0),
         })
     }
 
@@ -148,7 +148,7 @@ impl Oidc {
     /// Logs at most once a second, because anyone can send tokens.
     fn tell(&self, error: &OidcError, header: &Header, now: Time) {
         let second = now.0 / 1000;
-        if self.told.swap(second, Ordering::Relaxed) != second {
+        if self.last_logged.swap(second, Ordering::Relaxed) != second {
             tracing::info!(%error, key = header.kid, algorithm = ?header.alg, "a token was refused");
         }
     }
