@@ -85,7 +85,7 @@ impl Group {
         let is_ours = match is_member.then_some(true).or_else(has_tag) {
             Some(is_ours) => is_ours,
             None if proc::is_between_programs(process) => return Kinship::Unknown,
-            // The process may be in the middle of an exec.
+            // It may have completed its exec a moment ago.
             None => has_tag().unwrap_or(false),
         };
         match is_ours && proc::is_alive(process) {

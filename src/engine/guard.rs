@@ -331,7 +331,7 @@ impl Drop for Guard {
             }
             None => {
                 self.writer.say_now(&Order::Stop { grace_ms: 0 });
-                // A guardian alone removes the file itself; if the guardian is gone, it has to be done here.
+                // Without a controller the guardian removes the file; if the guardian is gone, it is removed here.
                 if !guardian.lives() {
                     self.guardians.journal.remove(self.record.replica());
                 }

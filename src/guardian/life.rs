@@ -223,7 +223,7 @@ impl Life {
                 self.attached = true;
                 self.alone = None;
                 self.terminate_received = false;
-                // The end may have been sent while no controller owned the engine, so it is sent again.
+                // The new controller gets the full time to receive an end that was reported before.
                 if let Some((_, at)) = &mut self.end {
                     *at = now();
                 }

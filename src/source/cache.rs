@@ -100,8 +100,7 @@ impl Layout {
         made.map_err(SourceFault::disk(&self.root))
     }
 
-    /// Links the snapshot for the hub's own programs. A correct link is left alone, because other programs may
-    /// use the cache.
+    /// Links the snapshot for the hub's own programs. Correct links stay, because others may use the cache.
     fn link_snapshot(&self, wanted: &Fetch, listing: &Listing) -> io::Result<()> {
         let folder = self.root.join("snapshots").join(&listing.commit);
         for part in &listing.parts {

@@ -41,7 +41,7 @@ pub(super) async fn bring(
         progress.found(part.size.saturating_sub(seen));
         return Ok(());
     }
-    // While another process downloads it, its bytes are counted from the growing file.
+    // While another fetch or program downloads it, the bytes of the growing file are counted.
     let held = lock(lock_path, || {
         let now = length_of(&incomplete).min(part.size);
         progress.found(now.saturating_sub(seen));

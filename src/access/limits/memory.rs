@@ -143,7 +143,7 @@ impl Memory {
         count
     }
 
-    /// Removes the counts of addresses that no longer send requests.
+    /// Removes stale counts, mostly of addresses that no longer send requests.
     fn sweep(&mut self, now: Time, today: i64) {
         if self.counts.len() > KEPT_MAX {
             self.drop_silent();

@@ -185,7 +185,7 @@ impl Shared {
         for (member, sets) in under_way {
             for set in sets {
                 let mut call = redis::pipe();
-                // Only if it still exists, and timed by the server's clock.
+                // Only if it still exists, and extended from now by the server's clock.
                 call.cmd("EVAL")
                     .arg(RENEW)
                     .arg(1)
