@@ -35,7 +35,7 @@ pub struct DeviceAddress {
     pub id: DeviceId,
     /// The position on the PCI bus order that NVML and `CUDA_DEVICE_ORDER=PCI_BUS_ID` share.
     pub index: u32,
-    /// `GPU-…` or `MIG-…`, when the inventory knows it.
+    /// `GPU-…` or `MIG-…`, if the inventory has it.
     pub uuid: Option<String>,
     pub kind: DeviceKind,
     /// The total memory of the device, including what other processes use.
@@ -76,7 +76,7 @@ impl Program {
     }
 }
 
-/// An engine of the catalogue's table; the recipe knows its command line.
+/// An engine of the catalogue's table; the recipe makes its command line.
 #[derive(Clone)]
 pub struct ServerProgram {
     pub recipe: Box<ServerRecipe>,
@@ -199,7 +199,7 @@ pub enum Report {
     Reached { endpoint: Endpoint },
     /// The engine runs in a container, whose main process on the host is this one.
     Contained { pid: u32 },
-    /// The load goes on; sent when the stage or the per cent changed.
+    /// Progress of the load; sent when the stage or the per cent changed.
     Progress { stage: String, percent: Option<u8> },
     /// The health route answered 2xx.
     Ready { took: Duration },

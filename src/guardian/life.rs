@@ -121,7 +121,7 @@ impl Life {
             self.terminate_received |= self.signals.take();
             let orders = self.link.as_mut().map(Link::read).unwrap_or_default();
             for order in orders {
-                self.obey(order);
+                self.handle_order(order);
             }
             if self.link.as_ref().is_some_and(|link| link.ended) {
                 self.controller_left();
@@ -132,13 +132,13 @@ impl Life {
             }
             self.accept();
             self.read_pipes();
-            self.look_after_engine();
+            self.check_engine();
             self.check_timers();
             if let Some(link) = &mut self.link {
                 link.write();
             }
         }
-        self.tidy();
+        self.remove_files();
     }
 
     fn wait(&mut self) {
@@ -160,7 +160,7 @@ impl Life {
         {
             fds.push(PollFd::new(pipe.as_fd(), PollFlags::POLLIN));
         }
-        let timeout = match self.next_moment() {
+        let timeout = match self.next_deadline() {
             None => PollTimeout::NONE,
             Some(at) => {
                 let left = at
@@ -178,7 +178,7 @@ impl Life {
     }
 
     /// When the next timer is due.
-    fn next_moment(&self) -> Option<Instant> {
+    fn next_deadline(&self) -> Option<Instant> {
         let alone = self.alone.map(|(since, _)| since + self.rules.within);
         let ending = self.ending.as_ref().map(|ending| {
             let age = now().saturating_duration_since(ending.since);
@@ -193,7 +193,7 @@ impl Life {
             .min()
     }
 
-    fn obey(&mut self, order: Order) {
+    fn handle_order(&mut self, order: Order) {
         match order {
             Order::Launch(launch) => {
                 if self.launch.is_none() {
@@ -360,7 +360,7 @@ impl Life {
         self.send_lines(lines);
     }
 
-    fn look_after_engine(&mut self) {
+    fn check_engine(&mut self) {
         if let Some(engine) = &self.engine
             && !engine.has_ended()
         {
@@ -452,7 +452,7 @@ impl Life {
     }
 
     /// Removes the files that name this guardian, since no controller is left to do it.
-    fn tidy(&mut self) {
+    fn remove_files(&mut self) {
         if self.launch.is_none() {
             self.leave_group();
         }

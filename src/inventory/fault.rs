@@ -135,7 +135,7 @@ impl DeviceFault {
     }
 }
 
-/// Whether the library has to be loaded and initialised anew.
+/// Whether the library must be loaded and initialised again.
 pub(super) fn driver_is_gone(error: &NvmlError) -> bool {
     matches!(
         error,

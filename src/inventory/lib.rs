@@ -2,12 +2,12 @@
 //! through `/proc`, or takes configured figures. It only measures, and does not know which replica a process
 //! belongs to.
 //!
-//! | provider | devices | what is foreign |
+//! | provider | devices | foreign memory |
 //! |---|---|---|
-//! | `nvml` | every GPU that NVML gives | used − ours, and what the driver keeps for itself |
+//! | `nvml` | every GPU that NVML reports | used − ours, and what the driver keeps for itself |
 //! | `host` | one, `host`, of the configured size | the part of the budget that the machine lacks |
 //! | `fixed` | as written | nothing |
-//! | `auto` | as `nvml` if its library loads and knows a GPU, otherwise as `host` | |
+//! | `auto` | as `nvml` if its library loads and finds a GPU, otherwise as `host` | |
 //!
 //! All calls block for as long as the driver takes: usually a millisecond, at most their deadline when a GPU is
 //! faulty. Do not call them on async threads.

@@ -61,7 +61,7 @@ pub(super) fn open(
     deadline: Duration,
 ) -> Result<(Vec<DeviceInfo>, Source), InventoryFault> {
     let library: Option<PathBuf> = library.map(Path::to_owned);
-    let (devices, connection) = on_time(deadline, move || {
+    let (devices, connection) = within_deadline(deadline, move || {
         let connection = Connection::open(library.as_deref())?;
         let nvml = connection
             .get()
@@ -78,7 +78,7 @@ pub(super) fn open(
 
 /// Runs a call of NVML on a separate thread, because it cannot be cancelled. A thread that does not return in
 /// time is abandoned.
-fn on_time<T: Send + 'static>(
+fn within_deadline<T: Send + 'static>(
     deadline: Duration,
     act: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, InventoryFault> {
@@ -150,7 +150,7 @@ impl Gpus {
         deadline: Duration,
     ) -> Result<(), InventoryFault> {
         let (connection, mut these) = (Arc::clone(&self.connection), devices.clone());
-        *devices = on_time(deadline, move || {
+        *devices = within_deadline(deadline, move || {
             if let Ok(nvml) = connection.get() {
                 links::connect(&nvml, &mut these);
             }

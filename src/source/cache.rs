@@ -2,7 +2,7 @@
 //! folder of links to its files, and a manifest, written last. Without a manifest a model is not complete.
 //!
 //! ```text
-//! CACHE/models--ORG--NAME/blobs/DIGEST           the content; DIGEST.incomplete while it comes
+//! CACHE/models--ORG--NAME/blobs/DIGEST           the content; DIGEST.incomplete during the download
 //!                        /snapshots/COMMIT/PATH  links to blobs
 //!                        /refs/main              COMMIT
 //! CACHE/.locks/models--ORG--NAME/DIGEST.lock

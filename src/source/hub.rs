@@ -73,7 +73,7 @@ impl Hub {
         }
     }
 
-    fn asks(&self, url: &str) -> RequestBuilder {
+    fn get(&self, url: &str) -> RequestBuilder {
         let request = self.http.get(url).header(ACCEPT_ENCODING, "identity");
         match &self.token {
             Some(token) => request.bearer_auth(token),
@@ -92,7 +92,7 @@ impl Hub {
             why: root_of(&error.without_url()),
             cache: self.cache.clone(),
         };
-        let response = self.asks(&url).timeout(LISTING_TIME_MAX).send().await;
+        let response = self.get(&url).timeout(LISTING_TIME_MAX).send().await;
         let answer = response.map_err(unreachable)?;
         if !answer.status().is_success() {
             return Err(self.refused(id, revision, answer).await);
@@ -151,7 +151,7 @@ impl Hub {
             self.endpoint,
             quoted(&part.path, "/")
         );
-        let mut request = self.asks(&url);
+        let mut request = self.get(&url);
         if offset > 0 {
             request = request.header(RANGE, format!("bytes={offset}-"));
         }

@@ -3,11 +3,11 @@
 //!
 //! | file        | what                                                          |
 //! |-------------|---------------------------------------------------------------|
-//! | `claims`    | whether a token is for us and for now, and whose it is: pure  |
-//! | `keys`      | the keys of the issuer, and which of them a token means: pure |
+//! | `claims`    | checks of audience and time, and the identity                 |
+//! | `keys`      | the keys of the issuer, and the choice of one for a token     |
 //! | `signature` | the cryptography, by `ring`                                   |
-//! | `issuer`    | asks for the issuer's description and keys                    |
-//! | `rotation`  | the keys as they are known now, and when they are read anew   |
+//! | `issuer`    | fetches the issuer's discovery document and keys              |
+//! | `rotation`  | the current keys, and when they are refreshed                 |
 
 mod claims;
 mod fault;
