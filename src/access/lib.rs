@@ -1,5 +1,5 @@
-//! Who may use the pool, and how much of it: single sign-on and limits of keys. Each knows nothing of the
-//! other, and neither knows HTTP.
+//! Access to the pool: single sign-on, and the limits of keys and models. The two are independent of each other
+//! and of HTTP.
 
 pub mod limits;
 pub mod oidc;

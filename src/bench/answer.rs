@@ -1,12 +1,12 @@
-//! What one answer says, read as it comes: a stream's events with the times of its tokens, or one JSON
-//! object. It knows OpenAI's forms, and neither connections nor clocks.
+//! Parses one answer as it arrives: a stream's events with the times of its tokens, or one JSON object in
+//! OpenAI's form.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-/// One request, as it ended.
+/// The result of one request.
 #[derive(Debug, Default)]
 pub struct Answer {
     /// Why it failed, if it did.
@@ -15,17 +15,17 @@ pub struct Answer {
     pub took: Duration,
     /// How much later than due it was sent.
     pub late: Duration,
-    /// From the moment it was due; of streams alone.
+    /// From the moment it was due; for streams only.
     pub first_token: Option<Duration>,
-    /// Between events that bring something.
+    /// Between events with content.
     pub gaps: Vec<Duration>,
     pub bytes: u64,
     pub prompt_tokens: u64,
-    /// As the endpoint counts them, or else the events that brought something.
+    /// The endpoint's count, or else the number of events with content.
     pub tokens: u64,
 }
 
-/// Failures are counted by their labels; of each the first words are kept.
+/// Failures are counted by label; the first message of each is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub label: String,
@@ -107,8 +107,8 @@ impl ErrorBody<'_> {
 }
 
 impl Chunk<'_> {
-    /// Whether it brings something of the answer; roles and ends do not.
-    fn says_something(&self) -> bool {
+    /// Whether it has content; roles and ends do not count.
+    fn has_content(&self) -> bool {
         let given = |text: &Option<Cow<'_, str>>| text.as_ref().is_some_and(|it| !it.is_empty());
         self.choices.iter().flatten().any(|choice| {
             let delta = choice.delta.as_ref().is_some_and(|delta| {
@@ -136,7 +136,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// More bytes, which came at `now`.
+    /// Adds bytes that arrived at `now`.
     pub fn push(&mut self, bytes: &[u8], now: Instant) {
         if self.rest.is_empty() {
             let used = self.lines(bytes, now);
@@ -154,7 +154,7 @@ impl Events {
         self.first.is_some()
     }
 
-    /// The fault, if any is known before the end.
+    /// The fault, if one is known before the end.
     pub fn fault(&self) -> Option<&Fault> {
         self.fault.as_ref()
     }
@@ -171,7 +171,7 @@ impl Events {
         };
     }
 
-    /// Reads whole lines; how many bytes they are.
+    /// Parses complete lines; returns how many bytes they have.
     fn lines(&mut self, bytes: &[u8], now: Instant) -> usize {
         let mut from = 0;
         while let Some(length) = memchr::memchr(b'\n', &bytes[from..]) {
@@ -195,15 +195,15 @@ impl Events {
                 .get_or_insert_with(|| Fault::of("no JSON in the stream", words));
             return;
         };
-        if let Some(told) = &chunk.error {
-            let (label, words) = told.read();
+        if let Some(error) = &chunk.error {
+            let (label, words) = error.read();
             let label = format!("in the stream: {label}");
             self.fault.get_or_insert_with(|| Fault::of(label, words));
         }
         if let Some(usage) = chunk.usage {
             self.usage = Some((usage.prompt_tokens, usage.completion_tokens));
         }
-        if chunk.says_something() {
+        if chunk.has_content() {
             self.events += 1;
             self.first.get_or_insert(now);
             if let Some(last) = self.last.replace(now) {
@@ -213,12 +213,12 @@ impl Events {
     }
 }
 
-/// Reads an answer that is no stream.
+/// Parses an answer that is not a stream.
 pub fn whole(body: &[u8], answer: &mut Answer) {
     match serde_json::from_slice::<Chunk<'_>>(body) {
         Ok(chunk) => {
-            if let Some(told) = &chunk.error {
-                let (label, words) = told.read();
+            if let Some(error) = &chunk.error {
+                let (label, words) = error.read();
                 answer.fault = Some(Fault::of(format!("200 with an error: {label}"), words));
             }
             let usage = chunk
@@ -230,12 +230,12 @@ pub fn whole(body: &[u8], answer: &mut Answer) {
     }
 }
 
-/// An answer that is no success: its status with the error's code, and the message.
+/// The fault of an unsuccessful answer: its status with the error's code, and the message.
 pub fn refused(status: u16, body: &[u8]) -> Fault {
-    let told = serde_json::from_slice::<Chunk<'_>>(body).ok();
-    match told.as_ref().and_then(|chunk| chunk.error.as_ref()) {
-        Some(told) => {
-            let (label, words) = told.read();
+    let parsed = serde_json::from_slice::<Chunk<'_>>(body).ok();
+    match parsed.as_ref().and_then(|chunk| chunk.error.as_ref()) {
+        Some(error) => {
+            let (label, words) = error.read();
             Fault::of(format!("{status} {label}").trim_end(), words)
         }
         None => {

@@ -1,5 +1,4 @@
-//! Asks once: sends one request on a connection, reads its answer with the times, and tells how it
-//! ended. When requests go out is for others.
+//! Sends one request on a connection, reads its answer, and records the times and the result.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -16,7 +15,7 @@ use super::target::Target;
 use super::wire::{Wire, in_words};
 use crate::args::BenchRoute;
 
-/// An answer that is no stream, or a list of models.
+/// Limit for an answer that is not a stream, or for a list of models.
 const ANSWER_MAX: usize = 256 << 20;
 
 pub struct Client {
@@ -26,7 +25,7 @@ pub struct Client {
     headers: HeaderMap,
     stream: bool,
     timeout: Duration,
-    /// Connections that nobody uses.
+    /// Idle connections.
     idle: Mutex<Vec<Wire>>,
     opened: std::sync::atomic::AtomicU64,
 }
@@ -62,7 +61,7 @@ impl Client {
         self.opened.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// A connection that was used before, or a new one.
+    /// An idle connection, or a new one.
     pub async fn wire(&self) -> Result<Wire, String> {
         loop {
             let idle = self.idle.lock().unwrap_or_else(|it| it.into_inner()).pop();
@@ -83,7 +82,7 @@ impl Client {
             .push(wire);
     }
 
-    /// One request. A connection that can be used again is left in `wire`.
+    /// Sends one request. A reusable connection is left in `wire`.
     pub async fn ask(&self, nth: u64, due: Instant, wire: &mut Option<Wire>) -> Answer {
         let mut answer = Answer::default();
         let deadline = tokio::time::Instant::from_std(due + self.timeout);
@@ -92,7 +91,7 @@ impl Client {
             Ok(Ok(())) => {}
             Ok(Err(fault)) => answer.fault = Some(fault),
             Err(_) => {
-                let words = format!("no whole answer within {:?}", self.timeout);
+                let words = format!("no complete answer within {:?}", self.timeout);
                 answer.fault = Some(Fault::of("timeout", words));
                 *wire = None;
             }
@@ -169,8 +168,8 @@ impl Client {
         Ok(())
     }
 
-    /// Opens a stream and reads on until its first token; the connection and the rest of the answer must
-    /// be kept for it to stay open.
+    /// Opens a stream and reads until its first token; the caller must keep the connection and the rest of the
+    /// answer for the stream to stay open.
     pub async fn open_stream(&self, nth: u64) -> Result<(Wire, Incoming), Fault> {
         let opened = async {
             let wire = self.wire().await;
@@ -249,10 +248,10 @@ async fn read_whole(
     })
 }
 
-/// The only model of the endpoint.
+/// The only model that the endpoint lists.
 pub async fn only_model(target: &Target, timeout: Duration) -> Result<String, String> {
     let url = target.url("/models");
-    let advice = "name one by --model";
+    let advice = "choose one with --model";
     let asked = async {
         let mut wire = Wire::open(target).await?;
         let mut request = Request::new(Full::default());

@@ -1,5 +1,5 @@
-//! When requests go out: a closed loop of connections, or an open loop that keeps its times whatever the
-//! endpoint does. It owns the loops and their tasks, and judges no answer.
+//! Sends the requests: a closed loop of connections, or an open loop that keeps its schedule regardless of the
+//! endpoint.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,16 +16,17 @@ use super::tally::Tally;
 use super::wire::Wire;
 use crate::args::Arrivals;
 
-/// After a failure to connect a closed loop waits so long: it would try thousands of times a second.
+/// Pause of a closed loop after a failed connection, which it would otherwise retry thousands of times a
+/// second.
 const AFTER_NO_CONNECTION: Duration = Duration::from_millis(100);
 
-/// One phase of the load, with everything that it counts.
+/// One phase of the load, with its counts.
 pub struct Drive {
     pub client: Arc<Client>,
     pub tally: Mutex<Tally>,
-    /// Requests that have begun, in this phase.
+    /// Requests that have started in this phase.
     pub begun: AtomicU64,
-    /// Of these, the ones that have ended.
+    /// Requests that have ended.
     pub ended: AtomicU64,
     load: Load,
     until: Until,
@@ -49,7 +50,7 @@ impl Drive {
         self.until
     }
 
-    /// Comes back when the last request has ended. Dropped, it cuts those that run.
+    /// Returns when the last request has ended. Dropping it cancels running requests.
     pub async fn run(self: &Arc<Drive>) {
         match self.load {
             Load::Closed { connections } => self.closed(connections).await,
@@ -84,7 +85,7 @@ impl Drive {
         while lanes.join_next().await.is_some() {}
     }
 
-    /// The number of the next request, unless there is none.
+    /// The number of the next request, if there is one.
     fn next(&self, passed: Duration) -> Option<u64> {
         let nth = self.begun.fetch_add(1, Ordering::Relaxed);
         let goes_on = match self.until {
@@ -103,7 +104,7 @@ impl Drive {
         let stopped = Arc::new(AtomicBool::new(false));
         let _stop = StopAtDrop(Arc::clone(&stopped));
         let pace = Pace::new(per_second, arrivals, self.until, self.seed);
-        // A thread, because the runtime's timers are of a millisecond.
+        // A thread, because the runtime's timers have a resolution of a millisecond.
         std::thread::spawn(move || pace.tell(&due, &stopped));
         let seats = Arc::new(Semaphore::new(at_once));
         let mut running = JoinSet::new();
@@ -149,14 +150,14 @@ impl Drop for StopAtDrop {
     }
 }
 
-/// When the requests of an open loop are due, as times after its beginning.
+/// The schedule of an open loop, as times from its start.
 struct Pace {
     per_second: f64,
     arrivals: Arrivals,
     until: Until,
     random: rand_pcg::Pcg64Mcg,
-    told: u64,
-    /// In seconds, so that nothing is lost over millions of gaps.
+    scheduled: u64,
+    /// In seconds, so that millions of gaps lose no precision.
     at: f64,
 }
 
@@ -167,14 +168,14 @@ impl Pace {
             arrivals,
             until,
             random: crate::random::seeded(seed),
-            told: 0,
+            scheduled: 0,
             at: 0.0,
         }
     }
 
     fn next(&mut self) -> Option<Duration> {
         let at = match self.arrivals {
-            Arrivals::Constant => self.told as f64 / self.per_second,
+            Arrivals::Constant => self.scheduled as f64 / self.per_second,
             Arrivals::Poisson => {
                 let gap: f64 = Exp1.sample(&mut self.random);
                 self.at += gap / self.per_second;
@@ -183,17 +184,17 @@ impl Pace {
         };
         let at = Duration::from_secs_f64(at);
         let goes_on = match self.until {
-            Until::Requests(most) => self.told < most,
+            Until::Requests(most) => self.scheduled < most,
             Until::Passed(time) => at < time,
             Until::Interrupted => true,
         };
-        self.told += 1;
+        self.scheduled += 1;
         goes_on.then_some(at)
     }
 
-    /// Tells each at its time.
+    /// Sends each request's time when it is due.
     fn tell(mut self, due: &mpsc::UnboundedSender<Instant>, stopped: &AtomicBool) {
-        // Without it the system may wake this thread 50 microseconds late; with it only later.
+        // Without it the system may wake this thread 50 microseconds late.
         #[cfg(target_os = "linux")]
         let _ = nix::sys::prctl::set_timerslack(1);
         let began = now();

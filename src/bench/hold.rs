@@ -1,5 +1,4 @@
-//! Streams that stay open: opens them, says so, and holds them. What that costs is for whoever looks at
-//! the endpoint meanwhile.
+//! Opens streams and holds them open, so that their cost can be measured at the endpoint.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +11,12 @@ use tokio::task::JoinSet;
 use super::answer::Fault;
 use super::client::Client;
 
-/// Streams that are being opened at once.
+/// Streams that are opened at the same time.
 const OPENING: usize = 64;
-/// Files of this program beside its connections.
+/// Files that this program needs in addition to its connections.
 const FILES_BESIDE: u64 = 64;
 
-/// Lets this process open so many connections.
+/// Raises the limit of open files for this many connections.
 pub fn allow_files(connections: u64) -> Result<(), String> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let wanted = connections + FILES_BESIDE;
@@ -36,11 +35,11 @@ pub fn allow_files(connections: u64) -> Result<(), String> {
         .map_err(|error| format!("the limit of open files cannot be raised to {wanted}: {error}"))
 }
 
-/// Streams as they are.
+/// The state of the held streams.
 #[derive(Default)]
 pub struct Held {
     pub open: AtomicU64,
-    /// Those that could not be opened, or ended by themselves.
+    /// Streams that could not be opened, or ended by themselves.
     faults: std::sync::Mutex<BTreeMap<String, (u64, String)>>,
     settled: AtomicU64,
     changed: Notify,
@@ -64,7 +63,7 @@ impl Held {
         self.changed.notify_one();
     }
 
-    /// Comes back when each of so many streams is open or has failed.
+    /// Returns when this many streams are open or have failed.
     pub async fn all_settled(&self, streams: usize) {
         while self.settled.load(Ordering::Relaxed) < streams as u64 {
             self.changed.notified().await;
@@ -72,7 +71,7 @@ impl Held {
     }
 }
 
-/// Opens the streams and reads them for as long as they last. Dropped, it closes them all.
+/// Opens the streams and reads them for as long as they last. Dropping it closes them all.
 pub async fn hold(client: Arc<Client>, streams: usize, held: Arc<Held>) {
     let opening = Arc::new(Semaphore::new(OPENING));
     let mut tasks = JoinSet::new();

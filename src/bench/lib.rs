@@ -1,5 +1,5 @@
-//! `model-pool bench`: loads an OpenAI endpoint and tells how fast it answers. It reads the command line,
-//! runs the phases and prints; it knows nothing of the pool, which is to it an endpoint like any other.
+//! `model-pool bench`: loads an OpenAI endpoint and measures how fast it answers. It is independent of the
+//! pool, which it treats like any other endpoint.
 
 mod answer;
 mod args;
@@ -29,7 +29,7 @@ use self::plan::{Load, Plan, Until};
 use self::prompts::Prompts;
 use self::report::Report;
 
-/// Ends early when `stop` does. Fails if the options make no sense, the endpoint cannot be asked, or a request
+/// Ends early when `stop` does. Fails if the options are invalid, the endpoint cannot be reached, or a request
 /// failed and `--allow-errors` was not given.
 pub fn run(args: &BenchArgs, stop: impl Future<Output = ()>) -> Result<(), String> {
     let plan = Plan::of(args)?;
@@ -70,7 +70,7 @@ async fn bench(args: &BenchArgs, plan: Plan, stop: impl Future<Output = ()>) -> 
     }
 }
 
-/// A plan that has its model and its prompts.
+/// A plan with its model and its prompts.
 struct Run {
     client: Arc<Client>,
     model: String,
@@ -103,7 +103,7 @@ impl Run {
         tokio::select! {
             () = drive.run() => {}
             never = progress::show(&drive, "measured") => match never {},
-            () = stop.as_mut() => eprintln!("ended early; this is what there is"),
+            () = stop.as_mut() => eprintln!("ended early; the results so far:"),
         }
         let took = now() - began;
         let begun = drive.begun.load(Ordering::Relaxed);
@@ -138,7 +138,7 @@ impl Run {
             0 => Ok(()),
             _ if args.allow_errors => Ok(()),
             failed => Err(format!(
-                "{failed} of {} requests failed; --allow-errors lets that pass",
+                "{failed} of {} requests failed; --allow-errors ignores that",
                 failed + report.tally.succeeded
             )),
         }
@@ -165,7 +165,7 @@ impl Run {
             held.all_settled(streams).await;
             let open = held.open.load(Ordering::Relaxed);
             let seconds = (now() - began).as_secs_f64();
-            // Whoever measures the endpoint waits for this line.
+            // Scripts that measure the endpoint wait for this line.
             println!("{open} of {streams} streams are open after {seconds:.1} s");
             match self.until {
                 Until::Passed(time) => tokio::time::sleep(time).await,
@@ -186,7 +186,7 @@ impl Run {
             0 => Ok(()),
             _ if args.allow_errors => Ok(()),
             failed => Err(format!(
-                "{failed} of {streams} streams failed; --allow-errors lets that pass"
+                "{failed} of {streams} streams failed; --allow-errors ignores that"
             )),
         }
     }

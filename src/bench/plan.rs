@@ -1,5 +1,4 @@
-//! What a bench will do, worked out of the command line before anything is sent. It refuses what makes
-//! no sense, and reaches nobody.
+//! The plan of a bench, made from the command line before anything is sent. Invalid options are refused here.
 
 use std::time::Duration;
 
@@ -12,27 +11,27 @@ const THREADS_MAX: usize = 256;
 const AT_ONCE: usize = 1_000;
 const DURATION: Duration = Duration::from_secs(10);
 
-/// How requests come.
+/// How requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
-    /// So many connections, each with one request at a time.
+    /// This many connections, each with one request at a time.
     Closed { connections: usize },
-    /// So many requests a second, at most so many at once.
+    /// This many requests a second, with a limit on concurrent ones.
     Open {
         per_second: f64,
         arrivals: Arrivals,
         at_once: usize,
     },
-    /// So many streams that stay open.
+    /// This many streams that stay open.
     Held { streams: usize },
 }
 
-/// When no further request begins.
+/// When no further request starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     Requests(u64),
     Passed(Duration),
-    /// Somebody ends it.
+    /// Until the bench is interrupted.
     Interrupted,
 }
 
@@ -67,7 +66,7 @@ impl Plan {
             },
             (None, Some(rate)) if !(rate > 0.0 && rate <= RATE_MAX) => {
                 return Err(format!(
-                    "--rate {rate} is no number of requests a second between 0 and {RATE_MAX}"
+                    "--rate {rate} is not a number of requests a second between 0 and {RATE_MAX}"
                 ));
             }
             (None, Some(per_second)) => Load::Open {
@@ -122,7 +121,7 @@ impl Plan {
         })
     }
 
-    /// In words, for the head of the table.
+    /// A description for the head of the table.
     pub fn load_in_words(&self) -> String {
         let plural = |count: usize, one: &str| match count {
             1 => format!("1 {one}"),

@@ -1,4 +1,4 @@
-//! How far a bench is, on the standard error: a bar on a terminal, otherwise a line now and then.
+//! Shows progress on standard error: a bar on a terminal, otherwise a line from time to time.
 
 use std::io::IsTerminal;
 use std::sync::atomic::Ordering;
@@ -13,11 +13,11 @@ use super::plan::Until;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Ends only by being dropped.
+/// Never returns; drop it to end it.
 pub async fn show(drive: &Drive, what: &str) -> std::convert::Infallible {
     let began = now();
     let shown = Shown(std::io::stderr().is_terminal().then(|| bar(drive.until())));
-    let (mut before, mut told) = (0, Duration::ZERO);
+    let (mut before, mut printed_at) = (0, Duration::ZERO);
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let passed = now() - began;
@@ -39,8 +39,8 @@ pub async fn show(drive: &Drive, what: &str) -> std::convert::Infallible {
                 };
                 bar.set_message(format!("{what}: {ended} requests, {rate:.0}/s{failed}"));
             }
-            None if passed - told >= LINE_EVERY => {
-                told = passed;
+            None if passed - printed_at >= LINE_EVERY => {
+                printed_at = passed;
                 let seconds = passed.as_secs();
                 eprintln!("{what}, {seconds} s: {ended} requests, {failed} failed");
             }
@@ -57,7 +57,7 @@ fn bar(until: Until) -> ProgressBar {
         Until::Interrupted => ProgressBar::no_length(),
     };
     let template = "  {spinner} {bar:30} {percent:>3} %  {msg} ({elapsed})";
-    // The template is fixed text; were it wrong, the plain bar would serve.
+    // The template is fixed text; if it were wrong, the default bar would be used.
     if let Ok(look) = ProgressStyle::with_template(template) {
         bar.set_style(look.progress_chars("━━─"));
     }

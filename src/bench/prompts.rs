@@ -1,5 +1,4 @@
-//! The bodies of the requests: one that is always the same, those of a file in turn, or drawn ones of a
-//! given length. It sends nothing.
+//! The request bodies: the same one each time, those of a file in turn, or random ones of a given length.
 
 use std::path::Path;
 
@@ -12,7 +11,7 @@ use crate::args::{BenchArgs, BenchRoute};
 
 const PROMPT: &str = "Say hello.";
 const ANSWER_TOKENS: u32 = 64;
-/// Mostly one token each, whatever the tokenizer.
+/// Usually one token each, with any tokenizer.
 const WORDS: [&str; 32] = [
     "time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world",
     "school", "state", "family", "student", "group", "country", "problem", "hand", "part", "place",
@@ -23,7 +22,7 @@ const DRAWN_TOKENS_MAX: usize = 1_000_000;
 
 #[derive(Debug)]
 pub struct Prompts {
-    /// What every body has.
+    /// The fields of every body.
     common: Map<String, Value>,
     route: BenchRoute,
     source: Source,
@@ -100,7 +99,7 @@ impl Prompts {
         self.with(Map::from_iter([(field.0.to_owned(), field.1)]))
     }
 
-    /// The common fields, and these, which win.
+    /// The common fields, overridden by these.
     fn with(&self, own: Map<String, Value>) -> Bytes {
         let mut body = self.common.clone();
         body.extend(own);

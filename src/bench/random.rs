@@ -1,4 +1,4 @@
-//! Chance that a seed repeats.
+//! A random generator that repeats its sequence for a seed.
 
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;

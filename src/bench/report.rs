@@ -1,4 +1,4 @@
-//! What a bench found, as a table for people and as JSON. It counts nothing.
+//! The results of a bench, as a table and as JSON.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use serde_json::{Map, Value, json};
 
 use super::tally::{Tally, Times};
 
-/// What was run, and what came of it.
+/// The load and its results.
 pub struct Report {
     pub url: String,
     pub model: String,
     pub load: String,
     pub stream: bool,
-    /// Whether requests were due at times of their own.
+    /// Whether requests had scheduled times.
     pub open_loop: bool,
-    /// From the first request on to the last answer.
+    /// From the first request to the last answer.
     pub took: Duration,
     pub connections_opened: u64,
-    /// Requests that ran when somebody ended it.
+    /// Requests that were running when the bench was interrupted.
     pub cut: u64,
     pub tally: Tally,
 }
@@ -63,7 +63,7 @@ impl Report {
         counted("requests", tally.succeeded, rate(tally.succeeded));
         counted("failed", tally.failures(), String::new());
         if self.cut > 0 {
-            counted("cut", self.cut, "  ran when it was ended".to_owned());
+            counted("cut", self.cut, "  running at the end".to_owned());
         }
         if tally.prompt_tokens > 0 {
             counted(
@@ -124,8 +124,8 @@ impl Report {
             put(name, json_of(times));
         }
         let errors = tally.failed.iter().map(|(label, failed)| {
-            let told = json!({"count": failed.count, "message": failed.words});
-            (label.clone(), told)
+            let failure = json!({"count": failed.count, "message": failed.words});
+            (label.clone(), failure)
         });
         put("errors", Value::Object(errors.collect()));
         Value::Object(all)
@@ -144,7 +144,7 @@ fn json_of(times: &Times) -> Value {
     Value::Object(all)
 }
 
-/// A time in the unit that keeps it short.
+/// A time in a unit that keeps it short.
 pub fn short(time: Duration) -> String {
     match time.as_nanos() as f64 {
         ns if ns < 1e6 => format!("{:.1} us", ns / 1e3),

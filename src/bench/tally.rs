@@ -1,5 +1,5 @@
-//! What all requests came to: counts, failures by kind, and times in histograms that keep three digits
-//! (HdrHistogram). It measures nothing itself.
+//! The results of all requests: counts, failures by kind, and times in histograms with three digits
+//! (HdrHistogram).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub struct Tally {
     pub bytes: u64,
     pub prompt_tokens: u64,
     pub tokens: u64,
-    /// Of requests that succeeded.
+    /// Of successful requests.
     pub latency: Times,
     pub first_token: Times,
     pub between_tokens: Times,
@@ -29,7 +29,7 @@ pub struct Tally {
 #[derive(Clone, Debug, Default)]
 pub struct Failed {
     pub count: u64,
-    /// What the first one said.
+    /// The message of the first one.
     pub words: String,
 }
 

@@ -1,5 +1,4 @@
-//! Where the requests go: the URL read apart, the key, and new connections by TCP or TLS. It knows
-//! HTTP's versions by name only.
+//! The target of the requests: the parsed URL, the key, and new connections by TCP or TLS.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// A connection's two directions.
+/// Both directions of a connection.
 pub trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
 
@@ -23,7 +22,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
 pub struct Target {
     scheme: Scheme,
     authority: Authority,
-    /// Without a slash at its end.
+    /// Without a trailing slash.
     base: String,
     key: Option<HeaderValue>,
     pub http2: bool,
@@ -48,7 +47,7 @@ impl Target {
         let authority = authority.ok_or_else(|| wrong("it names no host".to_owned()))?;
         if authority.as_str().contains('@') {
             return Err(
-                "--url names a user or a password; give a key by MODEL_POOL_KEY".to_owned(),
+                "--url contains a user or a password; set MODEL_POOL_KEY to a key".to_owned(),
             );
         }
         if uri.query().is_some() {
@@ -75,12 +74,12 @@ impl Target {
         })
     }
 
-    /// The whole URL of a path below the base.
+    /// The complete URL of a path below the base.
     pub fn url(&self, below: &str) -> String {
         format!("{}://{}{}{below}", self.scheme, self.authority, self.base)
     }
 
-    /// As a request of its HTTP version names a path below the base: whole in HTTP/2.
+    /// The URI of a path below the base for the request's HTTP version: complete in HTTP/2.
     pub fn uri(&self, below: &str) -> Result<Uri, String> {
         let text = match self.http2 {
             true => self.url(below),
@@ -89,7 +88,7 @@ impl Target {
         text.parse().map_err(|error| format!("{text}: {error}"))
     }
 
-    /// What every request carries.
+    /// The headers of every request.
     pub fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let json = HeaderValue::from_static("application/json");
@@ -120,9 +119,7 @@ impl Target {
         let stream = connector.connect(name, stream).await?;
         let chosen = stream.get_ref().1.alpn_protocol();
         if self.http2 && chosen != Some(b"h2") {
-            return Err(io::Error::other(
-                "it does not offer HTTP/2; leave --http2 out",
-            ));
+            return Err(io::Error::other("it does not offer HTTP/2; omit --http2"));
         }
         Ok(Box::new(stream))
     }
@@ -130,14 +127,14 @@ impl Target {
 
 const USER_AGENT: &str = concat!("model-pool-bench/", env!("CARGO_PKG_VERSION"));
 
-/// Those that the system trusts, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+/// The authorities that the system trusts, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 async fn authorities(http2: bool) -> io::Result<Arc<ClientConfig>> {
     let read = tokio::task::spawn_blocking(rustls_native_certs::load_native_certs).await;
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(read.map_err(io::Error::other)?.certs);
     if roots.is_empty() {
         return Err(io::Error::other(
-            "no certificate authority is known here; install ca-certificates, or name a file by SSL_CERT_FILE",
+            "no certificate authorities found; install ca-certificates, or set SSL_CERT_FILE",
         ));
     }
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))

@@ -1,5 +1,5 @@
-//! One connection to the endpoint, HTTP/1.1 or HTTP/2, driven by whoever waits for an answer on it: no
-//! task of its own, so that what is measured is not this program's scheduler. Knows nothing of OpenAI.
+//! One connection to the endpoint, HTTP/1.1 or HTTP/2. The caller that waits for an answer drives it, without a
+//! separate task, so that this program's scheduling is not measured.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -25,7 +25,7 @@ pub struct Wire {
 
 type Moving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Moves a connection's bytes; `None` once it has ended.
+/// Drives a connection; `None` once it has ended.
 struct Driver(Option<Moving>);
 
 impl Driver {
@@ -69,12 +69,12 @@ impl Wire {
         })
     }
 
-    /// Moves bytes until the work is done.
+    /// Drives the connection until the work is done.
     pub async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
         self.driver.during(work).await
     }
 
-    /// Whether another request can go out on it; notices an end that came meanwhile.
+    /// Whether another request can be sent on it; also notices that it was closed meanwhile.
     pub async fn is_usable(&mut self) -> bool {
         self.during(async {}).await;
         let is_closed = match &self.sender {

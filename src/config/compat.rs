@@ -1,5 +1,4 @@
-//! Routes that clients of older systems know (docs/compatibility.md): which of them are open. All are off
-//! unless somebody says otherwise. It knows no route itself.
+//! Which routes for clients of older systems are open (docs/compatibility.md). All are off by default.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +13,7 @@ pub struct CompatSection {
     pub rayllm: bool,
     /// The GPT-J pipeline: `POST run` and `GET pending` below the base path.
     pub run: bool,
-    /// The model that `run` asks when a request names none; null: the only one there is.
+    /// The model for `run` requests that name none; null: the only model of the catalogue.
     pub run_model: Option<String>,
 }
 

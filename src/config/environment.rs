@@ -1,5 +1,5 @@
-//! Lays `MODEL_POOL__SECTION__KEY` variables over a configuration. It knows no key by name: what
-//! can be set is what the configuration itself shows.
+//! Applies `MODEL_POOL__SECTION__KEY` variables to a configuration. The possible keys are those of the
+//! configuration itself.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use serde_json::Value;
 use super::{Config, ConfigError};
 use reading::{self, nearest};
 
-/// What every variable that sets a key begins with. `MODEL_POOL_SERVER` and its like, with one
-/// underscore, are other programs' business.
+/// Prefix of every variable that sets a key. `MODEL_POOL_SERVER` and others with one underscore belong to other
+/// programs.
 pub const PREFIX: &str = "MODEL_POOL__";
 
-/// Applies every variable in turn, so that a refused value is blamed on its variable.
+/// Applies the variables one at a time, so that an error names its variable.
 pub(super) fn overlay(
     config: Config,
     variables: &BTreeMap<String, String>,
@@ -30,12 +30,12 @@ pub(super) fn overlay(
 fn apply(config: &Config, name: &str, text: &str) -> Result<Config, ConfigError> {
     let mut document = serde_json::to_value(config).map_err(|error| ConfigError::Variable {
         name: name.to_owned(),
-        message: format!("cannot be laid over the configuration: {error}"),
+        message: format!("cannot be applied to the configuration: {error}"),
     })?;
     let (section, key) =
         target(&document, name).ok_or_else(|| unknown_variable(&document, name))?;
 
-    // A number may be meant where the key wants a text, as in STATE__DIR=2026: tried second.
+    // A number may be meant as text where the key needs text, as in STATE__DIR=2026: tried second.
     let scalar = reading::yaml::<Value>(text).unwrap_or_else(|_| Value::from(text));
     let mut first_flaw = None;
     for value in [scalar, Value::from(text)] {
@@ -56,7 +56,7 @@ fn apply(config: &Config, name: &str, text: &str) -> Result<Config, ConfigError>
     })
 }
 
-/// The section and key that the variable names, if both exist.
+/// The section and key of the variable, if both exist.
 fn target(document: &Value, name: &str) -> Option<(String, String)> {
     let (section, key) = name.strip_prefix(PREFIX)?.split_once("__")?;
     let (section, key) = (section.to_lowercase(), key.to_lowercase());

@@ -1,5 +1,5 @@
-//! The configuration: defaults, over them the file, over that the environment, checked as a
-//! whole. A value that is held here works, so nobody checks again. It opens no file but its own.
+//! The configuration: defaults, overridden by the file and then by the environment, and checked as one unit, so
+//! later code can rely on its values. No other files are opened.
 
 mod compat;
 mod environment;
@@ -37,12 +37,12 @@ pub use server::{AccessLog, CorsSection, HostName, Network, ServerSection, TlsFi
 pub use units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size, Unreadable};
 pub use values::{BasePath, CronExpression, DatabaseUrl, ListenAddress, TimeZone};
 
-/// The file that is read when none is named and this one exists.
+/// The file to read when none is named, if it exists.
 pub const DEFAULT_FILE: &str = "config/model-pool.yaml";
 
-/// Configuration of model-pool. Lengths of time are written like `10m`, sizes like `24GiB`;
-/// relative paths count from the current directory. Every key can be set by an environment
-/// variable `MODEL_POOL__SECTION__KEY`.
+/// Configuration of model-pool. Lengths of time are written like `10m`, sizes like `24GiB`; relative paths are
+/// relative to the current directory. Every key can be set by an environment variable
+/// `MODEL_POOL__SECTION__KEY`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "model-pool configuration")]
@@ -65,7 +65,7 @@ pub struct Config {
     pub file: Option<PathBuf>,
 }
 
-/// Why there is no configuration to run with.
+/// Why the configuration cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read the configuration file {}: {source}", path.display())]
@@ -80,7 +80,7 @@ pub enum ConfigError {
     Variable { name: String, message: String },
     #[error("the environment variable {name} names no key of the configuration; {hint}")]
     UnknownVariable { name: String, hint: String },
-    /// One or more problems, each with its key and what is allowed.
+    /// One or more problems, each with its key and the allowed values.
     #[error("the configuration{} cannot be used: {}", origin.as_ref().map(|path| format!(" of {}", path.display())).unwrap_or_default(), problems.join("; "))]
     Invalid {
         origin: Option<PathBuf>,
@@ -89,8 +89,8 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Reads `file`, or without one `config/model-pool.yaml` if that exists, and lays the
-    /// environment over it. Unknown keys and unknown `MODEL_POOL__` variables are refused.
+    /// Reads `file`, or else `config/model-pool.yaml` if that exists, and applies the environment. Unknown keys
+    /// and unknown `MODEL_POOL__` variables are refused.
     pub fn load(
         file: Option<&Path>,
         environment: &BTreeMap<String, String>,
@@ -121,7 +121,7 @@ impl Config {
     }
 
     fn read(path: &Path, text: &str) -> Result<Config, ConfigError> {
-        // A file of comments alone sets nothing, and a YAML reader finds no mapping in it.
+        // A file with only comments sets nothing, and a YAML parser finds no mapping in it.
         let is_blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
         let config = if text.lines().all(is_blank) {
             Config::default()
@@ -137,22 +137,22 @@ impl Config {
         })
     }
 
-    /// The configuration as it is in force, defaults filled in. Holds no secrets: keys are only
-    /// ever named by the file they lie in.
+    /// The effective configuration, with defaults filled in. Contains no secrets: keys are only named by the
+    /// file that holds them.
     pub fn effective_json(&self) -> Value {
         let mut resolved = self.clone();
         resolved.state.database_url = Some(self.database_url());
         resolved.auth.admin_key_file = Some(self.admin_key_file());
-        // Plain data with text keys: there is nothing in it that JSON cannot hold.
+        // Plain data with text keys: JSON can represent all of it.
         serde_json::to_value(&resolved).unwrap_or(Value::Null)
     }
 
-    /// What works, but does less than somebody may expect. For the log at start.
+    /// Settings that work but have less effect than expected. For the log at start.
     pub fn notices(&self) -> Vec<String> {
         validate::notices(self)
     }
 
-    /// The JSON schema of the configuration file, made from these types.
+    /// The JSON schema of the configuration file, generated from these types.
     pub fn schema() -> Value {
         schemars::schema_for!(Config).into()
     }
@@ -172,7 +172,7 @@ impl Config {
         self.evening.drain.0
     }
 
-    /// As written, or `model-pool.db` in `state.dir`.
+    /// The configured URL, or `model-pool.db` in `state.dir`.
     pub fn database_url(&self) -> DatabaseUrl {
         self.state
             .database_url
@@ -180,7 +180,7 @@ impl Config {
             .unwrap_or_else(|| DatabaseUrl::sqlite(self.state.dir.join("model-pool.db")))
     }
 
-    /// As written, or `admin.key` in `state.dir`.
+    /// The configured path, or `admin.key` in `state.dir`.
     pub fn admin_key_file(&self) -> PathBuf {
         self.auth
             .admin_key_file

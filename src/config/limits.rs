@@ -1,4 +1,4 @@
-//! How much may be asked, and where that is counted. Nothing is counted here.
+//! The limits of requests and tokens, and where they are counted.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::units::Length;
 
-/// How much one key, one address or one model may be used for. What is null is not limited.
+/// How much one key, one address or one model may be used. Null means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limit {
-    /// Requests in any minute, 1 to 1000000. One that another limit refused may count.
+    /// Requests in any minute, 1 to 1000000. A request that another limit refused may count.
     pub requests_per_minute: Option<u32>,
-    /// Tokens of prompts and answers in any minute, 1 to 1000000000. A request that began within it is
-    /// finished, and what it took beyond is waited for.
+    /// Tokens of prompts and answers in any minute, 1 to 1000000000. A request that started within the limit is
+    /// finished; the tokens beyond it delay later requests.
     pub tokens_per_minute: Option<u64>,
     /// Requests that wait or are answered at the same time, 1 to 100000.
     pub concurrent_requests: Option<u32>,
@@ -33,7 +33,7 @@ impl Limit {
         *self == Limit::default()
     }
 
-    /// What cannot be meant, each with what is allowed.
+    /// Impossible values, each with the allowed range.
     pub fn problems(&self, of: &str) -> Vec<String> {
         let figures = [
             (
@@ -65,18 +65,18 @@ impl Limit {
     }
 }
 
-/// How much may be asked. Without limits nothing is counted.
+/// Limits of use. Without limits nothing is counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsSection {
-    /// For each key that was made without limits of its own.
+    /// For each key without its own limits.
     pub default: Limit,
-    /// For each address that asks without a key; null: as `default`.
+    /// For each address that sends requests without a key; null: the same as `default`.
     pub anonymous: Option<Limit>,
-    /// For each model, whoever asks: its name, or a pattern with `*`; of several that match the first
-    /// in alphabetical order counts.
+    /// For each model, for all users together: its name, or a pattern with `*`. If several patterns match, the
+    /// first in alphabetical order counts.
     pub models: BTreeMap<String, Limit>,
-    /// Where several gateways count together; null: each counts for itself.
+    /// The server in which several gateways count together; null: each gateway counts separately.
     pub redis: Option<RedisSection>,
 }
 
@@ -86,10 +86,10 @@ pub struct LimitsSection {
 pub struct RedisSection {
     /// `redis://HOST:PORT/DATABASE`, without a password.
     pub url: String,
-    /// A file with the password, for servers that want one.
+    /// A file with the password, for servers that require one.
     #[serde(default)]
     pub password_file: Option<PathBuf>,
-    /// What its keys begin with. Gateways that count together have the same.
+    /// The prefix of its keys. Gateways that count together use the same prefix.
     #[serde(default = "prefix")]
     pub prefix: String,
     /// How long a request waits for its answer, 10ms to 10s.
@@ -112,10 +112,10 @@ const fn timeout() -> Length {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnOutage {
-    /// Each gateway counts for itself until it is back.
+    /// Each gateway counts separately until it is back.
     #[default]
     Own,
-    /// Requests pass uncounted.
+    /// Requests are admitted without counting.
     Open,
     /// Requests that have a limit are answered with 503.
     Closed,
@@ -142,12 +142,12 @@ impl RedisSection {
         let mut problems = Vec::new();
         let is_address = self.url.starts_with("redis://") && self.url.len() > "redis://".len();
         if !is_address || self.url.contains(char::is_whitespace) {
-            // Not repeated: it may hold what must not be shown.
+            // Not repeated: it may contain a secret.
             problems
-                .push("limits.redis.url is no address such as redis://127.0.0.1:6379/0".to_owned());
+                .push("limits.redis.url is not a URL such as redis://127.0.0.1:6379/0".to_owned());
         }
         if self.url.contains('@') {
-            problems.push("limits.redis.url has a user or a password in it; write the password into a file and name that in limits.redis.password_file".to_owned());
+            problems.push("limits.redis.url contains a user or a password; write the password into a file and set limits.redis.password_file to its path".to_owned());
         }
         if self.prefix.is_empty() || self.prefix.len() > 100 || self.prefix.contains(['{', '}']) {
             problems.push(format!(

@@ -1,5 +1,5 @@
-//! The section `auth.oidc`: whose tokens count beside the pool's own keys, and what the groups that
-//! they name may do. Holds and checks the section; it asks no issuer and reads no token.
+//! The section `auth.oidc`: which issuer's tokens are accepted beside the pool's own keys, and what their
+//! groups allow.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,34 +16,34 @@ const REFRESH: (Span, Span) = (Span::from_secs(60), Span::from_secs(86_400));
 /// More is a mistake.
 const GROUPS_MAX: usize = 1_000;
 
-/// Bearer tokens of an OpenID Connect issuer, beside the pool's own keys.
+/// Bearer tokens of an OpenID Connect issuer, accepted beside the pool's own keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OidcSection {
-    /// The issuer as its tokens name it (`iss`); `/.well-known/openid-configuration` below it is read.
-    /// `https`, or `http` on this machine.
+    /// The issuer as its tokens name it (`iss`); `/.well-known/openid-configuration` below it is read. `https`,
+    /// or `http` on this machine.
     pub issuer: String,
-    /// What tokens for this pool have in `aud`.
+    /// The value of `aud` in tokens for this pool.
     pub audience: String,
     /// The claim with a person's groups: its name, or a path such as `realm_access.roles`.
     #[serde(default = "groups_claim")]
     pub groups_claim: String,
-    /// The claim with the name that logs and the audit show; without it the subject is shown.
+    /// The claim with the name for logs and the audit; without it the subject is shown.
     #[serde(default = "name_claim")]
     pub name_claim: String,
-    /// How far the issuer's clock may be from ours, 0s to 10m.
+    /// How far the issuer's clock may differ from this machine's, 0s to 10m.
     #[serde(default = "leeway")]
     pub leeway: Length,
-    /// How often the issuer's keys are read anew, 1m to 1d. A key that is not known is asked for at once.
+    /// How often the issuer's keys are refreshed, 1m to 1d. An unknown key causes a refresh at once.
     #[serde(default = "refresh")]
     pub refresh: Length,
-    /// What the members of a group may do. Who is in several may do what any of them may.
+    /// What the members of a group may do. A member of several groups may do what any of them may.
     #[serde(default)]
     pub groups: BTreeMap<String, GrantSection>,
-    /// What everybody may do who has a token for this pool; null: nothing without a group.
+    /// What everybody with a token for this pool may do; null: nothing without a group.
     #[serde(default)]
     pub everybody: Option<GrantSection>,
-    /// A PEM file with authorities that are trusted for the issuer, beside the system's.
+    /// A PEM file with certificate authorities to trust for the issuer, in addition to the system's.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
 }
@@ -52,12 +52,12 @@ pub struct OidcSection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GrantSection {
-    /// `user`: use models; `admin`: steer the pool as well.
+    /// `user`: use models; `admin`: also administer the pool.
     pub role: GrantRole,
-    /// Models by name, with `*` for any letters.
+    /// Models by name, with `*` for any characters.
     #[serde(default = "everything")]
     pub models: Vec<String>,
-    /// Routes below the base path such as `/v1/chat/completions`, with `*` for any letters.
+    /// Routes below the base path such as `/v1/chat/completions`, with `*` for any characters.
     #[serde(default = "everything")]
     pub routes: Vec<String>,
 }
@@ -91,7 +91,7 @@ fn everything() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-/// An address that secrets or keys may come from: `https`, or `http` that does not leave this machine.
+/// Checks an address that secrets or keys come from: `https`, or `http` within this machine.
 pub fn trusted_address(text: &str) -> Result<Url, String> {
     let address = Url::parse(text).map_err(|error| error.to_string())?;
     let is_local = match address.host() {
@@ -103,7 +103,7 @@ pub fn trusted_address(text: &str) -> Result<Url, String> {
     match address.scheme() {
         "https" => {}
         "http" if is_local => {}
-        "http" => return Err("http is for this machine alone; write https".to_owned()),
+        "http" => return Err("http is only for this machine; write https".to_owned()),
         _ => return Err("it has to begin with https://".to_owned()),
     }
     if !address.username().is_empty() || address.password().is_some() {
@@ -112,7 +112,7 @@ pub fn trusted_address(text: &str) -> Result<Url, String> {
     Ok(address)
 }
 
-/// All that stands against using this section.
+/// All problems of this section.
 pub(super) fn problems(section: &OidcSection) -> Vec<String> {
     let mut problems = Vec::new();
     let mut unless = |holds: bool, problem: String| {
@@ -123,11 +123,11 @@ pub(super) fn problems(section: &OidcSection) -> Vec<String> {
     match trusted_address(&section.issuer) {
         Ok(address) => unless(
             address.query().is_none() && address.fragment().is_none(),
-            "issuer may have no `?` and no `#`".to_owned(),
+            "issuer must not contain `?` or `#`".to_owned(),
         ),
         Err(why) => unless(
             false,
-            format!("issuer is no address such as https://login.example.org/realms/lab: {why}"),
+            format!("issuer is not a URL such as https://login.example.org/realms/lab: {why}"),
         ),
     }
     let texts = [
@@ -152,7 +152,7 @@ pub(super) fn problems(section: &OidcSection) -> Vec<String> {
     );
     unless(
         !section.groups.is_empty() || section.everybody.is_some(),
-        "groups is empty and auth.oidc.everybody null, so that nobody may do anything; write for example groups: {staff: {role: admin}}".to_owned(),
+        "groups is empty and auth.oidc.everybody null, so nobody may do anything; write for example groups: {staff: {role: admin}}".to_owned(),
     );
     unless(
         section.groups.len() <= GROUPS_MAX,
@@ -168,7 +168,7 @@ pub(super) fn problems(section: &OidcSection) -> Vec<String> {
         for (list, patterns) in [("models", &grant.models), ("routes", &grant.routes)] {
             unless(
                 !patterns.is_empty() && patterns.iter().all(|it| !it.trim().is_empty()),
-                format!("{key}.{list} holds nothing, or an empty text; leave it out to allow all"),
+                format!("{key}.{list} is empty or has an empty text; leave it out to allow all"),
             );
         }
         unless(
@@ -208,11 +208,11 @@ mod tests {
         );
         let told = problems(&section);
         let words = [
-            "auth.oidc.issuer is no address",
+            "auth.oidc.issuer is not a URL",
             "auth.oidc.audience is empty",
             "auth.oidc.leeway is 11m; allowed: 0s to 10m",
             "auth.oidc.refresh is 1s; allowed: 1m to 1d",
-            "auth.oidc.groups.staff.models holds nothing",
+            "auth.oidc.groups.staff.models is empty or has",
             "auth.oidc.groups.students.routes: a route begins with `/`",
         ];
         assert_eq!(told.len(), words.len(), "{told:?}");

@@ -1,5 +1,5 @@
-//! Where the keys of a YAML or JSON text stand, and which are given twice. It reads no values, and it says
-//! nothing of a text that cannot be read: whoever reads the values does.
+//! The lines of the keys in a YAML or JSON text, and duplicate keys. Values are not parsed here, and errors of
+//! a text that cannot be parsed are left to the parser of the values.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub struct Positions {
     pub twice: Vec<Twice>,
 }
 
-/// A key that its mapping has more than once.
+/// A duplicate key of a mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Twice {
     pub path: String,
@@ -21,20 +21,20 @@ pub struct Twice {
 }
 
 impl Positions {
-    /// Those of the text's first document, as far as it can be read.
+    /// The positions in the text's first document, as far as it can be parsed.
     pub fn of(text: &str) -> Positions {
-        let mut reading = Reading::default();
+        let mut reading = PositionReader::default();
         for event in Parser::new_from_str(text) {
             let Ok((event, span)) = event else { break };
             if matches!(event, Event::DocumentEnd) {
                 break;
             }
-            reading.hear(&event, u64::try_from(span.start.line()).unwrap_or_default());
+            reading.handle(&event, u64::try_from(span.start.line()).unwrap_or_default());
         }
         reading.positions
     }
 
-    /// The line of this key, or of the nearest one around it.
+    /// The line of this key, or of its nearest existing parent.
     pub fn line(&self, path: &str) -> Option<u64> {
         let mut path = path;
         loop {
@@ -46,7 +46,7 @@ impl Positions {
     }
 }
 
-/// What is open around the next event.
+/// The mapping or sequence around the next event.
 enum Frame {
     Mapping {
         path: String,
@@ -61,13 +61,13 @@ enum Frame {
 }
 
 #[derive(Default)]
-struct Reading {
+struct PositionReader {
     open: Vec<Frame>,
     positions: Positions,
 }
 
-impl Reading {
-    fn hear(&mut self, event: &Event<'_>, line: u64) {
+impl PositionReader {
+    fn handle(&mut self, event: &Event<'_>, line: u64) {
         match event {
             Event::Scalar(text, ..) if self.is_key(text, line) => {}
             Event::Scalar(..) => {
@@ -96,7 +96,7 @@ impl Reading {
         }
     }
 
-    /// Takes the scalar for a key, if one is due.
+    /// Takes the scalar as a key, if one is due.
     fn is_key(&mut self, text: &str, line: u64) -> bool {
         let Some(Frame::Mapping { path, key, seen }) = self.open.last_mut() else {
             return false;
@@ -108,7 +108,7 @@ impl Reading {
             true => text.to_owned(),
             false => format!("{path}.{text}"),
         };
-        // Merges may be several.
+        // Merge keys may be repeated.
         if let Some(first_line) = seen.insert(text.to_owned(), line).filter(|_| text != "<<") {
             self.positions.twice.push(Twice {
                 path: own.clone(),
@@ -116,7 +116,7 @@ impl Reading {
                 last_line: line,
             });
         }
-        // Of a key given twice, the last one counts.
+        // Of a duplicate key, the last one counts.
         self.positions.lines.insert(own.clone(), line);
         *key = Some(own);
         true
@@ -126,7 +126,7 @@ impl Reading {
     fn value(&mut self, line: u64) -> String {
         match self.open.last_mut() {
             None => String::new(),
-            // A mapping as a key has no path of its own.
+            // A mapping that is a key has no path.
             Some(Frame::Mapping { path, key, .. }) => key.take().unwrap_or_else(|| path.clone()),
             Some(Frame::Sequence { path, next }) => {
                 let own = format!("{path}[{next}]");

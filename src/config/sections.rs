@@ -1,5 +1,5 @@
-//! The sections of the configuration file with their defaults: this is the whole list of keys.
-//! The words on each key are what the schema says of it. Nothing is checked or read here.
+//! The sections of the configuration file with their defaults: the complete list of keys. The doc comments are
+//! the descriptions in the schema.
 
 use std::path::PathBuf;
 
@@ -12,11 +12,11 @@ use super::oidc::OidcSection;
 use super::units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size};
 use super::values::{CronExpression, DatabaseUrl, TimeZone};
 
-/// Where the service keeps what must survive a restart (D1).
+/// Where the service stores what must survive a restart (D1).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StateSection {
-    /// The folder for state; made if it does not exist.
+    /// The folder for state; created if it does not exist.
     pub dir: PathBuf,
     /// The database as `sqlite://PATH`; null: `model-pool.db` in `state.dir`.
     pub database_url: Option<DatabaseUrl>,
@@ -34,13 +34,13 @@ impl Default for StateSection {
     }
 }
 
-/// Rows that are older, or more, go by themselves, the oldest first.
+/// Rows beyond these limits are deleted automatically, the oldest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HistorySection {
-    /// For so long, 1m and more.
+    /// How long rows are kept, 1m or more.
     pub keep: Length,
-    /// At most so many rows of each of the two, 100 to 100000000.
+    /// How many rows of each of the two are kept, 100 to 100000000.
     pub rows_max: u64,
 }
 
@@ -57,13 +57,13 @@ impl Default for HistorySection {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct InventorySection {
-    /// Who says what devices there are. `auto`: NVIDIA GPUs if there are any, otherwise the host.
+    /// The source of the devices. `auto`: NVIDIA GPUs if there are any, otherwise the host.
     pub provider: Provider,
     /// How much of the host's memory the pool may fill; used when the device is the host.
     pub host_memory: Size,
-    /// What is never given out on each device: a share from 0% to 90%, or a size.
+    /// The part of each device that is never used: a share from 0% to 90%, or a size.
     pub headroom: MemoryPart,
-    /// The devices of provider `fixed`. Under `nvml` the GPUs that are used, all if none is listed.
+    /// The devices of provider `fixed`. With `nvml`, the GPUs to use; an empty list means all.
     pub devices: Vec<FixedDevice>,
 }
 
@@ -89,7 +89,7 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// As the configuration has it.
+    /// The name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Provider::Auto => "auto",
@@ -100,24 +100,24 @@ impl Provider {
     }
 }
 
-/// One device of provider `fixed`; or, under `nvml`, one GPU that is used, of which the pool fills no
-/// more than `memory`.
+/// One device of provider `fixed`; or, with `nvml`, one GPU to use, of which the pool fills no more than
+/// `memory`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FixedDevice {
-    /// Its name in answers and logs; each name once.
+    /// Its name in answers and logs; must be unique.
     pub name: String,
     pub memory: Size,
-    /// The number of the machine it belongs to; a replica never spans two machines (M5).
+    /// The number of its machine; a replica never spans two machines (M5).
     #[serde(default)]
     pub node: u32,
-    /// Under provider `nvml`: the GPU with this UUID is meant, whatever it is called.
+    /// With provider `nvml`: selects the GPU with this UUID, whatever its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
-    /// Under provider `nvml`: the GPU with this index is meant, whatever it is called.
+    /// With provider `nvml`: selects the GPU with this index, whatever its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
-    /// Words by which a model's `pool_config.devices.labels` chooses it.
+    /// Labels by which a model's `pool_config.devices.labels` selects it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
 }
@@ -126,38 +126,38 @@ pub struct FixedDevice {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolSection {
-    /// How long a replica stays after its last request ended (L2): a length of time, or `adaptive` for
-    /// as long as the model's own gaps between requests suggest.
+    /// How long a replica stays after its last request ended (L2): a length of time, or `adaptive` to derive it from
+    /// the model's own gaps between requests.
     pub keep_hot: KeepHot,
-    /// The least that `adaptive` chooses.
+    /// The shortest time that `adaptive` chooses.
     pub keep_hot_least: Length,
-    /// The most that `adaptive` chooses; at least `keep_hot_least`.
+    /// The longest time that `adaptive` chooses; at least `keep_hot_least`.
     pub keep_hot_most: Length,
-    /// An idle replica younger than this is not evicted by equals (P3): a length of time, or `auto` for
-    /// twice the time of a load and at least 10 s.
+    /// Equals cannot evict an idle replica younger than this (P3): a length of time, or `auto` for twice the time of
+    /// a load and at least 10 s.
     pub min_resident: MinResident,
     /// How long a busy replica keeps its turn against equals (P3): `auto` or a length of time.
     pub max_turn: MaxTurn,
-    /// How long a victim of lower priority may finish its requests before it is cut (P2).
+    /// How long a victim of lower priority may finish its requests before they are cut (P2).
     pub preempt_drain: Length,
     /// Requests that may wait for one model, 1 to 1000000 (Q1).
     pub queue_limit: u32,
-    /// How long a request waits at most; more than 0s (Q1).
+    /// How long a request may wait; more than 0s (Q1).
     pub queue_timeout: Length,
-    /// How often a ready engine's health route is asked; 50ms and more.
+    /// How often a ready engine's health route is probed; 50ms or more.
     pub heartbeat: Length,
-    /// A health answer that takes longer is none; at most `heartbeat`.
+    /// A later health answer counts as none; at most `heartbeat`.
     pub heartbeat_timeout: Length,
-    /// Health questions in a row without an answer after which an idle engine is dead, 1 to 100.
+    /// Health probes in a row without an answer after which an idle engine is dead, 1 to 100.
     pub heartbeat_misses: u32,
-    /// A busy engine is dead when no token came for so long, or neither a token nor a health answer.
+    /// A busy engine is dead after this long without a token, or without a token and a health answer.
     pub stall_after: Length,
     /// The same while every request in it still waits for its first token; at least `stall_after`.
     pub first_token_after: Length,
-    /// A ready engine that has been idle for so long is asked for one token; `off`: never.
+    /// A ready engine that has been idle for this long is sent a request for one token; `off`: never.
     pub idle_probe: IdleProbe,
-    /// What happens to engines when the service ends without having stopped them (D2): `adopt` keeps
-    /// those that are ready for the next one, `stop` ends them at once.
+    /// What happens to engines when the service ends without having stopped them (D2): `adopt` keeps ready
+    /// engines for the next service, `stop` ends them at once.
     pub on_restart: OnRestart,
     /// How long engines wait for the next service before they are stopped, 1s to 1d (D2).
     pub adopt_within: Length,
@@ -198,15 +198,14 @@ pub enum OnRestart {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ParkingSection {
-    /// How much of the machine's memory all sleepers together may take: a share of it from 0% to 90%,
-    /// or a size; 0% switches it off.
+    /// How much of the machine's memory all sleeping engines together may use: a share of it from 0% to 90%, or
+    /// a size; 0% switches it off.
     pub host_memory: MemoryPart,
-    /// How much of the machine's memory must stay available; below it sleepers are dropped.
+    /// How much of the machine's memory must stay available; below it sleeping engines are ended.
     pub reserve: MemoryPart,
-    /// How long a sleeper that nobody wants stays.
+    /// How long a sleeping engine without demand stays.
     pub keep: Length,
-    /// Whether weights of models that are likely to be wanted are read into the page cache while
-    /// nothing is loaded.
+    /// Whether weights of models with likely demand are read into the page cache while nothing is loaded.
     pub read_ahead: bool,
 }
 
@@ -227,11 +226,11 @@ impl Default for ParkingSection {
 pub struct EveningSection {
     /// When the pool is emptied: a cron expression with seconds; null: never.
     pub cleanup: Option<CronExpression>,
-    /// When always-hot models come back: a cron expression with seconds; null: never by itself.
+    /// When always-hot models come back: a cron expression with seconds; null: never automatically.
     pub reopen: Option<CronExpression>,
-    /// The time zone that both are read in.
+    /// The time zone of both expressions.
     pub timezone: TimeZone,
-    /// `all` unloads every replica, `idle` only what serves nothing.
+    /// `all` unloads every replica, `idle` only those without requests.
     pub mode: EveningMode,
     /// How long an unload waits for the requests in flight before they are cut.
     pub drain: Length,
@@ -256,24 +255,25 @@ pub enum EveningMode {
     Idle,
 }
 
-/// Where the models are described.
+/// Where models are described.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CatalogSection {
-    /// The folder of the model files; `*.yaml`, `*.yml` and `*.json`, one model each.
+    /// The folder of the model files: `*.yaml`, `*.yml` and `*.json`, one model each.
     pub models_dir: PathBuf,
     /// GPU counts and priorities of known models.
     pub model_reference: PathBuf,
-    /// Who may bring in a model that the catalogue does not have: nobody (`refuse`), administrators
-    /// (`admin`), or whoever asks for a model of the hub (`anyone`).
+    /// Who may register a model that is not in the catalogue: nobody (`refuse`), administrators (`admin`), or
+    /// any user who requests a model of the hub (`anyone`).
     pub on_unknown: OnUnknown,
-    /// The engine of such a model, unless `model_reference` names one; one that the pool fetches for.
+    /// The engine of such a model, unless `model_reference` names one; the pool must be able to fetch weights
+    /// for it.
     pub unknown_engine: String,
-    /// With `anyone`, so many models that users have brought in, 1 to 10000.
+    /// With `anyone`: how many models users may register, 1 to 10000.
     pub unknown_limit: u32,
-    /// With `anyone`, so many models that users bring in within an hour, 1 to 10000.
+    /// With `anyone`: how many models users may register within an hour, 1 to 10000.
     pub unknown_per_hour: u32,
-    /// With `anyone`, so much that the weights of all models of users take on the disk.
+    /// With `anyone`: how much disk space the weights of all users' models may take.
     pub unknown_size: Size,
 }
 
@@ -299,24 +299,24 @@ pub enum OnUnknown {
     Anyone,
 }
 
-/// Where weights are fetched from, and to.
+/// Where weights are fetched from, and where they are stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SourcesSection {
-    /// The folder that weights are fetched into, in the layout of the Hugging Face cache; null: where the
-    /// hub's own programs put them (`HF_HUB_CACHE`, `HF_HOME`, `~/.cache/huggingface/hub`).
+    /// The folder for fetched weights, in the layout of the Hugging Face cache; null: the folder that the hub's
+    /// own programs use (`HF_HUB_CACHE`, `HF_HOME`, `~/.cache/huggingface/hub`).
     pub cache_dir: Option<PathBuf>,
-    /// The hub's address; the variable `HF_ENDPOINT` goes before it.
+    /// The hub's address; the variable `HF_ENDPOINT` overrides it.
     pub hub: String,
-    /// Nothing is asked over the network; what the cache holds is used. `HF_HUB_OFFLINE=1` says the same.
+    /// No network requests for weights; only what the cache holds is used. `HF_HUB_OFFLINE=1` does the same.
     pub offline: bool,
     /// Files of one model that are fetched at once, 1 to 64.
     pub files_at_once: u32,
     /// Models that are fetched at once, 1 to 64.
     pub models_at_once: u32,
-    /// So much stays free on the disk: a fetch that would leave less is refused before it begins.
+    /// Disk space that stays free: a fetch that would leave less is refused before it begins.
     pub keep_free: Size,
-    /// Further folders that `extra_files` of a mirror may be put into.
+    /// Additional folders for the `extra_files` of a mirror.
     pub extra_roots: Vec<PathBuf>,
 }
 
@@ -340,13 +340,13 @@ impl Default for SourcesSection {
 pub struct AuthSection {
     /// Who may use models without a key: everybody (`open`), this machine (`loopback`), nobody (`key`).
     pub inference: InferenceAuth,
-    /// Who may read `/metrics`, which names every model, without an admin key: everybody (`open`), this
-    /// machine (`loopback`), nobody (`admin`).
+    /// Who may read `/metrics`, which names every model, without an admin key: everybody (`open`), this machine
+    /// (`loopback`), nobody (`admin`).
     pub metrics: MetricsAuth,
-    /// The file that holds the first administrator's key, written at the first start;
-    /// null: `admin.key` in `state.dir`.
+    /// The file that holds the first administrator's key, written at the first start; null: `admin.key` in
+    /// `state.dir`.
     pub admin_key_file: Option<PathBuf>,
-    /// Tokens of a single sign-on that count beside the pool's keys; null: none do.
+    /// Tokens of a single sign-on that are accepted beside the pool's keys; null: none.
     pub oidc: Option<OidcSection>,
 }
 
@@ -377,7 +377,7 @@ pub enum MetricsAuth {
     Admin,
 }
 
-/// Asking a cluster for more devices (S2). This version knows `none` alone.
+/// Requesting more devices from a cluster (S2). This version supports only `none`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AutoscalerSection {
@@ -403,7 +403,7 @@ pub enum AutoscalerKind {
     Slurm,
 }
 
-/// What the service writes about itself.
+/// What the service logs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogSection {

@@ -1,5 +1,5 @@
-//! The `server` section: where the service listens, what it takes from a network, and how long it waits
-//! for it. Its values are checked here; no file that it names is opened.
+//! The `server` section: where the service listens, what it accepts from the network, and its timeouts. Values
+//! are checked here; files that it names are not opened.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -20,39 +20,38 @@ use super::values::{BasePath, ListenAddress};
 pub struct ServerSection {
     /// Address and port. Port 0 takes any free one.
     pub listen: ListenAddress,
-    /// The path in front of every route; `/v1` and `/metrics` exist beside it.
+    /// The prefix of every route; `/v1` and `/metrics` also exist without it.
     pub base_path: BasePath,
-    /// The largest request body that is read, 1KiB to 1GiB; a larger one is answered with 413.
+    /// The largest request body that is accepted, 1KiB to 1GiB; a larger one gets 413.
     pub body_limit: Size,
     /// How often a streaming client that waits for a load gets a comment line, 100ms to 10m (Q2).
     pub keep_alive_comment: Length,
-    /// The names by which clients call this service, without ports. On a loopback address `localhost`
-    /// and the loopback addresses always count, and no other name is answered; elsewhere any name is
-    /// answered while this is empty.
+    /// The names by which clients call this service, without ports. On a loopback address, `localhost` and the
+    /// loopback addresses are always allowed and requests with any other name are refused; on other addresses
+    /// an empty list allows any name.
     pub hosts: Vec<HostName>,
-    /// Serve over TLS with this certificate; null: in clear.
+    /// Serve over TLS with this certificate; null: without TLS.
     pub tls: Option<TlsFiles>,
-    /// Web pages of these origins may call the inference routes; null: none may.
+    /// Web pages of these origins may call the inference routes; null: no pages.
     pub cors: Option<CorsSection>,
-    /// Proxies, by address or network, that may say for whom they ask (`X-Forwarded-For`, `Forwarded`).
+    /// Proxies, by address or network, whose `X-Forwarded-For` and `Forwarded` headers are trusted.
     pub trusted_proxies: Vec<Network>,
     /// One JSON line for each request: `off`, `stderr`, or the path of a file.
     pub access_log: AccessLog,
-    /// How large that file becomes before it is moved to `….1`, in the place of the one before; 0B: it is
-    /// never moved.
+    /// The size at which that file is renamed to `….1`, replacing the previous one; 0B: never.
     pub access_log_max: Size,
-    /// Connections at once, 1 to 1000000; more are answered with 503 and closed.
+    /// Connections at once, 1 to 1000000; further ones get 503 and are closed.
     pub connections_max: u32,
-    /// The same for each address; null: no such bound. Trusted proxies and this machine are free of it.
+    /// The same for each address; null: no limit. Trusted proxies and this machine are exempt.
     pub connections_per_address: Option<u32>,
-    /// A connection without a request is closed after so long, 1s and more.
+    /// How long a connection without a request stays open, 1s or more.
     pub idle_timeout: Length,
-    /// How long the body of a request may take, 100ms and more; a large one gets a second more for each
-    /// 16 KiB. A slower one is answered with 408.
+    /// How long the body of a request may take, 100ms or more; a large body gets one more second for each 16
+    /// KiB. A slower one gets 408.
     pub body_timeout: Length,
-    /// How much memory the bodies of all requests may take together, at least `body_limit`.
+    /// Memory for the bodies of all requests together, at least `body_limit`.
     pub bodies_memory: Size,
-    /// A client that takes nothing of its answer for so long is cut, 100ms and more.
+    /// A client that reads nothing of its answer for this long is disconnected, 100ms or more.
     pub write_timeout: Length,
     /// How many answers one request may ask for, 1 to 100000: its prompts times `n` or `best_of`.
     pub sequences_max: u32,
@@ -82,11 +81,11 @@ impl Default for ServerSection {
     }
 }
 
-/// A certificate and its key. Both are read again when they change.
+/// A certificate and its key. Both are reloaded when they change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TlsFiles {
-    /// The certificate in PEM, with those of its issuers behind it.
+    /// The certificate in PEM, followed by those of its issuers.
     pub cert: PathBuf,
     /// Its private key in PEM.
     pub key: PathBuf,
@@ -96,9 +95,9 @@ pub struct TlsFiles {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CorsSection {
-    /// Such as `https://lab.example.org`, or `*` alone for all. Cookies are never allowed.
+    /// Such as `https://lab.example.org`, or only `*` for all. Cookies are never allowed.
     pub origins: Vec<String>,
-    /// How long a browser may keep the permission.
+    /// How long a browser may cache the permission.
     #[serde(default = "cors_max_age")]
     pub max_age: Length,
 }
@@ -135,7 +134,7 @@ impl FromStr for HostName {
         match text.len() <= 253 && text.split('.').all(label) {
             true => Ok(HostName(text)),
             false => Err(Unreadable(format!(
-                "`{text}` is no name of a host; write one like llm.example.org, without a port and without http://"
+                "`{text}` is not a host name; write one like llm.example.org, without a port and without http://"
             ))),
         }
     }
@@ -149,7 +148,7 @@ impl fmt::Display for HostName {
 
 written_as_text!(
     HostName,
-    "the name of a host, such as \"llm.example.org\"",
+    "a host name, such as \"llm.example.org\"",
     ["llm.example.org"]
 );
 
@@ -172,7 +171,7 @@ impl FromStr for Network {
         let network = text.parse::<ipnet::IpNet>().ok().or_else(one);
         network.map(|it| Network(it.trunc())).ok_or_else(|| {
             Unreadable(format!(
-                "`{text}` is no address and no network; write one like 10.0.0.7, 10.0.0.0/8 or fd00::/8"
+                "`{text}` is neither an address nor a network; write one like 10.0.0.7, 10.0.0.0/8 or fd00::/8"
             ))
         })
     }
@@ -193,7 +192,7 @@ written_as_text!(
     ["10.0.0.7", "10.0.0.0/8", "fd00::/8"]
 );
 
-/// Where the lines of the access log go.
+/// Where the access log is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLog {
     Off,
@@ -236,10 +235,10 @@ const CONNECTIONS_MAX: u32 = 1_000_000;
 const SEQUENCES_MAX: u32 = 100_000;
 const IDLE_MIN: Span = Span::from_secs(1);
 const PATIENCE_MIN: Span = Span(100);
-/// Browsers keep no permission for longer.
+/// Browsers do not cache the permission for longer.
 const CORS_AGE_MAX: Span = Span::from_secs(86_400);
 
-/// All that stands against this section.
+/// All problems of this section.
 pub(super) fn problems(server: &ServerSection) -> Vec<String> {
     let mut problems = Vec::new();
     let mut unless = |holds: bool, problem: String| {
@@ -279,7 +278,7 @@ pub(super) fn problems(server: &ServerSection) -> Vec<String> {
     unless(
         memory.0.0 / 4 * 3 >= one.0.0,
         format!(
-            "server.bodies_memory is {memory}, of which three quarters are for large bodies, and server.body_limit {one}; one body has to fit"
+            "server.bodies_memory is {memory}, of which three quarters are for large bodies, and server.body_limit {one}; one body must fit"
         ),
     );
     if let Some(cors) = &server.cors {
@@ -304,7 +303,7 @@ pub(super) fn problems(server: &ServerSection) -> Vec<String> {
     problems
 }
 
-/// `scheme://host[:port]`, as browsers send it: nothing behind it.
+/// Whether the text is `scheme://host[:port]`, as browsers send it, with nothing after it.
 fn is_origin(text: &str) -> bool {
     let host = ["http://", "https://"]
         .iter()

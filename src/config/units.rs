@@ -1,6 +1,5 @@
-//! How quantities are written in configuration and model files: lengths of time, sizes of memory,
-//! headroom, turns. Each type reads one text form and prints one that reads back to the same
-//! value. It never holds defaults and never reads a file.
+//! The notation of quantities in configuration and model files: lengths of time, sizes of memory, headroom, turns.
+//! Each type parses one text form and prints a form that parses to the same value.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,12 +7,12 @@ use std::time::Duration;
 
 use pool::{Bytes, Span};
 
-/// Why a text is not the value it should be. The message says how to write it.
+/// Why a text cannot be parsed, with the correct form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unreadable(pub(super) String);
 
-/// Serialises through `Display`, reads through `FromStr`, and tells the schema how it looks.
+/// Implements serde and the JSON schema through `Display` and `FromStr`.
 macro_rules! written_as_text {
     ($name:ident, $expecting:literal, [$($example:literal),+]) => {
         impl serde::Serialize for $name {
@@ -59,8 +58,7 @@ macro_rules! written_as_text {
 }
 pub(super) use written_as_text;
 
-/// A length of time in milliseconds, written like `10m`, `90s`, `1h 30m`, `500ms` or `0s`.
-/// At most ten years.
+/// A length of time in milliseconds, written like `10m`, `90s`, `1h 30m`, `500ms` or `0s`. At most ten years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Length(pub Span);
 
@@ -72,7 +70,7 @@ impl Length {
         Length(Span::from_secs(seconds))
     }
 
-    /// The same length for the standard library and tokio.
+    /// The same length as the type of the standard library and tokio.
     pub fn duration(self) -> Duration {
         Duration::from_millis(self.0.0)
     }
@@ -126,7 +124,7 @@ impl FromStr for Size {
     type Err = Unreadable;
 
     fn from_str(text: &str) -> Result<Size, Unreadable> {
-        // A bare number is refused: a headroom of `5` is hardly meant as five bytes.
+        // A number without a unit is refused: a headroom of `5` is hardly meant as five bytes.
         let has_unit = text
             .trim()
             .ends_with(|letter: char| letter.is_ascii_alphabetic());
@@ -150,7 +148,7 @@ impl FromStr for Size {
     }
 }
 
-/// The largest binary unit that divides the amount exactly, so that nothing is rounded away.
+/// Uses the largest binary unit that divides the amount exactly, so that nothing is rounded.
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.0.0;
@@ -169,7 +167,7 @@ written_as_text!(
     ["24GiB", "64MiB"]
 );
 
-/// A part of some memory: a share of all of it, or a size.
+/// A part of some memory: a share of it, or a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryPart {
     /// Hundredths of a per cent, 0 to 9000.
@@ -178,7 +176,7 @@ pub enum MemoryPart {
 }
 
 impl MemoryPart {
-    /// The part of so much memory; never more than all of it.
+    /// The part of this much memory; never more than all of it.
     pub fn of(self, total: Bytes) -> Bytes {
         match self {
             MemoryPart::Share(hundredths) => {
@@ -197,12 +195,12 @@ impl FromStr for MemoryPart {
         let Some(number) = text.trim().strip_suffix('%') else {
             return text.parse().map(MemoryPart::Fixed).map_err(|_| {
                 Unreadable(format!(
-                    "`{text}` is no part of a memory; write a share from 0% to 90% or an amount of memory like 2GiB"
+                    "`{text}` is not a part of memory; write a share from 0% to 90% or an amount of memory like 2GiB"
                 ))
             });
         };
         match number.trim().parse::<f64>() {
-            // Rounded to hundredths, which are what is kept.
+            // Rounded to hundredths, the stored precision.
             Ok(percent) if (0.0..=90.0).contains(&percent) => {
                 Ok(MemoryPart::Share((percent * 100.0).round() as u32))
             }
@@ -237,7 +235,7 @@ pub enum MaxTurn {
 }
 
 impl MaxTurn {
-    /// As the core wants it: `None` means automatic.
+    /// The form of the core: `None` means automatic.
     pub fn span(self) -> Option<Span> {
         match self {
             MaxTurn::Auto => None,
@@ -285,7 +283,7 @@ pub enum MinResident {
 }
 
 impl MinResident {
-    /// As the core wants it: `None` means automatic.
+    /// The form of the core: `None` means automatic.
     pub fn span(self) -> Option<Span> {
         match self {
             MinResident::Auto => None,
@@ -303,7 +301,7 @@ impl FromStr for MinResident {
         }
         text.parse()
             .map(MinResident::For)
-            .map_err(|error| Unreadable(format!("{error}; auto takes it from the time of a load")))
+            .map_err(|error| Unreadable(format!("{error}; auto derives it from the load time")))
     }
 }
 
@@ -326,7 +324,7 @@ written_as_text!(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepHot {
     For(Length),
-    /// As long as the model's own gaps between requests suggest, between two bounds.
+    /// Derived from the model's own gaps between requests, between two bounds.
     Adaptive,
 }
 
@@ -339,7 +337,7 @@ impl FromStr for KeepHot {
         }
         text.parse().map(KeepHot::For).map_err(|error| {
             Unreadable(format!(
-                "{error}; adaptive takes it from the model's own use"
+                "{error}; adaptive derives it from the model's own use"
             ))
         })
     }
@@ -360,7 +358,7 @@ written_as_text!(
     ["10m", "adaptive"]
 );
 
-/// After how much idleness a ready engine is asked for one token.
+/// After how long an idle, ready engine is sent a request for one token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleProbe {
     Off,
@@ -385,7 +383,7 @@ impl FromStr for IdleProbe {
         }
         text.parse()
             .map(IdleProbe::After)
-            .map_err(|error| Unreadable(format!("{error}; off asks never")))
+            .map_err(|error| Unreadable(format!("{error}; off disables it")))
     }
 }
 

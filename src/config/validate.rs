@@ -1,5 +1,5 @@
-//! What one value alone cannot show: ranges, values that this version does not do yet, and keys
-//! that contradict each other. Every problem is named, not only the first.
+//! Checks that need more than one value: ranges, values that this version does not support, and contradictory
+//! keys. All problems are reported, not only the first.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,11 @@ pub const QUEUE_LIMIT_MAX: u32 = 1_000_000;
 const BODY_LIMIT: (Bytes, Bytes) = (Bytes(1 << 10), Bytes(Bytes::GIB));
 const ADOPT_WITHIN: (Span, Span) = (Span::from_secs(1), Span::from_secs(86_400));
 const KEEP_ALIVE_COMMENT: (Span, Span) = (Span(100), Span::from_secs(600));
-/// More often would cost more than it tells.
+/// More frequent probes would cost more than they are worth.
 const HEARTBEAT_MIN: Span = Span(50);
-/// Engines pause between tokens; less than this is no silence.
+/// Engines pause between tokens, so a shorter time is not a stall.
 pub const STALL_MIN: Span = Span(100);
-/// Less than this holds no model at all.
+/// Less than this holds no model.
 const DEVICE_MEMORY_MIN: Bytes = Bytes(Bytes::MIB);
 
 /// More at once is a mistake.
@@ -27,7 +27,7 @@ const UNKNOWN_MAX: u32 = 10_000;
 const HISTORY_KEEP_MIN: Length = Length::from_secs(60);
 const HISTORY_ROWS: (u64, u64) = (100, 100_000_000);
 
-/// All that stands against running with this configuration; empty if nothing does.
+/// All problems with this configuration; empty if it can be used.
 pub(super) fn problems(config: &Config) -> Vec<String> {
     let mut problems = Vec::new();
     let mut unless = |holds: bool, problem: String| {
@@ -89,7 +89,7 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
         .any(|scheme| sources.hub.starts_with(scheme) && sources.hub.len() > scheme.len());
     unless(
         is_address && !sources.hub.contains(char::is_whitespace) && !sources.hub.contains('@'),
-        "sources.hub is no address such as https://huggingface.co; one with a password goes into HF_ENDPOINT".to_owned(),
+        "sources.hub is not a URL such as https://huggingface.co; one with a password goes into HF_ENDPOINT".to_owned(),
     );
     let limit = config.pool.queue_limit;
     unless(
@@ -147,7 +147,7 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
     );
     unless(
         config.autoscaler.kind == AutoscalerKind::None,
-        "autoscaler.kind is ray or slurm, which this version does not do; write none".to_owned(),
+        "autoscaler.kind is ray or slurm, not supported yet; write none".to_owned(),
     );
     problems.extend(config.limits.problems());
     problems.extend(server::problems(&config.server));
@@ -171,7 +171,7 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<String> {
         ),
         (Provider::Fixed | Provider::Nvml, _) | (_, 0) => {}
         (_, count) => problems.push(format!(
-            "inventory.devices lists {count} devices, which only inventory.provider fixed or nvml reads; write one of them, or remove the list"
+            "inventory.devices lists {count} devices, which only inventory.provider fixed or nvml uses; set one of them, or remove the list"
         )),
     }
     let mut names = BTreeSet::new();
@@ -189,12 +189,12 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<String> {
         let by_driver = device.uuid.is_some() || device.index.is_some();
         if by_driver && inventory.provider == Provider::Fixed {
             problems.push(format!(
-                "{key} has a uuid or an index, which only inventory.provider nvml knows"
+                "{key} has a uuid or an index, which only inventory.provider nvml supports"
             ));
         }
         if device.node != 0 && inventory.provider == Provider::Nvml {
             problems.push(format!(
-                "{key}.node is {}; all GPUs of inventory.provider nvml are of one machine",
+                "{key}.node is {}; all GPUs of inventory.provider nvml are on one machine",
                 device.node
             ));
         }
@@ -208,7 +208,7 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<String> {
     problems
 }
 
-/// What works, but does less than somebody may expect.
+/// Settings that work but have less effect than expected.
 pub(super) fn notices(config: &Config) -> Vec<String> {
     let mut notices: Vec<String> = config.compat.notice().into_iter().collect();
     if config.autoscaler.patience != AutoscalerSection::default().patience {

@@ -1,6 +1,6 @@
-//! Values of the configuration that are more than a number: the address, the base path, cron
-//! expressions, the time zone, the database. Each is checked when it is read, so that whoever
-//! holds one holds a working one. It never opens what it names.
+//! Configuration values that are more than a number: the listen address, the base path, cron expressions, the
+//! time zone, the database. Each is checked when it is parsed, so a value of these types is valid. Files are
+//! not opened here.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -40,7 +40,11 @@ impl FromStr for ListenAddress {
         };
         address
             .map(|address| ListenAddress(SocketAddr::new(address, port)))
-            .ok_or_else(|| Unreadable(format!("`{host}` of `{text}` is no IP address; {advice}")))
+            .ok_or_else(|| {
+                Unreadable(format!(
+                    "`{host}` of `{text}` is not an IP address; {advice}"
+                ))
+            })
     }
 }
 
@@ -56,13 +60,12 @@ written_as_text!(
     ["127.0.0.1:8080", "0.0.0.0:8080"]
 );
 
-/// The path in front of every route but `/v1` and `/metrics`: starts with `/`, does not end
-/// with one.
+/// The prefix of every route; `/v1` and `/metrics` also exist without it. Starts with `/`, does not end with one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BasePath(String);
 
 impl BasePath {
-    /// `/llm`, as the old service had it.
+    /// `/llm`, the path of the old service.
     pub(super) fn standard() -> BasePath {
         BasePath("/llm".to_owned())
     }
@@ -115,12 +118,12 @@ impl fmt::Display for BasePath {
 
 written_as_text!(BasePath, "a path such as \"/llm\"", ["/llm", "/models/llm"]);
 
-/// A time that comes again: six fields, the first is the second. Read in `evening.timezone`.
+/// A recurring time: six fields, the first is the second. Interpreted in `evening.timezone`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CronExpression(String);
 
 impl CronExpression {
-    /// Every day at this full hour, 0 to 23.
+    /// Every day at this hour, 0 to 23.
     pub(super) fn daily(hour: u8) -> CronExpression {
         CronExpression(format!("0 0 {hour} * * *"))
     }
@@ -148,7 +151,7 @@ impl FromStr for CronExpression {
             .parse(text)
             .map_err(|error| {
                 Unreadable(format!(
-                    "`{text}` is no cron expression ({error}); {advice}"
+                    "`{text}` is not a cron expression ({error}); {advice}"
                 ))
             })?;
         Ok(CronExpression(text.to_owned()))
@@ -180,7 +183,7 @@ impl FromStr for TimeZone {
                 .map(|zone| format!("; did you mean `{zone}`?"))
                 .unwrap_or_default();
             Unreadable(format!(
-                "`{text}` is no time zone; write an IANA name like America/Chicago, Europe/Berlin or UTC{hint}"
+                "`{text}` is not a time zone; write an IANA name like America/Chicago, Europe/Berlin or UTC{hint}"
             ))
         })
     }
@@ -198,7 +201,7 @@ written_as_text!(
     ["America/Chicago", "UTC"]
 );
 
-/// The database, as `sqlite://PATH`. A relative path counts from the current directory.
+/// The database, as `sqlite://PATH`. A relative path is relative to the current directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatabaseUrl(PathBuf);
 
@@ -215,7 +218,7 @@ impl DatabaseUrl {
 impl FromStr for DatabaseUrl {
     type Err = Unreadable;
 
-    /// The refused URL is never repeated: it may hold a password.
+    /// The refused URL is never repeated: it may contain a password.
     fn from_str(text: &str) -> Result<DatabaseUrl, Unreadable> {
         let advice = "write sqlite://PATH, such as sqlite://data/model-pool.db";
         match text.split_once("://") {
@@ -223,12 +226,12 @@ impl FromStr for DatabaseUrl {
                 Ok(DatabaseUrl(PathBuf::from(path)))
             }
             Some(("sqlite", _)) => Err(Unreadable(format!(
-                "a sqlite URL here is a path alone, not empty and without `?` or `#`; {advice}"
+                "a sqlite URL must be a plain path, not empty and without `?` or `#`; {advice}"
             ))),
             Some(("postgres" | "postgresql", _)) => Err(Unreadable(format!(
-                "this version keeps its state in SQLite only, PostgreSQL does not work yet; {advice}"
+                "this version supports only SQLite, PostgreSQL does not work yet; {advice}"
             ))),
-            _ => Err(Unreadable(format!("this is no database URL; {advice}"))),
+            _ => Err(Unreadable(format!("this is not a database URL; {advice}"))),
         }
     }
 }

@@ -1,34 +1,33 @@
-//! What requests tell of their engine while they pass through it: how many wait for a first token,
-//! how many for the next one, whether anything came lately, whether requests fail. Counted where
-//! the bytes pass, read by the one who watches the engine. It judges nothing, and costs a request
-//! that streams one load of a flag for each piece, mostly.
+//! Per-engine counters that requests update as they pass: how many wait for a first token or for the next one,
+//! whether tokens arrived recently, and whether requests fail. The liveness watch reads them; nothing is judged
+//! here. A streamed piece usually costs one atomic load.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use tokio::sync::Notify;
 
-/// Failures of requests in a row after which the engine is asked how it is, without waiting for the
-/// next heartbeat. Envoy ejects a host after so many (outlier detection, `consecutive_5xx`).
+/// Failures of requests in a row after which the engine's health is probed at once, without waiting for the
+/// next heartbeat. Envoy's default for ejecting a host is the same (outlier detection, `consecutive_5xx`).
 const FAILURES_IN_A_ROW: u32 = 5;
 
-/// What all requests inside one engine tell of it.
+/// The counters of all requests inside one engine.
 #[derive(Debug, Default)]
 pub struct ActivityMeter {
     /// Requests that wait for their first token.
     asking: AtomicU32,
-    /// Requests that have had some and wait for the next.
+    /// Requests that have received tokens and wait for the next.
     answering: AtomicU32,
-    /// A token came since somebody looked.
+    /// A token arrived since the last look.
     spoke: AtomicBool,
-    /// A request was answered, ever.
+    /// A request has been answered at least once.
     worked: AtomicBool,
     failures: AtomicU32,
-    /// The engine sleeps and is expected to say nothing.
+    /// The engine sleeps, so its silence means nothing.
     resting: AtomicBool,
     alarm: Notify,
 }
 
-/// What a look finds.
+/// What one look at the counters returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     pub asking: u32,
@@ -37,28 +36,28 @@ pub(super) struct Seen {
     pub spoke: bool,
 }
 
-/// How far one request has come. It belongs to one task at a time: the atomic is there because a
-/// task moves between threads, not because two would write it.
+/// How far one request has come. Only one task writes it at a time; it is atomic because a task moves between
+/// threads.
 #[derive(Debug)]
 pub struct Beat(AtomicU8);
 
-/// The engine was asked.
+/// The request was sent; no answer yet.
 const ASKED: u8 = 0;
-/// It said something. Many engines send an empty chunk with the role before they compute anything,
-/// so this is not yet a token.
+/// The first piece arrived. Many engines send an empty chunk with the role before they compute anything, so
+/// this is not yet a token.
 const FIRST: u8 = 1;
 const ANSWERING: u8 = 2;
-/// Added while the client does not take what there is: then the engine owes nothing.
+/// Added while the client does not read: then the engine owes nothing.
 const HELD: u8 = 4;
 
 impl ActivityMeter {
-    /// A request goes in. Give the beat back with [`Pulse::leave`].
+    /// Counts a new request. Return the beat with [`ActivityMeter::leave`].
     pub fn enter(&self) -> Beat {
         self.asking.fetch_add(1, Ordering::Relaxed);
         Beat(AtomicU8::new(ASKED))
     }
 
-    /// A piece of the answer came; comments that keep a connection open are none.
+    /// A piece of the answer arrived. Comments that keep a connection open do not count.
     pub fn token(&self, beat: &Beat) {
         if !self.spoke.load(Ordering::Relaxed) {
             self.spoke.store(true, Ordering::Relaxed);
@@ -74,7 +73,8 @@ impl ActivityMeter {
         }
     }
 
-    /// The client does not read; until [`Pulse::resume`] nobody waits for the engine.
+    /// The client does not read; until [`ActivityMeter::resume`] the request does not count as waiting for the
+    /// engine.
     pub fn hold(&self, beat: &Beat) {
         let state = beat.0.load(Ordering::Relaxed);
         if state & HELD == 0 {
@@ -105,7 +105,7 @@ impl ActivityMeter {
         }
     }
 
-    /// The engine answered a request with something else than a failure of its own.
+    /// The engine answered a request with something other than a failure of its own.
     pub fn worked(&self) {
         if !self.worked.load(Ordering::Relaxed) {
             self.worked.store(true, Ordering::Relaxed);
@@ -115,8 +115,8 @@ impl ActivityMeter {
         }
     }
 
-    /// The engine could not be reached, broke off, or answered with 5xx. After some in a row it is
-    /// asked at once how it is.
+    /// The engine could not be reached, closed the connection, or answered with 5xx. Several failures in a row
+    /// trigger an immediate health probe.
     pub fn failed(&self) {
         let before = self.failures.fetch_add(1, Ordering::Relaxed);
         if before + 1 >= FAILURES_IN_A_ROW {
@@ -125,7 +125,7 @@ impl ActivityMeter {
         }
     }
 
-    /// While it rests nothing is asked of the engine, and its silence says nothing.
+    /// While the engine rests, no probe is sent and its silence means nothing.
     pub fn rest(&self, resting: bool) {
         self.resting.store(resting, Ordering::Relaxed);
     }
@@ -138,7 +138,7 @@ impl ActivityMeter {
         self.worked.load(Ordering::Relaxed)
     }
 
-    /// Comes back when requests fail in a row.
+    /// Returns when several requests in a row have failed.
     pub(super) async fn alarm(&self) {
         self.alarm.notified().await;
     }

@@ -1,8 +1,8 @@
-//! Engines of an earlier controller: found by the journal and the guardians' sockets, recognised by
-//! number, start and token, asked how they are, and taken over, stopped or left alone. It owns that
-//! nothing is mistaken for ours; whether a model still wants its engine, its caller says.
+//! Engines of an earlier controller: finds them by the journal and the guardians' sockets, verifies them by
+//! process number, start time and token, probes them, and adopts them, stops them or leaves them alone. The
+//! caller decides whether a model still needs its engine.
 //!
-//! | the journal says             | and it is found that                       | what becomes of it    |
+//! | in the journal               | found                                      | result                |
 //! |------------------------------|--------------------------------------------|-----------------------|
 //! | a file that cannot be read   |                                            | left alone, reported  |
 //! | another start of the system  |                                            | the file is removed   |
@@ -40,17 +40,18 @@ use pool::ReplicaId;
 
 /// How long a guardian may take to answer, and an engine to be healthy.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// How long the last controller's connection may take to end.
+/// How long the previous controller's connection may take to close.
 const TAKEN_MAX: Duration = Duration::from_secs(2);
-/// How long the guardian of a stopped engine may take to remove all of it.
+/// How long the guardian of a stopped engine may take to remove all of its processes.
 const STOP_MAX: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A ready engine that is ours again.
+/// A ready engine that this controller has taken over.
 pub struct Adopted {
     pub(super) guard: Guard,
     pub record: Record,
-    /// Whether it served somebody when the last controller left, and when, in Unix milliseconds.
+    /// Whether it was serving requests when the last controller left, and when the last one ended, in Unix
+    /// milliseconds.
     pub last_end_ms: Option<u64>,
 }
 
@@ -72,34 +73,34 @@ impl std::fmt::Debug for Adopted {
     }
 }
 
-/// What became of something that was not adopted.
+/// What happened to an engine or guardian that was not adopted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What the journal knows of it.
+    /// From the journal, where it is known.
     pub model: Option<String>,
     pub replica: Option<ReplicaId>,
     pub fate: Fate,
-    /// Why, in words.
+    /// Why, for people.
     pub reason: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Stopped,
-    /// It had ended by itself.
+    /// It had already ended.
     Ended,
     LeftAlone,
 }
 
-/// Everything that an earlier controller left behind.
+/// All remains of an earlier controller.
 #[derive(Debug, Default)]
 pub struct Resolved {
     pub adopted: Vec<Adopted>,
     pub others: Vec<Found>,
 }
 
-/// Comes back when nothing is left open. `refuse` says why an engine is not wanted any more; one
-/// that is refused is stopped.
+/// Returns when every remaining engine has been dealt with. `refuse` gives the reason why an engine is no
+/// longer needed; such an engine is stopped.
 pub async fn resolve(
     guardians: &Arc<Guardians>,
     refuse: impl Fn(&Record) -> Option<String>,
@@ -117,7 +118,7 @@ pub async fn resolve(
                 replica: None,
                 fate: Fate::LeftAlone,
                 reason: format!(
-                    "{} cannot be read ({error}); what it speaks of, if it runs, is left alone: look for it and remove the file",
+                    "{} cannot be read ({error}); its engine, if it still runs, is left alone: stop it yourself and remove the file",
                     path.display()
                 ),
             }),
@@ -161,7 +162,7 @@ pub async fn resolve(
     resolved
 }
 
-/// The journal's file is gone afterwards, unless the engine is adopted or somebody else's.
+/// Removes the journal's file, unless the engine is adopted or belongs to another controller.
 async fn fate_of(
     guardians: &Arc<Guardians>,
     record: Record,
@@ -174,7 +175,7 @@ async fn fate_of(
         reason,
     };
     let closed = async |fate, reason| {
-        // Nobody else is left to remove its container.
+        // No other process is left to remove its container.
         clean_up::run_silently(&record.cleanup).await;
         guardians.journal.remove(record.replica());
         Err(found(fate, reason))
@@ -185,8 +186,8 @@ async fn fate_of(
         let (fate, reason) = without_guardian(&record).await;
         return closed(fate, reason).await;
     }
-    let (hello, mut ear, mut mouth) = match greet(guardians, &record).await {
-        Greeting::Hello(hello, ear, mouth) => (hello, ear, mouth),
+    let (hello, mut reader, mut writer) = match greet(guardians, &record).await {
+        Greeting::Hello(hello, reader, writer) => (hello, reader, writer),
         Greeting::Taken => {
             let reason = format!("process {} has another controller", guardian.pid);
             return Err(found(Fate::LeftAlone, reason));
@@ -202,7 +203,7 @@ async fn fate_of(
     };
     if hello.token != record.token || hello.guardian != guardian {
         let reason = format!(
-            "process {} answers for it and is not its guardian; it is left alone",
+            "process {} answers on its guardian's socket but is not that guardian; it is left alone",
             hello.guardian.pid
         );
         return Err(found(Fate::LeftAlone, reason));
@@ -218,11 +219,11 @@ async fn fate_of(
         status, last_words, ..
     }) = &hello.end
     {
-        // It hears that somebody knows, and leaves.
-        let _ = mouth.say(&adopt).await;
-        drop((ear, mouth));
+        // With the acknowledgement the guardian knows that its report arrived, and exits.
+        let _ = writer.say(&adopt).await;
+        drop((reader, writer));
         until_gone(guardian).await;
-        let reason = format!("{last_words} ({status}), while no controller was there");
+        let reason = format!("{last_words} ({status}), while no controller was running");
         return closed(Fate::Ended, reason.trim_start().to_owned()).await;
     }
     let unwanted = if !settings.keep {
@@ -237,13 +238,13 @@ async fn fate_of(
         sick(&record).await
     };
     if let Some(reason) = unwanted {
-        stop(&mut ear, &mut mouth, guardian).await;
-        drop((ear, mouth));
+        stop(&mut reader, &mut writer, guardian).await;
+        drop((reader, writer));
         until_gone(guardian).await;
         return closed(Fate::Stopped, reason).await;
     }
     let engine = hello.engine.or(record.engine);
-    let (Some(leader), Ok(())) = (engine, mouth.say(&adopt).await) else {
+    let (Some(leader), Ok(())) = (engine, writer.say(&adopt).await) else {
         return closed(
             Fate::Ended,
             "it ended while it was being adopted".to_owned(),
@@ -260,16 +261,16 @@ async fn fate_of(
         false => hello.last_end_ms,
     };
     Ok(Box::new(Adopted {
-        guard: Guard::adopted(guardians, record.clone(), group, (ear, mouth)),
+        guard: Guard::adopted(guardians, record.clone(), group, (reader, writer)),
         record,
         last_end_ms,
     }))
 }
 
-/// What is left when the guardian is gone: the engine died with it, what escaped did not.
+/// What is left when the guardian is gone: the engine died with it, but processes that escaped did not.
 async fn without_guardian(record: &Record) -> (Fate, String) {
     let gone = "its guardian is gone".to_owned();
-    // Its name holds the token, which nobody else's does.
+    // The folder's name contains the token, which is unique.
     let has_token = |folder: &&PathBuf| folder.to_string_lossy().contains(&record.token);
     if let Some(folder) = record.cgroup.as_ref().filter(has_token) {
         cgroup::kill(folder);
@@ -278,7 +279,7 @@ async fn without_guardian(record: &Record) -> (Fate, String) {
     let Some(leader) = record.engine else {
         return (Fate::Ended, gone);
     };
-    // One that is dying shows no environment any more, and is none of anybody's in a moment.
+    // A dying process no longer shows its environment and is gone in a moment.
     let dying = async {
         while leader.lives() && proc::is_between_programs(leader.pid) {
             sleep(PAUSE / 10).await;
@@ -291,7 +292,7 @@ async fn without_guardian(record: &Record) -> (Fate, String) {
         let pid = leader.pid;
         return (
             Fate::LeftAlone,
-            format!("{gone}, and process {pid} is another one that was given the engine's number"),
+            format!("{gone}, and process number {pid} now belongs to another process"),
         );
     }
     let group = Group {
@@ -312,8 +313,8 @@ enum Greeting {
     Silent,
 }
 
-/// Connects to the guardian that the journal speaks of. The last controller's connection may end
-/// this very moment.
+/// Connects to the guardian that the journal names. The last controller's connection may be closing at this
+/// moment.
 async fn greet(guardians: &Guardians, record: &Record) -> Greeting {
     let name = socket_name(record.replica());
     let folder = &guardians.settings.runtime_dir;
@@ -337,24 +338,24 @@ async fn greet_once(folder: &Path, name: &str) -> Greeting {
     let Ok(socket) = connect_guardian(folder, name).await else {
         return Greeting::Silent;
     };
-    let (mut ear, mouth) = talk(socket);
-    match ear.next_within(ANSWER_MAX).await {
-        Some(News::Hello(hello)) => Greeting::Hello(hello, ear, mouth),
+    let (mut reader, writer) = talk(socket);
+    match reader.next_within(ANSWER_MAX).await {
+        Some(News::Hello(hello)) => Greeting::Hello(hello, reader, writer),
         Some(News::Taken) => Greeting::Taken,
         _ => Greeting::Silent,
     }
 }
 
-/// Why the engine cannot serve, after 5 s of asking.
+/// Why the engine cannot serve, after 5 s of probes.
 async fn sick(record: &Record) -> Option<String> {
     let endpoint = Endpoint::from(&record.endpoint);
-    let mut said = String::new();
+    let mut problem = String::new();
     let asking = async {
         loop {
             match probe(&endpoint, &record.ready_path).await {
                 Ok(answer) if (200..300).contains(&answer.status) => return,
-                Ok(answer) => said = format!("answers {}", answer.status),
-                Err(error) => said = error.to_string(),
+                Ok(answer) => problem = format!("answers {}", answer.status),
+                Err(error) => problem = error.to_string(),
             }
             sleep(PAUSE).await;
         }
@@ -363,17 +364,17 @@ async fn sick(record: &Record) -> Option<String> {
     (!healthy).then(|| {
         let path = &record.ready_path;
         let seconds = ANSWER_MAX.as_secs();
-        format!("its health route {path} failed for {seconds} s: {said}")
+        format!("its health route {path} failed for {seconds} s: {problem}")
             .trim_end_matches([':', ' '])
             .to_owned()
     })
 }
 
-/// At once: nobody is served by it any more. Comes back when all of it is gone.
-async fn stop(ear: &mut GuardianReader, mouth: &mut GuardianWriter, guardian: ProcessId) {
-    let _ = mouth.say(&Order::Stop { grace_ms: 0 }).await;
+/// Stops at once, since the engine serves no requests any more. Returns when all of its processes are gone.
+async fn stop(reader: &mut GuardianReader, writer: &mut GuardianWriter, guardian: ProcessId) {
+    let _ = writer.say(&Order::Stop { grace_ms: 0 }).await;
     let ended = async {
-        while let Some(news) = ear.next().await {
+        while let Some(news) = reader.next().await {
             if matches!(news, News::Exited(_)) {
                 break;
             }
@@ -382,12 +383,12 @@ async fn stop(ear: &mut GuardianReader, mouth: &mut GuardianWriter, guardian: Pr
     if timeout(STOP_MAX, ended).await.is_err() {
         tracing::error!(
             guardian = guardian.pid,
-            "an engine of an earlier controller does not die; the memory it holds is not free"
+            "cannot kill an engine of an earlier controller; its memory is not freed"
         );
     }
 }
 
-/// Bounded: one that hangs is no reason not to serve.
+/// Bounded: a process that hangs must not keep the pool from serving.
 async fn until_gone(guardian: ProcessId) {
     let gone = async {
         while guardian.lives() {
@@ -397,13 +398,13 @@ async fn until_gone(guardian: ProcessId) {
     let _ = timeout(TAKEN_MAX, gone).await;
 }
 
-/// Guardians in our folder that no file speaks of, and sockets where nobody listens any more.
+/// Guardians in our folder without a journal file, and sockets without a listener.
 async fn stop_unknown_guardians(guardians: &Guardians, resolved: &mut Resolved) {
     let folder = &guardians.settings.runtime_dir;
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
     };
-    // What is adopted or left alone has kept its file.
+    // Engines that are adopted or left alone have kept their file.
     let ours = |replica: ReplicaId| guardians.journal.path_of(replica).exists();
     let mut unknown = Vec::new();
     for name in entries.flatten().map(|entry| entry.file_name()) {
@@ -418,7 +419,7 @@ async fn stop_unknown_guardians(guardians: &Guardians, resolved: &mut Resolved) 
                     unknown.push((format!("{stem}.sock"), replica));
                 }
             }
-            // An engine's own: whoever listened there is stopped by now.
+            // An engine's socket; its process has been stopped by now.
             None if number(stem).is_some_and(|replica| !ours(replica)) => {
                 drop(std::fs::remove_file(folder.join(&name)));
             }
@@ -426,16 +427,16 @@ async fn stop_unknown_guardians(guardians: &Guardians, resolved: &mut Resolved) 
         }
     }
     for (name, replica) in unknown {
-        if let Greeting::Hello(hello, mut ear, mut mouth) = greet_once(folder, &name).await {
-            stop(&mut ear, &mut mouth, hello.guardian).await;
-            drop((ear, mouth));
+        if let Greeting::Hello(hello, mut reader, mut writer) = greet_once(folder, &name).await {
+            stop(&mut reader, &mut writer, hello.guardian).await;
+            drop((reader, writer));
             until_gone(hello.guardian).await;
             resolved.others.push(Found {
                 model: None,
                 replica,
                 fate: Fate::Stopped,
                 reason: format!(
-                    "process {} guarded an engine that the journal knows nothing of",
+                    "process {} is a guardian whose engine is not in the journal",
                     hello.guardian.pid
                 ),
             });

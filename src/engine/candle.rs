@@ -1,6 +1,5 @@
-//! The driver of the embedded engine: our own executable as `EXE engine …`, listening on a Unix
-//! socket before it has loaded. It owns that command line and the reading of its health answer; it
-//! knows nothing of what happens inside the engine.
+//! The driver of the embedded engine: our own executable as `EXE engine …`, listening on a Unix socket before
+//! it has loaded. It makes the command line and reads the health answer.
 
 use std::ffi::OsString;
 
@@ -11,7 +10,7 @@ pub(super) struct CandleDriver;
 impl EngineDriver for CandleDriver {
     fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineFault> {
         let (Program::Candle(program), Endpoint::Unix(socket)) = (&launch.program, endpoint) else {
-            // The table of drivers and the choice of the endpoint go by the program.
+            // The driver table and the endpoint are chosen by the program, so this cannot happen.
             return Err(EngineFault::WrongEndpoint {
                 model: launch.model_name.clone(),
                 endpoint: endpoint.clone(),
@@ -50,7 +49,7 @@ impl EngineDriver for CandleDriver {
             option("--task", task.as_str().into());
         }
         if program.device == CandleDevice::Cuda {
-            // Else one GPU with room for all would get all, and take more than is reserved there.
+            // Otherwise one GPU that fits the model would get all of it, and use more than is reserved there.
             let reserved = launch.bytes_per_device.0;
             option("--device-memory", reserved.to_string().into());
             if program.overflows {
@@ -81,7 +80,7 @@ impl EngineDriver for CandleDriver {
     }
 }
 
-/// The devices by their numbers in what the placement lets the engine see; `None`: it cannot be placed so.
+/// The devices as numbered among those visible to the engine; `None` if the placement is not possible.
 fn devices(kind: CandleDevice, count: usize) -> Option<String> {
     match kind {
         CandleDevice::Cpu if count == 1 => Some("cpu".to_owned()),

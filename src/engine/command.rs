@@ -1,6 +1,5 @@
-//! The driver of any program that speaks OpenAI HTTP: the recipe's command line with its templates
-//! filled in. It owns the names that templates may use. It never runs a shell: every word of the
-//! recipe stays one argument, whatever it renders to.
+//! The driver of any program that speaks OpenAI HTTP: fills in the templates of the recipe's command line. It
+//! never runs a shell: every element of the recipe stays one argument, whatever it renders to.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,7 @@ impl EngineDriver for CommandDriver {
     fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineFault> {
         let model = &launch.model_name;
         let Program::Command(program) = &launch.program else {
-            // The table of drivers goes by the program.
+            // Drivers are chosen by the program, so this cannot happen.
             return Err(EngineFault::WrongEndpoint {
                 model: model.clone(),
                 endpoint: endpoint.clone(),
@@ -51,14 +50,14 @@ impl EngineDriver for CommandDriver {
         })
     }
 
-    /// The embedded engine's form, or llama-server's `{"error":{"message":"Loading model"}}`; most
-    /// others say nothing.
+    /// The embedded engine's form, or llama-server's `{"error":{"message":"Loading model"}}`; most other
+    /// engines report nothing.
     fn progress(&self, body: &[u8]) -> Option<(String, Option<u8>)> {
         stage_or_message(body)
     }
 }
 
-/// The stage of a health body in either form.
+/// The stage in a health body of either form.
 pub(super) fn stage_or_message(body: &[u8]) -> Option<(String, Option<u8>)> {
     health::stage_of(body).or_else(|| {
         let body: serde_json::Value = serde_json::from_slice(body).ok()?;
@@ -67,7 +66,7 @@ pub(super) fn stage_or_message(body: &[u8]) -> Option<(String, Option<u8>)> {
     })
 }
 
-/// It becomes part of a request line.
+/// The path becomes part of a request line.
 fn check_ready_path(model: &str, path: &str) -> Result<(), EngineFault> {
     let is_plain = path.chars().all(|c| c.is_ascii_graphic());
     if path.starts_with('/') && is_plain {
@@ -80,7 +79,7 @@ fn check_ready_path(model: &str, path: &str) -> Result<(), EngineFault> {
     }
 }
 
-/// The names that have a value in this launch.
+/// The template names that have a value in this launch.
 fn values(
     launch: &Launch,
     program: &CommandProgram,

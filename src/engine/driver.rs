@@ -1,4 +1,4 @@
-//! What each kind of engine has to say: how it is started, and how its answers and its output are read.
+//! The interface of a kind of engine: how it is started, and how its answers and its output are read.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,47 +12,46 @@ use super::launch::Launch;
 
 /// How one kind of engine is started, and how its health answers are read. Stateless.
 pub trait EngineDriver: Send + Sync {
-    /// The command line and the rest that starts `launch` so that it listens on `endpoint`.
-    /// Errors when the recipe cannot be turned into a command line, naming the field.
+    /// The command line, environment and routes that start `launch` so that it listens on `endpoint`. Errors
+    /// name the field of the recipe that cannot be used.
     fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineFault>;
 
-    /// What the body of a 503 health answer says about the load: a stage in a word or two, and
-    /// per cent when the engine counts them. `None` when the body says nothing.
+    /// What the body of a 503 health answer says about the load: a short stage, and per cent when the engine
+    /// reports them. `None` when the body says nothing about it.
     fn progress(&self, body: &[u8]) -> Option<(String, Option<u8>)>;
 
-    /// The route that tells how much of its weights are pages of mapped files, where it has one.
+    /// The route that reports how much of its weights are pages of mapped files, where there is one.
     fn memory_path(&self) -> Option<&'static str> {
         None
     }
 
-    /// What a line of its output says about the load of `launch`.
+    /// What a line of the engine's output says about the load of `launch`.
     fn progress_of_line(&self, _launch: &Launch, _line: &str) -> Option<(String, Option<u8>)> {
         None
     }
 
-    /// What its last words mean, with a line of advice, where this kind of engine knows more than
-    /// all share.
+    /// What its last output means, with a line of advice, where this kind of engine knows more than the common
+    /// patterns.
     fn advice(&self, _launch: &Launch, _words: &str) -> Option<(Failure, &'static str)> {
         None
     }
 }
 
-/// A command line that is ready to run. Its `Debug` shows no argument and no value, which may be
-/// secrets.
+/// A command line that is ready to run. `Debug` shows no argument and no value, because they may be secrets.
 pub struct Prepared {
     /// The program and its arguments; never empty.
     pub argv: Vec<OsString>,
     /// What the recipe adds to the environment that every engine gets.
     pub env: BTreeMap<String, String>,
-    /// Where the engine runs; `None` is where the controller runs.
+    /// The engine's working directory; `None` is the controller's.
     pub working_dir: Option<PathBuf>,
     /// The route whose 2xx answer means ready, with its leading slash.
     pub ready_path: String,
     /// Whether the engine's standard input is a pipe whose end tells it that the controller died.
     pub lifeline: bool,
-    /// What removes the container that the engine runs in, once its process is gone.
+    /// Removes the container that the engine runs in, once its process is gone.
     pub cleanup: Option<Vec<OsString>>,
-    /// What to do when there is no such program.
+    /// How to install the program, if it is missing.
     pub install: Option<&'static str>,
 }
 

@@ -1,14 +1,14 @@
-//! The table of drivers.
+//! The table of drivers: one for each kind of program.
 
 use super::driver::EngineDriver;
 use super::launch::Program;
 use super::{candle, command, server};
 
-/// One row for each kind of program.
+/// The driver for a program.
 pub(crate) fn driver_of(program: &Program) -> &'static dyn EngineDriver {
     match program {
         Program::Candle(_) => &candle::CandleDriver,
-        // `run` gives an endpoint that is not started here to `remote` before it asks for a driver.
+        // `run` passes remote endpoints to `remote_run` before it looks up a driver.
         Program::Command(_) | Program::Remote(_) => &command::CommandDriver,
         Program::Server(_) => &server::ServerDriver,
     }

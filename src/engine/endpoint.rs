@@ -1,4 +1,4 @@
-//! Where an engine listens, and [`connect`], on which every HTTP client of an engine is built.
+//! Where an engine listens, and [`connect`], which every HTTP client of an engine uses.
 
 use std::fmt;
 use std::io;
@@ -14,12 +14,12 @@ use tokio::net::{TcpStream, UnixStream};
 use super::remote::Remote;
 use super::tls::{self, TlsStream};
 
-/// Where one engine answers.
+/// The address of one engine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Endpoint {
     Unix(PathBuf),
     Tcp(SocketAddr),
-    /// Somebody else runs it.
+    /// A server that the pool did not start.
     Remote(Arc<Remote>),
 }
 
@@ -41,15 +41,15 @@ pub enum Stream {
     Tls(Box<TlsStream>),
 }
 
-/// One new connection, with `TCP_NODELAY` set. Errors as the system gives them: `NotFound` or
-/// `ConnectionRefused` while nobody listens yet. It does not time out by itself.
+/// Opens a connection, with `TCP_NODELAY` set. Errors are the system's: `NotFound` or `ConnectionRefused` while
+/// the engine does not listen yet. There is no timeout.
 pub async fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
     match endpoint {
         Endpoint::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
         Endpoint::Tcp(address) => {
             let stream = TcpStream::connect(address).await?;
-            // A client that asks often enough for a port where nobody listens is one day given
-            // that very port as its own, and then talks to itself.
+            // A client that connects often enough to a port without a listener eventually gets that very port
+            // as its local one, and then talks to itself.
             if stream.local_addr()? == stream.peer_addr()? {
                 stream.set_zero_linger()?;
                 return Err(io::ErrorKind::ConnectionRefused.into());

@@ -1,12 +1,12 @@
-//! The environment of an engine process: an allow-list of the controller's own variables, the
-//! recipe's, the devices of the placement, and the tag by which strays are found. It owns the rule
-//! that nothing else of the controller's environment, above all no key, reaches an engine.
+//! The environment of an engine process: an allow-list of the controller's variables, the recipe's variables,
+//! the devices of the placement, and the tag that identifies stray processes. Nothing else from the
+//! controller's environment reaches an engine, in particular no key.
 
 use std::collections::BTreeMap;
 
 use super::{DeviceAddress, DeviceKind, EngineFault};
 
-/// Passed on by their full names.
+/// Passed on by exact name.
 const NAMES: [&str; 25] = [
     "HF_DATASETS_CACHE",
     "HF_HOME",
@@ -35,20 +35,20 @@ const NAMES: [&str; 25] = [
     "XDG_RUNTIME_DIR",
 ];
 
-/// Passed on when the name begins so, unless it sounds like a secret (`NVIDIA_API_KEY`).
+/// Passed on by prefix, unless the name looks like a secret (`NVIDIA_API_KEY`).
 const PREFIXES: [&str; 3] = ["CUDA", "LC_", "NVIDIA_"];
 const SECRET_WORDS: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
 
-/// Set by the pool alone.
+/// Only the pool sets these.
 const RESERVED: [&str; 3] = [VISIBLE_DEVICES, DEVICE_ORDER, TAG];
 
 const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 const DEVICE_ORDER: &str = "CUDA_DEVICE_ORDER";
 
-/// Marks every process of an engine, also one that left its session.
+/// Marks every process of an engine, including those that left its session.
 pub(super) const TAG: &str = "MODEL_POOL_ENGINE";
 
-/// Refuses a recipe that sets what the pool sets: it would use devices that nobody reserved for it.
+/// Refuses a recipe that sets a reserved variable: the engine would use devices that are not reserved for it.
 pub(super) fn check(model: &str, recipe: &BTreeMap<String, String>) -> Result<(), EngineFault> {
     match RESERVED.iter().find(|name| recipe.contains_key(**name)) {
         None => Ok(()),
@@ -59,8 +59,8 @@ pub(super) fn check(model: &str, recipe: &BTreeMap<String, String>) -> Result<()
     }
 }
 
-/// The whole environment of one engine. `own` is the controller's; the recipe's values win over it
-/// and the placement wins over both.
+/// The complete environment of one engine. `own` is the controller's; the recipe's values override it, and the
+/// placement overrides both.
 pub(super) fn complete(
     own: impl Iterator<Item = (String, String)>,
     recipe: BTreeMap<String, String>,
@@ -81,8 +81,8 @@ fn is_passed_on(name: &str) -> bool {
         || (PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !sounds_secret)
 }
 
-/// UUIDs when all are known, else indices. Empty for a placement in host memory: an engine there
-/// must not take GPU memory that nobody reserved.
+/// UUIDs when all are known, otherwise indices. Empty for a placement in host memory, so that the engine cannot
+/// use GPU memory that is not reserved for it.
 fn visible_devices(devices: &[DeviceAddress]) -> String {
     let gpus = || {
         devices

@@ -1,4 +1,4 @@
-//! Errors in words.
+//! Formatting of an error with its causes.
 
 use std::error::Error;
 

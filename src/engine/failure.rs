@@ -1,12 +1,11 @@
-//! What kind of failure ended an engine, by how it ended and by its own last words, and what a
-//! person can do about each kind. It recognises and advises; what the pool does about a kind is
-//! decided elsewhere (L3).
+//! Classifies why an engine ended, by its exit status and its last output, and gives advice for each kind. What
+//! the pool does about a kind is decided in the pool (L3).
 //!
-//! The words are those of Python's argparse and click, clap, llama.cpp (`error: invalid argument`,
-//! `unknown model architecture`, `couldn't bind HTTP server socket`), vLLM (`Model architectures …
-//! are not supported for now`), transformers and huggingface_hub (`does not recognize this
-//! architecture`, `You are trying to access a gated repo`, `is not a local folder and is not a valid
-//! model identifier`), TGI (`Unsupported model type`). A kind of engine adds its own by
+//! The patterns are messages of Python's argparse and click, clap, llama.cpp (`error: invalid argument`,
+//! `unknown model architecture`, `couldn't bind HTTP server socket`), vLLM (`Model architectures … are not
+//! supported for now`), transformers and huggingface_hub (`does not recognize this architecture`, `You are
+//! trying to access a gated repo`, `is not a local folder and is not a valid model identifier`), TGI
+//! (`Unsupported model type`). A kind of engine adds its own with
 //! [`EngineDriver::advice`](super::EngineDriver::advice).
 
 use std::fmt;
@@ -15,46 +14,46 @@ use std::path::Path;
 
 use super::EngineFault;
 
-/// The kinds of failure that are told apart.
+/// The kinds of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Failure {
-    /// It found too little memory.
+    /// There was not enough memory.
     OutOfMemory,
-    /// There is no such program.
+    /// The program does not exist.
     BinaryMissing,
-    /// The program may not be run, or is for another machine.
+    /// The program is not executable, or is built for another machine.
     NotExecutable,
-    /// It refused its command line, or none could be made.
+    /// The engine refused its command line, or no command line could be made.
     WrongArguments,
-    /// There are no weights where it looked.
+    /// There are no weights at the configured place.
     ModelMissing,
     /// The weights need a licence that was not accepted, or a token.
     GatedModel,
     /// This version of the engine cannot run this kind of model.
     UnknownArchitecture,
-    /// A library or a package that it needs is not installed.
+    /// A required library or package is not installed.
     MissingLibrary,
-    /// It cannot run weights of this quantisation, or not on this GPU.
+    /// The engine cannot run weights of this quantisation, or not on this GPU.
     Quantisation,
-    /// The GPU's driver is older than the engine wants.
+    /// The GPU's driver is older than the engine requires.
     DriverTooOld,
-    /// There was no room for what it wrote.
+    /// There was no disk space for what it wrote.
     DiskFull,
-    /// Somebody else got the port between our choice and the engine's start.
+    /// Another process took the port between our choice and the engine's start.
     PortTaken,
-    /// The system has no port left to give.
+    /// The system has no free port.
     NoPort,
-    /// It was ready and said nothing any more.
+    /// It was ready and stopped responding.
     Unresponsive,
-    /// It ended by itself and none of the above is recognised.
+    /// It ended for a reason that is not recognised.
     Crashed,
     /// It never listened within the deadline of its load.
     TimedOut,
     /// It listened, and was not ready within the deadline of its load.
     NeverReady,
-    /// An endpoint that somebody else runs does not take the pool's key, or there is none to give.
+    /// A remote endpoint refuses the pool's key, or no key is configured.
     KeyRefused,
-    /// An endpoint that somebody else runs cannot be connected to.
+    /// A remote endpoint cannot be connected to.
     Unreachable,
 }
 
@@ -81,7 +80,7 @@ impl Failure {
         Failure::Unreachable,
     ];
 
-    /// As metrics have it.
+    /// The label in metrics.
     pub fn label(self) -> &'static str {
         match self {
             Failure::OutOfMemory => "out_of_memory",
@@ -115,7 +114,7 @@ impl Failure {
         Failure::ALL.into_iter().find(kind)
     }
 
-    /// It fails again until somebody changes something; time does not help.
+    /// Retrying does not help: it fails again until an administrator changes something.
     pub fn is_lasting(self) -> bool {
         matches!(
             self,
@@ -131,15 +130,15 @@ impl Failure {
         )
     }
 
-    /// It says nothing of the model: the next try has every chance.
+    /// It is not caused by the model: a retry is likely to succeed.
     pub fn is_chance(self) -> bool {
         self == Failure::PortTaken
     }
 
-    /// The failure in words: its kind, what was said, how it ended, and what to do.
+    /// The failure as text: its kind, the engine's last output, how it ended, and what to do.
     pub fn tell(self, words: &str, status: &str) -> String {
         let said = if words.is_empty() {
-            format!("{self}: it said nothing ({status})")
+            format!("{self}: it printed nothing ({status})")
         } else {
             format!("{self}: {words} ({status})")
         };
@@ -152,7 +151,7 @@ impl Failure {
     fn advice(self) -> &'static str {
         match self {
             Failure::WrongArguments => {
-                "correct the model's engine_config; `admin-client logs` shows all that it said"
+                "correct the model's engine_config; `admin-client logs` shows its complete output"
             }
             Failure::ModelMissing => {
                 "check model_path or hf_model_id of the model, and that the weights are on this machine"
@@ -165,20 +164,20 @@ impl Failure {
             }
             Failure::PortTaken => "another port is tried",
             Failure::NeverReady | Failure::TimedOut => {
-                "pool_config.load_deadline gives it more time, should it need more"
+                "raise pool_config.load_deadline if it needs more time"
             }
-            // The kind of engine says what to do, beside its words.
+            // The engine's driver gives this advice.
             Failure::MissingLibrary
             | Failure::Quantisation
             | Failure::DriverTooOld
             | Failure::DiskFull => "",
-            // The fault itself says what to do.
+            // The fault's own message contains the advice.
             Failure::BinaryMissing
             | Failure::NotExecutable
             | Failure::NoPort
             | Failure::KeyRefused
             | Failure::Unreachable => "",
-            // The pool answers these itself.
+            // The pool handles these itself.
             Failure::OutOfMemory | Failure::Unresponsive | Failure::Crashed => "",
         }
     }
@@ -210,10 +209,10 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Words that tell a kind of failure.
+/// Text that identifies a kind of failure.
 #[derive(Clone, Copy, Debug)]
 struct Pattern {
-    /// All of them stand in the last words; in lower case.
+    /// All of them must occur in the last output; in lower case.
     words: &'static [&'static str],
     failure: Failure,
 }
@@ -222,7 +221,7 @@ const fn row(failure: Failure, words: &'static [&'static str]) -> Pattern {
     Pattern { words, failure }
 }
 
-/// Of all engines. The first row that fits counts.
+/// Patterns for all engines. The first row that matches counts.
 #[rustfmt::skip]
 const PATTERNS: &[Pattern] = &[
     row(Failure::PortTaken, &["address already in use"]),
@@ -253,7 +252,8 @@ const PATTERNS: &[Pattern] = &[
     row(Failure::WrongArguments, &["unknown flag"]),
 ];
 
-/// What the words of an engine that did not become ready tell; its own kind's patterns go first.
+/// The kind of failure that the output of an engine that did not become ready shows. Patterns of the engine's
+/// kind go first.
 pub(super) fn said(words: &str) -> Failure {
     let words = words.to_lowercase();
     let fits = |pattern: &&Pattern| pattern.words.iter().all(|word| words.contains(word));
@@ -264,14 +264,14 @@ pub(super) fn said(words: &str) -> Failure {
     }
 }
 
-/// argparse, click and clap all end so: how they want to be used, and what was wrong.
+/// argparse, click and clap all end with a usage line and an error line.
 fn shows_usage(words: &str) -> bool {
     let has = |is: fn(&str) -> bool| words.lines().any(|line| is(line.trim_start()));
     has(|line| line.starts_with("usage:"))
         && has(|line| line.starts_with("error:") || line.contains(": error:"))
 }
 
-/// What kept an engine from being started.
+/// The kind of failure for an engine that could not be started.
 pub(super) fn of_fault(fault: &EngineFault) -> Failure {
     match fault {
         EngineFault::Start { source, .. } => of_start(source),
@@ -283,7 +283,7 @@ pub(super) fn of_fault(fault: &EngineFault) -> Failure {
         | EngineFault::ReservedVariable { .. }
         | EngineFault::ReadyPath { .. }
         | EngineFault::CandleDevices { .. } => Failure::WrongArguments,
-        // Of the whole pool, or of a disk that may come back.
+        // A problem of the pool as a whole, or of a disk that may come back.
         _ => Failure::Crashed,
     }
 }
@@ -325,7 +325,7 @@ fn of_start(source: &io::Error) -> Failure {
     }
 }
 
-/// How the programs that run models are got, as their projects say.
+/// How to install the programs that run models, according to their projects.
 const INSTALL: &[(&str, &str)] = &[
     ("vllm", "`pip install vllm`"),
     (

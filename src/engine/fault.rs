@@ -1,5 +1,4 @@
-//! Everything that can keep an engine from starting, in words for the administrator. It owns the
-//! messages and never decides what follows from a fault.
+//! Errors that keep an engine from starting, with messages for the administrator.
 
 use std::io;
 use std::path::PathBuf;
@@ -24,7 +23,9 @@ pub enum EngineFault {
         #[source]
         source: minijinja::Error,
     },
-    #[error("model {model}: the path {path:?} is not valid UTF-8, so no template can hold it")]
+    #[error(
+        "model {model}: the path {path:?} is not valid UTF-8, so it cannot be used in a template"
+    )]
     PathNotText { model: String, path: PathBuf },
     #[error(
         "model {model}: env.{name} is set by the pool from the placement; remove it from the model's file"
@@ -38,11 +39,11 @@ pub enum EngineFault {
         "model {model}: the embedded engine computes on 1 device unless engine_kwargs.device is cuda, and was placed on {count}; set gpus_per_replica to 1"
     )]
     CandleDevices { model: String, count: usize },
-    #[error("model {model}: {engine} cannot be started as it is placed: {problem}")]
+    #[error("model {model}: {engine} cannot be started with this placement: {problem}")]
     Placement {
         model: String,
         engine: &'static str,
-        /// With numbers, and what to do.
+        /// The problem with its numbers, and what to do.
         problem: String,
     },
     #[error(
@@ -71,7 +72,7 @@ pub enum EngineFault {
     )]
     RuntimeDirOpen { path: PathBuf, mode: u32 },
     #[error(
-        "the working directory {path:?} of model {model} does not exist; make it or correct working_dir"
+        "the working directory {path:?} of model {model} does not exist; create it or correct working_dir"
     )]
     WorkingDir { model: String, path: PathBuf },
     #[error(
@@ -81,13 +82,13 @@ pub enum EngineFault {
     Start {
         model: String,
         program: String,
-        /// What to do, where the kind of engine is known.
+        /// How to install the program, where the kind of engine is known.
         install: Option<&'static str>,
         #[source]
         source: io::Error,
     },
     #[error(
-        "cannot start a guardian from our own program; is the program still where it was, and are processes and open files left (`ulimit -u`, `ulimit -n`)?"
+        "cannot start a guardian; check that the model-pool executable is still in its place and that the limits of processes and open files are not reached (`ulimit -u`, `ulimit -n`)"
     )]
     Guardian {
         #[source]
@@ -95,7 +96,7 @@ pub enum EngineFault {
     },
     #[error("the guardian of the engine ended before the engine started; load the model again")]
     GuardianGone,
-    #[error("cannot write the journal of engines {path:?}; make state.dir writable")]
+    #[error("cannot write the engine journal {path:?}; make state.dir writable")]
     Journal {
         path: PathBuf,
         #[source]

@@ -1,6 +1,6 @@
-//! All processes of one engine, when its guardian is no longer there to know them: its session, its
-//! process group, and what carries its tag. It owns how they are found and killed, also those that
-//! an earlier run left behind. It never touches a process that does not carry an engine's mark.
+//! All processes of one engine whose guardian is gone: its session, its process group, and every process with
+//! its tag. This file finds and kills them, including those of an earlier run, and never touches a process
+//! without an engine's mark.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,19 +16,19 @@ use guardian::{cgroup, proc};
 /// How long killed processes may take to disappear.
 const SWEEP_MAX: Duration = Duration::from_secs(2);
 
-/// The process that leads the engine's session and group, and the tag that its descendants inherit
-/// in their environment.
+/// The process that leads the engine's session and group, and the tag that its descendants inherit in their
+/// environment.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub leader: ProcessId,
     pub tag: String,
-    /// Where nobody escapes from, if there is one.
+    /// The engine's control group, if there is one; no process escapes it.
     pub cgroup: Option<PathBuf>,
 }
 
 impl Group {
-    /// Kills what is left of an engine that lost its guardian, and comes back when it is gone.
-    /// Returns the processes that are still there after 2 s, which hang in the kernel.
+    /// Kills what is left of an engine that lost its guardian, and returns when it is gone. Returns the
+    /// processes that still exist after 2 s, which hang in the kernel.
     pub async fn sweep(&self) -> Vec<u32> {
         if let Some(folder) = &self.cgroup {
             cgroup::kill(folder);
@@ -38,7 +38,7 @@ impl Group {
         let mut found = self.find(None).await;
         loop {
             for &process in &found.ours {
-                // Found a moment ago, too short for its number to be another's by now.
+                // Found a moment ago: its number cannot have been reused yet.
                 let _ = kill(raw(process), Signal::SIGKILL);
             }
             let is_empty = self.cgroup.as_deref().is_none_or(cgroup::remove);
@@ -49,18 +49,18 @@ impl Group {
             tokio::time::sleep(pause).await;
             waited += pause;
             pause = (pause * 2).min(Duration::from_millis(50));
-            // One that was killed may have left a child behind that was not there before.
+            // A killed process may have left a new child behind.
             let unknown = Some(found.unknown).filter(|_| found.ours.is_empty());
             found = self.find(unknown).await;
         }
     }
 
-    /// Looks among these processes, or among all.
+    /// Searches these processes, or all.
     async fn find(&self, among: Option<Vec<u32>>) -> Found {
         let group = self.clone();
         let scan = move || {
             let mut found = Found::default();
-            // The number of a leader that is gone may be another's, and so its session.
+            // If the leader is gone, its number may be reused, and so may its session.
             let leads = proc::started_at(group.leader.pid)
                 .is_none_or(|started| started == group.leader.started);
             for process in among.unwrap_or_else(proc::all) {
@@ -85,7 +85,7 @@ impl Group {
         let is_ours = match is_member.then_some(true).or_else(has_tag) {
             Some(is_ours) => is_ours,
             None if proc::is_between_programs(process) => return Kinship::Unknown,
-            // It may have come out of exec a moment ago.
+            // It may have completed its exec a moment ago.
             None => has_tag().unwrap_or(false),
         };
         match is_ours && proc::is_alive(process) {
@@ -105,7 +105,7 @@ impl Group {
 enum Kinship {
     Ours,
     Foreign,
-    /// It is about to become another program and shows no environment yet.
+    /// The process is in an exec and shows no environment yet.
     Unknown,
 }
 
@@ -115,9 +115,9 @@ struct Found {
     unknown: Vec<u32>,
 }
 
-/// The tag for a new engine. It names the guardian by its process namespace, number and start, so
-/// that nobody mistakes another container's engines for orphans, and counts launches, so that no
-/// engine is ever swept away with another.
+/// The tag for a new engine. It names the guardian by process namespace, number and start time, so that engines
+/// of other containers are not mistaken for orphans. It also counts launches, so that each engine has a
+/// different tag.
 pub(super) fn new_tag(guardian: ProcessId, replica: pool::ReplicaId) -> String {
     let namespace = namespace().unwrap_or_default();
     let launch = LAUNCHES.fetch_add(1, Ordering::Relaxed);
@@ -131,14 +131,13 @@ static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Orphan {
     pub pid: u32,
-    /// As the dead controller counted.
+    /// As the dead controller numbered it.
     pub replica: String,
 }
 
-/// Kills every process of an engine whose guardian no longer lives, and returns them. For the
-/// start of the controller, before anything is launched; engines whose guardians still live, ours
-/// or another pool's, are left alone. It reads `/proc`, and finds nothing where there is none.
-/// Blocks for some milliseconds.
+/// Kills every process of an engine whose guardian no longer lives, and returns them. Called when the
+/// controller starts, before any launch; engines whose guardians still live, ours or another pool's, are left
+/// alone. It reads `/proc` and finds nothing where that is missing. Blocks for some milliseconds.
 pub fn kill_orphans() -> Vec<Orphan> {
     let Some(namespace) = namespace() else {
         return Vec::new();
@@ -168,7 +167,7 @@ fn raw(process: u32) -> Pid {
     Pid::from_raw(process.cast_signed())
 }
 
-/// Such as `4026531836`: what `pid:[4026531836]` says, without what would break a tag.
+/// Such as `4026531836`, from `pid:[4026531836]`: the other characters would break a tag.
 fn namespace() -> Option<String> {
     let link = std::fs::read_link("/proc/self/ns/pid").ok()?;
     let digits: String = link

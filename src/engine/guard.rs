@@ -1,6 +1,5 @@
-//! One engine as its controller has it: through its guardian. It owns the launch over the
-//! connection, the journal's file of this engine, and how the end is heard. When it is dropped the
-//! engine ends, unless the controller leaves it to another one.
+//! One engine, controlled through its guardian: the launch, the engine's journal file, and the report of its
+//! end. Dropping it ends the engine, unless the controller leaves its engines to a successor.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,7 +19,7 @@ use super::{EngineFault, Launch};
 use guardian::protocol::{self, End, Line, News, Order};
 use guardian::{cgroup, proc};
 
-/// A guardian that takes longer to start a process hangs.
+/// A guardian that takes longer to start a process is treated as hung.
 const START_MAX: Duration = Duration::from_secs(30);
 
 /// What is known before an engine is started.
@@ -29,9 +28,9 @@ pub(super) struct Plan {
     pub working_dir: Option<PathBuf>,
     pub lifeline: bool,
     pub ready_path: String,
-    /// Removes its container; empty: it has none.
+    /// The command that removes the container; empty if there is none.
     pub cleanup: Vec<String>,
-    /// What to do when there is no such program.
+    /// How to install the program, if it is missing.
     pub install: Option<&'static str>,
 }
 
@@ -40,15 +39,15 @@ pub(super) struct Guard {
     pub record: Record,
     pub group: Group,
     pub reserved: Reserved,
-    mouth: GuardianWriter,
-    /// Until it is listened to.
-    ear: Option<GuardianReader>,
-    /// Lines that came before anybody listened.
+    writer: GuardianWriter,
+    /// Present until `listen` takes it.
+    reader: Option<GuardianReader>,
+    /// Lines that arrived before `listen` was called.
     early: Vec<Line>,
     heard: Arc<Heard>,
-    /// Nothing is left to be ended.
+    /// There is nothing left to end.
     over: bool,
-    /// Ours if it was not adopted.
+    /// Our child process, unless the guardian was adopted.
     _child: Option<Child>,
 }
 
@@ -61,7 +60,7 @@ pub(super) struct Heard {
 
 #[derive(Clone)]
 pub(super) enum Ended {
-    /// As the guardian says.
+    /// As the guardian reported.
     Told(End),
     /// The guardian itself is gone.
     Lost,
@@ -71,8 +70,8 @@ pub(super) enum Ended {
 struct Started {
     record: Record,
     group: Group,
-    ear: GuardianReader,
-    mouth: GuardianWriter,
+    reader: GuardianReader,
+    writer: GuardianWriter,
     early: Vec<Line>,
     child: Child,
 }
@@ -94,12 +93,12 @@ impl Started {
                 path: journal.path_of(launch.replica),
                 source,
             })?;
-        let (mut ear, mut mouth) = talk(fresh.socket);
+        let (mut reader, mut writer) = talk(fresh.socket);
         let mut early = Vec::new();
         let answer = async {
-            mouth.say(&order).await.ok()?;
+            writer.say(&order).await.ok()?;
             loop {
-                match ear.next_within(START_MAX).await? {
+                match reader.next_within(START_MAX).await? {
                     News::Line(line) => early.push(line),
                     News::Started { engine } => return Some(Ok(engine)),
                     News::NotStarted { code, message } => {
@@ -139,8 +138,8 @@ impl Started {
         Ok(Started {
             record,
             group,
-            ear,
-            mouth,
+            reader,
+            writer,
             early,
             child: fresh.child,
         })
@@ -148,8 +147,8 @@ impl Started {
 }
 
 impl Guard {
-    /// Writes the journal and has the engine started. `environment` makes the engine's whole
-    /// environment around its tag.
+    /// Writes the journal and has the engine started. `environment` makes the engine's complete environment
+    /// from its tag.
     pub async fn launch(
         guardians: &Arc<Guardians>,
         launch: &Launch,
@@ -159,7 +158,7 @@ impl Guard {
         log_file: Option<PathBuf>,
         environment: impl Fn(&str) -> std::collections::BTreeMap<String, String>,
     ) -> Result<Guard, EngineFault> {
-        // The one that ran ahead may have been killed; a second one has just been started.
+        // The spare guardian may have been killed; the second one has just been started.
         let fresh = guardians.take().await?;
         let attempt = |fresh: Fresh| {
             let tag = super::group::new_tag(fresh.id, launch.replica);
@@ -178,8 +177,8 @@ impl Guard {
             group: started.group,
             record: started.record,
             reserved,
-            mouth: started.mouth,
-            ear: Some(started.ear),
+            writer: started.writer,
+            reader: Some(started.reader),
             early: started.early,
             heard: Arc::default(),
             over: false,
@@ -187,20 +186,20 @@ impl Guard {
         })
     }
 
-    /// An engine that runs already, whose guardian has been told that it is ours.
+    /// An engine that already runs, whose guardian knows that this controller adopted it.
     pub fn adopted(
         guardians: &Arc<Guardians>,
         record: Record,
         group: Group,
-        (ear, mouth): (GuardianReader, GuardianWriter),
+        (reader, writer): (GuardianReader, GuardianWriter),
     ) -> Guard {
         Guard {
             guardians: Arc::clone(guardians),
             reserved: Reserved::adopted((&record.endpoint).into()),
             record,
             group,
-            mouth,
-            ear: Some(ear),
+            writer,
+            reader: Some(reader),
             early: Vec::new(),
             heard: Arc::default(),
             over: false,
@@ -208,17 +207,17 @@ impl Guard {
         }
     }
 
-    /// Takes all that the guardian says, into the log, until the engine has ended. Polled beside
-    /// everything else that is done with the engine.
+    /// Copies everything the guardian sends into the log until the engine has ended. Polled beside everything
+    /// else that is done with the engine.
     pub fn listen<'a>(&mut self, log: &'a ReplicaLog) -> impl Future<Output = ()> + use<'a> {
-        let ear = self.ear.take();
+        let reader = self.reader.take();
         let early = std::mem::take(&mut self.early);
         let heard = Arc::clone(&self.heard);
         async move {
             early.iter().for_each(|line| log.take(line));
             let mut ended = Ended::Lost;
-            if let Some(mut ear) = ear {
-                while let Some(news) = ear.next().await {
+            if let Some(mut reader) = reader {
+                while let Some(news) = reader.next().await {
                     match news {
                         News::Line(line) => log.take(&line),
                         News::Exited(end) => {
@@ -230,15 +229,15 @@ impl Guard {
                 }
                 let _ = heard.end.set(ended);
                 heard.news.notify_waiters();
-                // The connection stays open: its end would tell the guardian that we died.
+                // The connection stays open: closing it would make the guardian think that the controller died.
                 std::future::pending::<()>().await;
-                drop(ear);
+                drop(reader);
             }
         }
     }
 
-    /// Comes back when the engine has ended and all it left is gone, which may be already. May be
-    /// dropped and called again.
+    /// Returns when the engine has ended and all its remains are gone, at once if that is already so. Cancel
+    /// safe.
     pub async fn ended(&self) -> Ended {
         loop {
             let mut news = std::pin::pin!(self.heard.news.notified());
@@ -250,12 +249,13 @@ impl Guard {
         }
     }
 
-    /// It answered: from now on it can be adopted, even if we die before anybody hears of it.
+    /// Tells the guardian that the engine is ready: from now on it can be adopted, even if the controller dies
+    /// before it reports this.
     pub async fn ready(&mut self) {
         self.say(Order::Ready).await;
     }
 
-    /// For the journal, which may wait.
+    /// Writes the time to the journal, which is not urgent.
     pub fn ready_at(&mut self, ready_at_ms: u64) {
         self.record.ready_at_ms = Some(ready_at_ms);
         if let Err(error) = self.guardians.journal.write(&self.record) {
@@ -263,7 +263,7 @@ impl Guard {
         }
     }
 
-    /// Tells the guardian how much the replica was used, if that changed.
+    /// Sends the replica's use to the guardian, if it changed.
     pub async fn tell_use(&mut self) {
         if let Some(Use { busy, last_end_ms }) = self.guardians.take_use(self.record.replica()) {
             self.say(Order::Used { busy, last_end_ms }).await;
@@ -275,8 +275,8 @@ impl Guard {
         self.say(Order::Stop { grace_ms }).await;
     }
 
-    /// Ends a guardian that was told to kill its engine and did not, because it is stopped or stuck itself:
-    /// the engine dies with it, and its end is heard as a lost one's.
+    /// Kills a guardian that did not carry out an order to kill its engine, because it is stopped or stuck. The
+    /// engine dies with it, and its end is reported as a lost guardian's.
     pub fn end_if_frozen(&self) {
         let (guardian, engine) = (self.record.guardian, self.group.leader);
         if !guardian.lives() || !engine.lives() || proc::is_being_killed(engine.pid) {
@@ -285,18 +285,18 @@ impl Guard {
         tracing::error!(
             guardian = guardian.pid,
             engine = engine.pid,
-            "a guardian does not obey; it is killed, and its engine with it"
+            "a guardian does not respond; it is killed with its engine"
         );
         let raw = nix::unistd::Pid::from_raw(guardian.pid.cast_signed());
         let _ = nix::sys::signal::kill(raw, nix::sys::signal::Signal::SIGKILL);
     }
 
-    /// Whether the controller leaves its engines to somebody else.
+    /// Whether the controller leaves its engines to a successor.
     pub fn is_left(&self) -> bool {
         self.guardians.leaving().is_some()
     }
 
-    /// The engine has ended: kills what a lost guardian could not, and removes the journal's file.
+    /// Called when the engine has ended: kills what a lost guardian could not, and removes the journal's file.
     pub async fn close(mut self, ended: &Ended) -> Vec<u32> {
         let left = match ended {
             Ended::Told(end) => end.left.clone(),
@@ -309,9 +309,9 @@ impl Guard {
     }
 
     async fn say(&mut self, order: Order) {
-        if let Err(error) = self.mouth.say(&order).await {
-            // Its end is heard at once.
-            tracing::debug!(%error, "a guardian does not listen any more");
+        if let Err(error) = self.writer.say(&order).await {
+            // A lost connection is noticed at once by the reader.
+            tracing::debug!(%error, "cannot write to a guardian");
         }
     }
 }
@@ -327,11 +327,11 @@ impl Drop for Guard {
             Some(Leaving::Successor { within }) => {
                 self.reserved.leave();
                 let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
-                self.mouth.say_now(&Order::Successor { within_ms });
+                self.writer.say_now(&Order::Successor { within_ms });
             }
             None => {
-                self.mouth.say_now(&Order::Stop { grace_ms: 0 });
-                // It removes the file itself when it is alone; when it is gone nobody does.
+                self.writer.say_now(&Order::Stop { grace_ms: 0 });
+                // Without a controller the guardian removes the file; if the guardian is gone, it is removed here.
                 if !guardian.lives() {
                     self.guardians.journal.remove(self.record.replica());
                 }
@@ -387,7 +387,7 @@ fn order_of(
     env: std::collections::BTreeMap<String, String>,
 ) -> Result<Order, EngineFault> {
     let own = |source| EngineFault::Guardian { source };
-    // The guardian lives in another directory.
+    // The guardian runs in another directory.
     let absolute = |path: PathBuf| std::path::absolute(path).map_err(own);
     let working_dir = match &plan.working_dir {
         Some(path) => absolute(path.clone())?,

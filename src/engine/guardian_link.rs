@@ -1,5 +1,4 @@
-//! The controller's end of the connection to one guardian: messages in, orders out. It owns the
-//! form of the exchange and judges nothing.
+//! The controller's end of the connection to one guardian: reads messages, writes orders.
 
 use std::io;
 use std::path::Path;
@@ -12,13 +11,13 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use guardian::protocol::{MESSAGE_BYTES_MAX, News, Order};
 use pool::ReplicaId;
 
-/// What the guardian says.
+/// Reads messages from the guardian.
 pub(super) struct GuardianReader {
     reader: BufReader<OwnedReadHalf>,
     line: Vec<u8>,
 }
 
-/// What the guardian is told.
+/// Writes orders to the guardian.
 pub(super) struct GuardianWriter {
     writer: OwnedWriteHalf,
 }
@@ -35,8 +34,7 @@ pub(super) fn socket_name(replica: ReplicaId) -> String {
     format!("g-{replica}.sock")
 }
 
-/// Connects to a guardian's socket in a folder whose own path may be longer than the system takes
-/// for a socket.
+/// Connects to a guardian's socket, also in a folder whose path is longer than the system allows for a socket.
 pub(super) async fn connect_guardian(folder: &Path, name: &str) -> io::Result<UnixStream> {
     #[cfg(target_os = "linux")]
     {
@@ -50,7 +48,7 @@ pub(super) async fn connect_guardian(folder: &Path, name: &str) -> io::Result<Un
 }
 
 impl GuardianReader {
-    /// The next message; `None` when the guardian is gone. May be dropped and called again.
+    /// The next message; `None` when the guardian is gone. Cancel safe.
     pub async fn next(&mut self) -> Option<News> {
         loop {
             let read = self.reader.read_until(b'\n', &mut self.line).await;
@@ -62,13 +60,13 @@ impl GuardianReader {
             self.line.clear();
             match news {
                 Ok(news) => return Some(news),
-                Err(error) => tracing::debug!(%error, "a guardian said something strange"),
+                Err(error) => tracing::debug!(%error, "cannot parse a guardian's message"),
             }
         }
     }
 
-    pub async fn next_within(&mut self, patience: Duration) -> Option<News> {
-        tokio::time::timeout(patience, self.next())
+    pub async fn next_within(&mut self, timeout: Duration) -> Option<News> {
+        tokio::time::timeout(timeout, self.next())
             .await
             .ok()
             .flatten()
@@ -80,10 +78,10 @@ impl GuardianWriter {
         self.writer.write_all(&line_of(order)?).await
     }
 
-    /// As far as it goes without waiting: for the end, when nobody can wait.
+    /// Writes as much as possible without waiting, for use in `Drop`.
     pub fn say_now(&self, order: &Order) {
         if let Ok(line) = line_of(order) {
-            // A guardian that reads nothing any more is past being told.
+            // A guardian that no longer reads cannot be reached anyway.
             let _ = self.writer.try_write(&line);
         }
     }

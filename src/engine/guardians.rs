@@ -1,6 +1,6 @@
-//! Where guardians come from, and what is common to all of them: our own program, the folders, the
-//! rules for the time without a controller. One that nobody needs yet is always kept running, so
-//! that a launch costs a message and no start of a program. It starts no engine.
+//! Starts guardians and holds what they share: our own program, the folders, and the rules for the time without
+//! a controller. One spare guardian is always kept running, so that a launch costs one message instead of the
+//! start of a program.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,7 +25,7 @@ use pool::ReplicaId;
 pub struct GuardianSettings {
     /// Our own executable.
     pub executable: PathBuf,
-    /// Where sockets go. Made with mode 0700; refused when others can enter it. It must be the same
+    /// Where sockets go. Created with mode 0700; refused when other users can enter it. It must be the same
     /// after a restart.
     pub runtime_dir: PathBuf,
     /// Where the journal's files go.
@@ -36,7 +36,7 @@ pub struct GuardianSettings {
     pub adopt_within: Duration,
 }
 
-/// How much a replica was used, for a controller that comes later.
+/// How much a replica was used, for a later controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
     pub busy: bool,
@@ -44,19 +44,19 @@ pub struct Use {
     pub last_end_ms: Option<u64>,
 }
 
-/// Why connections to guardians end although the engines go on.
+/// Why the controller leaves while its engines keep running.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Leaving {
-    /// The controller failed: the engines' own rules hold.
+    /// The controller failed: the engines follow their configured rules.
     Crashed,
-    /// Another controller comes.
+    /// Another controller takes over.
     Successor { within: Duration },
 }
 
 pub struct Guardians {
     pub(super) settings: GuardianSettings,
     pub(super) journal: Journal,
-    /// Where control groups of engines go, where there are any.
+    /// Parent of the engines' control groups, where there are any.
     pub(super) cgroups: Option<PathBuf>,
     spare: Mutex<Option<Fresh>>,
     leaving: Mutex<Option<Leaving>>,
@@ -68,7 +68,7 @@ pub(super) struct Fresh {
     pub socket: UnixStream,
     pub id: ProcessId,
     pub token: String,
-    /// Reaped by the runtime when it ends.
+    /// The runtime reaps it when it ends.
     pub child: Child,
 }
 
@@ -85,16 +85,15 @@ impl Guardians {
         }
     }
 
-    /// From now on, engines are not ended with us: the controller failed, and its successor should
-    /// find them.
+    /// From now on, engines do not end with this controller: it failed, and its successor adopts them.
     pub fn crashed(&self) {
         lock(&self.leaving).get_or_insert(Leaving::Crashed);
     }
 
-    /// From now on, engines are left to a controller that comes within this time.
+    /// From now on, engines are left to a controller that takes over within this time.
     pub fn leave_to_successor(&self, within: Duration) {
         *lock(&self.leaving) = Some(Leaving::Successor { within });
-        // Nobody will need it.
+        // The spare is no longer needed.
         *lock(&self.spare) = None;
     }
 
@@ -102,18 +101,18 @@ impl Guardians {
         *lock(&self.leaving)
     }
 
-    /// For a later controller: whether the engine sleeps, so that it does not take it for one that
-    /// serves.
+    /// Records for a later controller whether the engine sleeps, so that it does not adopt a sleeping engine as
+    /// one that serves.
     pub async fn note_sleep(self: &Arc<Guardians>, replica: ReplicaId, asleep: bool) {
         let guardians = Arc::clone(self);
         let noted =
             tokio::task::spawn_blocking(move || guardians.journal.note_sleep(replica, asleep));
         if let Ok(Err(error)) = noted.await {
-            tracing::warn!(%replica, asleep, %error, "the journal does not say that an engine sleeps");
+            tracing::warn!(%replica, asleep, %error, "cannot record in the journal whether an engine sleeps");
         }
     }
 
-    /// How much a replica is used; told to its guardian within seconds.
+    /// Records how much a replica is used; its guardian gets it within seconds.
     pub fn used(&self, replica: ReplicaId, it: Use) {
         lock(&self.uses).insert(replica, it);
     }
@@ -122,7 +121,7 @@ impl Guardians {
         lock(&self.uses).remove(&replica)
     }
 
-    /// Has one guardian run ahead. Errors show at the launch that needs it.
+    /// Starts the spare guardian. An error shows at the launch that needs it.
     pub async fn prepare(self: &Arc<Guardians>) {
         if lock(&self.spare).is_some() || self.leaving().is_some() {
             return;
@@ -135,7 +134,7 @@ impl Guardians {
         }
     }
 
-    /// The one that waits, or a new one.
+    /// The spare guardian, or a new one.
     pub(super) async fn take(self: &Arc<Guardians>) -> Result<Fresh, EngineFault> {
         let spare = lock(&self.spare).take();
         match spare.filter(|fresh| fresh.id.lives()) {
@@ -185,7 +184,7 @@ impl Guardians {
         // locks or panics.
         unsafe {
             command.pre_exec(|| {
-                // A terminal's Ctrl-C is for the controller alone.
+                // Ctrl-C on a terminal is for the controller alone.
                 setsid()?;
                 guardian::close_all_on_exec();
                 Ok(())

@@ -1,6 +1,5 @@
-//! Asking an engine how it is: one HTTP request on a new connection, and the wait until it is
-//! ready. It owns the schedule of questions while it loads; it never judges an engine that is not
-//! ready, and the deadline of a load is not its own.
+//! Health probes of an engine: one HTTP request on a new connection, and the wait until the engine is ready.
+//! The deadline of a load is not handled here.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -15,11 +14,11 @@ use tokio::time::Instant;
 
 use super::{Endpoint, connect};
 
-/// A question that takes longer is asked anew.
+/// A probe that takes longer is repeated.
 const QUESTION_MAX: Duration = Duration::from_secs(2);
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// The pause after a question, by how long the load has gone on: a load of a second is not made
-/// longer, one of minutes is not bothered, and what a late question costs stays below a per cent.
+/// The pause after a probe, by the age of the load: short loads are not delayed, long loads are not disturbed,
+/// and the time lost to a late probe stays below one per cent.
 const SCHEDULE: [(Duration, Duration); 2] = [
     (Duration::from_secs(1), Duration::from_millis(1)),
     (Duration::from_secs(10), Duration::from_millis(10)),
@@ -28,7 +27,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// What a health route answered.
+/// The answer of a health route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
@@ -36,18 +35,18 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// One `GET` of `path` on a new connection. Errors when nobody listens, when the answer is no HTTP
-/// or too large, and after 2 s.
+/// Sends one `GET` of `path` on a new connection. Errors when the engine does not listen, when the answer is
+/// not HTTP or too large, and after 2 s.
 pub async fn probe(endpoint: &Endpoint, path: &str) -> Result<Answer, Failure> {
     tokio::time::timeout(QUESTION_MAX, get(endpoint, path)).await?
 }
 
-/// The same without a bound in time.
+/// The same without a timeout.
 pub(super) async fn get(endpoint: &Endpoint, path: &str) -> Result<Answer, Failure> {
     ask(endpoint, Request::get(path), Bytes::new(), BODY_BYTES_MAX).await
 }
 
-/// One `GET` of something that may be longer than a health route's answer. Errors after 2 s.
+/// Sends one `GET` whose answer may be longer than that of a health route. Errors after 2 s.
 pub(super) async fn get_long(
     endpoint: &Endpoint,
     path: &str,
@@ -57,7 +56,7 @@ pub(super) async fn get_long(
     tokio::time::timeout(QUESTION_MAX, question).await?
 }
 
-/// One `POST` of JSON, without a bound in time.
+/// Sends one `POST` of JSON, without a timeout.
 pub(super) async fn post(endpoint: &Endpoint, path: &str, body: String) -> Result<Answer, Failure> {
     let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
     ask(endpoint, request, body.into(), BODY_BYTES_MAX).await
@@ -91,8 +90,7 @@ async fn ask(
         let body = body.collect().await?.to_bytes();
         Ok(Answer { status, body })
     };
-    // The connection moves the bytes and never answers itself; what goes wrong with it is the
-    // error of the question.
+    // Drives the connection and never completes. Its errors appear as the error of the request.
     let drive = async {
         let _ = connection.await;
         std::future::pending::<Infallible>().await
@@ -103,9 +101,8 @@ async fn ask(
     }
 }
 
-/// Comes back with the first 2xx answer of a load that began at `started`. Until then every answer
-/// is shown: a 503 tells of the load. While nobody listens, a question is a failed connect, which
-/// costs microseconds.
+/// Returns once a load that began at `started` answers 2xx. `not_yet` gets every earlier answer, since a 503
+/// reports progress. While the engine does not listen, a probe is a failed connect, which costs microseconds.
 pub(super) async fn until_ready(
     endpoint: &Endpoint,
     path: &str,
@@ -116,7 +113,7 @@ pub(super) async fn until_ready(
         match probe(endpoint, path).await {
             Ok(answer) if is_success(answer.status) => return,
             Ok(answer) => not_yet(answer),
-            // Nobody listens yet, or somebody is too busy loading to answer.
+            // The engine does not listen yet, or is too busy to answer.
             Err(_) => {}
         }
         tokio::time::sleep(pause_at(started.elapsed())).await;
@@ -128,22 +125,22 @@ fn pause_at(passed: Duration) -> Duration {
     row.map_or(PAUSE_MAX, |(_, pause)| *pause)
 }
 
-/// The body of a 503 while an engine loads: `{"stage":"reading weights","percent":40}`. The
-/// embedded engine speaks so, and any command may.
+/// The body of a 503 while an engine loads: `{"stage":"reading weights","percent":40}`. The embedded engine
+/// sends it, and any command may.
 #[derive(Deserialize)]
 struct Loading {
     stage: String,
     percent: Option<f64>,
 }
 
-/// The stage, in at most 80 characters, and whole per cent. `None` when the body has another form.
+/// The stage, in at most 80 characters, and integer per cent. `None` when the body has another form.
 pub(super) fn stage_of(body: &[u8]) -> Option<(String, Option<u8>)> {
     let Loading { stage, percent } = serde_json::from_slice(body).ok()?;
     let percent = percent.map(|percent| percent.clamp(0.0, 100.0) as u8);
     Some((brief(&stage), percent))
 }
 
-/// A stage is a word or two on a dashboard, not an error report.
+/// A stage is a short text on a dashboard, not an error report.
 pub(super) fn brief(text: &str) -> String {
     const CHARS_MAX: usize = 80;
     let plain = text.chars().filter(|character| !character.is_control());

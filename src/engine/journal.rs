@@ -1,10 +1,9 @@
-//! What must be known of an engine to find it again: one small file for each, written before the
-//! engine is started and removed when it is gone. It owns the files and their form, and judges
-//! nothing.
+//! The journal of running engines: one small file for each, written before the engine is started and removed
+//! when it is gone, so that a later controller can find the engine again.
 //!
-//! A file is replaced whole, so that a controller that is killed leaves the old one or the new one.
-//! It is not forced to the disk: engines do not survive a crash of the machine, and files of an
-//! earlier start of the system are known by its `boot` and mean nothing.
+//! A file is replaced atomically, so a killed controller leaves either the old file or the new one. It is not
+//! synced to disk: engines do not survive a crash of the machine, and files from an earlier boot are recognised
+//! by `boot` and ignored.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,26 +18,26 @@ use pool::{Bytes, ReplicaId};
 
 const VERSION: u32 = 1;
 
-/// What the controller wants to find again of a launch, beside what the engine's driver knows.
+/// What the controller keeps about a launch, beside what the engine's driver knows.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
-    /// Devices by what the store knows them by, and the bytes on each.
+    /// Devices by their names in the store, and the bytes on each.
     pub placement: Vec<(String, Bytes)>,
-    /// What the engine is started with, in short: other words mean another engine.
+    /// Summary of the engine's arguments: a different summary means a different engine.
     pub arguments: String,
-    /// The name the engine itself knows the model by, where it is another one.
+    /// The model's name in the engine, where it differs.
     pub served_model_name: Option<String>,
-    /// Between SIGTERM and SIGKILL when no controller comes.
+    /// Between SIGTERM and SIGKILL when no controller takes over.
     pub stop_grace: Duration,
 }
 
-/// One engine. Unknown fields of another version are skipped.
+/// One engine. Unknown fields, written by another version, are skipped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     pub version: u32,
     pub replica: u64,
     pub model: String,
-    /// The guardian's own, also in its environment.
+    /// The guardian's token, also in its environment.
     pub token: String,
     /// In the environment of the engine and all its descendants.
     pub tag: String,
@@ -47,18 +46,18 @@ pub struct Record {
     #[serde(default)]
     pub cgroup: Option<PathBuf>,
     pub guardian: ProcessId,
-    /// Once it has been started.
+    /// Set once the engine has been started.
     pub engine: Option<ProcessId>,
     pub endpoint: Place,
     pub ready_path: String,
-    /// Removes its container; empty: it has none.
+    /// The command that removes the container; empty if there is none.
     #[serde(default)]
     pub cleanup: Vec<String>,
     pub placement: Vec<JournalShare>,
     pub arguments: String,
     pub served_model_name: Option<String>,
     pub stop_grace_ms: u64,
-    /// It was told to sleep and has not woken: it answers its health route and serves nobody.
+    /// It was put to sleep and has not woken: it answers its health route but serves no requests.
     #[serde(default)]
     pub asleep: bool,
     /// Unix time, once it is ready.
@@ -124,7 +123,7 @@ impl Journal {
         self.folder.join(format!("{replica}.json"))
     }
 
-    /// Makes the folder if needed. Blocks for some microseconds.
+    /// Creates the folder if needed. Blocks for some microseconds.
     pub fn write(&self, record: &Record) -> io::Result<()> {
         std::fs::create_dir_all(&self.folder)?;
         let path = self.path_of(record.replica());
@@ -133,19 +132,19 @@ impl Journal {
         std::fs::rename(half, path)
     }
 
-    /// Notes that the engine sleeps, or that it is awake. Blocks for some microseconds.
+    /// Records whether the engine sleeps. Blocks for some microseconds.
     pub fn note_sleep(&self, replica: ReplicaId, asleep: bool) -> io::Result<()> {
         let record = read(&self.path_of(replica)).map_err(io::Error::other)?;
         self.write(&Record { asleep, ..record })
     }
 
     pub fn remove(&self, replica: ReplicaId) {
-        // It is gone already when the guardian had to end alone.
+        // The file is already gone if the guardian ended without a controller.
         let _ = std::fs::remove_file(self.path_of(replica));
     }
 
-    /// Every file of the folder, read or with the reason why it cannot be. Halves of files that were
-    /// being written are removed.
+    /// Every file of the folder, parsed or with its error. Incomplete files of an interrupted write are
+    /// removed.
     pub fn read_all(&self) -> Vec<(PathBuf, Result<Record, String>)> {
         let Ok(entries) = std::fs::read_dir(&self.folder) else {
             return Vec::new();

@@ -1,5 +1,4 @@
-//! What goes into one launch and what comes out of it: plain data, no behaviour. It owns the words
-//! that the controller and the engines exchange, and nothing here starts anything.
+//! The data that goes into one launch and the reports that come out of it.
 
 use super::oom::OutOfMemory;
 use std::collections::BTreeMap;
@@ -11,18 +10,18 @@ use super::{Endpoint, EngineLoad, Failure, Watch};
 use catalog::{RemoteRecipe, ServerRecipe};
 use pool::{Bytes, DeviceId, ReplicaId};
 
-/// Everything one launch needs; no choice is left to the driver.
+/// Everything one launch needs; the driver makes no choices.
 #[derive(Clone, Debug)]
 pub struct Launch {
     pub replica: ReplicaId,
     /// The catalogue's name, such as `org/model`.
     pub model_name: String,
     pub program: Program,
-    /// The devices of the placement, in the order in which the engine shall count them.
+    /// The devices of the placement, in the order in which the engine numbers them.
     pub devices: Vec<DeviceAddress>,
-    /// What is reserved on each of them.
+    /// The bytes reserved on each of them.
     pub bytes_per_device: Bytes,
-    /// Where sockets go. Made with mode 0700; refused when others can enter it.
+    /// Where sockets go. Created with mode 0700; refused when other users can enter it.
     pub runtime_dir: PathBuf,
     /// Where the log file goes.
     pub log_dir: PathBuf,
@@ -30,16 +29,16 @@ pub struct Launch {
     pub watch: Watch,
 }
 
-/// One device of a placement, as an engine can be told about it.
+/// One device of a placement, as an engine addresses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceAddress {
     pub id: DeviceId,
     /// The position on the PCI bus order that NVML and `CUDA_DEVICE_ORDER=PCI_BUS_ID` share.
     pub index: u32,
-    /// `GPU-…` or `MIG-…`, when the inventory knows it.
+    /// `GPU-…` or `MIG-…`, if the inventory has it.
     pub uuid: Option<String>,
     pub kind: DeviceKind,
-    /// The whole memory of the device, whoever uses it.
+    /// The total memory of the device, including what other processes use.
     pub total: Bytes,
 }
 
@@ -58,12 +57,12 @@ pub enum Program {
     Command(CommandProgram),
     /// An engine of the catalogue's table.
     Server(ServerProgram),
-    /// Nothing is started: somebody else runs it.
+    /// A remote endpoint; no process is started.
     Remote(RemoteRecipe),
 }
 
 impl Program {
-    /// Where it is told to listen.
+    /// Where the engine listens.
     pub fn listen(&self) -> Listen {
         match self {
             Program::Candle(_) => Listen::Socket,
@@ -77,15 +76,15 @@ impl Program {
     }
 }
 
-/// An engine of the catalogue's table; the recipe knows its command line.
+/// An engine of the catalogue's table; the recipe makes its command line.
 #[derive(Clone)]
 pub struct ServerProgram {
     pub recipe: Box<ServerRecipe>,
-    /// The weights' part of each device, where their files could be read.
+    /// The weights' share of each device, where their files could be read.
     pub weights_per_device: Option<Bytes>,
 }
 
-/// Words of a prefix and values may be secrets.
+/// Prefix and values may be secrets.
 impl fmt::Debug for ServerProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerProgram")
@@ -116,7 +115,7 @@ pub struct CandleProgram {
     /// Layers that do not fit on its GPUs are computed on the CPU.
     pub overflows: bool,
     pub device: CandleDevice,
-    /// Beside what every engine gets.
+    /// In addition to what every engine gets.
     pub env: BTreeMap<String, String>,
 }
 
@@ -146,10 +145,10 @@ pub enum CandleDevice {
     Metal,
 }
 
-/// A command line with templates. `argv` and the values of `env` may use `{{ port }}`,
-/// `{{ socket }}`, `{{ model_path }}`, `{{ model_name }}`, `{{ devices }}` (indices joined by
-/// commas), `{{ device_count }}`, `{{ memory_bytes }}` and `{{ context }}`; a name that has no
-/// value in this launch is an error, never an empty word.
+/// A command line with templates. `argv` and the values of `env` may use `{{ port }}`, `{{ socket }}`, `{{
+/// model_path }}`, `{{ model_name }}`, `{{ devices }}` (indices joined by commas), `{{ device_count }}`, `{{
+/// memory_bytes }}` and `{{ context }}`; a name without a value in this launch is an error, never an empty
+/// string.
 #[derive(Clone)]
 pub struct CommandProgram {
     pub argv: Vec<String>,
@@ -158,14 +157,14 @@ pub struct CommandProgram {
     /// The route whose 2xx answer means ready, such as `/health`.
     pub ready_path: String,
     pub model_path: Option<PathBuf>,
-    /// The name the engine knows the model by, where it is not the catalogue's.
+    /// The model's name in the engine, where it differs from the catalogue's.
     pub served_model_name: Option<String>,
     pub working_dir: Option<PathBuf>,
     /// The context in tokens, for `{{ context }}`.
     pub context: Option<usize>,
 }
 
-/// Arguments and values may be secrets, so `Debug` shows the program and the names only.
+/// Arguments and values may be secrets, so `Debug` shows only the program and the names.
 impl fmt::Debug for CommandProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CommandProgram")
@@ -185,37 +184,37 @@ impl fmt::Debug for CommandProgram {
 /// Where a command listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// A loopback port, chosen free just before the start: `{{ port }}`.
+    /// A free loopback port, chosen just before the start: `{{ port }}`.
     Port,
     /// A Unix socket in the runtime directory: `{{ socket }}`.
     Socket,
 }
 
-/// What happens to one engine. At most one `Ready`; exactly one `Exited`, always last.
+/// Events of one engine. At most one `Ready`; exactly one `Exited`, always last.
 #[derive(Clone, Debug)]
 pub enum Report {
     /// The process runs; it has not answered yet.
     Started { pid: u32, endpoint: Endpoint },
-    /// There is no process: the endpoint is somebody else's, and has not answered yet.
+    /// The endpoint is remote and has no process; it has not answered yet.
     Reached { endpoint: Endpoint },
-    /// It runs in a container, which this process of the host leads.
+    /// The engine runs in a container, whose main process on the host is this one.
     Contained { pid: u32 },
-    /// The load goes on; sent when the stage or the per cent changed.
+    /// Progress of the load; sent when the stage or the per cent changed.
     Progress { stage: String, percent: Option<u8> },
     /// The health route answered 2xx.
     Ready { took: Duration },
-    /// The process tree's own memory on the host, once it is ready and when it changed by more than
-    /// 1 MiB; `peak` is the most that was seen.
+    /// The host memory of the process tree, sent once it is ready and when it changed by more than 1 MiB;
+    /// `peak` is the highest value seen.
     Memory { now: Bytes, peak: Bytes },
-    /// What it says of its own load, when that changed.
+    /// The engine's own load figures, sent when they changed.
     Load(EngineLoad),
-    /// It was ready, was taken for dead and killed, and does not end: nobody shall wait for it. Most
-    /// end at once and tell it by `Exited` alone.
+    /// It was ready, was judged dead and killed, and does not exit: no request should wait for it. Most dead
+    /// engines exit at once and send `Exited` alone.
     Dead { reason: String },
-    /// It was ready and has ended by itself, with these words; what it left behind is being removed, a
-    /// container for some seconds.
+    /// It was ready and has ended by itself; what it left behind is being removed, which takes some seconds for
+    /// a container.
     Ended { message: String },
-    /// The process is gone and reaped, and so is its whole group.
+    /// The process is gone and reaped, and so is its process group.
     Exited(ExitReport),
 }
 
@@ -227,8 +226,8 @@ pub struct ExitReport {
     pub status: String,
     /// The engine's own last lines (at most 5 lines and 2 KiB), or why it could not be started.
     pub last_words: String,
-    /// It found too little memory.
+    /// Set if it ran out of memory.
     pub lack: Option<OutOfMemory>,
-    /// What kind of end it was; of no meaning when it was asked for after it had been ready.
+    /// The kind of failure; meaningless if the stop was ordered after it had been ready.
     pub failure: Failure,
 }

@@ -1,9 +1,7 @@
-//! Engines: one call of [`run`] runs one engine process from launch to reaped and reports what
-//! happens to it. This module owns how engine processes are started, watched, logged and stopped.
-//! It never chooses: which model, which devices, when to stop and whether to try again are decided
-//! elsewhere, and it knows nothing of other replicas. Between us and each engine stands a guardian
-//! (see `guardian`), so that an engine outlives us when it should and never when it should
-//! not; `adoption` finds those of an earlier run.
+//! Engines: one call of [`run`] runs one engine process from launch to exit and reports its events. This crate
+//! starts, watches, logs and stops engine processes. The pool decides which model, which devices, when to stop
+//! and whether to retry. A guardian (see `guardian`) stands between the controller and each engine, so that an
+//! engine outlives the controller only when it should; `adoption` finds the engines of an earlier run.
 //!
 //! ```text
 //!            ┌──────────┐ spawned  ┌─────────┐ 2xx of the health route  ┌───────┐
@@ -14,8 +12,8 @@
 //!              Exited ◀──────── its guardian swept and reaped all of it ◀───┘
 //! ```
 //!
-//! How one *kind* of engine is started and read is an [`EngineDriver`]: adding a kind is one file
-//! with a driver, one variant of [`Program`], and one row in [`driver_of`].
+//! How one *kind* of engine is started and read is an [`EngineDriver`]: to add a kind, add one file with a
+//! driver, one variant of [`Program`], and one row in [`driver_of`].
 
 mod activity;
 mod adoption;

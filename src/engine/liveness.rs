@@ -1,9 +1,9 @@
-//! Whether an engine that was ready still is: a heartbeat to its health route, the age of its
-//! latest token while requests wait, and one tiny request when it has been idle for long. It owns
-//! the judgement and the words of the verdict; what follows from a verdict is not its own.
+//! Whether a ready engine is still alive: a heartbeat to its health route, the age of its latest token while
+//! requests wait, and one tiny request when it has been idle for long. This file makes the verdict and its
+//! text; the caller acts on it.
 //!
-//! A busy engine that does not answer its health route is alive for as long as tokens come. An
-//! engine whose health route is fine is dead when requests wait and no token comes.
+//! A busy engine that does not answer its health route is alive for as long as tokens arrive. An engine whose
+//! health route is fine is dead when requests wait and no token arrives.
 
 use std::future::Future;
 use std::io;
@@ -19,32 +19,32 @@ use super::activity::{ActivityMeter, Seen};
 use super::health::{self, is_success};
 use catalog::Metrics;
 
-/// What an engine is watched by, and against which limits.
+/// What one engine is watched by, and its limits.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     /// Where the requests that go to the engine are counted.
     pub pulse: Arc<ActivityMeter>,
     pub limits: LivenessLimits,
-    /// The name that the engine knows its model by, for the tiny request.
+    /// The model's name in the engine, for the tiny request.
     pub asked_as: String,
-    /// Where its own numbers are.
+    /// Where the engine's own metrics are.
     pub metrics: Option<Metrics>,
 }
 
-/// When silence is death.
+/// How long silence may last before an engine counts as dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LivenessLimits {
-    /// From one question to the health route to the next.
+    /// From one health probe to the next.
     pub heartbeat: Duration,
-    /// An answer that takes longer is none.
+    /// A later answer counts as none.
     pub heartbeat_timeout: Duration,
-    /// Questions in a row without an answer after which an idle engine is dead.
+    /// Probes in a row without an answer after which an idle engine is dead.
     pub heartbeat_misses: u32,
-    /// How long no token may come while requests that have had some wait.
+    /// How long no token may arrive while requests that have received tokens wait.
     pub stall_after: Duration,
-    /// The same while all that wait have had none yet: reading a prompt takes its time.
+    /// The same while all waiting requests have received none yet: processing a prompt takes time.
     pub first_token_after: Duration,
-    /// After so much idleness the engine is asked for one token; `None`: never.
+    /// After this much idleness the engine is sent a request for one token; `None`: never.
     pub idle_probe: Option<Duration>,
 }
 
@@ -62,7 +62,7 @@ impl Default for LivenessLimits {
 }
 
 impl LivenessLimits {
-    /// How often the engine is looked at, which costs three loads of an atomic.
+    /// How often the counters are read, which costs three loads of an atomic.
     fn look_every(&self) -> Duration {
         let shortest = self.heartbeat.min(self.stall_after).min(
             self.idle_probe
@@ -72,8 +72,8 @@ impl LivenessLimits {
         (shortest / 5).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
 
-    /// From the start of one question to the start of the next. After a miss it is shorter, so that
-    /// the last of three misses ends within three heartbeats.
+    /// From the start of one probe to the start of the next. After a miss it is shorter, so that the last of
+    /// three misses ends within three heartbeats.
     fn pause(&self, misses: u32, hurried: bool) -> Duration {
         match (misses, hurried) {
             (_, true) => (self.heartbeat / 10).min(Duration::from_millis(500)),
@@ -83,61 +83,61 @@ impl LivenessLimits {
     }
 }
 
-/// Why the health route gave nothing good.
+/// Why a health probe failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Miss {
     Silent,
-    /// Nobody listens any more. Being busy is no excuse for that.
+    /// The engine no longer listens. Being busy is no excuse for that.
     Refused,
     Answered(u16),
 }
 
-/// What came of asking for one token.
+/// The result of a request for one token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Probed {
     Works,
-    /// It does not generate, or not from such a question: it is alive.
+    /// The engine does not generate, or not from such a request: it is alive.
     NotSo,
-    /// With 5xx, or, without a status, by breaking the connection off.
+    /// A 5xx status, or a closed connection without a status.
     Broken(Option<u16>),
     Silent,
-    /// It could not be asked; the health route tells more.
+    /// The request could not be sent; the health route shows more.
     Unreachable,
 }
 
-/// The facts so far, and nothing else: no clock and no connection.
+/// The facts so far: no clock and no connection.
 #[derive(Debug, Default)]
 struct Judge {
     limits: LivenessLimits,
     seen: Seen,
-    /// For how long requests have waited without a token, all such times since the last one added.
-    quiet: Duration,
+    /// How long requests have waited without a token, summed up since the last token.
+    stall: Duration,
     idle: Duration,
-    /// Since the last good answer of the health route.
-    deaf: Duration,
+    /// Time since the last good answer of the health route.
+    health_silence: Duration,
     misses: u32,
     refused: u32,
     last_miss: Option<u16>,
     /// A tiny request was answered once, so its form is right.
     probe_worked: bool,
-    /// Tiny requests in a row that were answered with a failure.
+    /// Tiny requests in a row that failed.
     strikes: u32,
-    /// Requests failed in a row.
+    /// Several requests in a row failed.
     suspected: bool,
 }
 
 impl Judge {
     fn passed(&mut self, time: Duration, seen: Seen) -> Option<String> {
         self.seen = seen;
-        self.deaf += time;
+        self.health_silence += time;
         if self.is_busy() {
             self.idle = Duration::ZERO;
-            self.quiet += time;
+            self.stall += time;
         } else {
             self.idle += time;
         }
         if seen.spoke {
-            self.quiet = Duration::ZERO;
+            self.stall = Duration::ZERO;
             self.misses = 0;
             self.refused = 0;
         }
@@ -153,7 +153,7 @@ impl Judge {
     }
 
     fn good_health(&mut self) {
-        self.deaf = Duration::ZERO;
+        self.health_silence = Duration::ZERO;
         self.misses = 0;
         self.refused = 0;
         self.last_miss = None;
@@ -178,31 +178,31 @@ impl Judge {
             Probed::Works => {
                 self.probe_worked = true;
                 self.strikes = 0;
-                self.quiet = Duration::ZERO;
+                self.stall = Duration::ZERO;
                 None
             }
             Probed::NotSo | Probed::Unreachable => {
                 self.strikes = 0;
                 None
             }
-            // Requests came meanwhile: their tokens tell more.
+            // Requests arrived meanwhile: their tokens show more.
             Probed::Silent if self.is_busy() || self.idle < took / 2 => None,
             Probed::Silent => Some(format!(
-                "no token for {} after it was asked for one while it was idle, though its health route answers",
+                "no token for {} after a probe for one token while idle, though its health route answers",
                 text(took)
             )),
             Probed::Broken(status) => {
-                // A failure may be the question's fault, unless it was answered before, or
-                // nothing ever was.
+                // A failure may be caused by the tiny request itself, unless one was answered before, or no
+                // request ever was.
                 let tells = self.probe_worked || suspected && !has_worked;
                 self.strikes = if tells { self.strikes + 1 } else { 0 };
                 self.suspected = suspected && self.strikes == 1;
                 let what = match status {
                     Some(status) => format!("answers every request with {status}"),
-                    None => "breaks every request off".to_owned(),
+                    None => "closes the connection on every request".to_owned(),
                 };
                 (self.strikes > 1).then(|| {
-                    format!("it {what}, the pool's own for one token too, though its health route answers")
+                    format!("it {what}, including the pool's probe for one token, though its health route answers")
                 })
             }
         }
@@ -216,9 +216,9 @@ impl Judge {
         };
         if self.refused >= limits.heartbeat_misses {
             return Some(format!(
-                "nobody listens on its port any more: {} questions in {} were refused",
+                "it no longer listens on its port: {} health probes in {} were refused",
                 self.refused,
-                text(self.deaf)
+                text(self.health_silence)
             ));
         }
         if !self.is_busy() {
@@ -226,29 +226,29 @@ impl Judge {
                 Some(status) => {
                     format!(
                         "its health route has answered {status} for {}",
-                        text(self.deaf)
+                        text(self.health_silence)
                     )
                 }
-                None => format!("answered no health question for {}", text(self.deaf)),
+                None => format!("answered no health probe for {}", text(self.health_silence)),
             });
         }
         let allowed = match self.seen.answering {
             0 => limits.first_token_after,
             _ => limits.stall_after,
         };
-        if self.quiet >= allowed {
-            return Some(format!("no token for {} while {waiting}", text(self.quiet)));
+        if self.stall >= allowed {
+            return Some(format!("no token for {} while {waiting}", text(self.stall)));
         }
-        let silent = self.quiet.min(self.deaf);
+        let silent = self.stall.min(self.health_silence);
         (self.misses > 0 && silent >= limits.stall_after).then(|| {
             format!(
-                "neither a token nor an answer of its health route for {} while {waiting}",
+                "neither a token nor an answer from its health route for {} while {waiting}",
                 text(silent)
             )
         })
     }
 
-    /// Whether it is time for the tiny request.
+    /// Whether a tiny request is due.
     fn wants_probe(&self) -> bool {
         let idle_for_long = self
             .limits
@@ -259,7 +259,7 @@ impl Judge {
 }
 
 fn text(duration: Duration) -> String {
-    // Whole seconds are read more easily; below two of them each millisecond counts.
+    // Seconds are easier to read; below two of them each millisecond counts.
     match duration.as_secs() {
         0 | 1 => format!("{} ms", duration.as_millis()),
         seconds => format!("{seconds} s"),
@@ -268,7 +268,7 @@ fn text(duration: Duration) -> String {
 
 type Asking<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
-/// Watches an engine that is ready. Comes back only when it is dead, with the reason in words.
+/// Watches a ready engine. Returns only when the engine is dead, with the reason as text.
 pub(super) async fn until_dead(endpoint: &Endpoint, ready_path: &str, watch: &Watch) -> String {
     let limits = &watch.limits;
     let mut judge = Judge {
@@ -287,7 +287,7 @@ pub(super) async fn until_dead(endpoint: &Endpoint, ready_path: &str, watch: &Wa
     loop {
         let verdict = tokio::select! {
             now = looks.tick() => {
-                // A controller that was stopped itself has no right to blame the engine.
+                // If the controller itself was suspended, the engine is not to blame for that time.
                 let passed = now.duration_since(looked).min(every * 3);
                 looked = now;
                 if watch.pulse.is_resting() {
@@ -341,7 +341,7 @@ pub(super) async fn until_dead(endpoint: &Endpoint, ready_path: &str, watch: &Wa
     }
 }
 
-/// Never, while nothing is asked.
+/// Pending forever while no request is in flight.
 async fn answer_of<T>(asking: &mut Asking<T>) -> T {
     match asking {
         Some(asking) => asking.await,
@@ -359,7 +359,7 @@ fn ask(
     Box::pin(async move {
         match timeout(within, health::get(&endpoint, &path)).await {
             Ok(Ok(answer)) if is_success(answer.status) => Ok(()),
-            // Whoever limits how often it is asked is alive.
+            // An endpoint that limits the rate of probes is alive.
             Ok(Ok(answer)) if answer.status == 429 && is_remote => Ok(()),
             Ok(Ok(answer)) => Err(Miss::Answered(answer.status)),
             Ok(Err(error)) if is_refusal(&*error) => Err(Miss::Refused),
@@ -368,7 +368,7 @@ fn ask(
     })
 }
 
-/// A busy listener makes one wait; it does not refuse.
+/// A busy listener delays a connection; it does not refuse it.
 fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| {
         matches!(
@@ -378,7 +378,7 @@ fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
     })
 }
 
-/// Asks for one token, as a chat and, where that is not understood, as a completion.
+/// Requests one token, as a chat and, if that is refused, as a completion.
 fn one_token(
     endpoint: &Endpoint,
     model: &str,

@@ -1,7 +1,6 @@
-//! What one engine printed: a bounded ring in memory that can be read and followed. It owns the
-//! bounds and the order of lines, and never blocks on a slow follower. The file is written by the
-//! engine's guardian, which goes on when the controller is gone; only words of our own about an
-//! engine that has no guardian are added to it here.
+//! The output of one engine: a bounded ring in memory that can be read and followed. A slow follower never
+//! blocks it. The engine's guardian writes the log file and continues when the controller is gone; only the
+//! pool's own lines about an engine without a guardian are added to the file here.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,11 +17,11 @@ use pool::ReplicaId;
 
 const LINES_MAX: usize = 1_000;
 const BYTES_MAX: usize = 1 << 20;
-/// Log files that one model keeps, the newest.
+/// Log files kept per model; the newest are kept.
 const FILES_PER_MODEL_MAX: usize = 10;
-/// All files of all models together.
+/// Limit for all files of all models together.
 const FOLDER_BYTES_MAX: u64 = 4 << 30;
-/// A follower that falls further behind misses lines, and sees it in the sequence numbers.
+/// A follower that falls further behind misses lines; the sequence numbers show it.
 const FOLLOWER_LINES_MAX: usize = 1_024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +51,7 @@ impl fmt::Display for LogStream {
 /// One line, without its end, in valid text without control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// Counts from 0 in each replica. A gap: lines came too fast, and are in the file alone.
+    /// Counts from 0 in each replica. A gap means that lines arrived too fast; they are only in the file.
     pub sequence: u64,
     pub at: SystemTime,
     pub stream: LogStream,
@@ -74,8 +73,8 @@ struct Inner {
 }
 
 impl ReplicaLog {
-    /// A log that is also written to `<log_dir>/<model>-<replica>.log`, where `/` in the model's
-    /// name is `--`. Makes the directory; removes all but the newest files of the same model.
+    /// A log that is also written to `<log_dir>/<model>-<replica>.log`, where `/` in the model's name becomes
+    /// `--`. Creates the directory; removes all but the newest files of the same model.
     pub fn open(
         log_dir: &Path,
         model_name: &str,
@@ -86,7 +85,7 @@ impl ReplicaLog {
         Ok(log)
     }
 
-    /// From now on the log has that file too; nothing if it has one. Blocking.
+    /// Adds the file to the log, if it has none yet. Blocks.
     pub(super) fn open_file(
         &self,
         log_dir: &Path,
@@ -110,7 +109,7 @@ impl ReplicaLog {
         Ok(())
     }
 
-    /// The log of an engine that runs already; its guardian knows the newest lines.
+    /// The log of an engine that already runs; its guardian has the newest lines.
     pub fn adopted(file: Option<PathBuf>) -> ReplicaLog {
         ReplicaLog::with(file)
     }
@@ -133,18 +132,18 @@ impl ReplicaLog {
         }
     }
 
-    /// The same log, which masks these secrets too.
+    /// The same log, which also masks these secrets.
     pub fn masking(self, masking: Masking) -> ReplicaLog {
         ReplicaLog { masking, ..self }
     }
 
-    /// Where the lines are written to.
+    /// The log file.
     pub fn file(&self) -> Option<&Path> {
         self.file.get().map(PathBuf::as_path)
     }
 
-    /// Adds one line of our own, with its secrets masked, to the file too. `text` must not hold a line
-    /// end.
+    /// Adds a line of the pool's own, with secrets masked, and writes it to the file. `text` must not contain a
+    /// line end.
     pub fn push(&self, stream: LogStream, text: &str) {
         let masked = self.masking.mask(text);
         let text = masked.as_deref().unwrap_or(text);
@@ -169,7 +168,7 @@ impl ReplicaLog {
         self.add(next, now, stream, text);
     }
 
-    /// Takes one line from the guardian, which has written it.
+    /// Adds a line that the guardian has already written to the file.
     pub(super) fn take(&self, line: &Line) {
         let at = UNIX_EPOCH + Duration::from_millis(line.at_ms);
         self.add(line.sequence, at, line.stream.into(), &line.text);
@@ -185,12 +184,12 @@ impl ReplicaLog {
         };
         inner.next_sequence = sequence + 1;
         inner.keep(&line);
-        // Sent under the lock, so that `follow` neither misses nor repeats a line. No follower is
-        // no error.
+        // Sent under the lock, so that `follow` neither misses nor repeats a line. Having no follower is no
+        // error.
         let _ = self.followers.send(line);
     }
 
-    /// A text without the secrets that no line of this log shows.
+    /// Masks the secrets of this log in a text.
     pub fn masked(&self, text: &str) -> String {
         self.masking.mask(text).unwrap_or_else(|| text.to_owned())
     }
@@ -200,8 +199,8 @@ impl ReplicaLog {
         self.lock().tail(count)
     }
 
-    /// The newest lines and all that come after them. A receiver that reports `Lagged` has missed
-    /// lines and goes on with the oldest it still has.
+    /// The newest lines, and a receiver for all later ones. A receiver that reports `Lagged` has missed lines
+    /// and continues with the oldest that it still has.
     pub fn follow(&self, count: usize) -> (Vec<LogLine>, broadcast::Receiver<LogLine>) {
         let inner = self.lock();
         (inner.tail(count), self.followers.subscribe())
@@ -240,8 +239,8 @@ impl Inner {
     }
 }
 
-/// A model's name as the beginning of a file name: no separators, nothing hidden, of a length that
-/// every file system takes.
+/// A model's name as the beginning of a file name: without separators, not hidden, and of a length that every
+/// file system accepts.
 fn file_stem(model_name: &str) -> String {
     let mut stem: String = model_name
         .replace('/', "--")
@@ -258,8 +257,8 @@ fn file_stem(model_name: &str) -> String {
     stem
 }
 
-/// Every launch has its own file, so without this a model that is loaded often would fill the disk.
-/// Failing is harmless: the next launch tries again.
+/// Every launch has its own file, so without this a model that is loaded often would fill the disk. A failure
+/// is harmless: the next launch tries again.
 fn remove_old(log_dir: &Path, stem: &str) {
     let Ok(entries) = std::fs::read_dir(log_dir) else {
         return;
@@ -277,15 +276,15 @@ fn remove_old(log_dir: &Path, stem: &str) {
         .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
         .collect();
     files.sort();
-    // One place is for the file that is about to be made.
+    // One place is for the file that is about to be created.
     let surplus = (files.len() + 1).saturating_sub(FILES_PER_MODEL_MAX);
     for (_, path) in files.into_iter().take(surplus) {
         let _ = std::fs::remove_file(path);
     }
 }
 
-/// There may be any number of models. The oldest files go; an engine that has been silent for longest may be
-/// among them, and what it says then is in memory alone.
+/// The number of models is not limited. The oldest files go; if one belongs to a running engine that was silent
+/// for long, its later output is in memory alone.
 fn remove_surplus(log_dir: &Path, bytes_max: u64) {
     let Ok(entries) = std::fs::read_dir(log_dir) else {
         return;
@@ -356,7 +355,7 @@ mod tests {
     #[test]
     fn a_full_disk_costs_the_file_and_not_the_log() {
         let home = tempfile::tempdir().unwrap();
-        // Every write to it finds the disk full.
+        // Every write to this file fails because the disk is full.
         std::os::unix::fs::symlink("/dev/full", home.path().join("m-r1.log")).unwrap();
         let log = ReplicaLog::open(home.path(), "m", ReplicaId(1)).unwrap();
         log.push(LogStream::Stderr, "one");

@@ -1,6 +1,6 @@
-//! How much host memory an engine's processes have for themselves: anonymous and shared pages, and of
-//! mapped files those that the engine says are its weights. It owns the sampling and the peak; all
-//! engines share one look at the processes of the system. It never looks at GPU memory.
+//! The host memory of an engine's processes: anonymous and shared pages, and those pages of mapped files that
+//! the engine reports as its weights. It samples and keeps the peak; all engines share one scan of the system's
+//! processes. GPU memory is not measured here.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,19 +14,19 @@ use super::{Endpoint, probe};
 use guardian::proc;
 use pool::Bytes;
 
-/// A change that is not worth a report.
+/// Smaller changes are not reported.
 const QUIET: u64 = Bytes::MIB;
-/// How long one look at all processes serves every engine that asks.
+/// How long one scan of all processes is reused for every engine.
 const LOOK_MAX: Duration = Duration::from_millis(1_500);
 
-/// The processes of the system by their sessions: each engine leads one of its own.
+/// The processes of the system by session: each engine leads its own.
 type Sessions = BTreeMap<u32, Vec<u32>>;
 
-/// The last look, and when it was taken.
+/// The last scan and its time.
 static SEEN: Mutex<Option<(Instant, Arc<Sessions>)>> = Mutex::new(None);
 
-/// What an engine says of the weights that it has mapped. The system takes their pages for its own; an engine that computes
-/// with them needs them all.
+/// The mapped weights that an engine reports. The system counts their pages as page cache, but an engine that
+/// computes with them needs them all.
 #[derive(Debug, Default)]
 pub(super) struct Mapped(AtomicU64);
 
@@ -35,7 +35,7 @@ impl Mapped {
         Bytes(self.0.load(Ordering::Relaxed))
     }
 
-    /// Asks `path`, if there is one, now and after each pause.
+    /// Reads `path`, if there is one, now and after each pause.
     pub async fn follow(
         &self,
         endpoint: &Endpoint,
@@ -79,7 +79,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// What the processes hold now; `None` where the system cannot tell. Counts as reported.
+    /// What the processes hold now; `None` where the system does not report it. Counts as reported.
     pub async fn read(&mut self) -> Option<Bytes> {
         let leader = self.leader;
         let now = tokio::task::spawn_blocking(move || measure(leader)).await;
@@ -89,7 +89,7 @@ impl<'a> Meter<'a> {
         Some(now)
     }
 
-    /// The same, when it differs from what was reported by more than 1 MiB.
+    /// The same, if it differs from the last report by more than 1 MiB.
     pub async fn changed(&mut self) -> Option<Bytes> {
         let before = self.reported;
         let now = self.read().await?;
@@ -107,7 +107,7 @@ fn measure(leader: u32) -> Option<Bytes> {
     (!held.is_empty()).then(|| held.into_iter().sum())
 }
 
-/// The processes of the session that a process leads, as they were at the last look.
+/// The processes of the session that a process leads, from the last scan.
 #[expect(
     clippy::disallowed_methods,
     reason = "the age of what is shared by all engines"

@@ -1,22 +1,21 @@
-//! Whether an engine ended because it found too little memory, by its own last words or by the
-//! kernel's count of processes it killed for memory. It only recognises; what follows from it is
-//! decided elsewhere (M1).
+//! Recognises an engine that ended because it ran out of memory, by its last output or by the kernel's count of
+//! OOM kills. The pool decides what follows (M1).
 //!
-//! The words are those of PyTorch (`CUDA out of memory. Tried to allocate …`, the same with `HIP`),
-//! of the CUDA runtime (`cudaMalloc failed: out of memory`, `CUDA_ERROR_OUT_OF_MEMORY`), of vLLM
-//! (`No available memory for the cache blocks`, `… is less than desired GPU memory utilization`), and
-//! of llama.cpp (`failed to allocate CUDA0 buffer`, `unable to allocate … buffer`).
+//! The patterns are messages of PyTorch (`CUDA out of memory. Tried to allocate …`, the same with `HIP`), of
+//! the CUDA runtime (`cudaMalloc failed: out of memory`, `CUDA_ERROR_OUT_OF_MEMORY`), of vLLM (`No available
+//! memory for the cache blocks`, `… is less than desired GPU memory utilization`), and of llama.cpp (`failed to
+//! allocate CUDA0 buffer`, `unable to allocate … buffer`).
 
 use std::path::PathBuf;
 
 use pool::Bytes;
 
-/// An engine found less memory than it needs.
+/// An engine ran out of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
-    /// What it needs on one device, where its words say so.
+    /// What it needs on one device, if its output says so.
     pub needed: Option<Bytes>,
-    /// It was the host's memory that was full, and not its device's.
+    /// The host's memory was full, not the device's.
     pub of_host: bool,
 }
 
@@ -31,7 +30,7 @@ const WORDS: [&str; 8] = [
     "less than desired gpu memory utilization",
 ];
 
-/// What the words say of a lack of memory.
+/// Finds an out-of-memory message in an engine's output.
 pub(super) fn said(words: &str) -> Option<OutOfMemory> {
     let words = words.to_lowercase();
     // `failed to allocate CUDA0 buffer of size …`, `unable to allocate ROCm1 buffer`.
@@ -49,7 +48,7 @@ pub(super) fn said(words: &str) -> Option<OutOfMemory> {
     })
 }
 
-/// PyTorch says what the process had already and what it wanted beside it.
+/// PyTorch prints how much the process already had and how much more it tried to allocate.
 fn needed(words: &str) -> Option<Bytes> {
     let wanted = amount(words.split_once("tried to allocate ")?.1)?;
     let had = words.split_once("this process has ")?.1;
@@ -59,7 +58,7 @@ fn needed(words: &str) -> Option<Bytes> {
         .map(|had| had + wanted)
 }
 
-/// `1.50 GiB`, at the beginning of a text.
+/// Parses `1.50 GiB` at the beginning of a text.
 fn amount(text: &str) -> Option<Bytes> {
     let mut parts = text.split_whitespace();
     let number: f64 = parts.next()?.parse().ok()?;
@@ -77,8 +76,8 @@ fn amount(text: &str) -> Option<Bytes> {
     (number.is_finite() && number >= 0.0).then(|| Bytes((number * unit as f64).ceil() as u64))
 }
 
-/// How many processes of our control group the kernel has killed for memory; `None` where it does not
-/// say (cgroup v2, `memory.events`: Linux, "Control Group v2", section Memory).
+/// How many processes of our control group the kernel has killed for memory; `None` where the system does not
+/// report it (cgroup v2, `memory.events`: Linux, "Control Group v2", section Memory).
 pub(super) fn kernel_kills() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;

@@ -1,6 +1,5 @@
-//! An engine's own sleep: the requests by which it leaves its devices and comes back, and the check
-//! that it did. It owns the order of these requests and the bound on each; when to sleep and for whom
-//! is decided elsewhere.
+//! Puts an engine to sleep and wakes it with the engine's own routes or commands, and checks the result, each
+//! step with a timeout. The pool decides when an engine sleeps.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,51 +12,51 @@ use tokio::process::Command;
 use super::{Endpoint, connect, probe};
 use catalog::{Call, Parking};
 
-/// A route's answer is a word or two.
+/// These routes answer with a short text.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// By what an engine is put to sleep and woken.
+/// How an engine is put to sleep and woken.
 #[derive(Clone, Debug)]
 pub enum SleepBy {
     /// Its own routes.
     Routes(&'static Parking),
-    /// Programs, with nothing left to fill in.
+    /// Commands, with all templates already filled in.
     Commands {
         sleep: Vec<String>,
         wake: Vec<String>,
     },
 }
 
-/// Comes back when the engine says that it sleeps. Errors in words for the history: what it was asked
-/// and what it answered.
+/// Returns when the engine confirms that it sleeps. Errors are text for the history: the request and the
+/// answer.
 pub async fn fall_asleep(
     endpoint: &Endpoint,
     by: &SleepBy,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), String> {
     let routes = match by {
         SleepBy::Routes(routes) => routes,
-        SleepBy::Commands { sleep, .. } => return run(sleep, patience).await,
+        SleepBy::Commands { sleep, .. } => return run(sleep, timeout).await,
     };
-    call(endpoint, routes.sleep, patience).await?;
+    call(endpoint, routes.sleep, timeout).await?;
     says(endpoint, routes, true).await
 }
 
-/// Comes back when the engine says that it is awake and its health route answers.
+/// Returns when the engine confirms that it is awake and its health route answers.
 pub async fn wake(
     endpoint: &Endpoint,
     by: &SleepBy,
     health: &str,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), String> {
     match by {
         SleepBy::Routes(routes) => {
             for step in routes.wake {
-                call(endpoint, *step, patience).await?;
+                call(endpoint, *step, timeout).await?;
             }
             says(endpoint, routes, false).await?;
         }
-        SleepBy::Commands { wake, .. } => run(wake, patience).await?,
+        SleepBy::Commands { wake, .. } => run(wake, timeout).await?,
     }
     match probe(endpoint, health).await {
         Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
@@ -66,8 +65,8 @@ pub async fn wake(
     }
 }
 
-/// Errors with the program's last words.
-async fn run(command: &[String], patience: Duration) -> Result<(), String> {
+/// Runs a command; an error contains the last line of its output.
+async fn run(command: &[String], timeout: Duration) -> Result<(), String> {
     let [program, arguments @ ..] = command else {
         return Err("the command is empty".to_owned());
     };
@@ -78,21 +77,21 @@ async fn run(command: &[String], patience: Duration) -> Result<(), String> {
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(patience, ended)
+    let output = tokio::time::timeout(timeout, ended)
         .await
-        .map_err(|_| format!("{program} did not end within {} s", patience.as_secs()))?
+        .map_err(|_| format!("{program} did not end within {} s", timeout.as_secs()))?
         .map_err(|error| format!("{program}: {error}; is it installed, and in PATH?"))?;
     if output.status.success() {
         return Ok(());
     }
-    let words = String::from_utf8_lossy(&output.stderr);
-    let last = words.trim().lines().last().unwrap_or("it said nothing");
-    let said: String = last
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last = stderr.trim().lines().last().unwrap_or("it printed nothing");
+    let reply: String = last
         .chars()
         .filter(|it| !it.is_control())
         .take(200)
         .collect();
-    Err(format!("{program}: {said} ({})", output.status))
+    Err(format!("{program}: {reply} ({})", output.status))
 }
 
 async fn says(endpoint: &Endpoint, routes: &Parking, asleep: bool) -> Result<(), String> {
@@ -104,8 +103,8 @@ async fn says(endpoint: &Endpoint, routes: &Parking, asleep: bool) -> Result<(),
         .map_err(|error| format!("GET {route}: {error}"))?;
     let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     match body.get("is_sleeping").and_then(serde_json::Value::as_bool) {
-        Some(said) if said == asleep => Ok(()),
-        Some(said) => Err(format!("GET {route} says is_sleeping: {said}")),
+        Some(reply) if reply == asleep => Ok(()),
+        Some(reply) => Err(format!("GET {route} says is_sleeping: {reply}")),
         None => Err(format!(
             "GET {route} answers {} without is_sleeping",
             answer.status
@@ -113,16 +112,16 @@ async fn says(endpoint: &Endpoint, routes: &Parking, asleep: bool) -> Result<(),
     }
 }
 
-async fn call(endpoint: &Endpoint, call: Call, patience: Duration) -> Result<(), String> {
+async fn call(endpoint: &Endpoint, call: Call, timeout: Duration) -> Result<(), String> {
     let what = format!("{} {}", call.method, call.path);
-    let (status, body) = tokio::time::timeout(patience, ask(endpoint, call))
+    let (status, body) = tokio::time::timeout(timeout, ask(endpoint, call))
         .await
-        .map_err(|_| format!("{what}: no answer within {} s", patience.as_secs()))?
+        .map_err(|_| format!("{what}: no answer within {} s", timeout.as_secs()))?
         .map_err(|error| format!("{what}: {error}"))?;
     if (200..300).contains(&status) {
         return Ok(());
     }
-    let said: String = body
+    let reply: String = body
         .chars()
         .filter(|it| !it.is_control())
         .take(200)
@@ -131,7 +130,7 @@ async fn call(endpoint: &Endpoint, call: Call, patience: Duration) -> Result<(),
         404 | 405 => "; the engine was started without its sleep mode",
         _ => "",
     };
-    Err(format!("{what} answers {status}: {said}{hint}"))
+    Err(format!("{what} answers {status}: {reply}{hint}"))
 }
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;

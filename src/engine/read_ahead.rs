@@ -1,6 +1,5 @@
-//! Reading a model's weights into the page cache before anybody asks for them: on a thread of its own,
-//! at idle priority, stopped at any moment. It owns the pace and the stopping; whose weights are worth
-//! it is decided elsewhere.
+//! Reads a model's weights into the page cache before a request needs them: on a separate thread, at idle
+//! priority, and stoppable at any moment. The caller chooses the weights.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,23 +12,23 @@ use super::weights::{tier_of, weight_files};
 use pool::{Bytes, Tier};
 
 const CHUNK_BYTES: usize = 4 << 20;
-/// How often it is looked whether the memory is still there for it.
+/// How often the free memory is checked again.
 const LOOK_EVERY_BYTES: u64 = 256 << 20;
-/// Linux says in this file how long programs waited for disks, as a share of the last ten seconds.
+/// In this file Linux reports the share of the last ten seconds in which programs waited for disks.
 const PRESSURE_FILE: &str = "/proc/pressure/io";
-/// More means that somebody else uses the disks.
+/// Above this, other programs use the disks.
 const PRESSURE_MAX_PERCENT: f64 = 5.0;
 
-/// How it ended.
+/// The result of reading ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadEnd {
-    /// All of it lies in memory now; so much was read.
+    /// All of it is in memory now; this many bytes were read.
     Done(Bytes),
-    /// It lay there already.
+    /// It was already in memory.
     There,
-    /// Somebody else needs the disk, or ordered it to stop.
+    /// The disk is needed for something else, or the reading was cancelled.
     Stopped,
-    /// So much would be read, and only so much may be taken.
+    /// The weights are larger than the memory they may take.
     TooLarge {
         size: Bytes,
         room: Bytes,
@@ -37,16 +36,15 @@ pub enum ReadEnd {
     Failed(String),
 }
 
-/// One reading that may be under way. Dropping it stops it.
+/// Reading that may be in progress. Dropping it stops it.
 #[derive(Debug)]
 pub struct ReadAhead {
     going: Arc<AtomicBool>,
 }
 
 impl ReadAhead {
-    /// Begins to read `path`, a file or a folder of weights. `room` says what may be taken of the
-    /// host's memory at the moment; `ended` is called once, on the reading thread. Errors when no
-    /// thread can be started.
+    /// Starts to read `path`, a file or a folder of weights. `room` returns how much host memory may be used at
+    /// the moment; `ended` is called once, on the reading thread. Errors when no thread can be started.
     pub fn start(
         path: PathBuf,
         room: impl Fn() -> Bytes + Send + 'static,
@@ -119,7 +117,7 @@ fn read(
     ReadEnd::Done(Bytes(done))
 }
 
-/// `some avg10=0.00 …`; where the system does not say, they are taken to be idle.
+/// Parses `some avg10=0.00 …`; where the system has no such file, the disks count as idle.
 fn disks_are_busy() -> bool {
     let text = std::fs::read_to_string(PRESSURE_FILE).unwrap_or_default();
     pressure_in(&text).is_some_and(|percent| percent > PRESSURE_MAX_PERCENT)
@@ -133,7 +131,8 @@ fn pressure_in(text: &str) -> Option<f64> {
     word.parse().ok()
 }
 
-/// This thread's reads wait for everybody else's, where the disk's scheduler knows of priorities.
+/// Makes this thread's reads wait for those of all other programs, where the disk's scheduler supports
+/// priorities.
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "the priority of reads has no safe interface")]
 fn lower_priority() {
@@ -168,7 +167,7 @@ mod tests {
         assert_eq!(pressure_in("rubbish"), None);
     }
 
-    /// A folder whose weights lie on a disk; `None` where files always lie in memory, as on tmpfs.
+    /// A folder with weights on a disk; `None` where files are always in memory, as on tmpfs.
     fn cold_weights() -> Option<tempfile::TempDir> {
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
         let folder = tempfile::tempdir_in(target).ok()?;
@@ -177,7 +176,7 @@ mod tests {
         (tier_of(folder.path()) == Tier::Disk).then_some(folder)
     }
 
-    /// Looking at a small file may have brought it in.
+    /// Looking at a small file may have brought it into memory.
     fn drop_from_memory(folder: &Path) -> Option<()> {
         let file = File::open(folder.join("model.gguf")).ok()?;
         file.sync_all().ok()?;
@@ -228,7 +227,7 @@ mod tests {
             move |end| drop(sender.send(end)),
         )
         .expect("a thread");
-        // It was just written, so it lies in memory, whatever the room.
+        // It was just written, so it is in memory, whatever the room.
         assert_eq!(ends.recv().expect("it ends"), ReadEnd::There);
         drop(reading);
     }

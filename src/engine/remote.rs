@@ -1,5 +1,5 @@
-//! An endpoint that somebody else runs: where it is, and what goes with each request to it. It follows no redirect
-//! and connects to no address where clouds hand out credentials.
+//! A remote endpoint: its address, and what goes with each request to it. It follows no redirect and connects
+//! to no address where clouds hand out credentials.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,9 +17,9 @@ use catalog::{RemoteRecipe, RemoteUrl};
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 const USER_AGENT_IS: HeaderValue =
     HeaderValue::from_static(concat!("model-pool/", env!("CARGO_PKG_VERSION")));
-/// The path under which the gateway knows OpenAI's routes.
+/// The path under which the gateway serves OpenAI's routes.
 const OPENAI: &str = "/v1";
-/// Where clouds give their machines' credentials to whoever asks, beside the link-local networks.
+/// Metadata addresses, where clouds give out a machine's credentials, in addition to the link-local networks.
 const METADATA: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
@@ -35,10 +35,10 @@ impl fmt::Debug for Hidden {
     }
 }
 
-/// Where it answers, and what goes with every request.
+/// A remote endpoint's address, and what goes with every request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Remote {
-    /// For people.
+    /// The URL for display.
     shown: String,
     https: bool,
     host: String,
@@ -78,7 +78,7 @@ impl Remote {
         }
     }
 
-    /// The path there of one of OpenAI's routes, such as `/v1/completions`, or of one below the
+    /// The path on the endpoint for one of OpenAI's routes, such as `/v1/completions`, or for a path below the
     /// prefix.
     pub fn path(&self, path: &str) -> String {
         let below = match path.strip_prefix(OPENAI) {
@@ -88,7 +88,7 @@ impl Remote {
         format!("{}{below}", self.prefix)
     }
 
-    /// What every request carries: the host, the key and the further headers.
+    /// The headers of every request: the host, the key and the configured headers.
     pub fn headers(&self) -> HeaderMap {
         let mut map = HeaderMap::new();
         let default = if self.https { 443 } else { 80 };
@@ -117,7 +117,7 @@ impl Remote {
         map
     }
 
-    /// The text without the key and without the values of further headers, which a server may repeat.
+    /// The text without the key and without the values of configured headers, which a server may echo.
     pub fn masked(&self, text: &str) -> String {
         let values = self.key.iter().chain(self.headers.values());
         let long = values.filter(|value| value.0.len() >= SECRET_BYTES_MIN);
@@ -126,14 +126,14 @@ impl Remote {
         })
     }
 
-    /// A connection to one of the addresses that the name stands for now.
+    /// Opens a connection to one of the addresses that the name currently resolves to.
     pub(super) async fn connect(&self) -> io::Result<TcpStream> {
         let fail = |kind, what: String| Err(io::Error::new(kind, what));
         let named = (self.host.as_str(), self.port);
         let found = match timeout(CONNECT_MAX, tokio::net::lookup_host(named)).await {
             Ok(Ok(found)) => found.collect::<Vec<SocketAddr>>(),
             Ok(Err(error)) => {
-                let what = format!("the name {} is not found: {error}", self.host);
+                let what = format!("cannot resolve {}: {error}", self.host);
                 return fail(io::ErrorKind::HostUnreachable, what);
             }
             Err(_) => {
@@ -151,10 +151,11 @@ impl Remote {
                 continue;
             }
             match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
-                // On this machine: the port of a server that has gone was given to this connection.
+                // On this machine: the connection was given the port of a server that has gone, as its own
+                // port.
                 Ok(Ok(stream)) if stream.local_addr()? == stream.peer_addr()? => {
                     stream.set_zero_linger()?;
-                    let what = format!("nobody listens on {address}");
+                    let what = format!("no server listens on {address}");
                     last = io::Error::new(io::ErrorKind::ConnectionRefused, what);
                 }
                 Ok(Ok(stream)) => {
@@ -174,7 +175,7 @@ impl Remote {
         Err(last)
     }
 
-    /// Why the pool does not connect to the address, whatever a name server says.
+    /// Why the pool does not connect to the address, whatever a name server answers.
     fn forbidden(&self, address: IpAddr) -> Option<String> {
         let plain = address.to_canonical();
         let link_local = match plain {
@@ -183,32 +184,32 @@ impl Remote {
         };
         if link_local || METADATA.contains(&plain) {
             return Some(format!(
-                "{} stands for {plain}, a link-local or metadata address, where clouds hand out credentials; the pool never connects there: correct engine_config.url, or the name server",
+                "{} resolves to {plain}, a link-local or metadata address, where clouds hand out credentials; the pool never connects there: correct engine_config.url, or the name server",
                 self.host
             ));
         }
         (self.only_loopback && !plain.is_loopback()).then(|| {
             format!(
-                "{} stands for {plain}, which is not this machine; a model registered over the API is reached by https, or by http on this machine alone",
+                "{} resolves to {plain}, which is not this machine; a model registered over the API is reached by https, or by http on this machine alone",
                 self.host
             )
         })
     }
 
-    /// Whom the certificate must prove; `None`: it speaks plain http.
+    /// The name that the certificate must prove; `None` for plain http.
     pub(super) fn server_name(&self) -> io::Result<Option<ServerName<'static>>> {
         if !self.https {
             return Ok(None);
         }
         let name = ServerName::try_from(self.host.clone());
         name.map(Some).map_err(|_| {
-            let what = format!("{} is no name that a certificate can prove", self.host);
+            let what = format!("{} is not a valid host name for a certificate", self.host);
             io::Error::new(io::ErrorKind::InvalidInput, what)
         })
     }
 }
 
-/// Shorter values would mask words by accident.
+/// Shorter values would mask unrelated text.
 const SECRET_BYTES_MIN: usize = 6;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The life of a replica without a process: known at once, ready when its health route answers, watched as long as
-//! it counts. Its key is read when the replica begins and shown to nobody.
+//! The life of a replica without a process: its endpoint is known at once, it is ready when its health route
+//! answers, and it is watched until it is removed. Its key is read when the replica starts and never shown.
 
 use std::io;
 use std::pin::pin;
@@ -17,21 +17,21 @@ use super::remote::Remote;
 use super::{Endpoint, ExitReport, Failure, Launch, Report};
 use catalog::{KeySource, RemoteRecipe};
 
-/// A health route elsewhere may have to ask others.
+/// A remote health route may have to query other servers.
 const QUESTION_MAX: Duration = Duration::from_secs(15);
-/// Attempts that reach nobody, before it counts as down.
+/// Attempts without a connection before the endpoint counts as down.
 const ATTEMPTS_MAX: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(500);
 const KEY_FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// Why it cannot be used.
+/// Why the endpoint cannot be used.
 struct Trouble {
     failure: Failure,
     words: String,
 }
 
-/// Runs a replica without a process: known at once, ready when the health route answers 2xx, gone as
-/// soon as it is told so.
+/// Runs a replica without a process: known at once, ready when the health route answers 2xx, gone as soon as
+/// `stop` orders it.
 pub(super) async fn run(
     launch: Launch,
     recipe: &RemoteRecipe,
@@ -98,8 +98,8 @@ async fn live(
     let started = Instant::now();
     let mut attempts = 0;
     loop {
-        let asked = health::get(&endpoint, &recipe.health_path);
-        let words = match timeout(QUESTION_MAX, asked).await {
+        let probe = health::get(&endpoint, &recipe.health_path);
+        let words = match timeout(QUESTION_MAX, probe).await {
             Ok(Ok(answer)) if is_success(answer.status) => break,
             Ok(Ok(answer)) => {
                 attempts = 0;
@@ -145,14 +145,13 @@ async fn live(
     Trouble { failure, words }
 }
 
-/// What an answer other than 2xx means: the words, if time may help.
+/// Judges an answer other than 2xx: the text of a problem that may pass, or an error if time does not help.
 fn verdict(status: u16, at: &str, key: Option<&KeySource>) -> Result<String, Trouble> {
     let lasting = |failure, words| Err(Trouble { failure, words });
     match status {
         401 | 403 => {
             let what = match key {
-                None => "without a key; name one by engine_config.api_key_file or api_key_env"
-                    .to_owned(),
+                None => "without a key; set engine_config.api_key_file or api_key_env".to_owned(),
                 Some(key) => format!(
                     "with the key of {}; check that it is valid for this endpoint, then load the model again",
                     source_of(key)
@@ -164,7 +163,7 @@ fn verdict(status: u16, at: &str, key: Option<&KeySource>) -> Result<String, Tro
         300..=399 => lasting(
             Failure::WrongArguments,
             format!(
-                "{at} answers {status}, a redirect, and the pool follows none: write the final address into engine_config.url"
+                "{at} answers {status}, a redirect, which the pool does not follow: set engine_config.url to the final address"
             ),
         ),
         404 | 405 | 410 => lasting(
@@ -186,7 +185,7 @@ fn source_of(key: &KeySource) -> String {
     }
 }
 
-/// The key, or what is wrong with where it should be. Nothing of it is in the words.
+/// The key, or what is wrong with its source. The text contains no part of the key.
 async fn read_key(source: Option<&KeySource>) -> Result<Option<String>, String> {
     let Some(source) = source else {
         return Ok(None);
@@ -200,7 +199,7 @@ async fn read_key(source: Option<&KeySource>) -> Result<Option<String>, String> 
             let unreadable = |error: io::Error| format!("{at} cannot be read: {error}");
             let length = tokio::fs::metadata(path).await.map_err(unreadable)?.len();
             if length > KEY_FILE_BYTES_MAX {
-                return Err(format!("{at} has {length} bytes, which is no key"));
+                return Err(format!("{at} has {length} bytes, too many for a key"));
             }
             tokio::fs::read_to_string(path).await.map_err(unreadable)?
         }
@@ -211,7 +210,7 @@ async fn read_key(source: Option<&KeySource>) -> Result<Option<String>, String> 
     }
     if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(format!(
-            "{at} holds more than a key: spaces, several lines, or letters beyond ASCII"
+            "{at} is not a plain key: it contains spaces, several lines or non-ASCII characters"
         ));
     }
     Ok(Some(key.to_owned()))

@@ -1,4 +1,4 @@
-//! Endpoints that are held for engines: ports of the loopback interface, sockets in a folder that is nobody else's.
+//! Endpoints reserved for engines: ports of the loopback interface, and sockets in a private folder.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,17 +10,17 @@ use super::EngineFault;
 use super::endpoint::Endpoint;
 use pool::ReplicaId;
 
-/// An endpoint that is held for one engine and given back when the engine is gone: the port can be
-/// chosen again, the socket file is removed.
+/// An endpoint reserved for one engine and released when the engine is gone: the port can be chosen again, the
+/// socket file is removed.
 #[derive(Debug)]
 pub(super) struct Reserved {
     pub endpoint: Endpoint,
-    /// The engine lives on without us, and so does its socket.
+    /// The engine outlives the controller, and so does its socket.
     left: bool,
 }
 
-/// Ports of engines that live or are being started. The system may offer the same free port twice
-/// before the first engine has bound it.
+/// Ports of engines that run or are being started. The system may offer the same free port twice before the
+/// first engine has bound it.
 static PORTS: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 impl Reserved {
@@ -29,7 +29,7 @@ impl Reserved {
         Reserved { endpoint, left }
     }
 
-    /// What an engine that runs already listens on.
+    /// Reserves the endpoint of an engine that already runs.
     pub fn adopted(endpoint: Endpoint) -> Reserved {
         if let Endpoint::Tcp(address) = &endpoint {
             let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,17 +38,16 @@ impl Reserved {
         Reserved::of(endpoint)
     }
 
-    /// The engine is somebody else's from now on: its socket stays.
+    /// Leaves the engine to another controller: its socket stays.
     pub fn leave(&mut self) {
         self.left = true;
     }
 
-    /// A loopback port that was free a moment ago. Another program may still take it before the
-    /// engine does; [`is_taken`](Reserved::is_taken) tells afterwards.
+    /// Reserves a loopback port that was free a moment ago. Another program may still take it before the engine
+    /// does; [`is_taken`](Reserved::is_taken) shows that afterwards.
     pub fn port() -> Result<Reserved, EngineFault> {
         let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
-        // The ports that are held by ourselves stay bound during the search, so that each try
-        // gives another one.
+        // Ports that are already reserved stay bound during the search, so that each try gives another port.
         let mut passed_over = Vec::new();
         loop {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
@@ -63,8 +62,8 @@ impl Reserved {
         }
     }
 
-    /// A socket in `runtime_dir`, which is made if needed. A file that an earlier engine left
-    /// there is removed.
+    /// Reserves a socket in `runtime_dir`, which is created if needed. A file that an earlier engine left there
+    /// is removed.
     pub fn socket(runtime_dir: &Path, replica: ReplicaId) -> Result<Reserved, EngineFault> {
         make_private(runtime_dir)?;
         let fault = |source| EngineFault::RuntimeDir {
@@ -88,7 +87,7 @@ impl Reserved {
         }
     }
 
-    /// Whether somebody else listens on the port, now that the engine is gone.
+    /// Whether another process listens on the port, now that the engine is gone.
     pub fn is_taken(&self) -> bool {
         match &self.endpoint {
             Endpoint::Tcp(address) => TcpListener::bind(address)
@@ -107,7 +106,7 @@ impl Drop for Reserved {
             }
             Endpoint::Unix(_) if self.left => {}
             Endpoint::Unix(path) => {
-                // Mostly gone already: a tidy engine removes its own socket.
+                // Usually gone already: a well-behaved engine removes its own socket.
                 let _ = std::fs::remove_file(path);
             }
             Endpoint::Remote(_) => {}
@@ -115,10 +114,10 @@ impl Drop for Reserved {
     }
 }
 
-/// The shortest limit of the systems we run on (104 with its end mark on macOS, 108 on Linux).
+/// The shortest limit of the supported systems (104 with its terminator on macOS, 108 on Linux).
 const SOCKET_PATH_BYTES_MAX: usize = 103;
 
-/// Who can enter the directory can talk to every engine, past all keys.
+/// Access to the directory gives access to every engine without a key.
 pub(super) fn make_private(directory: &Path) -> Result<(), EngineFault> {
     use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
     let fault = |source| EngineFault::RuntimeDir {

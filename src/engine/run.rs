@@ -1,6 +1,5 @@
-//! One engine from launch to reaped. It owns the order of things: prepare, have it started, watch,
-//! stop, and one last report. It chooses nothing; what kind of engine it is, the driver knows, and
-//! its processes are its guardian's.
+//! Runs one engine from launch to exit: prepare, have it started, watch, stop, and one last report. The driver
+//! handles the kind of engine, the guardian its processes.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,24 +27,24 @@ use super::{
 
 /// How often an engine's host memory is read.
 const MEMORY_EVERY: Duration = Duration::from_secs(2);
-/// How late its guardian may know how it was used: a controller that comes later counts from there.
-const TELL_USE_EVERY: Duration = Duration::from_millis(250);
-/// A dead engine that takes longer to end must not keep those who wait for it.
-const DEAD_PATIENCE: Duration = Duration::from_secs(2);
-/// A guardian that has not sent SIGKILL by then does nothing any more.
-const GUARDIAN_PATIENCE: Duration = Duration::from_secs(2);
-/// A killed process that takes longer hangs in a driver; the administrator should know.
-const KILL_PATIENCE: Duration = Duration::from_secs(10);
+/// How late the guardian may learn how the engine was used; a later controller counts from there.
+const SEND_USE_EVERY: Duration = Duration::from_millis(250);
+/// A dead engine that takes longer to end must not delay its waiting requests.
+const DEAD_TIMEOUT: Duration = Duration::from_secs(2);
+/// A guardian that has not sent SIGKILL by then no longer works.
+const GUARDIAN_TIMEOUT: Duration = Duration::from_secs(2);
+/// A killed process that takes longer hangs in a driver; the administrator is warned.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// From the end of a load to the start of the next guardian.
 const SPARE_AFTER: Duration = Duration::from_millis(20);
-/// Lines in which a known failure is looked for.
+/// The last lines that are searched for a known failure.
 const ADVICE_LINES: usize = 20;
 
-/// Runs one engine until it is gone, and returns after the last report. `stop` orders the end, with
-/// the grace period between SIGTERM and SIGKILL; an engine that is still loading is killed at once,
-/// and so is one whose `stop` sender is dropped. Dropping this future kills the engine too, without
-/// a report, unless `guardians` leaves it to another controller. A fault before the start is
-/// reported as `Exited` with the fault as last words.
+/// Runs one engine until it is gone, and returns after the last report. `stop` orders the end, with the grace
+/// period between SIGTERM and SIGKILL; an engine that is still loading is killed at once, and so is one whose
+/// `stop` sender is dropped. Dropping this future kills the engine too, without a report, unless `guardians`
+/// leaves it to another controller. A fault before the start is reported as `Exited` with the fault as last
+/// words.
 pub async fn run(
     guardians: Arc<Guardians>,
     launch: Launch,
@@ -92,15 +91,15 @@ pub async fn run(
                         report(it);
                     };
                     let mut live = pin!(engine.live(Some(kind), &log, stop, &report));
-                    // The next launch finds a guardian too; to start it takes no time from a load, nor
-                    // from those who waited for it.
-                    let quiet = async {
+                    // The spare guardian for the next launch is started only now, so that it delays neither the
+                    // load nor the requests that waited for it.
+                    let prepare_spare = async {
                         ready.notified().await;
                         tokio::time::sleep(SPARE_AFTER).await;
                     };
                     tokio::select! {
                         exit = &mut live => exit,
-                        () = quiet => tokio::join!(live, guardians.prepare()).0,
+                        () = prepare_spare => tokio::join!(live, guardians.prepare()).0,
                     }
                 }
                 Err(fault) => {
@@ -117,7 +116,7 @@ pub async fn run(
     report(Report::Exited(exit));
 }
 
-/// Without its file the log is kept in memory alone.
+/// If the file cannot be opened, the log is kept in memory alone.
 async fn open_log(launch: &Launch, log: &Arc<ReplicaLog>) {
     let (log, folder) = (Arc::clone(log), launch.log_dir.clone());
     let (model, replica) = (launch.model_name.clone(), launch.replica);
@@ -128,7 +127,7 @@ async fn open_log(launch: &Launch, log: &Arc<ReplicaLog>) {
     }
 }
 
-/// The same for an engine of an earlier controller, which is ready.
+/// The same for an engine of an earlier controller, which is already ready.
 pub async fn run_adopted(
     adopted: Adopted,
     watch: Watch,
@@ -146,19 +145,19 @@ pub async fn run_adopted(
     report(Report::Exited(exit));
 }
 
-/// What kind of engine it is. An adopted one is ready: nothing of it has to be understood.
+/// The kind of engine. An adopted engine is ready, so its output need not be parsed.
 #[derive(Clone, Copy)]
 struct Kind<'a> {
     driver: &'a dyn EngineDriver,
     launch: &'a Launch,
 }
 
-/// A process that runs, and what goes with it.
+/// A running process, and what goes with it.
 struct Engine {
     guard: Guard,
     is_ready: bool,
     watch: Watch,
-    /// The health route has answered, whatever it was.
+    /// The health route has answered, with any status.
     answers: bool,
 }
 
@@ -175,7 +174,7 @@ async fn start(
     };
     let prepared = driver.prepare(launch, &reserved.endpoint)?;
     environment::check(&launch.model_name, &prepared.env)?;
-    // Else the system's error would read as if the program were missing.
+    // Otherwise the system's error would read as if the program were missing.
     if let Some(path) = prepared.working_dir.clone().filter(|path| !path.is_dir()) {
         return Err(EngineFault::WorkingDir {
             model: launch.model_name.clone(),
@@ -242,7 +241,7 @@ impl Engine {
         };
         let known = kind.filter(|_| !end.asked && !end.was_ready);
         let told = known.and_then(|it| {
-            // Some engines say more lines after the one that tells.
+            // Some engines print more lines after the one that shows the cause.
             it.driver.advice(it.launch, &last_words).or_else(|| {
                 let lines = log.tail(ADVICE_LINES).into_iter();
                 let words: Vec<String> = lines.map(|line| line.text.to_string()).collect();
@@ -270,7 +269,7 @@ impl Engine {
             };
         }
         if !end.asked && end.was_ready {
-            // Nobody should be sent to it while what it left behind is being removed.
+            // No request should be sent to it while its remains are being removed.
             let message = failure.tell(&last_words, &status);
             report(Report::Ended { message });
         }
@@ -281,7 +280,7 @@ impl Engine {
             tracing::error!(
                 leader,
                 processes = ?left,
-                "processes of an engine do not die; the memory they hold is not free"
+                "cannot kill processes of an engine; their memory is not freed"
             );
         }
         clean_up::run(&cleanup, log).await;
@@ -292,7 +291,7 @@ impl Engine {
                 of_host: false,
             }));
         }
-        // Somebody killed it, and the kernel has killed somebody for memory meanwhile.
+        // The engine was killed, and meanwhile the kernel has killed some process for memory.
         if !end.asked && status == "signal 9" && kernel_kills() > killed_before {
             lack = Some(OutOfMemory {
                 needed: None,
@@ -302,7 +301,7 @@ impl Engine {
             log.push(LogStream::Stderr, killed);
             last_words = format!("{last_words}\n{killed}").trim_start().to_owned();
         }
-        // What was found dead may have said so long ago, of another matter.
+        // An engine that was found dead may have printed this long ago, for another reason.
         if lack.is_some() && !end.asked && failure != Failure::Unresponsive {
             failure = Failure::OutOfMemory;
         }
@@ -315,7 +314,7 @@ impl Engine {
         }
     }
 
-    /// Comes back when the engine has ended and the rest of its processes is gone.
+    /// Returns when the engine has ended and the rest of its processes is gone.
     async fn watch(
         &mut self,
         kind: Option<Kind<'_>>,
@@ -358,11 +357,11 @@ impl Engine {
         let mut contained = pin!(clean_up::main_process(&cleanup));
         let mut is_found = false;
         let mut dead = None;
-        let mut line_told = None;
+        let mut last_line_progress = None;
         let mut is_ready = self.is_ready;
         let mut memory_due = interval(MEMORY_EVERY);
         memory_due.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut use_due = interval(TELL_USE_EVERY);
+        let mut use_due = interval(SEND_USE_EVERY);
         use_due.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (asked, how) = loop {
             tokio::select! {
@@ -370,7 +369,7 @@ impl Engine {
                 how = guard.ended() => break (stop.try_recv().is_ok(), how),
                 order = &mut stop => {
                     if order.is_err() && guard.is_left() {
-                        // Whoever gave the orders is gone, and leaves the engine to another.
+                        // The owner of `stop` is gone and leaves the engine to another controller.
                         std::future::pending::<()>().await;
                     }
                     let grace = order.ok().filter(|_| is_ready).unwrap_or_default();
@@ -381,20 +380,20 @@ impl Engine {
                     let took = started.elapsed();
                     guard.ready().await;
                     report(Report::Ready { took });
-                    // To look at all processes takes longer than anybody should wait for a seat.
+                    // A scan of all processes takes too long to delay waiting requests.
                     if let Some(now) = meter.read().await {
                         report(Report::Memory { now, peak: meter.peak });
                     }
                     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                     guard.ready_at(u64::try_from(at.as_millis()).unwrap_or(u64::MAX));
                 }
-                // Lines that were missed tell less than the next one.
+                // Missed lines matter less than the next one.
                 Ok(line) = lines.recv(), if !is_ready => {
                     let progress = kind.and_then(|it| it.driver.progress_of_line(it.launch, &line.text));
-                    if progress != line_told
+                    if progress != last_line_progress
                         && let Some((stage, percent)) = progress.clone()
                     {
-                        line_told = progress;
+                        last_line_progress = progress;
                         report(Report::Progress { stage, percent });
                     }
                 }
@@ -430,12 +429,12 @@ impl Engine {
 struct End {
     asked: bool,
     was_ready: bool,
-    /// Why it was taken for dead and killed.
+    /// Why it was judged dead and killed.
     dead: Option<String>,
     how: Ended,
 }
 
-/// SIGTERM to the group, the grace period, SIGKILL to the group. No grace, no SIGTERM.
+/// SIGTERM to the group, the grace period, SIGKILL to the group. Without a grace period there is no SIGTERM.
 async fn end_engine(guard: &mut Guard, grace: Duration) -> Ended {
     let leader = guard.group.leader.pid;
     guard.stop(grace).await;
@@ -449,33 +448,33 @@ async fn end_engine(guard: &mut Guard, grace: Duration) -> Ended {
             "an engine did not end on SIGTERM and is killed"
         );
     }
-    if let Ok(how) = timeout(GUARDIAN_PATIENCE, guard.ended()).await {
+    if let Ok(how) = timeout(GUARDIAN_TIMEOUT, guard.ended()).await {
         return how;
     }
     guard.end_if_frozen();
     loop {
-        if let Ok(how) = timeout(KILL_PATIENCE, guard.ended()).await {
+        if let Ok(how) = timeout(KILL_TIMEOUT, guard.ended()).await {
             return how;
         }
         tracing::error!(
             leader,
-            "an engine does not die of SIGKILL; a device driver may hang"
+            "an engine did not end on SIGKILL; a device driver may hang"
         );
     }
 }
 
-/// SIGKILL to all of it; a stopped process obeys that too. `lingers` is called if it takes long.
+/// SIGKILL to all of it, which also ends a stopped process. `lingers` is called if it takes long.
 async fn end_dead(guard: &mut Guard, lingers: impl FnOnce()) -> Ended {
     guard.stop(Duration::ZERO).await;
-    if let Ok(how) = timeout(DEAD_PATIENCE, guard.ended()).await {
+    if let Ok(how) = timeout(DEAD_TIMEOUT, guard.ended()).await {
         return how;
     }
     lingers();
     end_engine(guard, Duration::ZERO).await
 }
 
-/// What an answer that is not 2xx says about the load. A route that does not exist is said aloud:
-/// it would else look like a load that never ends.
+/// What an answer other than 2xx says about the load. A missing route is reported, because it would otherwise
+/// look like a load that never ends.
 fn progress_of(
     driver: &dyn EngineDriver,
     path: &str,

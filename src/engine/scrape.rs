@@ -1,6 +1,5 @@
-//! What an engine says of its own load: how many requests it computes, how many wait inside it, how full its
-//! cache is. It reads the numbers of Prometheus' text form by the names that the engine's table row gives,
-//! and judges nothing.
+//! An engine's own load figures: how many requests it runs, how many wait inside it, how full its cache is.
+//! Reads them from the Prometheus text format by the names in the engine's table row.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ const EVERY: Duration = Duration::from_secs(5);
 /// vLLM's histograms alone are tens of KiB.
 const TEXT_BYTES_MAX: usize = 4 << 20;
 
-/// An engine's own numbers; `None` where it does not give one.
+/// An engine's own load figures; `None` where it does not report one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineLoad {
     pub running: Option<u32>,
@@ -21,8 +20,8 @@ pub struct EngineLoad {
     pub cache_per_mille: Option<u32>,
 }
 
-/// Reports them when they change, for as long as it is polled. An engine that does not answer is told of
-/// by nothing: whether it lives is judged elsewhere.
+/// Reports the figures when they change, for as long as it is polled. A missing answer is not reported: the
+/// liveness watch judges whether the engine is alive.
 pub(super) async fn follow(
     endpoint: &Endpoint,
     metrics: Option<&Metrics>,
@@ -31,14 +30,14 @@ pub(super) async fn follow(
     let Some(metrics) = metrics else {
         return std::future::pending().await;
     };
-    let mut told = EngineLoad::default();
+    let mut last = EngineLoad::default();
     loop {
         if let Ok(answer) = get_long(endpoint, metrics.path, TEXT_BYTES_MAX).await
             && answer.status == 200
         {
             let load = read(&String::from_utf8_lossy(&answer.body), metrics);
-            if load != told {
-                told = load;
+            if load != last {
+                last = load;
                 report(Report::Load(load));
             }
         }
@@ -59,7 +58,7 @@ fn read(text: &str, metrics: &Metrics) -> EngineLoad {
     }
 }
 
-/// The sum of all samples of a family: an engine with several inner ones has one for each.
+/// The sum of all samples of a family: an engine with several internal engines has one for each.
 /// <https://prometheus.io/docs/instrumenting/exposition_formats/>
 fn sum(text: &str, name: &str) -> Option<f64> {
     let sample = |line: &str| {

@@ -1,5 +1,5 @@
-//! The driver of the engines of the catalogue's table: hands the placement to the recipe, which makes the
-//! command line, and reads the stages that the engine's row knows. It knows no engine by name.
+//! The driver of the engines in the catalogue's table: passes the placement to the recipe, which makes the
+//! command line, and reads the stages that the engine's row defines. It contains no engine's name.
 
 use super::command::stage_or_message;
 use super::{
@@ -13,7 +13,7 @@ pub(super) struct ServerDriver;
 impl EngineDriver for ServerDriver {
     fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineFault> {
         let Some(program) = program_of(launch) else {
-            // The table of drivers goes by the program.
+            // Drivers are chosen by the program, so this cannot happen.
             return Err(EngineFault::WrongEndpoint {
                 model: launch.model_name.clone(),
                 endpoint: endpoint.clone(),
@@ -30,7 +30,7 @@ impl EngineDriver for ServerDriver {
                 total: device.total,
             })
             .collect();
-        // The controller's process is in it because replicas are counted anew by each.
+        // The name includes the controller's process number because each controller counts replicas anew.
         let container = format!("model-pool-{}-{}", std::process::id(), launch.replica.0);
         let place = Place {
             model_name: &launch.model_name,
@@ -68,7 +68,7 @@ impl EngineDriver for ServerDriver {
             ready_path: recipe.engine.ready_path.to_owned(),
             lifeline: false,
             cleanup: command.cleanup.map(words),
-            // With a prefix it is the prefix's program that is not there.
+            // With a prefix, the missing program is the prefix's.
             install: recipe.prefix.is_empty().then_some(recipe.engine.install),
         })
     }

@@ -1,16 +1,16 @@
-//! How far a load has come, in steps that are the same for all engines. What an engine says in its
-//! own words is sorted into them; nothing is decided by them.
+//! How far a load has come, in steps that are the same for all engines. An engine's own stage texts are mapped
+//! to them, for display only.
 
 use std::fmt;
 
 /// The steps of a load, in order; after the last one the engine is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Weights come over the network.
+    /// Weights are downloaded.
     Fetching,
-    /// The process runs and has said nothing of weights yet.
+    /// The process runs and has not mentioned weights yet.
     Starting,
-    /// Weights are read and put onto the devices.
+    /// Weights are read and copied to the devices.
     Loading,
     /// Kernels are compiled, graphs captured, caches made.
     Warming,
@@ -21,7 +21,7 @@ const STARTING: [&str; 3] = ["start", "init", "boot"];
 const WARMING: [&str; 6] = ["warm", "compil", "captur", "profil", "tun", "kv cache"];
 
 impl Stage {
-    /// The step that an engine's own words mean. Words that say nothing mean the longest one.
+    /// The step that an engine's own text means. A text that is not recognised means the longest step.
     pub fn of(words: &str) -> Stage {
         let words = words.to_lowercase();
         let has = |parts: &[&str]| parts.iter().any(|part| words.contains(part));

@@ -1,6 +1,5 @@
-//! TLS towards endpoints that somebody else runs: certificates are checked against the authorities
-//! that the system trusts, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`. It owns the handshake and
-//! its errors in words; it never accepts a certificate that does not prove the name.
+//! TLS to remote endpoints: certificates are checked against the authorities that the system trusts, or those
+//! of `SSL_CERT_FILE` and `SSL_CERT_DIR`. A certificate that does not prove the name is never accepted.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ pub(super) type TlsStream = tokio_rustls::client::TlsStream<TcpStream>;
 /// A handshake takes two round trips.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// Read once: authorities change with updates of the system, and the pool is restarted then.
+/// Read once: authorities change with system updates, after which the pool is restarted.
 static CONFIG: OnceCell<Arc<ClientConfig>> = OnceCell::const_new();
 
 pub(super) async fn handshake(
@@ -34,7 +33,7 @@ pub(super) async fn handshake(
         Err(_) => Err(io::Error::new(
             io::ErrorKind::TimedOut,
             format!(
-                "it accepts connections and has not answered TLS for {} s; is it plain http?",
+                "it accepts connections but has not answered the TLS handshake for {} s; is it plain http?",
                 HANDSHAKE_MAX.as_secs()
             ),
         )),
@@ -49,7 +48,7 @@ async fn read_authorities() -> io::Result<Arc<ClientConfig>> {
     if added == 0 {
         let why = found.errors.first().map(|error| format!(": {error}"));
         return Err(io::Error::other(format!(
-            "no certificate authority is known here{}; install ca-certificates, or name a file by SSL_CERT_FILE",
+            "no certificate authorities found{}; install ca-certificates, or set SSL_CERT_FILE",
             why.unwrap_or_default()
         )));
     }
@@ -61,18 +60,18 @@ async fn read_authorities() -> io::Result<Arc<ClientConfig>> {
     Ok(Arc::new(config))
 }
 
-/// The error with what to do about it; its kind stays, which liveness reads.
+/// Adds advice to the error. Its kind stays, because liveness reads it.
 fn in_words(error: &io::Error) -> io::Error {
     let text = error.to_string();
-    // A wrong signature is that of another authority with the same name.
+    // A bad signature comes from another authority with the same name.
     let advice = if text.contains("UnknownIssuer") || text.contains("BadSignature") {
-        "; name the authority that signed its certificate by SSL_CERT_FILE in the pool's environment"
+        "; set SSL_CERT_FILE in the pool's environment to the authority that signed its certificate"
     } else if text.contains("NotValidForName") {
-        "; its certificate is for another name than that of the url"
+        "; its certificate is for a different name than that of the url"
     } else if text.contains("Expired") {
         "; its certificate has expired, or this machine's clock is wrong"
     } else if text.contains("InvalidContentType") {
-        "; it does not speak TLS there, so the url may have to begin with http://"
+        "; it does not speak TLS; the url may have to begin with http://"
     } else {
         ""
     };

@@ -1,5 +1,5 @@
-//! Where a model's weights would come from if they were read now, the host's memory or a disk, and
-//! whether they are still the same. Looks without reading from the disk; decides nothing.
+//! Whether a model's weights are in the page cache or on disk, and whether they have changed. The check does
+//! not read from the disk.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -10,12 +10,12 @@ use rustix::io::{ReadWriteFlags, preadv2};
 
 use pool::Tier;
 
-/// Places looked at in each file.
+/// Positions sampled in each file.
 const SAMPLES: u64 = 64;
-/// A file counts as in memory if this share of the places is, in hundredths.
+/// A file counts as in memory if at least this percentage of the samples is.
 const RESIDENT_PERCENT: u64 = 95;
 
-/// `path` is a file or a folder of weights. Blocking, for as long as the host takes to look at memory.
+/// `path` is a file or a folder of weights. Blocks while the host looks at its page cache.
 pub fn tier_of(path: &Path) -> Tier {
     let files = weight_files(path);
     let (mut seen, mut resident) = (0, 0);
@@ -31,8 +31,8 @@ pub fn tier_of(path: &Path) -> Tier {
     }
 }
 
-/// Which weights these are, by the names, sizes and times of change of their files; `None` when there
-/// are none. Blocking, for as long as the file system takes to name them.
+/// A fingerprint of the weights: names, sizes and modification times of their files; `None` when there are
+/// none. Blocks while the file system lists them.
 pub fn weights_mark(path: &Path) -> Option<u64> {
     let mut files = weight_files(path);
     files.sort();
@@ -50,8 +50,8 @@ pub fn weights_mark(path: &Path) -> Option<u64> {
     (!files.is_empty()).then_some(mark)
 }
 
-/// FNV-1a of 64 bits (Fowler, Noll, Vo): the same in every version of this program, which a hash of
-/// the standard library need not be.
+/// FNV-1a of 64 bits (Fowler, Noll, Vo): the same in every version of this program, which a hash of the
+/// standard library need not be.
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
@@ -70,8 +70,8 @@ pub(super) fn weight_files(path: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// How many places were looked at, and how many of them are in memory: a read that must not wait gives
-/// bytes only from there.
+/// The number of samples, and how many of them are in memory: a read that must not wait returns bytes only from
+/// there.
 fn sample(path: &Path) -> std::io::Result<(u64, u64)> {
     let file = File::open(path)?;
     let size = file.metadata()?.len();

@@ -1,9 +1,9 @@
-//! A control group (version 2) for one engine, where we may make one below our own: whoever is born
-//! in it stays in it, so that one word to the kernel ends all of it, also when nobody is left who
-//! knows whose child was whose. Without one, parents and marks have to do. It sets no limits.
+//! A control group (version 2) for one engine, where we may create one below our own. A process born in it
+//! stays in it, so that one write ends all of its processes, even when parentage is no longer known. Without a
+//! group, parents and marks have to do. No limits are set.
 //!
-//! To move a process into a group takes the kernel many milliseconds, to be born in one takes none.
-//! So the guardian moves into it while it waits, has the engine there, and moves out.
+//! Moving a process into a group takes the kernel many milliseconds; starting one in it takes none. So the
+//! guardian moves into the group while it waits, starts the engine there, and moves out.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "model-pool-";
 
-/// The folder of our own control group, if this system has version 2.
+/// The folder of our own control group, if this system uses version 2.
 pub fn own() -> Option<PathBuf> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     own_in(&groups, &mounts)
 }
 
-/// `groups` and `mounts` as `/proc/self/cgroup` and `/proc/self/mountinfo` have them.
+/// `groups` and `mounts` have the form of `/proc/self/cgroup` and `/proc/self/mountinfo`.
 fn own_in(groups: &str, mounts: &str) -> Option<PathBuf> {
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     // proc_pid_mountinfo(5): after the dash come the type of the file system and its source.
@@ -32,13 +32,13 @@ fn own_in(groups: &str, mounts: &str) -> Option<PathBuf> {
     Some(Path::new(point).join(below))
 }
 
-/// Where the engine of a guardian with this token goes, below our own group.
+/// The group for the engine of a guardian with this token, below our own group.
 pub fn folder_of(own: &Path, token: &str) -> PathBuf {
     own.join(format!("{NAME}{token}"))
 }
 
-/// Makes the group and moves this process into it. False where we may not, or where the kernel
-/// cannot end a group whole.
+/// Creates the group and moves this process into it. False without permission, or where the kernel cannot kill
+/// a group as a unit.
 pub fn enter(folder: &Path) -> bool {
     if std::fs::create_dir(folder).is_err() {
         return false;
@@ -50,7 +50,7 @@ pub fn enter(folder: &Path) -> bool {
     entered
 }
 
-/// Moves this process out again, to the group above.
+/// Moves this process back to the parent group.
 pub fn leave(folder: &Path) -> bool {
     folder.parent().is_some_and(move_to)
 }
@@ -62,7 +62,7 @@ fn move_to(folder: &Path) -> bool {
     file.and_then(|mut file| file.write_all(b"0")).is_ok()
 }
 
-/// Removes what guardians that were killed could not. A group with processes stays.
+/// Removes groups that killed guardians left behind. A group with processes stays.
 pub fn remove_empty(own: &Path) {
     for entry in std::fs::read_dir(own).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(NAME) {
@@ -71,13 +71,13 @@ pub fn remove_empty(own: &Path) {
     }
 }
 
-/// Kills every process in it. Nothing when there is no such group.
+/// Kills every process in the group. Does nothing if there is no such group.
 pub fn kill(folder: &Path) {
     let file = File::options().write(true).open(folder.join("cgroup.kill"));
     let _ = file.and_then(|mut file| file.write_all(b"1"));
 }
 
-/// True when it is gone. One that has processes stays.
+/// True when the group is gone. A group with processes stays.
 pub fn remove(folder: &Path) -> bool {
     std::fs::remove_dir(folder).is_ok() || !folder.exists()
 }

@@ -1,6 +1,6 @@
-//! The engine as a child process: how it is started, how it is signalled, and that nothing of it
-//! is left. As its subreaper the guardian is the parent of every process that the engine's own
-//! processes leave behind, so whatever is left is a child of ours.
+//! The engine as a child process: start, signals, and cleanup. As its subreaper, the guardian becomes the
+//! parent of every process that the engine's processes leave behind, so all remains are children of the
+//! guardian.
 
 use std::fs::File;
 use std::io;
@@ -26,26 +26,25 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub struct Engine {
     pub id: ProcessId,
     child: Child,
-    /// Held for as long as the engine may live: its end tells the engine that we died.
+    /// Held while the engine may run: when it closes, the engine knows that the guardian died.
     _lifeline: Option<ChildStdin>,
 }
 
-/// The ends of its pipes.
+/// Our ends of the engine's output pipes.
 pub struct Pipes {
     pub stdout: Option<File>,
     pub stderr: Option<File>,
 }
 
-/// From now on, processes that lose their parent become our children. Nothing where the system
-/// cannot do that.
+/// Makes orphaned descendants our children. Does nothing where the system does not support it.
 pub fn become_subreaper() {
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_child_subreaper(true);
 }
 
 impl Engine {
-    /// Must be called from the main thread, at whose end the system would end the engine too.
-    /// Errors as the system gives them: `NotFound` when there is no such program.
+    /// Must be called on the main thread: the system would end the engine when the calling thread ends. Errors
+    /// are the system's: `NotFound` when the program does not exist.
     pub fn spawn(launch: &Launch) -> io::Result<(Engine, Pipes)> {
         let mut child = command(launch).spawn()?;
         let id = ProcessId::of(child.id());
@@ -71,19 +70,19 @@ impl Engine {
         }
     }
 
-    /// To the whole process group. A group that is gone already is no error.
+    /// Signals the process group. A group that is already gone is no error.
     pub fn signal(&self, signal: Signal) {
         let _ = killpg(raw(self.id.pid), signal);
     }
 
-    /// SIGTERM, and SIGCONT so that a stopped process can obey it.
+    /// SIGTERM, and SIGCONT so that a stopped process can act on it.
     pub fn terminate(&self) {
         self.signal(Signal::SIGTERM);
         self.signal(Signal::SIGCONT);
     }
 
-    /// Whether the leader has ended. It is not reaped: its number, and so that of its group, stays
-    /// its own.
+    /// Whether the leader has ended. It is not reaped, so that its number and its group's number are not
+    /// reused.
     #[cfg(target_os = "linux")]
     pub fn has_ended(&self) -> bool {
         use nix::sys::wait::{Id, waitid};
@@ -102,8 +101,8 @@ impl Engine {
         kill(raw(self.id.pid), None).is_err()
     }
 
-    /// The last trace of a leader that has ended: `exit status 1`, `signal 9`. Whatever else its
-    /// group holds is killed first, while the number is still its own.
+    /// Reaps the ended leader and returns its status: `exit status 1`, `signal 9`. The rest of its group is
+    /// killed first, while the number is still reserved.
     pub fn reap(mut self) -> String {
         self.signal(Signal::SIGKILL);
         self.child.wait().map_or_else(
@@ -121,7 +120,7 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Removes dead children, the engine's leader aside: its number must stay its own.
+/// Reaps dead children, except the engine's leader, whose number must not be reused.
 #[cfg(target_os = "linux")]
 pub fn reap_others(leader: Option<&Engine>) {
     use nix::sys::wait::{Id, waitid};
@@ -140,7 +139,7 @@ pub fn reap_others(leader: Option<&Engine>) {
     }
 }
 
-/// Without a subreaper there are no others.
+/// Without a subreaper there are no other children.
 #[cfg(not(target_os = "linux"))]
 pub fn reap_others(_leader: Option<&Engine>) {}
 
@@ -161,8 +160,8 @@ fn reap_one(which: Option<Pid>) -> Reaped {
     }
 }
 
-/// Kills every process that is left once the leader has been reaped. True when none is: the system
-/// itself says so, by having nothing to wait for, and nobody in the control group.
+/// Kills every process that is left once the leader has been reaped. True when none is left: the system has no
+/// child to wait for, and the control group is empty.
 pub fn sweep(group: Option<&Path>) -> bool {
     if let Some(folder) = group {
         cgroup::kill(folder);
@@ -174,14 +173,14 @@ pub fn sweep(group: Option<&Path>) -> bool {
             Reaped::NoneYet => break,
         }
     }
-    // Our children that nobody has reaped: their numbers cannot be another's.
+    // These children have not been reaped, so their numbers cannot have been reused.
     for pid in children() {
         let _ = kill(raw(pid), Signal::SIGKILL);
     }
     false
 }
 
-/// Runs a command that needs nobody's attention; an empty one is none. One that takes longer is killed.
+/// Runs a command and ignores its result; an empty command does nothing. A command that takes longer is killed.
 pub fn run_to_its_end(command: &[String], within: Duration) {
     let [program, arguments @ ..] = command else {
         return;
@@ -205,10 +204,10 @@ pub fn run_to_its_end(command: &[String], within: Duration) {
     }
 }
 
-/// Processes whose parent we are.
+/// The child processes of this process.
 pub fn children() -> Vec<u32> {
     let own = std::process::id();
-    // Some kernels list them; on others every process must be asked for its parent.
+    // Some kernels list them; on others the parent of every process is read.
     let list = format!("/proc/{own}/task/{own}/children");
     if let Ok(list) = std::fs::read_to_string(list) {
         return list
@@ -259,9 +258,9 @@ fn command(launch: &Launch) -> Command {
     command
 }
 
-/// Marks everything but standard input, output and error to be closed by exec. What the standard
-/// library opens is marked already; what other libraries open, or what we inherited, may not be.
-/// May be called between fork and exec.
+/// Marks every descriptor except standard input, output and error to be closed by exec. The standard library
+/// marks its own; other libraries and inherited descriptors may not be marked. May be called between fork and
+/// exec.
 #[expect(unsafe_code, reason = "no safe interface marks a range of descriptors")]
 pub fn close_all_on_exec() {
     const FIRST: libc::c_uint = 3;
@@ -281,7 +280,7 @@ pub fn close_all_on_exec() {
             return;
         }
     }
-    // A system without that call: one by one, as far as descriptors can be.
+    // A system without that call: one descriptor at a time, up to the limit.
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,

@@ -1,9 +1,9 @@
-//! What the two sides of a guardian's socket say, read as they read it, for fuzzers alone.
+//! Entry points for fuzzers: the messages of both sides of a guardian's socket.
 
 use super::link::whole_messages;
 use super::protocol::{News, Order};
 
-/// The same bytes at once and in pieces are the same messages, and each of them can be written and read again.
+/// Checks that bytes parse to the same messages at once and in pieces, and that each message round-trips.
 pub fn messages(bytes: &[u8]) {
     let orders: Vec<Order> = whole_messages(&mut bytes.to_vec());
     let mut buffer = Vec::new();

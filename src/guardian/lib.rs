@@ -1,18 +1,18 @@
-//! The guardian of one engine: `model-pool guardian`, a small process between the controller and
-//! the engine. It is the engine's parent, drains its output, keeps it alive while the controller
-//! is away, and leaves nothing of it behind. It never chooses: it obeys one controller at a time,
-//! and the rules it was given for the time without one. No runtime, no threads, no async.
+//! The guardian of one engine: `model-pool guardian`, a small process between the controller and the engine. It
+//! is the engine's parent, drains its output, keeps it alive while the controller is away, and cleans up after
+//! it. It follows the orders of one controller at a time, or the rules it was given for the time without one.
+//! It has no runtime, no threads and no async code.
 //!
 //! ```text
 //!  controller ──socket──▶ guardian (subreaper) ──pipes, PDEATHSIG──▶ engine (own session) ─▶ …
 //!      │ dies                 │
 //!      ▼                      ├─ on_restart: stop, or the engine is not ready: SIGKILL to all
-//!  next controller ──────────▶└─ adopt: drains on; SIGTERM, grace, SIGKILL when nobody comes
+//!  next controller ──────────▶└─ adopt: keeps draining; SIGTERM, grace, SIGKILL if none comes
 //! ```
 //!
 //! | who dies        | what follows                                                             |
 //! |-----------------|--------------------------------------------------------------------------|
-//! | the engine      | its group and every process it left are killed; `Exited` is told         |
+//! | the engine      | its group and every process it left are killed; `Exited` is sent         |
 //! | the controller  | as above; the next one finds the guardian by the journal and its socket  |
 //! | the guardian    | the engine dies with it; the controller sweeps what escaped, by its mark |
 
@@ -38,11 +38,11 @@ pub use child::close_all_on_exec;
 pub use log_file::LogFile;
 pub use masking::Masking;
 
-/// The word that makes our own program a guardian.
+/// The command that runs our own program as a guardian.
 pub const COMMAND: &str = "guardian";
 
-/// The whole process. Standard input is the connection to the controller; the word after the
-/// command, if there is one, is the control group to make.
+/// Runs the process. Standard input is the connection to the controller; the argument after the command, if
+/// there is one, is the control group to create.
 pub fn run() -> ExitCode {
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
     let controller = socket.map(UnixStream::from);

@@ -1,6 +1,5 @@
-//! The life of one guardian: one thread, one loop around `poll`, one engine. It owns when the
-//! engine is started, kept, stopped and swept, and never decides that an engine should be: that
-//! comes as an order, or from the rules it was given for the time without a controller.
+//! The life of one guardian: one thread, one loop around `poll`, one engine. It starts, keeps, stops and sweeps
+//! the engine as the controller orders, or by its rules for the time without a controller.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -20,11 +19,11 @@ use super::output::{Output, now_ms};
 use super::protocol::{End, Hello, Launch, Line, News, Order, ProcessId, Stream, VERSION};
 use super::signals::Signals;
 
-/// How long killed processes may take to disappear after the leader has.
+/// How long killed processes may take to disappear after the leader.
 const SWEEP_MAX: Duration = Duration::from_secs(2);
-/// How long the pipes may stay open after all processes we know of have ended.
+/// How long the pipes may stay open after all known processes have ended.
 const PIPES_MAX: Duration = Duration::from_millis(200);
-/// How long the controller may take to hear how the engine ended.
+/// How long the controller may take to receive the report of the engine's end.
 const FAREWELL_MAX: Duration = Duration::from_secs(10);
 /// How long the removal of a container may take.
 const CLEAN_UP_MAX: Duration = Duration::from_secs(10);
@@ -33,11 +32,11 @@ const CHUNK_BYTES: usize = 64 << 10;
 pub struct Life {
     signals: Signals,
     link: Option<Link>,
-    /// The controller at the other end of the link has the engine; else it only asks.
+    /// The connected controller owns the engine; otherwise it only sends queries.
     attached: bool,
     listener: Option<UnixListener>,
     launch: Option<Launch>,
-    /// The engine's control group, if there is one; we are in it until the engine is.
+    /// The engine's control group, if there is one; this process is in it until the engine is.
     group: Option<PathBuf>,
     rules: Rules,
     engine: Option<Engine>,
@@ -46,7 +45,7 @@ pub struct Life {
     output: Output,
     ready: bool,
     stopping: bool,
-    told_to_end: bool,
+    terminate_received: bool,
     kill_at: Option<Instant>,
     busy: bool,
     last_end_ms: Option<u64>,
@@ -57,7 +56,7 @@ pub struct Life {
     over: bool,
 }
 
-/// What holds when there is no controller.
+/// The rules for the time without a controller.
 #[derive(Clone, Copy, Default)]
 struct Rules {
     keep: bool,
@@ -65,11 +64,11 @@ struct Rules {
     grace: Duration,
 }
 
-/// The leader is gone, and what it left behind is being removed.
+/// The leader is gone, and its remains are being removed.
 struct Ending {
     status: String,
     since: Instant,
-    /// When nothing was left, or was given up.
+    /// When nothing was left, or the sweep was given up.
     swept: Option<Instant>,
     left: Vec<u32>,
 }
@@ -83,8 +82,8 @@ fn now() -> Instant {
 }
 
 impl Life {
-    /// `controller` is the end of the connection to the controller that started us, `group` where
-    /// the engine's control group should be.
+    /// `controller` is the connection to the controller that started this guardian, `group` the path for the
+    /// engine's control group.
     pub fn new(controller: UnixStream, group: Option<PathBuf>) -> io::Result<Life> {
         child::become_subreaper();
         Ok(Life {
@@ -104,7 +103,7 @@ impl Life {
             output: Output::default(),
             ready: false,
             stopping: false,
-            told_to_end: false,
+            terminate_received: false,
             kill_at: None,
             busy: false,
             last_end_ms: None,
@@ -115,31 +114,31 @@ impl Life {
         })
     }
 
-    /// Until the engine is gone and the controller knows, or nobody wants it any more.
+    /// Runs until the engine is gone and the controller knows it, or the engine is no longer needed.
     pub fn run(mut self) {
         while !self.over {
             self.wait();
-            self.told_to_end |= self.signals.take();
+            self.terminate_received |= self.signals.take();
             let orders = self.link.as_mut().map(Link::read).unwrap_or_default();
             for order in orders {
-                self.obey(order);
+                self.handle_order(order);
             }
             if self.link.as_ref().is_some_and(|link| link.ended) {
                 self.controller_left();
             }
-            // A controller decides itself; without one this is for us.
-            if self.told_to_end && self.alone.is_some() && !self.stopping {
+            // A controller decides itself; without one, the signal is for this process.
+            if self.terminate_received && self.alone.is_some() && !self.stopping {
                 self.stop(self.rules.grace);
             }
             self.accept();
             self.read_pipes();
-            self.look_after_engine();
-            self.look_at_clock();
+            self.check_engine();
+            self.check_timers();
             if let Some(link) = &mut self.link {
                 link.write();
             }
         }
-        self.tidy();
+        self.remove_files();
     }
 
     fn wait(&mut self) {
@@ -161,7 +160,7 @@ impl Life {
         {
             fds.push(PollFd::new(pipe.as_fd(), PollFlags::POLLIN));
         }
-        let timeout = match self.next_moment() {
+        let timeout = match self.next_deadline() {
             None => PollTimeout::NONE,
             Some(at) => {
                 let left = at
@@ -173,13 +172,13 @@ impl Life {
         };
         match poll(&mut fds, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
-            // Memory is short; again in a moment.
+            // Memory is short; retry in a moment.
             Err(_) => std::thread::park_timeout(Duration::from_millis(10)),
         }
     }
 
-    /// When there is something to do though nobody says anything.
-    fn next_moment(&self) -> Option<Instant> {
+    /// When the next timer is due.
+    fn next_deadline(&self) -> Option<Instant> {
         let alone = self.alone.map(|(since, _)| since + self.rules.within);
         let ending = self.ending.as_ref().map(|ending| {
             let age = now().saturating_duration_since(ending.since);
@@ -194,7 +193,7 @@ impl Life {
             .min()
     }
 
-    fn obey(&mut self, order: Order) {
+    fn handle_order(&mut self, order: Order) {
         match order {
             Order::Launch(launch) => {
                 if self.launch.is_none() {
@@ -223,8 +222,8 @@ impl Life {
                 };
                 self.attached = true;
                 self.alone = None;
-                self.told_to_end = false;
-                // How it ended may have been told while nobody had it: it is heard anew.
+                self.terminate_received = false;
+                // The new controller gets the full time to receive an end that was reported before.
                 if let Some((_, at)) = &mut self.end {
                     *at = now();
                 }
@@ -251,7 +250,7 @@ impl Life {
         self.leave_group();
     }
 
-    /// The engine stays in it. Who cannot leave it must not have it killed.
+    /// The engine stays in the group. If this process cannot leave it, the group must not be killed.
     fn leave_group(&mut self) {
         self.group = self.group.take().filter(|folder| cgroup::leave(folder));
     }
@@ -275,7 +274,7 @@ impl Life {
         Ok(id)
     }
 
-    /// SIGTERM to the group, the grace, SIGKILL. No grace, no SIGTERM.
+    /// SIGTERM to the group, the grace period, SIGKILL. Without a grace period there is no SIGTERM.
     fn stop(&mut self, grace: Duration) {
         self.stopping = true;
         let Some(engine) = &self.engine else {
@@ -307,7 +306,7 @@ impl Life {
         }
     }
 
-    /// A later controller, or somebody who asks whether one is here.
+    /// Accepts a later controller, or a query whether one is connected.
     fn accept(&mut self) {
         let Some(listener) = &self.listener else {
             return;
@@ -361,7 +360,7 @@ impl Life {
         self.send_lines(lines);
     }
 
-    fn look_after_engine(&mut self) {
+    fn check_engine(&mut self) {
         if let Some(engine) = &self.engine
             && !engine.has_ended()
         {
@@ -413,7 +412,7 @@ impl Life {
         self.end = Some((end, at));
     }
 
-    fn look_at_clock(&mut self) {
+    fn check_timers(&mut self) {
         let at = now();
         if self.kill_at.is_some_and(|kill_at| kill_at <= at) {
             self.kill_at = None;
@@ -421,9 +420,10 @@ impl Life {
                 engine.signal(Signal::SIGKILL);
             }
         }
-        let told = self.end.as_ref().map(|(_, told)| *told);
-        match (self.alone, told) {
-            // It crashed while nobody was here: that is worth a while, an ordered end is not.
+        let sent_at = self.end.as_ref().map(|(_, sent_at)| *sent_at);
+        match (self.alone, sent_at) {
+            // The result of a crash while no controller was connected is kept for a while, that of an ordered
+            // stop is not.
             (Some((since, _)), Some(_)) => {
                 self.over |= self.stopping || since + self.rules.within <= at;
             }
@@ -432,7 +432,7 @@ impl Life {
                     self.stop(self.rules.grace);
                 }
             }
-            (None, Some(told)) => self.over |= told + FAREWELL_MAX <= at,
+            (None, Some(sent_at)) => self.over |= sent_at + FAREWELL_MAX <= at,
             (None, None) => {}
         }
     }
@@ -451,8 +451,8 @@ impl Life {
         }
     }
 
-    /// Nobody is left to remove what names us.
-    fn tidy(&mut self) {
+    /// Removes the files that name this guardian, since no controller is left to do it.
+    fn remove_files(&mut self) {
         if self.launch.is_none() {
             self.leave_group();
         }
@@ -472,7 +472,7 @@ impl Life {
     }
 }
 
-/// One piece of what a pipe holds, so that a flood keeps nothing else waiting.
+/// Reads one chunk of a pipe, so that a flood does not block anything else.
 fn read_pipe(pipe: &mut Option<File>, stream: Stream, output: &mut Output, lines: &mut Vec<Line>) {
     let Some(file) = pipe else {
         return;

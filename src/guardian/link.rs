@@ -1,5 +1,5 @@
-//! The connection to one controller: whole messages in, messages out, never waiting. A controller
-//! that reads too slowly loses the oldest lines of output, and nothing else.
+//! The connection to one controller: complete messages in, messages out, without blocking. A controller that
+//! reads too slowly loses only the oldest lines of output.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -10,21 +10,21 @@ use serde::de::DeserializeOwned;
 
 use super::protocol::{MESSAGE_BYTES_MAX, News, Order};
 
-/// Output that may wait for the controller.
+/// Limit for output that waits for the controller.
 const LINES_BYTES_MAX: usize = 1 << 20;
 
 pub struct Link {
     socket: UnixStream,
     incoming: Vec<u8>,
-    /// Being written.
+    /// The message being written.
     outgoing: Vec<u8>,
     written: usize,
     queue: VecDeque<News>,
     lines_bytes: usize,
-    /// The other side is gone, and all that it said has been read.
+    /// The other side is gone, and everything it sent has been read.
     pub ended: bool,
-    /// It is gone; what it said before may still be unread.
-    deaf: bool,
+    /// Writing failed because the other side is gone; what it sent before may still be unread.
+    peer_gone: bool,
 }
 
 impl Link {
@@ -38,7 +38,7 @@ impl Link {
             queue: VecDeque::new(),
             lines_bytes: 0,
             ended: false,
-            deaf: false,
+            peer_gone: false,
         })
     }
 
@@ -47,10 +47,10 @@ impl Link {
     }
 
     pub fn wants_to_write(&self) -> bool {
-        !self.ended && !self.deaf && (!self.outgoing.is_empty() || !self.queue.is_empty())
+        !self.ended && !self.peer_gone && (!self.outgoing.is_empty() || !self.queue.is_empty())
     }
 
-    /// What has come; a message that is none is skipped.
+    /// The messages that have arrived; an invalid one is skipped.
     pub fn read(&mut self) -> Vec<Order> {
         let mut chunk = [0; 16 << 10];
         while !self.ended {
@@ -83,7 +83,7 @@ impl Link {
         self.write();
     }
 
-    /// As much as the socket takes.
+    /// Writes as much as the socket takes.
     pub fn write(&mut self) {
         while self.wants_to_write() {
             if self.outgoing.is_empty() {
@@ -93,7 +93,7 @@ impl Link {
                 if let News::Line(line) = &news {
                     self.lines_bytes -= line.text.len();
                 }
-                // Plain data with text keys: there is nothing in it that JSON cannot hold.
+                // Plain data with text keys: JSON can represent all of it.
                 self.outgoing = serde_json::to_vec(&news).unwrap_or_default();
                 self.outgoing.push(b'\n');
                 self.written = 0;
@@ -107,13 +107,13 @@ impl Link {
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(_) => self.deaf = true,
+                Err(_) => self.peer_gone = true,
             }
         }
     }
 }
 
-/// Takes the whole lines away; a line that is no message is skipped.
+/// Removes the complete lines; a line that is not a message is skipped.
 pub(super) fn whole_messages<M: DeserializeOwned>(incoming: &mut Vec<u8>) -> Vec<M> {
     let Some(end) = memchr::memrchr(b'\n', incoming) else {
         return Vec::new();
@@ -126,7 +126,7 @@ pub(super) fn whole_messages<M: DeserializeOwned>(incoming: &mut Vec<u8>) -> Vec
     messages
 }
 
-/// The folder is for our user alone; this is the second lock on the door.
+/// Only our user can enter the folder; this is a second check.
 pub fn is_ours(socket: &UnixStream) -> bool {
     #[cfg(target_os = "linux")]
     {

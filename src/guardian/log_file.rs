@@ -1,5 +1,5 @@
-//! The file of one engine's output: bounded, rotated once, for its owner alone. A disk that fails
-//! costs the file, never the engine.
+//! The file of one engine's output: bounded, rotated once, readable by its owner only. If the disk fails, only
+//! the file is lost and the engine continues.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::protocol::{Line, Stream};
 
-/// Of the file, and as much of its one predecessor, `….log.1`.
+/// Limit of the file and of its one predecessor, `….log.1`.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
 
 pub struct LogFile {
@@ -21,7 +21,7 @@ pub struct LogFile {
 
 impl LogFile {
     pub fn open(path: PathBuf) -> io::Result<LogFile> {
-        // Engines may print prompts: the file is for its owner alone.
+        // Engines may print prompts, so only the owner can read the file.
         let file = File::options()
             .create(true)
             .append(true)
@@ -44,7 +44,7 @@ impl LogFile {
             let mut predecessor = self.path.clone().into_os_string();
             predecessor.push(".1");
             match std::fs::rename(&self.path, predecessor) {
-                // Somebody has removed it, to have room on the disk.
+                // The file was removed by someone to free disk space.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 moved => moved?,
             }

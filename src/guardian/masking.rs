@@ -1,13 +1,12 @@
-//! Secrets that an engine prints: replaced before a line is kept, shown or written anywhere. It owns
-//! what counts as a secret in a line of text; it knows nothing of logs.
+//! Masks secrets that an engine prints, before a line is kept, shown or written anywhere.
 //!
-//! Masked are the values of the engine's own environment and command line whose names say that they
-//! are secret, and, whoever's they are, tokens of Hugging Face (`hf_…`) and of OpenAI's form (`sk-…`)
-//! and what follows `Bearer` and `Authorization:`.
+//! Masked are the values in the engine's environment and command line whose names mark them as secret. Also
+//! masked, whatever their origin, are tokens of Hugging Face (`hf_…`) and of OpenAI's form (`sk-…`), and the
+//! text after `Bearer` and `Authorization:`.
 
 use std::collections::BTreeMap;
 
-/// What stands in the place of a secret.
+/// The replacement for a secret.
 const MASK: &str = "[masked]";
 /// Parts of a name whose value is a secret.
 const SECRET_NAMES: [&str; 8] = [
@@ -20,20 +19,20 @@ const SECRET_NAMES: [&str; 8] = [
     "apikey",
     "access_key",
 ];
-/// Shorter values would mask words by accident.
+/// Shorter values would mask unrelated text.
 const VALUE_BYTES_MIN: usize = 6;
-/// How many characters after a token's beginning make it one.
+/// The minimum length of a token after its prefix.
 const TOKEN_CHARS_MIN: usize = 16;
 const TOKEN_STARTS: [&str; 2] = ["hf_", "sk-"];
 
-/// What is masked in the lines of one engine.
+/// What is masked in one engine's lines.
 #[derive(Clone, Default)]
 pub struct Masking {
     /// Longest first: one may be part of another.
     values: Vec<String>,
 }
 
-/// The values are what nobody shall see.
+/// The values must not be shown.
 impl std::fmt::Debug for Masking {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Masking")
@@ -43,8 +42,8 @@ impl std::fmt::Debug for Masking {
 }
 
 impl Masking {
-    /// Of what an engine is started with: `NAME=value` of its environment, and words that follow a
-    /// flag such as `--api-key`, or are part of it.
+    /// Collects the secrets of an engine's environment, and of arguments that follow a flag such as `--api-key`
+    /// or are part of it.
     pub fn of(env: &BTreeMap<String, String>, argv: &[String]) -> Masking {
         let named = env
             .iter()
@@ -69,7 +68,7 @@ impl Masking {
         Masking { values }
     }
 
-    /// The line without its secrets; `None` when it has none.
+    /// The line with its secrets masked; `None` when it has none.
     pub fn mask(&self, line: &str) -> Option<String> {
         let mut masked: Option<String> = None;
         for value in &self.values {
@@ -90,7 +89,7 @@ impl Masking {
     }
 }
 
-/// `HF_TOKEN`, `--api-key`, `AWS_SECRET_ACCESS_KEY`, and no `--max-num-batched-tokens`.
+/// True for `HF_TOKEN`, `--api-key`, `AWS_SECRET_ACCESS_KEY`; false for `--max-num-batched-tokens`.
 fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
     let counts = name.contains("tokens") || name.contains("tokenizer");
@@ -126,7 +125,7 @@ fn without_tokens(line: &str, start: &str) -> Option<String> {
     (masked != line).then_some(masked)
 }
 
-/// All after `Authorization:`, with or without quotes around names, and the word after `Bearer`.
+/// Masks everything after `Authorization:`, with or without quotes around names, and the word after `Bearer`.
 fn without_headers(line: &str) -> Option<String> {
     let lower = line.to_ascii_lowercase();
     if let Some(at) = lower.find("authorization") {

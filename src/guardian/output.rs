@@ -1,6 +1,6 @@
-//! From an engine's pipes to lines: what a line may be (at most 8 KiB, valid text, no control
-//! characters), the newest of them in memory, all of them in the file, and the last words. It never
-//! waits and never reads a pipe itself.
+//! Splits an engine's output into lines (at most 8 KiB, valid text, no control characters), keeps the newest in
+//! memory and all of them in the file, and keeps the last lines of each stream. It never blocks and does not
+//! read the pipes itself.
 
 use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use super::masking::Masking;
 use super::protocol::{Launch, Line, Stream, Word};
 
 const LINE_BYTES_MAX: usize = 8 << 10;
-/// Kept for a controller that comes later.
+/// Kept for a later controller.
 const RECENT_LINES_MAX: usize = 1_000;
 const RECENT_BYTES_MAX: usize = 256 << 10;
 const LAST_WORDS_LINES: usize = 5;
@@ -22,7 +22,7 @@ pub fn now_ms() -> u64 {
     u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// All that one engine printed.
+/// Everything that one engine printed.
 #[derive(Default)]
 pub struct Output {
     stdout: Unfinished,
@@ -30,26 +30,26 @@ pub struct Output {
     next_sequence: u64,
     recent: VecDeque<Line>,
     recent_bytes: usize,
-    /// The last non-empty lines of each stream, which the other one cannot push out.
+    /// The last non-empty lines of each stream; the other stream cannot push them out.
     last_stdout: VecDeque<String>,
     last_stderr: VecDeque<String>,
     pub file: Option<LogFile>,
-    /// What no line may show, neither in the file nor to a controller.
+    /// The secrets to mask in the file and towards a controller.
     pub masking: Masking,
 }
 
 impl Output {
-    /// Before the engine of this launch is started.
+    /// Prepares for a launch, before the engine is started.
     pub fn begin(&mut self, launch: &Launch) {
         let words = launch.argv.iter().filter_map(Word::text);
         let words: Vec<String> = words.map(str::to_owned).collect();
         self.masking = Masking::of(&launch.env, &words);
-        // Without the file the log goes on in memory.
+        // Without the file, the log is kept in memory.
         let path = launch.log_file.clone();
         self.file = path.and_then(|path| LogFile::open(path).ok());
     }
 
-    /// Takes what a pipe gave; the lines that are whole with it come out.
+    /// Adds a chunk of a pipe; returns the lines that it completes.
     pub fn take(&mut self, stream: Stream, bytes: &[u8]) -> Vec<Line> {
         let unfinished = match stream {
             Stream::Stdout => &mut self.stdout,
@@ -62,7 +62,7 @@ impl Output {
             .collect()
     }
 
-    /// The pipes gave their last: what has no line end is a line too.
+    /// Ends both streams: a rest without a line end becomes a line too.
     pub fn finish(&mut self) -> Vec<Line> {
         let rests = [
             (Stream::Stdout, self.stdout.rest()),
@@ -118,7 +118,7 @@ impl Output {
             };
             self.recent_bytes -= oldest.text.len();
         }
-        // A full disk costs the file; the engine goes on.
+        // A full disk costs only the file; the engine continues.
         if let Some(file) = &mut self.file
             && file.write(&line).is_err()
         {
@@ -128,24 +128,24 @@ impl Output {
     }
 }
 
-/// The line so far.
+/// The unfinished line of a stream.
 #[derive(Default)]
 struct Unfinished {
     /// At most [`LINE_BYTES_MAX`].
     line: Vec<u8>,
-    /// Whether the line went on beyond that.
+    /// Whether the line was longer than that.
     cut: bool,
     /// Whether the last byte was a carriage return, which a line feed may follow.
     returned: bool,
 }
 
 impl Unfinished {
-    /// A carriage return ends a line too: progress bars never send anything else.
+    /// A carriage return ends a line too, because progress bars send nothing else.
     fn push(&mut self, mut bytes: &[u8]) -> Vec<String> {
         let mut lines = Vec::new();
         while let Some(end) = memchr::memchr2(b'\n', b'\r', bytes) {
             self.add(&bytes[..end]);
-            // The line feed after a carriage return ends nothing.
+            // A line feed after a carriage return does not end another line.
             if !(bytes[end] == b'\n' && end == 0 && self.returned) {
                 lines.push(self.end());
             }
@@ -178,7 +178,7 @@ impl Unfinished {
     }
 }
 
-/// What a terminal would obey is shown instead: an engine's output is read with `tail` too.
+/// Shows characters that a terminal would interpret as escapes, because the output is also read with `tail`.
 fn escape(text: &str) -> String {
     let is_harmful = |character: char| {
         let obeyed = character.is_control() && character != '\t';

@@ -1,5 +1,5 @@
-//! What `/proc` says of processes: when they started, whose children they are, which session. It
-//! only reads; where there is no `/proc` it finds nothing.
+//! Reads facts about processes from `/proc`: start time, parent, session. Where there is no `/proc` it finds
+//! nothing.
 
 use std::io;
 
@@ -17,13 +17,13 @@ pub fn all() -> Vec<u32> {
         .collect()
 }
 
-/// Not a zombie and not gone.
+/// Neither a zombie nor gone.
 pub fn is_alive(pid: u32) -> bool {
     stat_field(pid, 0).is_some_and(|state| state != "Z" && state != "X")
 }
 
-/// When a process started, in clock ticks since the system did. With the number it names a process
-/// for ever.
+/// When a process started, in clock ticks since the system did. Together with the number it identifies a
+/// process uniquely.
 pub fn started_at(pid: u32) -> Option<u64> {
     stat_field(pid, 19)?.parse().ok()
 }
@@ -33,33 +33,32 @@ pub fn parent_of(pid: u32) -> Option<u32> {
 }
 
 impl ProcessId {
-    /// The process that has this number now; `started` is 0 where the system cannot tell.
+    /// The process that has this number now; `started` is 0 where the system does not report it.
     pub fn of(pid: u32) -> ProcessId {
         let started = started_at(pid).unwrap_or_default();
         ProcessId { pid, started }
     }
 
-    /// Whether that very process runs, not another that was given its number.
+    /// Whether this very process runs, not another one with the same number.
     pub fn lives(&self) -> bool {
         started_at(self.pid) == Some(self.started) && is_alive(self.pid)
     }
 }
 
-/// A field of `/proc/PID/stat`, counted from the state, which follows the name in brackets. The
-/// name may hold brackets and spaces itself.
+/// A field of `/proc/PID/stat`, counted from the state, which follows the name in brackets. The name may itself
+/// contain brackets and spaces.
 pub fn stat_field(pid: u32, position: usize) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(position).map(str::to_owned)
 }
 
-/// A variable of the environment that a process was started with. `None` also for processes of
-/// other users.
+/// A variable of the environment that a process was started with. `None` also for processes of other users.
 pub fn variable(pid: u32, name: &str) -> Option<String> {
     variable_in(&std::fs::read(format!("/proc/{pid}/environ")).ok()?, name)
 }
 
-/// The same in an environment that was read already.
+/// The same for an environment that was already read.
 pub fn variable_in(environment: &[u8], name: &str) -> Option<String> {
     let mut variables = environment.split(|&byte| byte == 0);
     let value = variables.find_map(|variable| {
@@ -69,9 +68,9 @@ pub fn variable_in(environment: &[u8], name: &str) -> Option<String> {
     String::from_utf8(value.to_owned()).ok()
 }
 
-/// Whether a process is inside `exec`, between its old memory and its new one, or has given up its
-/// memory because it dies: it has neither words nor environment then. A thread of the kernel never
-/// has.
+/// Whether a process is inside `exec`, between its old memory and its new one, or has released its memory
+/// because it dies: it then has neither arguments nor environment. Kernel threads never have any, and do not
+/// count.
 pub fn is_between_programs(pid: u32) -> bool {
     const KERNEL_THREAD: u64 = 0x0020_0000;
     let words = std::fs::read(format!("/proc/{pid}/cmdline"));
@@ -81,7 +80,7 @@ pub fn is_between_programs(pid: u32) -> bool {
         && is_alive(pid)
 }
 
-/// Whether a process has a SIGKILL that it has not followed yet: a driver holds it.
+/// Whether a process has a pending SIGKILL that it has not acted on: a driver holds it.
 pub fn is_being_killed(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     pending(&status) & (1 << (SIGKILL - 1)) != 0
@@ -101,7 +100,7 @@ fn pending(status: &str) -> u64 {
     masks.fold(0, |all, mask| all | mask)
 }
 
-/// Which start of the system this is: process numbers of another one mean nothing.
+/// The id of this boot: process numbers of another boot are meaningless.
 pub fn boot() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()

@@ -1,7 +1,6 @@
-//! What a controller and a guardian say to each other: one JSON object a line, over a Unix socket.
-//! Plain data. Fields that a side does not know are skipped and words that it does not know are
-//! heard as [`Order::Unknown`] and [`News::Unknown`], so that a controller of another version can
-//! still adopt an engine.
+//! The protocol between a controller and a guardian: one JSON object a line, over a Unix socket. Unknown fields
+//! are skipped and unknown messages become [`Order::Unknown`] and [`News::Unknown`], so that a controller of
+//! another version can still adopt an engine.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -10,21 +9,21 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Grows when a side must know more of the other than can be skipped.
+/// Increases when a change is not safe to skip for the other side.
 pub const VERSION: u32 = 1;
-/// A longer line is no message.
+/// A longer line is not a message.
 pub const MESSAGE_BYTES_MAX: usize = 8 << 20;
-/// Marks a guardian in its environment, with its token: a process number alone names nobody.
+/// Marks a guardian in its environment, with its token: a process number alone is not unique.
 pub const MARK: &str = "MODEL_POOL_GUARDIAN";
 
-/// A process for ever: the number with the moment of its start, in clock ticks since the system's.
+/// Identifies a process uniquely: its number and its start time, in clock ticks since the system started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessId {
     pub pid: u32,
     pub started: u64,
 }
 
-/// A word of a command line, which need not be text.
+/// An argument of a command line, which need not be valid text.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Word {
@@ -42,7 +41,7 @@ impl From<&OsStr> for Word {
 }
 
 impl Word {
-    /// What is no text holds no secret that anybody could read.
+    /// An argument that is not valid text cannot contain a readable secret.
     pub fn text(&self) -> Option<&str> {
         match self {
             Word::Text(text) => Some(text),
@@ -60,31 +59,31 @@ impl From<Word> for OsString {
     }
 }
 
-/// Everything a guardian must know of its engine.
+/// Everything a guardian needs to know about its engine.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Launch {
     pub replica: u64,
     pub token: String,
     /// At least the program.
     pub argv: Vec<Word>,
-    /// The whole environment.
+    /// The complete environment.
     pub env: BTreeMap<String, String>,
     pub working_dir: PathBuf,
-    /// Whether the engine's standard input is a pipe that the guardian holds; else it is empty.
+    /// Whether the engine's standard input is a pipe that the guardian holds; otherwise it is empty.
     pub lifeline: bool,
     /// Where a later controller finds the guardian, relative to its working directory.
     pub socket: PathBuf,
     pub log_file: Option<PathBuf>,
-    /// The journal's file and the engine's own socket: removed when the guardian ends without a
-    /// controller.
+    /// The journal's file and the engine's socket: removed when the guardian ends without a controller.
     pub remove_at_end: Vec<PathBuf>,
-    /// Removes the engine's container, when the guardian ends without a controller; empty: there is none.
+    /// The command that removes the engine's container when the guardian ends without a controller; empty if
+    /// there is none.
     #[serde(default)]
     pub clean_up: Vec<String>,
     /// Whether a ready engine outlives its controller, and for how long.
     pub keep: bool,
     pub adopt_within_ms: u64,
-    /// Between SIGTERM and SIGKILL when nobody came.
+    /// Between SIGTERM and SIGKILL when no controller took over.
     pub grace_ms: u64,
 }
 
@@ -93,23 +92,23 @@ pub struct Launch {
 #[serde(tag = "order", rename_all = "snake_case")]
 pub enum Order {
     Launch(Box<Launch>),
-    /// The engine answered; from now on it may be adopted.
+    /// The engine is ready; from now on it may be adopted.
     Ready,
-    /// Whether it serves somebody, and when the last request ended, in Unix milliseconds.
+    /// Whether it is serving requests, and when the last request ended, in Unix milliseconds.
     Used {
         busy: bool,
         last_end_ms: Option<u64>,
     },
-    /// SIGTERM, the grace, SIGKILL; without a grace SIGKILL at once.
+    /// SIGTERM, the grace period, SIGKILL; without a grace period SIGKILL at once.
     Stop {
         grace_ms: u64,
     },
-    /// This connection will end and another controller come: the engine stays, whatever was said at
-    /// its launch.
+    /// This connection will end and another controller will take over: the engine stays, whatever the rules of
+    /// its launch are.
     Successor {
         within_ms: u64,
     },
-    /// From the later controller: it takes the engine, under its own rules.
+    /// From a later controller: it takes the engine, under its own rules.
     Adopt {
         version: u32,
         keep: bool,
@@ -130,7 +129,7 @@ pub enum Stream {
 /// One line of the engine's output, without its end and without control characters.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
-    /// Counts from 0. A gap: the controller was too slow, and the lines are in the file alone.
+    /// Counts from 0. A gap: the controller was too slow, and the lines are only in the file.
     pub sequence: u64,
     pub at_ms: u64,
     pub stream: Stream,
@@ -147,7 +146,7 @@ pub struct End {
     pub left: Vec<u32>,
 }
 
-/// What a guardian is and has, told to every controller that connects later.
+/// The state of a guardian, sent to every later controller that connects.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hello {
     pub version: u32,
@@ -169,13 +168,13 @@ pub struct Hello {
 #[serde(tag = "news", rename_all = "snake_case")]
 pub enum News {
     Hello(Box<Hello>),
-    /// Another controller has the engine.
+    /// Another controller owns the engine.
     Taken,
     Started {
         engine: ProcessId,
     },
     NotStarted {
-        /// The system's number of the error, where it has one.
+        /// The system's error number, where there is one.
         code: Option<i32>,
         message: String,
     },

@@ -1,5 +1,5 @@
-//! Signals as a readable descriptor: a child ended, or we are told to end. The handlers write one
-//! byte and do nothing else.
+//! Signals as a readable descriptor: a child ended, or this process should end. The handlers only write one
+//! byte.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 static WAKE: AtomicI32 = AtomicI32::new(-1);
-static TOLD_TO_END: AtomicBool = AtomicBool::new(false);
+static TERMINATE_RECEIVED: AtomicBool = AtomicBool::new(false);
 
 pub struct Signals {
     reader: File,
@@ -24,7 +24,7 @@ pub struct Signals {
 )]
 extern "C" fn wake(signal: libc::c_int) {
     if signal == Signal::SIGTERM as libc::c_int {
-        TOLD_TO_END.store(true, Ordering::Relaxed);
+        TERMINATE_RECEIVED.store(true, Ordering::Relaxed);
     }
     let descriptor = WAKE.load(Ordering::Relaxed);
     // SAFETY: `write` is async-signal-safe, and the byte outlives the call. A full pipe or an
@@ -33,7 +33,7 @@ extern "C" fn wake(signal: libc::c_int) {
 }
 
 impl Signals {
-    /// SIGCHLD and SIGTERM wake; what a terminal sends to its programs is not for us.
+    /// SIGCHLD and SIGTERM wake the reader; signals that a terminal sends to its programs are ignored.
     #[expect(unsafe_code, reason = "no safe interface installs a signal handler")]
     pub fn install() -> io::Result<Signals> {
         let (reader, writer) = nix::unistd::pipe()?;
@@ -63,10 +63,10 @@ impl Signals {
         self.reader.as_fd()
     }
 
-    /// Takes what has come; whether we were told to end since the last time.
+    /// Clears the descriptor; returns whether SIGTERM has arrived since the last time.
     pub fn take(&mut self) -> bool {
         let mut bytes = [0; 64];
         while matches!(self.reader.read(&mut bytes), Ok(64)) {}
-        TOLD_TO_END.swap(false, Ordering::Relaxed)
+        TERMINATE_RECEIVED.swap(false, Ordering::Relaxed)
     }
 }

@@ -1,20 +1,20 @@
-//! Whose memory a device holds, by process. It only sums what was measured; which process belongs
-//! to which replica the caller knows, children included.
+//! Attributes a device's memory to replicas, by process. It only adds up measurements; the caller knows which
+//! process belongs to which replica, children included.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::DeviceUse;
 use pool::{Bytes, ReplicaId};
 
-/// What of one device's memory is whose.
+/// How one device's memory is divided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attribution {
     pub by_replica: BTreeMap<ReplicaId, Bytes>,
-    /// Held by processes that we started and that no replica has any more.
+    /// Held by processes that the pool started and that no longer belong to a replica.
     pub orphaned: Bytes,
-    /// Held by others, with what the driver keeps.
+    /// Held by other programs, including what the driver keeps.
     pub foreign: Bytes,
-    /// Ours, and NVML does not say which process holds it.
+    /// Held by the pool's engines, but NVML does not report which process holds it.
     pub unattributed: Bytes,
 }
 
@@ -35,8 +35,8 @@ pub fn attribute(
     }
     let known = found.by_replica.values().copied().sum::<Bytes>() + found.orphaned;
     let rest = (uses.own + uses.foreign).saturating_sub(known);
-    // What the reading found to be ours stays ours, also if it knows no process of it; what it took
-    // for foreign shrinks by the orphans that it was not told of.
+    // What the reading attributed to the pool stays so, even if no process is known for it. The foreign part
+    // shrinks by the orphans, which the reading did not know.
     found.foreign = uses.foreign.min(rest);
     found.unattributed = rest.saturating_sub(found.foreign);
     found

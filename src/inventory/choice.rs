@@ -1,6 +1,5 @@
-//! Which of the GPUs that NVML gives are used, how much of each, and what they are called. It owns
-//! the agreement of what a person wrote with what there is: a difference is a fault at start, not a
-//! GPU less.
+//! Matches the configured GPUs with those that NVML reports: which are used, how much of each, and their names.
+//! A mismatch is an error at start; a GPU is never silently left out.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,11 +7,11 @@ use std::fmt;
 use super::{DeviceInfo, InventoryFault};
 use pool::{Bytes, DeviceId};
 
-/// One GPU as written under provider `nvml`. It is found by its `uuid`, else by its `index`, else
-/// by its `name` (`gpu0`); what else is given must agree.
+/// One GPU as configured under provider `nvml`. It is found by its `uuid`, else by its `index`, else by its
+/// `name` (`gpu0`); the other values must match the GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceChoice {
-    /// With an index or UUID, what the device is called from now on.
+    /// The device's new name, if it is found by index or UUID.
     pub name: Option<String>,
     pub index: Option<u32>,
     pub uuid: Option<String>,
@@ -34,7 +33,7 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
-/// Those that were chosen, in the order of the choices and numbered anew; all if nothing was.
+/// The configured GPUs, renumbered in the order of the configuration; all GPUs if none is configured.
 pub(super) fn choose(
     found: Vec<DeviceInfo>,
     choices: &[DeviceChoice],

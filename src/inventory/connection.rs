@@ -1,8 +1,8 @@
-//! The loaded NVML library: loaded once, shared by all that ask it, and loaded and initialised anew
-//! after the driver was. It owns when; what is asked is not its business.
+//! The loaded NVML library: loaded once, shared, and loaded and initialised again after the driver was
+//! restarted.
 //!
-//! A library that was initialised with a driver that is gone answers nothing any more, and
-//! initialising it again only counts its users up. So the old one is let go of by everybody first.
+//! A library that was initialised with a driver that is gone no longer works, and initialising it again only
+//! increments its reference count. So every user must release the old library first.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use nvml_wrapper::error::NvmlError;
 use super::InventoryFault;
 use super::fault::driver_is_gone;
 
-/// The first is what a driver alone installs; the second comes with development packages.
+/// A driver alone installs the first; the second comes with development packages.
 const LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 
 pub(super) struct Connection {
@@ -24,7 +24,7 @@ pub(super) struct Connection {
 
 struct Held {
     now: Option<Arc<Nvml>>,
-    /// The one before, which somebody may still use.
+    /// The previous library, which may still be in use.
     before: Weak<Nvml>,
 }
 
@@ -49,8 +49,7 @@ impl Connection {
     /// Blocks as long as the driver takes.
     ///
     /// # Errors
-    /// [`NvmlError`] when the driver is away, and for as long as somebody uses the library that was
-    /// loaded before it went.
+    /// [`NvmlError`] when the driver is away, and while the library that was loaded before is still in use.
     pub fn get(&self) -> Result<Arc<Nvml>, NvmlError> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(nvml) = &held.now {
@@ -65,7 +64,7 @@ impl Connection {
         Ok(nvml)
     }
 
-    /// Hands it back after an error, which may say that it is of no more use.
+    /// Returns the library after an error, and drops it if the driver is gone.
     pub fn failed(&self, nvml: Arc<Nvml>, error: &NvmlError) {
         if !driver_is_gone(error) {
             return;
@@ -76,7 +75,7 @@ impl Connection {
             held.before = Arc::downgrade(&nvml);
             held.now = None;
         }
-        // Under the lock, so that nobody loads it anew before it is let go of.
+        // Under the lock, so that it is not loaded again before it is released.
         drop(nvml);
     }
 }

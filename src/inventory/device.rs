@@ -1,5 +1,4 @@
-//! What is known of a device: what it is, and what its memory holds at a moment. It owns the shapes
-//! alone; each provider fills them.
+//! What is known of a device: its properties, and its memory use at a moment. Each provider fills these types.
 
 use pool::{Bytes, DeviceId, NodeId};
 
@@ -11,46 +10,45 @@ pub enum DeviceKind {
     Nvidia,
 }
 
-/// What never changes of a device while the program runs.
+/// Properties of a device that do not change while the program runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     pub id: DeviceId,
-    /// `gpu0`, `host`, or as written.
+    /// `gpu0`, `host`, or the configured name.
     pub name: String,
     pub kind: DeviceKind,
-    /// NVML's index, which is what `CUDA_VISIBLE_DEVICES` counts in PCI order; otherwise the place
-    /// in the list.
+    /// NVML's index, which is what `CUDA_VISIBLE_DEVICES` counts in PCI order; otherwise the position in the
+    /// list.
     pub index: u32,
-    /// The GPU's own, which stays the same when indices change.
+    /// The GPU's UUID, which stays the same when indices change.
     pub uuid: Option<String>,
     pub node: NodeId,
     pub node_name: String,
-    /// What the pool may fill, with the headroom.
+    /// The memory that the pool may fill, including the headroom.
     pub total: Bytes,
-    /// What the device has; more than `total` when the configuration limits it.
+    /// The device's memory; more than `total` when the configuration limits it.
     pub installed: Bytes,
     pub headroom: Bytes,
     /// Like `NVIDIA H100 80GB HBM3`.
     pub product_name: Option<String>,
-    /// Devices of the same product, of which one can stand for the other, have the same number. It
-    /// is given anew at each start.
+    /// Interchangeable devices of the same product have the same number. It is assigned anew at each start.
     pub product: u32,
-    /// On the PCI bus, like `00000000:1B:00.0`.
+    /// The PCI address, such as `00000000:1B:00.0`.
     pub pci: Option<String>,
-    /// Each other device of this node with the best way there, best first.
+    /// Every other device of this node with the best link to it, best first.
     pub links: Vec<(DeviceId, Link)>,
-    /// As configured; they mean nothing to the pool.
+    /// As configured; the pool does not interpret them.
     pub labels: Vec<String>,
 }
 
 /// The best way from one device to another, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Link {
-    /// Straight or over NVSwitch.
+    /// Direct or over NVSwitch.
     NvLink,
     /// On one board, below PCIe switches, or at one host bridge.
     SameRoot,
-    /// Through the machine's processors, or not known.
+    /// Through the machine's processors, or unknown.
     Node,
 }
 
@@ -59,22 +57,22 @@ pub enum Link {
 pub struct DeviceUse {
     pub id: DeviceId,
     pub total: Bytes,
-    /// Held by anybody.
+    /// Held by any process.
     pub used: Bytes,
-    /// Held by the processes that the caller named as ours.
+    /// Held by the processes that the caller passed as the pool's.
     pub own: Bytes,
-    /// Held by others: never free, never evictable (M2).
+    /// Held by other programs: never free, never evictable (M2).
     pub foreign: Bytes,
-    /// What is known of single processes, ours and others, by process id.
+    /// What is known about single processes, the pool's and others, by process id.
     pub processes: Vec<(u32, Bytes)>,
     pub utilisation_percent: Option<u32>,
     pub temperature_celsius: Option<u32>,
 }
 
-/// What became of one device's reading.
+/// The result of one device's reading.
 pub type Reading = Result<DeviceUse, DeviceFault>;
 
-/// What this machine calls itself.
+/// This machine's host name.
 pub(super) fn machine_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map(|name| name.trim().to_string())

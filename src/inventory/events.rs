@@ -1,6 +1,5 @@
-//! Waits for what GPUs report of themselves, on one thread for each GPU: the reports of one that
-//! hangs or is lost are then not mixed with those of another. It owns these threads; what a report
-//! means is in `trouble.rs`.
+//! Waits for the errors that GPUs report, on one thread for each GPU, so that a GPU that hangs or is lost does
+//! not affect the others. `trouble.rs` interprets the reports.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,21 +16,21 @@ use super::fault::driver_is_gone;
 use super::links::find;
 use super::{DeviceEvent, DeviceInfo, DeviceTrouble};
 
-/// How long one call waits, and with it how long a thread may outlive its watch.
+/// How long one call waits, and so how long a thread may outlive its watch.
 const WAIT_MS: u32 = 1000;
 /// Between attempts to find a GPU that is lost or a driver that is away.
 const RETRY: Duration = Duration::from_millis(1000);
 /// `XidError::Unknown` in NVML's numbers.
 const UNKNOWN_XID: u64 = 999;
 
-/// As long as it lives, events are told.
+/// Events are reported while it exists.
 #[derive(Debug)]
 pub struct Watch {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// The threads end within a second, or when NVML answers them; nobody waits for that.
+/// The threads end within a second, or when NVML answers; dropping does not wait for them.
 impl Drop for Watch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
@@ -62,7 +61,7 @@ pub(super) fn watch(
         match thread {
             Ok(thread) => threads.push(thread),
             Err(error) => {
-                tracing::warn!(device = %device.name, %error, "cannot start a thread that waits for this GPU's errors; they show only when it cannot be read");
+                tracing::warn!(device = %device.name, %error, "cannot start a thread that waits for this GPU's errors; a fault shows only when the GPU cannot be read");
             }
         }
     }
@@ -77,8 +76,8 @@ struct Watcher {
 
 enum Ended {
     Stopped,
-    /// It reports nothing, ever.
-    Deaf(NvmlError),
+    /// It never reports events.
+    NoEvents(NvmlError),
     Failed(NvmlError),
 }
 
@@ -96,8 +95,8 @@ impl Watcher {
             };
             match self.listen(&nvml, tell, &mut is_lost) {
                 Ended::Stopped => return,
-                Ended::Deaf(error) => {
-                    tracing::info!(device = %self.device.name, %error, "this GPU reports no errors; they show only when it cannot be read");
+                Ended::NoEvents(error) => {
+                    tracing::info!(device = %self.device.name, %error, "this GPU does not report errors; a fault shows only when the GPU cannot be read");
                     return;
                 }
                 Ended::Failed(error) => {
@@ -110,7 +109,7 @@ impl Watcher {
                         _ if driver_is_gone(&error) || warned => {}
                         _ => {
                             warned = true;
-                            tracing::warn!(device = %self.device.name, %error, "cannot wait for this GPU's errors, and tries again");
+                            tracing::warn!(device = %self.device.name, %error, "cannot wait for this GPU's errors; trying again");
                         }
                     }
                     self.connection.failed(nvml, &error);
@@ -122,7 +121,7 @@ impl Watcher {
         }
     }
 
-    /// Tells what comes until the GPU or the driver fails.
+    /// Reports events until the GPU or the driver fails.
     fn listen(&self, nvml: &Nvml, tell: &dyn Fn(DeviceEvent), is_lost: &mut bool) -> Ended {
         let registered = find(nvml, &self.device).and_then(|gpu| {
             let wanted = EventTypes::CRITICAL_XID_ERROR | EventTypes::DOUBLE_BIT_ECC_ERROR;
@@ -136,7 +135,7 @@ impl Watcher {
         let set = match registered {
             Ok(set) => set,
             Err(error @ (NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_))) => {
-                return Ended::Deaf(error);
+                return Ended::NoEvents(error);
             }
             Err(error) => return Ended::Failed(error),
         };

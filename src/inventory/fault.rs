@@ -1,4 +1,4 @@
-//! What can be wrong with the devices, in words that name the setting to change or the repair.
+//! Errors of devices, with messages that name the setting to change or the repair.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ pub enum InventoryFault {
     NoLibrary { tried: String, source: NvmlError },
 
     #[error(
-        "NVML does not give the number of GPUs: {source}; see whether nvidia-smi works, or set inventory.provider to auto, host or fixed"
+        "NVML does not report the number of GPUs: {source}; see whether nvidia-smi works, or set inventory.provider to auto, host or fixed"
     )]
     Count { source: NvmlError },
 
-    #[error("NVML knows no GPU whose memory can be read{}; see nvidia-smi, or set inventory.provider to auto, host or fixed", last(.last_words))]
+    #[error("NVML found no GPU whose memory it can read{}; see nvidia-smi, or set inventory.provider to auto, host or fixed", last(.last_words))]
     NoGpu { last_words: Option<String> },
 
     #[error(
@@ -26,7 +26,7 @@ pub enum InventoryFault {
     )]
     Hangs { seconds: u64 },
 
-    #[error("cannot start a thread that asks NVML; raise the limit of threads of this user")]
+    #[error("cannot start a thread to query NVML; raise the limit of threads of this user")]
     Thread { source: std::io::Error },
 
     #[error(
@@ -77,7 +77,7 @@ pub enum InventoryFault {
     },
 
     #[error(
-        "inventory.headroom of {headroom} leaves nothing of device {device}, which has {total}; make it smaller"
+        "inventory.headroom of {headroom} leaves no memory on device {device}, which has {total}; make it smaller"
     )]
     MemoryPart {
         headroom: Bytes,
@@ -86,11 +86,11 @@ pub enum InventoryFault {
     },
 }
 
-/// Why one device could not be read this time. What it holds is unknown then, not zero.
+/// Why one device could not be read this time. Its memory use is then unknown, not zero.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceFault {
     #[error(
-        "{device} fell off the bus ({source}); nothing runs there until the machine is restarted, and if it happens again the GPU or its slot is to be replaced"
+        "{device} fell off the bus ({source}); nothing runs there until the machine is restarted, and if it happens again replace the GPU or its slot"
     )]
     Lost { device: String, source: NvmlError },
 
@@ -100,20 +100,22 @@ pub enum DeviceFault {
     ResetRequired { device: String, source: NvmlError },
 
     #[error(
-        "{device} has not answered for {} s and is not asked again before it does; see whether nvidia-smi hangs too",
+        "{device} has not answered for {} s and is not queried again until it does; see whether nvidia-smi hangs too",
         .since.as_secs_f64()
     )]
     Stale { device: String, since: Duration },
 
     #[error(
-        "the NVIDIA driver is away ({source}), {device} is asked again when it is back; see whether nvidia-smi works"
+        "the NVIDIA driver is away ({source}), {device} is queried again when it is back; see whether nvidia-smi works"
     )]
     DriverAway { device: String, source: NvmlError },
 
-    #[error("NVML does not say what {device} holds: {source}; see nvidia-smi -q for this GPU")]
+    #[error(
+        "NVML does not report the memory use of {device}: {source}; see nvidia-smi -q for this GPU"
+    )]
     Refused { device: String, source: NvmlError },
 
-    #[error("cannot start a thread that asks {device}; raise the limit of threads of this user")]
+    #[error("cannot start a thread to query {device}; raise the limit of threads of this user")]
     Thread {
         device: String,
         source: std::io::Error,
@@ -124,7 +126,7 @@ impl DeviceFault {
     pub(super) fn of(device: &str, source: NvmlError) -> DeviceFault {
         let device = device.to_owned();
         match source {
-            // Not found: the driver was loaded anew, and this GPU is gone.
+            // Not found: the driver was loaded again, and this GPU is gone.
             NvmlError::GpuLost | NvmlError::NotFound => DeviceFault::Lost { device, source },
             NvmlError::ResetRequired => DeviceFault::ResetRequired { device, source },
             _ if driver_is_gone(&source) => DeviceFault::DriverAway { device, source },
@@ -133,7 +135,7 @@ impl DeviceFault {
     }
 }
 
-/// Whether the library has to be loaded and initialised anew.
+/// Whether the library must be loaded and initialised again.
 pub(super) fn driver_is_gone(error: &NvmlError) -> bool {
     matches!(
         error,

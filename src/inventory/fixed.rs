@@ -1,19 +1,19 @@
-//! Devices as written in the configuration, for simulations, tests and machines whose memory
-//! cannot be measured. Nothing is read: what is written is believed.
+//! Devices from the configuration, for simulations, tests and machines whose memory cannot be measured. Nothing
+//! is measured.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DeviceInfo, DeviceKind, DeviceUse, InventoryFault, Link};
 use pool::{Bytes, DeviceId, NodeId};
 
-/// A device as written in the configuration.
+/// A device from the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedDevice {
     pub name: String,
     pub memory: Bytes,
-    /// The node's name; devices with the same one are on the same node.
+    /// The node's name; devices with the same name are on the same node.
     pub node: String,
-    /// Words by which models choose it.
+    /// Labels by which models select it.
     pub labels: Vec<String>,
 }
 
@@ -23,7 +23,7 @@ pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, Invent
     }
     let mut names = BTreeSet::new();
     let mut nodes: BTreeMap<&str, NodeId> = BTreeMap::new();
-    // Nothing but their size tells written devices apart.
+    // Configured devices differ only in their size.
     let mut products: BTreeMap<Bytes, u32> = BTreeMap::new();
     let mut devices: Vec<DeviceInfo> = Vec::with_capacity(written.len());
     for (index, device) in written.iter().enumerate() {
@@ -84,7 +84,7 @@ pub(super) fn read(device: &DeviceInfo) -> DeviceUse {
     }
 }
 
-/// Nobody writes four thousand million devices.
+/// No configuration has more than four thousand million devices.
 fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -1,10 +1,10 @@
-//! The host's memory as one device, for machines without a GPU. Its size is a budget that a person
-//! set, not what the machine has.
+//! The host's memory as one device, for machines without a GPU. Its size is a configured budget, not the memory
+//! of the machine.
 //!
-//! Others do not take from a budget, they take from the machine. So foreign is only what the budget
-//! lacks: `budget − (available to new programs + ours that would come back)`, if that is more than
-//! nothing. `MemAvailable` counts file pages as available already, weights that are mapped from
-//! files among them; therefore of ours only anonymous and shared memory counts and comes back.
+//! Other programs take memory from the machine, not from the budget. So foreign is only what the budget lacks:
+//! `budget − (available to new programs + ours that would come back)`, if that is positive. `MemAvailable`
+//! already counts file pages as available, including weights that are mapped from files; therefore only
+//! anonymous and shared memory of our engines counts as ours and comes back.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -52,7 +52,7 @@ impl Host {
                 own = own + held;
             }
         }
-        // Where the machine does not say, the budget is believed.
+        // Where the machine does not report it, the budget is trusted.
         let foreign = field(Path::new("/proc/meminfo"), &["MemAvailable:"])
             .map(|available| device.total.saturating_sub(available + own))
             .unwrap_or(Bytes::ZERO);
@@ -69,16 +69,16 @@ impl Host {
     }
 }
 
-/// The machine's own memory.
+/// The machine's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineMemory {
     pub total: Bytes,
-    /// What programs may take without swapping.
+    /// What programs can take without swapping.
     pub available: Bytes,
 }
 
-/// What the machine has, or what the control group of this process leaves of it; `None` where the
-/// system does not say.
+/// The machine's memory, or what this process's control group leaves of it; `None` where the system does not
+/// report it.
 pub fn machine_memory() -> Option<MachineMemory> {
     let meminfo = Path::new("/proc/meminfo");
     let machine = MachineMemory {
@@ -89,7 +89,7 @@ pub fn machine_memory() -> Option<MachineMemory> {
         let text = std::fs::read_to_string(Path::new("/sys/fs/cgroup").join(name)).ok()?;
         text.trim().parse().ok().map(Bytes)
     };
-    // `max`, which is no number, limits nothing.
+    // `max` is not a number and means no limit.
     let Some(limit) = number("memory.max") else {
         return Some(machine);
     };
@@ -100,8 +100,8 @@ pub fn machine_memory() -> Option<MachineMemory> {
     })
 }
 
-/// What comes back when the process ends. Pages of files, its program and weights that it maps among
-/// them, are the machine's, and available to everybody as they are.
+/// The memory that comes back when the process ends. File pages, such as its program and mapped weights, belong
+/// to the machine and already count as available.
 fn own_memory(pid: u32) -> Option<Bytes> {
     field(
         Path::new(&format!("/proc/{pid}/status")),
@@ -109,7 +109,7 @@ fn own_memory(pid: u32) -> Option<Bytes> {
     )
 }
 
-/// The sum of these fields of a file of `/proc`; `None` when there is no such file or none of them.
+/// The sum of these fields of a file of `/proc`; `None` when the file or all of the fields are missing.
 fn field(file: &Path, names: &[&str]) -> Option<Bytes> {
     let text = std::fs::read_to_string(file).ok()?;
     let mut found = None;

@@ -1,16 +1,16 @@
-//! What devices there are and what their memory holds (M2). Reads NVIDIA GPUs through NVML, the
-//! host's memory through `/proc`, or takes written figures. It only measures: it reserves nothing,
-//! stops no process, and does not know which replica a process belongs to.
+//! The machine's devices and their memory use (M2). Reads NVIDIA GPUs through NVML and the host's memory
+//! through `/proc`, or takes configured figures. It only measures, and does not know which replica a process
+//! belongs to.
 //!
-//! | provider | devices | what is foreign |
+//! | provider | devices | foreign memory |
 //! |---|---|---|
-//! | `nvml` | every GPU that NVML gives | used − ours, and what the driver keeps for itself |
+//! | `nvml` | every GPU that NVML reports | used − ours, and what the driver keeps for itself |
 //! | `host` | one, `host`, of the configured size | the part of the budget that the machine lacks |
 //! | `fixed` | as written | nothing |
-//! | `auto` | as `nvml` if its library loads and knows a GPU, otherwise as `host` | |
+//! | `auto` | as `nvml` if its library loads and finds a GPU, otherwise as `host` | |
 //!
-//! All calls block for as long as the driver takes: usually a millisecond, at most their deadline
-//! when a GPU is ill. Call them off the async threads.
+//! All calls block for as long as the driver takes: usually a millisecond, at most their deadline when a GPU is
+//! faulty. Do not call them on async threads.
 
 mod attribution;
 mod choice;
@@ -46,10 +46,10 @@ use source::Source;
 
 /// Real GPUs answer in milliseconds.
 const READ_DEADLINE: Duration = Duration::from_secs(5);
-/// Without persistence mode the driver wakes each GPU first, which takes seconds for each.
+/// Without persistence mode the driver first initialises each GPU, which takes seconds for each.
 const OPEN_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Where devices come from, as configured under `inventory`.
+/// The source of devices, as configured under `inventory`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InventorySettings {
     pub provider: Provider,
@@ -59,13 +59,13 @@ pub struct InventorySettings {
     pub headroom: MemoryPart,
     /// The devices of provider `fixed`.
     pub devices: Vec<FixedDevice>,
-    /// Which GPUs of provider `nvml` are used and how; none: all as they are.
+    /// The GPUs of provider `nvml` to use, and how; empty: all, unchanged.
     pub choices: Vec<DeviceChoice>,
-    /// Another NVML library than the system's.
+    /// The path of an NVML library to use instead of the system's.
     pub nvml_library: Option<PathBuf>,
 }
 
-/// The devices of this machine, or those that were written down.
+/// The devices of this machine, or the configured ones.
 #[derive(Debug)]
 pub struct Inventory {
     devices: Vec<DeviceInfo>,
@@ -73,17 +73,17 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Finds the devices. Blocking, for a minute at most.
+    /// Finds the devices. Blocks, for a minute at most.
     ///
     /// # Errors
-    /// [`InventoryFault`] when provider `nvml` finds no library or no GPU, with the library's own
-    /// words, when NVML does not answer, when the settings name a GPU that is not there, or when a
-    /// figure in them leaves a device without memory.
+    /// [`InventoryFault`] when provider `nvml` finds no library or no GPU, with the library's own message, when
+    /// NVML does not answer, when the settings name a GPU that does not exist, or when a setting leaves a
+    /// device without memory.
     pub fn open(settings: &InventorySettings) -> Result<Inventory, InventoryFault> {
         Inventory::open_within(settings, OPEN_DEADLINE)
     }
 
-    /// The same, with another patience with NVML.
+    /// The same, with another deadline for NVML.
     ///
     /// # Errors
     /// As [`Inventory::open`].
@@ -98,10 +98,9 @@ impl Inventory {
             Provider::Nvml => nvml()?,
             Provider::Auto => match nvml() {
                 Ok(found) => found,
-                // There is a driver, and it is ill: the host would be no replacement.
+                // A driver exists but does not answer: the host's memory would be no replacement.
                 Err(fault @ InventoryFault::Hangs { .. }) => return Err(fault),
-                // A named library that does not work is probably a mistake; the lack of a driver is
-                // not.
+                // A named library that does not work is probably a mistake; a missing driver is not.
                 Err(fault) => {
                     if settings.nvml_library.is_some() {
                         tracing::warn!(reason = %fault, "no NVIDIA GPU through the named library, the pool uses the host's memory");
@@ -122,7 +121,7 @@ impl Inventory {
         Ok(Inventory { devices, source })
     }
 
-    /// What is really used; never [`Provider::Auto`].
+    /// The provider in use; never [`Provider::Auto`].
     pub fn provider(&self) -> Provider {
         match self.source {
             Source::Nvml(_) => Provider::Nvml,
@@ -136,16 +135,16 @@ impl Inventory {
         &self.devices
     }
 
-    /// Measures all devices, each by itself: a GPU that is lost or hangs leaves the others as they
-    /// are. `ours` are the process ids of all our engines with their children. Comes back within
-    /// five seconds also when NVML does not.
+    /// Measures all devices, each independently: a GPU that is lost or hangs does not affect the others. `ours`
+    /// are the process ids of all our engines with their children. Returns within five seconds even when NVML
+    /// does not answer.
     ///
-    /// A single other figure than memory that cannot be read is absent.
+    /// A figure other than memory that cannot be read is absent.
     pub fn measure(&self, ours: &BTreeSet<u32>) -> Vec<(DeviceId, Reading)> {
         self.measure_within(ours, READ_DEADLINE)
     }
 
-    /// The same, with another patience with NVML.
+    /// The same, with another deadline for NVML.
     pub fn measure_within(
         &self,
         ours: &BTreeSet<u32>,
@@ -163,7 +162,7 @@ impl Inventory {
         }
     }
 
-    /// The devices that could be measured: what the others hold is unknown, not zero.
+    /// The devices that could be measured: the memory use of the others is unknown, not zero.
     ///
     /// # Errors
     /// [`InventoryFault::Unreadable`] when no device could be read.
@@ -186,11 +185,11 @@ impl Inventory {
         }
     }
 
-    /// Calls `tell`, on threads of its own, for each Xid and double-bit memory error of a GPU from
-    /// now on and when one is lost, until the watch is dropped. `None` for devices that report
-    /// nothing: written ones and the host.
+    /// Calls `tell`, on separate threads, for each Xid and double-bit memory error of a GPU from now on and
+    /// when one is lost, until the watch is dropped. `None` for devices that report nothing: configured ones
+    /// and the host.
     ///
-    /// What happened while the driver was away is not told; the next reading shows it.
+    /// Events while the driver was away are not reported; the next reading shows their effect.
     pub fn events(&self, tell: impl Fn(DeviceEvent) + Send + Sync + 'static) -> Option<Watch> {
         match &self.source {
             Source::Nvml(gpus) => Some(gpus.watch(&self.devices, tell)),

@@ -1,5 +1,5 @@
-//! The best way from each GPU to each other: NVLink, the same PCIe root, or the rest of the machine.
-//! What NVML refuses to say counts as the worst.
+//! The best link between each pair of GPUs: NVLink, the same PCIe root, or the rest of the machine. What NVML
+//! does not report counts as the worst.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +13,14 @@ use super::{DeviceInfo, Link};
 /// `NVML_NVLINK_MAX_LINKS` of the header.
 const LINKS_MAX: u32 = 18;
 
-/// Domain, bus and number on the bus: the same address is written in several ways.
+/// Domain, bus and device on the bus: one address can be written in several ways.
 type Address = (u32, u32, u32);
 
-/// A GPU as far as NVML tells.
+/// A GPU and what NVML reports of its links.
 struct End<'a> {
     gpu: Device<'a>,
     address: Option<Address>,
-    /// The other ends of its NVLinks that are up.
+    /// The other ends of its active NVLinks.
     reaches: BTreeSet<Address>,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn connect(nvml: &Nvml, devices: &mut [DeviceInfo]) {
     }
 }
 
-/// By its own name where it has one: indices change when a GPU falls off the bus.
+/// Finds the GPU by UUID where it has one: indices change when a GPU falls off the bus.
 pub(super) fn find<'a>(nvml: &'a Nvml, device: &DeviceInfo) -> Result<Device<'a>, NvmlError> {
     match &device.uuid {
         Some(uuid) => nvml.device_by_uuid(uuid.as_str()),
@@ -69,7 +69,7 @@ fn end(gpu: Device<'_>) -> End<'_> {
         match link.is_active() {
             Ok(true) => reaches.extend(link.remote_pci_info().ok().map(|pci| address(&pci))),
             Ok(false) => {}
-            // There are no more of them.
+            // There are no more links.
             Err(_) => break,
         }
     }
@@ -85,14 +85,14 @@ fn address(pci: &PciInfo) -> Address {
     (pci.domain, pci.bus, pci.device)
 }
 
-/// `again` is the other GPU once more, for a call that wants to own it.
+/// `again` is the other GPU once more, for a call that takes ownership.
 fn best<'a>(
     one: &End<'_>,
     other: &End<'_>,
     again: impl FnOnce() -> Result<Device<'a>, NvmlError>,
 ) -> Link {
     let straight = other.address.is_some_and(|it| one.reaches.contains(&it));
-    // The far end of a link to a switch is the switch; only the driver knows who is behind it.
+    // The far end of a link to a switch is the switch; only the driver knows which GPU is behind it.
     let by_nvlink = || {
         let status = one.gpu.p2p_status(&other.gpu, P2pCapabilitiesIndex::NvLink);
         matches!(status, Ok(P2pStatus::Ok))

@@ -1,14 +1,13 @@
-//! NVIDIA GPUs through NVML. Every figure is asked for by itself, because old drivers, MIG and ill
-//! GPUs each refuse other calls; what is refused is absent.
+//! NVIDIA GPUs through NVML. Every figure is queried separately, because old drivers, MIG and faulty GPUs each
+//! refuse different calls; a refused figure is absent.
 //!
-//! **Whose memory it is.** Used memory is the sum of what NVML reports, so `foreign = used − ours`
-//! plus the part that the driver reserves for itself. That needs the bytes of each of our processes,
-//! which NVML does not always give: in a container with its own process ids the list is empty, and
-//! under some drivers the bytes are missing. Then, while we have processes, what is ours is found the
-//! other way round: `ours = used − foreign`, where foreign is the last figure that was sure on this
-//! device (measured while we had no process, or while NVML gave all bytes), but never less than what
-//! NVML now reports for others. Growth in between counts as ours. Until a sure figure exists all that
-//! is not known to be ours counts as foreign.
+//! **Whose memory it is.** Used memory is the sum of what NVML reports, so `foreign = used − ours` plus the
+//! part that the driver reserves for itself. That needs the bytes of each of our processes, which NVML does not
+//! always give: in a container with its own process ids the list is empty, and under some drivers the bytes are
+//! missing. Then, while we have processes, ours is computed the other way round: `ours = used − foreign`, where
+//! foreign is the last certain figure of this device (measured while we had no process, or while NVML gave all
+//! bytes), but never less than what NVML now reports for others. Growth in between counts as ours. Until there
+//! is a certain figure, everything not known to be ours counts as foreign.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -35,14 +34,14 @@ pub(super) struct Gpus {
     memory: Arc<Memory>,
 }
 
-/// What is kept from one reading to the next.
+/// State kept between readings.
 #[derive(Default)]
 struct Memory {
-    /// Foreign memory of each device when it was last sure.
+    /// Foreign memory of each device when it was last certain.
     sure: Mutex<BTreeMap<DeviceId, Bytes>>,
-    /// The readings that NVML has not answered yet, by when they began.
+    /// The readings that NVML has not answered yet, with their start times.
     running: Mutex<BTreeMap<DeviceId, Instant>>,
-    /// Devices whose figures contradict each other, of which one warning is enough.
+    /// Devices with contradictory figures, which are logged only once.
     warned: Mutex<BTreeSet<DeviceId>>,
 }
 
@@ -56,13 +55,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All GPUs that NVML gives, not connected to each other yet.
+/// All GPUs that NVML reports, without their links.
 pub(super) fn open(
     library: Option<&Path>,
     deadline: Duration,
 ) -> Result<(Vec<DeviceInfo>, Source), InventoryFault> {
     let library: Option<PathBuf> = library.map(Path::to_owned);
-    let (devices, connection) = on_time(deadline, move || {
+    let (devices, connection) = within_deadline(deadline, move || {
         let connection = Connection::open(library.as_deref())?;
         let nvml = connection
             .get()
@@ -77,19 +76,20 @@ pub(super) fn open(
     Ok((devices, Source::Nvml(Box::new(gpus))))
 }
 
-/// On a thread of its own, which is left alone if it does not come back: a call of NVML cannot be
-/// broken off.
-fn on_time<T: Send + 'static>(
+/// Runs a call of NVML on a separate thread, because it cannot be cancelled. A thread that does not return in
+/// time is abandoned.
+fn within_deadline<T: Send + 'static>(
     deadline: Duration,
     act: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, InventoryFault> {
-    let (tell, told) = mpsc::channel();
-    let ask = move || drop(tell.send(act()));
+    let (sender, results) = mpsc::channel();
+    let ask = move || drop(sender.send(act()));
     thread::Builder::new()
         .name("nvml".into())
         .spawn(ask)
         .map_err(|source| InventoryFault::Thread { source })?;
-    told.recv_timeout(deadline)
+    results
+        .recv_timeout(deadline)
         .map_err(|_| InventoryFault::Hangs {
             seconds: deadline.as_secs(),
         })
@@ -112,7 +112,7 @@ fn list(nvml: &Nvml) -> Result<Vec<DeviceInfo>, InventoryFault> {
         let (uuid, product_name, pci, installed) = match known {
             Ok(known) => known,
             Err(error) => {
-                tracing::warn!(gpu = index, %error, "NVML cannot read this GPU, the pool does without it");
+                tracing::warn!(gpu = index, %error, "NVML cannot read this GPU, the pool does not use it");
                 last_words = Some(format!("GPU {index}: {error}"));
                 continue;
             }
@@ -143,14 +143,14 @@ fn list(nvml: &Nvml) -> Result<Vec<DeviceInfo>, InventoryFault> {
 }
 
 impl Gpus {
-    /// Finds the links between these devices, which stay the same while the program runs.
+    /// Finds the links between these devices, which do not change while the program runs.
     pub(super) fn connect(
         &self,
         devices: &mut Vec<DeviceInfo>,
         deadline: Duration,
     ) -> Result<(), InventoryFault> {
         let (connection, mut these) = (Arc::clone(&self.connection), devices.clone());
-        *devices = on_time(deadline, move || {
+        *devices = within_deadline(deadline, move || {
             if let Ok(nvml) = connection.get() {
                 links::connect(&nvml, &mut these);
             }
@@ -167,8 +167,8 @@ impl Gpus {
         events::watch(&self.connection, devices, tell)
     }
 
-    /// Each device on a thread of its own, in the order of the devices. One that NVML did not answer
-    /// before is not asked again.
+    /// Reads each device on a separate thread, in the order of the devices. A device with an unanswered reading
+    /// is not queried again.
     #[expect(
         clippy::disallowed_methods,
         reason = "how long NVML takes is what is measured here"
@@ -181,22 +181,22 @@ impl Gpus {
     ) -> Vec<(DeviceId, Reading)> {
         let began = Instant::now();
         let ours = Arc::new(ours.clone());
-        let (tell, told) = mpsc::channel();
+        let (sender, results) = mpsc::channel();
         let mut answers: BTreeMap<DeviceId, Reading> = BTreeMap::new();
         for device in devices {
             let earlier = *lock(&self.memory.running).entry(device.id).or_insert(began);
             if earlier != began {
                 continue;
             }
-            let (gpus, ours, tell) = (self.clone(), Arc::clone(&ours), tell.clone());
+            let (gpus, ours, sender) = (self.clone(), Arc::clone(&ours), sender.clone());
             let own = device.clone();
             let ask = move || {
                 let reading = {
                     let _running = Running(&gpus.memory, own.id);
                     gpus.read_one(&own, &ours)
                 };
-                // Nobody listens any more when it comes too late.
-                let _ = tell.send((own.id, reading));
+                // The receiver is gone if this comes too late.
+                let _ = sender.send((own.id, reading));
             };
             let name = format!("read-{}", device.name);
             if let Err(source) = thread::Builder::new().name(name).spawn(ask) {
@@ -209,9 +209,10 @@ impl Gpus {
                 answers.insert(device.id, Err(fault));
             }
         }
-        drop(tell);
-        // It ends when all have answered, for each holds an end of the channel.
-        while let Ok((id, reading)) = told.recv_timeout(deadline.saturating_sub(began.elapsed())) {
+        drop(sender);
+        // Ends when all have answered, because each holds a sender of the channel.
+        while let Ok((id, reading)) = results.recv_timeout(deadline.saturating_sub(began.elapsed()))
+        {
             answers.insert(id, reading);
         }
         let running = lock(&self.memory.running).clone();
@@ -250,14 +251,14 @@ impl Gpus {
         let memory = gpu.memory_info()?;
         let there = Bytes(memory.total);
         if memory.used > memory.total && lock(&self.memory.warned).insert(device.id) {
-            tracing::warn!(device = %device.name, used = %Bytes(memory.used), total = %there, "NVML says that more is used than there is; the pool takes the GPU for full");
+            tracing::warn!(device = %device.name, used = %Bytes(memory.used), total = %there, "NVML reports more memory used than the GPU has; the pool treats the GPU as full");
         }
         let used = Bytes(memory.used).min(there);
         let listed = Listed::of(&gpu);
         let own = self.own(device.id, used, &listed, ours);
         let foreign = used.saturating_sub(own) + Bytes(memory.reserved);
         let foreign = foreign.min(there.saturating_sub(own));
-        // What others hold beside the part that the pool may fill takes nothing from it.
+        // What other programs hold outside the part that the pool may fill takes nothing from it.
         let total = if device.total < device.installed {
             device.total.min(there)
         } else {
@@ -279,7 +280,7 @@ impl Gpus {
         })
     }
 
-    /// What of `used` is ours, by the rule at the top.
+    /// The pool's part of `used`, by the rule at the top.
     fn own(&self, device: DeviceId, used: Bytes, listed: &Listed, ours: &BTreeSet<u32>) -> Bytes {
         let held = |mine: bool| -> Bytes {
             listed
@@ -307,7 +308,7 @@ impl Gpus {
     }
 }
 
-/// Takes its entry away also when the reading panics.
+/// Removes its entry even if the reading panics.
 struct Running<'a>(&'a Memory, DeviceId);
 
 impl Drop for Running<'_> {
@@ -316,10 +317,10 @@ impl Drop for Running<'_> {
     }
 }
 
-/// The processes that NVML reports, each with its bytes if they are known.
+/// The processes that NVML reports, each with its bytes if known.
 struct Listed {
     processes: BTreeMap<u32, Option<Bytes>>,
-    /// Whether both lists could be had.
+    /// Whether both lists could be read.
     complete: bool,
 }
 
@@ -340,7 +341,7 @@ impl Listed {
                     UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
                     UsedGpuMemory::Unavailable => None,
                 };
-                // A process in both lists is reported with the same bytes in each.
+                // A process in both lists has the same bytes in each.
                 let known = processes.entry(process.pid).or_insert(None);
                 *known = (*known).max(held);
             }

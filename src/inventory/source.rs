@@ -1,4 +1,4 @@
-//! Where the devices of this process are from.
+//! The source of this process's devices.
 
 use crate::{host, nvml};
 

@@ -1,13 +1,12 @@
-//! What a GPU reports of itself, and what that means for the models on it. It owns the table of Xid
-//! codes; it decides nothing.
+//! The errors that a GPU reports, and what they mean for the models on it: the table of Xid codes.
 //!
-//! The table follows the immediate actions of NVIDIA's catalogue (NVIDIA, "Analyzing Xid Errors with
-//! the Xid Catalog", docs.nvidia.com/deploy/xid-errors): RESTART_APP and IGNORE of an application's
-//! error concern one process; RESET_GPU, RESTART_BM and the workflows of 48 and 74 the device; what
-//! is only to be watched, and what the table does not have, leaves the device in use.
+//! The table follows the immediate actions of NVIDIA's catalogue (NVIDIA, "Analyzing Xid Errors with the Xid
+//! Catalog", docs.nvidia.com/deploy/xid-errors): RESTART_APP and IGNORE of an application's error concern one
+//! process; RESET_GPU, RESTART_BM and the workflows of 48 and 74 the device; errors that are only to be
+//! watched, or that are not in the table, leave the device in use.
 //!
-//! 46 follows NVIDIA's health checks (docs.nvidia.com/health-validation). The reach of 32, 68, 69, 109,
-//! 110 and 143 is not checked against the catalogue.
+//! 46 follows NVIDIA's health checks (docs.nvidia.com/health-validation). The reach of 32, 68, 69, 109, 110 and
+//! 143 is not checked against the catalogue.
 
 use std::fmt;
 
@@ -21,22 +20,22 @@ pub struct DeviceEvent {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceTrouble {
-    /// An error of the driver by its number; 999 is one that it does not know itself.
+    /// A driver error by its number; 999 is one that the driver does not know.
     Xid { code: u64 },
     /// A memory error that could not be corrected.
     DoubleBitEcc,
-    /// It fell off the bus: nothing can be asked or done there.
+    /// The GPU fell off the bus: it cannot be queried or used.
     Lost,
 }
 
-/// Whom a trouble concerns.
+/// What an error affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// One process, which has failed or will; others on the device go on.
+    /// One process, which has failed or will; others on the device continue.
     Process,
-    /// Nobody yet: the device works, and an administrator should look at it.
+    /// Nothing yet: the device works, but an administrator should look at it.
     Watch,
-    /// Everybody on the device, and nothing new can start there before it is reset.
+    /// Every process on the device; nothing new can start there before it is reset.
     Device,
 }
 
@@ -46,7 +45,7 @@ struct Xid {
     code: u64,
     reach: Reach,
     means: &'static str,
-    /// What an administrator does.
+    /// What the administrator should do.
     then: &'static str,
 }
 
@@ -59,11 +58,10 @@ const fn xid(code: u64, reach: Reach, means: &'static str, then: &'static str) -
     }
 }
 
-const RESTART: &str = "the engine has to be started again";
+const RESTART: &str = "restart the engine";
 const RESET: &str = "stop what runs on it, then `nvidia-smi --gpu-reset`";
-const REBOOT: &str =
-    "restart the machine; if it happens again, the GPU or its slot is to be replaced";
-const LATER: &str = "reset the GPU when nobody needs it";
+const REBOOT: &str = "restart the machine; if it happens again, replace the GPU or its slot";
+const LATER: &str = "reset the GPU when it is idle";
 
 /// By code.
 const TABLE: &[Xid] = &[
@@ -129,7 +127,7 @@ const TABLE: &[Xid] = &[
     xid(
         109,
         Process,
-        "an application did not give the GPU away in time",
+        "an application did not release the GPU in time",
         RESTART,
     ),
     xid(110, Device, "the GPU's security controller failed", REBOOT),
@@ -179,7 +177,7 @@ fn known(code: u64) -> Option<&'static Xid> {
     TABLE.iter().find(|xid| xid.code == code)
 }
 
-/// What it means for the administrator, and what to do.
+/// The error's meaning for the administrator, and what to do.
 impl fmt::Display for DeviceTrouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

@@ -1,12 +1,12 @@
-//! What a model keeps per token and per sequence while it answers: its layers, grouped by the
-//! cache they need, and the bytes that makes on one device. The layers are read in `config_json`
-//! and `gguf`; this file only counts.
+//! The memory that a model keeps per token and per sequence: its layers, grouped by their cache, and the
+//! resulting bytes on one device. `config_json` and `gguf_architecture` read the layers; this file only does
+//! the arithmetic.
 
 use std::path::{Path, PathBuf};
 
 use super::error::FileError;
 
-/// A model as far as its memory depends on it.
+/// The properties of a model that determine its memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Architecture {
     /// `model_type` of `config.json`, or `general.architecture` of a GGUF file.
@@ -15,11 +15,11 @@ pub struct Architecture {
     pub attention_heads: Option<u64>,
     /// The longest sequence the model was made for, in tokens.
     pub context: Option<u64>,
-    /// Every layer that keeps something, grouped.
+    /// Every layer that has a cache or state, grouped.
     pub layers: Vec<LayerGroup>,
-    /// How wide its rows are between the layers, where that is known.
+    /// The widths of its rows between the layers, where known.
     pub widths: Option<Widths>,
-    /// What had to be guessed, for an administrator to read.
+    /// Assumptions that an administrator should know.
     pub guesses: Vec<String>,
     /// The file it was read from.
     pub origin: PathBuf,
@@ -33,9 +33,9 @@ pub struct Widths {
     pub wide: u64,
     /// Queries of all heads.
     pub queries: u64,
-    /// One for each token that can be next; 0 where it is not said.
+    /// The vocabulary size; 0 where it is unknown.
     pub words: u64,
-    /// Blocks, also those that keep nothing.
+    /// All blocks, including those without a cache.
     pub blocks: u64,
 }
 
@@ -49,26 +49,26 @@ pub struct LayerGroup {
 /// What one layer keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerCache {
-    /// A key and a value per head and token, of the last `window` tokens where there is one.
-    /// Heads are divided over the devices; with fewer heads than devices each holds one whole.
+    /// A key and a value per head and token, of the last `window` tokens if there is a window. Heads are
+    /// divided over the devices; with fewer heads than devices, each device holds one head.
     Heads {
         heads: u64,
         key_size: u64,
         value_size: u64,
         window: Option<u64>,
     },
-    /// Numbers per token that all heads share (multi-head latent attention). Every device of a
-    /// replica holds all of them.
+    /// Numbers per token that all heads share (multi-head latent attention). Every device of a replica holds
+    /// all of them.
     Latent {
         numbers: u64,
-        /// Numbers per token where an engine keeps them as keys and values of each head instead.
+        /// Numbers per token for engines that store them expanded, as keys and values of each head.
         expanded: u64,
     },
-    /// Bytes per sequence, however long it is (linear attention, state spaces).
+    /// Bytes per sequence, whatever its length (linear attention, state spaces).
     State { bytes: u64 },
 }
 
-/// Bytes that 256 numbers of the cache take: whole for every type that engines offer.
+/// Bytes that 256 numbers of the cache take: an integer for every type that engines offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberWidth(pub u64);
 
@@ -78,12 +78,12 @@ impl NumberWidth {
     pub const FOUR_BYTES: NumberWidth = NumberWidth(1024);
 }
 
-/// How engines spread a replica over its devices.
+/// How engines split a replica over its devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
     /// Every device computes a part of every layer (vLLM, SGLang, TGI).
     Heads,
-    /// Every device holds whole layers (llama.cpp).
+    /// Every device holds complete layers (llama.cpp).
     Layers,
 }
 
@@ -97,9 +97,9 @@ pub struct CacheLoad {
     pub sequences: u64,
     pub keys: NumberWidth,
     pub values: NumberWidth,
-    /// Whether the engine drops what has left a layer's window; if not, a window saves nothing.
+    /// Whether the engine drops tokens that have left a layer's window; if not, a window saves nothing.
     pub drops_old_tokens: bool,
-    /// Tokens that windows hold beside, for the batch that is being computed.
+    /// Additional tokens that windows hold, for the batch that is being computed.
     pub window_slack: u64,
     /// Whether the engine keeps latent keys and values expanded for each head.
     pub expands_latent: bool,
@@ -150,7 +150,7 @@ impl Architecture {
         }
     }
 
-    /// What one more token of one sequence takes, on one device, before any window is full.
+    /// The memory of one more token of one sequence, on one device, before any window is full.
     pub fn cache_bytes_per_token(&self, width: NumberWidth) -> u64 {
         let load = CacheLoad {
             keys: width,
@@ -166,10 +166,10 @@ impl Architecture {
             })
     }
 
-    /// Tokens of one sequence: what was asked for, or else the model's own. A model without a
-    /// cache needs none.
-    pub fn tokens(&self, asked: Option<u64>) -> Result<u64, FileError> {
-        match asked.or(self.context) {
+    /// Tokens of one sequence: the requested number, or else the model's own. A model without a cache needs
+    /// none.
+    pub fn tokens(&self, requested: Option<u64>) -> Result<u64, FileError> {
+        match requested.or(self.context) {
             Some(tokens) => Ok(tokens),
             None if self.layers.is_empty() => Ok(0),
             None => Err(FileError::Broken {
@@ -179,7 +179,7 @@ impl Architecture {
         }
     }
 
-    /// Counts a further layer, with an equal group where there is one.
+    /// Adds layers to an equal group, or as a new group.
     pub fn push(&mut self, count: u64, cache: LayerCache) {
         if count == 0 {
             return;
@@ -199,7 +199,7 @@ impl Architecture {
 }
 
 impl LayerCache {
-    /// Bytes of one such layer where it is divided into `parts`.
+    /// Bytes of one such layer when it is divided into `parts`.
     fn bytes(self, load: &CacheLoad, parts: u64) -> u64 {
         match self {
             LayerCache::Heads {
@@ -226,7 +226,7 @@ impl LayerCache {
     }
 }
 
-/// The product in bytes of factors and a width that counts 256 numbers.
+/// The product, in bytes, of factors and a width for 256 numbers.
 fn scaled(factors: [u64; 2], bytes_of_256: u64) -> u64 {
     factors
         .iter()

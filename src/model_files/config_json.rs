@@ -1,7 +1,6 @@
-//! Reads `config.json`, the form in which Hugging Face describes a model, as far as the memory of
-//! the model depends on it. Keys of several generations are known; a model whose form is not known
-//! is taken for one with plain attention, and that is said. It reads one file and computes nothing
-//! else.
+//! Reads `config.json`, the Hugging Face description of a model, as far as the model's memory depends on it.
+//! Keys of several generations are known; an unknown architecture is assumed to have plain attention, and the
+//! assumption is noted.
 
 use std::path::Path;
 
@@ -14,7 +13,7 @@ use super::safetensors::read_text;
 
 const CONFIG_JSON_MAX: u64 = 16 << 20;
 
-/// Sections that hold the language part of models that also see or hear.
+/// Sections for the language part of multimodal models.
 const LANGUAGE_SECTIONS: [&str; 4] = [
     "text_config",
     "llm_config",
@@ -22,11 +21,11 @@ const LANGUAGE_SECTIONS: [&str; 4] = [
     "thinker_config",
 ];
 
-/// Encoders: they read a whole text at once and keep nothing.
+/// Encoders process a complete text at once and have no cache.
 const ENCODERS: &str = "albert bert camembert clip deberta deberta-v2 distilbert electra ernie esm gte jina_bert \
     modernbert mpnet new nomic_bert roberta siglip xlm-roberta";
 
-/// Forms whose cache is known to follow the keys that are read here.
+/// Architectures whose cache is known to follow the keys that are read here.
 const KNOWN: &str = "afmoe apertus arcee baichuan bamba bitnet bloom chatglm codegen cohere cohere2 dbrx \
     deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe exaone exaone4 falcon \
     falcon_h1 gemma gemma2 gemma3 gemma3_text glm glm4 glm4_moe gpt2 gpt_bigcode gpt_neo \
@@ -61,7 +60,7 @@ impl Keys {
         let outer: Map<String, Value> = reading::json(text).map_err(|flaw| flaw.to_string())?;
         let mut inner = Map::new();
         let mut sections = &outer;
-        // A thinker holds a text part of its own.
+        // A thinker section contains another text section.
         while let Some(Value::Object(section)) = LANGUAGE_SECTIONS
             .iter()
             .find_map(|name| sections.get(*name))
@@ -81,7 +80,7 @@ impl Keys {
         })
     }
 
-    /// A whole number. Another value under the key is an error that names it.
+    /// An integer. Another value under the key is an error that names it.
     pub fn number(&self, names: &[&str]) -> Result<Option<u64>, String> {
         match self.value(names) {
             None => Ok(None),
@@ -96,7 +95,7 @@ impl Keys {
         }
     }
 
-    /// A whole number above 0 that must be there.
+    /// A required integer above 0.
     pub fn needed(&self, names: &[&str]) -> Result<u64, String> {
         self.number(names)?
             .filter(|number| *number > 0)
@@ -127,7 +126,7 @@ impl Keys {
     pub fn heads(&self) -> Result<u64, String> {
         let names = ["num_attention_heads", "n_head", "n_heads"];
         match self.number(&names)? {
-            // Its configuration leaves out what equals the defaults of the program it was made with.
+            // Its configuration omits values that equal the defaults of the program that wrote it.
             None if self.kind().starts_with("gemma3") => Ok(8),
             _ => self.needed(&names),
         }
@@ -160,7 +159,7 @@ impl Keys {
                 .max()
                 .ok_or_else(|| format!("`{}` holds no numbers", names[0]));
         }
-        // Falcon's own key says one head for all, except in its newer form.
+        // Falcon's own key means one head for all, except in its newer architecture.
         let is_shared = self.flag("multi_query") == Some(true)
             && self.flag("new_decoder_architecture") != Some(true);
         if is_shared {
@@ -229,7 +228,7 @@ fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
     }
     if !kind.is_empty() && !is_listed(kind, KNOWN) {
         architecture.guesses.push(format!(
-            "the form `{}` is not known, and plain attention is assumed",
+            "the architecture `{}` is unknown; plain attention is assumed",
             shortened(&Value::from(kind))
         ));
     }
@@ -249,7 +248,7 @@ fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
                 Some(bytes) => architecture.push(count, LayerCache::State { bytes }),
                 None => note_once(
                     architecture,
-                    "the state of its layers without attention is not known, and is not counted",
+                    "the state of its layers without attention is unknown and not counted",
                 ),
             }
         }
@@ -264,7 +263,7 @@ fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
                 },
             };
             match &each {
-                // The list is as long as the file; runs are cut to it.
+                // The list's length is bounded by the file's; runs are cut to it.
                 Some(each) if each.len() as u64 == layers => {
                     let from = usize::try_from(index).unwrap_or(usize::MAX);
                     let here = usize::try_from(count).unwrap_or(usize::MAX);
@@ -280,7 +279,7 @@ fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
     Ok(())
 }
 
-/// As far as they are there; what is wrong with one of them is told where it is needed.
+/// The widths that are present; errors are reported where a value is needed.
 fn widths(keys: &Keys) -> Option<Widths> {
     let number = |names: &[&str]| keys.number(names).ok().flatten();
     let hidden = keys.hidden().ok()?;
@@ -304,9 +303,9 @@ fn widths(keys: &Keys) -> Option<Widths> {
     })
 }
 
-/// Numbers per token of multi-head latent attention: the compressed keys and values and the part
-/// that carries the position (DeepSeek-V2, arXiv 2405.04434, section 2.1.3), and the keys of the
-/// indexer of its sparse form where there is one. Beside it the numbers where they are kept as keys and values of each head.
+/// Numbers per token of multi-head latent attention: the compressed keys and values and the part that carries
+/// the position (DeepSeek-V2, arXiv 2405.04434, section 2.1.3), and the keys of the indexer of its sparse form
+/// where there is one. The second figure is for keys and values that are stored expanded for each head.
 fn latent(keys: &Keys) -> Result<Option<(u64, u64)>, String> {
     let Some(rank) = keys.number(&["kv_lora_rank"])? else {
         return Ok(None);
@@ -326,7 +325,7 @@ fn note_once(architecture: &mut Architecture, note: &str) {
     }
 }
 
-/// A foreign value for a message, never longer than a line.
+/// A foreign value for a message, at most one line long.
 pub fn shortened(value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),

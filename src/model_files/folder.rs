@@ -1,4 +1,4 @@
-//! A model's folder or file: what its weights and its architecture are, whichever form they have.
+//! A model's folder or file: its weights and its architecture, in any supported form.
 
 use std::path::{Path, PathBuf};
 
@@ -8,15 +8,15 @@ use crate::gguf::{self, Gguf};
 use crate::parameters::{CONFIG_TOLERANCE_PER_CENT, weights_by_config};
 use crate::safetensors::{self, Weights};
 
-/// Entries of a model's folder that are looked at.
+/// Limit of entries of a model's folder that are read.
 const FOLDER_ENTRIES_MAX: usize = 10_000;
 
-/// What the files of a model say.
+/// The contents of a model's files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelFiles {
     pub weights: Weights,
     pub architecture: Architecture,
-    /// The weights are not there; their size is counted from `config.json`.
+    /// The weights are not there; their size is estimated from `config.json`.
     pub by_config: bool,
 }
 
@@ -42,7 +42,7 @@ impl ModelFiles {
             return ModelFiles::read_gguf(&file);
         }
         let config = folder.join("config.json");
-        // Weights in a form that has no header to read are there all the same.
+        // Weights in a form without a readable header are still weights.
         if !config.exists() || bytes_of_weight_files(folder).is_some() {
             return Err(safetensors::no_weights(folder));
         }
@@ -69,7 +69,7 @@ impl ModelFiles {
         })
     }
 
-    /// What an administrator should hear about what was read.
+    /// Assumptions that an administrator should know.
     pub fn guesses(&self) -> Vec<String> {
         let mut guesses = self.architecture.guesses.clone();
         if self.by_config {
@@ -86,7 +86,7 @@ pub fn is_gguf(path: &Path) -> bool {
         .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
 }
 
-/// The one GGUF model of a folder. Projectors of pictures (`mmproj`) are no models.
+/// The only GGUF model of a folder. Image projectors (`mmproj`) do not count.
 pub fn gguf_of(folder: &Path) -> Result<Option<PathBuf>, FileError> {
     let listing = std::fs::read_dir(folder).map_err(|source| FileError::Read {
         path: folder.to_owned(),
@@ -118,7 +118,7 @@ pub fn gguf_of(folder: &Path) -> Result<Option<PathBuf>, FileError> {
     }
 }
 
-/// The sizes of the files of weights together, for where headers cannot be read. `None` when there is no such file.
+/// The total size of the weight files, for use where headers cannot be read. `None` when there are none.
 pub fn bytes_of_weight_files(path: &Path) -> Option<u64> {
     let is_weights = |file: &Path| {
         file.extension().is_some_and(|extension| {

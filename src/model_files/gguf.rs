@@ -1,7 +1,7 @@
-//! Reads the headers of GGUF files (versions 2 and 3, little endian): the few values that tell the
-//! model's form, and the size of every tensor. Form: `docs/gguf.md` of ggml. Files may be cut off
-//! or come from strangers: nothing is allocated by a number of the file, every count is checked
-//! against the bytes that are left, and weights are never read.
+//! Reads the headers of GGUF files (versions 2 and 3, little endian): the values that describe the
+//! architecture, and the size of every tensor. Format: `docs/gguf.md` of ggml. Files may be truncated or
+//! untrusted: nothing is allocated by a number from the file, every count is checked against the bytes that are
+//! left, and weights are not read.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ use super::gguf_types;
 const MAGIC: [u8; 4] = *b"GGUF";
 /// No header is longer; tokenizers take some ten MiB.
 const HEADER_MAX: u64 = 1 << 30;
-/// The longest text that is kept: names of forms are short.
+/// The longest text that is kept: names of architectures are short.
 const KEPT_TEXT_MAX: u64 = 256;
 /// The longest name of a key or tensor.
 const NAME_MAX: u64 = 65_535;
@@ -24,10 +24,10 @@ const DIMENSIONS_MAX: u32 = 8;
 /// Lists of lists may be this deep.
 const DEPTH_MAX: u32 = 4;
 const ALIGNMENT_DEFAULT: u64 = 32;
-/// Files of one model at most.
+/// The maximum number of files of one model.
 const PARTS_MAX: u32 = 10_000;
 
-/// A value of the header that somebody may ask for.
+/// A value of the header that is kept.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Number(u64),
@@ -36,7 +36,7 @@ pub enum Value {
     List(Vec<u64>),
 }
 
-/// What the headers of a model's files say.
+/// The contents of the headers of a model's files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gguf {
     /// The values of the first file, by key.
@@ -48,8 +48,8 @@ pub struct Gguf {
 }
 
 impl Gguf {
-    /// Reads a model's file. Of a model in parts (`-00001-of-00003.gguf`) all parts are read, and
-    /// any of them may be named.
+    /// Reads a model's file. Of a split model (`-00001-of-00003.gguf`) all parts are read; any of them may be
+    /// given.
     pub fn read(path: &Path) -> Result<Gguf, FileError> {
         let parts = parts_of(path)?;
         let mut whole = Gguf::default();
@@ -66,7 +66,7 @@ impl Gguf {
     }
 }
 
-/// The parts of the model that this file belongs to, in order; the file alone where it is whole.
+/// The parts of the model that this file belongs to, in order; only the file if it is not split.
 fn parts_of(path: &Path) -> Result<Vec<PathBuf>, FileError> {
     let Some((stem, _, count)) = path.file_name().and_then(|name| part_name(name.to_str()?)) else {
         return Ok(vec![path.to_owned()]);
@@ -122,7 +122,7 @@ impl<'a> Reader<'a> {
     fn header(&mut self) -> Result<Gguf, FileError> {
         let magic: [u8; 4] = self.bytes("the magic word")?;
         if magic != MAGIC {
-            return Err(self.broken("it does not begin with `GGUF`, so it is no GGUF file"));
+            return Err(self.broken("it does not begin with `GGUF`, so it is not a GGUF file"));
         }
         let version = self.u32("the version")?;
         match version {
@@ -162,10 +162,10 @@ impl<'a> Reader<'a> {
         };
         if !alignment.is_power_of_two() || alignment > 1 << 30 {
             return Err(self.broken(&format!(
-                "general.alignment is {alignment}, which is no sensible power of two"
+                "general.alignment is {alignment}, which is not a valid power of two"
             )));
         }
-        // Where the tensor that ends last ends, counted from the first one's begin.
+        // The end of the last tensor, relative to the first one's start.
         let (mut end, mut last) = (0_u64, String::new());
         for _ in 0..gguf.tensors {
             let name = self.name("a tensor's name")?;
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
                 .filter(|_| offset % alignment == 0)
                 .ok_or_else(|| {
                     self.broken(&format!(
-                        "tensor `{name}` lies at the impossible place {offset}"
+                        "tensor `{name}` has the impossible offset {offset}"
                     ))
                 })?;
             if tensor_end > end {
@@ -223,7 +223,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A value, if it is of a kind that is kept.
+    /// A value, if its type is kept.
     fn value(&mut self, kind: u32, key: &str) -> Result<Option<Value>, FileError> {
         Ok(match kind {
             8 => {
@@ -240,7 +240,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The numbers of a list; texts and fractions are passed over.
+    /// The numbers of a list; texts and fractions are skipped.
     fn list(&mut self, key: &str, depth: u32) -> Result<Vec<u64>, FileError> {
         let kind = self.u32("the type of a list")?;
         let least = match kind {
@@ -249,7 +249,7 @@ impl<'a> Reader<'a> {
             _ => self.width(kind, key)?,
         };
         if kind == 9 && depth >= DEPTH_MAX {
-            return Err(self.broken(&format!("`{key}` holds lists in lists, too deep")));
+            return Err(self.broken(&format!("`{key}` has lists that are nested too deep")));
         }
         let count = self.count(&format!("entries of `{key}`"), least)?;
         let mut kept = Vec::new();
@@ -289,7 +289,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A whole number or flag that is not negative; `None` for anything else of fixed size.
+    /// An integer or flag that is not negative; `None` for anything else of fixed size.
     fn number(&mut self, kind: u32, key: &str) -> Result<Option<u64>, FileError> {
         let mut bytes = [0; 8];
         let width = self.width(kind, key)?;
@@ -302,7 +302,7 @@ impl<'a> Reader<'a> {
         Ok((!is_negative && !is_fraction).then(|| u64::from_le_bytes(bytes)))
     }
 
-    /// A count of things of at least so many bytes, all of which must be in the file.
+    /// A count of items of at least this many bytes, all of which must be in the file.
     fn count(&mut self, of: &str, least_bytes: u64) -> Result<u64, FileError> {
         let count = self.u64(&format!("the number of {of}"))?;
         let left = self.length.saturating_sub(self.position);
@@ -362,7 +362,7 @@ impl<'a> Reader<'a> {
 
     fn skip(&mut self, length: u64, what: &str) -> Result<(), FileError> {
         self.room(length, what)?;
-        // `room` keeps it far below what an i64 holds.
+        // `room` keeps it far below the range of i64.
         let distance = i64::try_from(length).unwrap_or(0);
         self.file
             .seek_relative(distance)

@@ -1,6 +1,5 @@
-//! The form of a model from the values in a GGUF header, as llama.cpp names them (`LLM_KV_*` in
-//! its `llama-arch.cpp`), and the windows that it gives to forms that do not list them. It opens
-//! no file.
+//! The architecture of a model from the values in a GGUF header, with llama.cpp's names (`LLM_KV_*` in its
+//! `llama-arch.cpp`), and the windows that llama.cpp sets for architectures whose files do not list them.
 
 use std::path::Path;
 
@@ -8,7 +7,7 @@ use super::architecture::{Architecture, LayerCache, Widths};
 use super::error::FileError;
 use super::gguf::{Gguf, Value};
 
-/// Encoders: they keep nothing.
+/// Encoders have no cache.
 const ENCODERS: [&str; 8] = [
     "bert",
     "gemma-embedding",
@@ -20,7 +19,7 @@ const ENCODERS: [&str; 8] = [
     "nomic-bert-moe",
 ];
 
-/// A figure that is one for all layers, or one for each.
+/// A figure for all layers, or one for each layer.
 enum PerLayer {
     One(u64),
     Each(Vec<u64>),
@@ -81,7 +80,7 @@ fn fill(gguf: &Gguf, architecture: &mut Architecture) -> Result<(), String> {
     if ENCODERS.contains(&name.as_str()) {
         return Ok(());
     }
-    // Layers that predict further tokens are counted in, and have no cache of their own.
+    // Layers that predict further tokens are included, and have no cache.
     let layers = needed("block_count")?.saturating_sub(number("nextn_predict_layers").unwrap_or(0));
     let default_size =
         || Ok::<u64, String>(needed("embedding_length")?.div_ceil(most_heads.max(1)));
@@ -121,7 +120,8 @@ fn fill(gguf: &Gguf, architecture: &mut Architecture) -> Result<(), String> {
 
     if !listed && pattern.is_none() {
         let heads = key_value_heads.of(0);
-        // Of latent attention the file tells the one head that is kept, and beside it each head's own sizes.
+        // For latent attention the file gives the one head that is cached, and separately the sizes of each
+        // head.
         let own = number("attention.key_length_mla").zip(number("attention.value_length_mla"));
         let group = |window| match own {
             Some((key, value)) => LayerCache::Latent {
@@ -142,7 +142,7 @@ fn fill(gguf: &Gguf, architecture: &mut Architecture) -> Result<(), String> {
         }
         let full = match (window, full_every) {
             (Some(_), Some(every)) if every > 0 => layers / every,
-            // llama.cpp gives no window to forms that it does not list.
+            // llama.cpp sets no window for architectures that it does not list.
             _ => layers,
         };
         architecture.push(full, group(None));
@@ -158,7 +158,7 @@ fn fill(gguf: &Gguf, architecture: &mut Architecture) -> Result<(), String> {
     for layer in 0..usize::try_from(layers).unwrap_or(most) {
         let heads = key_value_heads.of(layer);
         if heads == 0 {
-            // A layer without attention: a state where the form has one.
+            // A layer without attention has a state, if the architecture has one.
             if let Some(bytes) = state {
                 architecture.push(1, LayerCache::State { bytes });
             }
@@ -190,7 +190,7 @@ fn key_value_heads_len(heads: &PerLayer) -> usize {
     }
 }
 
-/// One layer in so many sees everything, as llama.cpp sets it (`set_swa_pattern`).
+/// One layer in this many attends to all tokens, as llama.cpp sets it (`set_swa_pattern`).
 fn full_every(architecture: &str) -> Option<u64> {
     match architecture {
         "gemma2" | "gpt-oss" => Some(2),
@@ -201,7 +201,7 @@ fn full_every(architecture: &str) -> Option<u64> {
     }
 }
 
-/// The state of one layer and sequence in four-byte numbers, as llama.cpp keeps it.
+/// The state of one layer and sequence in four-byte numbers, as in llama.cpp.
 fn state_bytes(number: &dyn Fn(&str) -> Option<u64>) -> Option<u64> {
     let (inner, size) = (number("ssm.inner_size")?, number("ssm.state_size")?);
     let kernel = number("ssm.conv_kernel").unwrap_or(4);

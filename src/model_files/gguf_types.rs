@@ -1,6 +1,6 @@
-//! The number formats of ggml: how many elements a block of each holds, in how many bytes. Source:
-//! `GGML_QUANT_SIZES` in `gguf-py/gguf/constants.py` of llama.cpp (b10451), and the removed
-//! repacked formats by `ggml.h` of the versions that wrote them. It reads nothing.
+//! The number formats of ggml: elements and bytes per block. Source: `GGML_QUANT_SIZES` in
+//! `gguf-py/gguf/constants.py` of llama.cpp (b10451), and for the removed repacked formats `ggml.h` of the
+//! versions that wrote them.
 
 /// One block of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub fn tensor_bytes(block: Block, row: u64, elements: u64) -> Option<u64> {
     (elements / block.elements).checked_mul(block.bytes)
 }
 
-/// Bytes of 256 numbers in a format by the name that llama.cpp's options give it.
+/// Bytes of 256 numbers in a format, by its name in llama.cpp's options.
 pub fn bytes_of_256(name: &str) -> Option<u64> {
     let number = match name.to_ascii_lowercase().as_str() {
         "f32" => 0,

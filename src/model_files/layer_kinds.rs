@@ -1,17 +1,17 @@
-//! Which layers of a model attend to everything, which to a window of the last tokens only, and
-//! which keep a state instead, from the many keys by which `config.json` files say so. It answers
-//! runs of equal layers and never a list as long as an untrusted number.
+//! Which layers of a model attend to all tokens, which to a window, and which keep a state instead, from the
+//! various keys in `config.json` files. The result is runs of equal layers, never a list whose length is an
+//! untrusted number.
 
 use serde_json::Value;
 
 use super::config_json::{Keys, shortened};
 
-/// What one layer does.
+/// The attention of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerKind {
     /// Attends to all earlier tokens.
     Full,
-    /// Attends to so many of the last tokens.
+    /// Attends to this many of the last tokens.
     Window(u64),
     /// Keeps a state of fixed size.
     State,
@@ -21,7 +21,7 @@ pub enum LayerKind {
     Nothing,
 }
 
-/// Runs of equal layers in their order where the file lists each layer, else in any order.
+/// Runs of equal layers, in order if the file lists each layer, otherwise in any order.
 pub type Runs = Vec<(u64, LayerKind)>;
 
 pub fn of(keys: &Keys, layers: u64, guesses: &mut Vec<String>) -> Result<Runs, String> {
@@ -47,25 +47,25 @@ pub fn of(keys: &Keys, layers: u64, guesses: &mut Vec<String>) -> Result<Runs, S
 fn window(keys: &Keys) -> Result<Option<u64>, String> {
     let kind = keys.kind();
     if kind.starts_with("llama4") {
-        // Chunks of this length that never see each other; the program's own default is meant.
+        // Chunks of this length that never attend to each other; 8192 is the program's default.
         return Ok(Some(
             keys.number(&["attention_chunk_size"])?.unwrap_or(8192),
         ));
     }
     let is_used = match keys.flag("use_sliding_window") {
         Some(used) => used,
-        // Qwen's files name a window that is off unless this key is true.
+        // Qwen's files contain a window that is off unless this key is true.
         None => !kind.starts_with("qwen"),
     };
     let size = keys.number(&["sliding_window", "sliding_window_size"])?;
     Ok(size.filter(|size| *size > 0 && is_used))
 }
 
-/// Layers that see everything, in models whose others have a window.
+/// The number of full-attention layers, in models whose other layers have a window.
 fn full_beside_windows(keys: &Keys, layers: u64) -> Result<u64, String> {
     let kind = keys.kind();
     if kind.starts_with("llama4") {
-        // Layers without a rotary position see everything.
+        // Layers without a rotary position attend to everything.
         if let Some(each) = keys.list("no_rope_layers").filter(|each| !each.is_empty()) {
             let full = each
                 .iter()
@@ -77,13 +77,13 @@ fn full_beside_windows(keys: &Keys, layers: u64) -> Result<u64, String> {
         return Ok(layers / every.filter(|every| *every > 0).unwrap_or(4));
     }
     if kind.starts_with("qwen") {
-        // Windows begin above this layer.
+        // Layers above this one have windows.
         let below = keys.number(&["max_window_layers"])?.unwrap_or(layers);
         return Ok(below.min(layers));
     }
     let names = ["sliding_window_pattern", "_sliding_window_pattern"];
     match keys.value(&names) {
-        // A word such as LLLG, repeated over the layers.
+        // A pattern such as LLLG, repeated over the layers.
         Some(Value::String(word)) if !word.is_empty() => {
             let length = word.chars().count() as u64;
             let full_in = |letters: u64| {
@@ -105,7 +105,7 @@ fn full_beside_windows(keys: &Keys, layers: u64) -> Result<u64, String> {
     }
 }
 
-/// Files that list the kind of each layer.
+/// The kinds from files that list each layer.
 fn listed(
     keys: &Keys,
     layers: u64,
@@ -144,7 +144,7 @@ fn listed(
             (Some("mlp" | "moe"), _) => LayerKind::Nothing,
             _ => {
                 let note = format!(
-                    "`{name}` holds {}, which is not known, and plain attention is assumed",
+                    "`{name}` has the unknown value {}; plain attention is assumed",
                     shortened(layer)
                 );
                 if !guesses.contains(&note) && guesses.len() < 8 {
@@ -158,7 +158,7 @@ fn listed(
     Ok(Some(cut(runs, layers)))
 }
 
-/// Hybrids that give a rule instead of a list.
+/// Hybrid models with a rule instead of a list.
 fn hybrid(keys: &Keys, layers: u64) -> Result<Option<Runs>, String> {
     let with = |full: u64| {
         let full = full.min(layers);
@@ -202,8 +202,8 @@ fn push(runs: &mut Runs, kind: LayerKind) {
     }
 }
 
-/// Exactly `layers` of them: layers that predict further tokens are listed too, and not loaded;
-/// what is not listed attends to everything.
+/// Cuts or extends the runs to exactly `layers`: extra prediction layers are listed but not loaded, and layers
+/// that are not listed attend to everything.
 fn cut(runs: Runs, layers: u64) -> Runs {
     let mut left = layers;
     let mut kept = Runs::new();
@@ -217,8 +217,8 @@ fn cut(runs: Runs, layers: u64) -> Runs {
     kept
 }
 
-/// Bytes of the state of one layer and sequence, if the keys are there. The state itself counts
-/// four bytes a number and the inputs of its convolution two, as engines hold them at most.
+/// Bytes of the state of one layer and sequence, if the keys are there. Counts four bytes for each number of
+/// the state and two for the inputs of its convolution, the most that engines use.
 pub fn state_bytes(keys: &Keys) -> Result<Option<u64>, String> {
     let product = |factors: &[u64]| {
         factors
@@ -241,7 +241,7 @@ pub fn state_bytes(keys: &Keys) -> Result<Option<u64>, String> {
             ])),
         ));
     }
-    // State spaces (Mamba and Mamba 2): so many numbers per inner channel.
+    // State spaces (Mamba and Mamba 2): this many numbers per inner channel.
     let size = keys.number(&[
         "mamba_d_state",
         "ssm_state_size",
@@ -265,7 +265,7 @@ pub fn state_bytes(keys: &Keys) -> Result<Option<u64>, String> {
             product(&[4, inner, size]).saturating_add(product(&[2, kernel, inputs])),
         ));
     }
-    // Short convolutions (LFM2): the last inputs alone.
+    // Short convolutions (LFM2): only the last inputs.
     if let Some(length) = keys.number(&["conv_L_cache"])? {
         return Ok(Some(product(&[2, length, keys.hidden()?])));
     }

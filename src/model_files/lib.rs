@@ -1,5 +1,5 @@
-//! Files of models, read as far as their headers: GGUF, safetensors, `config.json`. They come from strangers, so that
-//! every figure is checked and nothing is believed because another file says so. Reading is blocking.
+//! Parses the headers of model files: GGUF, safetensors, `config.json`. The files are untrusted, so every
+//! figure is checked, and no file is trusted because of another. Reading blocks.
 
 mod architecture;
 pub mod config_json;

@@ -1,7 +1,7 @@
-//! How large a model's weights are by its name alone: `Llama-2-13B-chat-AWQ` has 13 thousand million parameters of
-//! four bits. It stands in until the weights are on disk, which is when an engine has fetched them once.
+//! Estimates the size of a model's weights from its name: `Llama-2-13B-chat-AWQ` has 13 thousand million
+//! parameters of four bits. Used until an engine has downloaded the weights.
 
-/// What a name tells.
+/// The size in a model's name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NameSize {
     /// Thousand millions.
@@ -15,20 +15,20 @@ impl NameSize {
     }
 }
 
-/// Of the experts of one layer, so much of each is its own; the rest is shared. Mixtral 8x7B has 46.7 thousand
+/// The part of each expert of a layer that is not shared with the others. Mixtral 8x7B has 46.7 thousand
 /// million parameters, 8x22B 141.
 const EXPERT_PART: f64 = 0.82;
-/// Larger ones are no sizes of models but versions and years.
+/// Larger numbers are versions and years, not sizes.
 const PARAMETERS_MAX: f64 = 5_000.0;
-/// Four bits, and scales of groups of 128; what is left as it was rounds it up.
+/// Four bits, and scales of groups of 128; rounded up for unquantised parts.
 const FOUR_BITS: f64 = 4.8;
 const EIGHT_BITS: f64 = 8.3;
 
-/// `None` when the name tells no size.
+/// `None` when the name contains no size.
 pub fn of_name(name: &str) -> Option<NameSize> {
     let name = name.rsplit('/').next().unwrap_or(name).to_lowercase();
     let words = || name.split(|letter: char| !letter.is_alphanumeric() && letter != '.');
-    // Of `235b-a22b` the first counts: the second is how many take part in a token.
+    // Of `235b-a22b` the first counts: the second is the number of parameters active per token.
     let parameters = words().find_map(parameters)?;
     let says = |marks: &[&str]| marks.iter().any(|mark| name.contains(mark));
     let bits = if says(&[
@@ -52,7 +52,7 @@ pub fn of_name(name: &str) -> Option<NameSize> {
     Some(NameSize { parameters, bits })
 }
 
-/// `70b`, `1.1b`, `560m`, `8x7b`; also at the end of a word, `qwen2.5b` aside.
+/// `70b`, `1.1b`, `560m`, `8x7b`; also at the end of a word, except `qwen2.5b`.
 fn parameters(word: &str) -> Option<f64> {
     let (digits, unit) = match word.strip_suffix('b') {
         Some(digits) => (digits, 1.0),

@@ -1,27 +1,26 @@
-//! How large a model's weights are when only its `config.json` is there: parameters by the
-//! arithmetic of its form. It stands in until the weights are on disk, and it names its tolerance.
+//! Estimates the size of a model's weights from its `config.json` alone, by counting parameters. Used until the
+//! weights are on disk; the tolerance is stated.
 
 use std::path::Path;
 
 use super::config_json::Keys;
 use super::error::FileError;
 
-/// How far `weights_by_config` may be off, in hundredths of the true size, for the forms that
-/// `config_json` knows. Other forms may be off by more.
+/// How far `weights_by_config` may be off, in per cent of the true size, for architectures that `config_json`
+/// knows. Other architectures may be off by more.
 pub const CONFIG_TOLERANCE_PER_CENT: u64 = 5;
 
-/// Parameters of a model, counted from its form.
+/// Parameters of a model, counted from its architecture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parameters {
     pub total: u64,
-    /// Those of its experts, which some models store in fewer bits than the others.
+    /// Parameters of its experts, which some models store in fewer bits than the others.
     pub experts: u64,
-    /// Embeddings and the output layer, which quantised models mostly leave as they are.
+    /// Embeddings and the output layer, which quantised models usually leave unquantised.
     pub embeddings: u64,
 }
 
-/// Weights in bytes from a `config.json`: as wide as its `dtype` says, or as its
-/// `quantization_config` does.
+/// Weights in bytes from a `config.json`: with the width of its `dtype` or its `quantization_config`.
 pub fn weights_by_config(path: &Path) -> Result<u64, FileError> {
     let keys = Keys::read(path)?;
     bytes(&keys).map_err(|problem| FileError::Broken {
@@ -30,7 +29,7 @@ pub fn weights_by_config(path: &Path) -> Result<u64, FileError> {
     })
 }
 
-/// Parameters from a `config.json`. What only sees or hears is not counted.
+/// Parameters from a `config.json`. Vision and audio parts are not counted.
 pub fn parameters_by_config(path: &Path) -> Result<Parameters, FileError> {
     let keys = Keys::read(path)?;
     parameters(&keys).map_err(|problem| FileError::Broken {
@@ -49,7 +48,7 @@ fn bytes(keys: &Keys) -> Result<u64, String> {
     let quantised = keys.value(&["quantization_config"]);
     let text = |name: &str| quantised.and_then(|it| it.get(name)?.as_str());
     let bits = quantised.and_then(|it| it.get("bits").or(it.get("w_bit"))?.as_u64());
-    // (what is quantised, thousandths of a bit that each of its parameters takes)
+    // (quantised parameters, thousandths of a bit for each of them)
     let (parts, milli_bits) = match (text("quant_method"), bits) {
         (None, None) => (0, 0_u64),
         // Four bits, and a byte of scale for 32.
@@ -60,7 +59,7 @@ fn bytes(keys: &Keys) -> Result<u64, String> {
             count.total - count.embeddings,
             bits.min(16).saturating_mul(1000).saturating_add(160),
         ),
-        // What else is quantised is mostly so to one byte.
+        // Other quantisations usually use one byte.
         (Some(_), None) => (count.total - count.embeddings, 8010),
     };
     let rest = u128::from(count.total - parts) * u128::from(plain_bits) * 1000;
@@ -101,7 +100,7 @@ fn parameters(keys: &Keys) -> Result<Parameters, String> {
     });
     let embeddings = product(&[one_table, if is_tied { 1 } else { 2 }]);
     let attention = attention(keys, hidden)?;
-    // Qwen3-Next puts a gated delta net where others attend, in three of four layers.
+    // Qwen3-Next uses a gated delta net instead of attention in three of four layers.
     let (attending, linear) = match keys
         .number(&["full_attention_interval"])?
         .filter(|it| *it > 0)
@@ -207,7 +206,7 @@ fn delta_net(keys: &Keys, hidden: u64) -> Result<u64, String> {
     ]))
 }
 
-/// Parameters of the experts, and of everything else between the attentions, in all layers.
+/// Parameters of the experts, and of everything else between the attention blocks, in all layers.
 fn feed_forward(keys: &Keys, hidden: u64, layers: u64) -> Result<(u64, u64), String> {
     let kind = keys.kind();
     let wide = || match keys.number(&["intermediate_size", "n_inner", "ffn_hidden_size"])? {

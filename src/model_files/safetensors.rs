@@ -1,6 +1,5 @@
-//! Reads how large a model's weights are from the headers of its safetensors files. The headers
-//! are checked in full, because files are cut off in downloads and may come from strangers; the
-//! weights themselves are never read.
+//! Reads the size of a model's weights from the headers of its safetensors files. The headers are checked in
+//! full, because files may be truncated or untrusted; the weights themselves are not read.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -14,7 +13,7 @@ use reading::{self, UniqueEntries};
 
 use super::error::FileError;
 
-/// The longest header that is read; the format itself allows no more.
+/// The longest header that is read; the format allows no more.
 const HEADER_MAX: u64 = 100_000_000;
 const INDEX_MAX: u64 = 64 << 20;
 const INDEX_NAME: &str = "model.safetensors.index.json";
@@ -23,16 +22,17 @@ const SINGLE_NAME: &str = "model.safetensors";
 /// The size of a model's weights. Tied tensors are stored once and count once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weights {
-    /// Everything, as it lies in the files.
+    /// The size of all weights in the files.
     pub stored_bytes: u64,
-    /// Numbers with a fraction, which engines hold in a width of their own.
+    /// Floating-point numbers, which engines may convert to another width.
     pub float_elements: u64,
     /// Everything else, which stays as it is.
     pub other_bytes: u64,
-    /// Matrices of wide numbers whose rows are whole blocks of 32, and of 256; tables of embeddings are beside.
+    /// Matrices of wide numbers whose rows consist of complete blocks of 32, and of 256; embedding tables are
+    /// separate.
     pub rows: [Rows; 2],
     pub tables: [Rows; 2],
-    /// Whether there is a head beside the table of embeddings.
+    /// Whether there is a head in addition to the embedding table.
     pub has_head: bool,
 }
 
@@ -57,14 +57,15 @@ impl Rows {
 }
 
 impl Weights {
-    /// The bytes when every number with a fraction takes `float_bytes`.
+    /// The bytes when every floating-point number takes `float_bytes`.
     pub fn held_in(self, float_bytes: u64) -> u64 {
         self.float_elements
             .saturating_mul(float_bytes)
             .saturating_add(self.other_bytes)
     }
 
-    /// What is multiplied with, in rows of whole blocks of 32 and of 256: a table of embeddings is where it is the head too.
+    /// The matrices for multiplication, in rows of complete blocks of 32 and of 256: an embedding table counts
+    /// if it is also the head.
     pub fn matrices(self) -> [Rows; 2] {
         match self.has_head {
             true => self.rows,
@@ -127,7 +128,7 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// The files that the index names. They must lie in the folder itself.
+/// The files that the index names. They must be in the same folder.
 fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>, FileError> {
     let text = read_text(index, INDEX_MAX)?;
     let read: Index = reading::json(&text).map_err(|flaw| FileError::Broken {
@@ -141,7 +142,7 @@ fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>, FileError> {
             return Err(FileError::Broken {
                 path: index.to_owned(),
                 problem: format!(
-                    "it names `{name}`, which is no safetensors file of the same folder"
+                    "it names `{name}`, which is not a safetensors file in the same folder"
                 ),
             });
         }
@@ -197,7 +198,7 @@ struct Tensor {
     data_offsets: (u64, u64),
 }
 
-/// A header's entries: tensors, and one object of free texts.
+/// A header's entries: tensors, and one object of free-form strings.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum HeaderEntry {
@@ -227,7 +228,7 @@ fn file_weights(path: &Path) -> Result<Weights, FileError> {
     let allowed = HEADER_MAX.min(file_length - 8);
     if header_length > allowed {
         return Err(broken(format!(
-            "its header claims {header_length} bytes, and at most {allowed} are possible; the file is cut off or no safetensors file"
+            "its header claims {header_length} bytes, and at most {allowed} are possible; the file is cut off or not a safetensors file"
         )));
     }
     let mut header = String::new();
@@ -239,7 +240,7 @@ fn file_weights(path: &Path) -> Result<Weights, FileError> {
     sum(&entries.0, file_length - 8 - header_length).map_err(broken)
 }
 
-/// Adds the tensors up and checks that each lies inside the data and on nobody else's bytes.
+/// Adds the tensors up and checks that each is inside the data and that none overlap.
 fn sum(entries: &[(String, HeaderEntry)], data_length: u64) -> Result<Weights, String> {
     let mut weights = Weights::default();
     let mut places = Vec::with_capacity(entries.len());
@@ -248,7 +249,7 @@ fn sum(entries: &[(String, HeaderEntry)], data_length: u64) -> Result<Weights, S
             if name == "__metadata__" {
                 continue;
             }
-            return Err(format!("`{name}` is no tensor"));
+            return Err(format!("`{name}` is not a tensor"));
         };
         let (begin, end) = tensor.data_offsets;
         if begin > end || end > data_length {
@@ -296,7 +297,7 @@ fn sum(entries: &[(String, HeaderEntry)], data_length: u64) -> Result<Weights, S
     Ok(weights)
 }
 
-/// A tensor that can be written in blocks of so many numbers: a matrix, or several of one shape.
+/// A tensor that can be stored in blocks of this size: a matrix, or several of one shape.
 fn rows_of(tensor: &Tensor, block: u64) -> Rows {
     let is_wide = matches!(tensor.dtype.as_str(), "F32" | "F16" | "BF16");
     let last = tensor.shape.last().copied().unwrap_or(0);
@@ -309,8 +310,8 @@ fn rows_of(tensor: &Tensor, block: u64) -> Rows {
     }
 }
 
-/// Bits of one element, and whether it is a number with a fraction. A type that is not known
-/// counts with the bytes it takes in the file.
+/// Bits of one element, and whether it is a floating-point number. An unknown type counts with the bytes it
+/// takes in the file.
 fn kind_of(dtype: &str) -> Option<(u32, bool)> {
     Some(match dtype {
         "F64" => (64, true),

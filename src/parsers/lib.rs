@@ -1,5 +1,5 @@
-//! The parsers of what comes from outside, one function each, for the fuzzers in `fuzz/` and for tests/plain/parsers.rs.
-//! A panic is a finding. Not part of the interface: nothing else calls this.
+//! Every parser of untrusted input, one function each, for the fuzzers in `fuzz/` and for
+//! tests/plain/parsers.rs. A panic is a finding. Not part of the interface.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use config::{
     MinResident, Size,
 };
 
-/// Reads bytes that a stranger chose. The folder is the caller's, for parsers that read files.
+/// Parses untrusted bytes. The folder belongs to the caller, for parsers that read files.
 pub type Parser = fn(&[u8], &Path);
 
 /// Every parser by the name of its fuzzer and of its folder in `fuzz/corpus`.
@@ -38,12 +38,12 @@ pub const PARSERS: [(&str, Parser); 16] = [
     ("guardian", guardian),
 ];
 
-/// A client's body.
+/// A client's request body.
 pub fn body(bytes: &[u8], _: &Path) {
     http::fuzzing::body(bytes);
 }
 
-/// A client's body on its way to engines of several kinds of model files.
+/// A client's body on its way to engines, for several kinds of model files.
 pub fn outgoing(bytes: &[u8], _: &Path) {
     static KINDS: OnceLock<Vec<Generation>> = OnceLock::new();
     let format = json!({"system": "S:{instruction}", "user": "Q:{instruction}", "assistant": "A:{instruction}",
@@ -67,12 +67,12 @@ pub fn stream(bytes: &[u8], _: &Path) {
     http::fuzzing::from_engine(bytes);
 }
 
-/// The header of a file of weights.
+/// The header of a safetensors file.
 pub fn safetensors(bytes: &[u8], folder: &Path) {
     let _ = weights_of(&written(folder, "model.safetensors", bytes));
 }
 
-/// The header of a file of weights, with the model's form in it.
+/// The header of a GGUF file, with the model's architecture.
 pub fn gguf(bytes: &[u8], folder: &Path) {
     let _ = ModelFiles::read(&written(folder, "model.gguf", bytes));
 }
@@ -91,7 +91,7 @@ pub fn model_config(bytes: &[u8], folder: &Path) {
     let _ = ModelFiles::read(&folder);
 }
 
-/// A model's file, in every form that is read.
+/// A model file, in every supported form.
 pub fn model_file(bytes: &[u8], folder: &Path) {
     let file = written(folder, "model.yaml", bytes);
     let mut config = Config::default();
@@ -108,7 +108,7 @@ pub fn config(bytes: &[u8], folder: &Path) {
     }
 }
 
-/// Lengths of time, sizes and what else is written in one word.
+/// Lengths of time, sizes and other values of one word.
 pub fn units(bytes: &[u8], _: &Path) {
     let text = String::from_utf8_lossy(bytes);
     let _ = text.parse::<Length>().map(Length::duration);
@@ -122,7 +122,7 @@ pub fn units(bytes: &[u8], _: &Path) {
     let _ = text.parse::<ListenAddress>();
 }
 
-/// What the hub says of a repository.
+/// The hub's listing of a repository.
 pub fn hub_listing(bytes: &[u8], _: &Path) {
     static WANTED: OnceLock<Fetch> = OnceLock::new();
     let wanted = WANTED.get_or_init(|| {
@@ -132,37 +132,37 @@ pub fn hub_listing(bytes: &[u8], _: &Path) {
     source::fuzzing::listing(bytes, wanted);
 }
 
-/// What a fetch left behind.
+/// The manifest that a fetch left behind.
 pub fn manifest(bytes: &[u8], _: &Path) {
     source::fuzzing::manifest(bytes);
 }
 
-/// A client's request in another API's words, with an engine's answer behind it.
+/// A client's request in the form of another API, followed by an engine's answer.
 pub fn dialect(bytes: &[u8], _: &Path) {
     http::fuzzing::in_other_words(bytes);
 }
 
-/// The form of a sound's request: its type, a line end, and the body.
+/// The form of an audio request: its type, a line end, and the body.
 pub fn form(bytes: &[u8], _: &Path) {
     http::fuzzing::form(bytes);
 }
 
-/// The lines of a request's head: who asks, and whether a page of another site does.
+/// The header lines of a request: the client's address, and whether a page of another site sent it.
 pub fn head(bytes: &[u8], _: &Path) {
     http::fuzzing::head(bytes);
 }
 
-/// A bearer token, and behind zero bytes the claims of one and an issuer's keys.
+/// A bearer token, then, after zero bytes, a token's claims and an issuer's keys.
 pub fn token(bytes: &[u8], _: &Path) {
     oidc::fuzzing::token(bytes);
 }
 
-/// What controllers and guardians say to each other.
+/// The messages of controllers and guardians.
 pub fn guardian(bytes: &[u8], _: &Path) {
     guardian::fuzzing::messages(bytes);
 }
 
-/// A model of the embedded engine with these keys beside its own.
+/// A model of the catalogue with these additional keys.
 fn entry(more: Value) -> Entry {
     let mut keys = json!({"model_id": "lab/model", "type": "VLLMEngine", "max_total_tokens": 64});
     for (name, value) in more.as_object().into_iter().flatten() {

@@ -1,5 +1,5 @@
-//! Turns YAML and JSON text into types and says, when that fails, on which line, what is wrong
-//! and what was probably meant. It never quotes the lines around a mistake: they may hold secrets.
+//! Parses YAML and JSON into types. Errors give the line, the problem and the probable correction; they never
+//! quote the surrounding lines, which may contain secrets.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_saphyr::Error as YamlError;
 
-/// What is wrong with a text, and where (both from 1), if that is known.
+/// What is wrong with a text, and where (both from 1), if known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     pub line: Option<u64>,
@@ -27,13 +27,13 @@ impl fmt::Display for ParseError {
     }
 }
 
-/// Reads one YAML document. Unknown keys, keys given twice and wrong values are flaws.
+/// Parses one YAML document. Unknown keys, duplicate keys and wrong values are errors.
 pub fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
     let options = serde_saphyr::options! { with_snippet: false };
     serde_saphyr::from_str_with_options(text, options).map_err(flaw_of)
 }
 
-/// The same, but of a key given twice the last value counts, as with PyYAML.
+/// The same, but the last value of a duplicate key counts, as with PyYAML.
 pub fn yaml_last_wins<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
     let options = serde_saphyr::options! {
         with_snippet: false,
@@ -42,7 +42,7 @@ pub fn yaml_last_wins<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> 
     serde_saphyr::from_str_with_options(text, options).map_err(flaw_of)
 }
 
-/// Reads a value and says at which path it is wrong: `scaling_config.num_workers`.
+/// Parses a value; an error has the path of the wrong part: `scaling_config.num_workers`.
 pub fn value_at<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, (String, String)> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
@@ -81,7 +81,7 @@ fn explain(error: &YamlError) -> String {
         YamlError::NullIntoString { .. } => "the value is missing".to_owned(),
         YamlError::InvalidScalar { ty, .. } => match number_wanted(ty) {
             Some(wanted) => format!("{wanted} is expected here"),
-            None => format!("this is no {ty}"),
+            None => format!("this is not of type {ty}"),
         },
         YamlError::Unexpected {
             expected: "mapping start",
@@ -101,7 +101,7 @@ fn explain(error: &YamlError) -> String {
     }
 }
 
-/// A number type of the language in words.
+/// A Rust number type, described for people.
 fn number_wanted(ty: &str) -> Option<&'static str> {
     match ty {
         "u8" | "u16" | "u32" | "u64" | "usize" => Some("a whole number, 0 or more,"),
@@ -112,7 +112,7 @@ fn number_wanted(ty: &str) -> Option<&'static str> {
     }
 }
 
-/// The library ends its messages with the place, which `Flaw` says already.
+/// The library ends its messages with the position, which `ParseError` has already.
 fn without_place(message: &str) -> String {
     match message.rfind(" at line ") {
         Some(end) => message[..end].to_owned(),
@@ -120,7 +120,7 @@ fn without_place(message: &str) -> String {
     }
 }
 
-/// Reads one JSON document from a file's text.
+/// Parses one JSON document from a file's text.
 pub fn json<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
     serde_json::from_str(text).map_err(|error| ParseError {
         line: Some(error.line() as u64).filter(|line| *line > 0),
@@ -129,8 +129,8 @@ pub fn json<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
     })
 }
 
-/// Reads a value that came over the API. Lines mean nothing there, so the flaw quotes the entry
-/// at which reading stopped when the mistake is a wrong type.
+/// Parses a value that came over the API. Line numbers mean nothing there, so an error of type quotes the entry
+/// at which parsing stopped.
 pub fn json_value<T: DeserializeOwned>(value: &serde_json::Value) -> Result<T, ParseError> {
     let text = serde_json::to_string_pretty(value).unwrap_or_default();
     json(&text).map_err(|flaw| {
@@ -151,7 +151,7 @@ pub fn json_value<T: DeserializeOwned>(value: &serde_json::Value) -> Result<T, P
     })
 }
 
-/// serde_json has no structured errors: its words for an unknown name are taken apart again.
+/// serde_json has no structured errors, so its message for an unknown name is taken apart.
 fn reworded(message: &str) -> String {
     for (start, what) in [("unknown field `", "key"), ("unknown variant `", "value")] {
         let Some((name, rest)) = message
@@ -178,7 +178,7 @@ fn reworded(message: &str) -> String {
     }
 }
 
-/// Keys are many, so the near one is enough; values are few, so all of them are named.
+/// There are many keys, so only the nearest is named; values are few, so all of them are.
 fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     let near = nearest(name, known.clone());
     let all: Vec<String> = known.map(|name| format!("`{name}`")).collect();
@@ -192,9 +192,9 @@ fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Cl
     }
 }
 
-/// A longer name is no slip of the pen, and to compare it takes time that grows with the square of its length.
+/// A longer name is not a typing error, and the time of a comparison grows with the square of its length.
 const COMPARED_BYTES_MAX: usize = 96;
-/// From 0, nothing alike, to 1, the same.
+/// From 0, no similarity, to 1, the same.
 const ALIKE_LEAST: f64 = 0.6;
 
 /// The known name that was probably meant, if one is close enough.
@@ -209,8 +209,8 @@ pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&
         .map(|(_, candidate)| candidate)
 }
 
-/// How alike two names are, if they are alike enough for one to have been meant by the other. Names that cannot be
-/// are told apart by their letters alone, without being compared.
+/// The similarity of two names, if it is high enough for a typing error. Names whose letters rule that out are
+/// not compared.
 pub fn likeness(one: &str, other: &str) -> Option<f64> {
     if one.len().max(other.len()) > COMPARED_BYTES_MAX || !may_be_alike(one, other) {
         return None;
@@ -219,8 +219,8 @@ pub fn likeness(one: &str, other: &str) -> Option<f64> {
     (likeness >= ALIKE_LEAST).then_some(likeness)
 }
 
-/// Whether the letters, in whatever order, leave it possible: two fifths of them may be changed, and each change
-/// mends two differences at most.
+/// Whether the letters, in any order, allow a high similarity: two fifths of them may be changed, and each
+/// change removes at most two differences.
 fn may_be_alike(one: &str, other: &str) -> bool {
     let mut counts = [0_i16; 64];
     let mut count = |name: &str, by: i16| {
@@ -234,7 +234,7 @@ fn may_be_alike(one: &str, other: &str) -> bool {
     apart * 5 <= one.len().max(other.len()) * 4
 }
 
-/// A map that keeps its order and refuses a key given twice, which JSON readers let pass.
+/// A map that keeps its order and refuses duplicate keys, which JSON parsers usually accept.
 #[derive(Debug)]
 pub struct UniqueEntries<V>(pub Vec<(String, V)>);
 

@@ -1,9 +1,9 @@
-//! What is to be done now, asked again and again (E3). [`Due::due`] looks at what fell between the
-//! last time it was asked and this time, so it does not matter whether it is asked early, late,
-//! twice, or after the machine slept: each occurrence counts exactly once. Pure; it runs nothing.
+//! Decides what is due now (E3). [`Due::due`] looks at the occurrences since its last call, so it may be called
+//! early, late, twice, or after the machine slept: each occurrence counts exactly once. Pure; it carries
+//! nothing out.
 //!
-//! Of several occurrences in one stretch only the newest matters, because each one sets the pool
-//! wholly to closed or to open:
+//! Of several occurrences in one interval only the newest matters, because each one closes or opens the pool
+//! completely:
 //!
 //! | newest in the stretch | what happens |
 //! |---|---|
@@ -11,11 +11,11 @@
 //! | a reopening | it runs, and a cleanup before it is passed over: its evening has ended |
 //! | both at once | the cleanup runs, then the reopening |
 //!
-//! A cleanup that was begun before the start and broken off is taken up again at the start, under the
-//! same conditions: its window is still open, or there is none and it is not late.
+//! A cleanup that was begun before the start and interrupted is resumed at the start, under the same
+//! conditions: its window is still open, or there is none and it is not late.
 //!
-//! Without a reopening there is no window to tell whether a late cleanup still makes sense; it runs
-//! when it is at most [`LATE_MAX`] late.
+//! Without a reopening there is no window that limits a late cleanup; it runs when it is at most [`LATE_MAX`]
+//! late.
 
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 
@@ -24,20 +24,20 @@ use super::evening::{Evening, EveningEvent};
 /// How late a cleanup without a window still runs.
 pub const LATE_MAX: TimeDelta = TimeDelta::hours(1);
 
-/// A clock that goes back by less than this was corrected: what had been done is not done again.
-/// One that goes back further was wrong before, and occurrences count anew from where it is now.
+/// A clock that goes back by less than this was corrected: completed events are not repeated. One that goes
+/// back further was wrong before, and occurrences count anew from the new time.
 pub const CORRECTION_MAX: TimeDelta = TimeDelta::minutes(5);
 
-/// What to do now, in this order, and what was decided not to be done.
+/// What to do now, in this order, and what was skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     pub run: Vec<Occurrence>,
     pub passed_over: Vec<(Occurrence, PassedOver)>,
-    /// The clock went back by so much, and occurrences count anew from now on.
+    /// The clock went back by this much, and occurrences count anew from now on.
     pub clock_went_back: Option<TimeDelta>,
 }
 
-/// Something that fell on a moment.
+/// An event at its scheduled time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Occurrence {
     pub at: DateTime<Utc>,
@@ -47,7 +47,7 @@ pub struct Occurrence {
 /// Why an occurrence is not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassedOver {
-    /// A later one undid it before anybody could carry it out.
+    /// A later occurrence undid it before it could be carried out.
     Overtaken { by: Occurrence },
     /// There is no window, and it is later than [`LATE_MAX`].
     TooLate { by: TimeDelta },
@@ -67,7 +67,7 @@ impl std::fmt::Display for PassedOver {
             PassedOver::TooLate { by } => {
                 write!(
                     f,
-                    "missed by {} min, and there is no evening.reopen to say until when it makes sense (E3)",
+                    "missed by {} min, and without evening.reopen there is no window for a late cleanup (E3)",
                     by.num_minutes()
                 )
             }
@@ -75,19 +75,19 @@ impl std::fmt::Display for PassedOver {
     }
 }
 
-/// Remembers until when everything has been decided.
+/// The state of the schedule: everything up to `seen` has been decided.
 #[derive(Clone, Debug)]
 pub struct Due {
     evening: Evening,
-    /// When the last cleanup was done, as kept from before the start.
+    /// When the last cleanup was done, from before the start.
     done: Option<DateTime<Utc>>,
-    /// When the last one was begun.
+    /// When the last cleanup was begun.
     begun: Option<DateTime<Utc>>,
     seen: Option<DateTime<Utc>>,
 }
 
 impl Due {
-    /// `done`: when a cleanup was last carried out, as the store says.
+    /// `done`: the last completed cleanup in the store.
     pub fn new(evening: Evening, done: Option<DateTime<Utc>>) -> Due {
         Due {
             evening,
@@ -97,8 +97,8 @@ impl Due {
         }
     }
 
-    /// `begun`: when a cleanup was last begun, as the store says. If it was not done since, it was
-    /// broken off, and is finished as long as its window is open.
+    /// `begun`: the last begun cleanup in the store. If it was not done since, it was interrupted, and is
+    /// finished as long as its window is open.
     pub fn with_begun(self, begun: Option<DateTime<Utc>>) -> Due {
         Due { begun, ..self }
     }
@@ -107,8 +107,8 @@ impl Due {
         &self.evening
     }
 
-    /// What fell due since the last call. The first call is the start of the service: inside the
-    /// window the missed cleanup runs once (E3).
+    /// What became due since the last call. The first call is the start of the service: inside the window a
+    /// missed cleanup runs once (E3).
     pub fn due(&mut self, now: DateTime<Utc>) -> Decision {
         let now = now.trunc_subsecs(0);
         let Some(seen) = self.seen else {
@@ -132,7 +132,7 @@ impl Due {
 
     fn at_start(&self, now: DateTime<Utc>) -> Decision {
         let state = self.evening.state_at(now);
-        // A note from the future is a clock that was wrong; better one cleanup too many.
+        // A time in the future comes from a wrong clock; one extra cleanup is the safer choice.
         let believable = |at: &DateTime<Utc>| *at <= now + CORRECTION_MAX;
         let done = self.done.filter(believable);
         let broken_off = self
@@ -154,8 +154,8 @@ impl Due {
         }
     }
 
-    /// At the start, when the pool is open: one that was broken off is finished only where nothing
-    /// says when its evening ends, and not late.
+    /// At the start, when the pool is open: an interrupted cleanup is finished only if there is no window, and
+    /// if it is not late.
     fn without_window(
         &self,
         now: DateTime<Utc>,

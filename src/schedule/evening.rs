@@ -1,21 +1,21 @@
-//! The evening window (E1–E3) as pure arithmetic: when the cleanup and the reopening fall, and
-//! whether the pool is closed at a moment. No clock and no task; the moment is an argument.
+//! The evening window (E1–E3) as pure arithmetic: when the cleanup and the reopening fall, and whether the pool
+//! is closed at a given moment.
 //!
 //! ```text
 //!           cleanup                       reopen                     cleanup
 //!   ──open────┃──────────── closed ─────────┃───────── open ───────────┃── closed ──▶
 //! ```
 //!
-//! The pool is closed when the last cleanup is later than the last reopening. If both fall on the
-//! same moment, the pool is emptied and opens again at once.
+//! The pool is closed when the last cleanup is later than the last reopening. If both fall on the same moment,
+//! the pool is emptied and opens again at once.
 //!
 //! **Only a cleanup**: there is no window. The pool is emptied and opens again at once.
 //! **Only a reopening**: the pool is never closed; each reopening brings always-hot models back.
 //! **Neither**: nothing ever happens.
 //!
-//! Times are local to the configured zone. A time that a spring change skips falls on the end of
-//! the gap; a time that an autumn change repeats counts once, the first time. (Expressions with a
-//! `*` in hours, minutes or seconds are intervals: they go by the clock as it runs.)
+//! Times are local to the configured zone. A time that a spring change skips falls on the end of the gap; a
+//! time that an autumn change repeats counts once, the first time. (Expressions with a `*` in hours, minutes or
+//! seconds are intervals and follow elapsed time.)
 
 use chrono::{DateTime, SubsecRound, TimeZone, Utc};
 use chrono_tz::Tz;
@@ -23,18 +23,17 @@ use croner::Cron;
 use croner::errors::CronError;
 use croner::parser::{CronParser, Seconds};
 
-/// What the evening's clock asks of the pool.
+/// The events of the evening schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EveningEvent {
     /// Empty the pool, and lift the protection of always-hot models (E1, E2).
     Cleanup,
-    /// Only after a start: finish a cleanup that was begun and broken off. What was loaded since it
-    /// was begun is none of its concern.
+    /// Only after a start: finish an interrupted cleanup. Models loaded since it began are not affected.
     Resume,
     /// Only after a start inside a window whose cleanup was done before: lift the protection of
     /// always-hot models (E2), but do not empty the pool again.
     StillClosed,
-    /// The protection is back, and so are the always-hot models (E2).
+    /// Restore the protection and the always-hot models (E2).
     Reopen,
 }
 
@@ -52,7 +51,7 @@ impl EveningEvent {
 #[derive(Debug, thiserror::Error)]
 pub enum ScheduleError {
     #[error(
-        "evening.{field}: {expression:?} is no cron expression: {source}; write second, minute, hour, day, month, weekday, for example \"0 0 21 * * *\""
+        "evening.{field}: {expression:?} is not a cron expression: {source}; write second, minute, hour, day, month, weekday, for example \"0 0 21 * * *\""
     )]
     Cron {
         field: &'static str,
@@ -60,16 +59,14 @@ pub enum ScheduleError {
         source: CronError,
     },
 
-    #[error(
-        "evening.{field}: {expression:?} never comes about; write for example \"0 0 21 * * *\""
-    )]
+    #[error("evening.{field}: {expression:?} never occurs; write for example \"0 0 21 * * *\"")]
     Never {
         field: &'static str,
         expression: String,
     },
 
     #[error(
-        "evening.timezone: {name:?} is no time zone; write a name like \"America/Chicago\", \"Europe/Berlin\" or \"UTC\""
+        "evening.timezone: {name:?} is not a time zone; write a name like \"America/Chicago\", \"Europe/Berlin\" or \"UTC\""
     )]
     Timezone { name: String },
 
@@ -94,7 +91,7 @@ pub struct Evening {
     zone: Tz,
 }
 
-/// The evening as seen from one moment.
+/// The evening at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EveningState {
     /// Inside the window: always-hot models are not protected (E2).
@@ -108,12 +105,12 @@ pub struct EveningState {
 }
 
 impl Evening {
-    /// From the settings. Expressions have six fields with seconds, or five without; `@daily` and
-    /// the like work too.
+    /// From the settings. Expressions have six fields with seconds, or five without; `@daily` and similar forms
+    /// work too.
     ///
     /// # Errors
-    /// [`ScheduleError`] with the name of the field when an expression cannot be read or never
-    /// comes about, such as the 30th of February.
+    /// [`ScheduleError`] with the name of the field when an expression cannot be parsed or never occurs, such
+    /// as the 30th of February.
     pub fn new(
         cleanup: Option<&str>,
         reopen: Option<&str>,
@@ -128,7 +125,7 @@ impl Evening {
         })
     }
 
-    /// The time zone of this name, as the configuration writes it.
+    /// The time zone with this IANA name.
     pub fn zone_named(name: &str) -> Result<Tz, ScheduleError> {
         name.parse()
             .map_err(|_| ScheduleError::Timezone { name: name.into() })
@@ -138,7 +135,7 @@ impl Evening {
         self.zone
     }
 
-    /// How things stand at this moment, by the plan alone.
+    /// The state at this moment, by the schedule alone.
     pub fn state_at(&self, now: DateTime<Utc>) -> EveningState {
         let last = |rule: &Option<Rule>| rule.as_ref().and_then(|rule| rule.last(now, self.zone));
         let next = |rule: &Option<Rule>| rule.as_ref().and_then(|rule| rule.next(now, self.zone));
@@ -152,7 +149,7 @@ impl Evening {
         }
     }
 
-    /// Whether there is a time in which the pool is closed at all.
+    /// Whether the pool is ever closed.
     pub(super) fn has_window(&self) -> bool {
         self.cleanup.is_some() && self.reopen.is_some()
     }
@@ -162,7 +159,7 @@ impl Evening {
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub(super) field: &'static str,
-    /// With seconds, as the scheduler wants it.
+    /// With seconds, as the scheduler requires.
     pub(super) expression: String,
     cron: Cron,
 }
@@ -188,7 +185,7 @@ impl Rule {
             expression,
             cron,
         };
-        // Any moment of our days would do to find out whether there is an occurrence at all.
+        // Any present-day moment will do to test whether there is an occurrence at all.
         let moment = DateTime::UNIX_EPOCH + chrono::TimeDelta::days(365 * 56);
         match rule.next(moment, zone).or_else(|| rule.last(moment, zone)) {
             Some(_) => Ok(rule),
@@ -201,7 +198,7 @@ impl Rule {
 
     /// The last occurrence at or before the moment.
     pub(super) fn last(&self, now: DateTime<Utc>, zone: Tz) -> Option<DateTime<Utc>> {
-        // Occurrences are whole seconds: what is later than the last whole one changes nothing.
+        // Occurrences are full seconds, so fractions of a second change nothing.
         let now = zone.from_utc_datetime(&now.trunc_subsecs(0).naive_utc());
         self.cron
             .find_previous_occurrence(&now, true)

@@ -1,5 +1,5 @@
-//! The evening (E1–E3), driven by the clock: asks for the cleanup and the reopening when they fall
-//! due. Owns the scheduler's jobs and nothing else: it does not unload, and does not know the pool.
+//! The evening schedule (E1–E3): triggers the cleanup and the reopening when they are due. Runs the scheduler's
+//! jobs; it does not unload models and does not know the pool.
 //!
 //! ```text
 //!  tokio-cron-scheduler                 Due               Turns              act
@@ -9,11 +9,11 @@
 //!  job `first`,   once, now   ─┘
 //! ```
 //!
-//! Every job asks the same question, [`Due::due`], so that a job too many does no harm. The watch is
-//! there because the scheduler keeps the zone's offset of the moment a job was made: after a change
-//! to or from daylight-saving time its jobs come an hour early or late, until the next start. The
-//! watch also sees that the machine has slept, and that somebody has set the clock. So the worst
-//! that can happen is a delay of less than a minute, and for expressions on a full minute none.
+//! Every job calls [`Due::due`], so an extra job does no harm. The watch job is there because the scheduler
+//! keeps the zone's offset from when a job was made: after a change to or from daylight-saving time its jobs
+//! come an hour early or late, until the next start. The watch also notices that the machine has slept, or that
+//! the clock was set. So the worst delay is less than a minute, and for expressions on a full minute there is
+//! none.
 
 mod due;
 mod evening;
@@ -52,11 +52,11 @@ impl std::fmt::Debug for Schedule {
 }
 
 impl Schedule {
-    /// Starts the jobs. `due` knows what the store says of the last cleanup; `clock` gives the time
-    /// of day; `act` carries one event out and ends when that is done. Calls of `act` never overlap.
+    /// Starts the jobs. `due` holds the store's record of the last cleanup; `clock` gives the time of day;
+    /// `act` carries out one event and returns when that is done. Calls of `act` never overlap.
     ///
     /// # Errors
-    /// [`ScheduleError`] when the scheduler does not take an expression or cannot start.
+    /// [`ScheduleError`] when the scheduler does not accept an expression or cannot start.
     pub async fn start<F>(
         due: Due,
         clock: impl Fn() -> DateTime<Utc> + Send + Sync + 'static,
@@ -82,7 +82,7 @@ impl Schedule {
                         .lock()
                         .unwrap_or_else(PoisonError::into_inner)
                         .due(clock());
-                    let events = told(decision);
+                    let events = log_decision(decision);
                     if !events.is_empty() {
                         turns.take(events, act).await;
                     }
@@ -132,15 +132,15 @@ impl Schedule {
             .map_err(|source| ScheduleError::Start { source })
     }
 
-    /// Nothing falls due any more. What runs at this moment is not cut.
+    /// Stops the schedule. An event that is running is not cut.
     pub async fn stop(mut self) -> Result<(), JobSchedulerError> {
         self.stopped.store(true, Ordering::Release);
         self.scheduler.shutdown().await
     }
 }
 
-/// Says in the log what was decided, and answers with what is to be done.
-fn told(decision: Decision) -> Vec<EveningEvent> {
+/// Logs the decision, and returns the events to carry out.
+fn log_decision(decision: Decision) -> Vec<EveningEvent> {
     if let Some(back) = decision.clock_went_back {
         tracing::warn!(
             minutes = back.num_minutes(),

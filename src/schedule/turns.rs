@@ -1,13 +1,12 @@
-//! One after the other: what falls due while something still runs does not pile up. A cleanup that
-//! falls due during a cleanup is skipped; anything else waits for its end, and of several that wait
-//! the newest wins, because it says how the pool is to be.
+//! Runs events one at a time, without piling up. A cleanup that is due during a cleanup is skipped; other
+//! events wait, and of several that wait the newest wins, because it defines the final state of the pool.
 
 use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::evening::EveningEvent;
 
-/// Who is at it, and who is next.
+/// The running event and the next one.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     state: Mutex<State>,
@@ -20,7 +19,7 @@ struct State {
 }
 
 impl Turns {
-    /// Carries out these events in order, or leaves them to the caller that is at it already.
+    /// Carries out these events in order, or leaves them to the caller that is already running events.
     pub(super) async fn take<F: Future<Output = ()>>(
         &self,
         events: Vec<EveningEvent>,
@@ -50,7 +49,7 @@ impl Turns {
                 "skipped: it waited for its turn and something newer is due"
             );
         }
-        // Not `then_some`: a `Turn` that is made is a turn that ends.
+        // Not `then_some`: constructing a `Turn` also drops it.
         (free && !state.next.is_empty()).then(|| Turn { turns: self })
     }
 
@@ -59,7 +58,7 @@ impl Turns {
     }
 }
 
-/// Being at it. If its holder goes away in the middle, others can go on.
+/// The right to run events. If its holder is dropped in the middle, others can continue.
 struct Turn<'a> {
     turns: &'a Turns,
 }
@@ -81,7 +80,7 @@ impl Drop for Turn<'_> {
         let mut state = self.turns.lock();
         if state.running.take().is_some() {
             for lost in std::mem::take(&mut state.next) {
-                tracing::error!(event = lost.name(), "lost: what ran before it broke off");
+                tracing::error!(event = lost.name(), "lost: the event before it failed");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! S3 and Google's storage, through `object_store`: what lies under an address, and objects from an offset
-//! on. What servers say is shortened before it is told: their answers may quote keys.
+//! S3 and Google Cloud Storage, through `object_store`: lists the objects under an address, and reads objects
+//! from an offset on. Server messages are shortened before they are shown, because they may quote keys.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,13 +23,13 @@ use super::part::{CONNECT_MAX, Check, Opened, Part, STALL_MAX, Trouble};
 use super::write::hex;
 use catalog::{Bucket, BucketUri, Fetch, Scheme};
 
-/// What the file `hash` beside the weights stands for where there is none.
+/// The commit to assume when there is no file `hash` beside the weights.
 const NO_HASH: &str = "0000000000000000000000000000000000000000";
 const HASH_MAX: usize = 64;
 const HASH_FILE_MAX: u64 = 1024;
-/// More is no model.
+/// A longer listing is not a model.
 const LISTING_MAX: usize = 20_000;
-/// The library's own tries; ours come on top.
+/// The library's own retries; ours are additional.
 const RETRIES: usize = 2;
 const RETRY_TIME: Duration = Duration::from_secs(15);
 
@@ -40,7 +40,7 @@ pub(super) struct Store {
     filters: Vec<(bool, String)>,
 }
 
-/// The library's own would show keys.
+/// The library's own output would show keys.
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store")
@@ -49,7 +49,7 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Nothing is asked yet but for credentials.
+/// Sends no request, except for credentials.
 pub(super) async fn open(
     bucket: &Bucket,
     wanted: &Fetch,
@@ -60,8 +60,8 @@ pub(super) async fn open(
         .iter()
         .map(|(name, value)| (name.clone(), value.0.clone()))
         .collect();
-    if let Some(asked) = &bucket.credentials {
-        variables.extend(credentials::by_url(asked, wanted, http).await?);
+    if let Some(credentials_url) = &bucket.credentials {
+        variables.extend(credentials::by_url(credentials_url, wanted, http).await?);
     }
     let retry = RetryConfig {
         max_retries: RETRIES,
@@ -86,7 +86,7 @@ pub(super) async fn open(
                     .find_map(own)
                     .or_else(|| named.iter().find_map(general))
             });
-            // Keys of two accounts make no pair.
+            // Keys of two accounts must not be mixed.
             let pairs = [
                 "AWS_ACCESS_KEY_ID",
                 "AWS_SECRET_ACCESS_KEY",
@@ -117,7 +117,7 @@ pub(super) async fn open(
                 .with_retry(retry)
                 .with_bucket_name(&bucket.uri.bucket);
             if let Some(endpoint) = endpoint {
-                // Else the variable for S3 alone would win.
+                // Otherwise the variable for S3 alone would take precedence.
                 builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
             }
             if let Some(region) = &bucket.region {
@@ -159,7 +159,7 @@ pub(super) async fn open(
     })
 }
 
-/// What lies under the address. The state is named by the file `hash` there, as RayLLM's mirrors have it.
+/// The objects under the address. The file `hash` there names the state, as in RayLLM's mirrors.
 pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, SourceFault> {
     let wrong = |error: Error| fault(&error, uri);
     let prefix = Path::parse(&uri.prefix).map_err(|error| wrong(error.into()))?;
@@ -179,7 +179,7 @@ pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, Sour
                 lasting: true,
             });
         }
-        // The mark of a folder.
+        // The marker object of a folder.
         let is_mark = path.is_empty() || object.size == 0 && !path.contains('.');
         if is_mark || !store.takes(&path) {
             continue;
@@ -213,7 +213,7 @@ pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, Sour
 }
 
 impl Store {
-    /// As `aws s3 sync` has it: of the patterns that match, the last one counts.
+    /// As in `aws s3 sync`: of the patterns that match, the last one counts.
     fn takes(&self, path: &str) -> bool {
         let matching = self
             .filters
@@ -267,7 +267,7 @@ impl Store {
                     .map(|chunk| chunk.map_err(|error| shortened(&error)))
                     .boxed(),
             }),
-            // Another object than the one that was listed: to try again would not bring it back.
+            // The object changed after it was listed: a retry would not bring it back.
             Err(error) if is_lasting(&error) || matches!(error, Error::Precondition { .. }) => {
                 Err(lasting(&error))
             }
@@ -312,7 +312,7 @@ fn is_lasting(error: &Error) -> bool {
     )
 }
 
-/// The server's code, the status, or the last cause: not the whole answer, which may quote keys.
+/// The server's code, the status, or the last cause. The complete answer may quote keys.
 fn shortened(error: &Error) -> String {
     let text = error.to_string();
     let between = |from: &str, to: &str| {
@@ -330,7 +330,7 @@ fn shortened(error: &Error) -> String {
         return format!("it answers {}", status.trim());
     }
     match error {
-        Error::Precondition { .. } => "it is another object now".to_owned(),
+        Error::Precondition { .. } => "the object has changed".to_owned(),
         _ => root_of(error).chars().take(200).collect(),
     }
 }

@@ -1,8 +1,8 @@
-//! The hub's cache as `huggingface_hub` lays it out, and what makes a model in it visible to us: a folder of
-//! links to its files, and a manifest of them, written last. What is in no manifest was never complete.
+//! The hub's cache in the layout of `huggingface_hub`, and what makes a model in it visible to the pool: a
+//! folder of links to its files, and a manifest, written last. Without a manifest a model is not complete.
 //!
 //! ```text
-//! CACHE/models--ORG--NAME/blobs/DIGEST           the content; DIGEST.incomplete while it comes
+//! CACHE/models--ORG--NAME/blobs/DIGEST           the content; DIGEST.incomplete during the download
 //!                        /snapshots/COMMIT/PATH  links to blobs
 //!                        /refs/main              COMMIT
 //! CACHE/.locks/models--ORG--NAME/DIGEST.lock
@@ -53,7 +53,7 @@ impl Layout {
         self.locks.join(format!("{}.lock", part.blob))
     }
 
-    /// A whole model that another program has fetched is taken as it is. `None`: there is none.
+    /// Accepts a complete model that another program has fetched. `None`: there is none.
     pub async fn cached(&self, wanted: &Fetch) -> Result<Option<()>, SourceFault> {
         let (layout, wanted) = (self.clone(), wanted.clone());
         let found = tokio::task::spawn_blocking(move || {
@@ -70,7 +70,7 @@ impl Layout {
         found.map_err(SourceFault::disk(&self.root))
     }
 
-    /// All files are here: they become visible, the manifest last. `extra` says where else some go.
+    /// Makes a complete set of files visible, with the manifest last. `extra` says where additional files go.
     pub async fn publish(
         &self,
         wanted: &Fetch,
@@ -100,7 +100,7 @@ impl Layout {
         made.map_err(SourceFault::disk(&self.root))
     }
 
-    /// For the hub's own programs. What is right already is left alone: the cache may be another's.
+    /// Links the snapshot for the hub's own programs. Correct links stay, because others may use the cache.
     fn link_snapshot(&self, wanted: &Fetch, listing: &Listing) -> io::Result<()> {
         let folder = self.root.join("snapshots").join(&listing.commit);
         for part in &listing.parts {
@@ -126,7 +126,7 @@ impl Layout {
         Ok(())
     }
 
-    /// A folder with these files and no others, named by them.
+    /// A folder with exactly these files, with a name derived from them.
     fn make_set(&self, wanted: &Fetch, listing: &Listing) -> io::Result<PathBuf> {
         let mut digest = sha2::Sha256::new();
         digest.update(self.root.as_os_str().as_encoded_bytes());
@@ -139,7 +139,7 @@ impl Layout {
         if set.is_dir() && listing.parts.iter().all(is_whole) {
             return Ok(set);
         }
-        // Somebody took links out of it.
+        // Another program removed links from it.
         if set.is_dir() {
             fs::rename(&set, sets.join(unique("old")))?;
         }
@@ -150,14 +150,15 @@ impl Layout {
             symlink(self.blob(part), &link)?;
         }
         match fs::rename(&new, &set) {
-            // Somebody else was quicker with the very same.
+            // Another process made the same folder first.
             Err(_) if set.is_dir() => fs::remove_dir_all(&new)?,
             made => made?,
         }
         Ok(set)
     }
 
-    /// A file that goes elsewhere is a copy, which nobody's change of it can spoil for others.
+    /// Copies a file that belongs to another folder, so that a change to the copy does not affect other users
+    /// of the blob.
     fn place(&self, path: &Path, part: &Part) -> io::Result<()> {
         fs::create_dir_all(path.parent().unwrap_or(&self.root))?;
         replace(path, |at| fs::copy(self.blob(part), at).map(drop))
@@ -187,19 +188,19 @@ impl Layout {
     }
 }
 
-/// A name that nobody else makes, in this process or another.
+/// A unique name, in this process and others.
 fn unique(end: &str) -> String {
     format!("{:016x}.{end}", rand::random::<u64>())
 }
 
-/// Nobody sees it half made.
+/// Replaces a file atomically.
 fn replace(path: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let new = path.with_file_name(unique("new"));
     make(&new)?;
     fs::rename(&new, path).inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
-/// Links are followed: their files count.
+/// Follows links, so that linked files count.
 fn files_below(root: &Path, folder: &Path, files: &mut Vec<ManifestFile>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

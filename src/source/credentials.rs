@@ -1,4 +1,4 @@
-//! Tokens and keys: where each comes from. None is kept, shown or logged.
+//! The sources of tokens and keys. None is stored, shown or logged.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,32 +22,32 @@ pub(super) async fn hub_token(wanted: &Fetch) -> Option<String> {
         }
     };
     let token = token.trim();
-    // Anything else cannot stand in a header.
+    // Other characters are not allowed in a header.
     let is_sendable = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
     is_sendable.then(|| token.to_owned())
 }
 
-/// Asks the address for variables such as `AWS_ACCESS_KEY_ID`: a POST without a body, answered by a flat
+/// Requests variables such as `AWS_ACCESS_KEY_ID` from the address: a POST without a body, answered by a flat
 /// JSON object.
 pub(super) async fn by_url(
-    asked: &CredentialsUrl,
+    source_url: &CredentialsUrl,
     wanted: &Fetch,
     http: &reqwest::Client,
 ) -> Result<BTreeMap<String, String>, SourceFault> {
-    let told = |why: String, lasting| SourceFault::Credentials {
-        url: asked.shown(),
+    let failed = |why: String, lasting| SourceFault::Credentials {
+        url: source_url.shown(),
         why,
         lasting,
     };
-    let fault = |why: String| told(why, false);
-    let mut request = http.post(&asked.url).timeout(ANSWER_TIME_MAX);
-    if let Some(name) = &asked.token_variable {
+    let fault = |why: String| failed(why, false);
+    let mut request = http.post(&source_url.url).timeout(ANSWER_TIME_MAX);
+    if let Some(name) = &source_url.token_variable {
         let token = wanted.variable(name);
-        let token = token.ok_or_else(|| told(format!("the variable {name} is not set"), true))?;
+        let token = token.ok_or_else(|| failed(format!("the variable {name} is not set"), true))?;
         request = request.bearer_auth(token.trim());
     }
     let answer = request.send().await;
-    // The address may hold a key, and is part of the client's own words.
+    // The client's error text contains the address, which may contain a key.
     let answer = answer.map_err(|error| fault(root_of(&error.without_url())))?;
     let status = answer.status();
     if !status.is_success() {
@@ -60,7 +60,7 @@ pub(super) async fn by_url(
             "its answer is longer than {ANSWER_BYTES_MAX} bytes"
         )));
     }
-    // The answer holds keys: what is wrong in it is not shown.
+    // The answer contains keys, so errors do not quote it.
     serde_json::from_slice(&body)
-        .map_err(|_| fault("its answer is no JSON object of texts".to_owned()))
+        .map_err(|_| fault("its answer is not a JSON object of strings".to_owned()))
 }

@@ -1,5 +1,5 @@
-//! Whether there is room for a fetch, before it begins: what others are still bringing to the same disk
-//! counts as taken.
+//! Checks the disk space for a fetch before it begins: what other fetches still bring to the same disk counts
+//! as used.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::fault::SourceFault;
 use super::progress::Progress;
 
-/// What runs.
+/// The running fetches.
 type Running = Arc<Mutex<Vec<Taker>>>;
 
 #[derive(Debug)]
@@ -19,13 +19,13 @@ struct Taker {
     progress: Arc<Progress>,
 }
 
-/// Of all fetches.
+/// The reservations of all fetches.
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
     running: Running,
 }
 
-/// Until the fetch has ended.
+/// A reservation, held until the fetch has ended.
 #[derive(Debug)]
 pub(super) struct Room {
     running: Running,
@@ -33,7 +33,7 @@ pub(super) struct Room {
 }
 
 impl Rooms {
-    /// Refused where what `progress` says is left would leave less than `keep` bytes free.
+    /// Refuses if the rest of the fetch would leave less than `keep` bytes free.
     pub fn take(
         &self,
         folder: &Path,
@@ -51,7 +51,7 @@ impl Rooms {
         let others = running.iter().filter(is_other);
         let taken: u64 = others.map(|it| it.progress.left()).sum();
         let (needs, free) = (progress.left(), free.saturating_sub(taken));
-        // What is complete already needs no room on a full disk.
+        // A complete fetch needs no space on a full disk.
         if needs > 0 && needs.saturating_add(keep) > free {
             return Err(SourceFault::NoRoom {
                 needs,
@@ -85,7 +85,7 @@ pub(super) fn free_on(folder: &Path) -> Result<u64, SourceFault> {
     Ok(there.f_bavail.saturating_mul(there.f_frsize))
 }
 
-/// The folder, or the one above it that is there.
+/// The folder, or its closest existing ancestor.
 fn existing(folder: &Path) -> PathBuf {
     let there = folder.ancestors().find(|path| path.exists());
     there.unwrap_or(Path::new("/")).to_owned()

@@ -1,4 +1,4 @@
-//! Why weights could not be brought, each with what to do next and with numbers; never with a token.
+//! Why weights could not be fetched, with numbers and what to do next; never with a token.
 
 use std::error::Error;
 use std::io;
@@ -8,21 +8,21 @@ use pool::{Bytes, Remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SourceFault {
-    #[error("{endpoint} cannot be reached: {why}; see that this machine has a network, or set sources.offline and bring the files into {}", cache.display())]
+    #[error("{endpoint} cannot be reached: {why}; check this machine's network, or set sources.offline and copy the files into {}", cache.display())]
     Unreachable {
         endpoint: String,
         why: String,
         cache: PathBuf,
     },
-    #[error("{id} is not complete in {}, and nothing may be asked over the network (sources.offline, HF_HUB_OFFLINE); bring it there, or allow the network", cache.display())]
+    #[error("{id} is not complete in {}, and network access is off (sources.offline, HF_HUB_OFFLINE); copy it there, or allow the network", cache.display())]
     Offline { id: String, cache: PathBuf },
-    #[error("{id} is gated: accept its licence at {endpoint}/{id} with the account of the token, and give the token as HF_TOKEN in the pool's environment or in runtime_env.env_vars (the hub says GatedRepo{})", told(*has_token))]
+    #[error("{id} is gated: accept its licence at {endpoint}/{id} with the account of the token, and give the token as HF_TOKEN in the pool's environment or in runtime_env.env_vars (the hub says GatedRepo{})", token_note(*has_token))]
     Gated {
         id: String,
         endpoint: String,
         has_token: bool,
     },
-    #[error("there is no {id} at {endpoint}, or it is private{}; see the name in engine_config.hf_model_id, and give a token that may read it as HF_TOKEN", told(*has_token))]
+    #[error("there is no {id} at {endpoint}, or it is private{}; see the name in engine_config.hf_model_id, and give a token that may read it as HF_TOKEN", token_note(*has_token))]
     NoRepository {
         id: String,
         endpoint: String,
@@ -42,9 +42,9 @@ pub enum SourceFault {
         status: u16,
         message: String,
     },
-    #[error("{what} answers what is no answer of a hub: {why}; see sources.hub or HF_ENDPOINT")]
+    #[error("{what} does not answer as a hub does: {why}; check sources.hub or HF_ENDPOINT")]
     NoHub { what: String, why: String },
-    #[error("{uri} cannot be read: {why}; {advice}")]
+    #[error("cannot read {uri}: {why}; {advice}")]
     Bucket {
         uri: String,
         why: String,
@@ -60,21 +60,21 @@ pub enum SourceFault {
         lasting: bool,
     },
     #[error(
-        "{where_} holds the weights as pickles alone ({files}), and loading a pickle runs the code in it; the embedded engine reads safetensors: convert them, or take another engine"
+        "{where_} has its weights only as pickles ({files}), and loading a pickle runs the code in it; the embedded engine reads safetensors: convert them, or use another engine"
     )]
     Pickle { where_: String, files: String },
-    #[error("{where_} holds no weights that can be loaded; there are: {files}")]
+    #[error("{where_} has no weights that can be loaded; its files: {files}")]
     NoWeights { where_: String, files: String },
     #[error(
         "{where_} names a file {name:?}, which would lie outside of the model's folder or cannot be written; nothing was fetched"
     )]
     UnsafeName { where_: String, name: String },
     #[error(
-        "which GGUF file of {where_} is the model is not said; write one of these into engine_config.gguf_file: {files}"
+        "the GGUF file of {where_} is not specified or does not exist; set engine_config.gguf_file to one of these: {files}"
     )]
     GgufChoice { where_: String, files: String },
     #[error(
-        "{where_} holds no config.json, so that no engine can tell what its weights are; there are: {files}"
+        "{where_} has no config.json, so no engine can identify its weights; its files: {files}"
     )]
     NoConfig { where_: String, files: String },
     #[error("needs {} more on the disk of {}, which has {} free, and {} stay free (sources.keep_free); make room, or set sources.cache_dir", Bytes(*needs), path.display(), Bytes(*free), Bytes(*keep))]
@@ -85,7 +85,7 @@ pub enum SourceFault {
         path: PathBuf,
     },
     #[error(
-        "{file} is not what it should be: {expected}, and came twice as {got}; the copy at the source is broken, and was not kept"
+        "{file} is damaged at the source: expected {expected}, got {got} twice; the copy was not kept"
     )]
     Mismatch {
         file: String,
@@ -93,26 +93,24 @@ pub enum SourceFault {
         got: String,
     },
     #[error(
-        "{file} broke off {tries} times in a row without a byte: {why}; what has come is kept, the next try goes on from there"
+        "the download of {file} failed {tries} times in a row without a byte: {why}; what has arrived is kept, and the next attempt continues from there"
     )]
     BrokenOff {
         file: String,
         tries: u32,
         why: String,
     },
-    #[error("{}: {source}; see that it can be written and has room, or set sources.cache_dir", path.display())]
+    #[error("{}: {source}; check that it is writable and has space, or set sources.cache_dir", path.display())]
     Disk {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    #[error(
-        "no connection can be made: {why}; install ca-certificates, or name a file by SSL_CERT_FILE"
-    )]
+    #[error("no connection can be made: {why}; install ca-certificates, or set SSL_CERT_FILE")]
     NoClient { why: String },
 }
 
-fn told(has_token: bool) -> &'static str {
+fn token_note(has_token: bool) -> &'static str {
     match has_token {
         true => "; a token was sent",
         false => "; no token was sent",
@@ -121,7 +119,7 @@ fn told(has_token: bool) -> &'static str {
 
 fn advice(status: u16) -> &'static str {
     match status {
-        429 | 500.. => "; it is asked again after a while",
+        429 | 500.. => "; the pool retries after a while",
         _ => "; see sources.hub, HF_ENDPOINT and the token",
     }
 }
@@ -164,7 +162,7 @@ impl SourceFault {
         }
     }
 
-    /// The other side could not be asked: what is here already may do.
+    /// The remote side could not be reached: what is already here may be enough.
     pub(super) fn is_of_the_network(&self) -> bool {
         match self {
             SourceFault::Unreachable { .. }
@@ -182,7 +180,7 @@ impl SourceFault {
     }
 }
 
-/// The last cause of an error: what people can do something about.
+/// The last cause of an error, which people can usually act on.
 pub(super) fn root_of(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {

@@ -1,4 +1,5 @@
-//! What strangers write of a repository, read as a fetch reads it, for fuzzers alone. It asks nobody.
+//! Entry points for fuzzers: data from a repository, parsed as a fetch parses it. Nothing is sent over the
+//! network.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -7,14 +8,14 @@ use super::hub::Hub;
 use super::select::select;
 use catalog::{Fetch, Manifest};
 
-/// A hub's listing; and which of its files are wanted.
+/// Parses a hub's listing and selects its files.
 pub fn listing(body: &[u8], wanted: &Fetch) {
     static CLIENT: OnceLock<Option<reqwest::Client>> = OnceLock::new();
     let client = CLIENT.get_or_init(|| {
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         reqwest::Client::builder().build().ok()
     });
-    // A machine without authorities asks no hub.
+    // Without certificate authorities there is no hub client.
     let Some(http) = client.clone() else { return };
     let hub = Hub {
         http,
@@ -37,7 +38,7 @@ pub fn listing(body: &[u8], wanted: &Fetch) {
     }
 }
 
-/// What a fetch left behind.
+/// Parses a manifest that a fetch left behind.
 pub fn manifest(body: &[u8]) {
     let _ = serde_json::from_slice::<Manifest>(body);
 }

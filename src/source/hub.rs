@@ -1,5 +1,5 @@
-//! The Hugging Face hub, or another server that speaks as it does: what a repository holds at a revision,
-//! and its files from an offset on. The answers are those that `huggingface_hub` reads.
+//! The Hugging Face hub, or a server with the same API: lists a repository at a revision, and reads its files
+//! from an offset on. The answers are those that `huggingface_hub` reads.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,21 +15,21 @@ use super::fault::{SourceFault, root_of};
 use super::listing::{Listing, Origins};
 use super::part::{Check, Opened, Part, Trouble};
 
-/// A listing is some hundred kilobytes.
+/// A listing is usually some hundred kilobytes.
 const LISTING_MAX: usize = 64 << 20;
 const LISTING_TIME_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
 pub(super) struct Hub {
     pub http: reqwest::Client,
-    /// Without a slash at its end. It may hold a password: `shown` is for people.
+    /// Without a trailing slash. It may contain a password: use `shown` for display.
     pub endpoint: String,
     pub token: Option<String>,
-    /// For errors: where files could be brought by hand.
+    /// For errors: where files can be placed by hand.
     pub cache: PathBuf,
 }
 
-/// The token stays out of it.
+/// Omits the token.
 impl fmt::Debug for Hub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hub")
@@ -73,7 +73,7 @@ impl Hub {
         }
     }
 
-    fn asks(&self, url: &str) -> RequestBuilder {
+    fn get(&self, url: &str) -> RequestBuilder {
         let request = self.http.get(url).header(ACCEPT_ENCODING, "identity");
         match &self.token {
             Some(token) => request.bearer_auth(token),
@@ -92,8 +92,8 @@ impl Hub {
             why: root_of(&error.without_url()),
             cache: self.cache.clone(),
         };
-        let asked = self.asks(&url).timeout(LISTING_TIME_MAX).send().await;
-        let answer = asked.map_err(unreachable)?;
+        let response = self.get(&url).timeout(LISTING_TIME_MAX).send().await;
+        let answer = response.map_err(unreachable)?;
         if !answer.status().is_success() {
             return Err(self.refused(id, revision, answer).await);
         }
@@ -109,17 +109,17 @@ impl Hub {
         self.listing(id, &body)
     }
 
-    /// The listing as the hub writes it.
+    /// Parses a listing in the hub's format.
     pub fn listing(&self, id: &str, body: &[u8]) -> Result<Listing, SourceFault> {
         let no_hub = |why: String| self.no_hub(id, why);
         let read: Repository =
             serde_json::from_slice(body).map_err(|error| no_hub(error.to_string()))?;
         let is_commit = read.sha.len() <= 64 && read.sha.bytes().all(|it| it.is_ascii_hexdigit());
         if read.sha.is_empty() || !is_commit {
-            return Err(no_hub("its sha is none".to_owned()));
+            return Err(no_hub("its sha is not a commit".to_owned()));
         }
         let parts = read.siblings.into_iter().map(|file| {
-            part(file).map_err(|name| no_hub(format!("it says no size and digest of {name}")))
+            part(file).map_err(|name| no_hub(format!("it has no size or digest for {name}")))
         });
         Ok(Listing {
             parts: parts.collect::<Result<_, _>>()?,
@@ -151,7 +151,7 @@ impl Hub {
             self.endpoint,
             quoted(&part.path, "/")
         );
-        let mut request = self.asks(&url);
+        let mut request = self.get(&url);
         if offset > 0 {
             request = request.header(RANGE, format!("bytes={offset}-"));
         }
@@ -162,12 +162,12 @@ impl Hub {
         let offset = match answer.status() {
             StatusCode::PARTIAL_CONTENT => offset,
             status if status.is_success() => 0,
-            // What is here is longer than what is there now.
+            // The local file is longer than the remote one now is.
             StatusCode::RANGE_NOT_SATISFIABLE => {
                 return Err(Trouble::Lasting(SourceFault::Refused {
                     what: format!("{}/{id}, {}", self.shown(), part.path),
                     status: 416,
-                    message: "the file is another one than the hub listed".to_owned(),
+                    message: "the file differs from the one that the hub listed".to_owned(),
                 }));
             }
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
@@ -187,7 +187,7 @@ impl Hub {
         })
     }
 
-    /// The hub tells by a header why; a missing repository and a private one look the same.
+    /// The hub gives the reason in a header; a missing repository and a private one look the same.
     async fn refused(&self, id: &str, revision: &str, answer: Response) -> SourceFault {
         let status = answer.status().as_u16();
         let header = |name: &str| {
@@ -254,13 +254,13 @@ fn part(file: Sibling) -> Result<Part, String> {
     }
 }
 
-/// In seconds; other forms are not understood.
+/// Seconds only; other forms are not supported.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
     text.parse().ok().map(Duration::from_secs)
 }
 
-/// Percent-encoded but for unreserved characters and those of `kept`.
+/// Percent-encodes everything except unreserved characters and those of `kept`.
 fn quoted(text: &str, kept: &str) -> String {
     let mut quoted = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,7 +1,7 @@
-//! Brings weights to this machine: from the Hugging Face hub, from S3 or from Google's storage, into the
-//! hub's own cache layout, so that every other program finds them too. It owns downloads: several at a
-//! time, taken up again where they were broken off, checked, and visible to others only when complete.
-//! It never decides what is fetched or when, and it never reads a model.
+//! Fetches weights to this machine: from the Hugging Face hub, from S3 or from Google Cloud Storage, into the
+//! hub's own cache layout, so that other programs find them too. Downloads run in parallel, resume where they
+//! were interrupted, are verified, and become visible to others only when complete. The caller decides what is
+//! fetched and when.
 //!
 //! ```text
 //! fetch ─▶ list ─▶ select ─▶ room on the disk? ─▶ bring each file ─▶ publish: links, then the manifest
@@ -41,20 +41,20 @@ use disk::Rooms;
 use listing::{Listing, Origins};
 use part::{CONNECT_MAX, Part, STALL_MAX};
 
-/// What an administrator sets.
+/// The administrator's settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The hub's address, without a slash at its end.
+    /// The hub's address, without a trailing slash.
     pub hub: String,
-    /// Nothing is asked over the network; what the cache holds is used.
+    /// No network requests; only what the cache holds is used.
     pub offline: bool,
     /// Files of one model that are fetched at once.
     pub files_at_once: usize,
-    /// Models whose files may take all their turns at once.
+    /// Models that may use all their parallel downloads at once.
     pub models_at_once: usize,
     /// Bytes that stay free on the disk of the cache.
     pub keep_free: u64,
-    /// The first pause before a broken download is taken up again; doubles each time.
+    /// The first pause before an interrupted download resumes; it doubles each time.
     pub pause: Duration,
 }
 
@@ -64,7 +64,7 @@ pub struct Sources {
     settings: Settings,
     http: OnceCell<reqwest::Client>,
     rooms: Rooms,
-    /// Files that come at once, of all models.
+    /// Permits for parallel file downloads, for all models.
     files: Semaphore,
 }
 
@@ -78,14 +78,14 @@ impl Sources {
         }
     }
 
-    /// Brings all that `wanted` names to this machine and makes it visible. Dropping the future ends it;
-    /// what has come is kept for the next one. Errors say what to do; none holds a token.
+    /// Fetches everything that `wanted` names to this machine and makes it visible. Dropping the future cancels
+    /// the fetch; what has arrived is kept for the next one. Errors say what to do; none contains a token.
     pub async fn fetch(&self, wanted: &Fetch, progress: &Arc<Progress>) -> Result<(), SourceFault> {
-        progress.says("asking what there is");
+        progress.says("listing the files");
         let layout = Layout::of(wanted);
         let listing = match self.list(wanted).await {
             Ok(listing) => listing,
-            // What is here is as good as what cannot be asked for.
+            // If the remote side cannot be reached, the cached files are used.
             Err(fault) if fault.is_of_the_network() => {
                 let found = layout.cached(wanted).await?;
                 return found.ok_or(fault);
@@ -100,7 +100,7 @@ impl Sources {
         }
         self.bring_all(wanted, &layout, &mut listings, progress)
             .await?;
-        progress.says("making it visible");
+        progress.says("publishing the files");
         let mut own = listings.remove(0);
         let mut elsewhere = Vec::new();
         for (extra, listing) in wanted.extra_files.iter().zip(listings) {
@@ -119,8 +119,8 @@ impl Sources {
         layout.publish(wanted, &own, elsewhere).await
     }
 
-    /// Whether there is what `wanted` names, in a form that its engine reads. Nothing is fetched. Gives the
-    /// bytes that a fetch would bring.
+    /// Checks that `wanted` exists, in a form that its engine reads, without fetching it. Returns the bytes
+    /// that a fetch would bring.
     pub async fn look(&self, wanted: &Fetch) -> Result<u64, SourceFault> {
         let listing = match self.list(wanted).await {
             Ok(listing) => select::select(listing, wanted)?,
@@ -160,7 +160,7 @@ impl Sources {
         bucket::list(&store, &extra.uri).await
     }
 
-    /// Every file of every listing, into the model's blobs.
+    /// Downloads every file of every listing into the model's blobs.
     async fn bring_all(
         &self,
         wanted: &Fetch,
@@ -187,7 +187,7 @@ impl Sources {
         let parts = listings.iter();
         let parts = parts.flat_map(|it| it.parts.iter().map(|part| (part, &it.origins)));
         let mut parts: Vec<(&Part, &Origins)> = parts.collect();
-        // Large ones first: the last one to end is then a small one.
+        // Large files first, so that the last download is a small one.
         parts.sort_by_key(|(part, _)| std::cmp::Reverse(part.size));
         let mut jobs = Vec::with_capacity(parts.len());
         for (part, origins) in parts {
@@ -219,7 +219,7 @@ impl Sources {
         if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
             return Err(SourceFault::NoHub {
                 what: "HF_ENDPOINT".to_owned(),
-                why: "it is no address such as https://huggingface.co".to_owned(),
+                why: "it is not a URL such as https://huggingface.co".to_owned(),
             });
         }
         Ok(hub::Hub {
@@ -230,10 +230,10 @@ impl Sources {
         })
     }
 
-    /// Made when it is first needed: a machine without authorities serves what it has.
+    /// Created when first needed: a machine without certificate authorities still serves cached models.
     async fn http(&self) -> Result<reqwest::Client, SourceFault> {
         let client = self.http.get_or_try_init(|| async {
-            // Whoever was first has set the very same.
+            // An earlier call has set the same provider.
             let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
             reqwest::Client::builder()
                 .connect_timeout(CONNECT_MAX)

@@ -1,4 +1,4 @@
-//! All files of a model in one state, and where they are read from.
+//! The files of a model at one revision, and where they are read from.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use super::bucket;
 use super::hub::Hub;
 use super::part::{Opened, Part, Trouble};
 
-/// All files of a model in one state.
+/// All files of a model at one revision.
 #[derive(Clone, Debug)]
 pub(super) struct Listing {
-    /// Names the state: the hub's commit, or what the bucket's `hash` file says.
+    /// The revision: the hub's commit, or the content of the bucket's `hash` file.
     pub commit: String,
     pub parts: Vec<Part>,
     pub origins: Origins,
@@ -34,7 +34,7 @@ impl Origins {
         }
     }
 
-    /// For people: where the file is.
+    /// Where the file is, for display.
     pub fn describe(&self, part: &Part) -> String {
         match self {
             Origins::Hub { hub, id, .. } => format!("{}/{id}, {}", hub.shown(), part.path),

@@ -1,5 +1,5 @@
-//! One download of a file at a time, over all programs of this machine that keep to the hub's cache: a
-//! lock on a file that stays. It is given up with the process at the latest.
+//! Allows one download of a file at a time, across all programs on this machine that use the hub's cache: a
+//! lock on a file that is never deleted. The system releases it when the process ends.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
-/// The lock has no queue; whoever waits looks again.
+/// The lock has no queue, so waiting means polling.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Held until it is dropped.
@@ -17,7 +17,7 @@ pub(super) struct Lock {
     _file: File,
 }
 
-/// Waits for the lock. `waits` is called each time that another one has it.
+/// Waits for the lock. `waits` is called after each failed attempt.
 pub(super) async fn lock(path: &Path, mut waits: impl FnMut()) -> io::Result<Lock> {
     if let Some(folder) = path.parent() {
         tokio::fs::create_dir_all(folder).await?;

@@ -1,4 +1,4 @@
-//! What is to be fetched: names, sizes and digests of files. Plain data.
+//! The files to fetch: names, sizes and digests.
 
 use std::time::Duration;
 
@@ -7,30 +7,30 @@ use futures_util::stream::BoxStream;
 
 use super::fault::SourceFault;
 
-/// Connecting takes two round trips; a server that sends nothing for so long has stalled.
+/// Connecting takes two round trips; a server that sends nothing for this long has stalled.
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(10);
 pub(super) const STALL_MAX: Duration = Duration::from_secs(30);
 
 /// One file of a model.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
-    /// Its place in the model's folder, with `/` between the parts.
+    /// Its path in the model's folder, separated by `/`.
     pub path: String,
     /// In bytes.
     pub size: u64,
     /// The name of its content in the cache.
     pub blob: String,
     pub check: Check,
-    /// Bytes of it that the progress counts already.
+    /// Bytes of it that the progress already counts.
     pub counted: u64,
-    /// As the bucket says it, to notice a change on the way.
+    /// The bucket's tag, to notice a change during the download.
     pub etag: Option<String>,
 }
 
-/// A digest in small hexadecimal letters that the content must have.
+/// The digest that the content must have, in lower-case hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Check {
-    /// Its size alone.
+    /// Only its size is checked.
     Size,
     Sha256(String),
     /// Of git's header and the content.
@@ -38,10 +38,10 @@ pub(super) enum Check {
     Md5(String),
 }
 
-/// Why a file could not be opened, or broke off.
+/// Why a file could not be opened, or was interrupted.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// It may work in a moment; after this time at the earliest, if the server says so.
+    /// It may work later; after this time at the earliest, if the server gives one.
     Passing {
         why: String,
         after: Option<Duration>,
@@ -49,9 +49,9 @@ pub(super) enum Trouble {
     Lasting(SourceFault),
 }
 
-/// What an opened file gives.
+/// An opened file.
 pub(super) struct Opened {
-    /// 0 where the server does not know how to begin elsewhere.
+    /// 0 where the server does not support ranges.
     pub offset: u64,
     pub body: BoxStream<'static, Result<Bytes, String>>,
 }

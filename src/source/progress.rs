@@ -1,14 +1,14 @@
-//! How far a fetch has come: written by the download, read by whoever shows it.
+//! The progress of a fetch: the download writes it, the display reads it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Bytes that are here, and that there will be.
+    /// Bytes that are here, and the total.
     done: AtomicU64,
     total: AtomicU64,
-    /// Bytes that came over the network in this fetch.
+    /// Bytes received over the network in this fetch.
     came: AtomicU64,
     words: Mutex<String>,
 }
@@ -23,12 +23,12 @@ impl Progress {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Of this fetch alone, for its speed.
+    /// Bytes received in this fetch, for its speed.
     pub fn came(&self) -> u64 {
         self.came.load(Ordering::Relaxed)
     }
 
-    /// What it is doing, in a few words.
+    /// A short text of what it is doing.
     pub fn words(&self) -> String {
         self.words
             .lock()
@@ -58,12 +58,12 @@ impl Progress {
         self.came.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Another fetch or program brought it.
+    /// Counts bytes that another fetch or program brought.
     pub(super) fn found(&self, bytes: u64) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// What was here turned out to be of no use.
+    /// Subtracts bytes that turned out to be unusable.
     pub(super) fn loses(&self, bytes: u64) {
         let less = |done: u64| Some(done.saturating_sub(bytes));
         let _ = self

@@ -1,5 +1,5 @@
-//! Which files of a model are fetched: one form of its weights, and what belongs to them. Chooses by
-//! names alone.
+//! Selects the files of a model to fetch: one form of its weights, and what belongs to them. It looks at names
+//! only.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
@@ -38,7 +38,7 @@ const PICKLES: [&str; 5] = ["bin", "pt", "pth", "ckpt", "pkl"];
 const NAME_MAX: usize = 512;
 const FILES_MAX: usize = 20_000;
 
-/// The listing with what `wanted` needs alone.
+/// Reduces the listing to what `wanted` needs.
 pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, SourceFault> {
     check_names(&listing)?;
     let where_ = where_of(&listing);
@@ -66,7 +66,7 @@ pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, So
         let parent = part.path.rsplit_once('/').map(|(folder, _)| folder);
         parent.unwrap_or_default().to_owned()
     };
-    // The same weights once more, in the form of whoever trained them.
+    // Duplicates of the weights in the format of their training framework.
     let has_model = listing.parts.iter().any(|part| {
         let starts = |name: &str| part.path.starts_with(name);
         starts("model") && is_safe(part) || starts("pytorch_model") && is_pickle(part)
@@ -87,7 +87,7 @@ pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, So
         return Ok(listing);
     }
     let safe: BTreeSet<String> = all.iter().filter(|it| is_safe(it)).map(folder).collect();
-    // Those that stand for nothing else: their folder has no other weights.
+    // Pickles that are not duplicates: their folder has no other weights.
     let is_needed_pickle = |part: &Part| is_pickle(part) && !safe.contains(&folder(part));
     let needed: Vec<Part> = all
         .iter()
@@ -119,7 +119,7 @@ pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, So
     Ok(listing)
 }
 
-/// Where the model is to be a GGUF file: its parts, and the small files beside it.
+/// The parts of a model that should be a GGUF file, and the small files beside it.
 fn gguf_model(all: &[Part], wanted: &Fetch) -> Result<Option<Vec<Part>>, SourceFault> {
     let is_gguf = |path: &str| path.to_lowercase().ends_with(".gguf");
     let is_other = |part: &&Part| part.path.ends_with(".safetensors");
@@ -161,7 +161,7 @@ fn gguf_model(all: &[Part], wanted: &Fetch) -> Result<Option<Vec<Part>>, SourceF
     Ok(Some(parts.cloned().collect()))
 }
 
-/// The name of a model without which of its parts a file is: `x-00002-of-00003.gguf` is of `x-of-00003.gguf`.
+/// The model's name without the part number: `x-00002-of-00003.gguf` belongs to `x-of-00003.gguf`.
 fn model_of(path: &str) -> String {
     let parts = path.len().checked_sub("-00001-of-00001.gguf".len());
     let ending = parts.and_then(|start| path.get(start..));
@@ -177,7 +177,7 @@ fn model_of(path: &str) -> String {
     }
 }
 
-/// Nothing may lie outside of the folder that it is fetched into.
+/// Refuses names that would lie outside of the target folder.
 pub(super) fn check_names(listing: &Listing) -> Result<(), SourceFault> {
     let is_plain = |path: &str| {
         let parts = path.split('/');
@@ -199,7 +199,7 @@ pub(super) fn check_names(listing: &Listing) -> Result<(), SourceFault> {
     }
 }
 
-/// A file's place in a folder below the model's own.
+/// A file's path in a folder below the model's own.
 pub(super) fn below(folder: &Path, path: &str) -> String {
     let parts = folder.components().filter_map(|part| match part {
         Component::Normal(name) => name.to_str(),

@@ -1,5 +1,5 @@
-//! One file from its source to its name: locked, taken up where it was, tried again while it makes
-//! progress, checked, renamed. A file with its own name is complete; one on its way ends in `.incomplete`.
+//! Downloads one file: locks it, resumes it, retries while it makes progress, verifies it and renames it. A
+//! file with its final name is complete; an unfinished one ends in `.incomplete`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ use super::part::{Check, Part, Trouble};
 use super::progress::Progress;
 use super::write::{Finished, Writing, hex};
 
-/// A list of digests, and a file that shows what tags are, are no longer.
+/// Limits for a list of digests, and for the sample file that shows what the tags are.
 const SUMS_MAX: u64 = 16 << 20;
 const SAMPLE_MAX: u64 = 1 << 20;
-/// Tries in a row that brought nothing.
+/// Attempts in a row without a byte.
 const TRIES_MAX: u32 = 6;
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Brings one file to `path`, unless it is there. Dropping the future keeps what has come.
+/// Downloads one file to `path`, unless it is there. Dropping the future keeps what has arrived.
 pub(super) async fn bring(
     part: &Part,
     path: &Path,
@@ -41,7 +41,7 @@ pub(super) async fn bring(
         progress.found(part.size.saturating_sub(seen));
         return Ok(());
     }
-    // Another one brings it: its bytes are seen to come.
+    // While another fetch or program downloads it, the bytes of the growing file are counted.
     let held = lock(lock_path, || {
         let now = length_of(&incomplete).min(part.size);
         progress.found(now.saturating_sub(seen));
@@ -54,7 +54,7 @@ pub(super) async fn bring(
     }
     let _turn = sources.files.acquire().await.expect("it is never closed");
     let mut writing = open(&incomplete, part, held).await?;
-    // What was believed to be there, and what is.
+    // Corrects the progress from the expected length to the actual one.
     progress.loses(seen.saturating_sub(writing.length));
     progress.found(writing.length.saturating_sub(seen));
     let mut mismatched = false;
@@ -83,7 +83,7 @@ pub(super) async fn bring(
                     file,
                     expected,
                     got,
-                    "a file came broken and is fetched anew"
+                    "a downloaded file is damaged and is fetched again"
                 );
                 mismatched = true;
                 progress.loses(length);
@@ -93,7 +93,7 @@ pub(super) async fn bring(
     }
 }
 
-/// Until as many bytes are there as there should be.
+/// Repeats until the file has its expected length.
 async fn complete(
     part: &Part,
     mut writing: Writing,
@@ -122,7 +122,7 @@ async fn complete(
             });
         }
         let wait = after.unwrap_or(pause).min(PAUSE_MAX);
-        tracing::debug!(file = part.path, why, ?wait, "a download is taken up again");
+        tracing::debug!(file = part.path, why, ?wait, "a download resumes");
         tokio::time::sleep(wait).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
@@ -131,7 +131,7 @@ async fn complete(
 
 type Broken = Option<(String, Option<Duration>)>;
 
-/// One connection, until it ends or breaks off.
+/// One connection, until it ends or is interrupted.
 async fn once(
     part: &Part,
     mut writing: Writing,
@@ -156,7 +156,7 @@ async fn once(
     let mut broken = None;
     while let Some(chunk) = body.next().await {
         match chunk {
-            // More than it said that it has: no use in taking all of it.
+            // More than the announced length: there is no use in reading all of it.
             Ok(chunk) if chunk.len() as u64 > left => {
                 let _ = chunks.send(chunk).await;
                 break;
@@ -183,7 +183,7 @@ async fn once(
     Ok((writing, broken))
 }
 
-/// A disk that became full on the way says so with numbers.
+/// Reports a disk that became full during the download, with numbers.
 fn no_room(source: io::Error, path: &Path, progress: &Progress) -> SourceFault {
     let folder = path.parent().unwrap_or(path);
     match free_on(folder) {
@@ -226,7 +226,7 @@ fn length_of(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |found| found.len())
 }
 
-/// Counts what there is of these files, whole or in part; in all.
+/// Counts the bytes of these files that are here, complete or partial; returns the sum.
 pub(super) async fn count(parts: &mut [Part], layout: &Layout) -> u64 {
     let mut there = 0;
     for part in parts {
@@ -240,8 +240,9 @@ pub(super) async fn count(parts: &mut [Part], layout: &Layout) -> u64 {
     there
 }
 
-/// A bucket's tag of a file that was written in one piece is the MD5 of its content, unless the bucket
-/// encrypts with keys of its own: the smallest file tells. With a `SHA256SUMS` in the bucket, that counts.
+/// Learns what the bucket's tags are. A bucket's tag of a file that was written in one piece is the MD5 of its
+/// content, unless the bucket encrypts with its own keys: the smallest file shows which. With a `SHA256SUMS` in
+/// the bucket, that counts.
 pub(super) async fn learn_digests(
     parts: &mut [Part],
     origins: &Origins,
@@ -272,7 +273,7 @@ pub(super) async fn learn_digests(
     let Some(smallest) = smallest.cloned() else {
         return Ok(());
     };
-    // Broken on the way once is no proof.
+    // One damaged transfer is no proof.
     for _ in 0..2 {
         let content = small(&smallest, origins, SAMPLE_MAX).await?;
         if Some(hex(&md5::Md5::digest(&content))) == md5_of(&smallest) {
@@ -282,7 +283,7 @@ pub(super) async fn learn_digests(
             return Ok(());
         }
     }
-    tracing::info!("the bucket's tags are not the MD5 of its files; their sizes are checked alone");
+    tracing::info!("the bucket's tags are not the MD5 of its files; only their sizes are checked");
     Ok(())
 }
 
@@ -292,7 +293,7 @@ fn md5_of(part: &Part) -> Option<String> {
     is_md5.then_some(tag)
 }
 
-/// A small file, in memory.
+/// Reads a small file into memory.
 async fn small(part: &Part, origins: &Origins, most: u64) -> Result<Vec<u8>, SourceFault> {
     let broken = |why: String| SourceFault::BrokenOff {
         file: origins.describe(part),

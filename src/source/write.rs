@@ -1,5 +1,5 @@
-//! Bytes onto the disk, with their digest, on a thread of its own: neither hashing nor a slow disk holds
-//! up those who are being served.
+//! Writes bytes to disk and computes their digest on a separate thread, so that neither hashing nor a slow disk
+//! delays requests.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -14,21 +14,21 @@ use super::lock::Lock;
 use super::part::{Check, Part};
 use super::progress::Progress;
 
-/// Chunks on their way to the disk; a network that is faster waits.
+/// Chunks on their way to the disk; a faster network waits.
 const CHUNKS_MAX: usize = 16;
 const READ_BYTES: usize = 1 << 20;
 
-/// A file that is being written: what there is, and the digest of it.
+/// A file that is being written, with the digest of its content so far.
 pub(super) struct Writing {
     file: File,
     pub path: PathBuf,
     pub length: u64,
     digest: Digest,
-    /// Given up with the last of whoever writes: a thread may outlive the fetch that began it.
+    /// Released when the last writer ends: a thread may outlive the fetch that started it.
     lock: Lock,
 }
 
-/// What became of a file that has all its bytes.
+/// The result of checking a file that has all its bytes.
 pub(super) enum Finished {
     Right,
     /// Nothing of it is kept.
@@ -85,7 +85,8 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 impl Writing {
-    /// Takes up what an earlier try has left at `path`, or begins. Blocking: reads what there is.
+    /// Continues the file that an earlier attempt left at `path`, or creates it. Blocks, because it reads what
+    /// is there.
     pub fn open(path: &Path, part: &Part, lock: Lock) -> io::Result<Writing> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
@@ -117,7 +118,7 @@ impl Writing {
         Ok(writing)
     }
 
-    /// What has come is of no use.
+    /// Discards what has been written.
     pub fn restart(&mut self, part: &Part) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.seek(SeekFrom::Start(0))?;
@@ -126,7 +127,7 @@ impl Writing {
         Ok(())
     }
 
-    /// A way for bytes to the end of the file, and what gives the file back once that way is closed.
+    /// A channel for bytes to the end of the file, and a task that returns the file once the channel is closed.
     pub fn begin(
         self,
         progress: Arc<Progress>,
@@ -149,8 +150,8 @@ impl Writing {
         (sender, written)
     }
 
-    /// The file gets its own name if it is what it should be; else what was expected and what came, and
-    /// nothing of it is kept. Blocking: waits for the disk.
+    /// Renames the file if its content is correct; otherwise returns what was expected and what arrived, and
+    /// deletes the file. Blocks until the disk has it.
     pub fn finish(self, part: &Part, to: &Path) -> io::Result<Finished> {
         let size = (
             format!("{} bytes", part.size),

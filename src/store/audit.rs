@@ -1,5 +1,5 @@
-//! The audit: what administrators asked for and what came of it. It only grows at the end; old rows go
-//! by [`Store::forget_audit`]. Whoever writes a row has left out what is secret.
+//! The audit: administrators' requests and their results. Rows are only appended; [`Store::forget_audit`]
+//! deletes old ones. The caller leaves out secrets before it adds a row.
 
 use serde_json::{Map, Value};
 use sqlx::sqlite::SqliteRow;
@@ -9,27 +9,27 @@ use super::history::FORGOTTEN_AT_ONCE;
 use super::{Retention, Store, StoreFault, from_integer, to_integer};
 use pool::{KeyId, Time};
 
-/// One change that somebody asked for.
+/// One change that an administrator requested.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditEntry {
     pub at: Time,
     pub key: Option<KeyId>,
-    /// Of a token of the single sign-on.
+    /// Of a single sign-on token.
     pub subject: Option<String>,
-    /// Of the key or the person; `None` where nobody known asked.
+    /// The name of the key or person; `None` if the requester is unknown.
     pub name: Option<String>,
     pub client: String,
     pub method: String,
     /// Below the base path.
     pub path: String,
-    /// A few fields of the request.
+    /// Selected fields of the request.
     pub what: Map<String, Value>,
     pub status: u16,
     /// `x-request-id`.
     pub request: String,
 }
 
-/// A kept one.
+/// A stored entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredAudit {
     /// Rising, never reused.
@@ -37,16 +37,16 @@ pub struct StoredAudit {
     pub entry: AuditEntry,
 }
 
-/// Which part of the audit: the newest rows that fit. Answers come in rising order of id.
+/// Which part of the audit: the newest matching rows. Results are in ascending order of id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditQuery {
     /// Only rows with a smaller id.
     pub before: Option<i64>,
-    /// At most so many; between 1 and [`AuditQuery::LIMIT_MAX`], others are brought into it.
+    /// At most this many; values outside of 1 to [`AuditQuery::LIMIT_MAX`] are clamped.
     pub limit: u32,
     /// The id of a key such as `k3`, or the subject of a token.
     pub key: Option<String>,
-    /// What the path begins with.
+    /// A prefix of the path.
     pub path: Option<String>,
 }
 
@@ -56,7 +56,7 @@ impl AuditQuery {
 }
 
 impl Store {
-    /// Appends a row and answers with its id.
+    /// Appends a row and returns its id.
     pub async fn add_audit(&self, entry: &AuditEntry) -> Result<i64, StoreFault> {
         let what = Value::Object(entry.what.clone()).to_string();
         let query = sqlx::query(
@@ -80,7 +80,7 @@ impl Store {
         .map(|done| done.last_insert_rowid())
     }
 
-    /// A part of the audit, in rising order of id.
+    /// A part of the audit, in ascending order of id.
     pub async fn audit(&self, query: AuditQuery) -> Result<Vec<StoredAudit>, StoreFault> {
         let mut sql = QueryBuilder::<Sqlite>::new("SELECT * FROM (SELECT * FROM audit WHERE id < ");
         sql.push_bind(query.before.unwrap_or(i64::MAX));
@@ -104,8 +104,7 @@ impl Store {
         rows.iter().map(|row| self.read_audit(row)).collect()
     }
 
-    /// Deletes some of what is older or more than is kept; answers how many rows went, at most
-    /// [`FORGOTTEN_AT_ONCE`].
+    /// Deletes some rows that are too old or too many; returns how many, at most [`FORGOTTEN_AT_ONCE`].
     pub async fn forget_audit(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
         let last: i64 = sqlx::query_scalar(
             "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'audit'",
@@ -119,7 +118,7 @@ impl Store {
         .bind(last.saturating_sub(to_integer(retention.rows)))
         .bind(to_integer(now.0.saturating_sub(retention.age.0)))
         .bind(FORGOTTEN_AT_ONCE);
-        self.write("forget old rows of the audit", async |connection| {
+        self.write("delete old rows of the audit", async |connection| {
             query.execute(connection).await
         })
         .await
@@ -135,7 +134,7 @@ impl Store {
                 .and_then(|digits| digits.parse().ok());
             number
                 .map(KeyId)
-                .ok_or_else(|| self.bad_row("audit", id, "the key is no key's id"))
+                .ok_or_else(|| self.bad_row("audit", id, "the key is not a key's id"))
         });
         let what = serde_json::from_str(row.get("what"));
         Ok(StoredAudit {

@@ -1,4 +1,4 @@
-//! Devices that take nothing new, by UUID or name (M7, D1). Keeps and gives back; judges nothing.
+//! Cordons of devices, by UUID or name (M7, D1).
 
 use sqlx::Row;
 
@@ -6,7 +6,7 @@ use super::{Store, StoreFault, from_integer, to_integer};
 use pool::{Cordon, Time};
 
 impl Store {
-    /// Replaces what is kept of the device; `None` deletes it.
+    /// Replaces the device's cordon; `None` deletes it.
     pub async fn save_cordon(
         &self,
         device: &str,
@@ -23,14 +23,14 @@ impl Store {
             .bind(cordon.until.map(|until| to_integer(until.0)))
             .bind(cordon.failed),
         };
-        self.write("keep a cordon", async |connection| {
+        self.write("save a cordon", async |connection| {
             query.execute(connection).await
         })
         .await
         .map(|_| ())
     }
 
-    /// All of them, by the device's key.
+    /// All cordons, by the device's key.
     pub async fn cordons(&self) -> Result<Vec<(String, Cordon)>, StoreFault> {
         let rows = sqlx::query(
             "SELECT device, reason, since_at, until_at, failed FROM cordons ORDER BY device",

@@ -10,13 +10,13 @@ use sqlx::sqlite::SqlitePool;
 use crate::fault::StoreFault;
 use crate::writer::Writer;
 
-/// The open database. Closing it, or the last use of it, releases the lock file.
+/// The open database. Closing it or dropping the last reference releases the lock file.
 pub struct Store {
     pub(crate) path: PathBuf,
-    /// Out of the other files' reach: they write by `Store::write` alone.
+    /// Private: the other files write only through `Store::write`.
     pub(crate) writer: Writer,
     pub(crate) readers: SqlitePool,
-    /// Until it is closed.
+    /// Held until the database is closed.
     pub(crate) lock: Mutex<Option<Flock<File>>>,
 }
 
@@ -34,8 +34,8 @@ impl Store {
         &self.path
     }
 
-    /// Ends all connections, so that SQLite folds its log into the file, and releases the lock. Not
-    /// needed for safety: whatever was answered is kept without it.
+    /// Closes all connections, so that SQLite folds its log into the file, and releases the lock. Not needed
+    /// for safety: every acknowledged change is on disk without it.
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;

@@ -1,5 +1,5 @@
-//! Registered models as the documents they came in, and small facts by name (when the last cleanup
-//! ran). It never reads meaning into a document: that is the catalogue's work.
+//! Registered models as the documents they arrived in, and small facts by name (when the last cleanup ran). The
+//! catalogue interprets the documents.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use sqlx::Row;
 use super::{Store, StoreFault};
 
 impl Store {
-    /// Keeps the model's document, instead of an older one of that name.
+    /// Saves the model's document; replaces an older one of that name.
     pub async fn save_registration(&self, name: &str, document: &Value) -> Result<(), StoreFault> {
-        self.write("keep a registration", async |connection| {
+        self.write("save a registration", async |connection| {
             sqlx::query("REPLACE INTO registrations (name, document) VALUES (?, ?)")
                 .bind(name)
                 .bind(document.to_string())
@@ -22,7 +22,7 @@ impl Store {
         .map(|_| ())
     }
 
-    /// Answers whether there was one of that name.
+    /// Returns whether there was one of that name.
     pub async fn remove_registration(&self, name: &str) -> Result<bool, StoreFault> {
         self.write("remove a registration", async |connection| {
             sqlx::query("DELETE FROM registrations WHERE name = ?")
@@ -50,9 +50,9 @@ impl Store {
             .collect()
     }
 
-    /// Keeps a small fact, instead of an older one of that name.
+    /// Saves a small fact; replaces an older one of that name.
     pub async fn save_meta(&self, key: &str, value: &str) -> Result<(), StoreFault> {
-        self.write("keep a fact", async |connection| {
+        self.write("save a fact", async |connection| {
             sqlx::query("REPLACE INTO meta (key, value) VALUES (?, ?)")
                 .bind(key)
                 .bind(value)

@@ -1,5 +1,5 @@
-//! What can go wrong with the store, in words that name the file and what to do next. Never holds
-//! a key or any other secret: statements are named, their values are not repeated.
+//! Errors of the store, with messages that name the file and what to do next. They never contain a secret:
+//! statements are named, their values are not repeated.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ pub enum StoreFault {
         source: std::io::Error,
     },
 
-    #[error("cannot write {}: {source}; make the file and its folder writable for this user, or set state.database_url elsewhere", path.display())]
+    #[error("cannot write {}: {source}; make the file and its folder writable for this user, or set state.database_url to another file", path.display())]
     NotWritable {
         path: PathBuf,
         source: std::io::Error,
@@ -85,7 +85,7 @@ pub enum StoreFault {
 }
 
 impl StoreFault {
-    /// The log has it once for all that fails, for as long as nothing can be written.
+    /// Whether the store logs the fault itself, once for all writes that fail.
     pub fn is_told_by_the_store(&self) -> bool {
         matches!(self, StoreFault::Unwritable { .. })
     }

@@ -1,5 +1,5 @@
-//! The history (D3): every decision with its reason, in the JSON form in which the admin API and
-//! the event stream give it out. It only grows at the end; old rows go by [`Store::forget_history`].
+//! The history (D3): every decision with its reason, in the JSON form of the admin API and the event stream.
+//! Rows are only appended; [`Store::forget_history`] deletes old ones.
 
 use std::future::Future;
 
@@ -12,10 +12,10 @@ use super::{Store, StoreFault, from_integer, from_small, to_integer};
 use pool::Record;
 use pool::{DeviceId, OrderId, ReplicaId, Span, Time};
 
-/// One kept line of the history. Serialises to the event object of the admin API.
+/// One stored line of the history. Serialises to the event object of the admin API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StoredRecord {
-    /// Rising, never reused: `after` of the next query, and the `id:` of the event stream.
+    /// Ascending, never reused: `after` of the next query, and the `id:` of the event stream.
     pub id: i64,
     #[serde(serialize_with = "as_rfc3339")]
     pub at: Time,
@@ -47,12 +47,12 @@ pub struct StoredMemory {
     pub after_bytes: u64,
 }
 
-/// Which part of the history. Answers come in rising order of id.
+/// Which part of the history. Results are in ascending order of id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistoryQuery {
     /// Only records with a larger id; `None` means the newest ones.
     pub after: Option<i64>,
-    /// At most so many; between 1 and [`HistoryQuery::LIMIT_MAX`], others are brought into it.
+    /// At most this many; values outside of 1 to [`HistoryQuery::LIMIT_MAX`] are clamped.
     pub limit: u32,
     pub model: Option<String>,
     pub kind: Option<String>,
@@ -79,14 +79,14 @@ impl Default for Retention {
     }
 }
 
-/// Rows deleted at once: few enough that a wish does not wait noticeably for its turn to be written.
+/// Rows deleted at once: few enough that a wish waiting to be written is not noticeably delayed.
 pub(super) const FORGOTTEN_AT_ONCE: i64 = 500;
 
 impl Store {
-    /// Appends the records in order, all or none, and answers with them as they are kept.
+    /// Appends the records in order, all or none, and returns them as stored.
     ///
-    /// `device_name` gives the name that people know a device by. It is kept, because a device's
-    /// id says nothing after a restart.
+    /// `device_name` gives a device's display name. The name is stored because a device's id means nothing
+    /// after a restart.
     pub fn append<'a>(
         &'a self,
         records: &[Record],
@@ -108,9 +108,9 @@ impl Store {
         }
     }
 
-    /// A part of the history, in rising order of id.
+    /// A part of the history, in ascending order of id.
     pub async fn history(&self, query: HistoryQuery) -> Result<Vec<StoredRecord>, StoreFault> {
-        // Only the conditions that are asked for, so that the index of each can serve it.
+        // Adds only the conditions that are needed, so that the index of each can serve it.
         let mut sql =
             QueryBuilder::<Sqlite>::new("SELECT * FROM (SELECT * FROM history WHERE id > ");
         sql.push_bind(query.after.unwrap_or(0));
@@ -136,8 +136,8 @@ impl Store {
         rows.iter().map(|row| self.read_record(row)).collect()
     }
 
-    /// The largest numbers of a replica and of an order that the history ever told of; 0 where it told
-    /// of none. A number that was given in the very last moment before a `kill -9` may be missing.
+    /// The largest numbers of a replica and of an order in the history; 0 where there are none. A number
+    /// assigned in the last moment before a `kill -9` may be missing.
     pub async fn last_numbers(&self) -> Result<(u64, u64), StoreFault> {
         let row = sqlx::query(
             "SELECT (SELECT last FROM numbers WHERE name = 'replica') AS replica,
@@ -162,9 +162,8 @@ impl Store {
         .map_err(self.failed("read the end of the history"))
     }
 
-    /// Deletes some of what is older or more than is kept; answers how many records went, at most
-    /// [`FORGOTTEN_AT_ONCE`]. Meant to be called again until it is none: other writes get their turn in
-    /// between.
+    /// Deletes some records that are too old or too many; returns how many, at most [`FORGOTTEN_AT_ONCE`]. Call
+    /// it again until it returns 0: other writes can run in between.
     pub async fn forget_history(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
         let last = self.last_id().await?;
         let query = sqlx::query(
@@ -173,7 +172,7 @@ impl Store {
         .bind(last.saturating_sub(to_integer(retention.rows)))
         .bind(to_integer(now.0.saturating_sub(retention.age.0)))
         .bind(FORGOTTEN_AT_ONCE);
-        self.write("forget old history", async |connection| {
+        self.write("delete old history", async |connection| {
             query.execute(connection).await
         })
         .await
@@ -277,7 +276,7 @@ fn stored(record: &Record, device_name: &dyn Fn(DeviceId) -> String) -> StoredRe
     }
 }
 
-/// `r3` is kept as 3.
+/// `r3` is stored as 3.
 fn number_of(id: &str) -> i64 {
     id.get(1..)
         .and_then(|digits| digits.parse().ok())

@@ -1,5 +1,5 @@
-//! API keys: made here, kept as a hash, shown once. Nothing here prints a key or its hash, and two
-//! hashes are compared in the same time whether they differ early, late or not at all.
+//! API keys: created here, stored as a hash, shown once. Nothing here prints a key or its hash, and hashes are
+//! compared in constant time.
 
 use std::fmt;
 
@@ -32,18 +32,18 @@ impl Role {
     }
 }
 
-/// The key itself: `mp-` and 43 characters. Exists only between its making and the one answer that
-/// shows it.
+/// The key itself: `mp-` and 43 characters. Exists only between its creation and the one response that shows
+/// it.
 #[derive(Clone)]
 pub struct KeyText(String);
 
 impl KeyText {
-    /// The secret. For the one answer, or the key file.
+    /// The secret, for that one response or the key file.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// The part that people recognise a key by; says nothing about the rest.
+    /// The part by which people recognise a key; reveals nothing about the rest.
     pub fn prefix(&self) -> String {
         self.0.chars().take(PREFIX_CHARACTERS).collect()
     }
@@ -55,7 +55,7 @@ impl fmt::Debug for KeyText {
     }
 }
 
-/// SHA-256 of a key. A key has 256 random bits, so that no slower hash is needed.
+/// SHA-256 of a key. A key has 256 random bits, so no slower hash is needed.
 #[derive(Clone, Copy)]
 pub struct KeyHash(pub [u8; 32]);
 
@@ -73,20 +73,20 @@ impl fmt::Debug for KeyHash {
     }
 }
 
-/// What a key may be used for beside its role, and how much.
+/// What a key may be used for in addition to its role, and how much.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyUse {
-    /// Names of models, or patterns with `*`; none: all models.
+    /// Names of models, or patterns with `*`; empty: all models.
     pub models: Vec<String>,
-    /// Routes without their base path, as `/v1/embeddings` or `/admin/*`; none: all that the role has.
+    /// Routes without their base path, such as `/v1/embeddings` or `/admin/*`; empty: all that the role allows.
     pub routes: Vec<String>,
     /// `None`: the configured default.
     pub limits: Option<Limit>,
-    /// What is asked with it stands in the access log.
+    /// Prompts sent with this key are written to the access log.
     pub log_prompts: bool,
 }
 
-/// A key to be kept.
+/// A key to store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewKey {
     pub name: String,
@@ -99,7 +99,7 @@ pub struct NewKey {
     pub expires: Option<Time>,
 }
 
-/// A kept key.
+/// A stored key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRecord {
     /// Never 0 and never reused.
@@ -137,13 +137,12 @@ pub fn generate_key() -> Result<KeyText, StoreFault> {
     Ok(KeyText(format!("mp-{}", base64url(&secret))))
 }
 
-/// What is kept of a key.
+/// The stored form of a key.
 pub fn hash_key(text: &str) -> KeyHash {
     KeyHash(Sha256::digest(text.as_bytes()).into())
 }
 
-/// The valid key with this text, if any. Looks at all of them, so that the time it takes does not
-/// tell which one nearly matched.
+/// The valid key with this text, if any. Compares all keys, so that timing does not reveal a near match.
 pub fn find_key<'a>(keys: &'a [KeyRecord], text: &str, now: Time) -> Option<&'a KeyRecord> {
     let hash = hash_key(text);
     keys.iter().fold(None, |found, key| {
@@ -169,13 +168,13 @@ fn base64url(bytes: &[u8]) -> String {
     text
 }
 
-/// Lists of texts and figures can always be written as JSON.
+/// Lists of texts and figures can always be serialised as JSON.
 fn as_json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
 impl Store {
-    /// Keeps a key and gives it its id.
+    /// Stores a key and assigns its id.
     pub async fn add_key(&self, key: NewKey) -> Result<KeyRecord, StoreFault> {
         let query = sqlx::query(
             "INSERT INTO keys (name, role, prefix, hash, created_at, expires_at, models, routes, limits, log_prompts) \
@@ -192,7 +191,7 @@ impl Store {
         .bind(key.allowed.limits.as_ref().map(as_json))
         .bind(key.allowed.log_prompts);
         let done = self
-            .write("keep a key", async |connection| {
+            .write("save a key", async |connection| {
                 query.execute(connection).await
             })
             .await?;
@@ -210,7 +209,7 @@ impl Store {
         })
     }
 
-    /// All keys in the order of their making, the revoked and expired ones too.
+    /// All keys in the order of creation, including revoked and expired ones.
     pub async fn keys(&self) -> Result<Vec<KeyRecord>, StoreFault> {
         let rows = sqlx::query("SELECT * FROM keys ORDER BY id")
             .fetch_all(&self.readers)
@@ -261,7 +260,7 @@ impl Store {
             .collect()
     }
 
-    /// Another name, other uses or another end for a key; `false` if there is none such.
+    /// Changes the name, uses or expiry of a key; `false` if it does not exist.
     pub async fn change_key(
         &self,
         id: KeyId,
@@ -287,7 +286,7 @@ impl Store {
         .map(|done| done.rows_affected() > 0)
     }
 
-    /// Answers whether there is such a key. It stays in the list, so that the history can name it.
+    /// Returns whether the key exists. It stays in the list, so that the history can name it.
     pub async fn revoke_key(&self, id: KeyId) -> Result<bool, StoreFault> {
         let query = sqlx::query("UPDATE keys SET revoked = 1 WHERE id = ?").bind(to_integer(id.0));
         self.write("revoke a key", async |connection| {
@@ -297,14 +296,14 @@ impl Store {
         .map(|done| done.rows_affected() > 0)
     }
 
-    /// Notes when a key was last used. Writes to disk: call it now and then, not for every request.
+    /// Records when a key was last used. Writes to disk: call it occasionally, not for every request.
     pub async fn touch_key(&self, id: KeyId, at: Time) -> Result<(), StoreFault> {
         let query = sqlx::query(
             "UPDATE keys SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?",
         )
         .bind(to_integer(at.0))
         .bind(to_integer(id.0));
-        self.write("note the use of a key", async |connection| {
+        self.write("record the use of a key", async |connection| {
             query.execute(connection).await
         })
         .await

@@ -1,14 +1,13 @@
-//! What survives a restart: administrators' wishes, registrations, keys, measurements and the
-//! history (D1, D3), and the audit. Owns the database file and is the only place with SQL. It never decides
-//! anything, never hands out a row of another shape than the pool's own types, and never answers
-//! before the change is on disk: SQLite with a write-ahead log and `synchronous = FULL`.
+//! State that survives a restart: administrators' wishes, registrations, keys, measurements and the history
+//! (D1, D3), and the audit. Owns the database file and has the only SQL. A call returns only when the change is
+//! on disk: SQLite with a write-ahead log and `synchronous = FULL`.
 //!
 //! ```text
 //!   <name>.db        the database        <name>.db-wal, -shm   SQLite's own
 //!   <name>.db.lock   held by the one model-pool that uses the file; contains its process id
 //! ```
 //!
-//! Models are kept by name: their ids are given anew at each start. Times are Unix milliseconds.
+//! Models are stored by name: their ids are assigned anew at each start. Times are Unix milliseconds.
 
 mod audit;
 mod cordons;

@@ -1,5 +1,5 @@
-//! What replicas really needed (M1), per model and circumstances, and how much models were wanted.
-//! It never averages or forgets by itself: the newest figure of a key replaces the older one.
+//! Measured needs of replicas (M1), per model and circumstances, and the demand for models. A new figure
+//! replaces the older one of its key; nothing is averaged here.
 
 use std::collections::BTreeMap;
 
@@ -14,23 +14,22 @@ pub struct Measurement {
     pub peak_bytes_per_device: Bytes,
     /// From launch to ready.
     pub reload: Span,
-    /// When, in Unix milliseconds.
+    /// Time of the measurement, in Unix milliseconds.
     pub at: Time,
 }
 
-/// What a measurement depends on: a model that is started differently, or on other devices, needs
-/// other memory.
+/// What a measurement depends on: a model that is started differently, or on other devices, needs other memory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Circumstances {
     pub model: String,
-    /// What its engine was started with, in short.
+    /// Summary of its engine's arguments.
     pub arguments: String,
-    /// What the devices call themselves, like `NVIDIA H100 80GB HBM3`.
+    /// The devices' product name, such as `NVIDIA H100 80GB HBM3`.
     pub kind: String,
     pub devices: u32,
 }
 
-/// What is known of all models.
+/// The measurements of all models.
 pub type Measurements = BTreeMap<Circumstances, Measurement>;
 
 impl Store {
@@ -49,7 +48,7 @@ impl Store {
         .bind(to_integer(measurement.peak_bytes_per_device.0))
         .bind(to_integer(measurement.reload.0))
         .bind(to_integer(measurement.at.0));
-        self.write("keep a measurement", async |connection| {
+        self.write("save a measurement", async |connection| {
             query.execute(connection).await
         })
         .await
@@ -80,25 +79,25 @@ impl Store {
         Ok(rows.iter().map(kept).collect())
     }
 
-    /// Replaces what is remembered of the model. Only the pool knows what the numbers mean.
+    /// Replaces the stored demand of the model. Only the pool interprets the numbers.
     pub async fn save_remembered(&self, model: &str, numbers: &[u64]) -> Result<(), StoreFault> {
         let text: Vec<String> = numbers.iter().map(u64::to_string).collect();
         let query = sqlx::query("REPLACE INTO remembered (model, numbers) VALUES (?, ?)")
             .bind(model)
             .bind(text.join(" "));
-        self.write("keep how much a model was wanted", async |connection| {
+        self.write("save the demand for a model", async |connection| {
             query.execute(connection).await
         })
         .await
         .map(|_| ())
     }
 
-    /// What is remembered, by model.
+    /// The stored demand, by model.
     pub async fn remembered(&self) -> Result<BTreeMap<String, Vec<u64>>, StoreFault> {
         let rows = sqlx::query("SELECT model, numbers FROM remembered")
             .fetch_all(&self.readers)
             .await
-            .map_err(self.failed("read how much models were wanted"))?;
+            .map_err(self.failed("read the demand for models"))?;
         rows.into_iter()
             .map(|row| {
                 let (model, text): (String, String) = (row.get("model"), row.get("numbers"));

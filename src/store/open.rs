@@ -1,5 +1,5 @@
-//! Opening the database: the folder, the lock, the checks that tell a person what is wrong with a
-//! file, and the schema. Never deletes or repairs a file by itself.
+//! Opens the database: the folder, the lock, checks with clear errors, and the schema. Never deletes or repairs
+//! a file by itself.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -24,17 +24,17 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations");
 
 const HEADER: &[u8; 16] = b"SQLite format 3\0";
 
-/// Other programs (a backup, a person with `sqlite3`) may hold the file for a moment.
+/// Other programs (a backup, a person with `sqlite3`) may lock the file for a moment.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Up to this size the whole file is checked at start; that takes a fraction of a second. A larger
-/// one is checked where it is read.
+/// Up to this size the complete file is checked at start, which takes a fraction of a second. A larger file is
+/// checked where it is read.
 const CHECKED_BYTES: u64 = 64 << 20;
 
-/// Of SQLite's own log, once it is folded into the file: a long write may have made it longer.
+/// Size of SQLite's own log after it is folded into the file: a long write may have made it longer.
 const LOG_BYTES_KEPT: &str = "16777216";
 
-/// Connections that only read. Two, so that a person paging the history does not hold up another.
+/// Read-only connections. Two, so that a person paging the history does not block another reader.
 const READERS: u32 = 2;
 
 impl Store {
@@ -43,16 +43,16 @@ impl Store {
     /// `database_url` is `sqlite://PATH`; a relative path is relative to the working directory.
     ///
     /// # Errors
-    /// Every [`StoreFault`] names the file and says what to do: the URL or folder cannot be used,
-    /// another model-pool holds the file, it is no database, damaged, or newer than this program.
+    /// Every [`StoreFault`] names the file and says what to do: the URL or folder cannot be used, another
+    /// model-pool holds the file, it is not a database, damaged, or newer than this program.
     pub async fn open(database_url: &str) -> Result<Store, StoreFault> {
         let (options, path) = parse(database_url)?;
         create_folder(&path)?;
         let lock = lock(&path)?;
         let is_new = check_file(&path)?;
 
-        // Only what is made now can become so; an older file would have to be written anew, and merely to say it
-        // again is a write, which a full disk refuses.
+        // Only a new file can be set to this; an older one would have to be rewritten, and setting it again is
+        // a write, which a full disk refuses.
         let for_first = match is_new {
             true => options.clone().auto_vacuum(SqliteAutoVacuum::Incremental),
             false => options.clone(),
@@ -116,7 +116,7 @@ fn parse(database_url: &str) -> Result<(SqliteConnectOptions, PathBuf), StoreFau
     Ok((options, path))
 }
 
-/// A URL of another kind of database may carry a password; messages must not.
+/// The URL of another kind of database may contain a password; messages must not.
 fn without_password(url: &str) -> String {
     match (url.find("://"), url.rfind('@')) {
         (Some(scheme), Some(at)) if scheme + 3 < at => {
@@ -138,8 +138,8 @@ fn create_folder(path: &Path) -> Result<(), StoreFault> {
     }
 }
 
-/// Two controllers on the same state would undo each other's wishes. The lock belongs to the open
-/// file, so it ends with the process, however that ends; engines do not inherit it.
+/// Two controllers on the same state would undo each other's wishes. The lock belongs to the open file, so it
+/// ends with the process in every case; engines do not inherit it.
 fn lock(path: &Path) -> Result<Flock<File>, StoreFault> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
@@ -182,7 +182,7 @@ fn lock(path: &Path) -> Result<Flock<File>, StoreFault> {
         .and_then(|()| held.write_all(format!("{}\n", std::process::id()).as_bytes()));
     match written {
         Ok(()) => Ok(held),
-        // It is locked all the same; only the process id is not told.
+        // It is locked all the same; only the process id is missing from the file.
         Err(source) if source.kind() == ErrorKind::StorageFull => Ok(held),
         Err(source) => Err(StoreFault::NotWritable {
             path: lock_path,
@@ -191,14 +191,14 @@ fn lock(path: &Path) -> Result<Flock<File>, StoreFault> {
     }
 }
 
-/// What SQLite would only say later, or in fewer words. Answers whether there is nothing in the file yet.
+/// Finds problems that SQLite would report later or less clearly. Returns whether the file is empty.
 fn check_file(path: &Path) -> Result<bool, StoreFault> {
     let unwritable = |source| StoreFault::NotWritable {
         path: path.to_path_buf(),
         source,
     };
-    // A new file is for this user only: it holds the hashes of keys. SQLite gives its other files
-    // the same mode.
+    // A new file is for this user only: it contains the hashes of keys. SQLite gives its other files the same
+    // mode.
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -239,7 +239,7 @@ async fn check_content(path: &Path, first: &mut SqliteConnection) -> Result<(), 
     }
 }
 
-/// An older program must not write what a newer one will have to read.
+/// An older program must not write to a database that a newer one has migrated.
 async fn check_version(path: &Path, first: &mut SqliteConnection) -> Result<(), StoreFault> {
     let failed = |source| refused(path, source);
     let kept: i64 =

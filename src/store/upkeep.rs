@@ -1,44 +1,43 @@
-//! Keeps what is not history within bounds: rows that nobody deletes otherwise, and the space that deleted ones
-//! leave. Every call is one short write; whoever calls does so again while there is more to do.
+//! Bounds everything except the history: rows that are not deleted otherwise, and the space that deleted rows
+//! leave. Every call is one short write; the caller repeats it while there is more to do.
 
 use sqlx::Row;
 
 use super::history::FORGOTTEN_AT_ONCE;
 use super::{Store, StoreFault};
 
-/// Replicas' needs, by model and circumstances: a model whose arguments are changed leaves the old ones behind.
+/// Replicas' needs, by model and circumstances: a model whose arguments change leaves its old rows behind.
 const MEASUREMENTS_MAX: i64 = 10_000;
-/// Models whose demand is remembered, those of today and those that were removed.
+/// Models whose demand is stored, including removed models.
 const REMEMBERED_MAX: i64 = 10_000;
-/// Minutes times models, beside the hundred days.
+/// Minutes times models, in addition to the hundred days.
 const USAGE_ROWS_MAX: i64 = 5_000_000;
-/// Addresses whose tokens of today are kept; keys and people are all kept.
+/// Addresses whose tokens of today are kept; those of all keys and people are kept.
 const ADDRESSES_MAX: i64 = 100_000;
-/// Pages of 4 KiB that are given back at once; each may have to be moved.
+/// Pages of 4 KiB that are released at once; each may have to be moved.
 const PAGES_AT_ONCE: i64 = 256;
-/// New rows take these without the file growing.
+/// Free pages that stay, so that new rows do not grow the file.
 const PAGES_KEPT: i64 = 1_024;
 
 impl Store {
-    /// Deletes the oldest rows of minutes beyond the bound; answers how many went, at most
-    /// [`FORGOTTEN_AT_ONCE`].
+    /// Deletes the oldest minute rows beyond the limit; returns how many, at most [`FORGOTTEN_AT_ONCE`].
     pub async fn forget_usage(&self) -> Result<u64, StoreFault> {
-        // A row keeps its number while its minute is added to, and new ones get larger numbers.
+        // A row keeps its number while its minute is added to, and new rows get larger numbers.
         let query = sqlx::query(
             "DELETE FROM usage WHERE rowid IN (SELECT rowid FROM usage
              WHERE rowid <= (SELECT max(rowid) FROM usage) - ?1 LIMIT ?2)",
         )
         .bind(USAGE_ROWS_MAX)
         .bind(FORGOTTEN_AT_ONCE);
-        self.write("forget what was used long ago", async |connection| {
+        self.write("delete old usage", async |connection| {
             query.execute(connection).await
         })
         .await
         .map(|done| done.rows_affected())
     }
 
-    /// Deletes, beyond the bounds, the oldest measurements, what is remembered of models that were not wanted
-    /// for longest, and the tokens of addresses that came first; answers how many rows went.
+    /// Deletes, beyond the limits, the oldest measurements, the demand of the models unused for longest, and
+    /// the tokens of the earliest addresses; returns how many rows.
     pub async fn forget_facts(&self) -> Result<u64, StoreFault> {
         let bounds = [
             (
@@ -46,7 +45,7 @@ impl Store {
                  (SELECT rowid FROM measurements ORDER BY at DESC LIMIT -1 OFFSET ?)",
                 MEASUREMENTS_MAX,
             ),
-            // What is replaced gets a new number: the smallest are those that were not changed for longest.
+            // A replaced row gets a new number: the smallest were unchanged for longest.
             (
                 "DELETE FROM remembered WHERE rowid IN
                  (SELECT rowid FROM remembered ORDER BY rowid DESC LIMIT -1 OFFSET ?)",
@@ -62,7 +61,7 @@ impl Store {
         let mut gone = 0;
         for (statement, most) in bounds {
             let done = self
-                .write("forget old measurements and counts", async |connection| {
+                .write("delete old measurements and counts", async |connection| {
                     sqlx::query(statement).bind(most).execute(connection).await
                 })
                 .await?;
@@ -71,16 +70,16 @@ impl Store {
         Ok(gone)
     }
 
-    /// Gives some of the pages that hold nothing any more back to the disk; answers whether there are more. A
-    /// database that was made without this keeps its pages and fills them again.
+    /// Releases some unused pages to the disk; returns whether there are more. A database that was created
+    /// without this option keeps its pages and reuses them.
     pub async fn give_space_back(&self) -> Result<bool, StoreFault> {
-        let more = self.write("give space back to the disk", async |connection| {
-            let asked = "SELECT (SELECT auto_vacuum FROM pragma_auto_vacuum) AS kind,
+        let more = self.write("release disk space", async |connection| {
+            let query = "SELECT (SELECT auto_vacuum FROM pragma_auto_vacuum) AS kind,
                          (SELECT freelist_count FROM pragma_freelist_count) AS free";
-            let row = sqlx::query(asked).fetch_one(&mut *connection).await?;
+            let row = sqlx::query(query).fetch_one(&mut *connection).await?;
             let (kind, free): (i64, i64) = (row.get("kind"), row.get("free"));
             let surplus = free - PAGES_KEPT;
-            // 2: pages are given back when that is asked for.
+            // 2: pages are released on request.
             if kind != 2 || surplus <= 0 {
                 return Ok(None);
             }
@@ -91,7 +90,7 @@ impl Store {
         });
         let more = more.await?;
         if more == Some(false) {
-            // The file itself is shortened when SQLite's log is folded into it; nobody waits for that.
+            // The file shrinks when SQLite's log is folded into it, which delays no other call.
             self.fold_log().await?;
         }
         Ok(more == Some(true))

@@ -1,5 +1,4 @@
-//! How many requests each model had in each minute: what replays of the past are made of. Counts only,
-//! no request's content or owner.
+//! Requests per model and minute, for replays of the past. Counts only; no request's content or owner.
 
 use std::path::Path;
 
@@ -26,16 +25,16 @@ pub struct UsageMinute {
 /// Tokens that one bucket of limits has used in a day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DayUsage {
-    /// Days since 1970 where the service lives.
+    /// Days since 1970, in the service's time zone.
     pub day: i64,
     pub bucket: String,
     pub tokens: u64,
 }
 
 impl Store {
-    /// Adds to what is kept of these minutes, and forgets what is older than a hundred days.
+    /// Adds to the stored minutes, and deletes those older than a hundred days.
     pub async fn add_usage(&self, minutes: &[UsageMinute]) -> Result<(), StoreFault> {
-        self.write("keep what was used", async |connection| {
+        self.write("save usage", async |connection| {
             for it in minutes {
                 sqlx::query(
                     "INSERT INTO usage (minute, model, requests, busy_ms) VALUES (?, ?, ?, ?) \
@@ -60,9 +59,9 @@ impl Store {
         .await
     }
 
-    /// Keeps how many tokens buckets of limits have used in a day, and forgets the days before `today`.
+    /// Stores how many tokens the limits' buckets have used in a day, and deletes the days before `today`.
     pub async fn keep_day_tokens(&self, used: &[DayUsage], today: i64) -> Result<(), StoreFault> {
-        self.write("keep the tokens of a day", async |connection| {
+        self.write("save the tokens of a day", async |connection| {
             for it in used {
                 sqlx::query(
                     "INSERT INTO tokens_by_day (day, bucket, tokens) VALUES (?, ?, ?) \
@@ -83,7 +82,7 @@ impl Store {
         .await
     }
 
-    /// What was used in the days that are kept.
+    /// The usage of the stored days.
     pub async fn day_tokens(&self) -> Result<Vec<DayUsage>, StoreFault> {
         let rows = sqlx::query("SELECT day, bucket, tokens FROM tokens_by_day")
             .fetch_all(&self.readers)
@@ -97,7 +96,7 @@ impl Store {
         Ok(rows.iter().map(used).collect())
     }
 
-    /// All minutes of a store's file, which may be in use by a running pool; nothing is written.
+    /// All minutes of a store's file, which a running pool may be using; nothing is written.
     pub async fn read_usage(path: &Path) -> Result<Vec<UsageMinute>, sqlx::Error> {
         let options = SqliteConnectOptions::new().filename(path).read_only(true);
         let mut connection: SqliteConnection = options.connect().await?;

@@ -1,5 +1,5 @@
-//! Administrators' wishes, by model name: overrides of priority and keep-hot, and loads (D1).
-//! Each method answers when the wish is on disk. It never judges a wish, nor drops one that ended.
+//! Administrators' wishes, by model name: overrides of priority and keep-hot, and loads (D1). Each method
+//! returns when the wish is on disk. Wishes that have ended are not removed here.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use super::{Store, StoreFault, from_integer, from_small, to_integer};
 use pool::{LoadWish, Override};
 use pool::{Priority, Span, Time};
 
-/// All that is kept of one model's wishes.
+/// All stored wishes of one model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptWish {
     pub model: String,
-    /// Empty when only a load is wished.
+    /// Empty when there is only a load.
     pub over: Override,
     pub load: Option<LoadWish>,
 }
@@ -22,7 +22,7 @@ pub struct KeptWish {
 impl Store {
     /// Replaces the model's override; an empty one deletes it.
     pub async fn save_override(&self, model: &str, over: &Override) -> Result<(), StoreFault> {
-        self.write("keep an override", async |connection| {
+        self.write("save an override", async |connection| {
             write_override(connection, model, over).await
         })
         .await
@@ -30,38 +30,38 @@ impl Store {
 
     /// Replaces the model's wish to be loaded; `None` deletes it.
     pub async fn save_load(&self, model: &str, load: Option<&LoadWish>) -> Result<(), StoreFault> {
-        self.write("keep a load", async |connection| {
+        self.write("save a load", async |connection| {
             write_load(connection, model, load).await
         })
         .await
     }
 
-    /// Both at once: after a crash either both are kept or neither.
+    /// Both in one transaction: after a crash either both are stored or neither.
     pub async fn save_load_and_override(
         &self,
         model: &str,
         load: &LoadWish,
         over: &Override,
     ) -> Result<(), StoreFault> {
-        self.write("keep a load and its override", async |connection| {
+        self.write("save a load and its override", async |connection| {
             write_override(connection, model, over).await?;
             write_load(connection, model, Some(load)).await
         })
         .await
     }
 
-    /// No model is wished to be loaded any more. Overrides stay.
+    /// Deletes all loads. Overrides stay.
     pub async fn forget_loads(&self) -> Result<(), StoreFault> {
-        self.write("forget the loads", async |connection| {
+        self.write("delete the loads", async |connection| {
             sqlx::query("DELETE FROM loads").execute(connection).await
         })
         .await
         .map(|_| ())
     }
 
-    /// The same of those that were wished at that moment; what was wished since stays.
+    /// Deletes the loads that existed at that moment; later ones stay.
     pub async fn forget_loads_before(&self, moment: Time) -> Result<(), StoreFault> {
-        self.write("forget the loads", async |connection| {
+        self.write("delete the loads", async |connection| {
             sqlx::query("DELETE FROM loads WHERE since_at <= ?")
                 .bind(to_integer(moment.0))
                 .execute(connection)
@@ -71,7 +71,7 @@ impl Store {
         .map(|_| ())
     }
 
-    /// Everything that is wished, by model name. Leases that have ended are among it.
+    /// All wishes, by model name, including leases that have ended.
     pub async fn wishes(&self) -> Result<Vec<KeptWish>, StoreFault> {
         let failed = || self.failed("read the wishes");
         let overrides =

@@ -1,6 +1,6 @@
-//! The one way to write: a whole transaction on the only connection that may. Whatever failed on a
-//! connection is given up with it, since SQLite may have rolled back by itself and the next write
-//! would join what nobody commits. Knows whether the state can be written, and why not.
+//! The only way to write: one transaction on the only writing connection. After a failure the connection is
+//! discarded, since SQLite may have rolled back by itself and the next write would join a transaction that is
+//! never committed. This file also tracks whether the state can be written, and why not.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,30 +14,30 @@ use sqlx::{ConnectOptions, Connection};
 use super::{Store, StoreFault};
 use pool::Bytes;
 
-/// As much is asked for: a day of a busy pool's history.
+/// Recommended free space: a day of a busy pool's history.
 const ROOM: Bytes = Bytes(16 << 20);
 
 /// Why the state cannot be written now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteTrouble {
     pub since: SystemTime,
-    /// What failed, what to do about it, and how much room there is.
+    /// What failed, what to do about it, and how much space is free.
     pub reason: String,
 }
 
 pub(super) struct Writer {
     path: PathBuf,
     options: SqliteConnectOptions,
-    /// SQLite knows one writer, and a queue here is fairer than its busy timeout.
+    /// SQLite has one writer, and a queue here is fairer than its busy timeout.
     connection: tokio::sync::Mutex<Held>,
     trouble: Mutex<Option<Arc<WriteTrouble>>>,
-    /// Records of the history that nobody could write, and that were not kept in memory for ever.
+    /// Records of the history that could not be written and were dropped from memory.
     history_lost: AtomicU64,
 }
 
 enum Held {
     Open(SqliteConnection),
-    /// The last one was given up; the next write opens another.
+    /// The last one was discarded; the next write opens another.
     Nothing,
     Closed,
 }
@@ -58,7 +58,7 @@ impl Writer {
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, sqlx::Error> {
         let mut held = self.connection.lock().await;
-        // It is put back when all went well: whoever leaves in the middle leaves no half transaction.
+        // It is put back only on success, so that a cancelled write leaves no open transaction.
         let mut connection = match std::mem::replace(&mut *held, Held::Nothing) {
             Held::Open(connection) => connection,
             Held::Nothing => match self.options.connect().await {
@@ -79,7 +79,7 @@ impl Writer {
                 Ok(value)
             }
             Err(error) => {
-                // It must have let go of the file before another one writes.
+                // It must release the file before another one writes.
                 let _ = connection.close_hard().await;
                 self.failed(&error);
                 Err(error)
@@ -87,7 +87,7 @@ impl Writer {
         }
     }
 
-    /// Folds the log into the file as far as no reader needs it, which no transaction may do.
+    /// Folds the log into the file as far as no reader needs it; SQLite cannot do this in a transaction.
     async fn fold_log(&self) -> Result<(), sqlx::Error> {
         let mut held = self.connection.lock().await;
         let mut connection = match std::mem::replace(&mut *held, Held::Nothing) {
@@ -124,7 +124,7 @@ impl Writer {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         if trouble.is_none() {
             tracing::error!(
-                "the state cannot be written, so what administrators ask for is refused: {reason}"
+                "the state cannot be written, so administrators' orders are refused: {reason}"
             );
         }
         let since = trouble.as_ref().map_or_else(SystemTime::now, |it| it.since);
@@ -136,11 +136,11 @@ impl Writer {
         if let Some(trouble) = trouble.take() {
             let lasted = trouble.since.elapsed().unwrap_or_default();
             let lasted = Duration::from_secs(lasted.as_secs().max(1));
-            tracing::warn!("the state is written again, after {lasted:?}");
+            tracing::warn!("the state can be written again, after {lasted:?}");
         }
     }
 
-    /// What to do, with the numbers of the disk.
+    /// What to do, with the disk's figures.
     fn advice(&self) -> String {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let (shown, path) = (folder.display(), self.path.display());
@@ -157,16 +157,16 @@ impl Writer {
                     )
                 } else {
                     format!(
-                        "the disk of {shown} has {free} free of {total}; see that {path} can be written by this user and that its disk is sound"
+                        "the disk of {shown} has {free} free of {total}; check that this user can write {path} and that its disk has no errors"
                     )
                 }
             }
-            Err(error) => format!("{shown} cannot be looked at ({error}); see that it is mounted"),
+            Err(error) => format!("cannot read {shown} ({error}); check that it is mounted"),
         }
     }
 }
 
-/// `COMMIT` fails where there is no transaction any more, so that nothing passes for kept that is not.
+/// `COMMIT` fails if the transaction no longer exists, so a lost change is never reported as stored.
 async fn in_transaction<T>(
     connection: &mut SqliteConnection,
     work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
@@ -179,8 +179,8 @@ async fn in_transaction<T>(
     Ok(value)
 }
 
-/// Not what is wrong with the statement or its values: SQLite's codes 19 (a constraint), 20 (a type)
-/// and 25 (a parameter).
+/// False for errors of the statement or its values: SQLite's codes 19 (a constraint), 20 (a type) and 25 (a
+/// parameter).
 fn is_trouble(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Encode(_) | sqlx::Error::PoolClosed => false,
@@ -193,14 +193,13 @@ fn is_trouble(error: &sqlx::Error) -> bool {
 }
 
 impl Store {
-    /// Shortens the file by what was given back.
+    /// Shrinks the file by the released pages.
     pub(super) async fn fold_log(&self) -> Result<(), StoreFault> {
         let folded = self.writer.fold_log().await;
-        folded.map_err(self.failed("fold the log into the database"))
+        folded.map_err(self.failed("fold SQLite's log into the database"))
     }
 
-    /// Everything that is written goes through here: all of it is on disk when it comes back, or
-    /// nothing is.
+    /// All writes go through here: all of the change is on disk when this returns, or none.
     pub(super) async fn write<T>(
         &self,
         doing: &'static str,
@@ -226,7 +225,7 @@ impl Store {
         })
     }
 
-    /// Why nothing can be kept now, since the last write failed; none: it did not.
+    /// Why nothing can be stored now, if the last write failed.
     pub fn trouble(&self) -> Option<Arc<WriteTrouble>> {
         let trouble = self.writer.trouble.lock();
         trouble.unwrap_or_else(PoisonError::into_inner).clone()
@@ -239,12 +238,12 @@ impl Store {
             .fetch_add(records, Ordering::Relaxed);
     }
 
-    /// So many since the start.
+    /// Their number since the start.
     pub fn history_lost_total(&self) -> u64 {
         self.writer.history_lost.load(Ordering::Relaxed)
     }
 
-    /// Writes as much as a batch of the history takes and takes it back, to see whether it can be done
+    /// Writes as much as a batch of the history needs and deletes it again, to test whether writing works
     /// again.
     pub async fn probe(&self) -> Result<(), StoreFault> {
         const KEY: &str = "probe of the disk";
@@ -262,7 +261,7 @@ impl Store {
                 .await
         })
         .await?;
-        // A small write, or one that changes nothing, shows little of a disk.
+        // A small write, or one that changes nothing, is no proof that the disk works.
         self.writer.wrote();
         Ok(())
     }
@@ -282,7 +281,7 @@ mod tests {
     {
         let folder = tempfile::tempdir().expect("a folder");
         let store = store(folder.path()).await;
-        // What a full disk does: there is no transaction any more that could be ended.
+        // As on a full disk: the transaction no longer exists.
         let broken = store.write("break", async |connection| {
             sqlx::query("ROLLBACK").execute(&mut *connection).await?;
             sqlx::query("SELECT * FROM nothing")
@@ -299,7 +298,7 @@ mod tests {
         assert!(store.trouble().is_some(), "one small row shows nothing");
         store.probe().await.expect("there is room");
         assert!(store.trouble().is_none());
-        // Readers have connections of their own: they see what is committed.
+        // Readers have their own connections: they see what is committed.
         assert_eq!(
             store.meta("a").await.expect("read").as_deref(),
             Some("kept")

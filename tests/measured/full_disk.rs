@@ -174,7 +174,7 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
         "{log}"
     );
     assert_eq!(
-        log.matches("the state is written again").count(),
+        log.matches("the state can be written again").count(),
         1,
         "{log}"
     );

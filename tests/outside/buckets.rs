@@ -144,7 +144,7 @@ fn a_copy_that_is_not_what_its_digest_says_is_caught_and_not_kept() {
     let (status, text) = ask(&pool);
     assert_eq!(status, 503, "{text}");
     assert!(
-        text.contains("model.safetensors is not what it should be: sha256"),
+        text.contains("model.safetensors is damaged at the source: expected sha256"),
         "{text}"
     );
     assert_eq!(view(&pool)["weights"]["here"], json!(false));
@@ -265,12 +265,12 @@ fn what_is_wrong_with_a_bucket_is_told_without_its_keys() {
         (
             &far,
             good.clone(),
-            "holds no weights that can be loaded; there are: config.json",
+            "has no weights that can be loaded; its files: config.json",
         ),
         (
             &far,
             with("AWS_ENDPOINT_URL", "http://127.0.0.1:9"),
-            "cannot be read",
+            "cannot read",
         ),
     ] {
         let cache = tempfile::tempdir().unwrap();

@@ -265,7 +265,7 @@ fn a_value_in_the_wrong_form_is_refused_with_its_line_and_the_right_form() {
         ),
         (
             "evening: {reopen: 0 0 99 * * *}",
-            &["0 0 99 * * *", "no cron expression"],
+            &["0 0 99 * * *", "not a cron expression"],
         ),
         ("pool: {queue_limit: many}", &["line 1", "whole number"]),
     ];

@@ -77,7 +77,7 @@ fn what_is_no_schedule_is_refused_with_the_name_of_its_field() {
     assert!(
         refused
             .to_string()
-            .starts_with("evening.cleanup: \"0 0 25 * * *\" is no cron expression"),
+            .starts_with("evening.cleanup: \"0 0 25 * * *\" is not a cron expression"),
         "{refused}"
     );
     let refused = Evening::new(None, Some("at dawn"), UTC).unwrap_err();

@@ -152,7 +152,7 @@ fn an_adopted_engine_that_stands_still_is_found_as_any_other() {
         kill(engine, Signal::SIGSTOP);
     }
     let why = told(&pool, "crash", 1).concat();
-    assert!(why.contains("answered no health question for"), "{why}");
+    assert!(why.contains("answered no health probe for"), "{why}");
     wait_for("its end", || family.alive().is_empty());
 }
 
@@ -327,10 +327,7 @@ fn numbers_that_were_given_to_other_processes_fool_nobody() {
     // The real guardians are in our folder, and no file speaks of them any more.
     assert!(family.alive().is_empty());
     let told = told(&pool, "adopt", 3).join("\n");
-    assert!(
-        told.contains("another one that was given the engine's number"),
-        "{told}"
-    );
+    assert!(told.contains("now belongs to another process"), "{told}");
     assert!(told.contains("r99.json cannot be read"), "{told}");
     assert!(pool.data().join("engines/r99.json").exists(), "left alone");
     assert_eq!(asks(&pool, "a").0, 200);

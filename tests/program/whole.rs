@@ -371,7 +371,7 @@ fn a_start_that_cannot_be_is_refused_in_one_clear_line() {
         ("state: {dir: /proc/nowhere}\n".to_owned(), "/proc/nowhere"),
         (
             "evening: {cleanup: \"99 * * * * *\"}\n".to_owned(),
-            "no cron expression",
+            "not a cron expression",
         ),
     ];
     for (config, words) in cases {

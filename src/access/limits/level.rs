@@ -1,11 +1,11 @@
-//! A bucket that leaks: what was poured in runs out at a steady rate. It may be overfull, because what an
-//! answer takes is only known when it ends; then nothing more goes in until enough has run out.
+//! A leaky bucket. It may be overfull, because the tokens of an answer are only known when it ends; then
+//! nothing more is admitted until enough has leaked.
 
 use pool::{Span, Time};
 
 const MINUTE_MILLISECONDS: f64 = 60_000.0;
 
-/// How full it is, in tokens.
+/// The fill level, in tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Level {
     full: f64,
@@ -13,19 +13,19 @@ pub(super) struct Level {
 }
 
 impl Level {
-    /// Lets run out what has run out since.
+    /// Removes what has leaked since the last call.
     pub fn run(&mut self, now: Time, per_minute: u64) {
         let gone = now.since(self.at).0 as f64 * per_minute as f64 / MINUTE_MILLISECONDS;
         self.full = (self.full - gone).max(0.0);
         self.at = now;
     }
 
-    /// Whether anything more goes in now; otherwise when.
+    /// Whether more can be admitted now; otherwise after how long.
     pub fn room(&self, per_minute: u64) -> Result<(), Span> {
         let over = self.full - per_minute as f64;
         match over < 0.0 {
             true => Ok(()),
-            // A moment more than exactly full.
+            // Slightly more than the time until it is exactly full.
             false => Err(time_of(over + 1.0, per_minute)),
         }
     }
@@ -38,7 +38,7 @@ impl Level {
         (per_minute as f64 - self.full).max(0.0) as u64
     }
 
-    /// Until it is empty.
+    /// Time until it is empty.
     pub fn empty_in(&self, per_minute: u64) -> Span {
         time_of(self.full, per_minute)
     }

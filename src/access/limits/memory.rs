@@ -1,5 +1,5 @@
-//! The counts of one gateway. Requests per minute are governor's (a generic cell rate algorithm); tokens, whose
-//! number is only known afterwards and may go into debt, which no kept library does, are levels of ours.
+//! The counts of one gateway. Requests per minute use governor (a generic cell rate algorithm). Tokens are only
+//! known afterwards and may go into debt, which no maintained crate supports; `level.rs` counts them.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -18,15 +18,15 @@ use super::{Bucket, Day, DayTokens, Figure, Left, Refused, Standing};
 use config::Limit;
 use pool::{Span, Time};
 
-/// Counts that say nothing any more are forgotten so often, when there are more than [`KEPT_MIN`].
+/// Stale counts are removed this often, when there are more than [`KEPT_MIN`].
 const SWEEP_EVERY: Span = Span::from_secs(60);
 const KEPT_MIN: usize = 1_000;
-/// More addresses than this are no lab's: then those go that were silent for longest, whatever they had.
+/// More addresses than a lab has: then those that were silent for longest are removed, whatever their counts.
 const KEPT_MAX: usize = 100_000;
-/// What the ids of buckets of addresses begin with: everybody may have as many as they like of them.
+/// Prefix of the bucket ids of addresses, of which one client may create any number.
 const OF_ADDRESS: &str = "address:";
 
-/// A moment that is told, so that all counts see the same one.
+/// A clock that is set by hand, so that all counts use the same time.
 #[derive(Clone, Debug, Default)]
 struct ManualClock(Arc<AtomicU64>);
 
@@ -113,7 +113,7 @@ impl Memory {
         Ok(standing)
     }
 
-    /// The end of what was admitted with this estimate.
+    /// Ends a request that was admitted with this estimate.
     pub fn settle(&mut self, now: Time, day: &Day, buckets: &[Bucket], estimate: u64, used: u64) {
         for bucket in buckets {
             let count = self.count(bucket, now, day);
@@ -143,7 +143,7 @@ impl Memory {
         count
     }
 
-    /// Addresses come and go.
+    /// Removes stale counts, mostly of addresses that no longer send requests.
     fn sweep(&mut self, now: Time, today: i64) {
         if self.counts.len() > KEPT_MAX {
             self.drop_silent();
@@ -166,7 +166,7 @@ impl Memory {
         });
     }
 
-    /// The quarter of addresses that was silent for longest, so that it is not looked for again at once.
+    /// Removes the quarter of addresses that was silent for longest, so that the next sweep is not due at once.
     fn drop_silent(&mut self) {
         let is_silent =
             |id: &String, count: &Count| count.inside == 0 && id.starts_with(OF_ADDRESS);
@@ -267,7 +267,7 @@ impl Count {
         }
     }
 
-    /// Tokens that were taken; fewer than nothing gives back what was only estimated.
+    /// Adds used tokens; a negative number returns what was only estimated.
     fn add(&mut self, tokens: f64) {
         if self.limit.tokens_per_minute.is_some() {
             self.tokens.pour(tokens);
@@ -352,7 +352,7 @@ mod tests {
         let refused = figure(memory.admit(Time(0), &DAY, &key, 20));
         assert_eq!(refused.0, Figure::Tokens);
         assert!(memory.admit(Time(refused.1.0), &DAY, &key, 0).is_ok());
-        // What was only estimated is given back.
+        // Tokens that were only estimated are returned.
         let mut memory = Memory::default();
         memory.admit(Time(0), &DAY, &key, 99).unwrap();
         memory.settle(Time(0), &DAY, &key, 99, 0);

@@ -1,6 +1,6 @@
-//! How much was asked, by whom and of what, and whether more may be: requests and tokens per minute, tokens
-//! per day, requests at once. Owns the counts, in memory or in a Redis server that gateways share. It knows
-//! nothing of HTTP, never waits for anybody's turn, and never stores what was asked.
+//! Rate limits and their counts: requests and tokens per minute, tokens per day, concurrent requests. The
+//! counts are in memory, or in a Redis server that gateways share. Requests are never queued here, and their
+//! content is not stored.
 
 mod level;
 mod memory;
@@ -24,17 +24,18 @@ use memory::Memory;
 use shared::Shared;
 pub use shared::SharedError;
 
-/// Something whose use is counted: a key, an address, a model.
+/// Something with a limit: a key, an address, a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
     /// The same for all gateways: `key:3`, `address:10.0.0.1`, `model:org/name`.
     pub id: String,
-    /// For people: `the key k3`.
+    /// For display: `the key k3`.
     pub words: String,
     pub limit: Limit,
 }
 
-/// Whom an address stands for: of IPv6 everybody has 64 bits to choose from.
+/// The unit that is counted for an address: an IPv6 user can choose from 64 bits of addresses, so the network
+/// counts.
 pub fn place_of(address: IpAddr) -> String {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_string(),
@@ -46,7 +47,7 @@ pub fn place_of(address: IpAddr) -> String {
     }
 }
 
-/// Which figure was reached.
+/// Which limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
     Requests,
@@ -55,17 +56,17 @@ pub enum Figure {
     Day,
 }
 
-/// Why something is not admitted.
+/// Why a request is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// `retry` is when there is room again; for requests at once nobody knows, and it is a second.
+    /// `retry` is when there is room again; for concurrent requests that is unknown, and it is a second.
     Over {
         bucket: String,
         figure: Figure,
         most: u64,
         retry: Span,
     },
-    /// The shared counts cannot be reached, and the configuration closes then.
+    /// The shared counts cannot be reached, and the configuration refuses requests then.
     Outage,
 }
 
@@ -79,7 +80,7 @@ impl fmt::Display for Refused {
         } = self
         else {
             return f.write_str(
-                "requests cannot be counted now, and this service answers none uncounted; try again in a moment",
+                "requests cannot be counted now, and this service refuses uncounted requests; try again in a moment",
             );
         };
         let of = match figure {
@@ -88,24 +89,24 @@ impl fmt::Display for Refused {
             Figure::Concurrent => "requests at the same time",
             Figure::Day => "tokens per day",
         };
-        write!(f, "{bucket} may have {most} {of}, and has them; ")?;
+        write!(f, "{bucket} has reached its limit of {most} {of}; ")?;
         match figure {
-            Figure::Concurrent => f.write_str("ask again when one of them is answered"),
-            _ => write!(f, "ask again in {}", retry),
+            Figure::Concurrent => f.write_str("try again when one of them has ended"),
+            _ => write!(f, "try again in {}", retry),
         }
     }
 }
 
-/// What is left of a figure.
+/// What is left of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     pub most: u64,
     pub left: u64,
-    /// Until all of it is left again.
+    /// Time until all of it is available again.
     pub reset: Span,
 }
 
-/// What is left after an admission: of several buckets the one with the least.
+/// What is left after an admission: the least of several buckets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     pub requests: Option<Left>,
@@ -123,7 +124,7 @@ impl Standing {
     }
 }
 
-/// Tokens of one bucket in one day that the store does not know yet.
+/// Tokens of one bucket in one day that are not in the store yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DayTokens {
     pub day: i64,
@@ -133,7 +134,7 @@ pub struct DayTokens {
 
 type Now = Arc<dyn Fn() -> Time + Send + Sync>;
 
-/// The counts of this gateway, or its way to the shared ones.
+/// The counts of this gateway, or its connection to the shared ones.
 pub struct Limits {
     section: LimitsSection,
     models: Vec<(WildMatch, Limit)>,
@@ -142,7 +143,7 @@ pub struct Limits {
     memory: Mutex<Memory>,
     shared: Option<Shared>,
     numbers: AtomicU64,
-    /// The questions to the shared counts that are under way.
+    /// Calls to the shared counts that are in flight.
     asking: TaskTracker,
 }
 
@@ -155,11 +156,11 @@ impl fmt::Debug for Limits {
 }
 
 impl Limits {
-    /// `timezone` says when a day begins.
+    /// `timezone` defines when a day begins.
     ///
     /// # Errors
-    /// When the shared counts are configured in a way that cannot work: a password file that cannot be
-    /// read, an address that is none. A server that cannot be reached is no error.
+    /// When the configuration of the shared counts cannot work: an unreadable password file or an invalid
+    /// address. An unreachable server is no error.
     pub fn new(
         section: LimitsSection,
         timezone: Tz,
@@ -183,17 +184,17 @@ impl Limits {
         })
     }
 
-    /// What a key without limits of its own has.
+    /// The limit of a key without its own limits.
     pub fn default_limit(&self) -> Limit {
         self.section.default
     }
 
-    /// What an address without a key has.
+    /// The limit of an address without a key.
     pub fn anonymous_limit(&self) -> Limit {
         self.section.anonymous.unwrap_or(self.section.default)
     }
 
-    /// What counts for a model, whoever asks for it.
+    /// The bucket of a model, for all users together.
     pub fn of_model(&self, name: &str) -> Option<Bucket> {
         let (_, limit) = self
             .models
@@ -206,8 +207,8 @@ impl Limits {
         })
     }
 
-    /// Counts a request in all `buckets`, or in none of them but for the requests that were tried.
-    /// `estimate`: tokens it will take, as far as that is known; settled when it ends.
+    /// Counts a request in all `buckets`, or in none, except that a refused request may count as tried.
+    /// `estimate`: its expected tokens, as far as known; corrected when it ends.
     pub async fn admit(
         self: &Arc<Self>,
         mut buckets: Vec<Bucket>,
@@ -229,12 +230,12 @@ impl Limits {
         let at = (self.now)();
         let day = self.day(at);
         if let Some(shared) = &self.shared {
-            // Where it is counted by an id, another one's cannot be given back.
+            // In the shared counts each request has a unique id, so that only its own count is taken back.
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
             admitted.member = format!("{}-{number}", shared.name());
             match self.admit_together(admitted, day).await? {
-                Asked::Answered(admitted) => return Ok(admitted),
-                Asked::Outage(back) => admitted = back,
+                SharedOutcome::Answered(admitted) => return Ok(admitted),
+                SharedOutcome::Outage(back) => admitted = back,
             }
             match shared.on_outage() {
                 OnOutage::Open => return Ok(admitted),
@@ -247,14 +248,14 @@ impl Limits {
         Ok(admitted)
     }
 
-    /// Counted in the server that gateways share, by a task that goes on when nobody waits for it any more: what
-    /// the server has counted is known then, and given back by the drop of what was admitted.
+    /// Counts in the shared server, in a task that continues if the caller leaves: the server's count is then
+    /// known, and dropping the admission takes it back.
     async fn admit_together(
         self: &Arc<Self>,
         mut admitted: Admitted,
         day: Day,
-    ) -> Result<Asked, Refused> {
-        let (told, answer) = oneshot::channel();
+    ) -> Result<SharedOutcome, Refused> {
+        let (reply, answer) = oneshot::channel();
         let limits = Arc::clone(self);
         self.asking.spawn(async move {
             let Some(shared) = &limits.shared else {
@@ -263,18 +264,18 @@ impl Limits {
             let (buckets, member) = (&admitted.buckets, &admitted.member);
             let outcome = shared.admit(buckets, member, admitted.estimate, &day).await;
             let outcome = match outcome {
-                None => Ok(Asked::Outage(admitted)),
+                None => Ok(SharedOutcome::Outage(admitted)),
                 Some(Err(refused)) => Err(refused),
                 Some(Ok(standing)) => {
                     admitted.standing = standing;
                     admitted.counted = Counted::Shared;
-                    Ok(Asked::Answered(admitted))
+                    Ok(SharedOutcome::Answered(admitted))
                 }
             };
-            // Nobody waits any more: it is dropped here.
-            let _ = told.send(outcome);
+            // If the caller has left, the outcome is dropped here.
+            let _ = reply.send(outcome);
         });
-        // Without an answer the process ends.
+        // The channel closes only when the process ends.
         answer.await.unwrap_or(Err(Refused::Outage))
     }
 
@@ -286,30 +287,30 @@ impl Limits {
         Day::of(at, self.timezone)
     }
 
-    /// Day totals that have changed since they were last taken, for the store.
+    /// Day totals that have changed since the last call, for the store.
     pub fn take_days(&self) -> Vec<DayTokens> {
         self.own().take_days()
     }
 
-    /// The store did not take them: they will be told again.
+    /// The store failed to save them: they are returned again.
     pub fn not_kept(&self, buckets: impl Iterator<Item = String>) {
         let mut own = self.own();
         buckets.for_each(|bucket| own.not_kept(&bucket));
     }
 
-    /// What was used before this start.
+    /// Restores what was used before this start.
     pub fn restore_days(&self, days: Vec<DayTokens>) {
         let today = self.day((self.now)()).number;
         let today = days.into_iter().filter(|it| it.day == today);
         self.own().restore_days(today);
     }
 
-    /// Days before today need not be kept.
+    /// Earlier days need not be stored.
     pub fn today(&self) -> i64 {
         self.day((self.now)()).number
     }
 
-    /// Keeps what this gateway has under way counted in the shared counts; to be called every
+    /// Renews the leases of this gateway's requests in the shared counts; must be called every
     /// [`Limits::RENEW_EVERY`].
     pub async fn renew(&self) {
         if let Some(shared) = &self.shared {
@@ -320,12 +321,12 @@ impl Limits {
     pub const RENEW_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
 }
 
-/// A day where the service lives.
+/// A day in the service's time zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Day {
     /// Days since 1970.
     number: i64,
-    /// Until the next one begins.
+    /// Time until the next day begins.
     rest: Span,
 }
 
@@ -355,8 +356,8 @@ impl Day {
     }
 }
 
-/// What the shared counts said.
-enum Asked {
+/// The result of asking the shared counts.
+enum SharedOutcome {
     Answered(Admitted),
     /// They cannot be reached.
     Outage(Admitted),
@@ -369,7 +370,7 @@ enum Counted {
     Shared,
 }
 
-/// A request that was admitted. Dropping it ends it, for whatever cause.
+/// An admitted request. Dropping it ends it, for whatever reason.
 #[derive(Debug)]
 pub struct Admitted {
     limits: Arc<Limits>,
@@ -386,12 +387,12 @@ impl Admitted {
         self.standing
     }
 
-    /// What it was thought to take before it began.
+    /// The tokens expected before it began.
     pub fn estimate(&self) -> u64 {
         self.estimate
     }
 
-    /// What it took in the end, prompt and answer together.
+    /// Adds tokens that it used, prompt and answer together.
     pub fn took(&self, tokens: u64) {
         self.used.fetch_add(tokens, Ordering::Relaxed);
     }

@@ -1,6 +1,6 @@
-//! The counts that several gateways share, in a Redis server. Each admission is one script there, so that no
-//! two gateways give the same room away, and by its clock, so that theirs need not agree. What a gateway has
-//! under way counts for a while and is renewed, so that a gateway that is gone frees it.
+//! The counts that several gateways share, in a Redis server. Each admission is one script there, so that two
+//! gateways cannot use the same room, and it uses the server's clock. Requests in flight hold a lease that is
+//! renewed, so that a gateway that dies releases them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,9 +14,9 @@ use super::{Bucket, Day, Figure, Left, Now, Refused, Standing};
 use config::{OnOutage, RedisSection};
 use pool::Span;
 
-/// What is under way counts so long unless it is renewed.
+/// Leases of requests in flight end after this time unless they are renewed.
 const LEASE_MILLISECONDS: u64 = 120_000;
-/// After a failure the server is left alone so long: requests must not all wait for it.
+/// Pause after a failure: requests must not all wait for the server.
 const PAUSE: Span = Span::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
@@ -39,15 +39,15 @@ struct Inner {
     manager: ConnectionManager,
     prefix: String,
     timeout: Duration,
-    /// This gateway, among those that share the counts.
+    /// This gateway's name among those that share the counts.
     name: String,
     admit: Script,
     settle: Script,
     now: Now,
-    /// Not asked before, as Unix milliseconds.
+    /// No calls before this time, in Unix milliseconds.
     paused_until: AtomicU64,
     is_out: AtomicBool,
-    /// What this gateway has under way: the member, and the sets it stands in.
+    /// This gateway's requests in flight: the member, and the sets that contain it.
     under_way: Mutex<BTreeMap<String, Vec<String>>>,
 }
 
@@ -125,7 +125,7 @@ impl Shared {
         let mut manager = inner.manager.clone();
         let answer: Option<Vec<i64>> = inner.ask(call.invoke_async(&mut manager)).await;
         let Some(answer) = answer else {
-            // It may have been counted all the same, by a server that is only slow.
+            // A slow server may have counted it nevertheless.
             self.forget(buckets, member, estimate, day.number);
             return None;
         };
@@ -142,7 +142,7 @@ impl Shared {
         outcome
     }
 
-    /// Told to the server in a task of its own: whoever drops an admission does not wait.
+    /// Sends the settlement in a separate task, so that dropping an admission does not wait.
     pub fn settle(&self, buckets: Vec<Bucket>, member: String, estimate: u64, used: u64, day: i64) {
         let inner = Arc::clone(&self.inner);
         inner.under_way().remove(&member);
@@ -156,11 +156,11 @@ impl Shared {
         });
     }
 
-    /// Takes back an admission whose answer did not come, if it was one. The connection keeps its order, so that
-    /// this is read after what it takes back; it is not waited for.
+    /// Takes back an admission whose answer did not arrive, if there was one. The connection keeps the order,
+    /// so the server reads this after the admission. The caller does not wait for it.
     fn forget(&self, buckets: &[Bucket], member: &str, estimate: u64, day: i64) {
         let has_places = |bucket: &&Bucket| bucket.limit.concurrent_requests.is_some();
-        // Elsewhere nothing tells whether it was counted.
+        // Without concurrent places there is no record of whether it was counted.
         let buckets: Vec<Bucket> = buckets.iter().filter(has_places).cloned().collect();
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
@@ -172,20 +172,20 @@ impl Shared {
         runtime.spawn(async move {
             let call = inner.settling(&buckets, &member, (estimate, 0), day, true);
             let mut manager = inner.manager.clone();
-            let told = call.invoke_async::<i64>(&mut manager);
-            // Whether it came is told by the next question.
-            let _ = tokio::time::timeout(inner.timeout, told).await;
+            let sent = call.invoke_async::<i64>(&mut manager);
+            // The next call shows whether it arrived.
+            let _ = tokio::time::timeout(inner.timeout, sent).await;
         });
     }
 
-    /// What is under way here counts on.
+    /// Renews the leases of this gateway's requests in flight.
     pub async fn renew(&self) {
         let inner = &self.inner;
         let under_way = inner.under_way().clone();
         for (member, sets) in under_way {
             for set in sets {
                 let mut call = redis::pipe();
-                // Only if it is still there, and no longer than from now: a set's clock is the server's.
+                // Only if it still exists, and extended from now by the server's clock.
                 call.cmd("EVAL")
                     .arg(RENEW)
                     .arg(1)
@@ -211,7 +211,7 @@ impl Inner {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The end of an admission; with `if_counted` only where it is known to the server.
+    /// Ends an admission; with `if_counted` only if the server has counted it.
     fn settling(
         &self,
         buckets: &[Bucket],
@@ -236,7 +236,7 @@ impl Inner {
         call
     }
 
-    /// All of one request's keys are on one node of a cluster: the braces say so.
+    /// The braces place all keys of one request on one node of a cluster.
     fn keys(&self, bucket: &Bucket) -> [String; 2] {
         let base = format!("{{{}}}:{}", self.prefix, bucket.id);
         [format!("{base}:counts"), format!("{base}:inside")]
@@ -268,7 +268,7 @@ impl Inner {
     }
 }
 
-/// The answer of `admit.lua`. `None`: not one that it gives.
+/// Parses the answer of `admit.lua`. `None` if it has another form.
 fn read(answer: &[i64], buckets: &[Bucket]) -> Option<Result<Standing, Refused>> {
     let figure = |value: Option<&i64>| u64::try_from(*value?).ok();
     if *answer.first()? == 0 {

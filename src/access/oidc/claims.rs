@@ -1,12 +1,12 @@
-//! What a token says once its signature is known to be right: whether it is for us and for now, and
-//! who it speaks for. Pure; reads no clock.
+//! Checks the claims of a token whose signature is valid: audience and time, and the identity. Pure functions
+//! without a clock.
 
 use serde_json::{Map, Value};
 
 use super::fault::OidcError;
 use pool::{Span, Time};
 
-/// Longer than any issuer's; the names go into logs and the audit.
+/// Longer than any issuer's; the names appear in logs and the audit.
 const SUBJECT_MAX: usize = 255;
 const NAME_MAX: usize = 100;
 
@@ -18,13 +18,13 @@ pub(super) struct Rules<'a> {
     pub leeway: Span,
 }
 
-/// What is left of the claims when they are in order.
+/// What remains of valid claims.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bearer {
     pub subject: String,
     pub name: String,
     pub groups: Vec<String>,
-    /// The leeway is in it.
+    /// Includes the leeway.
     pub expires: Time,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn check(
     let expires = moment(claims, "exp")?.ok_or_else(|| missing("exp"))?;
     let expires = Time(expires.0.saturating_add(rules.leeway.0));
     if now >= expires {
-        // To the one who holds the token the leeway is nothing.
+        // The error reports the time since `exp`, without the leeway.
         let ago = Span(now.since(expires).0.saturating_add(rules.leeway.0));
         return Err(OidcError::Expired { ago });
     }
@@ -101,14 +101,14 @@ pub(super) fn check(
     })
 }
 
-/// Seconds since 1970, whole or not.
+/// Seconds since 1970, integer or not.
 fn moment(claims: &Map<String, Value>, claim: &'static str) -> Result<Option<Time>, OidcError> {
     let milliseconds = match claims.get(claim) {
         None | Some(Value::Null) => return Ok(None),
         Some(value) => value
             .as_u64()
             .map(|seconds| seconds.saturating_mul(1000))
-            // A float beyond the range becomes the nearest end of it.
+            // A float beyond the range becomes the nearest limit.
             .or_else(|| {
                 let seconds = value.as_f64().filter(|it| it.is_finite() && *it >= 0.0);
                 seconds.map(|seconds| (seconds * 1000.0) as u64)
@@ -118,12 +118,12 @@ fn moment(claims: &Map<String, Value>, claim: &'static str) -> Result<Option<Tim
         Some(milliseconds) => Ok(Some(Time(milliseconds))),
         None => Err(OidcError::Claim {
             claim,
-            problem: "is no moment in seconds since 1970",
+            problem: "is not a time in seconds since 1970",
         }),
     }
 }
 
-/// The claim of this name, which may hold dots itself, or else the one at the end of this path.
+/// The claim with this name, which may contain dots, or else the one at the end of this path.
 fn at<'a>(claims: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
     if let Some(value) = claims.get(path) {
         return Some(value);
@@ -133,7 +133,7 @@ fn at<'a>(claims: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
     steps.try_fold(first, |value, step| value.get(step))
 }
 
-/// A name for one line.
+/// The name, shortened to one line.
 fn shown(name: &str) -> String {
     let clean = name
         .chars()
@@ -152,7 +152,7 @@ mod tests {
         judge_at(change, "groups")
     }
 
-    /// Claims that are in order, with these instead; null removes one.
+    /// Valid claims with these changes; null removes one.
     fn judge_at(change: Value, groups_claim: &str) -> Result<Bearer, OidcError> {
         let mut claims = json!({
             "iss": "https://a.example", "aud": "pool", "sub": "4711", "preferred_username": "ann",
@@ -196,10 +196,10 @@ mod tests {
             (json!({"exp": 1_799_999_820}), "expired 3 min ago"),
             (json!({"exp": 1_799_999_970}), "expired 30.0 s ago"),
             (json!({"exp": null}), "`exp` of this token is missing"),
-            (json!({"exp": "soon"}), "is no moment"),
-            (json!({"exp": -5}), "is no moment"),
+            (json!({"exp": "soon"}), "is not a time"),
+            (json!({"exp": -5}), "is not a time"),
             (json!({"nbf": far}), "not valid before 100.0 s from now"),
-            (json!({"nbf": []}), "is no moment"),
+            (json!({"nbf": []}), "is not a time"),
             (json!({"iat": far}), "issued 100.0 s in the future"),
             (json!({"sub": null}), "`sub` of this token is missing"),
             (json!({"sub": ""}), "is missing"),

@@ -1,20 +1,20 @@
-//! Why a token does not count, in words for the one who sent it; and what may be wrong with its
-//! issuer, in words for the log. The first kind names no address and no key of ours.
+//! Why a token is refused, with messages for its sender, and errors of the issuer, with messages for the log.
+//! Messages to the sender contain no address and no key.
 
 use std::path::PathBuf;
 
 use pool::Span;
 
-/// Accepted signatures. What has a shared secret (HS*), or none, is never among them.
+/// Accepted signatures. Algorithms with a shared secret (HS*), or none, are never accepted.
 const ACCEPTED: &str = "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA";
 
-/// Why a token does not count.
+/// Why a token is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OidcError {
     #[error("this token has {bytes} bytes; allowed: up to {limit}")]
     TooLong { bytes: usize, limit: usize },
     #[error(
-        "this is no token that can be read: its head is no JSON, or it is signed in a way that is not accepted; accepted: {ACCEPTED}"
+        "this token cannot be read: its header is not JSON, or its signature algorithm is not accepted; accepted: {ACCEPTED}"
     )]
     Unreadable,
     #[error("this token is signed with {algorithm}, which is not accepted; accepted: {ACCEPTED}")]
@@ -27,7 +27,7 @@ pub enum OidcError {
         "this token is signed with a key that its issuer does not publish; get a new token, or try again in {retry}"
     )]
     UnknownKey { retry: Span },
-    #[error("this token is signed with {algorithm}, which does not go with the key that it names")]
+    #[error("this token is signed with {algorithm}, which does not match the key that it names")]
     KeyMismatch { algorithm: String },
     #[error("the signature of this token is wrong")]
     Signature,
@@ -36,9 +36,9 @@ pub enum OidcError {
         claim: &'static str,
         problem: &'static str,
     },
-    #[error("this token is of another issuer than the one that this pool trusts")]
+    #[error("this token is from another issuer than the one that this pool trusts")]
     Issuer,
-    #[error("this token is for another audience; ask its issuer for one for this pool")]
+    #[error("this token is for another audience; request one for this pool from its issuer")]
     Audience,
     #[error("this token expired {ago} ago; get a new one")]
     Expired { ago: Span },
@@ -56,14 +56,14 @@ pub enum OidcError {
     Unavailable { retry: Span },
 }
 
-/// What is wrong with the issuer, or with asking it.
+/// Errors of the issuer, or of the connection to it.
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerFault {
     #[error("auth.oidc.issuer {address}: {why}")]
     Address { address: String, why: String },
     #[error("auth.oidc.ca_file {} cannot be used: {why}", path.display())]
     Authorities { path: PathBuf, why: String },
-    #[error("no client for the issuer can be made: {why}")]
+    #[error("cannot create a client for the issuer: {why}")]
     Client { why: String },
     #[error("{address} cannot be reached: {why}")]
     Unreachable { address: String, why: String },
@@ -71,14 +71,14 @@ pub enum IssuerFault {
     Status { address: String, status: u16 },
     #[error("{address} answers with more than {limit} bytes")]
     TooLarge { address: String, limit: usize },
-    #[error("{address} answers with something else than is specified: {why}")]
+    #[error("the answer of {address} does not follow the specification: {why}")]
     Shape { address: String, why: String },
     #[error(
-        "{address} is the document of the issuer `{said}`; auth.oidc.issuer has to be the same text"
+        "{address} is the document of the issuer `{said}`; auth.oidc.issuer must be the same text"
     )]
     OtherIssuer { address: String, said: String },
     #[error("jwks_uri of the issuer, {address}, is not trusted: {why}")]
     KeysAddress { address: String, why: String },
-    #[error("{address} holds no key that signatures can be checked with")]
+    #[error("{address} has no key that can verify signatures")]
     NoKeys { address: String },
 }

@@ -1,5 +1,4 @@
-//! What a stranger sends as a token and what an issuer answers, read as they are read, for fuzzers alone.
-//! It checks no signature.
+//! Entry points for fuzzers: a token from a client and an issuer's answers. Signatures are not checked.
 
 use serde_json::{Map, Value};
 
@@ -26,7 +25,7 @@ const RULES: [Rules; 2] = [
     },
 ];
 
-/// A token, the claims of one and a set of keys, with a zero byte between them.
+/// Parses a token, claims and a set of keys, separated by zero bytes.
 pub fn token(bytes: &[u8]) {
     let mut parts = bytes.splitn(3, |byte| *byte == 0);
     let mut next = || parts.next().unwrap_or_default();

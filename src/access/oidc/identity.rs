@@ -1,4 +1,4 @@
-//! Who a token speaks for, and what that person's groups may do. Plain data and questions about it.
+//! The identity of a token, and what its groups allow.
 
 use sha2::{Digest, Sha256};
 use wildmatch::WildMatch;
@@ -6,44 +6,44 @@ use wildmatch::WildMatch;
 use config::{GrantRole, GrantSection};
 use pool::{KeyId, Time};
 
-/// No key of the store has this bit.
+/// Keys of the store never have this bit.
 const OF_A_PERSON: u64 = 1 << 63;
 
-/// A person or a program that an issuer vouches for.
+/// A person or a program that an issuer has authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The issuer's own name for it, which never changes.
+    /// The issuer's identifier for it, which never changes.
     pub subject: String,
-    /// For people.
+    /// For display.
     pub name: String,
-    /// Its place in the queues: the same for each token of the same subject.
+    /// Its id in the queues: the same for each token of the same subject.
     pub key: KeyId,
     /// At least one.
     pub grants: Vec<Grant>,
-    /// From then on the token counts no more; the leeway is in it.
+    /// The token is invalid from then on; includes the leeway.
     pub expires: Time,
 }
 
-/// What one group may do.
+/// The permissions of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// `None`: what everybody may.
+    /// `None`: the permissions of everybody.
     pub group: Option<String>,
     pub role: GrantRole,
-    /// Names with `*` for any letters.
+    /// Names, with `*` for any characters.
     pub models: Vec<String>,
     pub routes: Vec<String>,
 }
 
 impl Identity {
-    /// Whether one of the grants is for this role and this route, a path below the base path.
+    /// Whether a grant covers this role and this route, a path below the base path.
     pub fn may(&self, role: GrantRole, route: &str) -> bool {
         self.grants
             .iter()
             .any(|it| it.role >= role && it.has_route(route))
     }
 
-    /// Whether one of the grants is for this model on this route.
+    /// Whether a grant covers this model on this route.
     pub fn may_use(&self, model: &str, route: &str) -> bool {
         self.grants
             .iter()

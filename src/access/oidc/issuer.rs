@@ -1,5 +1,5 @@
-//! Asks the issuer for its description and its keys: over TLS or on this machine, without redirects, for
-//! a bounded time and a bounded size. It keeps nothing and judges no token.
+//! Fetches the issuer's discovery document and its keys: over TLS or on this machine, without redirects, with
+//! limits of time and size.
 
 use std::error::Error;
 use std::path::Path;
@@ -15,10 +15,10 @@ use super::keys::KeySet;
 use config::OidcSection;
 use config::oidc::trusted_address;
 
-/// For connecting, and for the whole of one question.
+/// Limits for connecting, and for one complete request.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Descriptions have a few kilobytes, keys with their certificates some tens.
+/// Discovery documents have a few kilobytes, keys with their certificates some tens.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 pub(super) struct Issuer {
@@ -27,7 +27,7 @@ pub(super) struct Issuer {
     description: Url,
 }
 
-/// What is read of the description.
+/// The fields of the discovery document that are used.
 #[derive(Deserialize)]
 struct Description {
     issuer: String,
@@ -46,7 +46,7 @@ impl Issuer {
             section.issuer.trim_end_matches('/')
         );
         let description = trusted_address(&description).map_err(address)?;
-        // Whoever was first has set the very same.
+        // An earlier call has set the same provider.
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         let mut client = Client::builder()
             .connect_timeout(CONNECT_MAX)
@@ -55,7 +55,7 @@ impl Issuer {
             .referer(false)
             .user_agent(concat!("model-pool/", env!("CARGO_PKG_VERSION")));
         if description.scheme() == "http" {
-            // What is on this machine is not asked for elsewhere.
+            // Requests to this machine must not go through a proxy.
             client = client.no_proxy();
         }
         if let Some(path) = &section.ca_file {
@@ -71,7 +71,7 @@ impl Issuer {
         })
     }
 
-    /// Where the keys are, if the description is that of the configured issuer.
+    /// The address of the keys, if the document belongs to the configured issuer.
     pub async fn describe(&self) -> Result<Url, IssuerFault> {
         let bytes = self.read(&self.description).await?;
         let found: Description =
@@ -116,9 +116,9 @@ impl Issuer {
             address: address.to_string(),
             why: root_of(&error.without_url()),
         };
-        let asked = self.http.get(address.clone()).send().await;
-        let answer = asked.map_err(unreachable)?;
-        // A redirect, which is none of the successes, would lead to somebody else.
+        let sent = self.http.get(address.clone()).send().await;
+        let answer = sent.map_err(unreachable)?;
+        // A redirect, which is not a success either, would lead to another server.
         if answer.status() != reqwest::StatusCode::OK {
             return Err(IssuerFault::Status {
                 address: address.to_string(),
@@ -149,12 +149,12 @@ async fn authorities(path: &Path) -> Result<Vec<Certificate>, IssuerFault> {
     let text = text.map_err(|error| unusable(error.to_string()))?;
     let found = Certificate::from_pem_bundle(&text).map_err(|error| unusable(root_of(&error)))?;
     match found.is_empty() {
-        true => Err(unusable("it holds no certificate in PEM form".to_owned())),
+        true => Err(unusable("it contains no PEM certificate".to_owned())),
         false => Ok(found),
     }
 }
 
-/// The last cause of an error: what people can do something about.
+/// The last cause of an error, which people can usually act on.
 fn root_of(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {

@@ -1,5 +1,5 @@
-//! The keys that an issuer publishes (JWKS), as far as signatures can be checked with them, and which
-//! of them a token means. Pure; it fetches nothing.
+//! The keys that an issuer publishes (JWKS), as far as they can verify signatures, and the choice of the key
+//! for a token.
 
 use jsonwebtoken::jwk::{
     AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse,
@@ -8,7 +8,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, Header};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Issuers have two or three; more than this is not read.
+/// Issuers have two or three; more keys than this are not read.
 const KEYS_MAX: usize = 100;
 /// 2048 and 8192 bits.
 const MODULUS_BYTES: std::ops::RangeInclusive<usize> = 256..=1025;
@@ -29,18 +29,18 @@ pub(super) struct KeySet(Vec<Key>);
 #[derive(Debug)]
 pub(super) struct Key {
     published: Jwk,
-    /// What signatures it may be used for: by its type, or only the one that its issuer says.
+    /// The signature algorithms it may be used for: those of its type, or only the one that its issuer names.
     algorithms: Vec<Algorithm>,
     pub(super) material: DecodingKey,
 }
 
-/// Why no key is meant.
+/// Why no key was found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoKey {
     Unknown,
-    /// There is such a key, but for another kind of signature.
+    /// The key exists, but is for another kind of signature.
     Mismatch,
-    /// The token names none, and several would do.
+    /// The token names no key, and several match.
     Ambiguous,
 }
 
@@ -58,7 +58,7 @@ struct Published {
 }
 
 impl KeySet {
-    /// Keys of unknown types, for encryption, too short or broken are left out.
+    /// Skips keys of unknown types, for encryption, too short or broken.
     pub fn read(bytes: &[u8]) -> Result<KeySet, serde_json::Error> {
         let published: Published = serde_json::from_slice(bytes)?;
         let each = published.keys.into_iter().take(KEYS_MAX);
@@ -70,12 +70,12 @@ impl KeySet {
         self.0.is_empty()
     }
 
-    /// How many, for the log.
+    /// The number of keys, for the log.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The key that the head of a token means.
+    /// The key that the header of a token refers to.
     pub fn find(&self, header: &Header) -> Result<&Key, NoKey> {
         let fits = |key: &&Key| key.algorithms.contains(&header.alg);
         let Some(id) = &header.kid else {
@@ -127,7 +127,7 @@ impl Key {
                 EllipticCurve::Ed25519 if point_of(32) => vec![Algorithm::EdDSA],
                 _ => return None,
             },
-            // A shared secret in a public place is none.
+            // A shared secret that is published is no secret.
             _ => return None,
         };
         if let Some(only) = common.key_algorithm {
@@ -148,7 +148,7 @@ mod tests {
     use serde_json::json;
 
     fn text(bytes: usize) -> String {
-        // Base64 of zero bytes; one modulus is as good as another until something is checked.
+        // Base64 of zero bytes; any modulus will do while no signature is checked.
         let characters = (bytes * 8).div_ceil(6);
         "A".repeat(characters)
     }

@@ -1,14 +1,13 @@
-//! Single sign-on: who a bearer token of the configured issuer speaks for, and what that person's groups
-//! may do. Owns the issuer's keys and what has been verified; it never sees a key of the pool's own,
-//! never keeps a token (only its digest), and never decides about a request.
+//! Single sign-on: verifies bearer tokens of the configured issuer, and determines what the person's groups
+//! allow. It keeps the issuer's keys and the verified identities; of a token it keeps only the digest.
 //!
 //! | file        | what                                                          |
 //! |-------------|---------------------------------------------------------------|
-//! | `claims`    | whether a token is for us and for now, and whose it is: pure  |
-//! | `keys`      | the keys of the issuer, and which of them a token means: pure |
+//! | `claims`    | checks of audience and time, and the identity                 |
+//! | `keys`      | the keys of the issuer, and the choice of one for a token     |
 //! | `signature` | the cryptography, by `ring`                                   |
-//! | `issuer`    | asks for the issuer's description and keys                    |
-//! | `rotation`  | the keys as they are known now, and when they are read anew   |
+//! | `issuer`    | fetches the issuer's discovery document and keys              |
+//! | `rotation`  | the current keys, and when they are refreshed                 |
 
 mod claims;
 mod fault;
@@ -43,10 +42,10 @@ pub use identity::{Grant, Identity};
 
 /// Tokens with a hundred groups have 6 KiB.
 const TOKEN_BYTES_MAX: usize = 16 << 10;
-/// Verified tokens that are remembered; the one that was not used for longest goes first.
+/// Verified tokens in the cache; the least recently used one is removed first.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::new(10_000).expect("is not zero");
 
-/// The kinds of tokens that may be sent, in lower case; some issuers write none.
+/// The accepted token types, in lower case; some issuers write none.
 const KINDS: [&str; 4] = ["jwt", "at+jwt", "application/jwt", "application/at+jwt"];
 
 type Clock = dyn Fn() -> Time + Send + Sync;
@@ -57,12 +56,12 @@ pub struct Oidc {
     clock: Box<Clock>,
     rotation: Arc<Rotation>,
     verified: Mutex<LruCache<[u8; 32], Verified>>,
-    /// The second in which a refused token was last written down.
-    told: AtomicU64,
+    /// The second in which a refused token was last logged.
+    last_logged: AtomicU64,
 }
 
 struct Verified {
-    /// A token counts no more when its issuer has withdrawn keys since.
+    /// The keys' generation: a cached token is invalid after its issuer has changed its keys.
     generation: u64,
     identity: Arc<Identity>,
 }
@@ -76,16 +75,16 @@ impl std::fmt::Debug for Oidc {
 }
 
 impl Oidc {
-    /// Begins to read the issuer's keys and does not wait for them: an issuer that is down keeps nobody
-    /// from starting. `clock` is the wall clock, which tokens are judged by.
+    /// Starts to read the issuer's keys without waiting for them: an issuer that is down does not block the
+    /// start. `clock` is the wall clock for checking tokens.
     ///
     /// # Errors
-    /// What no waiting mends: an address or a file that cannot be used.
+    /// A problem that does not pass: an address or a file that cannot be used.
     pub async fn new(
         section: &OidcSection,
         clock: impl Fn() -> Time + Send + Sync + 'static,
     ) -> Result<Oidc, IssuerFault> {
-        // Somebody may have been first with the very same.
+        // An earlier call may have set the same provider.
         let _ = signature::RING.install_default();
         let issuer = Issuer::new(section).await?;
         let rotation = Arc::new(Rotation::new(issuer, section.refresh.0));
@@ -95,19 +94,19 @@ impl Oidc {
             clock: Box::new(clock),
             rotation,
             verified: Mutex::new(LruCache::new(REMEMBERED)),
-            told: AtomicU64::new(0),
+            last_logged: AtomicU64::new(0),
         })
     }
 
-    /// Whether a bearer text may be a token of an issuer: the pool's own keys have no dots.
+    /// Whether a bearer text may be an issuer's token: the pool's own keys contain no dots.
     pub fn is_token(text: &str) -> bool {
         !text.starts_with("mp-") && text.bytes().filter(|byte| *byte == b'.').count() == 2
     }
 
-    /// Who the token speaks for.
+    /// The identity of the token.
     ///
     /// # Errors
-    /// Why it does not count, in words for the one who sent it.
+    /// Why the token is refused, with a message for its sender.
     pub async fn verify(&self, token: &str) -> Result<Arc<Identity>, OidcError> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(OidcError::TooLong {
@@ -139,17 +138,17 @@ impl Oidc {
         judged
     }
 
-    /// The name of somebody whose token was verified lately.
+    /// The name of a person whose token was verified recently.
     pub fn name_of(&self, key: KeyId) -> Option<String> {
         let verified = self.verified();
         let mut known = verified.iter().map(|(_, it)| &it.identity);
         known.find(|it| it.key == key).map(|it| it.name.clone())
     }
 
-    /// Once in a second at most, because anybody may send tokens.
+    /// Logs at most once a second, because anyone can send tokens.
     fn tell(&self, error: &OidcError, header: &Header, now: Time) {
         let second = now.0 / 1000;
-        if self.told.swap(second, Ordering::Relaxed) != second {
+        if self.last_logged.swap(second, Ordering::Relaxed) != second {
             tracing::info!(%error, key = header.kid, algorithm = ?header.alg, "a token was refused");
         }
     }
@@ -178,8 +177,8 @@ impl Oidc {
             Some(known) => known,
             None => self.rotation.newest(now).await.ok_or_else(unavailable)?,
         };
-        // The issuer may have changed its keys since they were read. Where a token names none, a wrong
-        // signature may say the same.
+        // The issuer may have changed its keys since they were read. If the token names no key, this can also
+        // appear as a wrong signature.
         let claims = match claims_of(token, header, &first) {
             Err(Unverified::NoKey(NoKey::Unknown)) => None,
             Err(Unverified::Signature) if header.kid.is_none() => None,
@@ -241,8 +240,8 @@ impl Oidc {
     }
 }
 
-/// The head, if signatures of its kind are accepted at all. Nothing in it is believed but by the
-/// signature.
+/// The header, if signatures of its kind are accepted at all. It is not trusted before the signature is
+/// checked.
 fn head_of(token: &str) -> Result<Header, OidcError> {
     let header = jsonwebtoken::decode_header(token).map_err(|_| OidcError::Unreadable)?;
     if header.alg.family() == AlgorithmFamily::Hmac {
@@ -250,7 +249,7 @@ fn head_of(token: &str) -> Result<Header, OidcError> {
             algorithm: format!("{:?}", header.alg),
         });
     }
-    // What its issuer calls critical, and we do not know, may change what the token means.
+    // An unknown header parameter that the issuer marks as critical may change what the token means.
     if header.crit.is_some() {
         return Err(OidcError::Unreadable);
     }
@@ -274,7 +273,7 @@ enum Unverified {
     Unreadable,
 }
 
-/// The claims, once the signature is known to be that of the key that the token means.
+/// The claims, after the signature was verified with the token's key.
 fn claims_of(
     token: &str,
     header: &Header,
@@ -291,7 +290,8 @@ fn claims_of(
     }
 }
 
-/// The claims are checked by ourselves: with our clock, and in words that hold numbers.
+/// Only the signature is checked here. `claims` checks the claims, with the pool's clock and error messages
+/// with numbers.
 fn only_signed(algorithm: Algorithm) -> Validation {
     let mut validation = Validation::new(algorithm);
     validation.required_spec_claims.clear();

@@ -1,5 +1,5 @@
-//! The issuer's keys as they are known now: read in the background, kept while the issuer cannot be
-//! asked, and never asked for more often than every 10 s, however many tokens name unknown keys.
+//! The issuer's keys: read in the background, kept while the issuer cannot be reached, and never requested more
+//! often than every 10 s, however many tokens name unknown keys.
 //!
 //! ```text
 //!  verify ──needs a key──▶ read_soon ──at most one in 10 s──▶ task: describe, keys ──▶ known
@@ -20,7 +20,7 @@ use pool::{Span, Time};
 
 /// Between two attempts to read the keys.
 pub(super) const PAUSE: Span = Span::from_secs(10);
-/// Keys that could not be read anew for so long are trusted no more.
+/// Keys that could not be refreshed for this long are no longer trusted.
 const TRUSTED_FOR: Span = Span::from_secs(24 * 3600);
 
 pub(super) struct Rotation {
@@ -28,14 +28,14 @@ pub(super) struct Rotation {
     refresh: Span,
     known: ArcSwapOption<Known>,
     attempt: Mutex<Option<Attempt>>,
-    /// Where the keys are, and since when that is known. Forgotten when it does not serve.
+    /// The address of the keys, and since when it is known. Dropped when it does not work.
     address: Mutex<Option<(Url, Time)>>,
 }
 
 #[derive(Debug)]
 pub(super) struct Known {
     pub keys: KeySet,
-    /// Another one when the keys are others.
+    /// Changes when the keys change.
     pub generation: u64,
     read: Time,
 }
@@ -45,7 +45,7 @@ struct Attempt {
     over: watch::Receiver<bool>,
 }
 
-/// The wall clock may be set back, after which what lies ahead is long ago.
+/// The wall clock may be set back, so a moment in the future counts as past.
 fn between(one: Time, other: Time) -> Span {
     Span(one.0.abs_diff(other.0))
 }
@@ -61,7 +61,7 @@ impl Rotation {
         }
     }
 
-    /// The keys, if they may still be trusted. When they are old they are read anew beside.
+    /// The keys, if they may still be trusted. Old keys are refreshed in the background.
     pub fn known(self: &Arc<Rotation>, now: Time) -> Option<Arc<Known>> {
         let known = self.known.load_full()?;
         let age = between(now, known.read);
@@ -74,12 +74,12 @@ impl Rotation {
     /// The keys after an attempt to read them that is not older than the pause.
     pub async fn newest(self: &Arc<Rotation>, now: Time) -> Option<Arc<Known>> {
         let mut over = self.read_soon(now);
-        // An attempt that vanished is over as well.
+        // An attempt that was dropped is over too.
         let _ = over.wait_for(|over| *over).await;
         self.known(now)
     }
 
-    /// How long until the issuer may be asked again.
+    /// Time until the issuer may be asked again.
     pub fn pause_left(&self, now: Time) -> Span {
         let attempt = self.attempt.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = attempt.as_ref().map(|it| between(now, it.began));
@@ -91,8 +91,8 @@ impl Rotation {
         )
     }
 
-    /// Begins to read the keys, or joins the attempt that runs or has just ended. It goes on when the
-    /// client leaves for whom it began: others wait for it too.
+    /// Starts to read the keys, or joins the attempt that runs or has just ended. The attempt continues when
+    /// its client leaves, because other requests wait for it too.
     #[expect(
         clippy::disallowed_methods,
         reason = "one at a time, and it ends by its own timeouts"

@@ -1,5 +1,5 @@
-//! Checks signatures for `jsonwebtoken` with `ring`, the one library for cryptography in this program.
-//! It never signs, and knows no algorithm with a shared secret.
+//! Verifies signatures for `jsonwebtoken` with `ring`, the only cryptography library in this program. It never
+//! signs, and supports no algorithm with a shared secret.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error, ErrorKind};
@@ -29,10 +29,10 @@ fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerif
         Algorithm::ES256 => Check::Point(&checks::ECDSA_P256_SHA256_FIXED),
         Algorithm::ES384 => Check::Point(&checks::ECDSA_P384_SHA384_FIXED),
         Algorithm::EdDSA => Check::Point(&checks::ED25519),
-        // Shared secrets, and what nobody knows yet.
+        // Shared secrets, and algorithms that are unknown here.
         _ => return Err(ErrorKind::UnsupportedAlgorithm.into()),
     };
-    // A key of another family would be read as something that it is not.
+    // A key of another family would be misinterpreted.
     if key.family() != algorithm.family() {
         return Err(ErrorKind::InvalidKeyFormat.into());
     }
@@ -79,7 +79,7 @@ impl JwtVerifier for RingVerifier {
     }
 }
 
-/// Some issuers write a number with a sign byte, which `ring` does not take.
+/// Some issuers write a number with a sign byte, which `ring` does not accept.
 fn without_zeros(number: &[u8]) -> &[u8] {
     let zeros = number.iter().take_while(|byte| **byte == 0).count();
     &number[zeros..]

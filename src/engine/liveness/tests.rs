@@ -1,4 +1,4 @@
-//! Tests of the judgement alone, with time that passes when they say so.
+//! Tests of the verdict alone, with simulated time.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn seen(asking: u32, answering: u32, spoke: bool) -> Seen {
     }
 }
 
-/// So many seconds in which the same is seen; the verdict and the second in which it fell.
+/// Passes the same counters for some seconds; returns the verdict and the second in which it fell.
 fn after(judge: &mut Judge, seconds: u32, seen: Seen) -> Option<(u32, String)> {
     (1..=seconds).find_map(|second| Some((second, judge.passed(SECOND, seen)?)))
 }
@@ -36,14 +36,14 @@ fn an_idle_engine_is_dead_after_three_misses_and_not_after_two() {
     let verdict = judge.bad_health(Miss::Silent);
     assert_eq!(
         verdict.as_deref(),
-        Some("answered no health question for 15 s")
+        Some("answered no health probe for 15 s")
     );
 }
 
 #[test]
 fn three_misses_of_a_stopped_engine_fall_within_three_heartbeats() {
     let limits = LivenessLimits::default();
-    // The worst case: it stops just after it answered.
+    // The worst case: the engine stops just after it answered.
     let third = limits.pause(0, false) + limits.pause(1, false) + limits.pause(2, false);
     assert!(third + limits.heartbeat_timeout <= limits.heartbeat * 3);
 }
@@ -91,7 +91,7 @@ fn neither_health_nor_tokens_is_death_before_the_first_token_is_due() {
     assert_eq!(second, 40);
     assert_eq!(
         words,
-        "neither a token nor an answer of its health route for 60 s while 2 requests wait"
+        "neither a token nor an answer from its health route for 60 s while 2 requests wait"
     );
 }
 
@@ -113,7 +113,7 @@ fn an_engine_that_closed_its_port_is_dead_however_busy_it_is() {
     assert_eq!(judge.bad_health(Miss::Refused), None);
     assert_eq!(judge.bad_health(Miss::Refused), None);
     let verdict = judge.bad_health(Miss::Refused).expect("dead");
-    assert!(verdict.contains("nobody listens"), "{verdict}");
+    assert!(verdict.contains("no longer listens"), "{verdict}");
 }
 
 #[test]

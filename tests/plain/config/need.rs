@@ -263,7 +263,7 @@ fn a_broken_weight_file_is_refused_with_its_name_and_reason() {
             json!({"w": {"dtype": "F32", "shape": [1]}}),
             8,
         ),
-        ("is no tensor", json!({"w": {"a": "b"}}), 8),
+        ("is not a tensor", json!({"w": {"a": "b"}}), 8),
         ("header is broken", json!([1, 2]), 8),
     ];
     let folder = tempfile::tempdir().unwrap();

@@ -48,7 +48,7 @@ fn no_byte_of_a_header_can_make_it_fail_badly() {
 fn foreign_files_are_refused_with_what_they_are() {
     assert_has(
         &read_bytes(b"PK\x03\x04 and more bytes").unwrap_err(),
-        &["no GGUF file"],
+        &["not a GGUF file"],
     );
     let version = |version: u32| {
         let mut file = small();
@@ -105,7 +105,7 @@ fn numbers_made_to_harm_are_refused_and_not_allocated() {
         file.pairs.extend(1_u64.to_le_bytes());
     }
     file.pairs.extend([0; 200]);
-    assert_has(&read(&file).unwrap_err(), &["deep", "lists in lists"]);
+    assert_has(&read(&file).unwrap_err(), &["deep", "nested too deep"]);
     let odd = small().tensor("x", &[33], 2, 0);
     assert_has(
         &read(&odd).unwrap_err(),

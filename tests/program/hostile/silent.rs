@@ -52,7 +52,7 @@ fn an_idle_engine_whose_port_is_open_and_whose_generation_is_stuck_is_found_by_a
     scene.load();
     scene.told(
         "crash",
-        "asked for one while it was idle, though its health route answers",
+        "after a probe for one token while idle, though its health route answers",
     );
     assert!(scene.bad_processes().is_empty());
     scene.end();
@@ -77,12 +77,12 @@ fn an_idle_engine_that_is_stopped_is_found_and_killed_and_comes_back_when_it_is_
     let scene = Scene::with(&[], &[("idle_probe", "off")]);
     scene.load();
     signal(scene.pid(), Signal::SIGSTOP);
-    scene.told("crash", "answered no health question for");
+    scene.told("crash", "answered no health probe for");
     wait_for("the engine's end", || scene.bad_processes().is_empty());
     // It had just been loaded, so users wait for the cool-down; an administrator need not.
     scene
         .ask()
-        .is(503, "cooling_down", &["answered no health question"]);
+        .is(503, "cooling_down", &["answered no health probe"]);
     scene.load();
     assert_eq!(scene.ask().status, 200);
     scene.end();
@@ -120,7 +120,7 @@ fn a_busy_engine_that_answers_no_health_question_lives_while_tokens_come() {
         text.contains("data: [DONE]"),
         "three seconds of tokens: {text}"
     );
-    scene.told("crash", "answered no health question");
+    scene.told("crash", "answered no health probe");
     scene.end();
 }
 
@@ -162,7 +162,7 @@ fn connections_that_are_closed_without_a_word_are_found_after_five() {
     }
     // The fifth may hear of the end already.
     assert!(scene.ask().status >= 500);
-    scene.told("crash", "breaks every request off");
+    scene.told("crash", "closes the connection on every request");
     scene.end();
 }
 

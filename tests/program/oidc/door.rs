@@ -153,7 +153,7 @@ fn a_section_that_cannot_be_used_is_refused_at_the_start() {
     for (text, words) in [
         (
             "issuer: \"http://login.example.org\", audience: pool".to_owned(),
-            "http is for this machine alone",
+            "http is only for this machine",
         ),
         (
             "issuer: \"https://login.example.org\"".to_owned(),

@@ -93,8 +93,11 @@ async fn what_is_wrong_with_a_token_is_told_to_its_holder() {
         (json!({"exp": null}), "`exp` of this token is missing"),
         (json!({"nbf": at + 600}), "not valid before 10 min from now"),
         (json!({"iat": at + 600}), "issued 10 min in the future"),
-        (json!({"iss": "https://evil.example"}), "of another issuer"),
-        (json!({"iss": null}), "of another issuer"),
+        (
+            json!({"iss": "https://evil.example"}),
+            "from another issuer",
+        ),
+        (json!({"iss": null}), "from another issuer"),
     ] {
         let token = key.token("ES256", &scene.claims(changes.clone()));
         let told = scene.refusal(&token).await;
@@ -140,7 +143,7 @@ async fn a_head_that_lies_about_the_signature_helps_nobody() {
     ] {
         let head = json!({"alg": algorithm, "kid": id});
         let told = scene.refusal(&signer.token_with(&head, &claims)).await;
-        assert!(told.contains("does not go with the key"), "{told}");
+        assert!(told.contains("does not match the key"), "{told}");
     }
     // Another key under a known name, and one that the token brings with it.
     let stranger = Key::ecdsa("s", "P-256");
