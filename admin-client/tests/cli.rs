@@ -335,7 +335,7 @@ fn every_other_command_asks_its_route_and_succeeds() {
             "reset --yes",
             "POST /llm/admin/reset",
             json!({"unloaded": []}),
-            "forgotten",
+            "failures are cleared",
         ),
         (
             "reload",
