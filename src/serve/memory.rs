@@ -1,7 +1,7 @@
 //! Returns the memory of large requests to the system as soon as they are read.
 
-/// Allocations from this size on are mapped separately and unmapped when they are freed. Without a fixed threshold glibc raises
-/// its own with every larger block that is freed, up to 32 MiB, and keeps smaller blocks for later (mallopt(3)).
+/// Allocations from this size on are mapped separately and unmapped when they are freed. Without a fixed threshold
+/// glibc raises its own with every larger block that is freed, up to 32 MiB, and keeps smaller blocks (mallopt(3)).
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAPPED_FROM_BYTES: i32 = 256 << 10;
 /// Free memory that stays at the end of the heap, so that the frequent allocations of requests need no system calls.
