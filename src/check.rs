@@ -78,7 +78,9 @@ fn describe(name: &str, entry: &Entry, config: &Config) {
         entry.source,
     );
     if let Some(url) = entry.recipe.remote_url() {
-        return println!("model {name}: remote engine at {url}, nothing is loaded here, {from}");
+        return println!(
+            "model {name}: remote engine at {url}, nothing is loaded on this machine, {from}"
+        );
     }
     let engine = entry.recipe.engine();
     let devices = |count: u32| match count {
@@ -89,7 +91,7 @@ fn describe(name: &str, entry: &Entry, config: &Config) {
     let spec = match entry.spec(config, None) {
         Ok((spec, NeedSource::Unfetched)) => {
             println!(
-                "model {name}: {engine} engine, {}, memory known once its weights are fetched, {from}",
+                "model {name}: {engine} engine, {}, memory unknown until its weights are fetched, {from}",
                 devices(spec.devices_per_replica),
             );
             spec
@@ -106,7 +108,7 @@ fn describe(name: &str, entry: &Entry, config: &Config) {
         // The service starts anyway, because the weights may come later.
         Err(error) => {
             println!(
-                "model {name}: {engine} engine, {}, memory not known yet, {from}",
+                "model {name}: {engine} engine, {}, memory unknown, {from}",
                 devices(entry.devices_per_replica)
             );
             return println!("model {name}: cannot be loaded yet: {error}");
@@ -139,9 +141,9 @@ fn describe(name: &str, entry: &Entry, config: &Config) {
 fn prompt(entry: &Entry) -> String {
     let generation = &entry.generation;
     let mut text = match generation.prompt {
-        Prompt::ChatTemplate => "prompts by its chat template".to_owned(),
+        Prompt::ChatTemplate => "prompts from its chat template".to_owned(),
         Prompt::Disabled => "completions only".to_owned(),
-        Prompt::Format(_) => "prompts by its prompt format".to_owned(),
+        Prompt::Format(_) => "prompts from its prompt format".to_owned(),
     };
     if !generation.defaults.is_empty() {
         let names: Vec<String> = generation

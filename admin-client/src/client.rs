@@ -62,7 +62,7 @@ impl Client {
             .tcp_nodelay(true)
             .user_agent(concat!("admin-client/", env!("CARGO_PKG_VERSION")));
         if settings.local {
-            // A proxy cannot reach this machine's own loopback.
+            // A proxy cannot reach the loopback interface of this machine.
             builder = builder.no_proxy();
         }
         let http = builder.build().map_err(|source| Failure::Request {

@@ -418,8 +418,8 @@ fn top_without_a_terminal_is_one_screen_and_in_json_one_line() {
     let json = server.client("top --json --times 2").stdout;
     assert_eq!(json.lines().count(), 2, "{json}");
     for line in json.lines() {
-        let whole: Value = serde_json::from_str(line).expect("one object a line");
-        assert_eq!(whole["models"]["models"][0]["model"], "m");
+        let screen: Value = serde_json::from_str(line).expect("one object per line");
+        assert_eq!(screen["models"]["models"][0]["model"], "m");
     }
 }
 

@@ -91,9 +91,9 @@ mod tests {
         let home = tempfile::tempdir().expect("a folder");
         let path = home.path().join("notify");
         let manager = UnixDatagram::bind(&path).expect("a socket");
-        send(&path.display().to_string(), "READY=1\n").expect("told");
+        send(&path.display().to_string(), "READY=1\n").expect("sent");
         let mut bytes = [0; 64];
-        let count = manager.recv(&mut bytes).expect("heard");
+        let count = manager.recv(&mut bytes).expect("received");
         assert_eq!(&bytes[..count], b"READY=1\n");
     }
 }

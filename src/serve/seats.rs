@@ -248,16 +248,16 @@ mod tests {
         let listeners = [listen("streams-1.sock"), listen("streams-2.sock")];
         // Left behind by a process that was killed.
         drop(UnixListener::bind(home.path().join("streams-3.sock")).expect("a socket"));
-        let (say, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut totals) = tokio::sync::mpsc::unbounded_channel();
         let new = async {
             let found = OtherProcesses::find(home.path()).await;
             assert_eq!(found.taken(), inside(3));
             found.follow_with(move |taken| {
-                let _ = say.send(taken.iter().map(|it| it.in_flight).sum::<u32>());
+                let _ = sender.send(taken.iter().map(|it| it.in_flight).sum::<u32>());
             });
             counts[0].store(0, Ordering::SeqCst);
-            assert_eq!(told.recv().await, Some(1));
-            told
+            assert_eq!(totals.recv().await, Some(1));
+            totals
         };
         let tell = |nth: usize| {
             let counts = &counts;
@@ -265,13 +265,13 @@ mod tests {
                 inside(counts[nth].load(Ordering::SeqCst))
             })
         };
-        let mut told = tokio::select! {
-            told = new => told,
-            () = tell(0) => unreachable!("it tells for as long as it is polled"),
-            () = tell(1) => unreachable!("it tells for as long as it is polled"),
+        let mut totals = tokio::select! {
+            totals = new => totals,
+            () = tell(0) => unreachable!("it reports for as long as it is polled"),
+            () = tell(1) => unreachable!("it reports for as long as it is polled"),
         };
         // Both processes end with their connections.
-        while told.recv().await.expect("they tell it") > 0 {}
+        while totals.recv().await.expect("a report") > 0 {}
         assert!(!home.path().join("streams-3.sock").exists());
     }
 }

@@ -357,10 +357,10 @@ mod tests {
         let new = tokio::task::spawn_blocking(move || try_take_over(&folder));
         let successor = takeover_socket.successor(&OwnedFd::from(listener)).await;
         assert_eq!(successor.pid, std::process::id());
-        let waits = std::net::TcpStream::connect(address).expect("nobody refuses");
+        let waits = std::net::TcpStream::connect(address).expect("not refused");
         let new = async {
             let inherited = new.await.expect("no panic").expect("an exchange");
-            let inherited = inherited.expect("an old one");
+            let inherited = inherited.expect("an old process");
             let listener = inherited.listener(address).expect("the same address");
             let (_, peer) = listener.accept().expect("the connection that waited");
             assert_eq!(peer, waits.local_addr().expect("an address"));
@@ -369,8 +369,8 @@ mod tests {
         let (freed, ()) = tokio::join!(successor.free(), new);
         assert_eq!(freed, Ok(()));
         drop(takeover_socket);
-        let nobody = ask(home.path()).await.expect("no failure");
-        assert!(nobody.is_none(), "the socket is closed");
+        let inherited = ask(home.path()).await.expect("no failure");
+        assert!(inherited.is_none(), "the socket is closed");
     }
 
     #[tokio::test]
@@ -384,7 +384,7 @@ mod tests {
         let successor = takeover_socket.successor(&OwnedFd::from(listener)).await;
         let new = async { drop(new.await.expect("no panic").expect("an exchange")) };
         let (freed, ()) = tokio::join!(successor.free(), new);
-        let told = freed.expect_err("nobody serves");
-        assert!(told.contains("start model-pool again"), "{told}");
+        let message = freed.expect_err("a failure");
+        assert!(message.contains("start model-pool again"), "{message}");
     }
 }

@@ -148,7 +148,7 @@ pub async fn logs(
     }
     let answer = session.client.get("admin/logs", &query).await?;
     session.show(&answer, |list: &LogList| match list.lines.as_slice() {
-        [] => "No engine of this model has written anything yet.\n".to_owned(),
+        [] => "The engines of this model have not written any output yet.\n".to_owned(),
         lines => lines
             .iter()
             .map(|line| text::log_line(line, style) + "\n")

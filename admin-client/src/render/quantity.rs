@@ -1,4 +1,4 @@
-//! Bytes, lengths of time and points in time as text. Pure: the time of the reading is an argument.
+//! Bytes, durations and times as text. Pure: the current time is an argument.
 
 use chrono::{DateTime, Local, Utc};
 use serde_json::Value;
@@ -93,7 +93,7 @@ impl Clock {
         }
     }
 
-    /// `2026-11-21 21:00:00`, in the reader's zone.
+    /// `2026-11-21 21:00:00`, in the local time zone.
     pub fn stamp(self, at: &str) -> String {
         const FORMAT: &str = "%Y-%m-%d %H:%M:%S";
         match (parse(at), self.zone) {

@@ -2,7 +2,7 @@
 
 use crate::screen::{Style, Tint, clean};
 
-/// One cell: its text, and a tint if it matters.
+/// One cell: text and an optional tint.
 #[derive(Clone, Debug)]
 pub struct Cell {
     text: String,
