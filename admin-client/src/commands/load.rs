@@ -166,7 +166,7 @@ impl ProgressDisplay {
             if let Ok(bar_style) = ProgressStyle::with_template(template) {
                 bar.set_style(bar_style.progress_chars("━━─"));
             }
-            bar.set_message("starting");
+            bar.set_message("waiting for the server");
             bar.enable_steady_tick(Duration::from_millis(100));
             bar
         });
