@@ -1,5 +1,5 @@
-//! `model-pool check`: reads configuration, catalogue and reference as `serve` would, and prints what
-//! would take effect. It starts nothing and writes nothing.
+//! `model-pool check`: reads configuration, catalogue and reference like `serve`, and prints what would
+//! take effect. It starts nothing and writes nothing.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use catalog::{
 use config::{Config, Provider};
 use pool::{Bytes, ModelSpec};
 
-/// Fails with what would keep the service from starting, or with the files that cannot be used.
+/// Fails if the service would not start, or if a named file cannot be used.
 pub fn run(args: &CheckArgs) -> Result<(), String> {
     let environment: BTreeMap<String, String> = std::env::vars().collect();
     let file = args.config.config.as_deref();
@@ -26,7 +26,7 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
         (catalog, warnings, Vec::new())
     } else {
         if let Some(path) = args.models.iter().find(|path| !path.exists()) {
-            return Err(format!("there is no {}", path.display()));
+            return Err(format!("{} does not exist", path.display()));
         }
         Catalog::load_from(&args.models, &config).map_err(|error| error.to_string())?
     };
@@ -44,10 +44,10 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     }
 }
 
-/// From so many files on, what is said of all of them is said once.
+/// A warning that at least this many files share is printed once.
 const ALIKE_MIN: usize = 4;
 
-/// By file and line; what many files have in common in one line.
+/// Prints warnings by file and line. A warning that many files share is one line.
 fn print_warnings(warnings: &[Warning]) {
     let mut alike: BTreeMap<(&Option<String>, &str), Vec<&Warning>> = BTreeMap::new();
     for warning in warnings {
@@ -63,11 +63,11 @@ fn print_warnings(warnings: &[Warning]) {
         println!("warning: {warning}");
     }
     for same in many {
-        println!("warning: {} times, as in {}", same.len(), same[0]);
+        println!("warning: {} times, for example {}", same.len(), same[0]);
     }
 }
 
-/// What a model's file became, in one line or three.
+/// Prints what is known of a model, in one or more lines.
 fn describe(name: &str, entry: &Entry, config: &Config) {
     let from = format!(
         "priority {} ({}), {} requests at once, {}, from {}",
@@ -78,7 +78,9 @@ fn describe(name: &str, entry: &Entry, config: &Config) {
         entry.source,
     );
     if let Some(url) = entry.recipe.remote_url() {
-        return println!("model {name}: remote engine at {url}, nothing is loaded here, {from}");
+        return println!(
+            "model {name}: remote engine at {url}, nothing is loaded on this machine, {from}"
+        );
     }
     let engine = entry.recipe.engine();
     let devices = |count: u32| match count {
@@ -89,7 +91,7 @@ fn describe(name: &str, entry: &Entry, config: &Config) {
     let spec = match entry.spec(config, None) {
         Ok((spec, NeedSource::Unfetched)) => {
             println!(
-                "model {name}: {engine} engine, {}, memory known once its weights are fetched, {from}",
+                "model {name}: {engine} engine, {}, memory unknown until its weights are fetched, {from}",
                 devices(spec.devices_per_replica),
             );
             spec
@@ -103,10 +105,10 @@ fn describe(name: &str, entry: &Entry, config: &Config) {
             );
             spec
         }
-        // The service starts all the same; the weights may come later.
+        // The service starts anyway, because the weights may come later.
         Err(error) => {
             println!(
-                "model {name}: {engine} engine, {}, memory not known yet, {from}",
+                "model {name}: {engine} engine, {}, memory unknown, {from}",
                 devices(entry.devices_per_replica)
             );
             return println!("model {name}: cannot be loaded yet: {error}");
@@ -119,12 +121,12 @@ fn describe(name: &str, entry: &Entry, config: &Config) {
         let place = fetch.folder();
         match fetch.is_here() {
             true => println!(
-                "model {name}: weights from {}, here in {}",
+                "model {name}: weights from {}, already in {}",
                 fetch.describe(),
                 place.display()
             ),
             false => println!(
-                "model {name}: weights from {}, fetched into {} when it is first wanted",
+                "model {name}: weights from {}, fetched into {} on first use",
                 fetch.describe(),
                 fetch.cache.display()
             ),
@@ -135,13 +137,13 @@ fn describe(name: &str, entry: &Entry, config: &Config) {
     }
 }
 
-/// How it takes conversations, and what is added to requests.
+/// How prompts are built, and what is added to requests.
 fn prompt(entry: &Entry) -> String {
     let generation = &entry.generation;
-    let mut words = match generation.prompt {
-        Prompt::ChatTemplate => "prompts by its chat template".to_owned(),
+    let mut text = match generation.prompt {
+        Prompt::ChatTemplate => "prompts from its chat template".to_owned(),
         Prompt::Disabled => "completions only".to_owned(),
-        Prompt::Format(_) => "prompts by its prompt format".to_owned(),
+        Prompt::Format(_) => "prompts from its prompt format".to_owned(),
     };
     if !generation.defaults.is_empty() {
         let names: Vec<String> = generation
@@ -149,20 +151,20 @@ fn prompt(entry: &Entry) -> String {
             .iter()
             .map(|(name, value)| format!("{name} {value}"))
             .collect();
-        words += &format!(", unless a request says otherwise {}", names.join(", "));
+        text += &format!(", defaults for requests: {}", names.join(", "));
     }
     match generation.stops.len() + generation.stop_tokens.len() {
-        0 => words,
-        1 => words + ", 1 stop",
-        count => format!("{words}, {count} stops"),
+        0 => text,
+        1 => text + ", 1 stop",
+        count => format!("{text}, {count} stops"),
     }
 }
 
-/// A device of so much memory at least stands for those that `check` does not look at.
+/// The minimum size of the example devices, because `check` does not read the real ones.
 const EXAMPLE_DEVICE: Bytes = Bytes(80 * Bytes::GIB);
 
-/// What would be run for one replica, with secrets masked; port, devices and names are made up, and
-/// what depends on the size of a device is for one of 80 GiB.
+/// The command of one replica, with secrets masked. Port, devices and names are examples; settings that
+/// depend on the size of a device are for one of 80 GiB.
 fn command_line(entry: &Entry, spec: &ModelSpec, provider: Provider) -> Option<String> {
     let Recipe::Server(recipe) = &entry.recipe else {
         return None;

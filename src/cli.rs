@@ -1,4 +1,4 @@
-//! The command line, and nothing else.
+//! The command line of `model-pool`.
 
 use std::path::PathBuf;
 
@@ -21,12 +21,12 @@ pub struct Cli {
 pub enum Command {
     /// Serve the pool (the default).
     Serve(ServeArgs),
-    /// Check configuration, catalogue and model reference, or these model files alone; print what would
-    /// take effect.
+    /// Check the configuration, the catalogue and the model reference, or only the named model files, and
+    /// print what would take effect.
     Check(CheckArgs),
-    /// Replay a workload, a story or seeded storms with the pool's core, without GPUs and waiting.
+    /// Run a workload, a story or seeded storms through the pool's core, without GPUs and in virtual time.
     Simulate(Box<SimulateArgs>),
-    /// Load an OpenAI endpoint, this one or any other, and tell how fast it answers.
+    /// Benchmark an OpenAI endpoint: put load on it and measure how fast it answers.
     Bench(Box<BenchArgs>),
     /// Print the version.
     Version,
@@ -37,7 +37,7 @@ pub enum Command {
 
 #[derive(Args, Clone, Debug)]
 pub struct ConfigArgs {
-    /// The configuration; config/model-pool.yaml if it exists, else the built-in defaults.
+    /// The configuration file; the default is config/model-pool.yaml if it exists, otherwise built-in settings.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -46,7 +46,7 @@ pub struct ConfigArgs {
 pub struct CheckArgs {
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// Model files, or folders of them, instead of those that the configuration names.
+    /// Model files, or folders of them, to check instead of those in the configuration.
     #[arg(value_name = "FILE|DIR")]
     pub models: Vec<PathBuf>,
 }
@@ -55,8 +55,8 @@ pub struct CheckArgs {
 pub struct ServeArgs {
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// Take the place of the model-pool that uses the same data folder: its listening socket and its
-    /// engines, without a refused connection. Starts as usual when there is none.
+    /// Replace the running model-pool of the same data folder: take over its listening socket and its
+    /// engines without refusing a connection. If none is running, start normally.
     #[arg(long)]
     pub takeover: bool,
 }
@@ -66,7 +66,7 @@ pub struct EngineArgs {
     /// A folder in Hugging Face layout, or a GGUF file.
     #[arg(long)]
     pub model_dir: PathBuf,
-    /// The id it answers to.
+    /// The model's id in requests.
     #[arg(long)]
     pub model_name: String,
     /// Listen on this Unix socket.
@@ -75,37 +75,37 @@ pub struct EngineArgs {
     /// Listen on this port of the loopback interface.
     #[arg(long, conflicts_with = "socket")]
     pub port: Option<u16>,
-    /// Tokens of prompt and answer together.
+    /// Maximum tokens of prompt and answer together.
     #[arg(long, default_value_t = 2048)]
     pub context: usize,
-    /// Requests that compute at once.
+    /// Maximum requests computed at the same time.
     #[arg(long, default_value_t = 4)]
     pub concurrency: usize,
     /// CPU threads.
     #[arg(long)]
     pub threads: Option<usize>,
-    /// Tokens of one prompt at most.
+    /// Maximum tokens of one prompt.
     #[arg(long)]
     pub max_input_tokens: Option<usize>,
-    /// Tokens of all prompts that are computed at the same time.
+    /// Maximum tokens of all prompts computed at the same time.
     #[arg(long)]
     pub max_batch_prefill_tokens: Option<usize>,
-    /// Tokens of all requests that run, with the most that they may answer.
+    /// Maximum tokens of all running requests, including the longest answers they may produce.
     #[arg(long)]
     pub max_batch_total_tokens: Option<usize>,
-    /// Write wide weights anew while they are loaded: q8_0 or q4_k.
+    /// Quantize wide weights while loading: q8_0 or q4_k.
     #[arg(long, value_name = "FORM")]
     pub quantization: Option<Quantization>,
-    /// Look at every number of the weights before the model counts as ready.
+    /// Check every number of the weights before the model becomes ready.
     #[arg(long)]
     pub verify: bool,
-    /// generate, embed or rerank, where the model's files do not say what it is for.
+    /// generate, embed or rerank, if the model's files do not specify the task.
     #[arg(long)]
     pub task: Option<Task>,
-    /// cpu, cuda:N or metal:N; with several the layers are divided over them: cuda:0,cuda:1,cpu.
+    /// cpu, cuda:N or metal:N; several devices share the layers: cuda:0,cuda:1,cpu.
     #[arg(long, value_delimiter = ',', default_value = "cpu")]
     pub device: Vec<DeviceChoice>,
-    /// What it may take on each GPU; all that is free without it.
+    /// Memory limit on each GPU; the default is all free memory.
     #[arg(long, value_name = "BYTES")]
     pub device_memory: Option<u64>,
 }

@@ -1,5 +1,5 @@
-//! Parses the command line and hands over. What each command does stands in `serve`, `check`,
-//! `simulate` and `bench`; the hidden word `guardian` is heard before anything else (see `guardian`).
+//! Parses the command line and runs `serve`, `check`, `simulate`, `bench` or the embedded engine. The
+//! hidden command `guardian` comes before anything else (see the crate `guardian`).
 
 use std::process::ExitCode;
 
@@ -9,10 +9,10 @@ use model_pool::serve::told_to_stop;
 use model_pool::{check, serve};
 
 fn main() -> ExitCode {
-    // Before anything else: a guardian is small and starts at once.
+    // Before anything else, so that a guardian stays small and starts at once.
     if std::env::args_os()
         .nth(1)
-        .is_some_and(|word| word == guardian::COMMAND)
+        .is_some_and(|command| command == guardian::COMMAND)
     {
         return guardian::run();
     }
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The embedded engine in a process of its own: its memory is freed for certain when it ends.
+/// The embedded engine runs in a separate process, so that all its memory is freed when it exits.
 fn engine(args: EngineArgs) -> Result<(), String> {
     use candle_engine::{EngineOptions, Listen, TokenBudgets};
     // The controller adds the time to each line it keeps.
@@ -73,7 +73,7 @@ fn engine(args: EngineArgs) -> Result<(), String> {
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| format!("the engine's runtime cannot start: {error}"))?;
+        .map_err(|error| format!("cannot start the engine's runtime: {error}"))?;
     runtime
         .block_on(candle_engine::serve(options, told_to_stop()))
         .map_err(|error| error.to_string())

@@ -1,12 +1,12 @@
-//! The shapes of the admin API's answers, as far as they are shown. Plain data; a field that is
-//! absent or null is not an error, for servers older and newer than this client.
+//! The admin API's responses, as far as they are shown. Plain data. Absent fields are not errors, so
+//! that the client works with older and newer servers.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What a load would do, or why it cannot.
+/// What a load would do, or why it would be refused.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Plan {
@@ -62,7 +62,7 @@ pub struct Cost {
     pub evicted_bytes: u64,
 }
 
-/// A place that was looked at, and what was found.
+/// A candidate placement and the verdict on it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Candidate {
@@ -134,7 +134,7 @@ pub struct ModelView {
     pub last_used_at: Option<String>,
 }
 
-/// Of a model whose weights the pool fetches.
+/// Weights that the pool fetches.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WeightsView {
@@ -153,7 +153,7 @@ pub struct FetchView {
     pub left_ms: Option<u64>,
 }
 
-/// What replicas take on one kind of device.
+/// Measured memory of replicas on one kind of device.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Learned {
@@ -168,7 +168,7 @@ pub struct LoadTime {
     pub ms: u64,
 }
 
-/// What an administrator has set for a model.
+/// An administrator's override of a model's settings.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct OverrideView {
@@ -223,7 +223,7 @@ pub struct DeviceView {
     pub stale: Option<String>,
 }
 
-/// Why a device takes nothing new.
+/// Why a device is out of service.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Cordon {
@@ -302,7 +302,7 @@ pub struct OrderView {
 #[serde(default)]
 pub struct EventList {
     pub events: Vec<EventView>,
-    /// A number or a text, handed back as it came.
+    /// A number or a string, sent back unchanged.
     pub next_after: Option<Value>,
 }
 
@@ -375,7 +375,7 @@ pub struct AuditList {
     pub entries: Vec<AuditEntry>,
 }
 
-/// A change that somebody asked for.
+/// A change, or a refused attempt.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct AuditEntry {

@@ -1,4 +1,4 @@
-//! The command line: names, flags and the checks that need no server. Never talks to anything.
+//! The command line: names, flags and the checks that need no server.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-/// Steers a model pool: what is loaded, what may stay, what leaves.
+/// Administers a model pool: loads and unloads models, sets priorities, shows what was evicted and why.
 #[derive(Debug, Parser)]
 #[command(
     name = "admin-client",
     version,
     arg_required_else_help = true,
-    after_help = "Exit status: 0 done, 1 refused or failed, 2 wrong usage, 3 cannot reach the server."
+    after_help = "Exit status: 0 success, 1 refused or failed, 2 wrong usage, 3 cannot reach the server."
 )]
 pub struct Cli {
-    /// The pool's address; /llm is its base path unless the address has a path of its own
+    /// The server's URL; the base path is /llm unless the URL has a path
     #[arg(
         long,
         global = true,
@@ -24,7 +24,7 @@ pub struct Cli {
         default_value = "http://127.0.0.1:8080"
     )]
     pub server: String,
-    /// The admin key; better given by MODEL_POOL_ADMIN_KEY, which other users cannot see
+    /// The admin key. Prefer MODEL_POOL_ADMIN_KEY: other users can read the command line
     #[arg(
         long,
         global = true,
@@ -33,7 +33,7 @@ pub struct Cli {
         hide_env_values = true
     )]
     pub key: Option<Key>,
-    /// The file with the admin key; ./data/admin.key for a pool on this machine
+    /// The file with the admin key; the default for a server on this machine is ./data/admin.key
     #[arg(
         long,
         global = true,
@@ -41,7 +41,7 @@ pub struct Cli {
         value_name = "FILE"
     )]
     pub key_file: Option<PathBuf>,
-    /// Print the server's JSON unchanged; streams print one object a line
+    /// Print the server's JSON unchanged; streams print one object per line
     #[arg(long, global = true)]
     pub json: bool,
     #[command(subcommand)]
@@ -50,76 +50,76 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Load a model: show what must leave for it, load it, tell what happened
+    /// Load a model: show what it evicts, load it, show the result
     Load(LoadArgs),
     /// Drain and unload a model, or one replica of it
     Unload {
         model: String,
-        /// Only this replica, as r3
+        /// Only this replica, such as r3
         #[arg(long, value_name = "REPLICA")]
         replica: Option<String>,
         /// Cut the requests in flight instead of letting them finish
         #[arg(long)]
         now: bool,
     },
-    /// Show what a load would do, and do nothing
+    /// Show what a load would evict. Nothing changes
     Plan {
         model: String,
         #[command(flatten)]
         wish: Wish,
     },
-    /// List all models: state, priority, memory, who waits
+    /// List all models: state, priority, memory, waiting requests
     Models,
     /// Show one model with its replicas
     Show { model: String },
     /// Change a model's priority, keep-hot time or lease
     Set(SetArgs),
-    /// Register a model from a YAML or JSON file, or one of Hugging Face by its name and engine
+    /// Register a model from a YAML or JSON file, or a Hugging Face model by its name and engine
     Register(RegisterArgs),
     /// Remove a registered model from the catalogue
     Remove { model: String },
     /// Show each device's memory by owner
     Devices,
-    /// Take a device out of service: nothing new goes there, and what it holds leaves
+    /// Take a device out of service: nothing new is placed on it, and what it holds drains
     Cordon(CordonArgs),
     /// Put a device back into service
     Uncordon {
-        /// Its name, index or UUID
+        /// The device's name, index or UUID
         device: String,
     },
-    /// Show who waits for what, and the orders under way
+    /// Show the waiting requests and the orders in progress
     Queue,
     /// Show what the pool did and why
     Events {
-        /// Go on with new events as they happen
+        /// Keep printing new events
         #[arg(long, short)]
         follow: bool,
         /// Only events of this model
         #[arg(long, value_name = "MODEL")]
         model: Option<String>,
-        /// Only events of this kind, as evicted
+        /// Only events of this kind, such as evicted
         #[arg(long, value_name = "KIND")]
         kind: Option<String>,
-        /// How many past events; 100 without --follow, none with it
+        /// Number of past events; the default is 100, or none with --follow
         #[arg(long, value_name = "N")]
         limit: Option<u32>,
     },
     /// Show the output of a model's engines
     Logs {
         model: String,
-        /// Go on with new lines as they come
+        /// Keep printing new lines
         #[arg(long, short)]
         follow: bool,
-        /// How many past lines
+        /// Number of past lines
         #[arg(long, value_name = "N", default_value_t = 100)]
         tail: u32,
-        /// Only this replica, as r3
+        /// Only this replica, such as r3
         #[arg(long, value_name = "REPLICA")]
         replica: Option<String>,
     },
-    /// Watch devices, models and queue; q or Ctrl-C ends it
+    /// Watch devices, models and queue; q or Ctrl-C exits
     Top {
-        /// End after so many screens; without it once when the output is no terminal
+        /// Exit after this many screens; the default is 1 if the output is not a terminal, otherwise no limit
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         times: Option<u32>,
     },
@@ -128,32 +128,32 @@ pub enum Command {
         /// Only show what would be unloaded
         #[arg(long)]
         preview: bool,
-        /// Which replicas leave
+        /// Which replicas to unload
         #[arg(long, value_enum, default_value_t = CleanupMode::All)]
         mode: CleanupMode,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
     },
-    /// Unload everything and forget all failures
+    /// Unload everything and clear all failures
     Reset {
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
     },
-    /// Read catalogue, reference and configuration anew, touching only what changed
+    /// Read the model files and the model reference again and apply the changes
     Reload,
     /// Show the effective configuration, without secrets
     Config,
-    /// Show who changed what, refused attempts too
+    /// Show who changed what, including refused attempts
     Audit {
-        /// How many entries, the newest ones
+        /// Number of entries; the newest are shown
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,
-        /// Only of this key, by its id, or of this subject of a single sign-on
+        /// Only entries of this key (by its id) or of this single sign-on subject
         #[arg(long, value_name = "KEY-ID|SUBJECT")]
         of: Option<String>,
-        /// Only of routes that begin so, as /admin/keys
+        /// Only entries of routes with this prefix, such as /admin/keys
         #[arg(long, value_name = "PATH")]
         path: Option<String>,
     },
@@ -179,66 +179,66 @@ pub struct LoadArgs {
 
 #[derive(Debug, Args)]
 pub struct RegisterArgs {
-    /// A file, - for the standard input, or with --engine a name such as org/model
+    /// A file, - for standard input, or, with --engine, a name such as org/model
     #[arg(value_name = "FILE|MODEL")]
     pub what: String,
-    /// What runs it: vllm, sglang, tgi, llama-cpp, tei, trtllm, candle, or a type as model files have it
+    /// The engine that runs it: vllm, sglang, tgi, llama-cpp, tei, trtllm, candle, or a type from model files
     #[arg(long)]
     pub engine: Option<String>,
-    /// GPUs for each replica
+    /// GPUs per replica
     #[arg(long, value_name = "N", requires = "engine")]
     pub gpus: Option<u32>,
     /// 0 is lowest; 2 and above is always-hot
     #[arg(long, value_name = "N", requires = "engine")]
     pub priority: Option<u32>,
-    /// Tokens of prompt and answer together
+    /// Maximum tokens of prompt and answer together
     #[arg(long, value_name = "TOKENS", requires = "engine")]
     pub context: Option<u32>,
-    /// What one replica needs on all its GPUs together; else it is worked out from the weights
+    /// Memory of one replica on all its GPUs together; the default is estimated from the weights
     #[arg(long, value_name = "GIB", requires = "engine")]
     pub memory_gib: Option<f64>,
-    /// Where the weights are on the server, if not on Hugging Face
+    /// Path of the weights on the server, if they are not on Hugging Face
     #[arg(long, value_name = "PATH", requires = "engine")]
     pub path: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct CordonArgs {
-    /// Its name, index or UUID
+    /// The device's name, index or UUID
     pub device: String,
-    /// Why, for others to see
+    /// The reason, shown to other people
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
-    /// When it is expected to be over, as 2h or 2026-01-31T20:15:00Z
+    /// When you expect to end it, such as 2h or 2026-01-31T20:15:00Z; it does not end by itself
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
     /// Cut the requests in flight instead of letting them finish
     #[arg(long)]
     pub now: bool,
-    /// Return at once; `devices` tells how far it is
+    /// Return at once; `devices` shows what still drains
     #[arg(long)]
     pub no_wait: bool,
 }
 
-/// How a model is to be loaded. What is absent is left to the model's own settings.
+/// Settings of a load. Absent ones come from the model.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Wish {
-    /// Load it with this priority; 2 and above is always-hot
+    /// Load with this priority; 0 is lowest, 2 and above is always-hot
     #[arg(long, value_name = "N")]
     pub priority: Option<u32>,
-    /// How long it stays after its last request, as 10m
+    /// How long the model stays after its last request, such as 10m
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub keep_hot: Option<String>,
-    /// How long the priority and keep-hot given here last, as 2h
+    /// How long this priority and keep-hot time last, such as 2h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub lease: Option<String>,
-    /// GPUs for each replica
+    /// GPUs per replica
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub gpus: Option<u32>,
-    /// How many replicas
+    /// Number of replicas
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub replicas: Option<u32>,
-    /// Evict also what only an administrator may evict, always-hot models included
+    /// Also evict what only an administrator may evict, including always-hot models
     #[arg(long)]
     pub force: bool,
 }
@@ -247,13 +247,13 @@ pub struct Wish {
 #[command(group(clap::ArgGroup::new("change").required(true).multiple(true)))]
 pub struct SetArgs {
     pub model: String,
-    /// The priority; none goes back to the model's own
+    /// The priority; none removes the override
     #[arg(long, value_name = "N|none", group = "change", value_parser = priority_or_none)]
     pub priority: Option<Change<u32>>,
-    /// How long it stays after its last request; none goes back to the model's own
+    /// How long the model stays after its last request; none removes the override
     #[arg(long, value_name = "TIME|none", group = "change", value_parser = duration_or_none)]
     pub keep_hot: Option<Change<String>>,
-    /// How long these settings last; none makes them last until changed
+    /// How long the overrides last; none: until they are changed
     #[arg(long, value_name = "TIME|none", group = "change", value_parser = duration_or_none)]
     pub lease: Option<Change<String>>,
 }
@@ -267,7 +267,7 @@ pub enum KeysCommand {
         name: String,
         #[arg(long, value_enum)]
         role: Role,
-        /// How long it is valid, as 30d; without it until revoked
+        /// How long the key is valid, such as 30d; without it, until it is revoked
         #[arg(long, value_name = "TIME", value_parser = duration)]
         expires: Option<String>,
         #[command(flatten)]
@@ -275,16 +275,16 @@ pub enum KeysCommand {
     },
     /// Change what a key may be used for, how much, and until when
     Set {
-        /// As `keys list` shows it
+        /// The key's id, from `keys list`
         id: String,
         #[arg(long)]
         name: Option<String>,
-        /// How long it is valid from now, as 30d; none: until it is revoked
+        /// How long the key is valid from now, such as 30d; none: until it is revoked
         #[arg(long, value_name = "TIME", value_parser = duration_or_none)]
         expires: Option<Change<String>>,
         #[command(flatten)]
         allowed: KeyArgs,
-        /// Take its own limits away: the server's default counts again
+        /// Remove the key's limits; the server's default limits apply again
         #[arg(long, conflicts_with_all = ["requests_per_minute", "tokens_per_minute", "concurrent_requests", "tokens_per_day"])]
         default_limits: bool,
     },
@@ -292,13 +292,13 @@ pub enum KeysCommand {
     Revoke { id: String },
 }
 
-/// What a key may be used for. Limits that are not given stay as they are.
+/// What a key may be used for. Absent limits stay unchanged.
 #[derive(Debug, Args)]
 pub struct KeyArgs {
-    /// Models it may use, as names or patterns such as tiny-*; with an empty text all
+    /// Models the key may use: names, or patterns such as tiny-*; an empty text allows all
     #[arg(long, value_name = "MODEL,…", value_delimiter = ',')]
     pub models: Option<Vec<String>>,
-    /// Routes it may ask, such as /v1/embeddings or /admin/*; with an empty text all of its role
+    /// Routes the key may use, such as /v1/embeddings or /admin/*; an empty text allows all of its role
     #[arg(long, value_name = "ROUTE,…", value_delimiter = ',')]
     pub routes: Option<Vec<String>>,
     #[arg(long, value_name = "N")]
@@ -306,12 +306,12 @@ pub struct KeyArgs {
     /// Tokens of prompts and answers
     #[arg(long, value_name = "N")]
     pub tokens_per_minute: Option<u64>,
-    /// Requests that wait or are answered at the same time
+    /// Requests that wait or run at the same time
     #[arg(long, value_name = "N")]
     pub concurrent_requests: Option<u32>,
     #[arg(long, value_name = "N")]
     pub tokens_per_day: Option<u64>,
-    /// Whether what is asked with it stands in the server's access log
+    /// Whether the server's access log includes the key's prompts
     #[arg(long, value_name = "true|false")]
     pub log_prompts: Option<bool>,
 }
@@ -326,11 +326,11 @@ pub enum Role {
 pub enum CleanupMode {
     /// Every replica, whatever its priority
     All,
-    /// Only what serves nobody just now
+    /// Only replicas without requests in flight
     Idle,
 }
 
-/// A setting that is given a value, or given back.
+/// A new value for a setting, or the removal of its override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<T> {
     To(T),
@@ -353,7 +353,7 @@ impl From<&str> for Key {
     }
 }
 
-/// A time such as `10m` or `1h 30m`, checked here and sent as it was written.
+/// A time such as `10m` or `1h 30m`, checked here and sent as written.
 fn duration(text: &str) -> Result<String, String> {
     humantime::parse_duration(text)
         .map(|_| text.trim().to_owned())

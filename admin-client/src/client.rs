@@ -1,5 +1,5 @@
-//! Speaks HTTP with the pool's admin API: one request, one answer, or one stream of events. Adds
-//! the key, tells a pool's refusal from other failures, and never interprets an answer.
+//! HTTP client of the admin API: single requests and event streams. Adds the key, and distinguishes
+//! a pool's refusal from other failures.
 
 use std::time::Duration;
 
@@ -13,30 +13,30 @@ use crate::failure::{Failure, Refusal};
 use crate::settings::Settings;
 use crate::sse;
 
-/// How long to wait for an answer.
+/// How long to wait for a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// A question that the server answers from what it knows: 30 s.
+    /// A request that the server answers without waiting: 30 s.
     Short,
-    /// A poll whose next one comes soon: 2 s.
+    /// A poll that is repeated soon: 2 s.
     Glance,
-    /// Loads and drains take as long as they take; the server keeps their deadlines.
+    /// Loads and drains: no limit here, because the server enforces their deadlines.
     Long,
 }
 
-/// A successful answer.
+/// A successful response.
 #[derive(Debug)]
 pub struct Answer {
     path: String,
-    /// The body as it came.
+    /// The body, unchanged.
     pub text: String,
 }
 
 impl Answer {
-    /// Reads the answer as `T`.
+    /// Parses the body as `T`.
     ///
     /// # Errors
-    /// `Failure::Shape` when it is something else.
+    /// `Failure::Shape` if the body does not match `T`.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         serde_json::from_str(&self.text).map_err(|source| Failure::Shape {
             path: self.path.clone(),
@@ -54,7 +54,7 @@ pub struct Client {
 
 impl Client {
     /// # Errors
-    /// `Failure::Request` when the HTTP client cannot be made, as without root certificates.
+    /// `Failure::Request` if the HTTP client cannot be created, for example without root certificates.
     pub fn new(settings: Settings) -> Result<Client, Failure> {
         let mut builder = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(5))
@@ -62,7 +62,7 @@ impl Client {
             .tcp_nodelay(true)
             .user_agent(concat!("admin-client/", env!("CARGO_PKG_VERSION")));
         if settings.local {
-            // A proxy cannot reach this machine's own loopback.
+            // A proxy cannot reach the loopback interface of this machine.
             builder = builder.no_proxy();
         }
         let http = builder.build().map_err(|source| Failure::Request {
@@ -86,12 +86,12 @@ impl Client {
             .await
     }
 
-    /// Sends one request and waits for the whole answer. `path` is relative to the base path, as
-    /// `admin/models`.
+    /// Sends one request and waits for the complete response. `path` is relative to the base path,
+    /// such as `admin/models`.
     ///
     /// # Errors
-    /// `Unreachable` without an answer, `Refused` for an error object, `NotThePool` for anything
-    /// else that is no success.
+    /// `Unreachable` without a response, `Refused` for an error object, `NotThePool` for any other
+    /// failure or a body that is not JSON.
     pub async fn call(
         &self,
         method: Method,
@@ -158,7 +158,7 @@ impl Client {
         })
     }
 
-    /// The server's address, base path included.
+    /// The server's URL with the base path.
     pub fn server(&self) -> &str {
         &self.settings.base
     }
@@ -171,7 +171,7 @@ impl Client {
     ) -> Result<RequestBuilder, Failure> {
         let address = format!("{}/{path}", self.settings.base);
         let mut url = Url::parse(&address)
-            .map_err(|error| Failure::Usage(format!("{address:?} is no address: {error}")))?;
+            .map_err(|error| Failure::Usage(format!("{address:?} is not a URL: {error}")))?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
@@ -200,7 +200,7 @@ impl Client {
             path: path.to_owned(),
             status,
             excerpt: match line {
-                "" => "no text".to_owned(),
+                "" => "an empty body".to_owned(),
                 line => line.chars().take(120).collect(),
             },
         }
@@ -216,7 +216,7 @@ fn facts(response: &Response) -> (u16, Option<String>) {
     (response.status().as_u16(), request_id)
 }
 
-/// Events as they come.
+/// A stream of server-sent events.
 pub struct Stream {
     bytes: BoxStream<'static, Result<Vec<u8>, reqwest::Error>>,
     parser: sse::Parser,
@@ -225,10 +225,10 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The next event; `None` when the server has ended the stream.
+    /// The next event; `None` if the server has ended the stream.
     ///
     /// # Errors
-    /// `Unreachable` when the connection broke.
+    /// `Unreachable` if the connection broke.
     pub async fn next(&mut self) -> Result<Option<sse::Event>, Failure> {
         loop {
             if let Some(event) = self.ready.next() {
@@ -251,7 +251,7 @@ fn lost(server: &str, source: reqwest::Error) -> Failure {
     Failure::Unreachable {
         server,
         refused: source.is_connect(),
-        // The address is said already.
+        // `server` has the address already.
         source: source.without_url(),
     }
 }

@@ -1,5 +1,4 @@
-//! What can go wrong, with which exit status, and what to do about it. Pure text: never prints and
-//! never tries again.
+//! The failures of a command: message, exit status, and what to do next. Prints nothing.
 
 use std::fmt::Write as _;
 use std::io;
@@ -10,63 +9,61 @@ use crate::answers::Plan;
 use crate::render;
 use crate::screen::{Style, Tint, clean};
 
-/// Why a command did not do what was asked.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The command line or a file it names cannot be used.
     #[error("{0}")]
     Usage(String),
-    /// No answer from the server.
+    /// No response from the server.
     #[error("cannot reach the server at {server}")]
     Unreachable {
         server: String,
-        /// Nobody listens there, as against a server that stopped answering.
+        /// Nothing listens there, in contrast to a server that stopped responding.
         refused: bool,
         #[source]
         source: reqwest::Error,
     },
-    /// The HTTP client cannot be made, or the request cannot be written.
+    /// The HTTP client cannot be created, or the request is invalid.
     #[error("cannot make a request to {server}")]
     Request {
         server: String,
         #[source]
         source: reqwest::Error,
     },
-    /// The server answered with an error object.
+    /// The server responded with an error object.
     #[error("{}", .0.message)]
     Refused(Box<Refusal>),
-    /// Something answered, but not a pool.
-    #[error(
-        "{server} answered {path} with status {status}, and not as a model pool does: {excerpt}"
-    )]
+    /// The server is not a model pool.
+    #[error("{server} is not a model pool: {path} returned status {status}: {excerpt}")]
     NotThePool {
         server: String,
         path: String,
         status: u16,
         excerpt: String,
     },
-    /// The answer is JSON of another shape.
-    #[error("the server's answer to {path} is of a shape that this version does not know")]
+    /// The response is JSON of an unknown shape.
+    #[error("this version of admin-client does not understand the server's response to {path}")]
     Shape {
         path: String,
         #[source]
         source: serde_json::Error,
     },
-    /// A stream ended though more was asked for.
+    /// A followed stream ended, and reconnecting failed.
     #[error("the server at {server} ended the stream and did not resume it")]
     StreamEnded { server: String },
-    /// A plan was asked for, and it has obstacles. The plan is on the output.
+    /// The plan has obstacles. It is on standard output already.
     #[error("a load of {0} would be refused")]
     Infeasible(String),
-    /// The answer at the question was not yes.
-    #[error("nothing was done")]
+    /// The user did not confirm.
+    #[error("cancelled; nothing changed")]
     Declined,
     /// Ctrl-C while the server works.
     #[error("{0}")]
     Interrupted(String),
     #[error("cannot write the output")]
     Output(#[source] io::Error),
-    #[error("cannot read the answer to the question")]
+    #[error("cannot read the answer to the confirmation")]
     Question(#[source] io::Error),
     #[error("cannot start the runtime")]
     Runtime(#[source] io::Error),
@@ -77,16 +74,16 @@ pub enum Failure {
 pub struct Refusal {
     pub status: u16,
     pub message: String,
-    /// Names near the one that is unknown.
+    /// Names similar to the unknown one.
     pub closest: Vec<String>,
     pub plan: Option<Plan>,
-    /// The body as it came.
+    /// The body, unchanged.
     pub body: String,
     pub request_id: Option<String>,
 }
 
 impl Refusal {
-    /// Reads an error object; `None` when the body is none.
+    /// Reads an error object; `None` if the body is not one.
     pub fn read(status: u16, body: &str, request_id: Option<String>) -> Option<Refusal> {
         let value: Value = serde_json::from_str(body).ok()?;
         let error = value.get("error")?;
@@ -117,7 +114,7 @@ impl Refusal {
 }
 
 impl Failure {
-    /// The exit status that says what kind of failure it is.
+    /// The exit status of this kind of failure.
     pub fn exit_status(&self) -> u8 {
         match self {
             Failure::Usage(_) => 2,
@@ -126,8 +123,8 @@ impl Failure {
         }
     }
 
-    /// The whole message for a person: what failed, why, and what to do next. `key_story` says
-    /// where the admin key came from.
+    /// The full message: what failed, why, and what to do next. `key_story` says where the admin
+    /// key came from.
     pub fn explain(&self, style: Style, key_story: Option<&str>) -> String {
         let mut text = format!(
             "{} {}\n",
@@ -144,7 +141,7 @@ impl Failure {
                 "Is it running? Start it with `cargo run --release`, or name another server with --server or MODEL_POOL_SERVER.\n",
             ),
             Failure::NotThePool { .. } => text.push_str(
-                "Is --server (MODEL_POOL_SERVER) the pool's own address? A base path other than /llm must be part of it.\n",
+                "Check --server (MODEL_POOL_SERVER): it must be the URL of a model pool, with its base path if that is not /llm.\n",
             ),
             Failure::Refused(refusal) => refused(&mut text, refusal, style, key_story),
             _ => {}
@@ -157,28 +154,24 @@ fn refused(text: &mut String, refusal: &Refusal, style: Style, key_story: Option
     if let (401 | 403, Some(story)) = (refusal.status, key_story) {
         let _ = writeln!(
             text,
-            "Admin commands need an admin key: {story}.\n\
-             A key is looked for in --key, MODEL_POOL_ADMIN_KEY, the file MODEL_POOL_ADMIN_KEY_FILE names, and ./data/admin.key."
+            "Admin commands need an admin key; {story}.\n\
+             The key comes from --key, MODEL_POOL_ADMIN_KEY, the file in --key-file or MODEL_POOL_ADMIN_KEY_FILE, or ./data/admin.key."
         );
     }
-    let unsaid: Vec<&str> = refusal
+    let unnamed: Vec<&str> = refusal
         .closest
         .iter()
         .map(String::as_str)
         .filter(|name| !refusal.message.contains(name))
         .collect();
-    if !unsaid.is_empty() {
-        let _ = writeln!(text, "The closest names: {}", clean(&unsaid.join(", ")));
+    if !unnamed.is_empty() {
+        let _ = writeln!(text, "The closest names: {}", clean(&unnamed.join(", ")));
     }
     if let Some(plan) = &refusal.plan {
         text.push_str(&render::plan::obstacles(plan, style));
     }
     if let (500.., Some(id)) = (refusal.status, &refusal.request_id) {
-        let _ = writeln!(
-            text,
-            "The server's log has more under request {}.",
-            clean(id)
-        );
+        let _ = writeln!(text, "See the server's log for request {}.", clean(id));
     }
 }
 
@@ -189,15 +182,14 @@ mod tests {
     fn explained(status: u16, body: &str) -> String {
         let refusal =
             Refusal::read(status, body, Some("req-9".to_owned())).expect("an error object");
-        Failure::Refused(Box::new(refusal))
-            .explain(Style::PLAIN, Some("the key sent was the one from x"))
+        Failure::Refused(Box::new(refusal)).explain(Style::PLAIN, Some("the key from x was sent"))
     }
 
     #[test]
     fn a_refused_key_tells_where_the_key_came_from() {
         let text = explained(403, r#"{"error":{"message":"not an admin key"}}"#);
         assert!(text.starts_with("error: not an admin key\n"), "{text}");
-        assert!(text.contains("the key sent was the one from x"), "{text}");
+        assert!(text.contains("the key from x was sent"), "{text}");
         assert!(text.contains("./data/admin.key"), "{text}");
     }
 

@@ -1,6 +1,5 @@
-//! The program `admin-client`: reads the command line, runs one command against a pool's admin API
-//! and turns the outcome into an exit status (0 done, 1 refused or failed, 2 wrong usage, 3 cannot
-//! reach the server). Never decides anything about the pool, and knows only its HTTP surface.
+//! The program `admin-client`: runs one command against a pool's admin API. The exit status is 0
+//! (success), 1 (refused or failed), 2 (wrong usage) or 3 (cannot reach the server).
 
 mod answers;
 mod cli;
@@ -36,8 +35,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the command. Beside the outcome stands where the admin key was looked for, for the
-/// explanation of a refused key.
+/// Runs the command. Also returns where the admin key came from, for the message about a refused key.
 fn run(cli: Cli) -> (Result<(), Failure>, Option<String>) {
     if let Command::Completions { shell } = cli.command {
         return (commands::completions(shell), None);
@@ -51,8 +49,8 @@ fn run(cli: Cli) -> (Result<(), Failure>, Option<String>) {
 }
 
 fn connect_and_run(cli: Cli, settings: Settings) -> Result<(), Failure> {
-    // Installed by hand, because the TLS library is built without a default of its own. An error
-    // means that one is installed already, which serves as well.
+    // The TLS library is built without a default provider. An error means that one is installed
+    // already, which is fine.
     let _already_installed = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -65,7 +63,7 @@ fn connect_and_run(cli: Cli, settings: Settings) -> Result<(), Failure> {
     };
     let outcome = runtime.block_on(commands::run(&session, cli.command));
     match outcome {
-        // Whoever read our output has seen enough, as `| head` does.
+        // The reader of the output closed it, as `| head` does.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }

@@ -1,5 +1,4 @@
-//! Where output goes: whether it is a terminal, how wide, and whether in colour. Writes text and
-//! asks questions; never decides what the text says.
+//! Prints text and asks for confirmation. Detects terminals, their width and whether to use colours.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -10,9 +9,9 @@ use crate::failure::Failure;
 pub struct Style {
     /// ANSI colours may be used: a terminal, and `NO_COLOR` is not set.
     pub colour: bool,
-    /// Somebody watches: bars make sense.
+    /// The stream is a terminal, so bars make sense.
     pub terminal: bool,
-    /// Columns of the terminal; 100 where there is none.
+    /// Columns of the terminal; 100 without one.
     pub columns: usize,
 }
 
@@ -53,7 +52,7 @@ impl Style {
     }
 }
 
-/// The standard output, or the standard error.
+/// Standard output or standard error.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen {
     pub style: Style,
@@ -80,10 +79,10 @@ impl Screen {
         }
     }
 
-    /// Writes text to the standard output and adds the line end it may lack.
+    /// Prints text to standard output, and a line end if the text lacks one.
     ///
     /// # Errors
-    /// `Failure::Output` when the output is closed or full.
+    /// `Failure::Output` if the output is closed or full.
     pub fn print(&self, text: &str) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes())
@@ -99,7 +98,7 @@ impl Screen {
     }
 }
 
-/// Columns and rows of the terminal on the standard output or error; 100 × 40 where neither is one.
+/// Columns and rows of the terminal on standard output or error; 100 × 40 without one.
 pub fn window() -> (usize, usize) {
     rustix::termios::tcgetwinsize(rustix::stdio::stdout())
         .or_else(|_| rustix::termios::tcgetwinsize(rustix::stdio::stderr()))
@@ -110,18 +109,17 @@ pub fn window() -> (usize, usize) {
         })
 }
 
-/// Tells something on the standard error, beside the answer on the standard output. Nobody
-/// listening there is no reason to stop.
+/// Prints a note to standard error. A closed standard error is not a failure.
 pub fn note(text: &str) {
     let mut err = io::stderr().lock();
-    let _unheard = writeln!(err, "{text}");
+    let _closed = writeln!(err, "{text}");
 }
 
-/// Asks on the standard error, so that the output stays clean. Without a terminal to ask on, a
-/// script runs this and means it: the answer is yes.
+/// Asks on standard error, which keeps standard output clean. Without a terminal, as in a script,
+/// the answer is yes.
 ///
 /// # Errors
-/// `Failure::Declined` unless the answer is y or yes.
+/// `Failure::Declined` unless the answer is `y` or `yes`.
 pub fn confirm(question: &str) -> Result<(), Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Ok(());
@@ -141,8 +139,8 @@ pub fn confirm(question: &str) -> Result<(), Failure> {
     }
 }
 
-/// Text from the server or from an engine with its escape sequences and control characters
-/// removed, so that it cannot steer the terminal. Line ends and tabs stay.
+/// Removes escape sequences and control characters from text of the server or an engine, so that it
+/// cannot control the terminal. Line ends and tabs stay.
 pub fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();

@@ -1,5 +1,5 @@
-//! Which server, and with which key: flags first, then the environment, then the key file that a
-//! pool on this machine wrote. Reads at most that one file; the key leaves only towards the server.
+//! Finds the server and the key: flags first, then the environment, then the key file of a pool on
+//! this machine. Reads at most that one file. The key is sent only to the server.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,33 +9,33 @@ use reqwest::Url;
 use crate::cli::{Cli, Key};
 use crate::failure::Failure;
 
-/// Where a pool writes its admin key unless told otherwise, from its working directory.
+/// Where a pool writes its admin key by default, relative to its working directory.
 const DEFAULT_KEY_FILE: &str = "data/admin.key";
 
-/// The server to talk to and what to show it.
+/// The server and the key for it.
 #[derive(Debug)]
 pub struct Settings {
-    /// Base path included, without a slash at the end: `http://127.0.0.1:8080/llm`.
+    /// With the base path, without a trailing slash: `http://127.0.0.1:8080/llm`.
     pub base: String,
-    /// Whether the server is this machine.
+    /// Whether the server is on this machine.
     pub local: bool,
     pub key: Option<Key>,
-    /// Which key was used, or where one was looked for: for the message when it is refused.
+    /// Which key was sent, or why none was. For the message about a refused key.
     pub key_story: String,
 }
 
 impl Settings {
-    /// Puts flags, environment and key file together.
+    /// Combines flags, environment and key file.
     ///
     /// # Errors
-    /// `Failure::Usage` when the address is none, or a key file that was named cannot be read.
+    /// `Failure::Usage` if the URL is invalid or a named key file cannot be read.
     pub fn find(cli: &Cli) -> Result<Settings, Failure> {
         let (base, local) = base_of(&cli.server)?;
-        let given = cli.key.clone().filter(|key| !key.0.is_empty());
-        let (key, key_story) = match (given, &cli.key_file) {
+        let explicit = cli.key.clone().filter(|key| !key.0.is_empty());
+        let (key, key_story) = match (explicit, &cli.key_file) {
             (Some(key), _) => (
                 Some(key),
-                "the key sent was the one from --key or MODEL_POOL_ADMIN_KEY".to_owned(),
+                "the key from --key or MODEL_POOL_ADMIN_KEY was sent".to_owned(),
             ),
             (None, Some(file)) => {
                 let key = read_key(file).map_err(|source| {
@@ -46,7 +46,7 @@ impl Settings {
                 })?;
                 (
                     Some(key),
-                    format!("the key sent was the one in {}", file.display()),
+                    format!("the key in {} was sent", file.display()),
                 )
             }
             (None, None) if local => default_key(Path::new(DEFAULT_KEY_FILE)),
@@ -66,19 +66,19 @@ impl Settings {
     }
 }
 
-/// The key of a pool on this machine. Not finding one is no error yet: the server may not ask.
+/// The key of a pool on this machine. A missing key is not an error: the server may not require one.
 fn default_key(file: &Path) -> (Option<Key>, String) {
     match read_key(file) {
         Ok(key) => (
             Some(key),
-            format!("the key sent was the one in ./{}", file.display()),
+            format!("the key in ./{} was sent", file.display()),
         ),
         Err(error) => (
             None,
             format!(
                 "no key was sent: --key, MODEL_POOL_ADMIN_KEY and MODEL_POOL_ADMIN_KEY_FILE are not set, \
-                 and ./{} cannot be read ({error}). Run this in the directory the server runs in, \
-                 as the same user, or set one of them",
+                 and ./{} cannot be read ({error}). Run this in the server's working directory \
+                 as the server's user, or set one of them",
                 file.display()
             ),
         ),
@@ -93,11 +93,11 @@ fn read_key(file: &Path) -> io::Result<Key> {
     }
 }
 
-/// The base URL of the API, and whether it lies on this machine.
+/// The base URL of the API, and whether it is on this machine.
 fn base_of(server: &str) -> Result<(String, bool), Failure> {
     let wrong = |why: String| {
         Failure::Usage(format!(
-            "--server (MODEL_POOL_SERVER) {server:?} is no address: {why}; write it as http://host:8080"
+            "--server (MODEL_POOL_SERVER) {server:?} is not a URL: {why}; write it as http://host:8080"
         ))
     };
     let text = if server.contains("://") {
@@ -107,7 +107,7 @@ fn base_of(server: &str) -> Result<(String, bool), Failure> {
     };
     let url = Url::parse(&text).map_err(|error| wrong(error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(wrong("it must be http or https".to_owned()));
+        return Err(wrong("the scheme must be http or https".to_owned()));
     }
     let host = url
         .host_str()

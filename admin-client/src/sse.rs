@@ -1,18 +1,17 @@
-//! Reads server-sent events out of bytes as they arrive. Pure: holds an unfinished line and an
-//! unfinished event, and never touches the network.
+//! Parses server-sent events from bytes as they arrive. No I/O.
 
 /// One event of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// The last `id:` seen in the stream, to go on from after a lost connection.
+    /// The last `id:` of the stream so far. A new connection continues after it.
     pub id: Option<String>,
     pub data: String,
 }
 
-/// An unfinished line longer than this is given up: no event of the pool is near it.
+/// Longer lines are truncated. No event of the pool is nearly as long.
 const LINE_MAX_BYTES: usize = 16 << 20;
 
-/// The parser. Comments and unknown fields are dropped, as the format wants it.
+/// Drops comments and unknown fields, as the format requires.
 #[derive(Debug, Default)]
 pub struct Parser {
     line: Vec<u8>,

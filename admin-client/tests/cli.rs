@@ -1,5 +1,4 @@
-//! The client as people and scripts meet it: what it asks, what it prints where, and its exit
-//! status, against a scripted server.
+//! The client against a scripted server: its requests, its output and its exit status.
 
 #[path = "cli/loads.rs"]
 mod loads;
@@ -157,7 +156,10 @@ fn a_proxy_is_not_asked_for_a_server_on_this_machine() {
         ("http_proxy", "http://127.0.0.1:1"),
     ];
     let run = run(&server.address, "queue", dir.path(), &proxy);
-    assert_eq!((run.status, run.stdout.as_str()), (0, "Nobody waits.\n"));
+    assert_eq!(
+        (run.status, run.stdout.as_str()),
+        (0, "No requests are waiting.\n")
+    );
 }
 
 #[test]
@@ -335,7 +337,7 @@ fn every_other_command_asks_its_route_and_succeeds() {
             "reset --yes",
             "POST /llm/admin/reset",
             json!({"unloaded": []}),
-            "forgotten",
+            "failures are cleared",
         ),
         (
             "reload",
@@ -411,13 +413,13 @@ fn top_without_a_terminal_is_one_screen_and_in_json_one_line() {
     ]);
     let run = server.client("top");
     assert_eq!(run.status, 0, "{run:?}");
-    in_order(&run.stdout, &["gpu0", "cold", "Nobody waits."]);
+    in_order(&run.stdout, &["gpu0", "cold", "No requests are waiting."]);
     assert!(!run.stdout.contains('\x1b'), "{run:?}");
     let json = server.client("top --json --times 2").stdout;
     assert_eq!(json.lines().count(), 2, "{json}");
     for line in json.lines() {
-        let whole: Value = serde_json::from_str(line).expect("one object a line");
-        assert_eq!(whole["models"]["models"][0]["model"], "m");
+        let screen: Value = serde_json::from_str(line).expect("one object per line");
+        assert_eq!(screen["models"]["models"][0]["model"], "m");
     }
 }
 

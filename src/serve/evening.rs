@@ -1,11 +1,11 @@
-//! The evening as `serve` wires it: what the store knows of the last cleanup, and what each event of
-//! the schedule asks of the pool. A cleanup counts as done when its order has ended, not before: one
-//! that a crash or a takeover broke off is finished by the next process (E1, E3).
+//! Carries out the events of the evening schedule and records cleanups in the store. A cleanup is done
+//! only when its order has ended: if a crash or a takeover interrupts it, the next process finishes it
+//! (E1, E3).
 //!
 //! ```text
-//!  begun is kept ──▶ order handed over ──▶ replicas drain and leave ──▶ order ended ──▶ done is kept
-//!                          └── broken off: the next start finds begun without done, and orders the
-//!                              rest of it: what was loaded and wished since it was begun stays
+//!  begun is saved ──▶ order sent ──▶ replicas drain and unload ──▶ order ended ──▶ done is saved
+//!                        └── interrupted: the next start finds begun without done and orders the
+//!                            rest; models that were loaded or ordered since begun stay
 //! ```
 
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use pool::{CleanupScope, Command, Outcome, Span, Time};
 use schedule::{Due, Evening, EveningEvent, Schedule};
 use store::{KeptWish, Store};
 
-/// Where the store remembers when the evening cleanup was last carried out, and begun.
+/// Keys in the store for when an evening cleanup was last done, and last begun.
 const LAST_CLEANUP: &str = "last_cleanup";
 const BEGUN_CLEANUP: &str = "begun_cleanup";
-/// Between two tries of a cleanup that the store could not keep.
+/// Pause before a cleanup is retried that the store could not save.
 const TRY_EVERY: Duration = Duration::from_secs(10);
-/// Those who are still served by a cleanup that is taken up again have at least so long.
-const REST_LEAST: Span = Span::from_secs(30);
+/// Minimum drain time of a resumed cleanup for the requests still in flight.
+const REST_MIN: Span = Span::from_secs(30);
 
 pub(super) fn of(config: &Config) -> Result<Evening, String> {
     let section = &config.evening;
@@ -40,7 +40,7 @@ pub(super) fn of(config: &Config) -> Result<Evening, String> {
     .map_err(line)
 }
 
-/// What is due, as the store knows it. On a new data folder nothing was missed (E3).
+/// What is due, according to the store. On a new data folder nothing was missed (E3).
 pub(super) async fn due(evening: Evening, is_new: bool, store: &Store) -> Result<Due, String> {
     let mut done = moment(store, LAST_CLEANUP).await?;
     let begun = moment(store, BEGUN_CLEANUP).await?;
@@ -58,17 +58,17 @@ async fn moment(store: &Store, key: &str) -> Result<Option<DateTime<Utc>>, Strin
     Ok(at.map(|at| at.to_utc()))
 }
 
-/// Answers whether it was kept.
+/// Returns whether the time was saved.
 async fn note(store: &Store, key: &str, at: DateTime<Utc>) -> bool {
     let text = at.to_rfc3339_opts(SecondsFormat::Millis, true);
-    let kept = store.save_meta(key, &text).await;
-    if let Err(fault) = &kept {
-        tracing::error!(%fault, key, "a time of the evening cleanup was not kept; after a restart some of it may run again");
+    let saved = store.save_meta(key, &text).await;
+    if let Err(fault) = &saved {
+        tracing::error!(%fault, key, "cannot save a time of the evening cleanup; after a restart, part of the cleanup may run again");
     }
-    kept.is_ok()
+    saved.is_ok()
 }
 
-/// A run of the cleanup that was missed while the service was down would have dropped them (E3).
+/// Drops the load orders that a cleanup, missed while the service was down, would have dropped (E3).
 pub(super) fn forget_loads_before(cleanup: DateTime<Utc>, wishes: &mut [KeptWish]) {
     let cleanup = time_of(cleanup);
     for wish in wishes.iter_mut() {
@@ -103,7 +103,10 @@ async fn carry_out(event: EveningEvent, handle: &Handle, config: &Config, store:
         EveningEvent::Resume => match moment(store, BEGUN_CLEANUP).await {
             Ok(begun) => begun,
             Err(fault) => {
-                tracing::error!(fault, "the cleanup that was broken off is begun anew");
+                tracing::error!(
+                    fault,
+                    "cannot read when the interrupted cleanup began; it starts from the beginning"
+                );
                 None
             }
         },
@@ -113,13 +116,13 @@ async fn carry_out(event: EveningEvent, handle: &Handle, config: &Config, store:
             }
             return;
         }
-        // The pool was told at its start that it is night; nothing is left to be done.
+        // The pool started with `night` set; nothing is left to do.
         EveningEvent::StillClosed => return,
     };
-    let whole = config.unload_drain();
-    let drain = begun.map_or(whole, |begun| {
+    let full = config.unload_drain();
+    let drain = begun.map_or(full, |begun| {
         let passed = handle.clock().now().since(time_of(begun));
-        Span(whole.0.saturating_sub(passed.0)).max(REST_LEAST.min(whole))
+        Span(full.0.saturating_sub(passed.0)).max(REST_MIN.min(full))
     });
     let command = Command::Cleanup {
         scope: match config.evening.mode {
@@ -134,8 +137,8 @@ async fn carry_out(event: EveningEvent, handle: &Handle, config: &Config, store:
     }
 }
 
-/// Answers whether it was carried out. One that the store could not keep is tried again until the
-/// morning; one that ends with its loop is the next process's.
+/// Returns whether the cleanup was carried out. If the store could not save it, it is retried until the
+/// morning. If the loop ends first, the next process finishes it.
 async fn clean(command: Command, handle: &Handle, config: &Config) -> bool {
     loop {
         let Ok(order) = handle.order(command.clone()) else {

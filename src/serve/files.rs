@@ -1,25 +1,25 @@
-//! How many files the process may open: as many as the system lets it without asking anybody. Each connection
-//! is one, and the usual 1024 are few.
+//! Raises the limit of open files as far as an unprivileged process may. Connections are open files, and
+//! the usual limit of 1024 is low.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// More are needed by nobody, and some programs count up to the limit.
-const FILES_WANTED: u64 = 65_536;
+/// More are not needed, and some programs iterate up to the limit.
+const FILES_MAX: u64 = 65_536;
 
-/// Raises the bound, and says what it is now; nothing where there is none.
+/// Raises the limit and returns the new one; `None` if there is no limit.
 pub(super) fn allow_many() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let current = limit.current?;
-    let wanted = limit.maximum.unwrap_or(FILES_WANTED).min(FILES_WANTED);
-    if current >= wanted {
+    let target = limit.maximum.unwrap_or(FILES_MAX).min(FILES_MAX);
+    if current >= target {
         return Some(current);
     }
     let raised = Rlimit {
-        current: Some(wanted),
+        current: Some(target),
         maximum: limit.maximum,
     };
     match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => Some(wanted),
+        Ok(()) => Some(target),
         Err(_) => Some(current),
     }
 }

@@ -1,5 +1,5 @@
-//! The upkeep of limits: what was used today is read at the start and kept every few seconds, and shared
-//! counts of what is under way are renewed. Nothing is counted here.
+//! Reads today's token usage at start and saves it every few seconds, and renews the shared counts of
+//! requests in flight. `access::limits` does the counting.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use config::Config;
 use controller::Clock;
 use store::{DayUsage, Store};
 
-/// What a `kill -9` may forget of a day's tokens.
+/// A `kill -9` loses at most this much of a day's token usage.
 const KEEP_EVERY: Duration = Duration::from_secs(5);
 
-/// The counts, with what was used today before this start.
+/// The limits, with today's usage from before this start.
 pub(super) async fn open(
     config: &Config,
     store: &Store,
@@ -37,7 +37,7 @@ pub(super) async fn open(
     Ok(Arc::new(limits))
 }
 
-/// Until it is dropped.
+/// Saves and renews until it is dropped.
 pub(super) async fn keep(limits: Arc<Limits>, store: Arc<Store>) {
     let mut since_renewed = Duration::ZERO;
     loop {
@@ -51,7 +51,7 @@ pub(super) async fn keep(limits: Arc<Limits>, store: Arc<Store>) {
     }
 }
 
-/// What has changed since the last time.
+/// Saves what has changed since the last save.
 pub(super) async fn save(limits: &Limits, store: &Store) {
     let changed = limits.take_days().into_iter().map(|it| DayUsage {
         day: it.day,
@@ -64,7 +64,7 @@ pub(super) async fn save(limits: &Limits, store: &Store) {
     }
     if let Err(fault) = store.keep_day_tokens(&changed, limits.today()).await {
         if !fault.is_told_by_the_store() {
-            tracing::warn!(%fault, "the tokens of a day were not kept");
+            tracing::warn!(%fault, "cannot save the day's token usage");
         }
         limits.not_kept(changed.into_iter().map(|it| it.bucket));
     }

@@ -1,5 +1,5 @@
-//! One model-pool for each data folder: two would start the same engines and undo each other's
-//! wishes. The lock belongs to the open file, so it ends with the process, however that ends.
+//! The lock of a data folder: two services on one folder would start the same engines and undo each
+//! other's orders. The lock belongs to the open file, so it ends with the process, even after a crash.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -11,26 +11,25 @@ use nix::fcntl::{Flock, FlockArg};
 
 use guardian::proc;
 
-/// Held for as long as this is kept.
+/// Dropping it releases the lock.
 pub(super) struct StateLock {
     _file: Flock<File>,
 }
 
-/// How long a process that has gone, or gave its place up, may take to let go.
-const SOON: Duration = Duration::from_secs(5);
+/// How long a process that has exited or is being replaced may take to release the lock.
+const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Why it cannot be had.
+/// Why the lock cannot be taken.
 struct Held {
-    /// The process that says it has it.
+    /// The process id in the lock file.
     holder: Option<u32>,
-    /// One line for a person.
+    /// One line for the user.
     why: String,
 }
 
 impl StateLock {
-    /// Refuses at once when another process has it; one that is about to release it, or that was
-    /// killed a moment ago, is waited for: what it had just forked has it until it is another
-    /// program.
+    /// Fails at once if another process holds the lock. Waits for a process that is about to release it,
+    /// or that has just been killed: a child that it had just forked holds the lock until its exec.
     pub async fn take(folder: &Path, is_about_to_end: bool) -> Result<StateLock, String> {
         const PAUSE: Duration = Duration::from_millis(10);
         let mut waited = Duration::ZERO;
@@ -40,7 +39,7 @@ impl StateLock {
                 Err(held) => held,
             };
             let is_gone = held.holder.is_some_and(|pid| !proc::is_alive(pid));
-            if waited >= SOON || !(is_gone || is_about_to_end) {
+            if waited >= RELEASE_WITHIN || !(is_gone || is_about_to_end) {
                 return Err(held.why);
             }
             tokio::time::sleep(PAUSE).await;
@@ -48,7 +47,7 @@ impl StateLock {
         }
     }
 
-    /// Makes the folder if needed.
+    /// Creates the folder if needed.
     fn try_take(folder: &Path) -> Result<StateLock, Held> {
         let path = folder.join("lock");
         let failed = |error: std::io::Error| Held {

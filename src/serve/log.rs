@@ -1,6 +1,6 @@
-//! The service's own log, and its bounds: anybody can cause lines, so that of each kind, a place in the program,
-//! so many come at once and so many a minute; the others are counted and told as one line. No line is
-//! longer than a bound. It leaves out nothing without a word.
+//! The service's log, with limits, because clients can cause log lines. Each kind of line (one place in the
+//! program) has a burst and a rate per minute. Lines beyond them are counted and reported as one line, so
+//! that none is dropped silently. Long lines are cut.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,21 +18,21 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 use config::{Config, LogFormat};
 
-/// Lines of one kind at once: more than a start with many models has to say of one thing.
-const AT_ONCE: NonZeroU32 = NonZeroU32::new(1_000).expect("more than 0");
-/// And again, once those are used up.
-const A_MINUTE: NonZeroU32 = NonZeroU32::new(60).expect("more than 0");
-/// How often the others are told.
-const TELL_EVERY: Duration = Duration::from_secs(10);
-/// Engines' last words and lists of models are shorter.
+/// Burst of one kind: more lines than a start with many models logs of one kind.
+const BURST: NonZeroU32 = NonZeroU32::new(1_000).expect("more than 0");
+/// Rate of one kind, once the burst is used up.
+const PER_MINUTE: NonZeroU32 = NonZeroU32::new(60).expect("more than 0");
+/// Interval between reports of dropped lines.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+/// Engines' last output and lists of models are shorter.
 const LINE_BYTES_MAX: usize = 16 << 10;
-/// The lines that tell of others; bounded by the number of kinds.
-const OF_OTHERS: &str = "model_pool::left_out";
+/// Target of the lines that report dropped lines. The number of kinds bounds them.
+const REPORT_TARGET: &str = "model_pool::left_out";
 
 pub(super) fn start(config: &Config) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
         let level = config.log.level.as_str();
-        // SQLite's statements and hyper's frames are not the pool's own words.
+        // SQLite's statements and hyper's frames say nothing about the pool.
         EnvFilter::new(format!(
             "{level},sqlx=warn,hyper=warn,hyper_util=warn,tokio_cron_scheduler=warn"
         ))
@@ -40,7 +40,7 @@ pub(super) fn start(config: &Config) {
     let kinds = Kinds::default();
     let text = config.log.format == LogFormat::Text;
     let lines = fmt::layer()
-        .with_writer(move || Short {
+        .with_writer(move || LineCutter {
             to: io::stderr(),
             text,
         })
@@ -53,32 +53,32 @@ pub(super) fn start(config: &Config) {
         true => all.with(lines).init(),
         false => all.with(lines.json()).init(),
     }
-    // Without it nothing is told of what is left out; the bounds hold all the same.
-    let told = std::thread::Builder::new()
+    // Without this thread dropped lines are not reported, but the limits still hold.
+    let reporter = std::thread::Builder::new()
         .name("log-sums".to_owned())
-        .spawn(move || kinds.tell());
-    if let Err(error) = told {
-        tracing::warn!(%error, "lines that come too fast are left out without a word");
+        .spawn(move || kinds.report_dropped());
+    if let Err(error) = reporter {
+        tracing::warn!(%error, "cannot start the thread that reports dropped log lines; lines that come too fast are dropped silently");
     }
 }
 
-/// Every place that has spoken.
+/// Every kind that has logged a line.
 #[derive(Clone, Default)]
 struct Kinds(Arc<Mutex<BTreeMap<usize, Kind>>>);
 
 struct Kind {
     limiter: DefaultDirectRateLimiter,
-    /// Since it was last told.
-    left_out: u64,
-    /// The first of them.
+    /// Dropped lines since the last report.
+    dropped: u64,
+    /// The first dropped line.
     like: String,
 }
 
 impl Kind {
     fn new() -> Kind {
         Kind {
-            limiter: RateLimiter::direct(Quota::per_minute(A_MINUTE).allow_burst(AT_ONCE)),
-            left_out: 0,
+            limiter: RateLimiter::direct(Quota::per_minute(PER_MINUTE).allow_burst(BURST)),
+            dropped: 0,
             like: String::new(),
         }
     }
@@ -89,25 +89,27 @@ impl Kinds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self) {
+    fn report_dropped(&self) {
         loop {
-            std::thread::sleep(TELL_EVERY);
-            for (count, like) in self.take_left_out() {
+            std::thread::sleep(REPORT_EVERY);
+            for (count, like) in self.take_dropped() {
                 match count - 1 {
-                    0 => tracing::warn!(target: OF_OTHERS, "{like}"),
-                    more => tracing::warn!(target: OF_OTHERS, "{like}, and {more} more like it"),
+                    0 => tracing::warn!(target: REPORT_TARGET, "{like}"),
+                    more => {
+                        tracing::warn!(target: REPORT_TARGET, "{like}, and {more} more like it")
+                    }
                 }
             }
         }
     }
 
-    /// How many were left out of each kind, with the first of them.
-    fn take_left_out(&self) -> Vec<(u64, String)> {
+    /// The number of dropped lines of each kind, with the first one.
+    fn take_dropped(&self) -> Vec<(u64, String)> {
         let mut kinds = self.lock();
-        let left_out = kinds.values_mut().filter(|kind| kind.left_out > 0);
-        left_out
+        let dropped = kinds.values_mut().filter(|kind| kind.dropped > 0);
+        dropped
             .map(|kind| {
-                let count = std::mem::take(&mut kind.left_out);
+                let count = std::mem::take(&mut kind.dropped);
                 (count, std::mem::take(&mut kind.like))
             })
             .collect()
@@ -117,30 +119,30 @@ impl Kinds {
 impl<S: Subscriber> Layer<S> for Kinds {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let place = event.metadata();
-        if place.target() == OF_OTHERS {
+        if place.target() == REPORT_TARGET {
             return true;
         }
-        // One place has one description, which stays where it is.
+        // Each place has one static description, so its address identifies the kind.
         let address = std::ptr::from_ref(place).addr();
         let mut kinds = self.lock();
         let kind = kinds.entry(address).or_insert_with(Kind::new);
         if kind.limiter.check().is_ok() {
             return true;
         }
-        if kind.left_out == 0 {
-            event.record(&mut Words(&mut kind.like));
+        if kind.dropped == 0 {
+            event.record(&mut EventText(&mut kind.like));
         }
-        kind.left_out = kind.left_out.saturating_add(1);
+        kind.dropped = kind.dropped.saturating_add(1);
         false
     }
 }
 
-/// The message of an event, with its fields, as one text.
-struct Words<'a>(&'a mut String);
+/// Collects the message and the fields of an event as one text.
+struct EventText<'a>(&'a mut String);
 
-impl Visit for Words<'_> {
+impl Visit for EventText<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = match (field.name(), self.0.is_empty()) {
             ("message", _) => write!(self.0, "{value:?}"),
             (name, true) => write!(self.0, "{name}={value:?} "),
@@ -149,14 +151,14 @@ impl Visit for Words<'_> {
     }
 }
 
-/// Lines that are too long are cut.
-struct Short<W> {
+/// Cuts lines that are too long.
+struct LineCutter<W> {
     to: W,
-    /// Otherwise each line is one JSON value, and stays one.
+    /// Otherwise each line is one JSON value, and a cut line is one too.
     text: bool,
 }
 
-impl<W: Write> Write for Short<W> {
+impl<W: Write> Write for LineCutter<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if line.len() <= LINE_BYTES_MAX {
             return self.to.write(line);
@@ -182,7 +184,7 @@ impl<W: Write> Write for Short<W> {
 mod tests {
     use super::*;
 
-    /// What a subscriber of these bounds lets through.
+    /// The output of a subscriber with these limits.
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -198,9 +200,9 @@ mod tests {
     }
 
     impl Written {
-        fn by(&self, kinds: &Kinds, speak: impl FnOnce()) -> String {
+        fn by(&self, kinds: &Kinds, log: impl FnOnce()) -> String {
             let to = self.clone();
-            let writer = move || Short {
+            let writer = move || LineCutter {
                 to: to.clone(),
                 text: true,
             };
@@ -208,7 +210,7 @@ mod tests {
             let all = tracing_subscriber::registry()
                 .with(kinds.clone())
                 .with(lines);
-            tracing::subscriber::with_default(all, speak);
+            tracing::subscriber::with_default(all, log);
             String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
         }
     }
@@ -225,11 +227,11 @@ mod tests {
         let lines = text.lines().count();
         assert!((1_001..1_100).contains(&lines), "{lines} lines");
         assert!(text.contains("something else"), "{text}");
-        let sums = kinds.take_left_out();
-        let (left_out, like) = &sums[0];
-        assert_eq!((sums.len(), lines as u64 - 1 + left_out), (1, 16_000));
+        let sums = kinds.take_dropped();
+        let (dropped, like) = &sums[0];
+        assert_eq!((sums.len(), lines as u64 - 1 + dropped), (1, 16_000));
         assert!(like.contains("a client did it again"), "{like}");
-        assert!(kinds.take_left_out().is_empty(), "told once");
+        assert!(kinds.take_dropped().is_empty(), "reported once");
     }
 
     #[test]
@@ -241,7 +243,7 @@ mod tests {
         assert!(text.len() < LINE_BYTES_MAX, "{} bytes", text.len());
         assert!(text.contains("cut from 2097"), "{text}");
         let mut bytes = Vec::new();
-        let mut json = Short {
+        let mut json = LineCutter {
             to: &mut bytes,
             text: false,
         };

@@ -1,14 +1,14 @@
-//! Gives the memory that large requests took back to the system as soon as they are read.
+//! Returns the memory of large requests to the system as soon as they are read.
 
-/// Pieces from this size on are mapped each by itself, and leave with their last use. Without a fixed size glibc raises its own
-/// with every larger piece that is freed, up to 32 MiB, and keeps what is smaller for later (mallopt(3)).
+/// Allocations from this size on are mapped separately and unmapped when they are freed. Without a fixed threshold
+/// glibc raises its own with every larger block that is freed, up to 32 MiB, and keeps smaller blocks (mallopt(3)).
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAPPED_FROM_BYTES: i32 = 256 << 10;
-/// So much may lie free at the end of the heap: what requests take and give back each moment is not asked of the system anew.
+/// Free memory that stays at the end of the heap, so that the frequent allocations of requests need no system calls.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const KEPT_BYTES: i32 = 16 << 20;
 
-/// Called before there are other threads.
+/// Call this before there are other threads.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(
     unsafe_code,

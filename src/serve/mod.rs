@@ -1,5 +1,5 @@
-//! The composition root: configuration → store → catalogue → inventory → controller → HTTP →
-//! schedule, and the way back down. It wires; it decides nothing.
+//! The composition root: starts store, catalogue, inventory, controller, HTTP server and schedule from
+//! the configuration, and stops them. It connects them and decides nothing.
 
 mod evening;
 mod files;
@@ -38,16 +38,16 @@ use lock::StateLock;
 use seats::OtherProcesses;
 use takeover::{Inherited, TakeoverSocket};
 
-/// How long connections may finish after the pool has drained.
+/// How long connections may take to finish after the pool has drained.
 const CONNECTIONS_WITHIN: Duration = Duration::from_secs(5);
-/// How long the loop may take to end, with all it has still to write.
+/// How long the loop may take to end, including its last writes.
 const LOOP_WITHIN: Duration = Duration::from_secs(20);
-/// How long requests that wait for a load may hold up a takeover.
+/// How long requests that wait for a load may delay a takeover.
 const WAITERS_WITHIN: Duration = Duration::from_secs(10);
-/// Before a broken download is taken up again for the first time.
+/// Pause before the first retry of a broken download.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Serves until told to stop. An error is one line for a person.
+/// Serves until a signal stops it. An error is one line for the user.
 pub fn run(args: &ServeArgs) -> Result<(), String> {
     memory::return_what_is_freed();
     let environment: BTreeMap<String, String> = std::env::vars().collect();
@@ -57,9 +57,9 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| format!("the runtime cannot start: {error}"))?;
+        .map_err(|error| format!("cannot start the runtime: {error}"))?;
     let ended = runtime.block_on(serve(config, args.takeover));
-    // What hangs in a system call is no reason to stay.
+    // Do not wait for tasks that hang in a system call.
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
 }
@@ -70,9 +70,9 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     }
     let config = Arc::new(config);
     let clock = Clock::start();
-    // The same after a restart: it is where guardians are found.
+    // The same path after a restart, because guardians are found there.
     let runtime_dir = absolute(&config.state.dir)?.join("run");
-    // What can fail by itself does so while an old one still serves.
+    // What can fail comes first, while an old process still serves.
     let inventory = open_inventory(&config).await?;
     let evening = evening::of(&config)?;
     let edge = Arc::new(Edge::open(&config, clock, files::allow_many()).map_err(line)?);
@@ -82,8 +82,8 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         false => None,
     };
     let lock = StateLock::take(&config.state.dir, takeover).await?;
-    let same = inherited.as_ref();
-    let listener = match same.and_then(|it| it.listener(config.server.listen.0)) {
+    let old = inherited.as_ref();
+    let listener = match old.and_then(|it| it.listener(config.server.listen.0)) {
         Some(listener) => adopt_listener(listener)?,
         None => Server::bind(config.server.listen.0).await.map_err(line)?,
     };
@@ -105,7 +105,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     let is_new = (last_replica, last_order) == (0, 0);
     let due = evening::due(evening, is_new, &store).await?;
     let executable = std::env::current_exe()
-        .map_err(|error| format!("our own binary cannot be found: {error}"))?;
+        .map_err(|error| format!("cannot find the program's own binary: {error}"))?;
     let guardians = Arc::new(Guardians::new(GuardianSettings {
         executable: executable.clone(),
         runtime_dir: runtime_dir.clone(),
@@ -113,12 +113,12 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         keep: config.pool.on_restart == OnRestart::Adopt,
         adopt_within: Duration::from_millis(config.pool.adopt_within.0.0),
     }));
-    // Holding the lock we are alone: engines of an earlier controller are ours or nobody's, and
-    // nothing is loaded before it is known which.
+    // We hold the lock, so no other controller owns the engines of an earlier one. Nothing is loaded
+    // before it is decided which of them to adopt.
     let refuse = |record: &engine::Record| controller::refusal(record, &catalog, &inventory);
     let found = engine::resolve(&guardians, refuse).await;
     guardians.prepare().await;
-    let elsewhere = OtherProcesses::find(&runtime_dir).await;
+    let other_processes = OtherProcesses::find(&runtime_dir).await;
     let parts = Parts {
         last_replica,
         last_order,
@@ -134,7 +134,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         sources: Arc::new(Sources::new(source_settings(&config))),
         guardians: Arc::clone(&guardians),
         found,
-        seats: elsewhere.taken(),
+        seats: other_processes.taken(),
         heartbeat: notify::heartbeat(),
         log_dir: absolute(&config.state.dir)?.join("logs"),
         clock,
@@ -142,7 +142,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         store: Arc::clone(&store),
     };
     let (handle, mut controller) = controller::spawn(parts);
-    elsewhere.follow(&handle);
+    other_processes.follow(&handle);
     let metrics = Metrics::new(&handle);
     let limits = limits::open(&config, &store, clock).await?;
     let app = App::new(
@@ -158,9 +158,9 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         AbortOnDropHandle::new(start(limits::keep(Arc::clone(&limits), Arc::clone(&store))));
     let stop = CancellationToken::new();
     let address = listener.local_addr().map_err(|error| error.to_string())?;
-    let door = TakeoverSocket::open(&runtime_dir).map_err(|error| {
+    let takeover_socket = TakeoverSocket::open(&runtime_dir).map_err(|error| {
         format!(
-            "cannot make the takeover socket in {}: {error}",
+            "cannot create the takeover socket in {}: {error}",
             runtime_dir.display()
         )
     })?;
@@ -180,38 +180,39 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
 
     let successor = tokio::select! {
         () = told_to_stop() => None,
-        successor = door.successor(&listening) => Some(successor),
-        ended = &mut controller => return Err(format!("the controller ended by itself: {ended:?}")),
+        successor = takeover_socket.successor(&listening) => Some(successor),
+        ended = &mut controller => return Err(format!("the controller ended unexpectedly: {ended:?}")),
     };
     drop(listening);
     if let Some(successor) = successor {
         tracing::info!(
-            "process {} takes over; streams that have begun go on here",
+            "process {} takes over; streams that have begun continue here",
             successor.pid
         );
         stop.cancel();
         if let Err(error) = schedule.stop().await {
             tracing::warn!(%error, "the schedule did not stop cleanly");
         }
-        let _ = tokio::time::timeout(WAITERS_WITHIN, nobody_waits(&handle)).await;
+        let _ = tokio::time::timeout(WAITERS_WITHIN, queue_is_empty(&handle)).await;
         guardians.leave_to_successor(Duration::from_millis(config.pool.adopt_within.0.0));
         let _ = handle.hand_over();
         if tokio::time::timeout(LOOP_WITHIN, &mut controller)
             .await
             .is_err()
         {
-            // The locks end with us, and the new one goes on by itself.
+            // The locks end with this process, so the new one can start without its message.
             return Err(
-                "the controller does not end; the new process goes on without it".to_owned(),
+                "the controller did not end in time; the new process continues without it"
+                    .to_owned(),
             );
         }
         drop(upkeep);
         limits::save(&limits, &store).await;
         store.close().await;
-        // Before a new one may begin: what goes on here, it has to know.
-        let telling = seats::tell(&runtime_dir, handle.clone());
-        let _telling = telling.map(|telling| AbortOnDropHandle::new(start(telling)));
-        drop((door, lock));
+        // Before the new process may start, because it has to know which streams continue here.
+        let reports = seats::tell(&runtime_dir, handle.clone());
+        let _reports = reports.map(|reports| AbortOnDropHandle::new(start(reports)));
+        drop((takeover_socket, lock));
         let finish = Duration::from_millis(config.unload_drain().0);
         let finished = async {
             let finished = tokio::time::timeout(finish, &mut server).await;
@@ -223,7 +224,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         let served = async {
             let served = successor.free().await;
             if served.is_err() {
-                // Nobody listens: whoever starts us again must not wait for streams.
+                // No process serves now: do not delay a restart by the service manager until the streams end.
                 ending.cancel();
             }
             served
@@ -262,17 +263,17 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
     limits::save(&limits, &store).await;
     store.close().await;
-    drop((door, lock));
+    drop((takeover_socket, lock));
     Ok(())
 }
 
-/// Makes sure that we could serve, and asks the model-pool that does for its place.
+/// Checks that this process could serve, then takes over from the one that does.
 async fn take_over(config: &Config, runtime_dir: &Path) -> Result<Option<Inherited>, String> {
-    // A catalogue that cannot be read is found while the old one still serves.
+    // A catalogue that cannot be read must fail while the old process still serves.
     Catalog::load(config).map_err(line)?;
     let inherited = takeover::ask(runtime_dir).await?;
     if inherited.is_none() {
-        tracing::info!("there is nobody to take over from");
+        tracing::info!("there is no model-pool to take over from; starting normally");
     }
     Ok(inherited)
 }
@@ -282,21 +283,22 @@ fn adopt_listener(listener: std::net::TcpListener) -> Result<tokio::net::TcpList
     tokio::net::TcpListener::from_std(listener).map_err(line)
 }
 
-/// Comes back when nobody waits for a load. Who came in just before may be on the way to the queue.
-async fn nobody_waits(handle: &Handle) {
+/// Returns when no request waits for a load. A request that has just arrived may not be in the queue yet, so it
+/// checks three times.
+async fn queue_is_empty(handle: &Handle) {
     const PAUSE: Duration = Duration::from_millis(25);
-    let mut quiet = 0;
-    while quiet < 3 {
+    let mut empty = 0;
+    while empty < 3 {
         tokio::time::sleep(PAUSE).await;
         let waits = |model: &pool::ModelView| model.waiting > 0;
-        quiet = match handle.snapshot().pool.models.iter().any(waits) {
+        empty = match handle.snapshot().pool.models.iter().any(waits) {
             true => 0,
-            false => quiet + 1,
+            false => empty + 1,
         };
     }
 }
 
-/// Ends at SIGTERM or Ctrl-C (D2).
+/// Completes at SIGTERM or Ctrl-C (D2).
 pub async fn told_to_stop() {
     let (Ok(mut terminate), Ok(mut interrupt)) = (
         signal(SignalKind::terminate()),
@@ -310,7 +312,7 @@ pub async fn told_to_stop() {
     }
 }
 
-/// The files, with the models that were registered over the API on top.
+/// The models of the files, then those that were registered over the API.
 async fn open_catalog(config: &Arc<Config>, store: &Store) -> Result<Catalog, String> {
     let registrations = store.registrations().await.map_err(line)?;
     let config = Arc::clone(config);
@@ -324,7 +326,7 @@ async fn open_catalog(config: &Arc<Config>, store: &Store) -> Result<Catalog, St
                 Entry::from_document(&document, Source::Registered, &config, catalog.reference());
             let inserted = entry.and_then(|(entry, _)| catalog.insert(entry));
             if let Err(error) = inserted {
-                tracing::error!(model = name, %error, "a registered model cannot be read any more and is left out");
+                tracing::error!(model = name, %error, "cannot read a registered model; it is not in the catalogue");
             }
         }
         Ok(catalog)
@@ -334,7 +336,7 @@ async fn open_catalog(config: &Arc<Config>, store: &Store) -> Result<Catalog, St
 }
 
 async fn open_sign_on(config: &Config) -> Result<Option<Oidc>, String> {
-    // Tokens are judged by the time of day, which may be set while we run.
+    // Tokens are checked against the wall clock, which may be set while the service runs.
     let clock = || Time(u64::try_from(Utc::now().timestamp_millis()).unwrap_or(0));
     match &config.auth.oidc {
         Some(section) => Oidc::new(section, clock).await.map(Some).map_err(line),
@@ -406,10 +408,10 @@ fn line(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// What the configuration and the hub's own variables say of fetching.
+/// The settings of fetching, from the configuration and the hub's variables.
 fn source_settings(config: &Config) -> Settings {
     let sources = &config.sources;
-    // As huggingface_hub reads them.
+    // Like huggingface_hub.
     let is_on = |name: &str| {
         let value = std::env::var(name).unwrap_or_default().to_uppercase();
         ["1", "ON", "YES", "TRUE"].contains(&value.as_str())

@@ -1,5 +1,5 @@
-//! What the service manager is told (sd_notify(3)): that we serve, that we stop, and that the loop
-//! still turns. Without `NOTIFY_SOCKET` nothing is told. No crate: it is one datagram.
+//! Notifies the service manager (sd_notify(3)) that the service is ready, that it stops, and that the
+//! loop still runs. Does nothing without `NOTIFY_SOCKET`. Uses no crate, because it is one datagram.
 
 use std::os::unix::net::UnixDatagram;
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use controller::Heartbeat;
 use pool::Span;
 
-/// How the manager can be reached, and how often it wants to hear of us.
+/// The manager's socket and its watchdog interval.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Manager {
     socket: String,
@@ -18,7 +18,7 @@ pub(super) struct Manager {
 
 static INHERITED: OnceLock<Manager> = OnceLock::new();
 
-/// What the process that we take over from was told: it was the manager's own child.
+/// Inherits the settings of the process that we replace. The manager started that process, not this one.
 pub(super) fn inherit(manager: Manager) {
     let _ = INHERITED.set(manager);
 }
@@ -40,35 +40,36 @@ pub(super) fn manager() -> Option<Manager> {
     }
 }
 
-/// We serve. After a takeover the manager watched another process until now.
+/// Reports that the service is ready. After a takeover the manager still watches the old process, so the
+/// process id goes with it.
 pub(super) fn ready() {
-    tell(&format!("READY=1\nMAINPID={}\n", std::process::id()));
+    notify(&format!("READY=1\nMAINPID={}\n", std::process::id()));
 }
 
 pub(super) fn stopping() {
-    tell("STOPPING=1\n");
+    notify("STOPPING=1\n");
 }
 
-/// For `WatchdogSec=`, and three times as often; told by the loop itself, so that one that hangs is
-/// restarted.
+/// For `WatchdogSec=`, three times per interval. The loop itself sends it, so that the manager restarts a
+/// service whose loop hangs.
 pub(super) fn heartbeat() -> Option<Heartbeat> {
     let every = Span((manager()?.watchdog_us? / 3_000).max(1));
-    Some(Heartbeat::new(every, || tell("WATCHDOG=1\n")))
+    Some(Heartbeat::new(every, || notify("WATCHDOG=1\n")))
 }
 
-/// A manager that cannot be told decides for itself what that means.
-fn tell(text: &str) {
+/// Failures are only logged: the manager decides what a missing message means.
+fn notify(text: &str) {
     let Some(manager) = manager() else {
         return;
     };
     if let Err(error) = send(&manager.socket, text) {
-        tracing::debug!(%error, socket = manager.socket, "the service manager cannot be told");
+        tracing::debug!(%error, socket = manager.socket, "cannot notify the service manager");
     }
 }
 
 fn send(address: &str, text: &str) -> std::io::Result<()> {
     let socket = UnixDatagram::unbound()?;
-    // The loop tells it, and waits for nobody.
+    // The loop calls this and must not block.
     socket.set_nonblocking(true)?;
     #[cfg(target_os = "linux")]
     if let Some(name) = address.strip_prefix('@') {
@@ -90,9 +91,9 @@ mod tests {
         let home = tempfile::tempdir().expect("a folder");
         let path = home.path().join("notify");
         let manager = UnixDatagram::bind(&path).expect("a socket");
-        send(&path.display().to_string(), "READY=1\n").expect("told");
+        send(&path.display().to_string(), "READY=1\n").expect("sent");
         let mut bytes = [0; 64];
-        let count = manager.recv(&mut bytes).expect("heard");
+        let count = manager.recv(&mut bytes).expect("received");
         assert_eq!(&bytes[..count], b"READY=1\n");
     }
 }

@@ -1,13 +1,13 @@
-//! Streams that go on in a process which has handed its engines over. That process tells every later
-//! controller who is still inside which engine, and the controller counts them at its own gates: the
-//! engine is busy, drains wait for them, and its keep-hot time counts from their end (L2).
+//! Streams that continue in a process which has handed over its engines. That process reports its
+//! requests in flight per engine to every later controller, which counts them at its gates: the engine
+//! is busy, drains wait for them, and keep-hot counts from their end (L2).
 //!
 //! ```text
 //!  old: listens on run/streams-PID.sock until its streams have ended
-//!  new: at its start, whoever it follows on, and after a `kill -9` of the one between
+//!  new: at every start, also after a `kill -9` of the process in between
 //!   │─── connects to each such socket ──▶│
-//!   │◀── who is inside, at each change ──│
-//!   │◀── end of the connection ──────────▼ nobody is inside any more
+//!   │◀── requests in flight, on change ──│
+//!   │◀── end of the connection ──────────▼ all its requests have ended
 //! ```
 
 use std::collections::BTreeMap;
@@ -26,12 +26,12 @@ use pool::{ReplicaId, Time};
 
 const PREFIX: &str = "streams-";
 const SUFFIX: &str = ".sock";
-/// How late a later controller may know that a stream has ended.
-const TELL_EVERY: Duration = Duration::from_millis(50);
-/// For the first word of a process that goes on with its streams.
-const WORD_MAX: Duration = Duration::from_secs(2);
+/// How late a later controller may learn that a stream has ended.
+const REPORT_EVERY: Duration = Duration::from_millis(50);
+/// Timeout for the first report of another process.
+const FIRST_REPORT_MAX: Duration = Duration::from_secs(2);
 
-/// [`SeatsTaken`] on its way; unknown fields of another version are skipped.
+/// [`SeatsTaken`] as it is sent. Unknown fields of other versions are ignored.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 struct Seats {
     replica: u64,
@@ -49,17 +49,17 @@ impl From<SeatsTaken> for Seats {
     }
 }
 
-/// The socket's file, which ends with us.
-struct Named(PathBuf);
+/// The socket's file. Dropping it removes the file.
+struct SocketFile(PathBuf);
 
-impl Drop for Named {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// Tells whoever asks who is inside by this process, for as long as it is polled. It listens when this
-/// returns.
+/// Reports this process's requests in flight to every process that connects, for as long as it is
+/// polled. The socket listens when this function returns.
 pub(super) fn tell(
     runtime_dir: &Path,
     handle: Handle,
@@ -74,37 +74,37 @@ pub(super) fn tell(
     };
     match listen() {
         Ok(listener) => {
-            let named = Named(path);
+            let file = SocketFile(path);
             Some(async move {
-                let _named = named;
-                tell_all(&listener, || handle.seats_taken()).await;
+                let _file = file;
+                report_all(&listener, || handle.seats_taken()).await;
             })
         }
         Err(error) => {
-            tracing::warn!(%error, "the new process will not know of the streams that go on here");
+            tracing::warn!(%error, "cannot report streams to the new process; it does not count the streams that continue here");
             None
         }
     }
 }
 
-async fn tell_all(listener: &tokio::net::UnixListener, taken: impl Fn() -> Vec<SeatsTaken>) {
-    let mut told: Vec<Seats> = Vec::new();
+async fn report_all(listener: &tokio::net::UnixListener, taken: impl Fn() -> Vec<SeatsTaken>) {
+    let mut reported: Vec<Seats> = Vec::new();
     let mut listeners: Vec<tokio::net::UnixStream> = Vec::new();
     loop {
         let seats: Vec<Seats> = taken().into_iter().map(Seats::from).collect();
         let line = line_of(&seats);
-        if seats != told {
-            told = seats;
-            let mut heard = Vec::new();
+        if seats != reported {
+            reported = seats;
+            let mut connected = Vec::new();
             for mut listener in listeners {
-                // One that is gone is forgotten.
+                // Closed connections are dropped.
                 if listener.write_all(&line).await.is_ok() {
-                    heard.push(listener);
+                    connected.push(listener);
                 }
             }
-            listeners = heard;
+            listeners = connected;
         }
-        if let Ok(Ok((mut new, _))) = tokio::time::timeout(TELL_EVERY, listener.accept()).await
+        if let Ok(Ok((mut new, _))) = tokio::time::timeout(REPORT_EVERY, listener.accept()).await
             && new.write_all(&line).await.is_ok()
         {
             listeners.push(new);
@@ -113,20 +113,20 @@ async fn tell_all(listener: &tokio::net::UnixListener, taken: impl Fn() -> Vec<S
 }
 
 fn line_of(seats: &[Seats]) -> Vec<u8> {
-    // Plain data with text keys: there is nothing in it that JSON cannot hold.
+    // Plain data with string keys always serializes.
     let mut line = serde_json::to_vec(seats).unwrap_or_default();
     line.push(b'\n');
     line
 }
 
-/// Processes that go on with their streams.
+/// Replaced processes whose streams continue.
 #[derive(Default)]
 pub(super) struct OtherProcesses {
     sources: Vec<(BufReader<UnixStream>, Vec<Seats>)>,
 }
 
 impl OtherProcesses {
-    /// All that there are, with what they say first. Files that nobody listens to are removed.
+    /// Finds all of them, with their first reports. Removes sockets on which no process listens.
     pub async fn find(runtime_dir: &Path) -> OtherProcesses {
         let folder = runtime_dir.to_owned();
         let found = tokio::task::spawn_blocking(move || OtherProcesses::try_find(&folder)).await;
@@ -139,13 +139,13 @@ impl OtherProcesses {
         let ours = |name: &String| name.starts_with(PREFIX) && name.ends_with(SUFFIX);
         let mut sources = Vec::new();
         for name in names.filter(ours) {
-            match ask(folder, &name) {
+            match connect(folder, &name) {
                 Ok(source) => sources.push(source),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     let _ = std::fs::remove_file(folder.join(&name));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, name, "a process that goes on with its streams says nothing of them");
+                    tracing::warn!(%error, name, "cannot read the streams of a replaced process; they are not counted");
                 }
             }
         }
@@ -156,7 +156,7 @@ impl OtherProcesses {
         sum(self.sources.iter().map(|(_, seats)| seats.as_slice()))
     }
 
-    /// Counts them at our gates until each has ended.
+    /// Counts their streams at our gates until each process has ended.
     pub fn follow(self, handle: &Handle) {
         let handle = handle.clone();
         self.follow_with(move |taken| handle.seats_elsewhere(taken));
@@ -172,16 +172,16 @@ impl OtherProcesses {
         let shared = Arc::new((Mutex::new(all), tell));
         for (nth, (mut reader, _)) in self.sources.into_iter().enumerate() {
             let shared = Arc::clone(&shared);
-            // It ends with the other process, and a shutdown of ours does not wait for it.
+            // It ends with the other process; our shutdown does not wait for it.
             drop(tokio::task::spawn_blocking(move || {
                 let (all, tell) = &*shared;
                 let _ = reader.get_ref().set_read_timeout(None);
                 loop {
-                    let heard = hear(&mut reader);
-                    let is_over = heard.is_err();
-                    // Held while it is told: two of them would else tell it in the wrong order.
+                    let report = read_report(&mut reader);
+                    let is_over = report.is_err();
+                    // Held during the call, because two threads could otherwise report in the wrong order.
                     let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-                    all.insert(nth, heard.unwrap_or_default());
+                    all.insert(nth, report.unwrap_or_default());
                     tell(&sum(all.values().map(Vec::as_slice)));
                     if is_over {
                         return;
@@ -192,15 +192,15 @@ impl OtherProcesses {
     }
 }
 
-fn ask(folder: &Path, name: &str) -> io::Result<(BufReader<UnixStream>, Vec<Seats>)> {
+fn connect(folder: &Path, name: &str) -> io::Result<(BufReader<UnixStream>, Vec<Seats>)> {
     let socket = UnixStream::connect(Short::of(folder)?.path(name))?;
-    socket.set_read_timeout(Some(WORD_MAX))?;
+    socket.set_read_timeout(Some(FIRST_REPORT_MAX))?;
     let mut reader = BufReader::new(socket);
-    let seats = hear(&mut reader)?;
+    let seats = read_report(&mut reader)?;
     Ok((reader, seats))
 }
 
-fn hear(reader: &mut impl BufRead) -> io::Result<Vec<Seats>> {
+fn read_report(reader: &mut impl BufRead) -> io::Result<Vec<Seats>> {
     let mut line = String::new();
     match reader.read_line(&mut line)? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -246,32 +246,32 @@ mod tests {
             tokio::net::UnixListener::from_std(listener).expect("a listener")
         };
         let listeners = [listen("streams-1.sock"), listen("streams-2.sock")];
-        // Of one that was killed.
+        // Left behind by a process that was killed.
         drop(UnixListener::bind(home.path().join("streams-3.sock")).expect("a socket"));
-        let (say, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut totals) = tokio::sync::mpsc::unbounded_channel();
         let new = async {
             let found = OtherProcesses::find(home.path()).await;
             assert_eq!(found.taken(), inside(3));
             found.follow_with(move |taken| {
-                let _ = say.send(taken.iter().map(|it| it.in_flight).sum::<u32>());
+                let _ = sender.send(taken.iter().map(|it| it.in_flight).sum::<u32>());
             });
             counts[0].store(0, Ordering::SeqCst);
-            assert_eq!(told.recv().await, Some(1));
-            told
+            assert_eq!(totals.recv().await, Some(1));
+            totals
         };
         let tell = |nth: usize| {
             let counts = &counts;
-            tell_all(&listeners[nth], move || {
+            report_all(&listeners[nth], move || {
                 inside(counts[nth].load(Ordering::SeqCst))
             })
         };
-        let mut told = tokio::select! {
-            told = new => told,
-            () = tell(0) => unreachable!("it tells for as long as it is polled"),
-            () = tell(1) => unreachable!("it tells for as long as it is polled"),
+        let mut totals = tokio::select! {
+            totals = new => totals,
+            () = tell(0) => unreachable!("it reports for as long as it is polled"),
+            () = tell(1) => unreachable!("it reports for as long as it is polled"),
         };
-        // Both are gone with their connections.
-        while told.recv().await.expect("they tell it") > 0 {}
+        // Both processes end with their connections.
+        while totals.recv().await.expect("a report") > 0 {}
         assert!(!home.path().join("streams-3.sock").exists());
     }
 }

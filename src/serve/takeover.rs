@@ -1,26 +1,25 @@
-//! One model-pool takes the place of another without a refused connection. It owns the exchange
-//! between the two; what the old one must have closed before, `serve` says.
+//! The exchange by which a new model-pool replaces an old one without a refused connection. `serve`
+//! decides what the old one closes, and when.
 //!
 //! ```text
 //!  new                                   old
-//!   │ connects to run/takeover.sock       │ serves; asks the system who that is: the same user
+//!   │ connects to run/takeover.sock       │ serves; checks that the peer has the same user
 //!   │◀── its listening socket ────────────│
-//!   │─── received ───────────────────────▶│ accepts no more: new connections wait in the kernel
-//!   │                                     │ lets who waits for a load get a seat, 10 s at most
-//!   │                                     │ ends its loop, tells the guardians, closes the store,
-//!   │                                     │ gives its locks back
-//!   │◀── free ────────────────────────────│ streams that have begun go on in it, straight from the
-//!   │ locks, opens the store, adopts,     │ engines, until they end or `evening.drain` is over
+//!   │─── received ───────────────────────▶│ stops accepting: new connections wait in the kernel
+//!   │                                     │ lets requests that wait for a load get a slot, 10 s at most
+//!   │                                     │ ends its loop, notifies the guardians, closes the store,
+//!   │                                     │ releases its locks
+//!   │◀── free ────────────────────────────│ its streams continue, directly from the engines, until
+//!   │ locks, opens the store, adopts,     │ they end or `evening.drain` is over
 //!   │ accepts on the same socket          │
-//!   │─── serving ────────────────────────▶│ ends well; without that word it ends as failed, so that
-//!   │                                     ▼ a service manager starts anew and finds the engines
+//!   │─── serving ────────────────────────▶│ exits with success; without this message with a failure,
+//!   │                                     ▼ so that a service manager restarts it and finds the engines
 //! ```
 //!
-//! A stream that goes on in the old one keeps its seat at the new one's gate; how the new one knows of
-//! it stands in `seats`.
+//! A stream that continues in the old process keeps its slot in the new one (see `seats`).
 //!
-//! The state has one owner at every moment: it is free only when the old one cannot write any more.
-//! A new one that dies before it has the socket costs nothing; the old one goes on.
+//! The state has one owner at every moment: it is free only when the old process can no longer write.
+//! If the new process dies before it has the socket, the old one continues.
 
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -39,50 +38,50 @@ use super::notify::{self, Manager};
 
 const SOCKET: &str = "takeover.sock";
 const VERSION: u32 = 1;
-/// For each word of the other side.
-const WORD_MAX: Duration = Duration::from_secs(10);
-/// For all that the old one does before the state is free: who waits for a load is waited for.
-const FREE_MAX: Duration = Duration::from_secs(60);
-/// For the new one to adopt the engines and to serve.
-const SERVING_MAX: Duration = Duration::from_secs(60);
+/// Timeout for each message of the other side.
+const MESSAGE_WITHIN: Duration = Duration::from_secs(10);
+/// Timeout until the old process frees the state. It includes the wait for queued requests.
+const FREE_WITHIN: Duration = Duration::from_secs(60);
+/// Timeout until the new process has adopted the engines and serves.
+const SERVING_WITHIN: Duration = Duration::from_secs(60);
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 
-/// Engines must not inherit it. OtherProcesses what starts programs closes everything anyway.
+/// Engines must not inherit the socket. On other systems, starting a program closes all descriptors anyway.
 #[cfg(target_os = "linux")]
 const CLOSE_ON_EXEC: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 #[cfg(not(target_os = "linux"))]
 const CLOSE_ON_EXEC: RecvFlags = RecvFlags::empty();
 
-/// What both say; unknown fields of another version are skipped.
+/// A message of either side. Unknown fields of other versions are ignored.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Word {
+struct Message {
     version: u32,
     pid: u32,
     received: bool,
     free: bool,
     serving: bool,
-    /// What the service manager told the old one, which it does not tell every new one.
+    /// How the old process reaches the service manager, which a new process may not know.
     manager: Option<Manager>,
 }
 
-/// The old side: where a new one asks.
+/// The old side: the socket to which a new process connects.
 pub(super) struct TakeoverSocket {
     listener: tokio::net::UnixListener,
     path: PathBuf,
 }
 
-/// A new one that has our listening socket.
+/// A new process that has our listening socket.
 pub(super) struct Successor {
     socket: UnixStream,
     pub pid: u32,
 }
 
 impl TakeoverSocket {
-    /// The folder is for our user alone. Errors when the socket cannot be made.
+    /// The folder is accessible only to our user. Fails if the socket cannot be created.
     pub fn open(runtime_dir: &Path) -> io::Result<TakeoverSocket> {
         let path = runtime_dir.join(SOCKET);
-        // We hold the lock: whoever made it is gone.
+        // We hold the lock, so the process that created it is gone.
         let _ = std::fs::remove_file(&path);
         let short = Short::of(runtime_dir)?;
         let listener = UnixListener::bind(short.path(SOCKET))?;
@@ -91,14 +90,14 @@ impl TakeoverSocket {
         Ok(TakeoverSocket { listener, path })
     }
 
-    /// Comes back when a new one has our listening socket. Whoever asks and fails is forgotten.
+    /// Returns when a new process has our listening socket. Failed attempts are only logged.
     pub async fn successor(&self, listening: &OwnedFd) -> Successor {
         loop {
             match self.try_successor(listening).await {
                 Ok(successor) => return successor,
                 Err(error) => {
-                    tracing::warn!(%error, "a takeover was begun and not gone through with");
-                    // Out of file descriptors, mostly.
+                    tracing::warn!(%error, "a takeover failed; this process continues to serve");
+                    // The usual cause: no file descriptors are left.
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
@@ -109,30 +108,32 @@ impl TakeoverSocket {
         let (socket, _) = self.listener.accept().await?;
         let peer = socket.peer_cred()?;
         if peer.uid() != rustix::process::geteuid().as_raw() {
-            let text = format!("user {} is not ours", peer.uid());
+            let text = format!("user {} is not the user of this process", peer.uid());
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
         }
         let listening = listening.try_clone()?;
         let socket = socket.into_std()?;
         tokio::task::spawn_blocking(move || {
             socket.set_nonblocking(false)?;
-            socket.set_read_timeout(Some(WORD_MAX))?;
-            socket.set_write_timeout(Some(WORD_MAX))?;
-            send_with(&socket, &own_word(), &listening)?;
-            let answer = hear(&mut BufReader::new(&socket))?;
+            socket.set_read_timeout(Some(MESSAGE_WITHIN))?;
+            socket.set_write_timeout(Some(MESSAGE_WITHIN))?;
+            send_with(&socket, &own_message(), &listening)?;
+            let answer = receive(&mut BufReader::new(&socket))?;
             match answer.received {
                 true => Ok(Successor {
                     socket,
                     pid: answer.pid,
                 }),
-                false => Err(io::Error::other("the new process did not take the socket")),
+                false => Err(io::Error::other(
+                    "the new process did not receive the socket",
+                )),
             }
         })
         .await?
     }
 }
 
-/// The socket by a path that fits into a socket's address (some 100 bytes), however deep the folder lies.
+/// A path to a socket that fits into a socket address (about 100 bytes), however deep the folder is.
 pub(super) struct Short {
     #[cfg(target_os = "linux")]
     folder: std::fs::File,
@@ -172,67 +173,68 @@ impl Drop for TakeoverSocket {
 }
 
 impl Successor {
-    /// The state is closed and unlocked. Comes back when the new one serves, or with why it does not.
+    /// Reports that the state is closed and unlocked. Returns when the new process serves, or why it does not.
     pub async fn free(self) -> Result<(), String> {
-        let word = Word {
+        let message = Message {
             free: true,
-            ..own_word()
+            ..own_message()
         };
-        if let Err(error) = say(&self.socket, &word) {
-            tracing::warn!(%error, "the new process does not listen; it sees by the lock that it may begin");
+        if let Err(error) = send(&self.socket, &message) {
+            tracing::warn!(%error, "cannot reach the new process; it starts when it can take the lock");
         }
         let pid = self.pid;
-        let heard = tokio::task::spawn_blocking(move || {
-            self.socket.set_read_timeout(Some(SERVING_MAX))?;
-            hear(&mut BufReader::new(&self.socket))
+        let reply = tokio::task::spawn_blocking(move || {
+            self.socket.set_read_timeout(Some(SERVING_WITHIN))?;
+            receive(&mut BufReader::new(&self.socket))
         });
-        match heard.await {
-            // One of an earlier version says nothing more, and ends the connection.
-            Ok(Ok(word)) if word.serving => Ok(()),
+        match reply.await {
+            // An earlier version sends nothing more and closes the connection.
+            Ok(Ok(message)) if message.serving => Ok(()),
             _ => Err(format!(
-                "process {pid}, which took over, did not come to serve; start model-pool again: the engines wait for it for pool.adopt_within"
+                "process {pid} took over but does not serve; start model-pool again within pool.adopt_within to keep the engines"
             )),
         }
     }
 }
 
-/// What a new one takes from the old one.
+/// What a new process receives from the old one.
 pub(super) struct Inherited {
     listener: TcpListener,
     old: UnixStream,
 }
 
 impl Inherited {
-    /// The socket, if it listens where the configuration says.
-    pub fn listener(&self, wanted: SocketAddr) -> Option<TcpListener> {
-        let has = self.listener.local_addr().ok()?;
-        let same = has.ip() == wanted.ip() && (wanted.port() == 0 || has.port() == wanted.port());
+    /// The socket, if it listens on the configured address.
+    pub fn listener(&self, configured: SocketAddr) -> Option<TcpListener> {
+        let actual = self.listener.local_addr().ok()?;
+        let same = actual.ip() == configured.ip()
+            && (configured.port() == 0 || actual.port() == configured.port());
         self.listener.try_clone().ok().filter(|_| same)
     }
 
-    /// Tells the old one that it is not needed any more.
+    /// Tells the old process that this one serves.
     pub fn serving(self) {
-        let word = Word {
+        let message = Message {
             serving: true,
-            ..own_word()
+            ..own_message()
         };
-        // One that has ended already needs no word.
-        let _ = say(&self.old, &word);
+        // An old process that has exited needs no message.
+        let _ = send(&self.old, &message);
     }
 }
 
-/// Asks the model-pool that serves from this folder for its place, and comes back when it has given
-/// everything up. `None`: there is none.
+/// Takes over from the model-pool that serves from this folder. Returns when it has released everything;
+/// `None` if there is none.
 pub(super) async fn ask(runtime_dir: &Path) -> Result<Option<Inherited>, String> {
     let folder = runtime_dir.to_owned();
-    let asked = tokio::task::spawn_blocking(move || try_ask(&folder)).await;
-    let asked = asked.unwrap_or_else(|error| Err(io::Error::other(error.to_string())));
-    asked.map_err(|error| {
-        format!("the takeover failed: {error}; look whether the old process still serves")
+    let taken = tokio::task::spawn_blocking(move || try_take_over(&folder)).await;
+    let taken = taken.unwrap_or_else(|error| Err(io::Error::other(error.to_string())));
+    taken.map_err(|error| {
+        format!("the takeover failed: {error}; check whether the old process still serves")
     })
 }
 
-fn try_ask(folder: &Path) -> io::Result<Option<Inherited>> {
+fn try_take_over(folder: &Path) -> io::Result<Option<Inherited>> {
     let connected = Short::of(folder).and_then(|short| UnixStream::connect(short.path(SOCKET)));
     let socket = match connected {
         Ok(socket) => socket,
@@ -243,8 +245,8 @@ fn try_ask(folder: &Path) -> io::Result<Option<Inherited>> {
             };
         }
     };
-    socket.set_read_timeout(Some(WORD_MAX))?;
-    socket.set_write_timeout(Some(WORD_MAX))?;
+    socket.set_read_timeout(Some(MESSAGE_WITHIN))?;
+    socket.set_write_timeout(Some(MESSAGE_WITHIN))?;
     let (old, listener) = receive_with(&socket)?;
     tracing::info!(
         "taking over from process {}, version {} of the exchange",
@@ -254,16 +256,16 @@ fn try_ask(folder: &Path) -> io::Result<Option<Inherited>> {
     if let Some(manager) = old.manager {
         notify::inherit(manager);
     }
-    let received = Word {
+    let received = Message {
         received: true,
-        ..own_word()
+        ..own_message()
     };
-    say(&socket, &received)?;
-    socket.set_read_timeout(Some(FREE_MAX))?;
-    // One that dies now has given everything up too.
-    let freed = hear(&mut BufReader::new(&socket));
-    if !freed.is_ok_and(|word| word.free) {
-        tracing::warn!("process {} ended without a word", old.pid);
+    send(&socket, &received)?;
+    socket.set_read_timeout(Some(FREE_WITHIN))?;
+    // An old process that dies now has released everything too.
+    let freed = receive(&mut BufReader::new(&socket));
+    if !freed.is_ok_and(|message| message.free) {
+        tracing::warn!("process {} did not report that the state is free", old.pid);
     }
     Ok(Some(Inherited {
         listener,
@@ -271,26 +273,26 @@ fn try_ask(folder: &Path) -> io::Result<Option<Inherited>> {
     }))
 }
 
-fn own_word() -> Word {
-    Word {
+fn own_message() -> Message {
+    Message {
         version: VERSION,
         pid: std::process::id(),
         manager: notify::manager(),
-        ..Word::default()
+        ..Message::default()
     }
 }
 
-fn line_of(word: &Word) -> io::Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(word)?;
+fn line_of(message: &Message) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     Ok(line)
 }
 
-fn say(mut socket: &UnixStream, word: &Word) -> io::Result<()> {
-    socket.write_all(&line_of(word)?)
+fn send(mut socket: &UnixStream, message: &Message) -> io::Result<()> {
+    socket.write_all(&line_of(message)?)
 }
 
-fn hear(reader: &mut impl BufRead) -> io::Result<Word> {
+fn receive(reader: &mut impl BufRead) -> io::Result<Message> {
     let mut line = String::new();
     match reader.read_line(&mut line)? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -298,26 +300,26 @@ fn hear(reader: &mut impl BufRead) -> io::Result<Word> {
     }
 }
 
-fn send_with(socket: &UnixStream, word: &Word, descriptor: &OwnedFd) -> io::Result<()> {
+fn send_with(socket: &UnixStream, message: &Message, descriptor: &OwnedFd) -> io::Result<()> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let descriptors = [descriptor.as_fd()];
     ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    let line = line_of(word)?;
+    let line = line_of(message)?;
     let sent = sendmsg(
         socket,
         &[IoSlice::new(&line)],
         &mut ancillary,
         SendFlags::empty(),
     )?;
-    // A line is far smaller than what a socket takes at once.
+    // A line is far smaller than what a socket accepts at once.
     match sent == line.len() {
         true => Ok(()),
         false => Err(io::ErrorKind::WriteZero.into()),
     }
 }
 
-fn receive_with(socket: &UnixStream) -> io::Result<(Word, TcpListener)> {
+fn receive_with(socket: &UnixStream) -> io::Result<(Message, TcpListener)> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = vec![0; MESSAGE_BYTES_MAX];
@@ -327,7 +329,7 @@ fn receive_with(socket: &UnixStream) -> io::Result<(Word, TcpListener)> {
         &mut ancillary,
         CLOSE_ON_EXEC,
     )?;
-    let word = serde_json::from_slice(&bytes[..received.bytes])?;
+    let message = serde_json::from_slice(&bytes[..received.bytes])?;
     let mut descriptors = ancillary.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,
@@ -336,9 +338,9 @@ fn receive_with(socket: &UnixStream) -> io::Result<(Word, TcpListener)> {
     let descriptor =
         descriptor.ok_or_else(|| io::Error::other("the old process sent no listening socket"))?;
     let listener = TcpListener::from(descriptor);
-    // Errors when it is another kind of socket.
+    // Fails if it is another kind of socket.
     listener.local_addr()?;
-    Ok((word, listener))
+    Ok((message, listener))
 }
 
 #[cfg(test)]
@@ -348,17 +350,17 @@ mod tests {
     #[tokio::test]
     async fn a_listening_socket_goes_over_and_connections_that_wait_in_it_too() {
         let home = tempfile::tempdir().expect("a folder");
-        let door = TakeoverSocket::open(home.path()).expect("a door");
+        let takeover_socket = TakeoverSocket::open(home.path()).expect("a socket");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let folder = home.path().to_owned();
-        let new = tokio::task::spawn_blocking(move || try_ask(&folder));
-        let successor = door.successor(&OwnedFd::from(listener)).await;
+        let new = tokio::task::spawn_blocking(move || try_take_over(&folder));
+        let successor = takeover_socket.successor(&OwnedFd::from(listener)).await;
         assert_eq!(successor.pid, std::process::id());
-        let waits = std::net::TcpStream::connect(address).expect("nobody refuses");
+        let waits = std::net::TcpStream::connect(address).expect("not refused");
         let new = async {
             let inherited = new.await.expect("no panic").expect("an exchange");
-            let inherited = inherited.expect("an old one");
+            let inherited = inherited.expect("an old process");
             let listener = inherited.listener(address).expect("the same address");
             let (_, peer) = listener.accept().expect("the connection that waited");
             assert_eq!(peer, waits.local_addr().expect("an address"));
@@ -366,9 +368,9 @@ mod tests {
         };
         let (freed, ()) = tokio::join!(successor.free(), new);
         assert_eq!(freed, Ok(()));
-        drop(door);
-        let nobody = ask(home.path()).await.expect("no failure");
-        assert!(nobody.is_none(), "the door is closed");
+        drop(takeover_socket);
+        let inherited = ask(home.path()).await.expect("no failure");
+        assert!(inherited.is_none(), "the socket is closed");
     }
 
     #[tokio::test]
@@ -376,13 +378,13 @@ mod tests {
         let home = tempfile::tempdir().expect("a folder");
         let deep = home.path().join("deep".repeat(40));
         std::fs::create_dir(&deep).expect("a folder with a long name");
-        let door = TakeoverSocket::open(&deep).expect("a door");
+        let takeover_socket = TakeoverSocket::open(&deep).expect("a socket");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let new = tokio::task::spawn_blocking(move || try_ask(&deep));
-        let successor = door.successor(&OwnedFd::from(listener)).await;
+        let new = tokio::task::spawn_blocking(move || try_take_over(&deep));
+        let successor = takeover_socket.successor(&OwnedFd::from(listener)).await;
         let new = async { drop(new.await.expect("no panic").expect("an exchange")) };
         let (freed, ()) = tokio::join!(successor.free(), new);
-        let told = freed.expect_err("nobody serves");
-        assert!(told.contains("start model-pool again"), "{told}");
+        let message = freed.expect_err("a failure");
+        assert!(message.contains("start model-pool again"), "{message}");
     }
 }

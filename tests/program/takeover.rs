@@ -249,6 +249,6 @@ fn without_anybody_to_take_over_from_it_just_starts() {
     pool.kill();
     // The port was the system's choice, and nobody has kept it.
     pool.take_over_from_nobody();
-    assert!(pool.log().contains("there is nobody to take over from"));
+    assert!(pool.log().contains("no model-pool to take over from"));
     assert_eq!(pool.engine_pids(), engines, "adopted as after any crash");
 }

@@ -1,4 +1,4 @@
-//! `audit`: who changed what. One page, the newest; changes nothing.
+//! `audit`: the newest entries of who changed what.
 
 use crate::answers::AuditList;
 use crate::commands::Session;
@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::render;
 use crate::render::quantity::Clock;
 
-/// Which entries.
+/// Selects entries.
 pub struct Filter {
     pub limit: u32,
     /// A key's id, or the subject of a token.

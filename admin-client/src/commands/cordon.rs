@@ -1,5 +1,5 @@
-//! `cordon` and `uncordon`: a device out of service and back. While a drain goes on it is said how
-//! to stop watching; the drain itself belongs to the pool.
+//! `cordon` and `uncordon`: take a device out of service and put it back. Ctrl-C stops the display,
+//! not the drain.
 
 use serde_json::{Map, Value, json};
 
@@ -14,7 +14,7 @@ use crate::screen::note;
 pub async fn cordon(session: &Session, args: &CordonArgs) -> Result<(), Failure> {
     if !session.json && !args.now && !args.no_wait {
         note(
-            "Waiting until the requests in flight have ended; --no-wait returns at once, --now cuts them.",
+            "Waiting for the requests in flight to end. --no-wait returns at once; --now cuts them.",
         );
     }
     let request = body(args);
@@ -22,7 +22,7 @@ pub async fn cordon(session: &Session, args: &CordonArgs) -> Result<(), Failure>
     let answer = tokio::select! {
         answer = post => answer?,
         _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted(format!(
-            "stopped watching; {0} goes on draining. `admin-client devices` tells how far it is, `admin-client uncordon {0}` undoes it",
+            "stopped watching; {0} is still draining. `admin-client devices` shows its progress, `admin-client uncordon {0}` puts it back into service",
             args.device
         ))),
     };
@@ -41,7 +41,7 @@ pub async fn uncordon(session: &Session, device: &str) -> Result<(), Failure> {
     })
 }
 
-/// What was not said is left out.
+/// The request body, without absent options.
 fn body(args: &CordonArgs) -> Value {
     let mut body = Map::new();
     body.insert("device".to_owned(), args.device.clone().into());

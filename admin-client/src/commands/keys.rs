@@ -1,4 +1,4 @@
-//! `keys list|create|set|revoke`. A new key goes to the standard output once and nowhere else.
+//! `keys list|create|set|revoke`. A new key is printed once, to standard output only.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
             allowed_in(&mut body, allowed);
             if body == json!({}) {
                 return Err(Failure::Usage(
-                    "nothing to change is given; see `admin-client keys set --help`".to_owned(),
+                    "no change is specified; see `admin-client keys set --help`".to_owned(),
                 ));
             }
             let answer = client
@@ -106,16 +106,16 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
     }
 }
 
-/// What was given of it; an empty text among models or routes allows all.
+/// Adds the options that are present. An empty text among models or routes allows all.
 fn allowed_in(body: &mut Value, allowed: KeyArgs) {
-    let given = |texts: Vec<String>| -> Vec<String> {
+    let non_empty = |texts: Vec<String>| -> Vec<String> {
         texts.into_iter().filter(|text| !text.is_empty()).collect()
     };
     if let Some(models) = allowed.models {
-        body["models"] = given(models).into();
+        body["models"] = non_empty(models).into();
     }
     if let Some(routes) = allowed.routes {
-        body["routes"] = given(routes).into();
+        body["routes"] = non_empty(routes).into();
     }
     if let Some(log_prompts) = allowed.log_prompts {
         body["log_prompts"] = log_prompts.into();

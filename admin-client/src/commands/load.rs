@@ -1,5 +1,5 @@
-//! `load`, `plan`, `unload`: the commands that move models. While a load is in flight its progress
-//! is polled and shown on the standard error; the standard output gets the outcome alone.
+//! `load`, `plan`, `unload`. During a load, its progress is polled and shown on standard error. Plans
+//! and results go to standard output.
 
 use std::convert::Infallible;
 use std::io::IsTerminal;
@@ -18,10 +18,10 @@ use crate::render::progress::{Progress, progress};
 use crate::render::{outcome, plan as plan_text};
 use crate::screen::{Screen, note};
 
-/// Between two looks at a model that is being loaded.
+/// Interval between polls of a model that is being loaded.
 const POLL_EVERY: Duration = Duration::from_millis(150);
 
-/// Shows the plan and carries it out.
+/// Shows the plan, then loads.
 pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
     if args.dry_run {
         return plan(session, &args.model, &args.wish).await;
@@ -32,12 +32,12 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
             .post("admin/plan", &body(&args.model, &args.wish, None))
             .await;
         match answer {
-            // It may be one of the hub that no file describes: the load itself looks there.
+            // It may be a model of the hub without a model file: the load looks it up there.
             Err(Failure::Refused(refusal)) if refusal.status == 404 && args.model.contains('/') => {
             }
             answer => {
                 let plan: Plan = answer?.read()?;
-                // A plan with obstacles is left to the load itself: its refusal brings them.
+                // A plan with obstacles is not printed: the refusal of the load includes them.
                 if plan.feasible {
                     session
                         .screen
@@ -55,7 +55,7 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
             answer = post => answer?,
             never = watch(session, args) => match never {},
             _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted(format!(
-                "stopped watching; the pool may go on loading. `admin-client show {0}` tells, `admin-client unload {0}` undoes it",
+                "stopped watching; the pool may continue the load. `admin-client show {0}` shows its state, `admin-client unload {0}` undoes it",
                 args.model
             ))),
         }
@@ -100,7 +100,7 @@ pub async fn unload(
     session.show(&answer, outcome::unload)
 }
 
-/// The body of load and plan: what was not said is left out.
+/// The request body of load and plan, without absent options.
 fn body(model: &str, wish: &Wish, wait: Option<bool>) -> Value {
     let mut body = Map::new();
     let mut put = |name: &str, value: Option<Value>| {
@@ -119,14 +119,14 @@ fn body(model: &str, wish: &Wish, wait: Option<bool>) -> Value {
     Value::Object(body)
 }
 
-/// Looks at the model again and again and shows how far it is. Ends only by being dropped, when
-/// the load has its answer. A look that fails shows nothing: the load's own answer will tell.
+/// Polls the model and shows its progress until this is dropped, when the load has its response. A
+/// failed poll shows nothing: the response of the load reports the failure.
 async fn watch(session: &Session, args: &LoadArgs) -> Infallible {
     let model = args.model.as_str();
-    let mut shown = Shown::new(model);
+    let mut display = ProgressDisplay::new(model);
     loop {
         tokio::time::sleep(POLL_EVERY).await;
-        let look = session
+        let polled = session
             .client
             .call(
                 Method::GET,
@@ -137,23 +137,23 @@ async fn watch(session: &Session, args: &LoadArgs) -> Infallible {
             )
             .await
             .and_then(|answer| answer.read::<ModelList>());
-        if let Some(view) = look.ok().and_then(|list| list.models.into_iter().next()) {
+        if let Some(view) = polled.ok().and_then(|list| list.models.into_iter().next()) {
             let wanted = args.wish.replicas.or(view.wished_replicas).unwrap_or(1);
-            shown.update(progress(&view, wanted));
+            display.update(progress(&view, wanted));
         }
     }
 }
 
-/// Progress on the standard error: a bar on a terminal, a line a stage otherwise.
-struct Shown {
+/// Progress on standard error: a bar on a terminal, otherwise one line per stage.
+struct ProgressDisplay {
     bar: Option<ProgressBar>,
     model: String,
-    /// The last one told where there is no terminal: there a stage is one line.
+    /// The last stage printed, without a terminal.
     stage: String,
 }
 
-impl Shown {
-    fn new(model: &str) -> Shown {
+impl ProgressDisplay {
+    fn new(model: &str) -> ProgressDisplay {
         let style = Screen::of_stderr().style;
         let bar = std::io::stderr().is_terminal().then(|| {
             let template = if style.colour {
@@ -162,15 +162,15 @@ impl Shown {
                 "  {spinner} {bar:30} {percent:>3} %  {msg} ({elapsed})"
             };
             let bar = ProgressBar::new(100);
-            // The template is fixed text; were it wrong, the plain bar would serve.
-            if let Ok(look) = ProgressStyle::with_template(template) {
-                bar.set_style(look.progress_chars("━━─"));
+            // The template is fixed text. If it were wrong, the default bar would do.
+            if let Ok(bar_style) = ProgressStyle::with_template(template) {
+                bar.set_style(bar_style.progress_chars("━━─"));
             }
-            bar.set_message("asking");
+            bar.set_message("waiting for the server");
             bar.enable_steady_tick(Duration::from_millis(100));
             bar
         });
-        Shown {
+        ProgressDisplay {
             bar,
             model: model.to_owned(),
             stage: String::new(),
@@ -192,7 +192,7 @@ impl Shown {
     }
 }
 
-impl Drop for Shown {
+impl Drop for ProgressDisplay {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -1,5 +1,5 @@
-//! One function a command: ask the server, show the answer. Each prints the server's JSON unchanged
-//! with `--json`, and text otherwise. Nothing here decides how text looks.
+//! One function per command: sends the request and prints the response, unchanged with `--json`,
+//! otherwise as text from `render`.
 
 mod audit;
 mod cordon;
@@ -24,7 +24,7 @@ pub use session::Session;
 /// Runs one command.
 ///
 /// # Errors
-/// Whatever kept it from being done. With `--json` a refusal's body is on the output already.
+/// The failure of the command. With `--json`, the body of a refusal is printed already.
 pub async fn run(session: &Session, command: Command) -> Result<(), Failure> {
     let outcome = match command {
         Command::Load(args) => load::load(session, &args).await,
@@ -83,7 +83,7 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Failure> {
 /// Prints a shell's completion script. Needs no server.
 ///
 /// # Errors
-/// `Failure::Output` when the output is closed.
+/// `Failure::Output` if the output is closed.
 pub fn completions(shell: Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "admin-client", &mut script);

@@ -1,5 +1,5 @@
-//! The catalogue: `models`, `show`, `set`, `register`, `remove`. A model file is only read and
-//! turned into JSON here; whether it makes sense is the server's to say.
+//! The catalogue: `models`, `show`, `set`, `register`, `remove`. A model file is only converted to
+//! JSON here; the server validates it.
 
 use std::io::Read;
 use std::path::Path;
@@ -80,7 +80,7 @@ pub async fn register(session: &Session, args: &RegisterArgs) -> Result<(), Fail
     one(session, &answer)
 }
 
-/// The shortest document that says all of it; the server checks it.
+/// A minimal model document from the command line; the server validates it.
 fn document_of(args: &RegisterArgs, engine: &str) -> Value {
     let kind = match engine.to_lowercase().as_str() {
         "vllm" => "VLLMEngine",
@@ -136,7 +136,7 @@ fn one(session: &Session, answer: &Answer) -> Result<(), Failure> {
     })
 }
 
-/// A value to set, or null to give it back.
+/// The new value, or null to remove the override.
 fn value_of<T: Clone + Into<Value>>(change: &Change<T>) -> Value {
     match change {
         Change::To(value) => value.clone().into(),
@@ -144,8 +144,8 @@ fn value_of<T: Clone + Into<Value>>(change: &Change<T>) -> Value {
     }
 }
 
-/// Reads a model file; `-` is the standard input. What begins with a brace, or is named `.json`,
-/// is JSON; everything else is YAML.
+/// Reads a model file; `-` is standard input. Text that begins with a brace and files named `.json`
+/// are JSON, everything else is YAML.
 fn read_document(file: &Path) -> Result<Value, Failure> {
     let name = file.display();
     let unreadable = |error: std::io::Error| {
@@ -173,10 +173,10 @@ fn read_document(file: &Path) -> Result<Value, Failure> {
     match document {
         Ok(document @ Value::Object(_)) => Ok(document),
         Ok(_) => Err(Failure::Usage(format!(
-            "the model file {name} holds no mapping: it must have sections such as engine_config and pool_config"
+            "the model file {name} is not a mapping; it must have sections such as engine_config and pool_config"
         ))),
         Err(error) => Err(Failure::Usage(format!(
-            "the model file {name} is no valid {}: {error}",
+            "the model file {name} is not valid {}: {error}",
             if json { "JSON" } else { "YAML" }
         ))),
     }

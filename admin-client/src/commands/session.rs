@@ -1,4 +1,4 @@
-//! What every command works with: the connection to the server, and where its answers are shown.
+//! The context of a command: connection, screen and output format.
 
 use serde::de::DeserializeOwned;
 
@@ -6,7 +6,7 @@ use crate::client::{Answer, Client};
 use crate::failure::Failure;
 use crate::screen::Screen;
 
-/// What every command works with.
+/// The context of a command.
 #[derive(Debug)]
 pub struct Session {
     pub client: Client,
@@ -15,7 +15,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Prints an answer: as it came with `--json`, else as `show` makes it.
+    /// Prints an answer: unchanged with `--json`, otherwise as `show` formats it.
     pub fn show<T: DeserializeOwned>(
         &self,
         answer: &Answer,

@@ -1,4 +1,4 @@
-//! What the pool is just now: `devices`, `queue`, `config`. Asks once and changes nothing.
+//! The current state of the pool: `devices`, `queue`, `config`.
 
 use serde_json::Value;
 

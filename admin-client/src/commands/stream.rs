@@ -1,5 +1,5 @@
-//! `events` and `logs`: the past as a list, the future as a stream. A lost stream of events goes on
-//! from the last one seen, so that none is missed; a stream of logs ends with its engine.
+//! `events` and `logs`: past ones as a list, new ones as a stream. A lost event stream continues after
+//! the last event received, so that none is missed. A log stream ends with its engine.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::render::events as text;
 use crate::render::quantity::{Clock, label};
 use crate::screen::{clean, note};
 
-/// How often a lost stream is asked for again, a second apart, before it is given up.
+/// Attempts to reconnect a lost stream, one second apart.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// Which events.
+/// Selects events.
 pub struct Filter {
     pub model: Option<String>,
     pub kind: Option<String>,
@@ -63,10 +63,10 @@ async fn past_events(
     let style = session.screen.style;
     match (session.json, follow) {
         (true, false) => session.screen.print(&answer.text)?,
-        // A stream is one object a line from its first line on.
+        // With --follow, past events too are one object per line.
         (true, true) => {
-            let whole: serde_json::Value = answer.read()?;
-            for event in whole["events"].as_array().into_iter().flatten() {
+            let body: serde_json::Value = answer.read()?;
+            for event in body["events"].as_array().into_iter().flatten() {
                 session.screen.print(&event.to_string())?;
             }
         }
@@ -97,14 +97,14 @@ async fn follow_events(
             .await;
         match opened {
             Ok(mut stream) => {
-                // A broken stream is asked for again just as one that has ended.
+                // A broken stream is reopened, like one that has ended.
                 while let Ok(Some(event)) = stream.next().await {
                     attempts = 0;
                     last = event.id.or(last);
                     print_event(session, &event.data)?;
                 }
             }
-            // Only a server that was there before is waited for.
+            // Retry only if the server was reachable before.
             Err(Failure::Unreachable { .. }) if attempts > 0 && attempts < ATTEMPTS_MAX => {}
             Err(failure) => return Err(failure),
         }
@@ -114,7 +114,7 @@ async fn follow_events(
                 server: session.client.server().to_owned(),
             });
         }
-        note("The stream of events has ended; asking for it again.");
+        note("The event stream has ended; reconnecting.");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
@@ -148,7 +148,7 @@ pub async fn logs(
     }
     let answer = session.client.get("admin/logs", &query).await?;
     session.show(&answer, |list: &LogList| match list.lines.as_slice() {
-        [] => "No engine of this model has written anything yet.\n".to_owned(),
+        [] => "The engines of this model have not written any output yet.\n".to_owned(),
         lines => lines
             .iter()
             .map(|line| text::log_line(line, style) + "\n")

@@ -1,5 +1,5 @@
-//! The terminal while `top` runs: keys come one by one and unseen, long lines are cut, and all is
-//! put back when this is dropped. Never draws anything itself.
+//! The terminal while `top` runs: single keys without echo, no line wrapping, hidden cursor. Dropping
+//! `SingleKeys` restores the terminal.
 
 use rustix::stdio::stdin;
 use rustix::termios::{
@@ -16,18 +16,18 @@ pub struct SingleKeys {
 }
 
 impl SingleKeys {
-    /// Without a terminal on the standard input there are no keys, and only lines are cut.
+    /// Without a terminal on standard input there are no keys; the output is set up all the same.
     ///
     /// # Errors
-    /// `Failure::Output` when the terminal cannot be written.
+    /// `Failure::Output` if the terminal cannot be written.
     pub fn start(screen: Screen) -> Result<SingleKeys, Failure> {
-        // Lines are cut at the edge, the cursor is hidden.
+        // No line wrapping, hidden cursor, empty screen.
         screen.print("\x1b[?7l\x1b[?25l\x1b[2J")?;
         let before = isatty(stdin()).then(|| tcgetattr(stdin()).ok()).flatten();
         if let Some(before) = &before {
             let mut single = before.clone();
             single.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-            // A read returns at once, with what is there.
+            // A read returns at once with what is available.
             single.special_codes[SpecialCodeIndex::VMIN] = 0;
             single.special_codes[SpecialCodeIndex::VTIME] = 0;
             let _refused = tcsetattr(stdin(), OptionalActions::Now, &single);

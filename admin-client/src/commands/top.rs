@@ -1,5 +1,5 @@
-//! `top`: devices, models and queue on one screen, anew every second. A server that goes away is
-//! said on the screen and waited for; only somebody who watches ends it.
+//! `top`: devices, models and queue on one screen, refreshed every second. If the server cannot be
+//! reached, the screen says so and `top` keeps trying.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use crate::screen::{Style, Tint, window};
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
 const KEYS_EVERY: Duration = Duration::from_millis(50);
 
-/// What one screen is made of.
-struct Look {
+/// The responses for one screen.
+struct Responses {
     devices: Answer,
     models: Answer,
     queue: Answer,
@@ -34,9 +34,9 @@ pub async fn top(session: &Session, times: Option<u32>) -> Result<(), Failure> {
     }
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Runtime)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Runtime)?;
-    // The first look happens before the screen is taken, so that a wrong address or key is told
-    // like everywhere else.
-    let mut frame = draw(&look(session).await?, session.screen.style)?;
+    // Before the screen is taken over, so that a wrong address or key is reported like in every
+    // other command.
+    let mut frame = draw(&fetch(session).await?, session.screen.style)?;
     let keys = SingleKeys::start(session.screen)?;
     let mut left = times;
     loop {
@@ -54,7 +54,7 @@ pub async fn top(session: &Session, times: Option<u32>) -> Result<(), Failure> {
     }
 }
 
-/// Returns when q is pressed, or after a second.
+/// Returns when q is pressed.
 async fn pressed(keys: &SingleKeys) {
     while !keys.quit_pressed() {
         tokio::time::sleep(KEYS_EVERY).await;
@@ -67,47 +67,50 @@ async fn next_frame(session: &Session) -> String {
         columns: window().0,
         ..session.screen.style
     };
-    match look(session).await.and_then(|look| draw(&look, style)) {
+    match fetch(session)
+        .await
+        .and_then(|responses| draw(&responses, style))
+    {
         Ok(frame) => frame,
-        Err(failure) => failure.explain(style, None) + "Trying again every second; q ends this.\n",
+        Err(failure) => failure.explain(style, None) + "Retrying every second; press q to exit.\n",
     }
 }
 
-/// For pipes and scripts: screens one after the other, with `--json` one object a line.
+/// For pipes and scripts: one screen after the other, with `--json` one object per line.
 async fn lines(session: &Session, times: u32) -> Result<(), Failure> {
     for n in 0..times {
         if n > 0 {
             tokio::time::sleep(REFRESH_EVERY).await;
         }
-        let look = look(session).await?;
+        let responses = fetch(session).await?;
         let text = if session.json {
-            object(&look)?
+            object(&responses)?
         } else {
-            draw(&look, session.screen.style)?
+            draw(&responses, session.screen.style)?
         };
         session.screen.print(&text)?;
     }
     Ok(())
 }
 
-async fn look(session: &Session) -> Result<Look, Failure> {
-    let ask = async |path| {
+async fn fetch(session: &Session) -> Result<Responses, Failure> {
+    let get = async |path| {
         session
             .client
             .call(Method::GET, path, &[], None, Patience::Glance)
             .await
     };
-    Ok(Look {
-        devices: ask("admin/devices").await?,
-        models: ask("admin/models").await?,
-        queue: ask("admin/queue").await?,
+    Ok(Responses {
+        devices: get("admin/devices").await?,
+        models: get("admin/models").await?,
+        queue: get("admin/queue").await?,
     })
 }
 
-fn draw(look: &Look, style: Style) -> Result<String, Failure> {
-    let devices: DeviceList = look.devices.read()?;
-    let list: ModelList = look.models.read()?;
-    let waiting: QueueView = look.queue.read()?;
+fn draw(responses: &Responses, style: Style) -> Result<String, Failure> {
+    let devices: DeviceList = responses.devices.read()?;
+    let list: ModelList = responses.models.read()?;
+    let waiting: QueueView = responses.queue.read()?;
     let clock = Clock::read();
     Ok(format!(
         "{}\n\n{}\n{}\n{}",
@@ -118,16 +121,16 @@ fn draw(look: &Look, style: Style) -> Result<String, Failure> {
     ))
 }
 
-/// The three answers as one object in one line.
-fn object(look: &Look) -> Result<String, Failure> {
-    let devices: Value = look.devices.read()?;
-    let models: Value = look.models.read()?;
-    let queue: Value = look.queue.read()?;
+/// The three responses as one object in one line.
+fn object(responses: &Responses) -> Result<String, Failure> {
+    let devices: Value = responses.devices.read()?;
+    let models: Value = responses.models.read()?;
+    let queue: Value = responses.queue.read()?;
     Ok(json!({"devices": devices, "models": models, "queue": queue}).to_string())
 }
 
-/// Draws over the screen before it, without a flicker: each line is written and the rest of the
-/// old one erased. What does not fit below is left out.
+/// Overwrites the previous screen without flicker: writes each line and erases the rest of the old
+/// one. Lines that do not fit are left out.
 fn paint(frame: &str) -> String {
     let rows = window().1.saturating_sub(1);
     let mut out = String::from("\x1b[H");

@@ -1,5 +1,5 @@
-//! Upkeep of the whole pool: `cleanup`, `reset`, `reload`. What unloads things is shown first and
-//! asked about where somebody can answer.
+//! Upkeep of the pool: `cleanup`, `reset`, `reload`. On a terminal, `cleanup` and `reset` ask for
+//! confirmation before they unload anything.
 
 use serde_json::json;
 
@@ -30,21 +30,21 @@ pub async fn cleanup(
         if preview {
             return session.show(&answer, |answer| outcome::cleanup_preview(answer, style));
         }
-        let seen: CleanupAnswer = answer.read()?;
+        let planned: CleanupAnswer = answer.read()?;
         if !session.json {
             session
                 .screen
-                .print(&outcome::cleanup_preview(&seen, style))?;
+                .print(&outcome::cleanup_preview(&planned, style))?;
         }
-        if !seen.replicas.is_empty() {
+        if !planned.replicas.is_empty() {
             confirm(&format!(
                 "Unload {}?",
-                count(seen.replicas.len(), "replica")
+                count(planned.replicas.len(), "replica")
             ))?;
         }
     }
     if !session.json {
-        note("Waiting until the requests in flight have ended; this may take some minutes.");
+        note("Waiting for the requests in flight to end; this may take some minutes.");
     }
     let answer = session
         .client
@@ -57,12 +57,12 @@ pub async fn cleanup(
 
 pub async fn reset(session: &Session, yes: bool) -> Result<(), Failure> {
     if !yes {
-        confirm("Unload every model, always-hot ones included, and forget all failures?")?;
+        confirm("Unload every model, including always-hot ones, and clear all failures?")?;
     }
     let answer = session.client.post("admin/reset", &json!({})).await?;
     session.show(&answer, |answer: &UnloadAnswer| {
         format!(
-            "{}; failures are forgotten\n",
+            "{}; failures are cleared\n",
             outcome::unloaded(&answer.unloaded)
         )
     })

@@ -1,4 +1,4 @@
-//! The audit as a table: when, who, from where, what, and with which end. Pure.
+//! The audit as a table: when, who, from where, what, and the result. Pure.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::render::quantity::Clock;
 use crate::render::table::{Cell, table};
 use crate::screen::{Style, Tint};
 
-/// Oldest first, as the server gives them.
+/// Oldest first, as the server sends them.
 pub fn audit(list: &AuditList, clock: Clock, style: Style) -> String {
     let rows: Vec<Vec<Cell>> = list
         .entries
@@ -27,17 +27,17 @@ pub fn audit(list: &AuditList, clock: Clock, style: Style) -> String {
     table(
         &["WHEN", "WHO", "FROM", "ACTION", "WHAT", "END"],
         &rows,
-        "Nobody has changed anything.",
+        "No changes yet.",
         style,
     )
 }
 
-/// `ann (k3)`; a person of the single sign-on without an id, which would be long.
+/// `ann (k3)`; only the name for single sign-on, where the subject would be long.
 fn who(entry: &AuditEntry) -> String {
     match (&entry.name, &entry.key) {
         (Some(name), Some(key)) => format!("{name} ({key})"),
         (Some(name), None) => name.clone(),
-        (None, _) => "nobody known".to_owned(),
+        (None, _) => "unknown".to_owned(),
     }
 }
 
@@ -55,7 +55,7 @@ fn end(status: u16) -> String {
     match status {
         200..300 => "done".to_owned(),
         401 | 403 => format!("{status} not allowed"),
-        499 => "client left".to_owned(),
+        499 => "client disconnected".to_owned(),
         _ => format!("{status} refused"),
     }
 }
@@ -92,18 +92,18 @@ mod tests {
         let list: AuditList = serde_json::from_value(list).expect("an audit");
         assert_eq!(
             audit(&list, noon(), Style::PLAIN),
-            "WHEN                 WHO           FROM      ACTION            WHAT                               END\n\
-             2026-11-21 11:59:00  ann (k3)      10.0.0.7  POST /admin/load  model=org/m priority=1 lease=null  done\n\
-             2026-11-21 11:59:00  bob           10.0.0.7  POST /admin/load  model=org/m                        403 not allowed\n\
-             2026-11-21 11:59:00  nobody known  10.0.0.7  POST /admin/load                                     401 not allowed\n\
-             2026-11-21 11:59:00  ann (k3)      10.0.0.7  POST /admin/load                                     client left\n\
-             2026-11-21 11:59:00  ann (k3)      10.0.0.7  POST /admin/load                                     409 refused\n"
+            "WHEN                 WHO       FROM      ACTION            WHAT                               END\n\
+             2026-11-21 11:59:00  ann (k3)  10.0.0.7  POST /admin/load  model=org/m priority=1 lease=null  done\n\
+             2026-11-21 11:59:00  bob       10.0.0.7  POST /admin/load  model=org/m                        403 not allowed\n\
+             2026-11-21 11:59:00  unknown   10.0.0.7  POST /admin/load                                     401 not allowed\n\
+             2026-11-21 11:59:00  ann (k3)  10.0.0.7  POST /admin/load                                     client disconnected\n\
+             2026-11-21 11:59:00  ann (k3)  10.0.0.7  POST /admin/load                                     409 refused\n"
         );
     }
 
     #[test]
     fn an_empty_audit_is_a_sentence() {
         let text = audit(&AuditList::default(), noon(), Style::PLAIN);
-        assert_eq!(text, "Nobody has changed anything.\n");
+        assert_eq!(text, "No changes yet.\n");
     }
 }

@@ -1,8 +1,8 @@
-//! Devices: a bar of memory by owner for people who watch, numbers for everything else. Pure.
+//! Devices: bars of memory by owner on a terminal, otherwise a table of numbers. Pure.
 //!
-//! A bar is cut into segments: each owner, what is reserved but not yet owned, what processes that
-//! are not the pool's hold, what replicas hold beyond their share, what ended processes have not
-//! given back, the headroom that stays free, and what is free.
+//! The segments of a bar: each owner, memory that is reserved but not yet owned, memory of foreign
+//! processes, memory of replicas beyond their reservation, memory that ended processes have not yet
+//! released, headroom, and free memory.
 
 use crate::answers::{DeviceList, DeviceView};
 use crate::render::cordon::why;
@@ -20,7 +20,7 @@ struct Segment {
 /// All devices: bars on a terminal, a table otherwise.
 pub fn devices(list: &DeviceList, clock: Clock, style: Style) -> String {
     if list.devices.is_empty() {
-        return "The pool sees no device. Its log and `admin-client config` tell which inventory provider it uses.\n"
+        return "The pool has no device. Check its log, and the inventory provider in `admin-client config`.\n"
             .to_owned();
     }
     if style.terminal {
@@ -86,7 +86,7 @@ fn bar_with_legend(device: &DeviceView, clock: Clock, style: Style) -> String {
         out.push_str(&format!("  {word}: {}\n", why(cordon, clock)));
     }
     if let Some(why) = &device.stale {
-        let word = style.paint(Tint::Bad, "old figures");
+        let word = style.paint(Tint::Bad, "stale figures");
         let at = device.read_at.as_deref().map(|at| clock.ago(at));
         let at = at.map_or_else(String::new, |ago| format!(", read {ago}"));
         out.push_str(&format!("  {word}{at}: {}\n", clean(why)));
@@ -140,8 +140,7 @@ fn heading(device: &DeviceView, style: Style) -> String {
     )
 }
 
-/// What the device's memory is, in the order of the bar. Letters tell owners apart where colours
-/// cannot.
+/// The device's memory in the order of the bar. Without colours, letters distinguish the owners.
 fn segments(device: &DeviceView, colour: bool) -> Vec<Segment> {
     let owned: u64 = device.owners.iter().map(|owner| owner.bytes).sum();
     let reserved = device.reserved_bytes.unwrap_or(owned).saturating_sub(owned);
@@ -191,19 +190,19 @@ fn segments(device: &DeviceView, colour: bool) -> Vec<Segment> {
         foreign,
         '#',
         Tint::Bad,
-        "foreign: processes that are not the pool's",
+        "foreign: processes outside the pool",
     );
     also(
         excess,
         '+',
         Tint::Warning,
-        "held by replicas beyond what they reserve",
+        "used by replicas beyond their reservation",
     );
     also(
         settling,
         '~',
         Tint::Warning,
-        "not given back yet by processes that ended",
+        "not yet released by ended processes",
     );
     also(headroom, '-', Tint::Faint, "headroom, kept free");
     also(
@@ -219,8 +218,8 @@ fn letter(n: usize) -> char {
     char::from(b'A' + u8::try_from(n % 26).unwrap_or(0))
 }
 
-/// How many of `width` cells each segment gets: in proportion, at least one for what is there at
-/// all, and never more than `width` together unless there are more segments than cells.
+/// The cells of each segment: in proportion, at least one if it is not empty, and at most `width` in
+/// total unless there are more segments than cells.
 fn cells(segments: &[Segment], width: usize) -> Vec<usize> {
     let total: u128 = segments
         .iter()
@@ -238,7 +237,7 @@ fn cells(segments: &[Segment], width: usize) -> Vec<usize> {
                 .max(usize::from(segment.bytes > 0))
         })
         .collect();
-    // Rounding is settled with the largest segment, where it shows least.
+    // The largest segment absorbs the rounding, where it shows least.
     let sum: usize = cells.iter().sum();
     if let Some(largest) = cells.iter_mut().max() {
         *largest = (*largest + width).saturating_sub(sum).max(1);
@@ -281,7 +280,7 @@ mod tests {
              \x20 AAAAAAAAAAAAAAAABBBBBBBB####--..........\n\
              \x20   A   40.0 GiB  r1 org/large\n\
              \x20   B   20.0 GiB  r2 small (launching)\n\
-             \x20   #   10.0 GiB  foreign: processes that are not the pool's\n\
+             \x20   #   10.0 GiB  foreign: processes outside the pool\n\
              \x20   -    5.0 GiB  headroom, kept free\n\
              \x20   .   25.0 GiB  free\n"
         );
@@ -329,7 +328,7 @@ mod tests {
         });
         let text = devices(&list, noon(), WATCHED);
         assert!(text.contains("\n  cordoned: new fan\n"), "{text}");
-        assert!(text.contains("~    5.0 GiB  not given back yet"), "{text}");
+        assert!(text.contains("~    5.0 GiB  not yet released"), "{text}");
         let text = devices(&list, noon(), Style::PLAIN);
         assert!(text.trim_end().ends_with("new fan"), "{text}");
     }

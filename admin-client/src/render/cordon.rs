@@ -1,4 +1,4 @@
-//! What became of a device that was taken out of service or put back. Pure.
+//! The results of `cordon` and `uncordon` as text. Pure.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use crate::answers::{Cordon, CordonAnswer, UncordonAnswer};
 use crate::render::quantity::{Clock, bytes, count};
 use crate::screen::{Style, Tint, clean};
 
-/// The cordon, what has left, and what still leaves.
+/// The cordon, the replicas that have left, and those that still drain.
 pub fn cordoned(answer: &CordonAnswer, clock: Clock, style: Style) -> String {
     let device = style.paint(Tint::Strong, &clean(&answer.device));
     let why = answer
@@ -19,7 +19,7 @@ pub fn cordoned(answer: &CordonAnswer, clock: Clock, style: Style) -> String {
     );
     let _ = match answer.left.as_slice() {
         [] if answer.draining.is_empty() => {
-            writeln!(out, "  empty    nothing of the pool's was on it")
+            writeln!(out, "  empty    the pool had nothing on it")
         }
         [] => Ok(()),
         left => writeln!(out, "  left     {}", clean(&left.join(", "))),
@@ -41,7 +41,7 @@ pub fn cordoned(answer: &CordonAnswer, clock: Clock, style: Style) -> String {
     if let Some(at) = &answer.cut_at {
         let _ = writeln!(
             out,
-            "  at the latest {} what is still in flight is cut",
+            "  at {} the requests still in flight are cut",
             clock.stamp(at)
         );
     }
@@ -57,7 +57,7 @@ pub fn uncordoned(answer: &UncordonAnswer, style: Style) -> String {
     format!(
         "{} {}\n",
         style.paint(Tint::Strong, &clean(&answer.device)),
-        style.paint(Tint::Good, "serves again")
+        style.paint(Tint::Good, "is back in service")
     )
 }
 
@@ -99,7 +99,7 @@ mod tests {
             "gpu3 is cordoned (new fan, since 2026-11-21 12:00:00, until 2026-11-21 14:00:00)\n\
              \x20 left     r1\n\
              \x20 draining r3 of org/m (1.0 GiB, 2 requests in flight)\n\
-             \x20 at the latest 2026-11-21 12:10:00 what is still in flight is cut\n\
+             \x20 at 2026-11-21 12:10:00 the requests still in flight are cut\n\
              `admin-client uncordon gpu3` puts it back into service\n"
         );
     }
@@ -109,9 +109,9 @@ mod tests {
         let answer: CordonAnswer =
             serde_json::from_value(json!({"device": "gpu0"})).expect("an answer");
         let text = cordoned(&answer, noon(), Style::PLAIN);
-        assert!(text.contains("nothing of the pool's was on it"), "{text}");
+        assert!(text.contains("the pool had nothing on it"), "{text}");
         let back: UncordonAnswer =
             serde_json::from_value(json!({"device": "gpu0"})).expect("an answer");
-        assert_eq!(uncordoned(&back, Style::PLAIN), "gpu0 serves again\n");
+        assert_eq!(uncordoned(&back, Style::PLAIN), "gpu0 is back in service\n");
     }
 }

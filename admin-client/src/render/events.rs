@@ -63,7 +63,7 @@ fn kind_tint(kind: &str) -> Tint {
     }
 }
 
-/// `r3 | text`, what an engine wrote to its standard error in another shade. Without a line end.
+/// `r3 | text`, with standard error of the engine in another shade and without a line end.
 pub fn log_line(line: &LogLine, style: Style) -> String {
     let text = clean(&line.line);
     let text = match line.stream.as_deref() {

@@ -1,5 +1,5 @@
-//! Turns answers into text for people. Every function here is pure: answers, a style and the time
-//! go in, text comes out; nothing is fetched and nothing is printed.
+//! Formats responses as text. Every function is pure: it takes a response, a style and the time, and
+//! returns text.
 
 pub mod audit;
 pub mod bars;

@@ -1,4 +1,4 @@
-//! Models as text: the table of all, and one with its replicas. Pure.
+//! Models as text: the table of all models, and one model with its replicas. Pure.
 
 use crate::answers::{FetchView, ModelView, ReplicaView, Share, WeightsView};
 use crate::render::plan::needs;
@@ -6,7 +6,7 @@ use crate::render::quantity::{Clock, bytes, later, milliseconds};
 use crate::render::table::{Cell, facts, table};
 use crate::screen::{Style, Tint, clean};
 
-/// One line a model.
+/// One line per model.
 pub fn models(views: &[ModelView], clock: Clock, style: Style) -> String {
     let rows: Vec<Vec<Cell>> = views.iter().map(|view| row(view, clock)).collect();
     table(
@@ -64,22 +64,22 @@ fn priority(view: &ModelView) -> String {
     }
 }
 
-/// Ready replicas, of how many there are or should be: `1`, `1/2`.
+/// Ready replicas, and how many exist or are wanted if that is more: `1`, `1/2`.
 fn replicas(view: &ModelView) -> String {
     let ready = view
         .replicas
         .iter()
         .filter(|replica| replica.state == "ready")
         .count();
-    let wished = view.wished_replicas.map_or(0, |wished| wished as usize);
-    match wished.max(view.replicas.len()) {
+    let wanted = view.wished_replicas.map_or(0, |wanted| wanted as usize);
+    match wanted.max(view.replicas.len()) {
         0 => "-".to_owned(),
         all if all == ready => ready.to_string(),
         all => format!("{ready}/{all}"),
     }
 }
 
-/// What it holds, or that somebody else runs it; in brackets what it would need, where it holds nothing.
+/// The memory it holds, or `remote`. In brackets: the memory it would need, if it holds none.
 fn memory(view: &ModelView) -> String {
     if view.engine.as_deref() == Some("remote") {
         return "remote".to_owned();
@@ -119,7 +119,7 @@ fn keep_hot_left(view: &ModelView, clock: Clock) -> String {
     }
 }
 
-/// One model with everything that is known of it.
+/// One model with all its facts.
 pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
     let mut out = format!(
         "{}  {}\n",
@@ -148,14 +148,14 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
         ("measured", learned(view)),
         ("loads in about", view.load_ms_expected.map(milliseconds)),
         (
-            "replicas wished",
+            "replicas wanted",
             view.wished_replicas
                 .filter(|&n| n > 0)
                 .map(|n| n.to_string()),
         ),
         ("requests waiting", Some(view.waiting.to_string())),
         (
-            "requests in all",
+            "requests in total",
             view.requests_total.map(|n| n.to_string()),
         ),
         (
@@ -199,12 +199,12 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
     out
 }
 
-/// `here, from s3://bucket/model`, or how far they are.
+/// `fetched, from s3://bucket/model`, or the progress of the fetch.
 fn weights(view: &WeightsView) -> String {
     let from = clean(&view.from);
     match &view.fetch {
         Some(fetch) => format!("{}, from {from}", fetched(fetch)),
-        None if view.here => format!("here, from {from}"),
+        None if view.here => format!("fetched, from {from}"),
         None => format!("not fetched yet, from {from}"),
     }
 }
@@ -225,7 +225,7 @@ pub fn fetched(fetch: &FetchView) -> String {
     text
 }
 
-/// What was measured on each kind of device, and how far off the estimate was.
+/// Measured memory on each kind of device, and its difference from the estimate.
 fn learned(view: &ModelView) -> Option<String> {
     let drift = |measured: u64| {
         let estimated = view.estimated_bytes_per_device.filter(|it| *it > 0)?;

@@ -1,4 +1,4 @@
-//! What a changing command did, in sentences: loads, unloads, cleanups, reloads, keys. Pure.
+//! The results of commands that change something: loads, unloads, cleanups, reloads, keys. Pure.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::render::quantity::{Clock, bytes, count, label, milliseconds};
 use crate::render::table::{Cell, table};
 use crate::screen::{Style, Tint, clean};
 
-/// What became of a load.
+/// The result of a load.
 pub fn load(answer: &LoadAnswer, style: Style) -> String {
     let model = style.paint(Tint::Strong, &clean(&answer.model));
     let took = took(answer.took_ms);
@@ -24,7 +24,7 @@ pub fn load(answer: &LoadAnswer, style: Style) -> String {
             count(answer.wanted_replicas.unwrap_or(0) as usize, "replica")
         ),
         "started" => format!(
-            "{model} is loading{}; `admin-client show {}` tells how far it is\n",
+            "{model} is loading{}; `admin-client show {}` shows its progress\n",
             answer
                 .order
                 .as_deref()
@@ -73,7 +73,7 @@ fn took(ms: Option<u64>) -> String {
     ms.map_or_else(String::new, |ms| format!(", after {}", milliseconds(ms)))
 }
 
-/// `unloaded r1, r2`, or that there was nothing.
+/// `unloaded r1, r2`, or `nothing was loaded`.
 pub fn unloaded(replicas: &[String]) -> String {
     match replicas {
         [] => "nothing was loaded".to_owned(),
@@ -111,13 +111,13 @@ pub fn cleanup_preview(answer: &CleanupAnswer, style: Style) -> String {
 /// What a reload changed.
 pub fn reload(answer: &ReloadAnswer, style: Style) -> String {
     let mut out = String::new();
-    for (word, names) in [
+    for (change, names) in [
         ("added", &answer.added),
         ("changed", &answer.changed),
         ("removed", &answer.removed),
     ] {
         if !names.is_empty() {
-            let _ = writeln!(out, "{word}: {}", clean(&names.join(", ")));
+            let _ = writeln!(out, "{change}: {}", clean(&names.join(", ")));
         }
     }
     if out.is_empty() {
@@ -137,15 +137,15 @@ pub fn reload(answer: &ReloadAnswer, style: Style) -> String {
 /// What a key may be used for, in short: `tiny-*, 60 requests/min`.
 fn allowed(key: &KeyView) -> String {
     let mut parts: Vec<String> = key.models.iter().chain(&key.routes).cloned().collect();
-    let words = [
+    let units = [
         ("requests_per_minute", "requests/min"),
         ("tokens_per_minute", "tokens/min"),
         ("concurrent_requests", "at once"),
         ("tokens_per_day", "tokens/day"),
     ];
-    for (name, word) in words {
+    for (name, unit) in units {
         let figure = key.limits.as_ref().and_then(|it| *it.get(name)?);
-        parts.extend(figure.map(|figure| format!("{figure} {word}")));
+        parts.extend(figure.map(|figure| format!("{figure} {unit}")));
     }
     if key.log_prompts {
         parts.push("prompts logged".to_owned());
@@ -203,7 +203,7 @@ pub fn keys(list: &KeyList, clock: Clock, style: Style) -> String {
 /// A new key. The key alone is on the last line, for scripts that take the last line.
 pub fn new_key(key: &NewKey) -> String {
     format!(
-        "key {} for {} ({}); keep it, it is not shown again:\n{}\n",
+        "key {} for {} ({}). Save it; it is not shown again:\n{}\n",
         label(&key.id),
         clean(&key.name),
         clean(&key.role),
@@ -241,7 +241,7 @@ mod tests {
                 .expect("an answer");
         assert_eq!(
             load(&answer, Style::PLAIN),
-            "m is loading (order o5); `admin-client show m` tells how far it is\n"
+            "m is loading (order o5); `admin-client show m` shows its progress\n"
         );
     }
 

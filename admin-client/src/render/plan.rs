@@ -1,4 +1,4 @@
-//! A plan as text: what would be placed and evicted and why, or what stands in the way. Pure.
+//! A plan as text: what would be placed and evicted and why, or why it would be refused. Pure.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use crate::answers::{Candidate, Needs, Plan, Victim};
 use crate::render::quantity::{bytes, count, milliseconds, seconds};
 use crate::screen::{Style, Tint, clean};
 
-/// The whole plan.
+/// A plan, or its obstacles if it is not feasible.
 pub fn plan(plan: &Plan, style: Style) -> String {
     if !plan.feasible {
         return obstacles(plan, style);
@@ -18,7 +18,7 @@ pub fn plan(plan: &Plan, style: Style) -> String {
         style.paint(Tint::Strong, &clean(&plan.model)),
         priority(plan),
         if plan.already_loaded {
-            "is loaded already"
+            "is already loaded"
         } else {
             "can be loaded"
         }
@@ -63,13 +63,13 @@ pub fn plan(plan: &Plan, style: Style) -> String {
         let _ = writeln!(out, "  ready   in about {}", seconds(expected));
     }
     if plan.candidates.len() > 1 {
-        out.push_str("  places that were looked at:\n");
+        out.push_str("  candidate placements:\n");
         places(&mut out, &plan.candidates, "    ");
     }
     out
 }
 
-/// Why a load is refused: the reason, the need, and what was found at each place.
+/// Why a load is refused: the reason, the memory it needs, and the verdict on each placement.
 pub fn obstacles(plan: &Plan, style: Style) -> String {
     let mut out = String::new();
     let _ = writeln!(
@@ -87,7 +87,7 @@ pub fn obstacles(plan: &Plan, style: Style) -> String {
     out
 }
 
-/// A line a place, with what was found there.
+/// One line per placement, with its verdict.
 fn places(out: &mut String, candidates: &[Candidate], indent: &str) {
     let width = candidates
         .iter()
@@ -224,7 +224,7 @@ mod tests {
                 &read(json!({"model": "m", "feasible": true, "already_loaded": true})),
                 Style::PLAIN
             ),
-            "m is loaded already\n"
+            "m is already loaded\n"
         );
     }
 }

@@ -1,22 +1,22 @@
-//! How far a load is, out of one look at the model. Pure: the same look gives the same progress.
+//! The progress of a load, from one view of the model. Pure.
 
 use crate::answers::ModelView;
 use crate::render::models::fetched;
 use crate::screen::clean;
 
-/// A moment of a load.
+/// The progress of a load at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Of the replicas wanted, together.
+    /// Of all wanted replicas together.
     pub percent: u64,
-    /// What happens just now.
+    /// What happens now.
     pub label: String,
-    /// The label without its running figures: it changes when something else begins.
+    /// The label without its numbers: it changes only with the stage.
     pub stage: String,
 }
 
-/// Reads progress from a model that is being loaded with `wanted` replicas. The label tells the
-/// stage of the replica that is furthest behind.
+/// The progress of a model that is being loaded with `wanted` replicas. The label is the stage of the
+/// replica that is furthest behind.
 pub fn progress(view: &ModelView, wanted: u32) -> Progress {
     let ready = view
         .replicas
@@ -50,7 +50,7 @@ pub fn progress(view: &ModelView, wanted: u32) -> Progress {
             .iter()
             .any(|replica| replica.state == "stopping") =>
         {
-            "stopping the old one".to_owned()
+            "stopping the old replica".to_owned()
         }
         None => "waiting for room".to_owned(),
     };

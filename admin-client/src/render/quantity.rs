@@ -1,4 +1,4 @@
-//! Bytes, lengths of time and points in time as text. Pure: the time of the reading is an argument.
+//! Bytes, durations and times as text. Pure: the current time is an argument.
 
 use chrono::{DateTime, Local, Utc};
 use serde_json::Value;
@@ -8,7 +8,7 @@ pub fn bytes(amount: u64) -> String {
     bytesize::ByteSize::b(amount).display().iec().to_string()
 }
 
-/// `-` for what is unknown.
+/// `-` if the amount is unknown.
 pub fn bytes_or_dash(amount: Option<u64>) -> String {
     amount.map_or_else(|| "-".to_owned(), bytes)
 }
@@ -29,7 +29,7 @@ pub fn milliseconds_or_dash(ms: Option<u64>) -> String {
     ms.map_or_else(|| "-".to_owned(), milliseconds)
 }
 
-/// Seconds as the server counts expectations, from a float that may be anything.
+/// An expected time in seconds. The server may send any float.
 pub fn seconds(value: f64) -> String {
     if value.is_finite() && value >= 0.0 {
         // Saturates, as float casts do.
@@ -46,7 +46,7 @@ fn pair(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
     }
 }
 
-/// When the text is read and in which zone times are shown.
+/// The current time, and the zone in which times are shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     pub now: DateTime<Utc>,
@@ -68,7 +68,7 @@ impl Clock {
         }
     }
 
-    /// `3 min 5 s ago` from an RFC 3339 time; the text itself when it is none.
+    /// `3 min 5 s ago` from an RFC 3339 time; the text itself if it is not one.
     pub fn ago(self, at: &str) -> String {
         match parse(at) {
             Some(then) => {
@@ -82,7 +82,7 @@ impl Clock {
         }
     }
 
-    /// `8 min 20 s`, until an RFC 3339 time; `now` when it has passed.
+    /// `8 min 20 s`, until an RFC 3339 time; `now` if it has passed.
     pub fn until(self, at: &str) -> String {
         match parse(at) {
             Some(then) => match u64::try_from((then - self.now).num_milliseconds()) {
@@ -93,7 +93,7 @@ impl Clock {
         }
     }
 
-    /// `2026-11-21 21:00:00`, in the reader's zone.
+    /// `2026-11-21 21:00:00`, in the local time zone.
     pub fn stamp(self, at: &str) -> String {
         const FORMAT: &str = "%Y-%m-%d %H:%M:%S";
         match (parse(at), self.zone) {
@@ -105,7 +105,7 @@ impl Clock {
     }
 }
 
-/// The later of two RFC 3339 times; a time beats a text that is none.
+/// The later of two RFC 3339 times. A valid time beats an invalid one.
 pub fn later<'a>(a: &'a str, b: &'a str) -> &'a str {
     if parse(b) > parse(a) { b } else { a }
 }
@@ -116,7 +116,7 @@ fn parse(at: &str) -> Option<DateTime<Utc>> {
         .map(|time| time.with_timezone(&Utc))
 }
 
-/// An id that is a number for one server and a text for another.
+/// An id, which may be a number or a string.
 pub fn label(id: &Value) -> String {
     match id {
         Value::String(text) => text.clone(),

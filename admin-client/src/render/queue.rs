@@ -1,4 +1,4 @@
-//! Who waits for what, and the orders under way, as text. Pure.
+//! The waiting requests and the orders in progress as text. Pure.
 
 use crate::answers::QueueView;
 use crate::render::quantity::{label, milliseconds_or_dash};
@@ -28,7 +28,7 @@ pub fn queue(view: &QueueView, style: Style) -> String {
             "TICKET", "MODEL", "KEY", "POSITION", "WAITED", "EXPECTED", "STAGE",
         ],
         &waiting,
-        "Nobody waits.",
+        "No requests are waiting.",
         style,
     );
     if !view.orders.is_empty() {
@@ -81,7 +81,7 @@ mod tests {
     fn an_empty_queue_is_a_sentence() {
         assert_eq!(
             queue(&QueueView::default(), Style::PLAIN),
-            "Nobody waits.\n"
+            "No requests are waiting.\n"
         );
     }
 }

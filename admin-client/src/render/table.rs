@@ -1,8 +1,8 @@
-//! Columns of text, aligned. Pure; knows nothing of what the columns mean.
+//! Aligned columns of text. Pure.
 
 use crate::screen::{Style, Tint, clean};
 
-/// One cell: its text, and a tint if it matters.
+/// One cell: text and an optional tint.
 #[derive(Clone, Debug)]
 pub struct Cell {
     text: String,
@@ -19,7 +19,7 @@ impl Cell {
         }
     }
 
-    /// Aligned to the right, as numbers are.
+    /// Aligned to the right, for numbers.
     pub fn right(text: impl Into<String>) -> Cell {
         Cell {
             right: true,
@@ -40,8 +40,8 @@ impl From<&str> for Cell {
     }
 }
 
-/// Renders a header and rows, one line each, two spaces between columns. Without rows it is the
-/// sentence `empty` instead.
+/// Renders a header and rows, one line each, two spaces between columns. Without rows it returns
+/// the sentence `empty`.
 pub fn table(header: &[&str], rows: &[Vec<Cell>], empty: &str, style: Style) -> String {
     if rows.is_empty() {
         return format!("{empty}\n");
@@ -70,7 +70,7 @@ pub fn table(header: &[&str], rows: &[Vec<Cell>], empty: &str, style: Style) -> 
 
 fn line(row: &[Cell], widths: &[usize], style: Style) -> String {
     let mut out = String::new();
-    let mut owed = 0;
+    let mut pending = 0;
     for (cell, &width) in row.iter().zip(widths) {
         let padding = width.saturating_sub(cell.text.chars().count());
         let (before, after) = if cell.right {
@@ -78,24 +78,24 @@ fn line(row: &[Cell], widths: &[usize], style: Style) -> String {
         } else {
             (0, padding)
         };
-        // Spaces are written only when text follows, so that no line ends with them.
+        // Spaces are written only before more text, so that no line ends with spaces.
         if !cell.text.is_empty() {
-            out.extend(std::iter::repeat_n(' ', owed + before));
-            owed = 0;
+            out.extend(std::iter::repeat_n(' ', pending + before));
+            pending = 0;
             match cell.tint {
                 Some(tint) => out.push_str(&style.paint(tint, &cell.text)),
                 None => out.push_str(&cell.text),
             }
-            owed += after + 2;
+            pending += after + 2;
         } else {
-            owed += width + 2;
+            pending += width + 2;
         }
     }
     out.push('\n');
     out
 }
 
-/// Name and value, one a line, the values under each other. Pairs without a value are left out.
+/// One name and value per line, with aligned values. Pairs without a value are left out.
 pub fn facts(pairs: &[(&str, Option<String>)]) -> String {
     let width = pairs
         .iter()
@@ -129,8 +129,8 @@ mod tests {
     #[test]
     fn an_empty_table_is_a_sentence() {
         assert_eq!(
-            table(&["A"], &[], "Nobody waits.", Style::PLAIN),
-            "Nobody waits.\n"
+            table(&["A"], &[], "No requests are waiting.", Style::PLAIN),
+            "No requests are waiting.\n"
         );
     }
 

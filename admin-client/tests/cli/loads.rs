@@ -1,4 +1,4 @@
-//! `load` and `plan`: what is asked, what is shown while it takes its time, and what a refusal says.
+//! `load` and `plan`: requests, progress and refusals.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! A tiny scripted HTTP server on 127.0.0.1:0, and the client run against it. Answers what the test
-//! laid down for each method and target, records what it was asked, and knows nothing of pools.
+//! A tiny scripted HTTP server on 127.0.0.1:0, and the client run against it. It sends the replies that
+//! the test defines for each method and target, and records the requests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,12 +8,12 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// One request as it came.
+/// One received request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// As `GET /llm/admin/models?model=m`.
+    /// Such as `GET /llm/admin/models?model=m`.
     pub line: String,
-    /// Names in lower case.
+    /// With names in lower case.
     pub headers: Vec<(String, String)>,
     pub body: String,
 }
@@ -29,13 +29,13 @@ impl Request {
     }
 }
 
-/// What to answer.
+/// A scripted reply.
 #[derive(Clone)]
 pub struct Reply {
     status: u16,
     kind: &'static str,
     body: String,
-    /// Not before a request line has been seen so many times.
+    /// Wait until this request line was received this many times.
     after: Option<(&'static str, usize)>,
 }
 
@@ -140,7 +140,7 @@ fn serve(stream: TcpStream, routes: &Routes, seen: &Seen) {
         .iter()
         .find(|(route, _)| *route == line)
         .and_then(|(_, replies)| replies.get(nth).or(replies.last()).cloned())
-        .unwrap_or_else(|| Reply::other(599, "text/plain", "the test laid down no answer"));
+        .unwrap_or_else(|| Reply::other(599, "text/plain", "the test defines no reply"));
     if let Some((awaited, times)) = reply.after {
         let requests = seen.requests.lock().expect("not poisoned");
         let enough = |requests: &mut Vec<Request>| {
@@ -150,7 +150,7 @@ fn serve(stream: TcpStream, routes: &Routes, seen: &Seen) {
                 .count()
                 < times
         };
-        // A bound for the case that the client never asks; the test then fails by what is missing.
+        // A limit in case the client never sends it; the test then fails on what is missing.
         let _waited = seen
             .more
             .wait_timeout_while(requests, Duration::from_secs(20), enough)
@@ -191,7 +191,7 @@ fn read_request(reader: &mut BufReader<&TcpStream>) -> Option<Request> {
     })
 }
 
-/// What a run of the client came to.
+/// The result of one run of the client.
 #[derive(Debug)]
 pub struct Run {
     pub status: i32,
@@ -199,7 +199,7 @@ pub struct Run {
     pub stderr: String,
 }
 
-/// Runs the client in `dir` with nothing of the pool's in its environment but `variables`.
+/// Runs the client in `dir`. Of the pool's environment variables, it has only `variables`.
 pub fn run(server: &str, arguments: &str, dir: &Path, variables: &[(&str, &str)]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_admin-client"));
     command
