@@ -56,7 +56,12 @@ impl ReadAhead {
             .name("read-ahead".to_owned())
             .spawn(move || {
                 lower_priority();
-                ended(read(&path, &room, &disks_are_busy, &mine));
+                let conditions = Conditions {
+                    room: &room,
+                    is_in_memory: &|path| tier_of(path) == Tier::PageCache,
+                    disks_are_busy: &disks_are_busy,
+                };
+                ended(read(&path, &conditions, &mine));
             })?;
         Ok(ReadAhead { going })
     }
@@ -68,16 +73,19 @@ impl Drop for ReadAhead {
     }
 }
 
-fn read(
-    path: &Path,
-    room: &dyn Fn() -> Bytes,
-    disks_busy: &dyn Fn() -> bool,
-    going: &AtomicBool,
-) -> ReadEnd {
-    if tier_of(path) == Tier::PageCache {
+/// What a reading depends on beside its files.
+struct Conditions<'a> {
+    /// Memory that may be taken now.
+    room: &'a dyn Fn() -> Bytes,
+    is_in_memory: &'a dyn Fn(&Path) -> bool,
+    disks_are_busy: &'a dyn Fn() -> bool,
+}
+
+fn read(path: &Path, conditions: &Conditions<'_>, going: &AtomicBool) -> ReadEnd {
+    if (conditions.is_in_memory)(path) {
         return ReadEnd::There;
     }
-    if disks_busy() {
+    if (conditions.disks_are_busy)() {
         return ReadEnd::Stopped;
     }
     let files = weight_files(path);
@@ -101,7 +109,7 @@ fn read(
             }
             if done == 0 || done - looked_at >= LOOK_EVERY_BYTES {
                 looked_at = done;
-                let (left, room) = (Bytes(size.0.saturating_sub(done)), room());
+                let (left, room) = (Bytes(size.0.saturating_sub(done)), (conditions.room)());
                 if left > room {
                     return ReadEnd::TooLarge { size: left, room };
                 }
@@ -167,49 +175,41 @@ mod tests {
         assert_eq!(pressure_in("rubbish"), None);
     }
 
-    /// A folder with weights on a disk; `None` where files are always in memory, as on tmpfs.
-    fn cold_weights() -> Option<tempfile::TempDir> {
-        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-        let folder = tempfile::tempdir_in(target).ok()?;
-        std::fs::write(folder.path().join("model.gguf"), vec![3; 8 << 20]).ok()?;
-        drop_from_memory(folder.path())?;
-        (tier_of(folder.path()) == Tier::Disk).then_some(folder)
+    /// A cold file on idle disks, with so much room.
+    fn cold(room: &dyn Fn() -> Bytes) -> Conditions<'_> {
+        Conditions {
+            room,
+            is_in_memory: &|_| false,
+            disks_are_busy: &|| false,
+        }
     }
-
-    /// Looking at a small file may have brought it into memory.
-    fn drop_from_memory(folder: &Path) -> Option<()> {
-        let file = File::open(folder.join("model.gguf")).ok()?;
-        file.sync_all().ok()?;
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).ok()
-    }
-
-    const IDLE: &dyn Fn() -> bool = &|| false;
 
     #[test]
-    fn weights_on_a_disk_lie_in_memory_after_they_were_read() {
-        let Some(folder) = cold_weights() else {
-            eprintln!("skipped: files do not leave the page cache here; run it on a disk");
-            return;
-        };
-        let going = AtomicBool::new(true);
-        drop_from_memory(folder.path()).expect("once more");
-        let no_room = read(folder.path(), &|| Bytes(1 << 20), IDLE, &going);
+    fn weights_are_read_where_there_is_room_until_others_need_the_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("model.gguf"), vec![3; 8 << 20]).expect("written");
+        let (path, going) = (folder.path(), AtomicBool::new(true));
+        let (little, much) = (|| Bytes(1 << 20), || Bytes(1 << 30));
         let too_large = ReadEnd::TooLarge {
             size: Bytes(8 << 20),
             room: Bytes(1 << 20),
         };
-        assert_eq!(no_room, too_large);
-        going.store(false, Ordering::Relaxed);
-        drop_from_memory(folder.path()).expect("once more");
-        let stopped = read(folder.path(), &|| Bytes(1 << 30), IDLE, &going);
-        assert_eq!(stopped, ReadEnd::Stopped);
-        going.store(true, Ordering::Relaxed);
-        drop_from_memory(folder.path()).expect("once more");
-        let busy = read(folder.path(), &|| Bytes(1 << 30), &|| true, &going);
-        assert_eq!(busy, ReadEnd::Stopped, "others need the disk");
-        let done = read(folder.path(), &|| Bytes(1 << 30), IDLE, &going);
+        assert_eq!(read(path, &cold(&little), &going), too_large);
+        let busy = Conditions {
+            disks_are_busy: &|| true,
+            ..cold(&much)
+        };
+        assert_eq!(read(path, &busy, &going), ReadEnd::Stopped);
+        let there = Conditions {
+            is_in_memory: &|_| true,
+            ..cold(&little)
+        };
+        assert_eq!(read(path, &there, &going), ReadEnd::There);
+        let done = read(path, &cold(&much), &going);
         assert_eq!(done, ReadEnd::Done(Bytes(8 << 20)));
-        assert_eq!(tier_of(folder.path()), Tier::PageCache);
+        assert_eq!(tier_of(path), Tier::PageCache, "it was just read");
+        going.store(false, Ordering::Relaxed);
+        assert_eq!(read(path, &cold(&much), &going), ReadEnd::Stopped);
     }
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
         std::fs::write(folder.path().join("a.gguf"), vec![1; 1 << 20]).expect("written");
         let going = AtomicBool::new(true);
         let missing = folder.path().join("missing.gguf");
-        let end = read(&missing, &|| Bytes(0), IDLE, &going);
+        let end = read(&missing, &cold(&|| Bytes(0)), &going);
         assert_eq!(end, ReadEnd::Done(Bytes(0)), "no weights are no failure");
         let (sender, ends) = mpsc::channel();
         let reading = ReadAhead::start(

@@ -12,6 +12,7 @@ mod front;
 #[doc(hidden)]
 pub mod fuzzing;
 mod inference;
+mod landing;
 mod metrics;
 mod openapi;
 mod paths;

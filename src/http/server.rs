@@ -8,7 +8,7 @@ use axum::Json;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderValue, Method, Request, StatusCode};
+use axum::http::{HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use serde_json::json;
@@ -27,16 +27,11 @@ use crate::compat;
 use crate::edge::LOOK_EVERY;
 use crate::error::Failure;
 use crate::front::Front;
-use crate::inference::routes::audio;
-use crate::inference::routes::completions;
-use crate::inference::routes::embeddings;
-use crate::inference::routes::hot_models;
-use crate::inference::routes::listing;
-use crate::inference::routes::messages;
-use crate::inference::routes::responses;
-use crate::inference::routes::tokens;
-use crate::inference::routes::unary_routes;
+use crate::inference::routes::{
+    audio, completions, embeddings, hot_models, listing, messages, responses, tokens, unary_routes,
+};
 use crate::inference::upstream::quiet::quiet;
+use crate::landing;
 use crate::openapi;
 use crate::paths::without_folders;
 use crate::state::App;
@@ -174,6 +169,7 @@ fn router(app: App) -> Router {
     Router::new()
         .nest(&base, based)
         .merge(alias)
+        .route("/", get(root))
         .route(
             "/metrics",
             get(scraper::metrics).route_layer(scrapers_alone),
@@ -248,6 +244,18 @@ async fn ready(State(app): State<App>) -> Response {
         Json(json!({ "ready": reason.is_none(), "reason": reason })),
     )
         .into_response()
+}
+
+/// A page for browsers. Programs find no route here.
+async fn root(State(app): State<App>, request: Request<Body>) -> Response {
+    let base = app.config.server.base_path.as_str();
+    if landing::prefers_html(request.headers()) {
+        return landing::page(base);
+    }
+    let mut answer = Failure::no_route("/", base).into_response();
+    let accept = HeaderValue::from_static("accept");
+    answer.headers_mut().insert(header::VARY, accept);
+    answer
 }
 
 async fn not_found(State(app): State<App>, request: Request<Body>) -> Failure {

@@ -331,7 +331,7 @@ fn hidden_states_are_the_same_beside_others_that_generate_and_are_asked_for_too(
         demo.batch.states(request).expect("there is room")
     };
     let received = |states: tokio::sync::oneshot::Receiver<_>| {
-        let states: crate::batch::queue::States = states.blocking_recv().expect("an answer");
+        let states: crate::batch::work::States = states.blocking_recv().expect("an answer");
         states.expect("computes")
     };
     let alone = Demo::new();

@@ -53,7 +53,7 @@ impl Gpu {
             "--fake-gpu-bytes" => self.bytes = number(name, value()?)?,
             "--grow-to" => self.grow_to = Some(number(name, value()?)?),
             "--grow-after" => self.grow_after = milliseconds(name, value()?)?,
-            "--oom-above" => self.wants = number(name, value()?)?,
+            "--oom-above" => self.needs = number(name, value()?)?,
             "--release-late" => self.release_late = Some(number(name, value()?)?),
             "--leak" => self.leak = true,
             "--stay-listed" => self.stay_listed = true,
@@ -105,7 +105,7 @@ impl Gpu {
 
 /// Returns only if there is not enough memory, with the exit status.
 pub async fn hold(gpu: &Gpu) -> Result<i32, String> {
-    if gpu.bytes == 0 && gpu.grow_to.is_none() && gpu.wants == 0 {
+    if gpu.bytes == 0 && gpu.grow_to.is_none() && gpu.needs == 0 {
         return pending().await;
     }
     let from_environment = std::env::var_os("MODEL_POOL_FAKE_NVML").map(PathBuf::from);
@@ -134,7 +134,7 @@ pub async fn hold(gpu: &Gpu) -> Result<i32, String> {
         }
         Ok(true)
     };
-    if !take(gpu.bytes, gpu.wants)? {
+    if !take(gpu.bytes, gpu.needs)? {
         return Ok(1);
     }
     let Some(more) = gpu.grow_to else {
