@@ -371,7 +371,10 @@ fn a_model_has_its_own_limit_whoever_asks_and_addresses_have_theirs() {
     assert_eq!((ask("small").0, ask("small").0), (200, 200));
     let (status, text) = ask("small");
     assert_eq!(status, 429);
-    assert!(text.contains("the model small may have 2"), "{text}");
+    assert!(
+        text.contains("the model small has reached its limit of 2"),
+        "{text}"
+    );
     assert_eq!(ask("other").0, 200);
     let (status, text) = ask("other");
     assert_eq!(status, 429, "tried ones count: {text}");

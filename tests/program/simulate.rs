@@ -232,7 +232,7 @@ fn what_if_flags_change_what_they_say() {
     );
     assert!(
         rig.complaint(load, &["--capacity", "lots"])
-            .contains("write it like 35%")
+            .contains("a percentage such as 35%")
     );
 }
 
