@@ -2,8 +2,8 @@
 
 use super::by_decoder::{self, ByDecoder, ScoreHead};
 use super::config;
-use super::encoder::{Encoder, Output};
 use super::head::Head;
+use super::loaded::{Encoder, Output};
 use super::network::{Network, Sequence};
 use super::pooling::{Pooling, PoolingPlan};
 use super::purpose::Purpose;

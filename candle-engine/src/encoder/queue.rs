@@ -1,7 +1,7 @@
 //! Owns the requests that wait for an encoder and the one thread that computes: what is waiting is computed together, within
 //! a budget of tokens, in turns. Never reads requests.
 
-use super::encoder::Encoder;
+use super::loaded::Encoder;
 use super::network::Sequence;
 use crate::api_error::ApiError;
 use crate::error::EngineError;

@@ -2,7 +2,7 @@
 //! queue. Never computes.
 
 use super::by_decoder::ByDecoder;
-use super::encoder::Encoder;
+use super::loaded::Encoder;
 use super::network::Sequence;
 use super::queue::{Computed, Queue};
 use super::texts::{Cut, Texts};
