@@ -110,6 +110,7 @@ fn step(criterion: &mut Criterion) {
             in_flight,
             entered: 9,
             last_end: Some(Time(22_000)),
+            idle_before: None,
         }],
     };
     let mut warm = pool.clone();
@@ -141,6 +142,7 @@ fn step(criterion: &mut Criterion) {
                     in_flight: 0,
                     entered: ticket,
                     last_end: Some(Time(30_000)),
+                    idle_before: None,
                 };
                 (
                     granted,

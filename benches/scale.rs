@@ -102,6 +102,7 @@ impl Rig {
             in_flight,
             entered,
             last_end: (in_flight == 0).then_some(self.now),
+            idle_before: None,
         };
         let readings = vec![reading];
         self.pool.step(self.now, Event::GatesRead { readings });

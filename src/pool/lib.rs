@@ -35,7 +35,7 @@ pub use types::action::{
     Action, Answer, Evicted, GateMode, LoadResult, MemoryChange, Outcome, Record, RecordKind, Wish,
 };
 pub use types::autoscaling::Scaling;
-pub use types::decision::{Candidate, Plan, Prospect, Verdict, Victim};
+pub use types::decision::{Candidate, Plan, Prospect, Verdict, Victim, blocked};
 pub use types::event::{
     CleanupScope, Command, DeviceReading, Event, Exit, FetchEnd, GateReading, HostReading,
     LoadOrder, Remedy,
@@ -44,10 +44,11 @@ pub use types::ids::{
     Bytes, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
     Ticket, Time,
 };
+pub use types::kept::KeepAlive;
 pub use types::link::Link;
 pub use types::model::{
-    Cordon, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override, OverrideChange,
-    Parking, Tier,
+    Cordon, IdleYields, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override,
+    OverrideChange, Parking, Tier,
 };
 pub use types::rank::Cost;
 pub use types::reason::{Blocker, LoadReason, Obstacle, Protection, Refusal, StopReason, Unfit};

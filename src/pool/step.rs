@@ -48,6 +48,7 @@ impl Pool {
         Answer {
             actions,
             wake: plan::wake(self),
+            idle_matters: !self.wants.by_rank.is_empty(),
         }
     }
 

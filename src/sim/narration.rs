@@ -120,7 +120,10 @@ fn outcome_line(outcome: &Outcome) -> String {
         Outcome::Cleaned { replicas } => format!("{} cleaned up", replicas.len()),
         Outcome::Set => "set".to_owned(),
         Outcome::Reopened => "reopened".to_owned(),
-        Outcome::Cordoned { replicas } => format!("cordoned, {} replicas left", replicas.len()),
+        Outcome::Cordoned { replicas } => match replicas.len() {
+            1 => "cordoned, 1 replica left".to_owned(),
+            count => format!("cordoned, {count} replicas left"),
+        },
         Outcome::Uncordoned => "uncordoned".to_owned(),
         Outcome::Refused { refusal, .. } => format!("refused, {refusal}"),
     }

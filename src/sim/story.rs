@@ -20,6 +20,7 @@
 //! 9s   cordon d0 [until 2h] [for WORD] [now] / uncordon d0
 //! 0s   store slow / store quick     from now on the transcript shows what it keeps; slow: these lines answer for it:
 //! 9s   saved 1 / unsaved 1 WORDS     the order's number
+//! 9s   limits [preempt 5s] [drain 1m] [asleep 10m]    the configuration was read again
 //! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
 //! ```
 
@@ -181,6 +182,15 @@ impl Teller {
                     key,
                 }
             }
+            // A request for a ready model takes its seat at the gate, without the pool.
+            "enter" => {
+                let ticket = Ticket(number(rest.first())?);
+                let replica = ReplicaId(number(rest.get(1))?);
+                if !self.world.enter(ticket, replica, u32::MAX, at) {
+                    return Err(format!("the gate of {replica} is not open"));
+                }
+                return Ok(None);
+            }
             "leave" => Event::RequestLeft {
                 ticket: Ticket(number(rest.first())?),
             },
@@ -262,6 +272,22 @@ impl Teller {
             "reading" => self.reading(at, rest)?,
             "fails" => self.trouble(rest)?,
             "measured" => self.measured(rest)?,
+            "limits" => {
+                let options = Options::of(rest)?;
+                let or = |key: &str, default: Span| {
+                    let given = options.get(key).map(span).transpose()?;
+                    Ok::<_, String>(given.unwrap_or(default))
+                };
+                let usual = Limits::default();
+                Event::LimitsSet {
+                    limits: Limits {
+                        preempt_drain: or("preempt", usual.preempt_drain)?,
+                        unload_drain: or("drain", usual.unload_drain)?,
+                        keep_asleep: or("asleep", usual.keep_asleep)?,
+                        ..usual
+                    },
+                }
+            }
             "foreign" => {
                 let name = *rest.first().ok_or("which device?")?;
                 let (device, reading) = self

@@ -14,6 +14,7 @@ pub struct Gate {
     pub in_flight: u32,
     pub entered: u64,
     pub last_end: Option<Time>,
+    idle_before: Option<Span>,
     reported: (u32, u64, Option<Time>),
 }
 
@@ -23,6 +24,7 @@ impl Gate {
             in_flight,
             entered,
             last_end,
+            idle_before,
             ..
         } = *self;
         GateReading {
@@ -30,6 +32,7 @@ impl Gate {
             in_flight,
             entered,
             last_end,
+            idle_before,
         }
     }
 }
@@ -42,6 +45,8 @@ pub struct World {
     pub pool: Pool,
     pub now: Time,
     pub wake: Option<Time>,
+    /// A replica that becomes idle is reported at once.
+    idle_matters: bool,
     /// When the pool last observed an event.
     turned: Time,
     pub gates: BTreeMap<ReplicaId, Gate>,
@@ -57,6 +62,7 @@ impl World {
             pool,
             now: Time(0),
             wake: None,
+            idle_matters: false,
             turned: Time(0),
             gates: BTreeMap::new(),
             seats: BTreeMap::new(),
@@ -75,6 +81,7 @@ impl World {
         while !news.is_empty() {
             let answer = self.pool.step_all(self.now, news);
             self.wake = answer.wake;
+            self.idle_matters = answer.idle_matters;
             for action in answer.actions {
                 if let Some(event) = self.answer(&action) {
                     events.push_back(event);
@@ -92,6 +99,7 @@ impl World {
                 let gate = self.gates.entry(*replica).or_default();
                 gate.in_flight += 1;
                 gate.entered += 1;
+                gate.idle_before = None;
                 gate.reported = (gate.in_flight, gate.entered, gate.last_end);
                 self.seats.insert(*ticket, *replica);
                 None
@@ -131,12 +139,15 @@ impl World {
     }
 
     /// The hot path: a seat without the pool, if a gate is open and has a free one.
-    pub fn enter(&mut self, ticket: Ticket, replica: ReplicaId, seats: u32) -> bool {
+    pub fn enter(&mut self, ticket: Ticket, replica: ReplicaId, seats: u32, now: Time) -> bool {
         let Some(gate) = self.gates.get_mut(&replica) else {
             return false;
         };
         if gate.closed || gate.mode != Some(GateMode::Open) || gate.in_flight >= seats {
             return false;
+        }
+        if gate.in_flight == 0 {
+            gate.idle_before = gate.last_end.map(|end| now.since(end));
         }
         gate.in_flight += 1;
         gate.entered += 1;
@@ -154,7 +165,8 @@ impl World {
         if gate.closed {
             return (gate.in_flight == 0).then_some(Event::Drained { replica });
         }
-        (gate.mode == Some(GateMode::Queued)).then_some(Event::Woke)
+        let last = self.idle_matters && gate.in_flight == 0;
+        (gate.mode == Some(GateMode::Queued) || last).then_some(Event::Woke)
     }
 
     /// When the shell would next turn without an event: at the pool's wake, or when gates that have counted something

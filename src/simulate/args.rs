@@ -65,10 +65,14 @@ pub struct SimulateArgs {
     /// docs/policy.md.
     #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "benches/traces", conflicts_with_all = ["workload", "story"])]
     pub bench: Option<PathBuf>,
+    /// Compare the pool with plain LRU on small labs: 2 to 10 models, 1 to 4 devices, loads from 30 ms to 3 minutes, quiet
+    /// to overloaded; prints the table of docs/policy.md.
+    #[arg(long, conflicts_with_all = ["workload", "story", "bench"])]
+    pub labs: bool,
     /// The seed of the workload, or the first one of the storms.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// The number of storms, or of seeds for the bench.
+    /// The number of storms, or of seeds for `--bench` and `--labs`.
     #[arg(long)]
     pub count: Option<u64>,
 }

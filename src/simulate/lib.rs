@@ -5,6 +5,7 @@ mod args;
 pub mod bench;
 pub mod compare;
 pub mod json;
+pub mod labs;
 pub mod models;
 pub mod page;
 mod setup;
@@ -29,6 +30,9 @@ pub fn run(args: &SimulateArgs) -> Result<(), String> {
     }
     if let Some(folder) = &args.bench {
         return bench::run(folder, args.seed, args.count.unwrap_or(2));
+    }
+    if args.labs {
+        return labs::run_all(args.seed, args.count.unwrap_or(2));
     }
     if let Some(spec) = &args.workload {
         return replay(spec, args);

@@ -45,7 +45,9 @@ impl Pool {
                     self.gap_ended(waited.model, gap);
                 }
                 self.touch(replica);
-                if served_first {
+                if first && self.models[&waited.model].replicas.len() > 1 {
+                    self.grows_at_model(waited.model);
+                } else if served_first {
                     self.grows_at(replica);
                 }
                 actions.push(Action::Grant { ticket, replica });
@@ -181,6 +183,7 @@ impl Pool {
         let kind = match reason {
             StopReason::Preempted { .. }
             | StopReason::TurnEnded { .. }
+            | StopReason::Yielded { .. }
             | StopReason::Forced { .. } => RecordKind::Evict,
             StopReason::Unload { .. } => RecordKind::Unload,
             _ => RecordKind::Drain,
@@ -230,6 +233,10 @@ impl Pool {
             device.starts_leaving(share.bytes);
         }
         let was_launching = matches!(replica.phase, Phase::Launching { .. });
+        let drained = match replica.phase {
+            Phase::Draining { since, .. } => now.since(since),
+            _ => Span::ZERO,
+        };
         replica.phase = Phase::Stopping {
             since: now,
             reason: reason.clone(),
@@ -237,6 +244,10 @@ impl Pool {
         };
         let (shares, model) = (replica.shares.clone(), replica.model);
         let host = replica.parked.as_ref().map(|parked| parked.host);
+        if drained > Span::ZERO {
+            let known = &mut self.models.get_mut(&model).expect("stays").drain_takes;
+            *known = Span(known.0.midpoint(drained.0));
+        }
         let node = self.devices[&shares[0].device].node;
         if let Some(it) = self.hosts.get_mut(&node) {
             it.starts_returning(host.unwrap_or_default());

@@ -9,6 +9,7 @@ use crate::facts::state::Pool;
 use crate::types::action::{Action, Evicted, MemoryChange, RecordKind};
 use crate::types::decision::{Drain, Plan, Victim};
 use crate::types::ids::{Bytes, ModelId, OrderId, ReplicaId};
+use crate::types::kept::Kept;
 use crate::types::model::LoadWish;
 use crate::types::reason::{LoadReason, StopReason};
 use crate::types::replica::{Phase, Planned, Replica};
@@ -53,29 +54,28 @@ impl Pool {
                 self.drop_sleeper(victim, by, order, actions);
                 continue;
             }
-            let equal = victim.priority == plan.priority && forced.is_none();
+            let (own, priority) = (victim.priority, plan.priority);
+            let yields = forced.is_none() && own >= priority && !victim.busy;
+            let ready = self.replicas[&victim.replica].ready_since();
             let (reason, deadline) = match forced {
                 Some(order) => (StopReason::Forced { by, order }, deadline),
-                None if equal => {
-                    let ready = self.replicas[&victim.replica]
-                        .ready_since()
-                        .expect("a victim is ready");
-                    (
-                        StopReason::TurnEnded {
-                            by,
-                            ready_for: self.now.since(ready),
-                        },
-                        None,
-                    )
-                }
-                None => (
-                    StopReason::Preempted {
+                None if yields => {
+                    let reason = StopReason::Yielded {
                         by,
-                        priority: plan.priority,
-                        own: victim.priority,
-                    },
-                    deadline,
-                ),
+                        idle: victim.idle,
+                        own,
+                        priority,
+                    };
+                    (reason, None)
+                }
+                None if own >= priority => {
+                    let ready_for = self.now.since(ready.expect("a victim is ready"));
+                    (StopReason::TurnEnded { by, ready_for }, None)
+                }
+                None => {
+                    let reason = StopReason::Preempted { by, priority, own };
+                    (reason, deadline)
+                }
             };
             let evicted = Evicted {
                 replica: victim.replica,
@@ -90,13 +90,12 @@ impl Pool {
             if forced.is_some() && self.hot.contains(&victim.model) {
                 self.keep_away(victim.model, actions);
             }
-            let only_if_idle = equal && !victim.busy;
             self.drain(
                 Drain {
                     replica: victim.replica,
                     deadline,
                     reason,
-                    only_if_idle,
+                    only_if_idle: yields,
                     for_load: Some(load),
                 },
                 actions,
@@ -185,6 +184,7 @@ impl Pool {
             entered: 0,
             entered_when_launched: 0,
             last_end: None,
+            kept: Kept::default(),
             gate: None,
             tier: None,
             reads_until: loader.map(|loader| now + loader.takes),

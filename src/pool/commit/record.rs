@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 
 use crate::facts::state::Pool;
 use crate::types::action::{Action, Record, RecordKind};
-use crate::types::decision::{Plan, Verdict};
+use crate::types::decision::{Plan, Verdict, blocked};
 use crate::types::ids::{Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Time};
 use crate::types::reason::Refusal;
 use crate::types::replica::Phase;
@@ -94,11 +94,7 @@ impl Pool {
                     )
                 }
                 Verdict::Blocked { obstacles } => {
-                    let all: Vec<String> = obstacles
-                        .iter()
-                        .map(|it| format!("{} {}", it.bytes, it.what))
-                        .collect();
-                    format!("{device}: no room that may be made: {}", all.join("; "))
+                    format!("{device}: {}", blocked(obstacles, plan.devices))
                 }
                 Verdict::Unfit(unfit) => format!("{device}: {unfit}"),
             }

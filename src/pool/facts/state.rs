@@ -24,9 +24,6 @@ use crate::types::refusal_sums::Refusals;
 use crate::types::replica::{Phase, Planned, Replica};
 use crate::types::saves::{Saves, Sayers};
 
-/// The shortest minimum residence that is derived rather than configured (P3).
-const MIN_RESIDENT: Span = Span::from_secs(10);
-
 /// One model: the catalogue's facts (`spec`), the administrators' settings (`over`, `wish`), and what happened (the
 /// rest). They are separate so that they cannot be confused.
 #[derive(Clone, Debug)]
@@ -58,6 +55,10 @@ pub struct Model {
     /// Its last load ran out of memory, and has been planned again.
     pub(crate) lacked: bool,
     pub(crate) load_times: LoadTimes,
+    /// How long its replicas take to end once they are stopped.
+    pub(crate) stop_takes: Span,
+    /// How long the requests in flight took to end when a busy replica was drained.
+    pub(crate) drain_takes: Span,
     pub(crate) last_used: Option<Time>,
     pub(crate) seated: u64,
     pub(crate) fetch: Option<Fetch>,
@@ -323,6 +324,8 @@ impl Model {
             learned: BTreeMap::new(),
             lacked: false,
             load_times: LoadTimes::default(),
+            stop_takes: Span::ZERO,
+            drain_takes: Span::ZERO,
             last_used: None,
             seated: 0,
             fetch: None,
@@ -337,12 +340,6 @@ impl Model {
     /// The expected time of the next load.
     pub(crate) fn reload(&self) -> Span {
         self.load_times.expected().unwrap_or(self.spec.reload)
-    }
-
-    /// P3: a replica stays long enough to be worth its load.
-    pub(crate) fn min_resident(&self) -> Span {
-        let twice = Span(self.wake().0.saturating_mul(2));
-        self.spec.min_resident.unwrap_or(twice.max(MIN_RESIDENT))
     }
 
     pub(crate) fn forget_failures(&mut self) {

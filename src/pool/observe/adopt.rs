@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use crate::facts::state::Pool;
 use crate::types::action::{Action, MemoryChange, RecordKind};
 use crate::types::ids::{Bytes, ModelId, ReplicaId, Span, Time};
+use crate::types::kept::Kept;
 use crate::types::reason::{LoadReason, StopReason};
 use crate::types::replica::{Phase, Replica};
 use crate::types::share::Share;
@@ -97,6 +98,7 @@ impl Pool {
             entered: 0,
             entered_when_launched: 0,
             last_end: found.last_end,
+            kept: Kept::since(found.last_end),
             gate: None,
             tier: None,
             reads_until: None,
@@ -283,6 +285,7 @@ mod tests {
             in_flight: 0,
             entered: 0,
             last_end: None,
+            idle_before: None,
         }];
         pool.step(START + Span(5), Event::GatesRead { readings });
         let due = last_end + Span::from_secs(600);
@@ -325,6 +328,7 @@ mod tests {
             in_flight: 0,
             entered: 0,
             last_end: Some(later),
+            idle_before: None,
         }];
         let answer = pool.step(later, Event::GatesRead { readings });
         assert_eq!(answer.wake, Some(later + Span::from_secs(600)));

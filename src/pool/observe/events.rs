@@ -7,9 +7,9 @@ use crate::facts::state::{Model, Pool, Waiting};
 use crate::observe::adopt::Found;
 use crate::types::action::{Action, RecordKind};
 use crate::types::decision::Prospect;
-use crate::types::event::Event;
-use crate::types::ids::{KeyId, ModelId, ReplicaId, Ticket, Time};
-use crate::types::model::{LoadWish, ModelSpec, Override, Tier};
+use crate::types::event::{Command, Event};
+use crate::types::ids::{KeyId, ModelId, OrderId, ReplicaId, Ticket, Time};
+use crate::types::model::{Limits, LoadWish, ModelSpec, Override, Tier};
 use crate::types::reason::{Refusal, StopReason};
 use crate::types::replica::{Phase, Replica};
 
@@ -38,6 +38,7 @@ impl Pool {
                     self.touch(replica);
                 }
             }
+            Event::KeptAlive { replica, keep } => self.kept_alive(replica, keep),
             Event::ReplicaReady { replica } => self.replica_ready(replica, actions),
             Event::ReplicaLost { replica } => self.replica_lost(replica),
             Event::ReplicaExited { replica, exit } => self.replica_exited(replica, exit, actions),
@@ -66,6 +67,7 @@ impl Pool {
             }
             Event::DeviceRead { device, reading } => self.device_read(device, &reading),
             Event::ModelSet { model, spec } => self.model_set(model, spec),
+            Event::LimitsSet { limits } => self.limits_set(limits),
             Event::LinksRead { links } => self.links_read(links),
             Event::DeviceFailed {
                 device,
@@ -111,6 +113,14 @@ impl Pool {
             Event::Saved { order } => self.order_saved(order, actions),
             Event::SaveFailed { order, message } => self.save_failed(order, message, actions),
             Event::Woke => {}
+        }
+    }
+
+    /// Sleepers may have to leave sooner or later than their timers say, and models may be quarantined or not.
+    fn limits_set(&mut self, limits: Limits) {
+        if self.limits != limits {
+            self.limits = limits;
+            self.touch_everything();
         }
     }
 
@@ -180,7 +190,8 @@ impl Pool {
         it.cooling_until = None;
         self.read_ends(id);
         self.touch_model(model);
-        self.grows_at(id);
+        // Its load time is known better, on which turns and yielding of its other replicas depend.
+        self.grows_at_model(model);
         let how = match &parked {
             Some(parked) => {
                 let node = self.node_of(&self.replicas[&id]);
@@ -252,16 +263,37 @@ impl Pool {
         if now > self.now {
             at_now.to_mut().now = now;
         }
-        let ask =
-            crate::plan::orders::ask_of(&at_now, load, now, crate::types::ids::OrderId(u64::MAX));
+        let order = OrderId(u64::MAX);
+        let ask = crate::plan::orders::ask_of(&at_now, load, now, order);
         let mut plan = crate::plan::place::explain(&at_now, &ask);
-        if at_now.live(model) >= at_now.replicas_wanted(load) as usize {
+        // An order may be refused for what it asks for, whether the model has replicas or not.
+        let refused = at_now.refuses(order, &Command::Load(load.clone()));
+        if let Some((refusal, _)) = refused {
+            if plan.refusal.as_ref() != Some(&refusal) {
+                plan.refusal = Some(refusal);
+                plan.prospect = Prospect::Never;
+                plan.wakes = None;
+                plan.placement.clear();
+                plan.victims.clear();
+                plan.cost = Default::default();
+            }
+            return Some(plan);
+        }
+        let coming = at_now.live(model) + model.planned.len();
+        if coming >= at_now.replicas_wanted(load) as usize {
             plan.refusal = None;
+            let planned = model
+                .planned
+                .iter()
+                .map(|load| &at_now.planned[load].shares);
             plan.placement = model
                 .replicas
                 .iter()
                 .filter(|id| at_now.replicas[id].is_live())
-                .flat_map(|id| at_now.replicas[id].shares.clone())
+                .map(|id| &at_now.replicas[id].shares)
+                .chain(planned)
+                .flatten()
+                .copied()
                 .collect();
             plan.victims.clear();
             plan.candidates.clear();

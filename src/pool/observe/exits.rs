@@ -121,6 +121,13 @@ impl Pool {
             Phase::Stopping { since, .. } if kind != RecordKind::Crash => now.since(*since),
             _ => now.since(replica.launched),
         });
+        if kind == RecordKind::Gone
+            && let Some(took) = record.took
+        {
+            let model = self.models.get_mut(&replica.model).expect("stays");
+            model.stop_takes = Span(model.stop_takes.0.midpoint(took.0));
+            self.grows_at_model(replica.model);
+        }
         actions.push(Action::Record(record));
         let ready_for = match replica.phase {
             Phase::Ready { since } => now.since(since),

@@ -4,6 +4,7 @@
 use crate::facts::state::Pool;
 use crate::types::event::GateReading;
 use crate::types::ids::ReplicaId;
+use crate::types::kept::KeepAlive;
 use crate::types::replica::Phase;
 
 impl Pool {
@@ -14,6 +15,7 @@ impl Pool {
             in_flight,
             entered,
             last_end,
+            idle_before,
         } = reading;
         let Some(replica) = self.replicas.get_mut(&id) else {
             return;
@@ -34,8 +36,12 @@ impl Pool {
         if new > 0 {
             model.seated += new;
             if was_idle {
-                gap_ended = model.last_used.map(|last| now.since(last));
+                // The gate knows the moment; this reading may come much later.
+                let unused = model.last_used.map(|last| now.since(last));
+                gap_ended = idle_before.into_iter().chain(unused).min();
                 model.demand.wanted(now, gap_ended);
+            } else if let Some(gap) = idle_before {
+                model.demand.came_after(gap);
             }
         }
         if new > 0 || in_flight > 0 {
@@ -51,9 +57,24 @@ impl Pool {
         if has_others || !self.models[&id_of_model].queue.is_empty() {
             self.touch_model(id_of_model);
         }
-        // A busy replica is less of a victim, not more; but one that has served its first requests may be evicted.
-        if became_idle || served_first {
+        // A busy replica is less of a victim, not more; but one that has served its first requests may be evicted, and
+        // when the next request of an idle one is expected has changed (P3).
+        let others = self.models[&id_of_model].replicas.len() > 1;
+        if others && new > 0 {
+            self.grows_at_model(id_of_model);
+        } else if became_idle || served_first || (new > 0 && in_flight == 0) {
             self.grows_at(id);
+        }
+    }
+
+    pub(crate) fn kept_alive(&mut self, id: ReplicaId, keep: KeepAlive) {
+        let Some(model) = self.replicas.get(&id).map(|it| it.model) else {
+            return;
+        };
+        let keep_hot = self.keep_hot(model);
+        if let Some(replica) = self.replicas.get_mut(&id) {
+            replica.kept.note(keep, keep_hot);
+            self.touch(id);
         }
     }
 

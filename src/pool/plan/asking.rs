@@ -1,6 +1,7 @@
 //! What a model needs to be placed: its layouts, and the bytes of a replica on a device. Reads facts, changes none.
 
 use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
 use crate::facts::device::Device;
 use crate::facts::state::{Model, Pool};
@@ -39,6 +40,7 @@ impl Ask {
             by_kind,
             forced_by: None,
             is_gentle: false,
+            past_idle: false,
             since,
         }
     }
@@ -147,6 +149,29 @@ pub(crate) fn never_fits(pool: &Pool, ask: &Ask) -> Option<Refusal> {
         largest,
         devices_that_fit: u32::try_from(most).unwrap_or(u32::MAX),
     })
+}
+
+/// How many replicas the devices that serve could hold if nothing else were loaded, counted up to `most`.
+pub(crate) fn fit_when_empty(pool: &Pool, ask: &Ask, most: u32) -> u32 {
+    let on_node = |node: &BTreeSet<DeviceId>| {
+        let parts: Vec<u64> = node
+            .iter()
+            .filter_map(|id| {
+                let bytes = ask.needs_on(pool, *id).ok()?;
+                let capacity = pool.devices[id].capacity();
+                Some(capacity.0.checked_div(bytes.0).unwrap_or(u64::MAX))
+            })
+            .collect();
+        // The parts of a replica are on different devices: a device holds at most one of each.
+        let holds = |count: &u32| {
+            let each = u64::from(*count);
+            let parts: u64 = parts.iter().map(|it| (*it).min(each)).sum();
+            parts >= each * u64::from(ask.devices)
+        };
+        (1..=most).take_while(holds).count()
+    };
+    let all: usize = pool.nodes.values().map(on_node).sum();
+    u32::try_from(all).unwrap_or(most).min(most)
 }
 
 fn allowed_kinds<'a>(

@@ -51,5 +51,5 @@ pub(crate) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
     if pool.is_protected(replica.model) || !model.queue.is_empty() || leased {
         return None;
     }
-    Some(idle_since + pool.keep_hot(replica.model))
+    Some(replica.kept.ends(idle_since, pool.keep_hot(replica.model)))
 }

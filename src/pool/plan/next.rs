@@ -210,15 +210,18 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
 
 /// The failure of a device on which the replica has a share, and whether that has already ended the replica (M7).
 fn on_failed_device(pool: &Pool, id: ReplicaId) -> Option<(StopReason, bool)> {
-    pool.replicas[&id].shares.iter().find_map(|share| {
+    let failures = pool.replicas[&id].shares.iter().filter_map(|share| {
         let device = &pool.devices[&share.device];
         let cordon = device.cordon.as_ref().filter(|cordon| cordon.failed)?;
-        let reason = StopReason::DeviceFailed {
-            device: device.name.clone(),
-            trouble: cordon.reason.clone(),
-        };
-        Some((reason, device.lost))
-    })
+        Some((device, cordon))
+    });
+    // Of several, a lost one counts first: it leaves nothing to drain.
+    let (device, cordon) = failures.min_by_key(|(device, _)| !device.lost)?;
+    let reason = StopReason::DeviceFailed {
+        device: device.name.clone(),
+        trouble: cordon.reason.clone(),
+    };
+    Some((reason, device.lost))
 }
 
 fn leaves_by_itself(pool: &Pool, id: ReplicaId) -> Option<Decision> {

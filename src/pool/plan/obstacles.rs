@@ -179,8 +179,11 @@ fn reach(pool: &Pool, ask: &Ask, device: DeviceId, retry: &mut Option<Time>) -> 
             };
             if ledger.holders.iter().any(sleeps_here) {
                 for &holder in &ledger.holders {
-                    if let Err(Protection::Turn { left } | Protection::Young { left }) =
-                        victims::evictable(pool, ask, holder)
+                    if let Err(
+                        Protection::Turn { left }
+                        | Protection::Young { left }
+                        | Protection::Yields { left },
+                    ) = victims::evictable(pool, ask, holder)
                     {
                         look_at(pool.now + left);
                     }
@@ -199,7 +202,9 @@ fn reach(pool: &Pool, ask: &Ask, device: DeviceId, retry: &mut Option<Time>) -> 
             continue;
         };
         match why {
-            Protection::Turn { left } | Protection::Young { left } => {
+            Protection::Turn { left }
+            | Protection::Young { left }
+            | Protection::Yields { left } => {
                 look_at(pool.now + left);
                 (soon, later) = (soon + held, later + held);
             }

@@ -4,6 +4,7 @@
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
+use crate::plan::asking::fit_when_empty;
 use crate::types::action::{LoadResult, Outcome};
 use crate::types::ask::Ask;
 use crate::types::decision::{Decision, Drain};
@@ -85,11 +86,17 @@ fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Op
         }
     } else {
         let shares = |replica: &ReplicaId| (*replica, pool.replicas[replica].shares.clone());
+        let shortfall = order.shortfall.clone().filter(|_| !satisfied);
+        let room = |_: &Refusal| {
+            let ask = ask_of(pool, load, order.since, id);
+            fit_when_empty(pool, &ask, REPLICAS_MAX)
+        };
         Outcome::Loaded(LoadResult {
             wanted: order.replicas,
             ready: ready.iter().map(shares).collect(),
             evicted: order.evicted.clone(),
-            shortfall: order.shortfall.clone().filter(|_| !satisfied),
+            fits_when_empty: shortfall.as_ref().map(room),
+            shortfall,
         })
     };
     Some(Decision::Settle { order: id, outcome })

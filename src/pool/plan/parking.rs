@@ -325,6 +325,7 @@ impl StopReason {
             StopReason::KeepHot { .. }
                 | StopReason::Preempted { .. }
                 | StopReason::TurnEnded { .. }
+                | StopReason::Yielded { .. }
                 | StopReason::Forced { .. }
         )
     }

@@ -15,10 +15,11 @@ use crate::types::ask::Ask;
 use crate::types::choice::Choice;
 use crate::types::choice::Evictable;
 use crate::types::decision::{Candidate, Plan, Prospect, Verdict, Victim};
-use crate::types::ids::{Bytes, DeviceId, ReplicaId};
+use crate::types::ids::{Bytes, DeviceId, ReplicaId, Span};
 use crate::types::link::Link;
 use crate::types::rank::{Cost, PlaceRank};
 use crate::types::reason::Refusal;
+use crate::types::replica::Replica;
 
 /// The cheapest way to place one replica, or the reason why there is none.
 pub(crate) fn place(pool: &Pool, ask: &Ask) -> Plan {
@@ -57,11 +58,25 @@ fn plan(pool: &Pool, ask: &Ask, explain: bool) -> Plan {
         }
         return plan;
     }
-    let best = if ask.devices == 1 {
-        one_device(pool, ask, explain, &mut plan.candidates)
-    } else {
-        several_devices(pool, ask, &mut plan.candidates)
-    };
+    let (mut best, mut candidates) = cheapest_place(pool, ask, explain);
+    if let Some(cost) = best.as_ref().map(|best| best.rank.cost)
+        && cost.busy > 0
+        && cost.highest_priority == Some(ask.priority)
+    {
+        // An idle equal leaves before a busy one, even if its next request is near (P3).
+        let past_idle = Ask {
+            past_idle: true,
+            ..ask.clone()
+        };
+        let (other, seen) = cheapest_place(pool, &past_idle, explain);
+        if other
+            .as_ref()
+            .is_some_and(|it| it.rank.cost.busy < cost.busy)
+        {
+            (best, candidates) = (other, seen);
+        }
+    }
+    plan.candidates = candidates;
     let wake = parking::wake_choice(pool, ask);
     plan.candidates.extend(wake.iter().map(Choice::candidate));
     let best = parking::better(pool, ask, best, wake);
@@ -107,6 +122,15 @@ fn plan(pool: &Pool, ask: &Ask, explain: bool) -> Plan {
         plan.candidates.extend(others);
     }
     plan
+}
+
+fn cheapest_place(pool: &Pool, ask: &Ask, explain: bool) -> (Option<Choice>, Vec<Candidate>) {
+    let mut candidates = Vec::new();
+    let best = match ask.devices {
+        1 => one_device(pool, ask, explain, &mut candidates),
+        _ => several_devices(pool, ask, &mut candidates),
+    };
+    (best, candidates)
 }
 
 /// A device with enough free memory beats every eviction, so evictions are planned only if there is none, or to
@@ -240,6 +264,11 @@ impl Evictable {
             name: pool.name(self.model),
             priority: self.priority,
             busy: self.rank.busy,
+            idle: pool
+                .replicas
+                .get(&self.replica)
+                .and_then(Replica::idle_since)
+                .map_or(Span::ZERO, |since| pool.now.since(since)),
             bytes: self.rank.bytes.0,
             reload: match pool.replicas.get(&self.replica) {
                 Some(replica) => pool.back_after_eviction(replica),

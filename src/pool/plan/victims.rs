@@ -2,20 +2,27 @@
 
 use core::cmp::Reverse;
 
-use crate::facts::state::Pool;
+use crate::facts::state::{Model, Pool};
 use crate::plan::parking;
 use crate::types::ask::Ask;
 use crate::types::choice::Evictable;
 use crate::types::demand;
 use crate::types::ids::{ReplicaId, Span};
+use crate::types::model::IdleYields;
 use crate::types::rank::VictimRank;
 use crate::types::reason::Protection;
 use crate::types::replica::{Phase, Replica};
 use crate::types::share::Share;
 
-/// The longest and the shortest turn that is derived from the swap time (P3).
-const TURN_MIN: Span = Span(5_000);
+/// The longest turn that is derived from the swap time (P3).
 const TURN_MAX: Span = Span(60_000);
+/// A turn of this many swaps leaves two thirds of the time for serving when two models are always waited for.
+const SWAPS_PER_TURN: u64 = 3;
+
+/// With `auto`, a replica of higher priority yields after this many times its own reload time, and not before
+/// `YIELD_LEAST` (P6).
+const RELOADS_UNTIL_YIELD: u64 = 3;
+const YIELD_LEAST: Span = Span::from_secs(30);
 
 /// Whether this holder of memory may leave for `ask`.
 pub(crate) fn evictable(pool: &Pool, ask: &Ask, id: ReplicaId) -> Result<Evictable, Protection> {
@@ -118,14 +125,14 @@ fn protection(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
     if pool.is_protected(replica.model) {
         return Some(Protection::AlwaysHot);
     }
-    if own > ask.priority {
-        return Some(Protection::HigherPriority);
-    }
     if replica.is_unserved() && !model.queue.is_empty() {
         return Some(Protection::Unserved);
     }
     if own < ask.priority {
         return None;
+    }
+    if own > ask.priority {
+        return above(pool, ask, replica);
     }
     if ask.is_gentle {
         return Some(Protection::Growth);
@@ -135,17 +142,74 @@ fn protection(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
         return Some(Protection::Wanted);
     }
     let age = pool.now.since(since);
-    let swap = pool.comes_back_in(ask.model);
-    let turn = model
-        .spec
-        .max_turn
-        .unwrap_or(Span(swap.0.saturating_mul(3).clamp(TURN_MIN.0, TURN_MAX.0)));
-    if replica.in_flight == 0 {
-        // An idle replica is protected no longer than it would be if it were busy.
-        let residence = model.min_resident().min(turn);
-        let left = Span(residence.0.saturating_sub(age.0));
-        return (left > Span::ZERO).then_some(Protection::Young { left });
+    let turn = turn(pool, ask, model, age);
+    if replica.in_flight > 0 {
+        return (turn > Span::ZERO).then_some(Protection::Turn { left: turn });
     }
-    let left = Span(turn.0.saturating_sub(age.0));
-    (left > Span::ZERO).then_some(Protection::Turn { left })
+    // An idle replica is protected no longer than it would be if it were busy.
+    let stays = match model.spec.min_resident {
+        Some(residence) => Span(residence.0.saturating_sub(age.0)),
+        None if ask.past_idle => Span::ZERO,
+        None => near_request(pool, ask, model, replica),
+    };
+    let left = stays.min(turn);
+    (left > Span::ZERO).then_some(Protection::Young { left })
+}
+
+/// How much longer a busy replica of this model keeps its turn against an equal (P3).
+///
+/// Without a configured length a turn is as long as a number of swaps, and it begins when somebody waits for the place:
+/// the replica may become idle by itself, and then no request is held up until it has drained. So nobody waits for
+/// longer than a fixed multiple of what closing its gate at once would have taken.
+fn turn(pool: &Pool, ask: &Ask, model: &Model, age: Span) -> Span {
+    let (length, passed) = match model.spec.max_turn {
+        Some(length) => (length, age),
+        None => {
+            let swap = swap(pool, ask, model).0.saturating_add(model.drain_takes.0);
+            let turn = Span(swap.saturating_mul(SWAPS_PER_TURN)).min(TURN_MAX);
+            (turn, age.min(pool.now.since(ask.since)))
+        }
+    };
+    Span(length.0.saturating_sub(passed.0))
+}
+
+/// The time from stopping an idle replica of this model until the one that is asked for is ready.
+fn swap(pool: &Pool, ask: &Ask, model: &Model) -> Span {
+    pool.comes_back_in(ask.model) + model.stop_takes
+}
+
+/// How much longer an idle replica stays because its own next request is near (P3). The one who waits loses at most
+/// half a swap by it; a request that is answered meanwhile saves a whole one.
+fn near_request(pool: &Pool, ask: &Ask, model: &Model, replica: &Replica) -> Span {
+    let window = Span(swap(pool, ask, model).0 / 2);
+    let waited = pool.now.since(ask.since);
+    let idle = replica
+        .idle_since()
+        .map_or(Span::ZERO, |since| pool.now.since(since));
+    let expected = model.demand.expected_for(idle, window);
+    let left = Span(window.0.saturating_sub(waited.0));
+    expected.map_or(Span::ZERO, |expected| expected.min(left))
+}
+
+/// What keeps a replica of higher priority, that is not always-hot, from leaving (P2, P6).
+fn above(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
+    let higher = Some(Protection::HigherPriority);
+    let model = &pool.models[&replica.model];
+    let after = match pool.limits.idle_yields {
+        IdleYields::Never => return higher,
+        IdleYields::After(idle) => idle,
+        IdleYields::Auto => {
+            let reload = model.reload().0;
+            Span(reload.saturating_mul(RELOADS_UNTIL_YIELD)).max(YIELD_LEAST)
+        }
+    };
+    let leased = model.over.expires.is_some_and(|expires| expires > pool.now);
+    if ask.is_gentle || leased || model.over.keep_hot.is_some() || !model.queue.is_empty() {
+        return higher;
+    }
+    let Some(since) = replica.idle_since() else {
+        return higher;
+    };
+    let left = Span(after.0.saturating_sub(pool.now.since(since).0));
+    (left > Span::ZERO).then_some(Protection::Yields { left })
 }

@@ -123,6 +123,8 @@ pub struct Answer {
     pub actions: Vec<Action>,
     /// When the facts next change without an event. Replaces any earlier wake.
     pub wake: Option<Time>,
+    /// A demand waits for room: a replica that becomes idle is worth a step at once.
+    pub idle_matters: bool,
 }
 
 /// How an order ended.
@@ -156,6 +158,8 @@ pub struct LoadResult {
     pub evicted: Vec<Evicted>,
     /// Why there are fewer than ordered, if so.
     pub shortfall: Option<Refusal>,
+    /// With a shortfall: how many replicas the devices could hold if nothing else were loaded.
+    pub fits_when_empty: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,6 +19,8 @@ pub struct Ask {
     pub forced_by: Option<OrderId>,
     /// It takes no room from models of equal priority (S1).
     pub is_gentle: bool,
+    /// Idle replicas of equal priority leave for it even if their next request is near: the others are busy (P3).
+    pub past_idle: bool,
     /// When the wait began: a replica with an earlier waiting request is not evicted for it (P5).
     pub since: Time,
 }

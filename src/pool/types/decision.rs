@@ -1,5 +1,6 @@
 //! What `plan` can decide, and what a plan for one load looks like. Plain data: `plan` decides, `commit` carries out.
 
+use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -47,6 +48,8 @@ pub struct Victim {
     pub name: String,
     pub priority: Priority,
     pub busy: bool,
+    /// How long it has been ready without a request; zero while it is busy.
+    pub idle: Span,
     pub bytes: Bytes,
     pub reload: Span,
     /// It serves no requests; what it keeps on its devices is needed.
@@ -79,6 +82,19 @@ pub enum Verdict {
         obstacles: Vec<Obstacle>,
     },
     Unfit(Unfit),
+}
+
+/// Why a device is not taken, as text. Without an obstacle there, that device alone is not enough.
+pub fn blocked(obstacles: &[Obstacle], devices: u32) -> String {
+    let all: Vec<String> = obstacles
+        .iter()
+        .map(|it| format!("{} {}", it.bytes, it.what))
+        .collect();
+    match (all.is_empty(), devices) {
+        (true, 0..=1) => "not free yet: what is on it is leaving".to_owned(),
+        (true, _) => format!("room for one part, and {devices} devices of one node are needed"),
+        (false, _) => format!("no room that may be made: {}", all.join("; ")),
+    }
 }
 
 /// What waiting would change.

@@ -38,6 +38,11 @@ const GAP_PRIOR: u64 = GAP_UNIT as u64 / 20;
 /// Fewer gaps do not predict the next one.
 const GAPS_LEAST: u64 = 3;
 
+/// The last gaps, kept exactly: octaves of seconds cannot tell whether a request comes within the time of a swap.
+const LAST_GAPS: usize = 8;
+/// As many of them must agree on a request that is expected soon.
+const LAST_GAPS_LEAST: usize = 2;
+
 /// Rates are in units of 2⁻⁶⁰ per millisecond.
 const RATE_BITS: u32 = 60;
 /// Losses are in units of 10⁻¹².
@@ -50,30 +55,40 @@ pub struct Demand {
     /// Decayed counts of busy periods, as of `at`.
     counts: [u64; 3],
     at: Time,
+    /// The last gaps in milliseconds plus one, newest first; 0: none.
+    last_gaps: [u64; LAST_GAPS],
 }
 
 impl Demand {
     /// As plain numbers for the store.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
         let gaps = self.gaps.iter().map(|&seen| u64::from(seen));
-        core::iter::once(self.at.0).chain(self.counts).chain(gaps)
+        let times = core::iter::once(self.at.0).chain(self.counts);
+        times.chain(gaps).chain(self.last_gaps)
     }
 
     pub(crate) fn from_numbers(numbers: &[u64]) -> Option<Demand> {
         let (&at, rest) = numbers.split_first()?;
-        let (counts, gaps) = rest.split_first_chunk::<3>()?;
-        let gaps: &[u64; OCTAVES] = gaps.try_into().ok()?;
+        let (counts, rest) = rest.split_first_chunk::<3>()?;
+        let (gaps, last) = rest.split_first_chunk::<OCTAVES>()?;
+        // Numbers that an older version stored end here.
+        let last_gaps = match last {
+            [] => [0; LAST_GAPS],
+            last => last.try_into().ok()?,
+        };
         Some(Demand {
             // A larger value cannot have been counted, and would overflow below.
             gaps: gaps.map(|seen| u32::try_from(seen).unwrap_or(0).min(GAP_UNIT << 8)),
             counts: counts.map(|count| count.min(UNIT << 24)),
             at: Time(at),
+            last_gaps,
         })
     }
 
     /// Requests begin at `now`, after the model was not used for `gap`; `None`: for the first time.
     pub(crate) fn wanted(&mut self, now: Time, gap: Option<Span>) {
         if let Some(gap) = gap {
+            self.came_after(gap);
             for seen in &mut self.gaps {
                 *seen -= *seen >> GAP_FADES_SHIFT;
             }
@@ -87,6 +102,12 @@ impl Demand {
         for count in &mut self.counts {
             *count = count.saturating_add(UNIT);
         }
+    }
+
+    /// A request came after this gap, in the middle of a busy period.
+    pub(crate) fn came_after(&mut self, gap: Span) {
+        self.last_gaps.rotate_right(1);
+        self.last_gaps[0] = gap.0.saturating_add(1);
     }
 
     /// How often each octave of gaps occurred, in 2⁻¹⁶.
@@ -149,6 +170,23 @@ impl Demand {
         }
         let chance = (soon * 1000).checked_div(ahead).unwrap_or(0);
         Some(u32::try_from(chance).unwrap_or(1000))
+    }
+
+    /// Whether the next request is expected within this time, after `idle`: most of the last gaps that were at least
+    /// as long ended by then. Returns for how long that answer holds.
+    pub(crate) fn expected_for(&self, idle: Span, within: Span) -> Option<Span> {
+        let until = idle.0.saturating_add(within.0);
+        let gaps = self.last_gaps.iter().filter_map(|gap| gap.checked_sub(1));
+        let ahead = gaps.filter(|gap| *gap >= idle.0);
+        let (mut near, mut all, mut first) = (0, 0, until);
+        for gap in ahead {
+            all += 1;
+            if gap <= until {
+                near += 1;
+                first = first.min(gap);
+            }
+        }
+        (near >= LAST_GAPS_LEAST && 2 * near >= all).then_some(Span(first - idle.0 + 1))
     }
 
     /// Busy periods per time, at most two per idle time: a model that was popular yesterday and is silent now is not
@@ -286,11 +324,31 @@ mod tests {
     }
 
     #[test]
+    fn a_request_is_near_when_most_of_the_last_gaps_say_so() {
+        let (demand, _) = periodic(10, Span(300));
+        assert_eq!(demand.expected_for(Span(100), Span(200)), Some(Span(201)));
+        assert_eq!(demand.expected_for(Span(100), Span(150)), None);
+        assert_eq!(
+            demand.expected_for(Span(301), Span(HOUR)),
+            None,
+            "it did not come when it used to"
+        );
+        let (twice, _) = periodic(2, Span(300));
+        assert_eq!(
+            twice.expected_for(Span(0), Span(HOUR)),
+            None,
+            "one gap proves nothing"
+        );
+    }
+
+    #[test]
     fn numbers_from_the_store_give_the_same_demand_and_rubbish_does_no_harm() {
         let (demand, _) = periodic(7, Span(HOUR));
         let numbers: Vec<u64> = demand.numbers().collect();
-        assert_eq!(Demand::from_numbers(&numbers), Some(demand));
+        assert_eq!(Demand::from_numbers(&numbers), Some(demand.clone()));
         assert_eq!(Demand::from_numbers(&numbers[1..]), None);
+        let older = Demand::from_numbers(&numbers[..28]).expect("an older version's numbers");
+        assert_eq!((older.gaps, older.counts), (demand.gaps, demand.counts));
         let mut most = Demand::from_numbers(&[u64::MAX; 28]).expect("as many numbers");
         most.wanted(Time(u64::MAX), Some(Span(u64::MAX)));
         let loss = most.loss(Time(1), Span::ZERO, Span(u64::MAX >> 1));

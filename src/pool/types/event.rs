@@ -7,8 +7,9 @@ use crate::types::ids::{
     Bytes, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket,
     Time,
 };
+use crate::types::kept::KeepAlive;
 use crate::types::link::Link;
-use crate::types::model::{Cordon, LoadWish, ModelSpec, Override, OverrideChange, Tier};
+use crate::types::model::{Cordon, Limits, LoadWish, ModelSpec, Override, OverrideChange, Tier};
 use crate::types::replica_state::ReplicaState;
 use crate::types::share::Share;
 
@@ -41,6 +42,11 @@ pub enum Event {
     /// The last request left a closed gate.
     Drained {
         replica: ReplicaId,
+    },
+    /// A request has ended that said how long its replica stays. The gates were read after that.
+    KeptAlive {
+        replica: ReplicaId,
+        keep: KeepAlive,
     },
 
     /// A fetch needs about this much longer.
@@ -123,6 +129,10 @@ pub enum Event {
         model: ModelId,
         spec: ModelSpec,
     },
+    /// The configuration has other limits now. A drain that has begun keeps its deadline.
+    LimitsSet {
+        limits: Limits,
+    },
     /// The measured memory of its replicas over that many devices of a kind; used for the next ones.
     ModelMeasured {
         model: ModelId,
@@ -173,6 +183,8 @@ pub struct GateReading {
     pub entered: u64,
     /// When the last request ended.
     pub last_end: Option<Time>,
+    /// How long the replica had been idle when a request last found it idle and its gate open.
+    pub idle_before: Option<Span>,
 }
 
 /// What sleepers may take of a host's memory, and what the system has available.

@@ -10,6 +10,7 @@ pub(crate) mod demand;
 pub(crate) mod event;
 pub(crate) mod fetch;
 pub(crate) mod ids;
+pub(crate) mod kept;
 pub(crate) mod link;
 pub(crate) mod load_times;
 pub(crate) mod market;

@@ -236,6 +236,19 @@ pub struct Limits {
     pub wake_deadline: Span,
     /// How long a sleeper without demand stays.
     pub keep_asleep: Span,
+    /// When an idle replica of higher priority leaves for a lower one (P6).
+    pub idle_yields: IdleYields,
+}
+
+/// When an idle replica below always-hot leaves for a model of lower priority that is waited for (P6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdleYields {
+    /// After three times its own reload time, and at least 30 s.
+    #[default]
+    Auto,
+    /// When it has been idle for this long.
+    After(Span),
+    Never,
 }
 
 impl Default for Limits {
@@ -251,6 +264,7 @@ impl Default for Limits {
             sleep_deadline: Span::from_secs(120),
             wake_deadline: Span::from_secs(60),
             keep_asleep: Span::from_secs(3600),
+            idle_yields: IdleYields::Auto,
         }
     }
 }

@@ -47,6 +47,13 @@ pub enum StopReason {
         by: String,
         ready_for: Span,
     },
+    /// It is idle, and a model of equal (P3) or lower priority (P6) needs the memory.
+    Yielded {
+        by: String,
+        idle: Span,
+        own: Priority,
+        priority: Priority,
+    },
     /// An administrator forced a load (P4).
     Forced {
         by: String,
@@ -239,8 +246,10 @@ pub enum Protection {
     HigherPriority,
     /// P3: busy, and its turn is not over.
     Turn { left: Span },
-    /// P3: younger than `min_resident`.
+    /// P3: idle, and younger than `min_resident`, or its next request is near.
     Young { left: Span },
+    /// P6: of higher priority and idle, not long enough yet.
+    Yields { left: Span },
     /// P5.
     Loading,
     /// P5: an earlier request waits for it.
@@ -280,6 +289,21 @@ impl fmt::Display for StopReason {
             StopReason::TurnEnded { by, ready_for } => {
                 write!(f, "its turn of {ready_for} is over, {by} waits (P3)")
             }
+            StopReason::Yielded {
+                by,
+                idle,
+                own,
+                priority,
+            } if own == priority => write!(f, "yields after {idle} idle: {by} waits (P3)"),
+            StopReason::Yielded {
+                by,
+                idle,
+                own,
+                priority,
+            } => write!(
+                f,
+                "yields after {idle} idle: {by} waits, priority {priority} under {own} (P6)"
+            ),
             StopReason::Forced { by, order } => write!(f, "forced out by {by}, order {order} (P4)"),
             StopReason::Unload { order } => write!(f, "unloaded by order {order}"),
             StopReason::Cleanup { order } => write!(f, "cleanup, order {order} (E1)"),
@@ -333,10 +357,12 @@ impl fmt::Display for Refusal {
         match self {
             Refusal::UnknownModel => write!(f, "no such model"),
             Refusal::QueueFull { limit, .. } => {
-                write!(
-                    f,
-                    "the model's queue is full: {limit} requests wait already (Q1)"
-                )
+                let waits = if *limit == 1 {
+                    "request waits"
+                } else {
+                    "requests wait"
+                };
+                write!(f, "the model's queue is full: {limit} {waits} already (Q1)")
             }
             Refusal::TimedOut { waited, .. } => {
                 write!(f, "no replica became free within {waited} (Q1)")
@@ -472,7 +498,15 @@ impl fmt::Display for Protection {
             Protection::AlwaysHot => write!(f, "always-hot (P4)"),
             Protection::HigherPriority => write!(f, "of higher priority (P2)"),
             Protection::Turn { left } => write!(f, "busy, its turn has {left} left (P3)"),
-            Protection::Young { left } => write!(f, "ready too short a time, {left} left (P3)"),
+            Protection::Young { left } => {
+                write!(
+                    f,
+                    "idle, but expected to be used again soon: {left} left (P3)"
+                )
+            }
+            Protection::Yields { left } => {
+                write!(f, "of higher priority and idle, yields in {left} (P6)")
+            }
             Protection::Loading => write!(f, "loading (P5)"),
             Protection::Wanted => write!(f, "an earlier request waits for it (P5)"),
             Protection::Unserved => write!(f, "its waiters have not been served (P5)"),

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use crate::types::action::GateMode;
 use crate::types::ids::{Bytes, ModelId, OrderId, ReplicaId, Time};
+use crate::types::kept::Kept;
 use crate::types::model::Tier;
 use crate::types::reason::{LoadReason, StopReason};
 use crate::types::replica_state::ReplicaState;
@@ -88,6 +89,8 @@ pub struct Replica {
     pub(crate) entered_when_launched: u64,
     /// When the last request ended.
     pub(crate) last_end: Option<Time>,
+    /// How long requests said that it stays.
+    pub(crate) kept: Kept,
     /// The last setting given to its gate; `None` before it is ready.
     pub(crate) gate: Option<GateMode>,
     /// Where its weights come from, once that is known.

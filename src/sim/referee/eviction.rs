@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 use super::cheapest::Asker;
 use super::{Planned, Referee, Seen};
 use pool::{
-    Bytes, DeviceId, LoadOrder, ModelId, Priority, Record, ReplicaId, Share, Span, StopReason, Time,
+    Bytes, DeviceId, IdleYields, LoadOrder, ModelId, Priority, Record, ReplicaId, Share, Span,
+    StopReason, Time,
 };
 
 impl Referee {
@@ -49,7 +50,12 @@ impl Referee {
             self.broken.push(format!("{load} is for no known model"));
             return;
         };
-        let order = record.order.and_then(|id| self.loads.get(&id)).cloned();
+        let order = record.order.and_then(|id| {
+            let mut order = self.loads.get(&id)?.clone();
+            // Once the store has it, the model's own priority counts, which its lease may have given back.
+            order.priority = order.priority.filter(|_| self.asked.contains_key(&id));
+            Some(order)
+        });
         if order.is_none() {
             self.loads_too_soon(now, load, model, &record.reason);
         }
@@ -104,7 +110,7 @@ impl Referee {
                 continue;
             }
             let own: Priority = self.priority(seen.model, now);
-            if own > priority && !forced {
+            if own > priority && !forced && !self.yields(now, seen) {
                 wrong.push(format!(
                     "P2: {victim} of priority {own} leaves for {load} of {priority}"
                 ));
@@ -126,6 +132,23 @@ impl Referee {
             }
         }
         self.broken.extend(wrong);
+    }
+
+    /// P6: idle long enough, and nothing else keeps it. With `auto` no replica yields before 30 s.
+    fn yields(&self, now: Time, seen: &Seen) -> bool {
+        let least = match self.limits.idle_yields {
+            IdleYields::Never => return false,
+            IdleYields::After(idle) => idle,
+            IdleYields::Auto => Span::from_secs(30),
+        };
+        let idle = seen.idle_since.map_or(Span::ZERO, |since| now.since(since));
+        let over = self.overrides.get(&seen.model);
+        let over = over.filter(|over| over.expires.is_none_or(|expires| expires > now));
+        let kept = over.is_some_and(|over| over.keep_hot.is_some() || over.expires.is_some());
+        idle >= least
+            && !kept
+            && !self.protected(seen.model, now)
+            && !self.somebody_waits(seen.model)
     }
 
     pub(super) fn somebody_waits(&self, model: ModelId) -> bool {
@@ -307,15 +330,36 @@ impl Referee {
                 if in_flight > 0 {
                     wrong(format!("P3: {in_flight} streams of an equal are cut"));
                 }
-                let spec = &self.specs[&model];
-                let least = spec.min_resident.unwrap_or(Span::from_secs(10));
-                let min_resident = least.min(spec.max_turn.unwrap_or(Span::from_secs(5)));
-                let ready = seen.ready.unwrap_or(seen.launched);
-                if now.since(ready) < min_resident {
-                    wrong(format!("P3: it was ready for {} only", now.since(ready)));
+                let turn = self.specs[&model].max_turn.unwrap_or(Span::ZERO);
+                if held_until_closed(&seen) < turn {
+                    wrong(format!("P3: its turn is {turn}"));
                 }
                 if !self.names.contains_key(by) {
                     wrong("an unknown model takes the turn".to_owned());
+                }
+            }
+            StopReason::Yielded {
+                by, own, priority, ..
+            } => {
+                if in_flight > 0 {
+                    wrong(format!(
+                        "P3: an idle model leaves with {in_flight} in flight"
+                    ));
+                }
+                let spec = &self.specs[&model];
+                let residence = match (spec.min_resident, spec.max_turn) {
+                    (Some(residence), Some(turn)) => residence.min(turn),
+                    // What the pool derives instead may be anything.
+                    _ => Span::ZERO,
+                };
+                if own == priority && held_until_closed(&seen) < residence {
+                    wrong(format!("P3: it stays for {residence}"));
+                }
+                if own < priority {
+                    wrong("P2: a lower one does not yield, it is preempted".to_owned());
+                }
+                if !self.names.contains_key(by) {
+                    wrong("it yields to an unknown model".to_owned());
                 }
             }
             StopReason::Preempted { priority, own, .. } => {
@@ -340,6 +384,13 @@ impl Referee {
             _ => {}
         }
     }
+}
+
+/// How long it was ready before its gate closed.
+fn held_until_closed(seen: &Seen) -> Span {
+    let ready = seen.ready.unwrap_or(seen.launched);
+    seen.closed
+        .map_or(Span(u64::MAX), |closed| closed.since(ready))
 }
 
 fn signed(bytes: Bytes) -> i128 {

@@ -143,8 +143,14 @@ impl Referee {
             let bytes = known.min(*bytes);
             it.lingering
                 .insert(replica, Lingering { bytes, ended: now });
+            // While the memory of an earlier one is waited for, what others took since then cannot be told apart either.
+            let patience = Limits::default().release_wait;
+            let waits = it.last_end.is_some_and(|end| now <= end + patience);
+            it.foreign_at_end = match waits {
+                true => it.foreign_at_end.min(it.foreign),
+                false => it.foreign,
+            };
             it.last_end = Some(now);
-            it.foreign_at_end = it.foreign;
             it.last_change = Some(now);
         }
     }

@@ -98,6 +98,11 @@ struct Planned {
 }
 
 impl Referee {
+    /// A drain that has begun keeps its deadline, so no stream may be cut before the shortest one so far.
+    pub fn limits_change(&mut self, limits: &Limits) {
+        self.limits.preempt_drain = self.limits.preempt_drain.min(limits.preempt_drain);
+    }
+
     pub fn new(
         limits: Limits,
         readings: &BTreeMap<DeviceId, DeviceReading>,

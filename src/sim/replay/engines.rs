@@ -62,6 +62,7 @@ impl Play<'_> {
             StopReason::TurnEnded { by, .. } => {
                 self.names.get(by).map(|model| self.pool.priority(*model))
             }
+            // P6 lets an idle model of higher priority leave.
             _ => None,
         };
         if by.is_some_and(|by| by < own) {

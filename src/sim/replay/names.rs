@@ -7,6 +7,7 @@ pub(super) fn name_of_stop(reason: &StopReason) -> &'static str {
         StopReason::KeepHot { .. } => "keep-hot",
         StopReason::Preempted { .. } => "preempted",
         StopReason::TurnEnded { .. } => "equal",
+        StopReason::Yielded { .. } => "idle",
         StopReason::Forced { .. } => "forced",
         StopReason::Unload { .. } => "unload",
         StopReason::Cleanup { .. } => "cleanup",

@@ -79,6 +79,7 @@ pub(super) struct Live {
     pub(super) in_flight: u32,
     entered: u64,
     last_end: Option<Time>,
+    idle_before: Option<Span>,
     /// It has changed since the core last read it.
     changed: bool,
     pub(super) stopping: bool,
@@ -97,6 +98,7 @@ pub(super) struct Play<'a> {
     pub(super) pool: Pool,
     pub(super) now: Time,
     wake: Option<Time>,
+    idle_matters: bool,
     stepped: Time,
     steps: u64,
     check_every: u64,
@@ -121,6 +123,7 @@ impl<'a> Play<'a> {
             pool: Pool::new(scene.limits.clone(), false, ReplicaId(1)),
             now: Time(0),
             wake: None,
+            idle_matters: false,
             stepped: Time(0),
             steps: 0,
             check_every: options.check_every,
@@ -228,6 +231,9 @@ impl<'a> Play<'a> {
     fn seat(&mut self, id: ReplicaId, service: Span) {
         let now = self.now;
         let gate = self.live.get_mut(&id).expect("open");
+        if gate.in_flight == 0 {
+            gate.idle_before = gate.last_end.map(|end| now.since(end));
+        }
         gate.in_flight += 1;
         gate.entered += 1;
         gate.stay.busy(now);
@@ -312,7 +318,9 @@ impl<'a> Play<'a> {
         }
         if gate.closed && gate.in_flight == 0 {
             self.step(vec![Event::Drained { replica: id }]);
-        } else if gate.mode == Some(GateMode::Queued) && !gate.closed {
+        } else if !gate.closed
+            && (gate.mode == Some(GateMode::Queued) || (self.idle_matters && gate.in_flight == 0))
+        {
             self.step(vec![Event::Woke]);
         }
     }
@@ -338,6 +346,7 @@ impl<'a> Play<'a> {
         loop {
             let answer = self.pool.step_all(self.now, news);
             self.wake = answer.wake;
+            self.idle_matters = answer.idle_matters;
             for action in answer.actions {
                 answers.extend(self.act(action));
             }
@@ -463,6 +472,7 @@ impl Live {
             in_flight: 0,
             entered: 0,
             last_end: None,
+            idle_before: None,
             changed: false,
             stopping: false,
             reason: "",
@@ -476,6 +486,7 @@ impl Live {
             in_flight: self.in_flight,
             entered: self.entered,
             last_end: self.last_end,
+            idle_before: self.idle_before,
         }
     }
 }

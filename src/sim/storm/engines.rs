@@ -28,7 +28,7 @@ impl Play {
             .collect();
         self.world.now = self.world.now.max(at);
         for replica in replicas {
-            if self.world.enter(ticket, replica, seats) {
+            if self.world.enter(ticket, replica, seats, at) {
                 self.report.seated_by_gate += 1;
                 self.referee.seat_taken(replica);
                 if let Some(calm) = &mut self.calm {

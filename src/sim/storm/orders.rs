@@ -6,10 +6,12 @@ use alloc::vec::Vec;
 use super::super::random::Random;
 use super::{Due, Play};
 use pool::{
-    Action, Bytes, CleanupScope, Command, Cordon, DeviceId, Event, Link, LoadOrder, ModelId,
-    OrderId, Override, OverrideChange, Priority, Span, Time,
+    Action, Bytes, CleanupScope, Command, Cordon, DeviceId, Event, Limits, Link, LoadOrder,
+    ModelId, OrderId, Override, OverrideChange, Priority, Span, Time,
 };
 
+/// Every so many orders the configuration is read again, with other limits.
+const LIMITS_EVERY: u64 = 4;
 /// Orders that the storm needs for itself are numbered from here.
 const OWN_ORDERS: u64 = 10_000;
 
@@ -20,6 +22,9 @@ impl Play {
                 drain: Span::from_secs(60),
             };
             return self.feed(at, Event::OrderAsked { order, command });
+        }
+        if order.0 % LIMITS_EVERY == LIMITS_EVERY - 1 {
+            self.reads_limits_again(at, order);
         }
         if self.weather.cordons && self.random.chance(350) {
             return self.cordons(at, order);
@@ -72,6 +77,17 @@ impl Play {
             _ => Command::Reset,
         };
         self.feed(at, Event::OrderAsked { order, command });
+    }
+
+    /// Limits that follow from the order's number alone.
+    fn reads_limits_again(&mut self, at: Time, order: OrderId) {
+        let limits = Limits {
+            preempt_drain: Span::from_secs(1 + order.0 * 7 % 40),
+            keep_asleep: Span::from_secs(60 + order.0 * 631 % 3_600),
+            ..Limits::default()
+        };
+        self.referee.limits_change(&limits);
+        self.feed(at, Event::LimitsSet { limits });
     }
 
     /// A cordon is usually followed by its end; the end sometimes comes without a cordon.

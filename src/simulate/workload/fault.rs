@@ -22,12 +22,20 @@ pub enum WorkloadFault {
     #[error("workload `{spec}`: {problem}")]
     Spec { spec: String, problem: String },
     #[error(
-        "{}: {count} models are unknown to the pool: {names}; `--unknown add` gives each a size drawn from the seed, `--unknown skip` leaves their requests out",
-        path.display()
+        "{}: {} unknown to the pool: {names}; `--unknown add` gives each a size drawn from the seed, `--unknown skip` leaves their requests out",
+        path.display(),
+        models_are(*count)
     )]
     Unknown {
         path: PathBuf,
         count: usize,
         names: String,
     },
+}
+
+fn models_are(count: usize) -> String {
+    match count {
+        1 => "1 model is".to_owned(),
+        _ => format!("{count} models are"),
+    }
 }
