@@ -37,10 +37,8 @@ const WELL_WITHIN: Duration = Duration::from_millis(50);
 const WELL_ALWAYS: Duration =
     Duration::from_millis(if cfg!(debug_assertions) { 1500 } else { 500 });
 
-/// An engine's answer counts in addition to the body: a list of tokens becomes a text eleven times as long.
 fn per_mib(cost: &Cost, bytes: usize) -> Duration {
-    let moved = bytes + cost.answer_bytes;
-    cost.processor.mul_f64(MIB as f64 / moved as f64)
+    cost.processor.mul_f64(MIB as f64 / bytes as f64)
 }
 
 /// The time of a plain text on this route: the median of three.

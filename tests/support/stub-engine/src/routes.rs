@@ -103,7 +103,7 @@ async fn text(State(stub): State<Stub>, body: Bytes) -> Response {
 
 /// OpenAI's limit.
 const TEXTS_MAX: usize = 2048;
-const LETTERS_MAX: u64 = 64;
+const LETTERS_MAX: u64 = 4;
 
 /// For each text, its length and its number of words.
 async fn embeddings(State(stub): State<Stub>, Json(body): Json<Value>) -> Response {
@@ -160,7 +160,7 @@ async fn tokenize(State(stub): State<Stub>, Json(body): Json<Value>) -> Response
     .into_response()
 }
 
-/// As many letters as the token's number, up to a long word.
+/// As many letters as the token's number, up to the usual length of a token: an answer is about as long as its tokens.
 async fn detokenize(Json(body): Json<Value>) -> Response {
     let tokens = body["tokens"].as_array().cloned().unwrap_or_default();
     let word = |token: &Value| "x".repeat(token.as_u64().unwrap_or(0).min(LETTERS_MAX) as usize);
@@ -219,7 +219,11 @@ async fn complete(stub: Stub, form: Form, body: &[u8]) -> Response {
         Ok(request) => request,
         Err(error) => return refuse(StatusCode::BAD_REQUEST, &format!("not JSON: {error}")),
     };
-    let answer = match Answer::to(form, &request, stub.flags.tokens) {
+    if let Some(message) = &stub.flags.script.refuse {
+        return refuse(StatusCode::BAD_REQUEST, message);
+    }
+    let script = &stub.flags.script;
+    let answer = match Answer::to(form, &request, stub.flags.tokens, script) {
         Ok(answer) => answer,
         Err(message) => return refuse(StatusCode::BAD_REQUEST, &message),
     };
