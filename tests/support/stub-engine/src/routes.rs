@@ -103,7 +103,7 @@ async fn text(State(stub): State<Stub>, body: Bytes) -> Response {
 
 /// OpenAI's limit.
 const TEXTS_MAX: usize = 2048;
-const LETTERS_MAX: u64 = 4;
+const LETTERS_MAX: u64 = 5;
 
 /// For each text, its length and its number of words.
 async fn embeddings(State(stub): State<Stub>, Json(body): Json<Value>) -> Response {
