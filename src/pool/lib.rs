@@ -54,6 +54,7 @@ pub use types::rank::Cost;
 pub use types::reason::{Blocker, LoadReason, Obstacle, Protection, Refusal, StopReason, Unfit};
 pub use types::replica_state::ReplicaState;
 pub use types::share::Share;
+pub use types::standstill::Standstill;
 pub use view::check::{Violation, check};
 pub use view::pool::{
     DeviceView, HostView, ModelState, ModelView, OrderView, PoolView, ReplicaView, WaitingView,

@@ -8,7 +8,7 @@ use wildmatch::WildMatch;
 use crate::auth::sign_on::Person;
 use catalog::Entry;
 use controller::Cut;
-use pool::{Blocker, Refusal, StopReason};
+use pool::{Blocker, Refusal, Standstill, StopReason};
 
 /// In the place of a name that is not for whoever reads it.
 const ANOTHER: &str = "another model";
@@ -62,7 +62,15 @@ impl Sight {
 
     /// A refusal as they may read it: models that are not for them have no name in it.
     pub fn refusal(&self, mut refusal: Refusal) -> Refusal {
-        if let Refusal::NoRoom { obstacles, .. } = &mut refusal {
+        let obstacles = match &mut refusal {
+            Refusal::NoRoom { obstacles, .. }
+            | Refusal::TimedOut {
+                standstill: Standstill::NoRoom { obstacles },
+                ..
+            } => Some(obstacles),
+            _ => None,
+        };
+        if let Some(obstacles) = obstacles {
             for obstacle in obstacles {
                 match &mut obstacle.what {
                     Blocker::Replica { model, .. } | Blocker::Planned { model, .. } => {
@@ -80,6 +88,7 @@ impl Sight {
         if let Cut::Stopped(
             StopReason::Preempted { by, .. }
             | StopReason::TurnEnded { by, .. }
+            | StopReason::Yielded { by, .. }
             | StopReason::Forced { by, .. }
             | StopReason::HostFor { by }
             | StopReason::SleeperDropped { by },
@@ -177,6 +186,16 @@ mod tests {
         assert!(told.contains("mine") && !told.contains("secret"), "{told}");
         assert!(told.contains(ANOTHER), "{told}");
         assert_eq!(Sight::default().refusal(refusal.clone()), refusal);
+        let Refusal::NoRoom { obstacles, .. } = refusal else {
+            unreachable!("made above");
+        };
+        let timed_out = Refusal::TimedOut {
+            waited: pool::Span(1),
+            retry: pool::Span(1),
+            standstill: Standstill::NoRoom { obstacles },
+        };
+        let told = sight(&["mine"]).refusal(timed_out).to_string();
+        assert!(told.contains("mine") && !told.contains("secret"), "{told}");
 
         let by = || "secret".to_owned();
         let (priority, own, order) = (Priority(1), Priority(0), OrderId(1));
@@ -190,6 +209,12 @@ mod tests {
             StopReason::TurnEnded {
                 by: by(),
                 ready_for,
+            },
+            StopReason::Yielded {
+                by: by(),
+                idle: ready_for,
+                own,
+                priority,
             },
             StopReason::Forced { by: by(), order },
             StopReason::HostFor { by: by() },

@@ -12,6 +12,7 @@ pub(crate) mod orders;
 pub(crate) mod parking;
 pub(crate) mod place;
 pub(crate) mod prefetch;
+pub(crate) mod standstill;
 pub(crate) mod victims;
 
 pub(crate) use next::{due_at, next, wake};

@@ -7,6 +7,7 @@ use crate::plan::keep_hot::keep_hot_ends;
 use crate::plan::load_planning;
 use crate::plan::orders;
 use crate::plan::parking;
+use crate::plan::standstill;
 use crate::types::action::GateMode;
 use crate::types::decision::{Decision, Drain};
 use crate::types::ids::{Priority, ReplicaId, Time};
@@ -36,6 +37,7 @@ fn overdue(pool: &Pool) -> Option<Decision> {
         let refusal = Refusal::TimedOut {
             waited: pool.now.since(waiting.since),
             retry: pool.expected_wait(waiting.model),
+            standstill: standstill::of(pool, waiting.model, waiting.since),
         };
         return Some(Decision::Refuse { ticket, refusal });
     }

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
 use crate::plan::asking::fit_when_empty;
+use crate::plan::standstill;
 use crate::types::action::{LoadResult, Outcome};
 use crate::types::ask::Ask;
 use crate::types::decision::{Decision, Drain};
@@ -64,6 +65,7 @@ fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Op
         let refusal = Refusal::TimedOut {
             waited: pool.now.since(order.since),
             retry: Span(0),
+            standstill: standstill::of(pool, load.model, order.since),
         };
         return Some(Decision::Shorten { order: id, refusal });
     }

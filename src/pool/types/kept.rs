@@ -19,7 +19,7 @@ pub struct KeepAlive {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     /// When the last request ended that said something.
-    ended: Time,
+    ended: Option<Time>,
     ended_without: Option<Time>,
     /// The latest moment that a request named, within the model's keep-hot time.
     until: Time,
@@ -38,7 +38,7 @@ impl Kept {
 
     /// `keep_hot`: the model's own time.
     pub fn note(&mut self, keep: KeepAlive, keep_hot: Span) {
-        self.ended = self.ended.max(keep.ended);
+        self.ended = self.ended.max(Some(keep.ended));
         self.ended_without = self.ended_without.max(keep.ended_without);
         self.until = self.until.max(keep.ended + keep.span.min(keep_hot));
         if keep.may_extend {
@@ -49,7 +49,7 @@ impl Kept {
     /// When keep-hot ends for a replica that is idle since this time.
     pub fn ends(&self, idle_since: Time, keep_hot: Span) -> Time {
         let by_model = idle_since + keep_hot;
-        let ends = match self.ended >= idle_since {
+        let ends = match self.ended.is_some_and(|ended| ended >= idle_since) {
             // The request that ended last said how long; those that said nothing keep their time.
             true => {
                 let others = self.ended_without.map(|at| at + keep_hot);
@@ -84,6 +84,11 @@ mod tests {
     fn a_request_shortens_its_own_time_and_no_other_requests() {
         let mut kept = Kept::default();
         assert_eq!(kept.ends(at(100), KEEP_HOT), at(700), "nothing was said");
+        assert_eq!(
+            kept.ends(at(0), KEEP_HOT),
+            at(600),
+            "at the beginning of time"
+        );
         kept.note(said(100, 30, false), KEEP_HOT);
         assert_eq!(kept.ends(at(100), KEEP_HOT), at(130));
         kept.note(said(110, 0, false), KEEP_HOT);

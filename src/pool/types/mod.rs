@@ -24,4 +24,5 @@ pub(crate) mod replica;
 pub(crate) mod replica_state;
 pub(crate) mod saves;
 pub(crate) mod share;
+pub(crate) mod standstill;
 pub(crate) mod tries;

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::types::ids::{Bytes, DeviceId, OrderId, Priority, ReplicaId, Span};
+use crate::types::standstill::Standstill;
 use crate::types::tries;
 
 /// Why a replica is loaded.
@@ -129,6 +130,7 @@ pub enum Refusal {
     TimedOut {
         waited: Span,
         retry: Span,
+        standstill: Standstill,
     },
     /// M6: not even in an empty pool.
     NeverFits {
@@ -364,8 +366,13 @@ impl fmt::Display for Refusal {
                 };
                 write!(f, "the model's queue is full: {limit} {waits} already (Q1)")
             }
-            Refusal::TimedOut { waited, .. } => {
-                write!(f, "no replica became free within {waited} (Q1)")
+            Refusal::TimedOut {
+                waited, standstill, ..
+            } => {
+                write!(
+                    f,
+                    "no replica became free within {waited} (Q1): {standstill}"
+                )
             }
             Refusal::NeverFits {
                 needs,

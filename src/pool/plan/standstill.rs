@@ -1,0 +1,55 @@
+//! Finds what a model that is waited for is waiting for itself. Reads facts, changes none.
+
+use crate::facts::state::Pool;
+use crate::plan::obstacles;
+use crate::types::ask::Ask;
+use crate::types::ids::{ModelId, Time};
+use crate::types::replica::Phase;
+use crate::types::standstill::Standstill;
+
+pub(crate) fn of(pool: &Pool, id: ModelId, since: Time) -> Standstill {
+    let model = &pool.models[&id];
+    if model.fetch.is_some() {
+        return Standstill::Fetching;
+    }
+    let (mut ready, mut in_flight, mut loading) = (0, 0, None);
+    for replica in &model.replicas {
+        let it = &pool.replicas[replica];
+        match it.phase {
+            Phase::Ready { .. } => {
+                ready += 1;
+                in_flight += it.in_flight;
+            }
+            Phase::Launching { since, .. } => {
+                let known: &mut Option<(Time, _)> = &mut loading;
+                if known.is_none_or(|(first, _)| since < first) {
+                    *known = Some((since, pool.loads_in(*replica)));
+                }
+            }
+            _ => {}
+        }
+    }
+    if ready > 0 {
+        return Standstill::Full {
+            replicas: ready,
+            in_flight,
+        };
+    }
+    if let Some((since, expected)) = loading {
+        return Standstill::Loading {
+            since: pool.now.since(since),
+            expected,
+        };
+    }
+    if let Some(load) = model.planned.first() {
+        let victims = pool.planned[load].victims.len();
+        return Standstill::Leaving {
+            victims: u32::try_from(victims).unwrap_or(u32::MAX),
+        };
+    }
+    let obstacles = obstacles::of(pool, &Ask::of(pool, id, since));
+    match obstacles.is_empty() {
+        true => Standstill::Queued,
+        false => Standstill::NoRoom { obstacles },
+    }
+}

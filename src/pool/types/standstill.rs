@@ -1,0 +1,60 @@
+//! What a model that is waited for is waiting for itself, for the message to whoever waited in vain.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::types::ids::Span;
+use crate::types::reason::{Obstacle, plural};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standstill {
+    /// Its weights are being fetched.
+    Fetching,
+    /// A replica loads; loads took as long as `expected` before.
+    Loading { since: Span, expected: Span },
+    /// Room has been promised to it, and what must leave for it has not left yet.
+    Leaving { victims: u32 },
+    /// Every seat is taken.
+    Full { replicas: u32, in_flight: u32 },
+    /// Nothing may be evicted that would make room.
+    NoRoom { obstacles: Vec<Obstacle> },
+    /// Other loads go first.
+    Queued,
+}
+
+impl fmt::Display for Standstill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Standstill::Fetching => write!(f, "its weights are being fetched"),
+            Standstill::Loading { since, expected } => {
+                write!(
+                    f,
+                    "it has been loading for {since}, which took {expected} before"
+                )
+            }
+            Standstill::Leaving { victims: 0 } => write!(f, "its load is about to start"),
+            Standstill::Leaving { victims } => write!(
+                f,
+                "{victims} other replica{} must leave for it first",
+                plural(*victims)
+            ),
+            Standstill::Full {
+                replicas,
+                in_flight,
+            } => write!(
+                f,
+                "all seats of its {replicas} replica{} are taken, by {in_flight} request{}",
+                plural(*replicas),
+                plural(*in_flight)
+            ),
+            Standstill::NoRoom { obstacles } => {
+                write!(f, "nothing that may be evicted makes room for it")?;
+                for obstacle in obstacles {
+                    write!(f, "; {obstacle}")?;
+                }
+                Ok(())
+            }
+            Standstill::Queued => write!(f, "other loads went first"),
+        }
+    }
+}
