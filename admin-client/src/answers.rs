@@ -14,6 +14,7 @@ pub struct Plan {
     pub priority: Option<u32>,
     pub feasible: bool,
     pub already_loaded: bool,
+    pub loading: Option<Loading>,
     pub reason: Option<String>,
     pub needs: Option<Needs>,
     pub placement: Vec<Share>,
@@ -22,6 +23,15 @@ pub struct Plan {
     pub cost: Option<Cost>,
     pub candidates: Vec<Candidate>,
     pub expected_seconds: Option<f64>,
+}
+
+/// A load of the model that goes on already.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Loading {
+    pub replicas: u32,
+    pub for_ms: u64,
+    pub why: String,
 }
 
 /// What one replica needs.
@@ -79,6 +89,8 @@ pub struct LoadAnswer {
     pub ready_replicas: Vec<ReadyReplica>,
     pub evicted: Vec<Victim>,
     pub shortfall: Option<String>,
+    /// Replicas that the devices could hold if nothing else were there.
+    pub fits_when_empty: Option<u32>,
     pub order: Option<String>,
     pub took_ms: Option<u64>,
 }
@@ -112,6 +124,8 @@ pub struct ModelView {
     pub engine: Option<String>,
     pub source: Option<String>,
     pub state: String,
+    /// What is wrong with its file, if anything.
+    pub file_error: Option<String>,
     pub priority: u32,
     pub priority_from: Option<String>,
     pub always_hot: bool,
@@ -132,6 +146,7 @@ pub struct ModelView {
     pub load_ms_expected: Option<u64>,
     pub requests_total: Option<u64>,
     pub last_used_at: Option<String>,
+    pub warnings: Vec<String>,
 }
 
 /// Weights that the pool fetches.
@@ -184,6 +199,8 @@ pub struct ReplicaView {
     pub state: String,
     pub stage: Option<String>,
     pub percent: Option<f64>,
+    /// How much longer the load is expected to take; 0 if it is overdue.
+    pub expected_ms: Option<u64>,
     pub devices: Vec<Share>,
     pub in_flight: u64,
     pub ready_at: Option<String>,
@@ -363,10 +380,32 @@ pub struct CleanupReplica {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ReloadAnswer {
+    pub applied: Vec<ChangedKey>,
+    pub needs_restart: Vec<ChangedKey>,
     pub added: Vec<String>,
     pub changed: Vec<String>,
     pub removed: Vec<String>,
+    pub broken: Vec<BrokenFile>,
     pub warnings: Vec<String>,
+}
+
+/// A key of the configuration with another value.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ChangedKey {
+    pub key: String,
+    pub from: Value,
+    pub to: Value,
+    pub note: Option<String>,
+}
+
+/// A model file that the server cannot use.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct BrokenFile {
+    pub model: String,
+    pub error: String,
+    pub serves_last_good: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -109,9 +109,15 @@ impl Client {
             Patience::Glance => request.timeout(Duration::from_secs(2)),
             Patience::Long => request,
         };
-        let response = request.send().await.map_err(|error| self.lost(error))?;
+        let response = match request.send().await {
+            Ok(response) => response,
+            Err(error) => return Err(self.lost_or_misled(error).await),
+        };
         let ok = response.status().is_success();
         let (status, request_id) = facts(&response);
+        if self.redirects_to_tls(&response) {
+            return Err(self.wrong_scheme());
+        }
         let text = response.text().await.map_err(|error| self.lost(error))?;
         if !ok {
             return Err(self.refused(path, status, &text, request_id));
@@ -141,7 +147,10 @@ impl Client {
         if let Some(id) = last_event_id {
             request = request.header("last-event-id", id);
         }
-        let response = request.send().await.map_err(|error| self.lost(error))?;
+        let response = match request.send().await {
+            Ok(response) => response,
+            Err(error) => return Err(self.lost_or_misled(error).await),
+        };
         if !response.status().is_success() {
             let (status, request_id) = facts(&response);
             let text = response.text().await.map_err(|error| self.lost(error))?;
@@ -186,6 +195,51 @@ impl Client {
         lost(&self.settings.base, source)
     }
 
+    /// The failure of a request without a response: perhaps the URL has the wrong scheme.
+    async fn lost_or_misled(&self, error: reqwest::Error) -> Failure {
+        if self.is_tls() {
+            return match says(&error, NOT_TLS) {
+                true => self.wrong_scheme(),
+                false => self.lost(error),
+            };
+        }
+        // A TLS port closes a connection that begins with plain HTTP, or answers with an alert.
+        let is_dropped = !error.is_connect() && !error.is_timeout() && !error.is_builder();
+        match is_dropped && self.answers_to_tls().await {
+            true => self.wrong_scheme(),
+            false => self.lost(error),
+        }
+    }
+
+    /// Whether a TLS handshake gets as far as a certificate. Nothing is sent that needs the key.
+    async fn answers_to_tls(&self) -> bool {
+        let Some(rest) = self.settings.base.strip_prefix("http://") else {
+            return false;
+        };
+        let probe = self.http.get(format!("https://{rest}/health"));
+        match probe.timeout(PROBE_TIMEOUT).send().await {
+            Ok(_) => true,
+            Err(error) => says(&error, "certificate"),
+        }
+    }
+
+    fn redirects_to_tls(&self, response: &Response) -> bool {
+        let location = response.headers().get("location");
+        let location = location.and_then(|it| it.to_str().ok()).unwrap_or_default();
+        !self.is_tls() && response.status().is_redirection() && location.starts_with("https://")
+    }
+
+    fn is_tls(&self) -> bool {
+        self.settings.base.starts_with("https:")
+    }
+
+    fn wrong_scheme(&self) -> Failure {
+        Failure::WrongScheme {
+            server: self.settings.base.clone(),
+            speaks_tls: !self.is_tls(),
+        }
+    }
+
     fn refused(&self, path: &str, status: u16, text: &str, request_id: Option<String>) -> Failure {
         match Refusal::read(status, text, request_id) {
             Some(refusal) => Failure::Refused(Box::new(refusal)),
@@ -205,6 +259,16 @@ impl Client {
             },
         }
     }
+}
+
+/// What the TLS library says of bytes that are not TLS.
+const NOT_TLS: &str = "InvalidContentType";
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Whether a cause of the error has this text.
+fn says(error: &reqwest::Error, text: &str) -> bool {
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |it| it.source());
+    causes.into_iter().any(|it| it.to_string().contains(text))
 }
 
 fn facts(response: &Response) -> (u16, Option<String>) {

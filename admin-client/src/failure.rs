@@ -1,13 +1,13 @@
 //! The failures of a command: message, exit status, and what to do next. Prints nothing.
 
-use std::fmt::Write as _;
 use std::io;
 
 use serde_json::Value;
 
 use crate::answers::Plan;
 use crate::render;
-use crate::screen::{Style, Tint, clean};
+use crate::render::fold::{item, painted, sentence};
+use crate::style::{Style, Tint, clean};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +24,9 @@ pub enum Failure {
         #[source]
         source: reqwest::Error,
     },
+    /// The server speaks HTTP where TLS was expected, or the other way round.
+    #[error("{server} {}", scheme_problem(.speaks_tls))]
+    WrongScheme { server: String, speaks_tls: bool },
     /// The HTTP client cannot be created, or the request is invalid.
     #[error("cannot make a request to {server}")]
     Request {
@@ -55,6 +58,12 @@ pub enum Failure {
     /// The plan has obstacles. It is on standard output already.
     #[error("a load of {0} would be refused")]
     Infeasible(String),
+    /// Fewer replicas than wanted. The result is on standard output already.
+    #[error("{0}")]
+    Partial(String),
+    /// The server cannot use some of its model files. Which ones is on standard output already.
+    #[error("{0}; everything else is reloaded")]
+    BrokenFiles(String),
     /// The user did not confirm.
     #[error("cancelled; nothing changed")]
     Declined,
@@ -118,7 +127,9 @@ impl Failure {
     pub fn exit_status(&self) -> u8 {
         match self {
             Failure::Usage(_) => 2,
-            Failure::Unreachable { .. } | Failure::StreamEnded { .. } => 3,
+            Failure::Unreachable { .. }
+            | Failure::WrongScheme { .. }
+            | Failure::StreamEnded { .. } => 3,
             _ => 1,
         }
     }
@@ -126,22 +137,24 @@ impl Failure {
     /// The full message: what failed, why, and what to do next. `key_story` says where the admin
     /// key came from.
     pub fn explain(&self, style: Style, key_story: Option<&str>) -> String {
-        let mut text = format!(
-            "{} {}\n",
-            style.paint(Tint::Bad, "error:"),
-            clean(&self.to_string())
-        );
-        let mut source = std::error::Error::source(self);
-        while let Some(cause) = source {
-            let _ = writeln!(text, "  because {}", clean(&cause.to_string()));
-            source = cause.source();
+        let message = format!("error: {}", clean(&self.to_string()));
+        let mut text = painted(&message, &[(Tint::Bad, "error:")], style);
+        // The causes between are the library's: "error sending request", "client error".
+        let causes = std::iter::successors(std::error::Error::source(self), |it| it.source());
+        if let Some(root) = causes.last() {
+            text.push_str(&item("cause", None, &clean(&root.to_string()), style));
         }
+        let mut advise = |advice: &str| text.push_str(&sentence(advice, style));
         match self {
-            Failure::Unreachable { refused: true, .. } => text.push_str(
-                "Is it running? Start it with `cargo run --release`, or name another server with --server or MODEL_POOL_SERVER.\n",
+            Failure::Unreachable { refused: true, .. } => advise(
+                "Is it running? Start it with `cargo run --release`, or name another server with --server or MODEL_POOL_SERVER.",
             ),
-            Failure::NotThePool { .. } => text.push_str(
-                "Check --server (MODEL_POOL_SERVER): it must be the URL of a model pool, with its base path if that is not /llm.\n",
+            Failure::WrongScheme { server, .. } => advise(&format!(
+                "Use --server {} (MODEL_POOL_SERVER).",
+                clean(&other_scheme(server))
+            )),
+            Failure::NotThePool { .. } => advise(
+                "Check --server (MODEL_POOL_SERVER): it must be the URL of a model pool, with its base path if that is not /llm.",
             ),
             Failure::Refused(refusal) => refused(&mut text, refusal, style, key_story),
             _ => {}
@@ -152,11 +165,13 @@ impl Failure {
 
 fn refused(text: &mut String, refusal: &Refusal, style: Style, key_story: Option<&str>) {
     if let (401 | 403, Some(story)) = (refusal.status, key_story) {
-        let _ = writeln!(
-            text,
-            "Admin commands need an admin key; {story}.\n\
-             The key comes from --key, MODEL_POOL_ADMIN_KEY, the file in --key-file or MODEL_POOL_ADMIN_KEY_FILE, or ./data/admin.key."
-        );
+        text.push_str(&sentence(
+            &format!(
+                "Admin commands need an admin key; {story}.\n\
+                 The key comes from --key, MODEL_POOL_ADMIN_KEY, the file in --key-file or MODEL_POOL_ADMIN_KEY_FILE, or ./data/admin.key."
+            ),
+            style,
+        ));
     }
     let unnamed: Vec<&str> = refusal
         .closest
@@ -165,13 +180,36 @@ fn refused(text: &mut String, refusal: &Refusal, style: Style, key_story: Option
         .filter(|name| !refusal.message.contains(name))
         .collect();
     if !unnamed.is_empty() {
-        let _ = writeln!(text, "The closest names: {}", clean(&unnamed.join(", ")));
+        let names = format!("The closest names: {}", clean(&unnamed.join(", ")));
+        text.push_str(&sentence(&names, style));
     }
     if let Some(plan) = &refusal.plan {
-        text.push_str(&render::plan::obstacles(plan, style));
+        let is_said = |reason: &String| refusal.message.contains(reason.as_str());
+        text.push_str(&match plan.reason.as_ref().is_some_and(is_said) {
+            true => render::plan::needs_and_places(plan, style),
+            false => render::plan::obstacles(plan, style),
+        });
     }
     if let (500.., Some(id)) = (refusal.status, &refusal.request_id) {
-        let _ = writeln!(text, "See the server's log for request {}.", clean(id));
+        let text_of_id = format!("See the server's log for request {}.", clean(id));
+        text.push_str(&sentence(&text_of_id, style));
+    }
+}
+
+fn scheme_problem(speaks_tls: &bool) -> &'static str {
+    match speaks_tls {
+        true => "answers with TLS, and the URL says http",
+        false => "answers with plain HTTP, and the URL says https",
+    }
+}
+
+/// The same URL with the other scheme; the base path that was added stays away.
+fn other_scheme(server: &str) -> String {
+    let server = server.strip_suffix("/llm").unwrap_or(server);
+    match server.split_once("://") {
+        Some(("https", rest)) => format!("http://{rest}"),
+        Some((_, rest)) => format!("https://{rest}"),
+        None => server.to_owned(),
     }
 }
 
@@ -206,6 +244,38 @@ mod tests {
     fn a_failure_inside_the_server_names_the_request() {
         assert!(explained(500, r#"{"error":{"message":"m"}}"#).contains("req-9"));
         assert!(!explained(404, r#"{"error":{"message":"m"}}"#).contains("req-9"));
+    }
+
+    #[test]
+    fn a_wrong_scheme_is_answered_with_the_right_one() {
+        for (server, right) in [
+            (
+                "https://gpu.example:8080/llm",
+                "--server http://gpu.example:8080 ",
+            ),
+            (
+                "http://gpu.example:8443/pool",
+                "--server https://gpu.example:8443/pool ",
+            ),
+        ] {
+            let failure = Failure::WrongScheme {
+                server: server.to_owned(),
+                speaks_tls: server.starts_with("http:"),
+            };
+            let text = failure.explain(Style::PLAIN, None);
+            assert!(text.contains(right), "{text}");
+            assert_eq!(failure.exit_status(), 3);
+        }
+    }
+
+    #[test]
+    fn a_reason_that_the_message_gives_is_not_repeated() {
+        let text = explained(
+            409,
+            r#"{"error":{"message":"m: no room"},"plan":{"model":"m","reason":"no room",
+                "candidates":[{"place":"gpu0","verdict":"held"}]}}"#,
+        );
+        assert_eq!(text, "error: m: no room\n  gpu0  held\n");
     }
 
     #[test]

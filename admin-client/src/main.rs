@@ -10,12 +10,11 @@ mod render;
 mod screen;
 mod settings;
 mod sse;
+mod style;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, help};
 use crate::client::Client;
 use crate::commands::Session;
 use crate::failure::Failure;
@@ -23,8 +22,8 @@ use crate::screen::Screen;
 use crate::settings::Settings;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let errors = Screen::of_stderr();
+    let cli = help::parse();
+    let errors = Screen::of_stderr().wide(cli.wide);
     let (outcome, hint) = run(cli);
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -58,7 +57,7 @@ fn connect_and_run(cli: Cli, settings: Settings) -> Result<(), Failure> {
         .map_err(Failure::Runtime)?;
     let session = Session {
         client: Client::new(settings)?,
-        screen: Screen::of_stdout(),
+        screen: Screen::of_stdout().wide(cli.wide),
         json: cli.json,
     };
     let outcome = runtime.block_on(commands::run(&session, cli.command));

@@ -393,6 +393,28 @@ fn every_other_command_asks_its_route_and_succeeds() {
 }
 
 #[test]
+fn ones_own_key_is_revoked_only_with_yes() {
+    let message = "k1: it is the key of this request; k2 (ops) is the only other valid admin key";
+    let body = json!({"error": {"message": message, "type": "invalid_request_error", "code": "own_key"}});
+    let server = Server::start(vec![
+        (
+            "DELETE /llm/admin/keys?id=k1",
+            vec![Reply::json(409, body)],
+        ),
+        (
+            "DELETE /llm/admin/keys?id=k1&confirm=true",
+            vec![Reply::json(200, json!({"id": "k1", "revoked": true}))],
+        ),
+    ]);
+    let run = server.client("keys revoke k1");
+    assert_eq!(run.status, 2, "a script does not answer questions: {run:?}");
+    in_order(&run.stderr, &["k2 (ops)", "Nothing changed", "--yes"]);
+    let run = server.client("keys revoke k1 --yes");
+    assert_eq!((run.status, run.stdout.as_str()), (0, "key k1 is revoked\n"));
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[test]
 fn top_without_a_terminal_is_one_screen_and_in_json_one_line() {
     let server = Server::start(vec![
         (

@@ -5,12 +5,13 @@ use serde_json::{Value, json};
 
 use crate::answers::{KeyList, KeyView, NewKey};
 use crate::cli::{Change, KeyArgs, KeysCommand, Role};
-use crate::client::Patience;
+use crate::client::{Answer, Patience};
 use crate::commands::Session;
-use crate::failure::Failure;
+use crate::failure::{Failure, Refusal};
 use crate::render::outcome;
 use crate::render::quantity::Clock;
-use crate::screen::clean;
+use crate::screen::{can_ask, confirm, note};
+use crate::style::clean;
 
 pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure> {
     let client = &session.client;
@@ -27,6 +28,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
             expires,
             allowed,
         } => {
+            refuse_empty(&allowed)?;
             let role = match role {
                 Role::User => "user",
                 Role::Admin => "admin",
@@ -89,21 +91,60 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
                 outcome::keys(&list, Clock::read(), session.screen.style)
             })
         }
-        KeysCommand::Revoke { id } => {
-            let answer = client
-                .call(
-                    Method::DELETE,
-                    "admin/keys",
-                    &[("id", &id)],
-                    None,
-                    Patience::Short,
-                )
-                .await?;
+        KeysCommand::Revoke { id, yes } => {
+            let answer = match revoke(session, &id, yes).await {
+                Err(Failure::Refused(refusal)) if is_own_key(&refusal) => {
+                    confirm_own(&id, &refusal.message)?;
+                    revoke(session, &id, true).await?
+                }
+                other => other?,
+            };
             session.show(&answer, |_: &Value| {
                 format!("key {} is revoked\n", clean(&id))
             })
         }
     }
+}
+
+async fn revoke(session: &Session, id: &str, confirmed: bool) -> Result<Answer, Failure> {
+    let query: &[(&str, &str)] = match confirmed {
+        true => &[("id", id), ("confirm", "true")],
+        false => &[("id", id)],
+    };
+    let client = &session.client;
+    client
+        .call(Method::DELETE, "admin/keys", query, None, Patience::Short)
+        .await
+}
+
+/// The server keeps people from locking themselves out.
+fn is_own_key(refusal: &Refusal) -> bool {
+    let body: Value = serde_json::from_str(&refusal.body).unwrap_or_default();
+    body["error"]["code"] == "own_key"
+}
+
+/// Asks at a terminal; a script has to say it.
+fn confirm_own(id: &str, message: &str) -> Result<(), Failure> {
+    if !can_ask() {
+        return Err(Failure::Usage(format!(
+            "{message}. Nothing changed; repeat the command with --yes"
+        )));
+    }
+    note(message);
+    confirm(&format!("Revoke {id}, the key that this command uses?"))
+}
+
+/// A new key with an empty list would be allowed everything, which an empty shell variable hardly means.
+fn refuse_empty(allowed: &KeyArgs) -> Result<(), Failure> {
+    let lists = [("models", &allowed.models), ("routes", &allowed.routes)];
+    for (name, list) in lists {
+        if list.iter().flatten().any(|text| text.trim().is_empty()) {
+            return Err(Failure::Usage(format!(
+                "--{name} has an empty name; leave --{name} out if the key may use all {name}"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Adds the options that are present. An empty text among models or routes allows all.

@@ -9,12 +9,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::answers::{ModelList, Plan};
+use crate::answers::{LoadAnswer, ModelList, Plan};
 use crate::cli::{LoadArgs, Wish};
 use crate::client::Patience;
 use crate::commands::Session;
 use crate::failure::Failure;
 use crate::render::progress::{Progress, progress};
+use crate::render::quantity::{Clock, count};
 use crate::render::{outcome, plan as plan_text};
 use crate::screen::{Screen, note};
 
@@ -62,7 +63,21 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
     };
     session.show(&answer, |answer| {
         outcome::load(answer, session.screen.style)
-    })
+    })?;
+    let answer: LoadAnswer = answer.read()?;
+    if !session.json {
+        outcome::other_devices(&answer, args.wish.gpus)
+            .iter()
+            .for_each(|text| note(text));
+    }
+    match answer.status.as_str() {
+        "partial" => Err(Failure::Partial(format!(
+            "only {} of {} ready",
+            answer.ready_replicas.len(),
+            count(answer.wanted_replicas.unwrap_or(0) as usize, "replica")
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Shows what a load would do.
@@ -124,6 +139,7 @@ fn body(model: &str, wish: &Wish, wait: Option<bool>) -> Value {
 async fn watch(session: &Session, args: &LoadArgs) -> Infallible {
     let model = args.model.as_str();
     let mut display = ProgressDisplay::new(model);
+    let mut seen_loading = None;
     loop {
         tokio::time::sleep(POLL_EVERY).await;
         let polled = session
@@ -139,10 +155,18 @@ async fn watch(session: &Session, args: &LoadArgs) -> Infallible {
             .and_then(|answer| answer.read::<ModelList>());
         if let Some(view) = polled.ok().and_then(|list| list.models.into_iter().next()) {
             let wanted = args.wish.replicas.or(view.wished_replicas).unwrap_or(1);
-            display.update(progress(&view, wanted));
+            let now = Clock::read().now;
+            let loading = view.replicas.iter().any(|it| it.state == "launching");
+            seen_loading = seen_loading.or(loading.then_some(now));
+            let watched = seen_loading.map_or(0, |since| (now - since).num_milliseconds());
+            let watched_ms = u64::try_from(watched).unwrap_or(0);
+            display.update(progress(&view, wanted, watched_ms));
         }
     }
 }
+
+/// A terminal with fewer columns gets a shorter bar.
+const NARROW: usize = 70;
 
 /// Progress on standard error: a bar on a terminal, otherwise one line per stage.
 struct ProgressDisplay {
@@ -156,14 +180,16 @@ impl ProgressDisplay {
     fn new(model: &str) -> ProgressDisplay {
         let style = Screen::of_stderr().style;
         let bar = std::io::stderr().is_terminal().then(|| {
-            let template = if style.colour {
-                "  {spinner} {bar:30.green/black.bright} {percent:>3} %  {msg} ({elapsed})"
+            let columns = if style.columns < NARROW { 10 } else { 30 };
+            let colours = if style.colour {
+                ".green/black.bright"
             } else {
-                "  {spinner} {bar:30} {percent:>3} %  {msg} ({elapsed})"
+                ""
             };
+            let template = format!("  {{spinner}} {{bar:{columns}{colours}}}  {{wide_msg}}");
             let bar = ProgressBar::new(100);
             // The template is fixed text. If it were wrong, the default bar would do.
-            if let Ok(bar_style) = ProgressStyle::with_template(template) {
+            if let Ok(bar_style) = ProgressStyle::with_template(&template) {
                 bar.set_style(bar_style.progress_chars("━━─"));
             }
             bar.set_message("waiting for the server");
@@ -181,7 +207,11 @@ impl ProgressDisplay {
         match &self.bar {
             Some(bar) => {
                 bar.set_position(now.percent);
-                bar.set_message(now.label);
+                let elapsed = bar.elapsed().as_secs();
+                bar.set_message(match now.figure.as_str() {
+                    "" => format!("{} ({elapsed} s)", now.label),
+                    figure => format!("{figure}  {}", now.label),
+                });
             }
             None if now.stage != self.stage => {
                 note(&format!("{}: {}", self.model, now.label));

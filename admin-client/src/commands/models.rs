@@ -14,7 +14,7 @@ use crate::commands::Session;
 use crate::failure::Failure;
 use crate::render::models as text;
 use crate::render::quantity::Clock;
-use crate::screen::clean;
+use crate::style::clean;
 
 pub async fn list(session: &Session) -> Result<(), Failure> {
     let answer = session.client.get("admin/models", &[]).await?;
@@ -64,8 +64,9 @@ pub async fn set(session: &Session, args: &SetArgs) -> Result<(), Failure> {
 
 pub async fn register(session: &Session, args: &RegisterArgs) -> Result<(), Failure> {
     let document = match &args.engine {
+        None if is_hub_name(&args.what) => return register_by_name(session, &args.what).await,
         None => read_document(Path::new(&args.what))?,
-        Some(engine) => document_of(args, engine),
+        Some(engine) => document_of(args, engine_type(engine)?),
     };
     let answer = session
         .client
@@ -80,18 +81,112 @@ pub async fn register(session: &Session, args: &RegisterArgs) -> Result<(), Fail
     one(session, &answer)
 }
 
-/// A minimal model document from the command line; the server validates it.
-fn document_of(args: &RegisterArgs, engine: &str) -> Value {
-    let kind = match engine.to_lowercase().as_str() {
-        "vllm" => "VLLMEngine",
-        "sglang" => "SGLangEngine",
-        "tgi" => "TextGenerationInferenceEngine",
-        "llama-cpp" | "llama.cpp" | "llamacpp" => "LlamaCppEngine",
-        "tei" | "embedding" => "EmbeddingEngine",
-        "trtllm" => "TRTLLMEngine",
-        "candle" => "CandleEngine",
-        _ => engine,
+/// The server looks the name up on the hub, and chooses the engine.
+async fn register_by_name(session: &Session, name: &str) -> Result<(), Failure> {
+    let answer = session
+        .client
+        .call(
+            Method::PUT,
+            "admin/models",
+            &[("model", name)],
+            None,
+            Patience::Long,
+        )
+        .await?;
+    one(session, &answer)
+}
+
+/// The short names of engines, as the help lists them, with the types of model files.
+const ENGINES: [(&str, &str); 7] = [
+    ("vllm", "VLLMEngine"),
+    ("sglang", "SGLangEngine"),
+    ("tgi", "TextGenerationInferenceEngine"),
+    ("llama-cpp", "LlamaCppEngine"),
+    ("tei", "EmbeddingEngine"),
+    ("trtllm", "TRTLLMEngine"),
+    ("candle", "CandleEngine"),
+];
+
+/// Other names of the same programs.
+const ALSO: [(&str, &str); 9] = [
+    ("llama.cpp", "llama-cpp"),
+    ("llamacpp", "llama-cpp"),
+    ("llama-server", "llama-cpp"),
+    ("ollama", "llama-cpp"),
+    ("gguf", "llama-cpp"),
+    ("embedding", "tei"),
+    ("tensorrt-llm", "trtllm"),
+    ("tensorrt", "trtllm"),
+    ("text-generation-inference", "tgi"),
+];
+
+fn engines() -> String {
+    ENGINES.map(|(name, _)| name).join(", ")
+}
+
+/// `org/name`, perhaps with a quantization as in `org/name:Q4_K_M`, and not a file.
+fn is_hub_name(what: &str) -> bool {
+    let is_part = |part: &str| {
+        let ok = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        !part.is_empty() && !part.starts_with('.') && part.chars().all(ok)
     };
+    let (plain, tag) = match what.split_once(':') {
+        Some((plain, tag)) => (plain, Some(tag)),
+        None => (what, None),
+    };
+    let is_name = plain
+        .split_once('/')
+        .is_some_and(|(org, name)| is_part(org) && is_part(name) && tag.is_none_or(is_part));
+    let is_model_file = [".yaml", ".yml", ".json"]
+        .iter()
+        .any(|end| what.ends_with(end));
+    is_name && !is_model_file && !Path::new(what).exists()
+}
+
+/// The type of a model file. Types that this client does not know are the server's matter.
+fn engine_type(engine: &str) -> Result<&str, Failure> {
+    let name = engine.to_lowercase();
+    let find = |name: &str| ENGINES.iter().find(|(short, _)| *short == name);
+    if let Some((_, kind)) = find(&name) {
+        return Ok(kind);
+    }
+    let also = ALSO
+        .iter()
+        .find(|(other, _)| *other == name)
+        .map(|(_, it)| *it);
+    // Ollama itself is not run: only its models are.
+    if let Some((_, kind)) = also.filter(|_| name != "ollama").and_then(find) {
+        return Ok(kind);
+    }
+    if name.ends_with("engine") {
+        return Ok(engine);
+    }
+    let near = also.or_else(|| nearest(&name, ENGINES.iter().map(|(short, _)| *short)));
+    let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    Err(Failure::Usage(format!(
+        "--engine: there is no engine {engine:?} ({}, or a type of model files){hint}",
+        engines()
+    )))
+}
+
+/// A longer name is not a typing error.
+const COMPARED_BYTES_MAX: usize = 64;
+/// From 0, no similarity, to 1, the same.
+const ALIKE_LEAST: f64 = 0.6;
+
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    if name.len() > COMPARED_BYTES_MAX {
+        return None;
+    }
+    known
+        .map(|it| (strsim::normalized_damerau_levenshtein(name, it), it))
+        .filter(|(alike, _)| *alike >= ALIKE_LEAST)
+        .max_by(|left, right| left.0.total_cmp(&right.0))
+        .map(|(_, it)| it)
+}
+
+/// A minimal model document from the command line; the server validates it.
+fn document_of(args: &RegisterArgs, kind: &str) -> Value {
     let mut document = json!({"engine_config": {"model_id": args.what, "type": kind}});
     let config = &mut document["engine_config"];
     match &args.path {
@@ -227,6 +322,45 @@ mod tests {
     fn a_file_that_holds_no_mapping_is_refused() {
         for text in ["", "- a\n", "just text\n"] {
             assert_eq!(document("m.yaml", text).expect_err(text).exit_status(), 2);
+        }
+    }
+
+    #[test]
+    fn an_engine_that_is_mistyped_is_answered_with_the_nearest() {
+        for (engine, kind) in [
+            ("VLLM", "VLLMEngine"),
+            ("llama.cpp", "LlamaCppEngine"),
+            ("NewEngine", "NewEngine"),
+        ] {
+            assert_eq!(engine_type(engine).expect(engine), kind);
+        }
+        for (engine, near) in [
+            ("vlm", "`vllm`"),
+            ("sglan", "`sglang`"),
+            ("Ollama", "`llama-cpp`"),
+        ] {
+            let failure = engine_type(engine).expect_err(engine);
+            assert_eq!(failure.exit_status(), 2);
+            let text = failure.to_string();
+            assert!(text.contains(near) && text.contains("trtllm"), "{text}");
+        }
+        let text = engine_type("xyzzy").expect_err("unknown").to_string();
+        assert!(!text.contains("did you mean"), "{text}");
+    }
+
+    #[test]
+    fn a_name_of_the_hub_is_told_from_a_file() {
+        assert!(is_hub_name("Qwen/Qwen3-8B") && is_hub_name("org/m-GGUF:Q4_K_M"));
+        for file in [
+            "model.yaml",
+            "models/a.yaml",
+            "./a/b",
+            "a/b/c",
+            "/a",
+            "-",
+            "a b/c",
+        ] {
+            assert!(!is_hub_name(file), "{file}");
         }
     }
 

@@ -9,7 +9,8 @@ use crate::commands::Session;
 use crate::failure::Failure;
 use crate::render::events as text;
 use crate::render::quantity::{Clock, label};
-use crate::screen::{clean, note};
+use crate::screen::note;
+use crate::style::clean;
 
 /// Attempts to reconnect a lost stream, one second apart.
 const ATTEMPTS_MAX: u32 = 5;

@@ -14,7 +14,8 @@ use crate::commands::terminal::SingleKeys;
 use crate::failure::Failure;
 use crate::render::quantity::Clock;
 use crate::render::{bars, models, queue};
-use crate::screen::{Style, Tint, window};
+use crate::screen::window;
+use crate::style::{Style, Tint};
 
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
 const KEYS_EVERY: Duration = Duration::from_millis(50);
@@ -129,14 +130,15 @@ fn object(responses: &Responses) -> Result<String, Failure> {
     Ok(json!({"devices": devices, "models": models, "queue": queue}).to_string())
 }
 
-/// Overwrites the previous screen without flicker: writes each line and erases the rest of the old
-/// one. Lines that do not fit are left out.
+/// Overwrites the previous screen without flicker, line by line. Lines that do not fit are left out.
 fn paint(frame: &str) -> String {
     let rows = window().1.saturating_sub(1);
     let mut out = String::from("\x1b[H");
     for line in frame.lines().take(rows) {
+        // Erased first: behind a line that fills the terminal the cursor stands on its last character.
+        out.push_str("\x1b[K");
         out.push_str(line);
-        out.push_str("\x1b[K\n");
+        out.push('\n');
     }
     out.push_str("\x1b[J");
     out

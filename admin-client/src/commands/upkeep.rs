@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::answers::{CleanupAnswer, UnloadAnswer};
+use crate::answers::{CleanupAnswer, ReloadAnswer, UnloadAnswer};
 use crate::cli::CleanupMode;
 use crate::commands::Session;
 use crate::failure::Failure;
@@ -72,5 +72,13 @@ pub async fn reload(session: &Session) -> Result<(), Failure> {
     let answer = session.client.post("admin/reload", &json!({})).await?;
     session.show(&answer, |answer| {
         outcome::reload(answer, session.screen.style)
-    })
+    })?;
+    let reloaded: ReloadAnswer = answer.read()?;
+    match reloaded.broken.len() {
+        0 => Ok(()),
+        broken => Err(Failure::BrokenFiles(format!(
+            "{} cannot be used",
+            count(broken, "model file")
+        ))),
+    }
 }

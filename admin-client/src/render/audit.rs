@@ -4,8 +4,17 @@ use serde_json::Value;
 
 use crate::answers::{AuditEntry, AuditList};
 use crate::render::quantity::Clock;
-use crate::render::table::{Cell, table};
-use crate::screen::{Style, Tint};
+use crate::render::table::{Cell, Column, column, table};
+use crate::style::{Style, Tint};
+
+const COLUMNS: [Column; 6] = [
+    column("WHEN").leaves(2),
+    column("WHO").shortens_to(10),
+    column("FROM").leaves(1),
+    column("ACTION").shortens_to(14),
+    column("WHAT").goes_below(),
+    column("END").shortens_to(8),
+];
 
 /// Oldest first, as the server sends them.
 pub fn audit(list: &AuditList, clock: Clock, style: Style) -> String {
@@ -24,12 +33,7 @@ pub fn audit(list: &AuditList, clock: Clock, style: Style) -> String {
             ]
         })
         .collect();
-    table(
-        &["WHEN", "WHO", "FROM", "ACTION", "WHAT", "END"],
-        &rows,
-        "No changes yet.",
-        style,
-    )
+    table(&COLUMNS, &rows, "No changes yet.", style)
 }
 
 /// `ann (k3)`; only the name for single sign-on, where the subject would be long.

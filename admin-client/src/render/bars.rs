@@ -6,9 +6,25 @@
 
 use crate::answers::{DeviceList, DeviceView};
 use crate::render::cordon::why;
+use crate::render::fold::{fitted, painted, sentence};
 use crate::render::quantity::{Clock, bytes, bytes_or_dash};
-use crate::render::table::{Cell, table};
-use crate::screen::{Style, Tint, clean};
+use crate::render::table::{Cell, Column, column, table};
+use crate::style::{Style, Tint, clean, clean_line, width};
+
+const COLUMNS: [Column; 12] = [
+    column("DEVICE").shortens_to(10),
+    column("NODE").leaves(1),
+    column("NAME").shortens_to(10).leaves(2),
+    column("TOTAL").right(),
+    column("RESERVED").right().leaves(7),
+    column("FOREIGN").right().leaves(6),
+    column("SETTLING").right().leaves(3),
+    column("HEADROOM").right().leaves(4),
+    column("FREE").right(),
+    column("USED").right().leaves(5),
+    column("OWNERS").goes_below(),
+    column("CORDON").goes_below(),
+];
 
 struct Segment {
     bytes: u64,
@@ -20,8 +36,10 @@ struct Segment {
 /// All devices: bars on a terminal, a table otherwise.
 pub fn devices(list: &DeviceList, clock: Clock, style: Style) -> String {
     if list.devices.is_empty() {
-        return "The pool has no device. Check its log, and the inventory provider in `admin-client config`.\n"
-            .to_owned();
+        return sentence(
+            "The pool has no device. Check its log, and the inventory provider in `admin-client config`.",
+            style,
+        );
     }
     if style.terminal {
         return list
@@ -30,20 +48,16 @@ pub fn devices(list: &DeviceList, clock: Clock, style: Style) -> String {
             .map(|device| bar_with_legend(device, clock, style))
             .collect();
     }
+    numbers(list, clock, style)
+}
+
+pub fn numbers(list: &DeviceList, clock: Clock, style: Style) -> String {
     let rows: Vec<Vec<Cell>> = list
         .devices
         .iter()
         .map(|device| row(device, clock))
         .collect();
-    table(
-        &[
-            "DEVICE", "NODE", "NAME", "TOTAL", "RESERVED", "FOREIGN", "SETTLING", "HEADROOM",
-            "FREE", "USED", "OWNERS", "CORDON",
-        ],
-        &rows,
-        "",
-        style,
-    )
+    table(&COLUMNS, &rows, "", style)
 }
 
 fn row(device: &DeviceView, clock: Clock) -> Vec<Cell> {
@@ -56,13 +70,13 @@ fn row(device: &DeviceView, clock: Clock) -> Vec<Cell> {
         Cell::from(device.device.as_str()),
         Cell::from(device.node.as_deref().unwrap_or("-")),
         Cell::from(device.name.as_deref().unwrap_or("-")),
-        Cell::right(bytes(device.total_bytes)),
-        Cell::right(bytes_or_dash(device.reserved_bytes)),
-        Cell::right(bytes_or_dash(device.foreign_bytes)),
-        Cell::right(bytes_or_dash(device.settling_bytes)),
-        Cell::right(bytes_or_dash(device.headroom_bytes)),
-        Cell::right(bytes_or_dash(device.free_bytes)),
-        Cell::right(bytes_or_dash(device.used_bytes)),
+        Cell::from(bytes(device.total_bytes)),
+        Cell::from(bytes_or_dash(device.reserved_bytes)),
+        Cell::from(bytes_or_dash(device.foreign_bytes)),
+        Cell::from(bytes_or_dash(device.settling_bytes)),
+        Cell::from(bytes_or_dash(device.headroom_bytes)),
+        Cell::from(bytes_or_dash(device.free_bytes)),
+        Cell::from(bytes_or_dash(device.used_bytes)),
         Cell::from(if owners.is_empty() {
             "-".to_owned()
         } else {
@@ -77,19 +91,22 @@ fn row(device: &DeviceView, clock: Clock) -> Vec<Cell> {
     ]
 }
 
+/// Where the text of a bar's legend begins.
+const LEGEND_START: usize = 18;
+
 fn bar_with_legend(device: &DeviceView, clock: Clock, style: Style) -> String {
     let segments = segments(device, style.colour);
     let width = style.columns.saturating_sub(4).clamp(10, 72);
     let mut out = heading(device, style);
     if let Some(cordon) = &device.cordon {
-        let word = style.paint(Tint::Warning, "cordoned");
-        out.push_str(&format!("  {word}: {}\n", why(cordon, clock)));
+        let text = format!("  cordoned: {}", why(cordon, clock));
+        out.push_str(&painted(&text, &[(Tint::Warning, "cordoned")], style));
     }
     if let Some(why) = &device.stale {
-        let word = style.paint(Tint::Bad, "stale figures");
         let at = device.read_at.as_deref().map(|at| clock.ago(at));
-        let at = at.map_or_else(String::new, |ago| format!(", read {ago}"));
-        out.push_str(&format!("  {word}{at}: {}\n", clean(why)));
+        let at = at.map_or_else(String::new, |ago| format!("read {ago}, "));
+        let text = format!("  stale figures: {at}{}", clean(why));
+        out.push_str(&painted(&text, &[(Tint::Bad, "stale figures")], style));
     }
     out.push_str("  ");
     for (segment, cells) in segments.iter().zip(cells(&segments, width)) {
@@ -99,10 +116,13 @@ fn bar_with_legend(device: &DeviceView, clock: Clock, style: Style) -> String {
     out.push('\n');
     for segment in segments.iter().filter(|segment| segment.bytes > 0) {
         let glyph = style.paint(segment.tint, &segment.glyph.to_string());
+        let legend = match style.limit() {
+            Some(limit) => fitted(&segment.legend, limit.saturating_sub(LEGEND_START)),
+            None => segment.legend.as_str().into(),
+        };
         out.push_str(&format!(
-            "    {glyph} {:>10}  {}\n",
-            bytes(segment.bytes),
-            segment.legend
+            "    {glyph} {:>10}  {legend}\n",
+            bytes(segment.bytes)
         ));
     }
     out
@@ -110,12 +130,12 @@ fn bar_with_legend(device: &DeviceView, clock: Clock, style: Style) -> String {
 
 fn heading(device: &DeviceView, style: Style) -> String {
     let mut parts = Vec::new();
-    parts.extend(device.name.as_deref().map(clean));
+    parts.extend(device.name.as_deref().map(clean_line));
     parts.extend(
         device
             .node
             .as_deref()
-            .map(|node| format!("on {}", clean(node))),
+            .map(|node| format!("on {}", clean_line(node))),
     );
     parts.push(bytes(device.total_bytes));
     parts.extend(
@@ -133,11 +153,32 @@ fn heading(device: &DeviceView, style: Style) -> String {
             .temperature_celsius
             .map(|celsius| format!("{celsius:.0} °C")),
     );
-    format!(
-        "{}  {}\n",
-        style.paint(Tint::Strong, &clean(&device.device)),
-        parts.join(" · ")
-    )
+    let name = match style.limit() {
+        Some(limit) => fitted(&clean_line(&device.device), limit / 2).into_owned(),
+        None => clean_line(&device.device),
+    };
+    // Folded between the parts.
+    let mut out = style.paint(Tint::Strong, &name);
+    let mut used = width(&name);
+    for (nth, part) in parts.iter().enumerate() {
+        let mark = if nth == 0 { "  " } else { " · " };
+        let fits = |limit: usize| used + width(mark) + width(part) <= limit;
+        if style.limit().is_none_or(fits) {
+            out.push_str(mark);
+            used += width(mark);
+        } else {
+            out.push_str("\n  ");
+            used = 2;
+        }
+        let shown = match style.limit() {
+            Some(limit) => fitted(part, limit - used.min(limit)),
+            None => part.as_str().into(),
+        };
+        out.push_str(&shown);
+        used += width(&shown);
+    }
+    out.push('\n');
+    out
 }
 
 /// The device's memory in the order of the bar. Without colours, letters distinguish the owners.
@@ -168,12 +209,16 @@ fn segments(device: &DeviceView, colour: bool) -> Vec<Segment> {
                 Some(state) if state != "ready" => {
                     format!(
                         "{} {} ({})",
-                        clean(&owner.replica),
-                        clean(&owner.model),
-                        clean(state)
+                        clean_line(&owner.replica),
+                        clean_line(&owner.model),
+                        clean_line(state)
                     )
                 }
-                _ => format!("{} {}", clean(&owner.replica), clean(&owner.model)),
+                _ => format!(
+                    "{} {}",
+                    clean_line(&owner.replica),
+                    clean_line(&owner.model)
+                ),
             },
         })
         .collect();
@@ -186,24 +231,9 @@ fn segments(device: &DeviceView, colour: bool) -> Vec<Segment> {
         });
     };
     also(reserved, '=', Tint::Warning, "reserved, not yet owned");
-    also(
-        foreign,
-        '#',
-        Tint::Bad,
-        "foreign: processes outside the pool",
-    );
-    also(
-        excess,
-        '+',
-        Tint::Warning,
-        "used by replicas beyond their reservation",
-    );
-    also(
-        settling,
-        '~',
-        Tint::Warning,
-        "not yet released by ended processes",
-    );
+    also(foreign, '#', Tint::Bad, "foreign: outside the pool");
+    also(excess, '+', Tint::Warning, "beyond the reservations");
+    also(settling, '~', Tint::Warning, "not yet released");
     also(headroom, '-', Tint::Faint, "headroom, kept free");
     also(
         device.free_bytes.unwrap_or(rest).min(rest),
@@ -265,22 +295,19 @@ mod tests {
 
     use crate::render::quantity::tests::noon;
 
-    const WATCHED: Style = Style {
-        colour: false,
-        terminal: true,
-        columns: 44,
-    };
+    const WATCHED: Style = Style::terminal(44);
 
     #[test]
     fn a_bar_shows_every_owner_in_proportion_with_a_legend() {
         let text = devices(&gpu(), noon(), WATCHED);
         assert_eq!(
             text,
-            "gpu0  H200 · on n0 · 100.0 GiB · 61.0 GiB measured in use · 37 % busy\n\
+            "gpu0  H200 · on n0 · 100.0 GiB\n\
+             \x20 61.0 GiB measured in use · 37 % busy\n\
              \x20 AAAAAAAAAAAAAAAABBBBBBBB####--..........\n\
              \x20   A   40.0 GiB  r1 org/large\n\
              \x20   B   20.0 GiB  r2 small (launching)\n\
-             \x20   #   10.0 GiB  foreign: processes outside the pool\n\
+             \x20   #   10.0 GiB  foreign: outside the pool\n\
              \x20   -    5.0 GiB  headroom, kept free\n\
              \x20   .   25.0 GiB  free\n"
         );

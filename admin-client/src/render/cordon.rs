@@ -1,64 +1,57 @@
 //! The results of `cordon` and `uncordon` as text. Pure.
 
-use std::fmt::Write as _;
-
 use crate::answers::{Cordon, CordonAnswer, UncordonAnswer};
+use crate::render::fold::{item, name, painted, sentence};
 use crate::render::quantity::{Clock, bytes, count};
-use crate::screen::{Style, Tint, clean};
+use crate::style::{Style, Tint, clean};
 
 /// The cordon, the replicas that have left, and those that still drain.
 pub fn cordoned(answer: &CordonAnswer, clock: Clock, style: Style) -> String {
-    let device = style.paint(Tint::Strong, &clean(&answer.device));
-    let why = answer
-        .cordon
-        .as_ref()
-        .map_or_else(String::new, |cordon| format!(" ({})", why(cordon, clock)));
-    let mut out = format!(
-        "{device} is {}{why}\n",
-        style.paint(Tint::Warning, "cordoned")
+    let device = name(&answer.device, style);
+    let mut out = painted(
+        &format!("{device} is cordoned"),
+        &[(Tint::Strong, device.as_str()), (Tint::Warning, "cordoned")],
+        style,
     );
-    let _ = match answer.left.as_slice() {
+    if let Some(cordon) = &answer.cordon {
+        out.push_str(&item("why     ", None, &why(cordon, clock), style));
+    }
+    match answer.left.as_slice() {
         [] if answer.draining.is_empty() => {
-            writeln!(out, "  empty    the pool had nothing on it")
+            out.push_str(&item("empty   ", None, "the pool had nothing on it", style));
         }
-        [] => Ok(()),
-        left => writeln!(out, "  left     {}", clean(&left.join(", "))),
-    };
+        [] => {}
+        left => out.push_str(&item("left    ", None, &clean(&left.join(", ")), style)),
+    }
     for replica in &answer.draining {
-        let _ = writeln!(
-            out,
-            "  {:<8} {} of {} ({}, {} in flight)",
-            clean(&replica.state),
+        let in_flight = usize::try_from(replica.in_flight).unwrap_or(usize::MAX);
+        let text = format!(
+            "{} of {} ({}, {} in flight)",
             clean(&replica.replica),
-            clean(&replica.model),
+            name(&replica.model, style),
             bytes(replica.bytes),
-            count(
-                usize::try_from(replica.in_flight).unwrap_or(usize::MAX),
-                "request"
-            ),
+            count(in_flight, "request"),
         );
+        let state = format!("{:<8}", name(&replica.state, style));
+        out.push_str(&item(&state, None, &text, style));
     }
     if let Some(at) = &answer.cut_at {
-        let _ = writeln!(
-            out,
-            "  at {} the requests still in flight are cut",
-            clock.stamp(at)
-        );
+        let at = clock.stamp(at);
+        let text = format!("  at {at} the requests still in flight are cut");
+        out.push_str(&sentence(&text, style));
     }
-    let _ = writeln!(
-        out,
-        "`admin-client uncordon {}` puts it back into service",
-        clean(&answer.device)
-    );
+    let text = format!("`admin-client uncordon {device}` puts it back into service");
+    out.push_str(&sentence(&text, style));
     out
 }
 
 pub fn uncordoned(answer: &UncordonAnswer, style: Style) -> String {
-    format!(
-        "{} {}\n",
-        style.paint(Tint::Strong, &clean(&answer.device)),
-        style.paint(Tint::Good, "is back in service")
-    )
+    let device = name(&answer.device, style);
+    let tints = [
+        (Tint::Strong, device.as_str()),
+        (Tint::Good, "back in service"),
+    ];
+    painted(&format!("{device} is back in service"), &tints, style)
 }
 
 /// `new fan, until 2026-11-21 14:00:00`.
@@ -96,7 +89,8 @@ mod tests {
         .expect("an answer");
         assert_eq!(
             cordoned(&answer, noon(), Style::PLAIN),
-            "gpu3 is cordoned (new fan, since 2026-11-21 12:00:00, until 2026-11-21 14:00:00)\n\
+            "gpu3 is cordoned\n\
+             \x20 why      new fan, since 2026-11-21 12:00:00, until 2026-11-21 14:00:00\n\
              \x20 left     r1\n\
              \x20 draining r3 of org/m (1.0 GiB, 2 requests in flight)\n\
              \x20 at 2026-11-21 12:10:00 the requests still in flight are cut\n\

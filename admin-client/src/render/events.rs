@@ -1,14 +1,22 @@
-//! Events and engine output, one line each. Pure.
+//! Events, one line each where the terminal is wide enough, and engine output. Pure.
 
 use crate::answers::{EventView, LogLine};
+use crate::render::fold::{fitted, name, wrapped};
 use crate::render::quantity::{Clock, bytes_or_dash, milliseconds};
-use crate::screen::{Style, Tint, clean};
+use crate::style::{Style, Tint, clean, clean_line, width};
 
-/// `2026-11-21 12:00:00  evicted  org/m r3  why  (3.2 s; gpu0 1.0 GiB → 0 B)`, without a line end.
+/// Columns of a terminal that leave room for dates.
+const DATED_FROM: usize = 60;
+/// Spaces before the second line of an event.
+const INDENT: usize = 4;
+const REASON_LINES_MAX: usize = 4;
+
+/// `2026-11-21 12:00:00  evicted  org/m r3  why  (3.2 s; gpu0 1.0 GiB → 0 B)`, without a line end. Where
+/// that is too long for the terminal, the reason and what follows it stand below, indented.
 pub fn event(event: &EventView, clock: Clock, style: Style) -> String {
     let mut subject: Vec<String> = Vec::new();
-    subject.extend(event.model.as_deref().map(clean));
-    subject.extend(event.replica.as_deref().map(clean));
+    subject.extend(event.model.as_deref().map(clean_line));
+    subject.extend(event.replica.as_deref().map(clean_line));
     subject.extend(
         event
             .order
@@ -20,33 +28,67 @@ pub fn event(event: &EventView, clock: Clock, style: Style) -> String {
     for change in event.memory.iter().flatten() {
         details.push(format!(
             "{} {} → {}",
-            clean(&change.device),
+            clean_line(&change.device),
             bytes_or_dash(change.before_bytes),
             bytes_or_dash(change.after_bytes)
         ));
     }
-    let at = event
-        .at
-        .as_deref()
-        .map_or_else(String::new, |at| clock.stamp(at));
-    let mut parts = vec![
-        style.paint(Tint::Faint, &at),
-        style.paint(
-            kind_tint(&event.kind),
-            &format!("{:<12}", clean(&event.kind)),
-        ),
-        subject.join(" "),
-    ];
-    parts.extend(
-        event
-            .reason
-            .as_deref()
-            .map(|reason| clean(reason).replace('\n', " | ")),
-    );
-    if !details.is_empty() {
-        parts.push(style.paint(Tint::Faint, &format!("({})", details.join("; "))));
+    let narrow = style.limit().is_some_and(|limit| limit < DATED_FROM);
+    let at = event.at.as_deref().map_or_else(String::new, |at| {
+        if narrow {
+            clock.time_of_day(at)
+        } else {
+            clock.stamp(at)
+        }
+    });
+    let kind = match narrow {
+        true => name(&event.kind, style),
+        false => format!("{:<12}", name(&event.kind, style)),
+    };
+    let reason = event.reason.as_deref().unwrap_or_default();
+    let reason = clean(reason).replace('\n', " | ").replace('\t', " ");
+    let details = match details.is_empty() {
+        true => String::new(),
+        false => format!("({})", details.join("; ")),
+    };
+    let subject = subject.join(" ");
+    let plain = joined(&[&at, &kind, &subject, &reason, &details]);
+    let painted = |subject: &str| {
+        let at = style.paint(Tint::Faint, &at);
+        let kind = style.paint(kind_tint(&event.kind), &kind);
+        (at, kind, subject.to_owned())
+    };
+    match style.limit().filter(|limit| width(&plain) > *limit) {
+        None => {
+            let (at, kind, subject) = painted(&subject);
+            let details = style.paint(Tint::Faint, &details);
+            joined(&[&at, &kind, &subject, &reason, &details])
+        }
+        Some(limit) => {
+            let before = width(&joined(&[&at, &kind, "x"])) - 1;
+            let (at, kind, subject) = painted(&fitted(&subject, limit.saturating_sub(before)));
+            let mut lines = vec![joined(&[&at, &kind, &subject])];
+            let room = Some(limit - INDENT);
+            let more = |text: &str, tint: Option<Tint>| -> Vec<String> {
+                let lines = wrapped(text, room, REASON_LINES_MAX).into_iter();
+                let shown = |line: String| match tint {
+                    Some(tint) => style.paint(tint, &line),
+                    None => line,
+                };
+                lines
+                    .map(|line| format!("{:INDENT$}{}", "", shown(line)))
+                    .collect()
+            };
+            lines.extend(more(&reason, None));
+            lines.extend(more(&details, Some(Tint::Faint)));
+            lines.join("\n")
+        }
     }
-    parts.retain(|part| !part.is_empty());
+}
+
+/// The parts that are not empty, two spaces apart.
+fn joined(parts: &[&str]) -> String {
+    let parts: Vec<&str> = parts.iter().copied().filter(|it| !it.is_empty()).collect();
     parts.join("  ").trim_end().to_owned()
 }
 
@@ -89,6 +131,32 @@ mod tests {
         assert_eq!(
             event(&view, noon(), Style::PLAIN),
             "2026-11-21 11:59:00  evicted       org/m r3 [o5]  room for big | (priority 1)  (3.2 s; gpu0 1.0 GiB → 0 B)"
+        );
+    }
+
+    #[test]
+    fn on_a_narrow_terminal_the_reason_stands_below_and_nothing_is_wider() {
+        let view: EventView = serde_json::from_value(json!({
+            "at": "2026-11-21T11:59:00Z", "kind": "evict", "model": "org/m", "replica": "r3",
+            "reason": "preempted by org/large: priority 1 over 0 (P2); 0 in flight", "took_ms": 3200,
+            "memory": [{"device": "gpu0", "before_bytes": 1u64 << 30, "after_bytes": 0}]}))
+        .expect("an event");
+        assert_eq!(
+            event(&view, noon(), Style::terminal(80)),
+            "2026-11-21 11:59:00  evict         org/m r3\n\
+             \x20   preempted by org/large: priority 1 over 0 (P2); 0 in flight\n\
+             \x20   (3.2 s; gpu0 1.0 GiB → 0 B)"
+        );
+        assert_eq!(
+            event(&view, noon(), Style::terminal(40)),
+            "11:59:00  evict  org/m r3\n\
+             \x20   preempted by org/large: priority 1\n\
+             \x20   over 0 (P2); 0 in flight\n\
+             \x20   (3.2 s; gpu0 1.0 GiB → 0 B)"
+        );
+        assert_eq!(
+            event(&view, noon(), Style::terminal(160)).lines().count(),
+            1
         );
     }
 

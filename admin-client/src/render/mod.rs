@@ -5,6 +5,7 @@ pub mod audit;
 pub mod bars;
 pub mod cordon;
 pub mod events;
+pub mod fold;
 pub mod models;
 pub mod outcome;
 pub mod plan;
@@ -12,3 +13,6 @@ pub mod progress;
 pub mod quantity;
 pub mod queue;
 pub mod table;
+
+#[cfg(test)]
+mod hostile;

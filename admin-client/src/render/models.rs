@@ -1,29 +1,60 @@
 //! Models as text: the table of all models, and one model with its replicas. Pure.
 
 use crate::answers::{FetchView, ModelView, ReplicaView, Share, WeightsView};
+use crate::render::fold::{item, name, painted};
 use crate::render::plan::needs;
 use crate::render::quantity::{Clock, bytes, later, milliseconds};
-use crate::render::table::{Cell, facts, table};
-use crate::screen::{Style, Tint, clean};
+use crate::render::table::{Cell, Column, column, facts, table};
+use crate::style::{Style, Tint, clean};
+
+const COLUMNS: [Column; 8] = [
+    column("MODEL").shortens_to(20),
+    column("STATE"),
+    column("PRIORITY").leaves(6),
+    column("REPLICAS").leaves(2),
+    column("MEMORY").leaves(5),
+    column("WAITING").leaves(3),
+    column("LAST USED").leaves(1),
+    column("KEEP-HOT LEFT").leaves(4),
+];
+
+const REPLICAS: [Column; 9] = [
+    column("REPLICA"),
+    column("STATE").shortens_to(14),
+    column("DEVICES").shortens_to(16),
+    column("MEASURED").leaves(3),
+    column("IN FLIGHT").leaves(5),
+    column("READY").leaves(2),
+    column("LEAVES IN").leaves(4),
+    column("PID").leaves(1),
+    column("REASON").goes_below(),
+];
 
 /// One line per model.
 pub fn models(views: &[ModelView], clock: Clock, style: Style) -> String {
     let rows: Vec<Vec<Cell>> = views.iter().map(|view| row(view, clock)).collect();
-    table(
-        &[
-            "MODEL",
-            "STATE",
-            "PRIORITY",
-            "REPLICAS",
-            "MEMORY",
-            "WAITING",
-            "LAST USED",
-            "KEEP-HOT LEFT",
-        ],
+    let table = table(
+        &COLUMNS,
         &rows,
         "The catalogue is empty. Put model files into the server's models directory, or use `admin-client register FILE`.",
         style,
-    )
+    );
+    table + &broken_files(views, style)
+}
+
+/// What is wrong with models' files, one a line.
+fn broken_files(views: &[ModelView], style: Style) -> String {
+    let line = |view: &ModelView| {
+        let error = view.file_error.as_deref()?;
+        let instead = match view.state.as_str() {
+            "broken" => "",
+            _ => " (its last good version is served)",
+        };
+        let (model, error) = (clean(&view.model), clean(error));
+        let text = format!("broken: {model}{instead}: {error}");
+        Some(painted(&text, &[(Tint::Bad, "broken:")], style))
+    };
+    views.iter().filter_map(line).collect()
 }
 
 fn row(view: &ModelView, clock: Clock) -> Vec<Cell> {
@@ -50,7 +81,7 @@ fn state_tint(state: &str) -> Option<Tint> {
     match state {
         "ready" => Some(Tint::Good),
         "waiting" | "loading" | "draining" => Some(Tint::Warning),
-        "cooling" | "quarantined" => Some(Tint::Bad),
+        "cooling" | "quarantined" | "broken" => Some(Tint::Bad),
         "cold" => Some(Tint::Faint),
         _ => None,
     }
@@ -121,23 +152,29 @@ fn keep_hot_left(view: &ModelView, clock: Clock) -> String {
 
 /// One model with all its facts.
 pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
-    let mut out = format!(
-        "{}  {}\n",
-        style.paint(Tint::Strong, &clean(&view.model)),
-        match state_tint(&view.state) {
-            Some(tint) => style.paint(tint, &clean(&view.state)),
-            None => clean(&view.state),
-        }
-    );
+    let model = name(&view.model, style);
+    let state = clean(&view.state);
+    let tint = state_tint(&view.state);
+    let tints = [
+        (Tint::Strong, model.as_str()),
+        (tint.unwrap_or(Tint::Strong), state.as_str()),
+    ];
+    let shown = if tint.is_some() {
+        &tints[..]
+    } else {
+        &tints[..1]
+    };
+    let mut out = painted(&format!("{model}  {state}"), shown, style);
     let from = view
         .priority_from
         .as_deref()
         .map_or_else(String::new, |from| format!(" (from {from})"));
-    out.push_str(&facts(&[
+    let pairs = [
         (
             "aliases",
             (!view.aliases.is_empty()).then(|| view.aliases.join(", ")),
         ),
+        ("file is broken", view.file_error.clone()),
         ("engine", view.engine.clone()),
         ("source", view.source.clone()),
         ("weights", view.weights.as_ref().map(weights)),
@@ -171,7 +208,8 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
             "cools down for",
             view.cooling_until_at.as_deref().map(|at| clock.until(at)),
         ),
-    ]));
+    ];
+    out.push_str(&facts(&pairs, style));
     if !view.replicas.is_empty() {
         let rows: Vec<Vec<Cell>> = view
             .replicas
@@ -179,20 +217,13 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
             .map(|replica| replica_row(replica, clock))
             .collect();
         out.push('\n');
-        out.push_str(&table(
-            &[
-                "REPLICA",
-                "STATE",
-                "DEVICES",
-                "MEASURED",
-                "IN FLIGHT",
-                "READY",
-                "LEAVES IN",
-                "PID",
-                "REASON",
-            ],
-            &rows,
-            "",
+        out.push_str(&table(&REPLICAS, &rows, "", style));
+    }
+    for warning in &view.warnings {
+        out.push_str(&item(
+            "warning",
+            Some(Tint::Warning),
+            &clean(warning),
             style,
         ));
     }
@@ -394,6 +425,25 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("cools down for     20.0 s\n"), "{text}");
+    }
+
+    #[test]
+    fn a_broken_file_is_told_below_the_table_and_with_its_model() {
+        let error = "config/models/m.yaml: line 3: engine_config.tpye: unknown key";
+        let broken = view(json!({"model": "m", "state": "broken", "file_error": error}));
+        let kept = view(json!({"model": "k", "state": "ready", "file_error": error}));
+        let text = models(&[broken, kept], noon(), Style::PLAIN);
+        assert!(text.contains(&format!("broken: m: {error}\n")), "{text}");
+        assert!(
+            text.contains("broken: k (its last good version is served)"),
+            "{text}"
+        );
+        let broken = view(json!({"model": "m", "state": "broken", "file_error": error}));
+        let text = model(&broken, noon(), Style::PLAIN);
+        assert!(
+            text.contains("file is broken") && text.contains("line 3"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -1,63 +1,92 @@
 //! The results of commands that change something: loads, unloads, cleanups, reloads, keys. Pure.
 
-use std::fmt::Write as _;
+use serde_json::Value;
 
 use crate::answers::{
-    CleanupAnswer, KeyList, KeyView, LoadAnswer, NewKey, ReloadAnswer, UnloadAnswer,
+    ChangedKey, CleanupAnswer, KeyList, KeyView, LoadAnswer, NewKey, ReloadAnswer, UnloadAnswer,
 };
+use crate::render::fold::{item, name, painted, sentence};
 use crate::render::models::shares;
 use crate::render::plan::evicted;
 use crate::render::quantity::{Clock, bytes, count, label, milliseconds};
-use crate::render::table::{Cell, table};
-use crate::screen::{Style, Tint, clean};
+use crate::render::table::{Cell, Column, column, table};
+use crate::style::{Style, Tint, clean};
 
 /// The result of a load.
 pub fn load(answer: &LoadAnswer, style: Style) -> String {
-    let model = style.paint(Tint::Strong, &clean(&answer.model));
+    let model = name(&answer.model, style);
     let took = took(answer.took_ms);
     let ready = answer.ready_replicas.len();
-    let mut out = match answer.status.as_str() {
-        "ready" => format!("{model} is {}{took}\n", style.paint(Tint::Good, "ready")),
-        "partial" => format!(
-            "{model} is {}: {ready} of {}{took}\n",
-            style.paint(Tint::Warning, "partly ready"),
-            count(answer.wanted_replicas.unwrap_or(0) as usize, "replica")
-        ),
-        "started" => format!(
-            "{model} is loading{}; `admin-client show {}` shows its progress\n",
-            answer
-                .order
-                .as_deref()
-                .map_or_else(String::new, |order| format!(" (order {})", clean(order))),
-            clean(&answer.model)
-        ),
-        other => format!("{model}: {}{took}\n", clean(other)),
+    let order = answer.order.as_deref();
+    let order = order.map_or_else(String::new, |order| format!(" (order {})", clean(order)));
+    let (text, tint) = match answer.status.as_str() {
+        "ready" => (format!("{model} is ready{took}"), (Tint::Good, "ready")),
+        "partial" => {
+            let wanted = count(answer.wanted_replicas.unwrap_or(0) as usize, "replica");
+            let text = format!("{model} is partly ready: {ready} of {wanted}{took}");
+            (text, (Tint::Warning, "partly ready"))
+        }
+        "started" => {
+            let show = format!("`admin-client show {model}` shows its progress");
+            (
+                format!("{model} is loading{order}\n{show}"),
+                (Tint::Good, ""),
+            )
+        }
+        other => (format!("{model}: {}{took}", clean(other)), (Tint::Good, "")),
     };
+    let mut out = painted(&text, &[(Tint::Strong, model.as_str()), tint], style);
     for replica in &answer.ready_replicas {
-        let _ = writeln!(
-            out,
+        let text = format!(
             "  {}  {}",
             clean(&replica.replica),
             shares(&replica.devices)
         );
+        out.push_str(&sentence(&text, style));
     }
     for victim in &answer.evicted {
-        let _ = writeln!(
-            out,
-            "  {} {}",
-            style.paint(Tint::Warning, "evicted"),
-            evicted(victim)
-        );
+        let text = evicted(victim);
+        out.push_str(&item("evicted", Some(Tint::Warning), &text, style));
     }
-    if let Some(shortfall) = &answer.shortfall {
-        let _ = writeln!(
-            out,
-            "  {} {}",
-            style.paint(Tint::Warning, "missing"),
-            clean(shortfall)
-        );
+    if let Some(text) = missing(answer) {
+        out.push_str(&item("missing", Some(Tint::Warning), &text, style));
     }
     out
+}
+
+/// A note if a replica that was there already has another number of devices than the load names.
+pub fn other_devices(answer: &LoadAnswer, wanted: Option<u32>) -> Option<String> {
+    let wanted = wanted?;
+    let other = answer
+        .ready_replicas
+        .iter()
+        .find(|it| it.devices.len() != wanted as usize)?;
+    Some(format!(
+        "{} keeps its {}: --gpus counts for new replicas. `admin-client unload {}` first, then load it again.",
+        clean(&other.replica),
+        count(other.devices.len(), "device"),
+        clean(&answer.model)
+    ))
+}
+
+/// Why there are fewer replicas than wanted, and how many there could be.
+fn missing(answer: &LoadAnswer) -> Option<String> {
+    let why = clean(answer.shortfall.as_deref()?);
+    let wanted = answer.wanted_replicas.unwrap_or(0) as usize;
+    let lacking = wanted.saturating_sub(answer.ready_replicas.len());
+    let lacking = match lacking {
+        0 => String::new(),
+        lacking => format!("{}: ", count(lacking, "replica")),
+    };
+    let room = match answer.fits_when_empty {
+        Some(most) if (most as usize) < wanted => format!(
+            ". The devices hold at most {} of it, if nothing else is loaded",
+            count(most as usize, "replica")
+        ),
+        Some(_) => ". All of them would fit if nothing else were loaded".to_owned(),
+        None => String::new(),
+    };
+    Some(format!("{lacking}{why}{room}"))
 }
 
 pub fn unload(answer: &UnloadAnswer) -> String {
@@ -81,6 +110,14 @@ pub fn unloaded(replicas: &[String]) -> String {
     }
 }
 
+const CLEANED: [Column; 5] = [
+    column("REPLICA"),
+    column("MODEL").shortens_to(12),
+    column("PRIORITY").leaves(2),
+    column("IN FLIGHT").leaves(1),
+    column("MEMORY"),
+];
+
 /// What a cleanup would unload.
 pub fn cleanup_preview(answer: &CleanupAnswer, style: Style) -> String {
     let rows: Vec<Vec<Cell>> = answer
@@ -100,42 +137,69 @@ pub fn cleanup_preview(answer: &CleanupAnswer, style: Style) -> String {
             ]
         })
         .collect();
-    table(
-        &["REPLICA", "MODEL", "PRIORITY", "IN FLIGHT", "MEMORY"],
-        &rows,
-        "Nothing would be unloaded.",
-        style,
+    table(&CLEANED, &rows, "Nothing would be unloaded.", style)
+}
+
+/// `pool.keep_hot: 10m -> 30m`.
+fn changed_key(change: &ChangedKey) -> String {
+    let shown = |value: &Value| match value {
+        Value::String(text) => clean(text),
+        other => clean(&other.to_string()),
+    };
+    format!(
+        "{}: {} -> {}",
+        clean(&change.key),
+        shown(&change.from),
+        shown(&change.to)
     )
 }
 
 /// What a reload changed.
 pub fn reload(answer: &ReloadAnswer, style: Style) -> String {
     let mut out = String::new();
+    for change in &answer.applied {
+        let note = change.note.as_deref();
+        let note = note.map_or_else(String::new, |note| format!("; {}", clean(note)));
+        out.push_str(&sentence(&format!("{}{note}", changed_key(change)), style));
+    }
+    for change in &answer.needs_restart {
+        let text = format!(
+            "{}: not yet, restart the service to apply it",
+            changed_key(change)
+        );
+        out.push_str(&sentence(&text, style));
+    }
     for (change, names) in [
         ("added", &answer.added),
         ("changed", &answer.changed),
         ("removed", &answer.removed),
     ] {
         if !names.is_empty() {
-            let _ = writeln!(out, "{change}: {}", clean(&names.join(", ")));
+            let text = format!("{change}: {}", clean(&names.join(", ")));
+            out.push_str(&sentence(&text, style));
         }
     }
     if out.is_empty() {
         out.push_str("nothing has changed\n");
     }
+    for broken in &answer.broken {
+        let instead = match broken.serves_last_good {
+            true => "its last good version is served",
+            false => "it is not served",
+        };
+        let (model, error) = (clean(&broken.model), clean(&broken.error));
+        let text = format!("broken: {model} ({instead}): {error}");
+        out.push_str(&painted(&text, &[(Tint::Bad, "broken:")], style));
+    }
     for warning in &answer.warnings {
-        let _ = writeln!(
-            out,
-            "{} {}",
-            style.paint(Tint::Warning, "warning:"),
-            clean(warning)
-        );
+        let text = format!("warning: {}", clean(warning));
+        out.push_str(&painted(&text, &[(Tint::Warning, "warning:")], style));
     }
     out
 }
 
 /// What a key may be used for, in short: `tiny-*, 60 requests/min`.
-fn allowed(key: &KeyView) -> String {
+fn allowed(key: &KeyView) -> Cell {
     let mut parts: Vec<String> = key.models.iter().chain(&key.routes).cloned().collect();
     let units = [
         ("requests_per_minute", "requests/min"),
@@ -151,10 +215,21 @@ fn allowed(key: &KeyView) -> String {
         parts.push("prompts logged".to_owned());
     }
     match parts.is_empty() {
-        true => "everything".to_owned(),
-        false => clean(&parts.join(", ")),
+        true => Cell::usual("everything"),
+        false => Cell::from(parts.join(", ")),
     }
 }
+
+const KEYS: [Column; 8] = [
+    column("ID"),
+    column("NAME").shortens_to(12),
+    column("ROLE").leaves(5),
+    column("KEY").leaves(2),
+    column("CREATED").leaves(1),
+    column("LAST USED").leaves(3),
+    column("EXPIRES").leaves(4),
+    column("FOR").goes_below(),
+];
 
 pub fn keys(list: &KeyList, clock: Clock, style: Style) -> String {
     let rows: Vec<Vec<Cell>> = list
@@ -179,21 +254,12 @@ pub fn keys(list: &KeyList, clock: Clock, style: Style) -> String {
                 time(&key.created_at, "-"),
                 time(&key.last_used_at, "never"),
                 time(&key.expires_at, "never"),
-                Cell::from(allowed(key)),
+                allowed(key),
             ]
         })
         .collect();
     table(
-        &[
-            "ID",
-            "NAME",
-            "ROLE",
-            "KEY",
-            "CREATED",
-            "LAST USED",
-            "EXPIRES",
-            "FOR",
-        ],
+        &KEYS,
         &rows,
         "There are no keys. Create one with `admin-client keys create NAME --role user`.",
         style,
@@ -223,14 +289,14 @@ mod tests {
             "model": "m", "status": "partial", "wanted_replicas": 2,
             "ready_replicas": [{"replica": "r3", "devices": [{"device": "gpu0", "bytes": 1u64 << 30}]}],
             "evicted": [{"replica": "r1", "model": "old", "priority": 0, "bytes": 2u64 << 30, "reason": "idle, same priority"}],
-            "shortfall": "1 replica has no room", "order": "o5", "took_ms": 2100}))
+            "shortfall": "needs 1.0 GiB on 1 device", "fits_when_empty": 1, "order": "o5", "took_ms": 2100}))
         .expect("an answer");
         assert_eq!(
             load(&answer, Style::PLAIN),
             "m is partly ready: 1 of 2 replicas, after 2.1 s\n\
              \x20 r3  gpu0 1.0 GiB\n\
              \x20 evicted r1 of old (priority 0, 2.0 GiB): idle, same priority\n\
-             \x20 missing 1 replica has no room\n"
+             \x20 missing 1 replica: needs 1.0 GiB on 1 device. The devices hold at most 1 replica of it, if nothing else is loaded\n"
         );
     }
 
@@ -241,7 +307,7 @@ mod tests {
                 .expect("an answer");
         assert_eq!(
             load(&answer, Style::PLAIN),
-            "m is loading (order o5); `admin-client show m` shows its progress\n"
+            "m is loading (order o5)\n  `admin-client show m` shows its progress\n"
         );
     }
 
@@ -267,6 +333,23 @@ mod tests {
             reload(&answer, Style::PLAIN),
             "added: a\nremoved: b, c\nwarning: w\n"
         );
+        let answer: ReloadAnswer = serde_json::from_value(json!({
+            "applied": [
+                {"key": "pool.keep_hot", "from": "10m", "to": "30m"},
+                {"key": "pool.heartbeat", "from": "5s", "to": "9s", "note": "new engines"}
+            ],
+            "needs_restart": [{"key": "inventory.devices", "from": [], "to": [{"name": "a"}]}],
+            "unchanged": 77
+        }))
+        .expect("an answer");
+        let text = reload(&answer, Style::PLAIN);
+        for line in [
+            "pool.keep_hot: 10m -> 30m\n",
+            "pool.heartbeat: 5s -> 9s; new engines\n",
+            "inventory.devices: [] -> [{\"name\":\"a\"}]: not yet, restart",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
     }
 
     #[test]

@@ -1,50 +1,42 @@
 //! A plan as text: what would be placed and evicted and why, or why it would be refused. Pure.
 
-use std::fmt::Write as _;
-
-use crate::answers::{Candidate, Needs, Plan, Victim};
+use crate::answers::{Candidate, Loading, Needs, Plan, Victim};
+use crate::render::fold::{item, name, painted};
 use crate::render::quantity::{bytes, count, milliseconds, seconds};
-use crate::screen::{Style, Tint, clean};
+use crate::render::table::{Cell, Column, column, list};
+use crate::style::{Style, Tint, clean, clean_line};
 
 /// A plan, or its obstacles if it is not feasible.
 pub fn plan(plan: &Plan, style: Style) -> String {
     if !plan.feasible {
         return obstacles(plan, style);
     }
-    let mut out = String::new();
-    let _ = writeln!(
-        out,
-        "{}{} {}",
-        style.paint(Tint::Strong, &clean(&plan.model)),
-        priority(plan),
-        if plan.already_loaded {
-            "is already loaded"
-        } else {
-            "can be loaded"
-        }
-    );
-    reason_and_needs(&mut out, plan);
+    let state = match (plan.already_loaded, &plan.loading) {
+        (true, _) => "is already loaded".to_owned(),
+        (false, Some(loading)) => format!("is loading already, {}", since(loading)),
+        (false, None) => "can be loaded".to_owned(),
+    };
+    let model = name(&plan.model, style);
+    let text = format!("{model}{} {state}", priority(plan));
+    let mut out = painted(&text, &[(Tint::Strong, model.as_str())], style);
+    out.push_str(&why(plan, style));
+    if let Some(wanted) = &plan.needs {
+        out.push_str(&item("needs", None, &needs(wanted), style));
+    }
+    let changes = !plan.already_loaded && plan.loading.is_none();
     for share in &plan.placement {
-        let _ = writeln!(
-            out,
-            "  place   {} on {}",
-            bytes(share.bytes),
-            clean(&share.device)
-        );
+        let text = format!("{} on {}", bytes(share.bytes), clean(&share.device));
+        out.push_str(&item("place", None, &text, style));
     }
     for victim in &plan.victims {
-        let _ = writeln!(
-            out,
-            "  {}   {}",
-            style.paint(Tint::Warning, "evict"),
-            evicted(victim)
-        );
+        let text = evicted(victim);
+        out.push_str(&item("evict", Some(Tint::Warning), &text, style));
     }
-    if plan.victims.is_empty() && !plan.already_loaded {
+    if plan.victims.is_empty() && changes {
         out.push_str("  evict   nothing\n");
     }
     for wait in &plan.waits_for {
-        let _ = writeln!(out, "  wait    {}", clean(wait));
+        out.push_str(&item("wait", None, &clean(wait), style));
     }
     if let Some(cost) = plan.cost.as_ref().filter(|_| !plan.victims.is_empty()) {
         let mut parts = vec![bytes(cost.evicted_bytes)];
@@ -57,46 +49,71 @@ pub fn plan(plan: &Plan, style: Style) -> String {
             cost.expected_reload_ms
                 .map(|ms| format!("expected reload {}", milliseconds(ms))),
         );
-        let _ = writeln!(out, "  cost    {}", parts.join(" · "));
+        out.push_str(&item("cost", None, &parts.join(" · "), style));
     }
     if let Some(expected) = plan.expected_seconds.filter(|_| !plan.already_loaded) {
-        let _ = writeln!(out, "  ready   in about {}", seconds(expected));
+        let text = format!("in about {}", seconds(expected));
+        out.push_str(&item("ready", None, &text, style));
     }
     if plan.candidates.len() > 1 {
         out.push_str("  candidate placements:\n");
-        places(&mut out, &plan.candidates, "    ");
+        out.push_str(&places(&plan.candidates, 4, style));
     }
     out
+}
+
+/// `for 12.3 s (order o5)`.
+fn since(loading: &Loading) -> String {
+    let why = clean_line(&loading.why);
+    match why.is_empty() {
+        true => format!("for {}", milliseconds(loading.for_ms)),
+        false => format!("for {} ({why})", milliseconds(loading.for_ms)),
+    }
 }
 
 /// Why a load is refused: the reason, the memory it needs, and the verdict on each placement.
 pub fn obstacles(plan: &Plan, style: Style) -> String {
-    let mut out = String::new();
-    let _ = writeln!(
-        out,
-        "{}{} {}",
-        style.paint(Tint::Strong, &clean(&plan.model)),
-        priority(plan),
-        style.paint(Tint::Bad, "cannot be loaded now")
+    const REFUSED: &str = "cannot be loaded now";
+    let model = name(&plan.model, style);
+    let tints = [(Tint::Strong, model.as_str()), (Tint::Bad, REFUSED)];
+    let mut out = painted(
+        &format!("{model}{} {REFUSED}", priority(plan)),
+        &tints,
+        style,
     );
-    reason_and_needs(&mut out, plan);
-    places(&mut out, &plan.candidates, "  ");
+    out.push_str(&why(plan, style));
+    out.push_str(&needs_and_places(plan, style));
+    out
+}
+
+/// What a refused load needs, and the verdict on each placement.
+pub fn needs_and_places(plan: &Plan, style: Style) -> String {
+    let mut out = String::new();
+    if let Some(wanted) = &plan.needs {
+        out.push_str(&item("needs", None, &needs(wanted), style));
+    }
+    out.push_str(&places(&plan.candidates, 2, style));
     for wait in &plan.waits_for {
-        let _ = writeln!(out, "  waits for {}", clean(wait));
+        out.push_str(&item("waits for", None, &clean(wait), style));
     }
     out
 }
 
+const PLACES: [Column; 2] = [
+    column("PLACE").shortens_to(12),
+    column("VERDICT").goes_below(),
+];
+
 /// One line per placement, with its verdict.
-fn places(out: &mut String, candidates: &[Candidate], indent: &str) {
-    let width = candidates
-        .iter()
-        .map(|candidate| clean(&candidate.place).chars().count())
-        .max()
-        .unwrap_or(0);
-    for Candidate { place, verdict } in candidates {
-        let _ = writeln!(out, "{indent}{:width$}  {}", clean(place), clean(verdict));
-    }
+fn places(candidates: &[Candidate], indent: usize, style: Style) -> String {
+    let row = |it: &Candidate| {
+        vec![
+            Cell::from(it.place.as_str()),
+            Cell::from(it.verdict.as_str()),
+        ]
+    };
+    let rows: Vec<Vec<Cell>> = candidates.iter().map(row).collect();
+    list(&PLACES, &rows, indent, style)
 }
 
 /// `r1 of org/m (priority 0, 8.0 GiB, busy, reload 3.2 s): why`.
@@ -147,12 +164,10 @@ fn priority(plan: &Plan) -> String {
         .map_or_else(String::new, |priority| format!(" (priority {priority})"))
 }
 
-fn reason_and_needs(out: &mut String, plan: &Plan) {
-    if let Some(reason) = plan.reason.as_deref().filter(|reason| !reason.is_empty()) {
-        let _ = writeln!(out, "  because {}", clean(reason));
-    }
-    if let Some(wanted) = &plan.needs {
-        let _ = writeln!(out, "  needs   {}", needs(wanted));
+fn why(plan: &Plan, style: Style) -> String {
+    match plan.reason.as_deref().filter(|reason| !reason.is_empty()) {
+        Some(reason) => item("why", None, &clean(reason), style),
+        None => String::new(),
     }
 }
 
@@ -183,7 +198,7 @@ mod tests {
         assert_eq!(
             shown,
             "org/m (priority 1) can be loaded\n\
-             \x20 because fits after one eviction\n\
+             \x20 why     fits after one eviction\n\
              \x20 needs   1 device with 40.0 GiB (measured)\n\
              \x20 place   40.0 GiB on gpu0\n\
              \x20 evict   r1 of small (priority 0, 8.0 GiB, busy, reload 3.2 s): lower priority\n\
@@ -206,7 +221,7 @@ mod tests {
         assert_eq!(
             shown,
             "m cannot be loaded now\n\
-             \x20 because no device has room\n\
+             \x20 why     no device has room\n\
              \x20 needs   2 devices with 1.0 GiB each (estimate)\n\
              \x20 n0: gpu0   held by r2 (priority 3, always-hot)\n\
              \x20 n0: gpu10  600.0 MiB free\n"
@@ -225,6 +240,16 @@ mod tests {
                 Style::PLAIN
             ),
             "m is already loaded\n"
+        );
+    }
+
+    #[test]
+    fn a_load_that_goes_on_is_not_called_loaded() {
+        let loading = json!({"model": "m", "feasible": true,
+            "loading": {"replicas": 1, "for_ms": 12_300, "why": "order o5"}, "expected_seconds": 14.0});
+        assert_eq!(
+            plan(&read(loading), Style::PLAIN),
+            "m is loading already, for 12.3 s (order o5)\n  ready   in about 14.0 s\n"
         );
     }
 }

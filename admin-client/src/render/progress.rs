@@ -1,47 +1,60 @@
 //! The progress of a load, from one view of the model. Pure.
 
-use crate::answers::ModelView;
+use crate::answers::{ModelView, ReplicaView};
 use crate::render::models::fetched;
-use crate::screen::clean;
+use crate::render::quantity::milliseconds;
+use crate::style::clean;
 
 /// The progress of a load at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Of all wanted replicas together.
+    /// Of all wanted replicas together, for the bar: measured, or else by the expected time.
     pub percent: u64,
+    /// What stands beside the bar: `40 %`, `6 of about 20 s`, or nothing if neither is known.
+    pub figure: String,
     /// What happens now.
     pub label: String,
     /// The label without its numbers: it changes only with the stage.
     pub stage: String,
 }
 
+/// The bar of a load of which only the time is known stops here, until it is ready.
+const BY_TIME_MAX: u64 = 95;
+
 /// The progress of a model that is being loaded with `wanted` replicas. The label is the stage of the
 /// replica that is furthest behind.
-pub fn progress(view: &ModelView, wanted: u32) -> Progress {
+/// `watched_ms`: for how long a replica has been seen loading; the server's figures may be some seconds old.
+pub fn progress(view: &ModelView, wanted: u32, watched_ms: u64) -> Progress {
     let ready = view
         .replicas
         .iter()
         .filter(|replica| replica.state == "ready")
         .count() as u64;
-    let launching: Vec<_> = view
+    let launching: Vec<&ReplicaView> = view
         .replicas
         .iter()
         .filter(|replica| replica.state == "launching")
         .collect();
     if let Some(fetch) = view.weights.as_ref().and_then(|it| it.fetch.as_ref()) {
+        let percent = fetch.percent.map(clamped);
         return Progress {
-            percent: fetch.percent.unwrap_or(0.0).clamp(0.0, 100.0) as u64,
+            percent: percent.unwrap_or(0),
+            // The label has all figures.
+            figure: String::new(),
             label: fetched(fetch),
             stage: "fetching".to_owned(),
         };
     }
     let wanted = u64::from(wanted.max(1)).max(launching.len() as u64);
-    let share = |percent: Option<f64>| percent.unwrap_or(0.0).clamp(0.0, 100.0) as u64;
-    let started: u64 = launching.iter().map(|replica| share(replica.percent)).sum();
+    let share = |replica: &ReplicaView| match replica.percent {
+        Some(percent) => clamped(percent),
+        None => {
+            Timed::of(replica, view.load_ms_expected, watched_ms).map_or(0, |timed| timed.percent())
+        }
+    };
+    let started: u64 = launching.iter().map(|replica| share(replica)).sum();
     let percent = (ready.min(wanted) * 100 + started).min(wanted * 100) / wanted;
-    let behind = launching
-        .iter()
-        .min_by_key(|replica| share(replica.percent));
+    let behind = launching.iter().min_by_key(|replica| share(replica));
     let label = match behind {
         Some(replica) => clean(replica.stage.as_deref().unwrap_or("starting")),
         None if ready >= wanted => "ready".to_owned(),
@@ -54,6 +67,14 @@ pub fn progress(view: &ModelView, wanted: u32) -> Progress {
         }
         None => "waiting for room".to_owned(),
     };
+    // One replica without a per cent makes the sum a guess: its time is shown instead.
+    let by_time = launching.iter().find(|replica| replica.percent.is_none());
+    let figure = match by_time {
+        Some(replica) => Timed::of(replica, view.load_ms_expected, watched_ms)
+            .map_or_else(String::new, |timed| timed.figure()),
+        None if launching.is_empty() && ready < wanted => String::new(),
+        None => format!("{percent} %"),
+    };
     let label = if wanted > 1 {
         format!("{label}, {} of {wanted} ready", ready.min(wanted))
     } else {
@@ -61,8 +82,57 @@ pub fn progress(view: &ModelView, wanted: u32) -> Progress {
     };
     Progress {
         percent,
+        figure,
         stage: label.clone(),
         label,
+    }
+}
+
+fn clamped(percent: f64) -> u64 {
+    percent.clamp(0.0, 100.0) as u64
+}
+
+/// A load of which only the expected time is known.
+struct Timed {
+    gone_ms: u64,
+    expected_ms: u64,
+}
+
+impl Timed {
+    /// `None` if the server does not say how long it takes.
+    fn of(replica: &ReplicaView, expected_ms: Option<u64>, watched_ms: u64) -> Option<Timed> {
+        let expected_ms = expected_ms.filter(|ms| *ms > 0)?;
+        let gone_ms = expected_ms.saturating_sub(replica.expected_ms?);
+        let gone_ms = gone_ms.max(watched_ms);
+        Some(Timed {
+            gone_ms,
+            expected_ms,
+        })
+    }
+
+    fn percent(&self) -> u64 {
+        let percent = u128::from(self.gone_ms) * 100 / u128::from(self.expected_ms);
+        u64::try_from(percent).map_or(BY_TIME_MAX, |percent| percent.min(BY_TIME_MAX))
+    }
+
+    /// `6 of about 20 s`; `longer than the usual 20 s` when that has passed.
+    fn figure(&self) -> String {
+        let whole = |ms: u64| ms / 1000;
+        match (self.gone_ms, self.expected_ms) {
+            (gone, all) if gone >= all => format!("longer than the usual {}", round(all)),
+            (gone, all) if all < 60_000 => {
+                format!("{} of about {} s", whole(gone), whole(all).max(1))
+            }
+            (gone, all) => format!("{} of about {}", round(gone), round(all)),
+        }
+    }
+}
+
+/// Whole seconds.
+fn round(ms: u64) -> String {
+    match ms {
+        1000..60_000 => format!("{} s", ms / 1000),
+        _ => milliseconds(ms),
     }
 }
 
@@ -71,11 +141,16 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
+    fn shown(wanted: u32, replicas: Value) -> Progress {
+        let view: ModelView = serde_json::from_value(
+            json!({"model": "m", "state": "loading", "load_ms_expected": 20_000, "replicas": replicas}),
+        )
+        .expect("a view");
+        progress(&view, wanted, 0)
+    }
+
     fn at(wanted: u32, replicas: Value) -> (u64, String) {
-        let view: ModelView =
-            serde_json::from_value(json!({"model": "m", "state": "loading", "replicas": replicas}))
-                .expect("a view");
-        let Progress { percent, label, .. } = progress(&view, wanted);
+        let Progress { percent, label, .. } = shown(wanted, replicas);
         (percent, label)
     }
 
@@ -103,6 +178,52 @@ mod tests {
     }
 
     #[test]
+    fn without_a_per_cent_the_time_is_shown_and_moves_the_bar() {
+        let loading = |left: Value| {
+            let replica = json!({"state": "launching", "stage": "loading", "percent": null, "expected_ms": left});
+            let Progress {
+                percent, figure, ..
+            } = shown(1, json!([replica]));
+            (percent, figure)
+        };
+        assert_eq!(loading(json!(14_000)), (30, "6 of about 20 s".into()));
+        assert_eq!(loading(json!(20_000)), (0, "0 of about 20 s".into()));
+        assert_eq!(loading(json!(100)).0, BY_TIME_MAX);
+        assert_eq!(
+            loading(json!(0)),
+            (BY_TIME_MAX, "longer than the usual 20 s".into())
+        );
+        assert_eq!(loading(Value::Null), (0, String::new()));
+    }
+
+    #[test]
+    fn a_long_load_is_counted_in_minutes() {
+        let view: ModelView = serde_json::from_value(
+            json!({"model": "m", "load_ms_expected": 250_000, "replicas": [
+                {"state": "launching", "stage": "loading", "expected_ms": 130_000}]}),
+        )
+        .expect("a view");
+        assert_eq!(progress(&view, 1, 0).figure, "2 min of about 4 min 10 s");
+        // What was watched is newer than what the server says.
+        assert_eq!(
+            progress(&view, 1, 180_000).figure,
+            "3 min of about 4 min 10 s"
+        );
+        assert_eq!(
+            progress(&view, 1, 60_000).figure,
+            "2 min of about 4 min 10 s"
+        );
+    }
+
+    #[test]
+    fn a_measured_per_cent_is_shown_as_one() {
+        let replica =
+            json!({"state": "launching", "stage": "loading", "percent": 40, "expected_ms": 5_000});
+        assert_eq!(shown(1, json!([replica])).figure, "40 %");
+        assert_eq!(shown(1, json!([])).figure, "", "nothing is known yet");
+    }
+
+    #[test]
     fn weights_on_their_way_are_told_with_what_is_left() {
         let view: ModelView = serde_json::from_value(json!({
             "model": "m", "state": "fetching", "replicas": [],
@@ -114,8 +235,10 @@ mod tests {
             percent,
             label,
             stage,
-        } = progress(&view, 1);
+            figure,
+        } = progress(&view, 1, 0);
         assert_eq!((percent, stage.as_str()), (25, "fetching"));
+        assert_eq!(figure, "");
         assert_eq!(label, "fetching 25 %, 1.0 GiB of 4.0 GiB, 20.0 s left");
     }
 

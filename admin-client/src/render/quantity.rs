@@ -3,6 +3,8 @@
 use chrono::{DateTime, Local, Utc};
 use serde_json::Value;
 
+use crate::style::clean;
+
 /// `10.0 GiB`; small amounts as `512 B`.
 pub fn bytes(amount: u64) -> String {
     bytesize::ByteSize::b(amount).display().iec().to_string()
@@ -78,7 +80,7 @@ impl Clock {
                     _ => "just now".to_owned(),
                 }
             }
-            None => at.to_owned(),
+            None => clean(at),
         }
     }
 
@@ -89,18 +91,26 @@ impl Clock {
                 Ok(ms) if ms > 0 => milliseconds(ms),
                 _ => "now".to_owned(),
             },
-            None => at.to_owned(),
+            None => clean(at),
         }
     }
 
     /// `2026-11-21 21:00:00`, in the local time zone.
     pub fn stamp(self, at: &str) -> String {
-        const FORMAT: &str = "%Y-%m-%d %H:%M:%S";
+        self.formatted(at, "%Y-%m-%d %H:%M:%S")
+    }
+
+    /// `21:00:00`, in the local time zone.
+    pub fn time_of_day(self, at: &str) -> String {
+        self.formatted(at, "%H:%M:%S")
+    }
+
+    fn formatted(self, at: &str, format: &str) -> String {
         match (parse(at), self.zone) {
-            (Some(then), Zone::Local) => then.with_timezone(&Local).format(FORMAT).to_string(),
+            (Some(then), Zone::Local) => then.with_timezone(&Local).format(format).to_string(),
             #[cfg(test)]
-            (Some(then), Zone::Utc) => then.format(FORMAT).to_string(),
-            (None, _) => at.to_owned(),
+            (Some(then), Zone::Utc) => then.format(format).to_string(),
+            (None, _) => clean(at),
         }
     }
 }

@@ -2,8 +2,25 @@
 
 use crate::answers::QueueView;
 use crate::render::quantity::{label, milliseconds_or_dash};
-use crate::render::table::{Cell, table};
-use crate::screen::Style;
+use crate::render::table::{Cell, Column, column, table};
+use crate::style::Style;
+
+const WAITING: [Column; 7] = [
+    column("TICKET").leaves(2),
+    column("MODEL").shortens_to(12),
+    column("KEY").shortens_to(8).leaves(1),
+    column("POSITION").leaves(4),
+    column("WAITED"),
+    column("EXPECTED").leaves(5),
+    column("STAGE").shortens_to(10).leaves(3),
+];
+
+const ORDERS: [Column; 4] = [
+    column("ORDER"),
+    column("WHAT"),
+    column("MODEL").shortens_to(8),
+    column("SINCE"),
+];
 
 /// The waiting requests, then the orders if there are any.
 pub fn queue(view: &QueueView, style: Style) -> String {
@@ -23,14 +40,7 @@ pub fn queue(view: &QueueView, style: Style) -> String {
             ]
         })
         .collect();
-    let mut out = table(
-        &[
-            "TICKET", "MODEL", "KEY", "POSITION", "WAITED", "EXPECTED", "STAGE",
-        ],
-        &waiting,
-        "No requests are waiting.",
-        style,
-    );
+    let mut out = table(&WAITING, &waiting, "No requests are waiting.", style);
     if !view.orders.is_empty() {
         let orders: Vec<Vec<Cell>> = view
             .orders
@@ -45,12 +55,7 @@ pub fn queue(view: &QueueView, style: Style) -> String {
             })
             .collect();
         out.push('\n');
-        out.push_str(&table(
-            &["ORDER", "WHAT", "MODEL", "SINCE"],
-            &orders,
-            "",
-            style,
-        ));
+        out.push_str(&table(&ORDERS, &orders, "", style));
     }
     out
 }

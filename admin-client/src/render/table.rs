@@ -1,29 +1,44 @@
-//! Aligned columns of text. Pure.
+//! Tables, lists of facts and folded text, none of them wider than the terminal. Pure.
+//!
+//! Columns of a table that is too wide give way by importance: long texts go below their row, names are
+//! shortened, and the columns that matter least are left out. Without a terminal and with `--wide`
+//! nothing gives way.
 
-use crate::screen::{Style, Tint, clean};
+use crate::render::fold::{fitted, indented, wrapped};
+use crate::style::{Style, Tint, clean, clean_line, width};
+
+/// Spaces between two columns.
+const GAP: usize = 2;
+/// Spaces before a text below its row.
+const BELOW_INDENT: usize = 4;
+/// The lines of one text below its row.
+const BELOW_LINES_MAX: usize = 4;
+/// The lines of one fact.
+const FACT_LINES_MAX: usize = 8;
+/// A fact's value that has less room stands below its name.
+const FACT_COLUMNS_MIN: usize = 30;
 
 /// One cell: text and an optional tint.
 #[derive(Clone, Debug)]
 pub struct Cell {
     text: String,
     tint: Option<Tint>,
-    right: bool,
+    /// The usual value: not worth a line of its own below the row.
+    usual: bool,
 }
 
 impl Cell {
     pub fn tinted(text: impl Into<String>, tint: Option<Tint>) -> Cell {
-        Cell {
-            text: clean(&text.into()).replace(['\n', '\t'], " "),
-            tint,
-            right: false,
-        }
+        let text = clean_line(&text.into());
+        let usual = text.is_empty() || text == "-";
+        Cell { text, tint, usual }
     }
 
-    /// Aligned to the right, for numbers.
-    pub fn right(text: impl Into<String>) -> Cell {
+    /// A value that says nothing in particular, such as `everything`.
+    pub fn usual(text: impl Into<String>) -> Cell {
         Cell {
-            right: true,
-            ..Cell::from(text.into())
+            usual: true,
+            ..Cell::tinted(text, None)
         }
     }
 }
@@ -40,96 +55,241 @@ impl From<&str> for Cell {
     }
 }
 
-/// Renders a header and rows, one line each, two spaces between columns. Without rows it returns
-/// the sentence `empty`.
-pub fn table(header: &[&str], rows: &[Vec<Cell>], empty: &str, style: Style) -> String {
-    if rows.is_empty() {
-        return format!("{empty}\n");
+/// A column, and how it gives way.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    title: &'static str,
+    right: bool,
+    /// Its texts may be shortened to this width.
+    least: Option<usize>,
+    /// Columns with a lower number are left out first; without a number it stays.
+    leaves: Option<u8>,
+    /// Its texts go below their rows.
+    below: bool,
+}
+
+/// A column that never gives way, until another method says how.
+pub const fn column(title: &'static str) -> Column {
+    Column {
+        title,
+        right: false,
+        least: None,
+        leaves: None,
+        below: false,
     }
-    let mut widths: Vec<usize> = header.iter().map(|title| title.chars().count()).collect();
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.text.chars().count());
+}
+
+impl Column {
+    /// Aligned to the right, for numbers.
+    pub const fn right(mut self) -> Column {
+        self.right = true;
+        self
+    }
+
+    pub const fn shortens_to(mut self, least: usize) -> Column {
+        self.least = Some(least);
+        self
+    }
+
+    pub const fn leaves(mut self, turn: u8) -> Column {
+        self.leaves = Some(turn);
+        self
+    }
+
+    pub const fn goes_below(mut self) -> Column {
+        self.below = true;
+        self
+    }
+}
+
+/// Where the columns of one table go.
+#[derive(Debug, PartialEq, Eq)]
+struct Layout {
+    /// The width of each column; `None` for one that is left out or goes below.
+    widths: Vec<Option<usize>>,
+    below: Vec<usize>,
+}
+
+impl Layout {
+    fn of(columns: &[Column], natural: &[usize], limit: Option<usize>) -> Layout {
+        let mut layout = Layout {
+            widths: natural.iter().copied().map(Some).collect(),
+            below: Vec::new(),
+        };
+        let Some(limit) = limit.filter(|limit| layout.total() > *limit) else {
+            return layout;
+        };
+        for (nth, column) in columns.iter().enumerate().filter(|(_, it)| it.below) {
+            // Texts that are short everywhere would only cost lines.
+            if column.least.is_none_or(|least| natural[nth] > least) {
+                layout.widths[nth] = None;
+                layout.below.push(nth);
+            }
         }
+        let least = |nth: usize| columns[nth].least.unwrap_or(usize::MAX).min(natural[nth]);
+        while layout.total_of(least) > limit {
+            let shown = (0..columns.len()).filter(|nth| layout.widths[*nth].is_some());
+            let next = shown.filter(|nth| columns[*nth].leaves.is_some());
+            let Some(next) = next.min_by_key(|nth| columns[*nth].leaves) else {
+                break;
+            };
+            layout.widths[next] = None;
+        }
+        layout.shorten(limit, least);
+        // Nothing more may be left out: the widest columns are cut, whatever they are.
+        layout.shorten(limit, |_| 1);
+        layout
     }
-    let right: Vec<bool> = rows[0].iter().map(|cell| cell.right).collect();
-    let titles: Vec<Cell> = header
+
+    fn total(&self) -> usize {
+        self.total_of(|nth| self.widths[nth].unwrap_or_default())
+    }
+
+    /// The width of a line whose shown columns have these widths.
+    fn total_of(&self, width: impl Fn(usize) -> usize) -> usize {
+        let shown = || (0..self.widths.len()).filter(|nth| self.widths[*nth].is_some());
+        shown().map(width).sum::<usize>() + GAP * shown().count().saturating_sub(1)
+    }
+
+    /// Takes the excess from the widest columns, none of which becomes narrower than its least width.
+    fn shorten(&mut self, limit: usize, least: impl Fn(usize) -> usize) {
+        if self.total() <= limit {
+            return;
+        }
+        let now = self.widths.clone();
+        let narrowed =
+            |cap: usize, nth: usize| now[nth].unwrap_or_default().min(cap.max(least(nth)));
+        let fits = |cap: &usize| self.total_of(|nth| narrowed(*cap, nth)) <= limit;
+        let cap = (1..=limit).rev().find(fits).unwrap_or(1);
+        self.widths = (0..now.len())
+            .map(|nth| now[nth].map(|_| narrowed(cap, nth)))
+            .collect();
+    }
+}
+
+/// Renders a header and rows, one line each and more for long texts. Without rows it returns the sentence
+/// `empty`.
+pub fn table(columns: &[Column], rows: &[Vec<Cell>], empty: &str, style: Style) -> String {
+    if rows.is_empty() {
+        return wrapped(empty, style.limit(), BELOW_LINES_MAX).join("\n") + "\n";
+    }
+    let titles: Vec<usize> = columns.iter().map(|column| width(column.title)).collect();
+    let layout = Layout::of(columns, &natural(titles, rows), style.limit());
+    let titles: Vec<Cell> = columns
         .iter()
-        .zip(&right)
-        .map(|(title, &right)| Cell {
-            text: (*title).to_owned(),
+        .map(|column| Cell {
+            text: column.title.to_owned(),
             tint: Some(Tint::Faint),
-            right,
+            usual: true,
         })
         .collect();
     std::iter::once(&titles)
         .chain(rows)
-        .map(|row| line(row, &widths, style))
+        .map(|row| lines(columns, row, &layout, 0, style))
         .collect()
 }
 
-fn line(row: &[Cell], widths: &[usize], style: Style) -> String {
+/// The same without a header, indented.
+pub fn list(columns: &[Column], rows: &[Vec<Cell>], indent: usize, style: Style) -> String {
+    let limit = style.limit().map(|limit| limit.saturating_sub(indent));
+    let layout = Layout::of(columns, &natural(vec![0; columns.len()], rows), limit);
+    rows.iter()
+        .map(|row| lines(columns, row, &layout, indent, style))
+        .collect()
+}
+
+fn natural(mut widths: Vec<usize>, rows: &[Vec<Cell>]) -> Vec<usize> {
+    for row in rows {
+        for (known, cell) in widths.iter_mut().zip(row) {
+            *known = (*known).max(width(&cell.text));
+        }
+    }
+    widths
+}
+
+fn lines(columns: &[Column], row: &[Cell], layout: &Layout, indent: usize, style: Style) -> String {
     let mut out = String::new();
-    let mut pending = 0;
-    for (cell, &width) in row.iter().zip(widths) {
-        let padding = width.saturating_sub(cell.text.chars().count());
-        let (before, after) = if cell.right {
+    let mut pending = indent;
+    for ((column, cell), shown) in columns.iter().zip(row).zip(&layout.widths) {
+        let Some(shown) = *shown else { continue };
+        let text = match style.limit() {
+            Some(_) => fitted(&cell.text, shown),
+            None => cell.text.as_str().into(),
+        };
+        let padding = shown.saturating_sub(width(&text));
+        let (before, after) = if column.right {
             (padding, 0)
         } else {
             (0, padding)
         };
         // Spaces are written only before more text, so that no line ends with spaces.
-        if !cell.text.is_empty() {
-            out.extend(std::iter::repeat_n(' ', pending + before));
-            pending = 0;
-            match cell.tint {
-                Some(tint) => out.push_str(&style.paint(tint, &cell.text)),
-                None => out.push_str(&cell.text),
-            }
-            pending += after + 2;
-        } else {
-            pending += width + 2;
+        if text.is_empty() {
+            pending += shown + GAP;
+            continue;
         }
+        out.extend(std::iter::repeat_n(' ', pending + before));
+        match cell.tint {
+            Some(tint) => out.push_str(&style.paint(tint, &text)),
+            None => out.push_str(&text),
+        }
+        pending = after + GAP;
     }
     out.push('\n');
+    for cell in layout.below.iter().filter_map(|nth| row.get(*nth)) {
+        if !cell.usual {
+            let indent = indent + BELOW_INDENT;
+            out.push_str(&indented(&cell.text, indent, BELOW_LINES_MAX, style));
+        }
+    }
     out
 }
 
 /// One name and value per line, with aligned values. Pairs without a value are left out.
-pub fn facts(pairs: &[(&str, Option<String>)]) -> String {
-    let width = pairs
-        .iter()
-        .filter(|(_, value)| value.is_some())
-        .map(|(name, _)| name.chars().count())
-        .max()
-        .unwrap_or(0);
-    pairs
-        .iter()
-        .filter_map(|(name, value)| {
-            let value = clean(value.as_ref()?).replace('\n', &format!("\n  {:width$}  ", ""));
-            Some(format!("  {name:width$}  {value}\n"))
-        })
-        .collect()
+pub fn facts(pairs: &[(&str, Option<String>)], style: Style) -> String {
+    let names = pairs.iter().filter(|(_, value)| value.is_some());
+    let widest = names.map(|(name, _)| width(name)).max().unwrap_or(0);
+    let mut out = String::new();
+    for (name, value) in pairs {
+        let Some(value) = value else { continue };
+        let value = clean(value);
+        let start = widest + 2 * GAP;
+        let room = style.limit().map(|limit| limit.saturating_sub(start));
+        match room {
+            Some(room) if room < FACT_COLUMNS_MIN && width(&value) > room => {
+                out.push_str(&format!("  {name}\n"));
+                let indent = GAP + BELOW_INDENT;
+                out.push_str(&indented(&value, indent, FACT_LINES_MAX, style));
+            }
+            _ => {
+                let lines = wrapped(&value, room, FACT_LINES_MAX);
+                let hanging = format!("\n{:start$}", "");
+                out.push_str(&format!("  {name:widest$}  {}\n", lines.join(&hanging)));
+            }
+        }
+    }
+    out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const THREE: [Column; 3] = [column("NAME"), column("N").right(), column("REST")];
+
     #[test]
     fn columns_are_aligned_and_lines_have_no_trailing_space() {
         let rows = vec![
-            vec![Cell::from("a"), Cell::right("10"), Cell::from("x")],
-            vec![Cell::from("long"), Cell::right("5"), Cell::from("")],
+            vec![Cell::from("a"), Cell::from("10"), Cell::from("x")],
+            vec![Cell::from("long"), Cell::from("5"), Cell::from("")],
         ];
-        let text = table(&["NAME", "N", "REST"], &rows, "nothing", Style::PLAIN);
+        let text = table(&THREE, &rows, "nothing", Style::PLAIN);
         assert_eq!(text, "NAME   N  REST\na     10  x\nlong   5\n");
     }
 
     #[test]
     fn an_empty_table_is_a_sentence() {
         assert_eq!(
-            table(&["A"], &[], "No requests are waiting.", Style::PLAIN),
+            table(&THREE, &[], "No requests are waiting.", Style::PLAIN),
             "No requests are waiting.\n"
         );
     }
@@ -144,23 +304,119 @@ mod tests {
             colour: true,
             ..Style::PLAIN
         };
-        let text = table(&["H", "I"], &rows, "", colour);
+        let text = table(&[column("H"), column("I")], &rows, "", colour);
         assert_eq!(clean(&text), "H     I\nab    c\nabcd  e\n");
     }
 
     #[test]
     fn a_name_cannot_break_the_line() {
         let rows = vec![vec![Cell::from("a\nb\x1b[2J")]];
-        assert_eq!(table(&["H"], &rows, "", Style::PLAIN), "H\na b\n");
+        assert_eq!(table(&[column("H")], &rows, "", Style::PLAIN), "H\na b\n");
+    }
+
+    #[test]
+    fn wide_characters_count_as_the_columns_that_they_take() {
+        let rows = vec![
+            vec![Cell::from("模型"), Cell::from("x")],
+            vec![Cell::from("e\u{301}"), Cell::from("y")],
+        ];
+        assert_eq!(
+            table(&[column("H"), column("I")], &rows, "", Style::PLAIN),
+            "H     I\n模型  x\ne\u{301}     y\n"
+        );
+    }
+
+    const GIVING: [Column; 4] = [
+        column("NAME").shortens_to(6),
+        column("AGE").leaves(1),
+        column("SIZE").leaves(2),
+        column("WHY").goes_below(),
+    ];
+
+    fn row() -> Vec<Vec<Cell>> {
+        vec![
+            [
+                "a-long-name-of-it",
+                "10 min ago",
+                "12 GiB",
+                "because of this",
+            ]
+            .map(Cell::from)
+            .to_vec(),
+        ]
+    }
+
+    #[test]
+    fn long_texts_go_below_then_names_are_shortened_then_columns_leave() {
+        let at = |columns: usize| table(&GIVING, &row(), "", Style::terminal(columns));
+        assert_eq!(
+            at(60),
+            "NAME               AGE         SIZE    WHY\n\
+             a-long-name-of-it  10 min ago  12 GiB  because of this\n"
+        );
+        assert_eq!(
+            at(40),
+            "NAME               AGE         SIZE\n\
+             a-long-name-of-it  10 min ago  12 GiB\n    because of this\n"
+        );
+        assert_eq!(
+            at(32),
+            "NAME          AGE         SIZE\n\
+             a-long…of-it  10 min ago  12 GiB\n    because of this\n"
+        );
+        assert_eq!(
+            at(22),
+            "NAME            SIZE\n\
+             a-long-…-of-it  12 GiB\n    because of this\n"
+        );
+    }
+
+    #[test]
+    fn without_a_terminal_and_with_wide_nothing_gives_way() {
+        let wide = Style {
+            wide: true,
+            ..Style::terminal(20)
+        };
+        for style in [Style::PLAIN, wide] {
+            let text = table(&GIVING, &row(), "", style);
+            assert!(
+                text.ends_with("  10 min ago  12 GiB  because of this\n"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn columns_that_must_stay_are_cut_when_nothing_else_is_left() {
+        let rows = vec![vec![Cell::from("x".repeat(50)), Cell::from("y".repeat(50))]];
+        let text = table(&[column("A"), column("B")], &rows, "", Style::terminal(24));
+        assert!(text.lines().all(|line| width(line) <= 24), "{text}");
     }
 
     #[test]
     fn facts_without_a_value_are_left_out() {
-        let text = facts(&[
+        let pairs = [
             ("a", Some("1\n2".to_owned())),
             ("long", None),
             ("bb", Some("3".to_owned())),
-        ]);
+        ];
+        let text = facts(&pairs, Style::PLAIN);
         assert_eq!(text, "  a   1\n      2\n  bb  3\n");
+    }
+
+    #[test]
+    fn a_long_fact_is_folded_behind_its_name_or_below_it() {
+        let pairs = [(
+            "reason",
+            Some("one two three four five six seven".to_owned()),
+        )];
+        assert_eq!(
+            facts(&pairs, Style::terminal(40)),
+            "  reason  one two three four five six\n          seven\n"
+        );
+        assert_eq!(
+            facts(&pairs, Style::terminal(30)),
+            "  reason\n      one two three four five\n      six seven\n"
+        );
     }
 }

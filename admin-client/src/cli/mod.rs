@@ -1,10 +1,22 @@
 //! The command line: names, flags and the checks that need no server.
 
-use std::fmt;
+pub mod help;
+mod keys;
+mod values;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+
+pub use keys::{KeyArgs, KeysCommand, Role};
+pub use values::{Change, Key};
+use values::{
+    context, duration, duration_or_none, entries, gpus, lines, memory_gib, priority,
+    priority_or_none, replicas, screens,
+};
+
+const EVERYWHERE: &str = "Options of every command";
 
 /// Administers a model pool: loads and unloads models, sets priorities, shows what was evicted and why.
 #[derive(Debug, Parser)]
@@ -19,6 +31,7 @@ pub struct Cli {
     #[arg(
         long,
         global = true,
+        help_heading = EVERYWHERE,
         env = "MODEL_POOL_SERVER",
         value_name = "URL",
         default_value = "http://127.0.0.1:8080"
@@ -28,6 +41,7 @@ pub struct Cli {
     #[arg(
         long,
         global = true,
+        help_heading = EVERYWHERE,
         env = "MODEL_POOL_ADMIN_KEY",
         value_name = "KEY",
         hide_env_values = true
@@ -37,13 +51,17 @@ pub struct Cli {
     #[arg(
         long,
         global = true,
+        help_heading = EVERYWHERE,
         env = "MODEL_POOL_ADMIN_KEY_FILE",
         value_name = "FILE"
     )]
     pub key_file: Option<PathBuf>,
     /// Print the server's JSON unchanged; streams print one object per line
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub json: bool,
+    /// Show all columns and texts, also where they are wider than the terminal
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
+    pub wide: bool,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -51,9 +69,12 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Load a model: show what it evicts, load it, show the result
+    #[command(after_help = "Example: admin-client load org/m --priority 1 --lease 2h")]
     Load(LoadArgs),
     /// Drain and unload a model, or one replica of it
+    #[command(after_help = "Example: admin-client unload org/m")]
     Unload {
+        /// The model's name or an alias
         model: String,
         /// Only this replica, such as r3
         #[arg(long, value_name = "REPLICA")]
@@ -63,33 +84,51 @@ pub enum Command {
         now: bool,
     },
     /// Show what a load would evict. Nothing changes
+    #[command(after_help = "Example: admin-client plan org/m --gpus 2")]
     Plan {
+        /// The model's name or an alias
         model: String,
         #[command(flatten)]
         wish: Wish,
     },
     /// List all models: state, priority, memory, waiting requests
+    #[command(after_help = "Example: admin-client models")]
     Models,
     /// Show one model with its replicas
-    Show { model: String },
+    #[command(after_help = "Example: admin-client show org/m")]
+    Show {
+        /// The model's name or an alias
+        model: String,
+    },
     /// Change a model's priority, keep-hot time or lease
+    #[command(after_help = "Example: admin-client set org/m --keep-hot 1h")]
     Set(SetArgs),
-    /// Register a model from a YAML or JSON file, or a Hugging Face model by its name and engine
+    /// Register a model: from a file, or of Hugging Face by its name
+    #[command(after_help = "Example: admin-client register org/m --engine vllm --gpus 2")]
     Register(RegisterArgs),
     /// Remove a registered model from the catalogue
-    Remove { model: String },
+    #[command(after_help = "Example: admin-client remove org/m")]
+    Remove {
+        /// The name of a registered model
+        model: String,
+    },
     /// Show each device's memory by owner
+    #[command(after_help = "Example: admin-client devices")]
     Devices,
-    /// Take a device out of service: nothing new is placed on it, and what it holds drains
+    /// Take a device out of service: it drains and stays empty
+    #[command(after_help = "Example: admin-client cordon gpu3 --reason 'new fans' --until 2h")]
     Cordon(CordonArgs),
     /// Put a device back into service
+    #[command(after_help = "Example: admin-client uncordon gpu3")]
     Uncordon {
         /// The device's name, index or UUID
         device: String,
     },
     /// Show the waiting requests and the orders in progress
+    #[command(after_help = "Example: admin-client queue")]
     Queue,
     /// Show what the pool did and why
+    #[command(after_help = "Example: admin-client events --model org/m --limit 20")]
     Events {
         /// Keep printing new events
         #[arg(long, short)]
@@ -101,29 +140,33 @@ pub enum Command {
         #[arg(long, value_name = "KIND")]
         kind: Option<String>,
         /// Number of past events; the default is 100, or none with --follow
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = entries, allow_negative_numbers = true)]
         limit: Option<u32>,
     },
     /// Show the output of a model's engines
+    #[command(after_help = "Example: admin-client logs org/m --follow")]
     Logs {
+        /// The model's name or an alias
         model: String,
         /// Keep printing new lines
         #[arg(long, short)]
         follow: bool,
         /// Number of past lines
-        #[arg(long, value_name = "N", default_value_t = 100)]
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = lines, allow_negative_numbers = true)]
         tail: u32,
         /// Only this replica, such as r3
         #[arg(long, value_name = "REPLICA")]
         replica: Option<String>,
     },
     /// Watch devices, models and queue; q or Ctrl-C exits
+    #[command(after_help = "Example: admin-client top")]
     Top {
         /// Exit after this many screens; the default is 1 if the output is not a terminal, otherwise no limit
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(long, value_name = "N", value_parser = screens, allow_negative_numbers = true)]
         times: Option<u32>,
     },
     /// Run the evening cleanup now: drain and unload every replica
+    #[command(after_help = "Example: admin-client cleanup --preview")]
     Cleanup {
         /// Only show what would be unloaded
         #[arg(long)]
@@ -136,19 +179,25 @@ pub enum Command {
         yes: bool,
     },
     /// Unload everything and clear all failures
+    #[command(after_help = "Example: admin-client reset --yes")]
     Reset {
         /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
     },
-    /// Read the model files and the model reference again and apply the changes
+    /// Read configuration and model files again, and apply the changes
+    ///
+    /// Keys of the configuration that need a restart are named.
+    #[command(after_help = "Example: admin-client reload")]
     Reload,
     /// Show the effective configuration, without secrets
+    #[command(after_help = "Example: admin-client config")]
     Config,
     /// Show who changed what, including refused attempts
+    #[command(after_help = "Example: admin-client audit --of k3 --limit 20")]
     Audit {
         /// Number of entries; the newest are shown
-        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = entries, allow_negative_numbers = true)]
         limit: u32,
         /// Only entries of this key (by its id) or of this single sign-on subject
         #[arg(long, value_name = "KEY-ID|SUBJECT")]
@@ -157,15 +206,20 @@ pub enum Command {
         #[arg(long, value_name = "PATH")]
         path: Option<String>,
     },
-    /// Create, list and revoke API keys
+    /// Create, list, change and revoke API keys
+    #[command(after_help = "Example: admin-client keys create ann --role user --expires 30d")]
     #[command(subcommand)]
     Keys(KeysCommand),
     /// Print the completion script of a shell
+    #[command(
+        after_help = "Example: admin-client completions bash > /etc/bash_completion.d/admin-client"
+    )]
     Completions { shell: Shell },
 }
 
 #[derive(Debug, Args)]
 pub struct LoadArgs {
+    /// The model's name or an alias
     pub model: String,
     #[command(flatten)]
     pub wish: Wish,
@@ -186,16 +240,16 @@ pub struct RegisterArgs {
     #[arg(long)]
     pub engine: Option<String>,
     /// GPUs per replica
-    #[arg(long, value_name = "N", requires = "engine")]
+    #[arg(long, value_name = "N", requires = "engine", value_parser = gpus, allow_negative_numbers = true)]
     pub gpus: Option<u32>,
     /// 0 is lowest; 2 and above is always-hot
-    #[arg(long, value_name = "N", requires = "engine")]
+    #[arg(long, value_name = "N", requires = "engine", value_parser = priority, allow_negative_numbers = true)]
     pub priority: Option<u32>,
     /// Maximum tokens of prompt and answer together
-    #[arg(long, value_name = "TOKENS", requires = "engine")]
+    #[arg(long, value_name = "TOKENS", requires = "engine", value_parser = context, allow_negative_numbers = true)]
     pub context: Option<u32>,
     /// Memory of one replica on all its GPUs together; the default is estimated from the weights
-    #[arg(long, value_name = "GIB", requires = "engine")]
+    #[arg(long, value_name = "GIB", requires = "engine", value_parser = memory_gib, allow_negative_numbers = true)]
     pub memory_gib: Option<f64>,
     /// Path of the weights on the server, if they are not on Hugging Face
     #[arg(long, value_name = "PATH", requires = "engine")]
@@ -224,19 +278,19 @@ pub struct CordonArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub struct Wish {
     /// Load with this priority; 0 is lowest, 2 and above is always-hot
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = priority, allow_negative_numbers = true)]
     pub priority: Option<u32>,
     /// How long the model stays after its last request, such as 10m
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub keep_hot: Option<String>,
     /// How long this priority and keep-hot time last, such as 2h
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub lease: Option<String>,
     /// GPUs per replica
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = gpus, allow_negative_numbers = true)]
     pub gpus: Option<u32>,
     /// Number of replicas
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = replicas, allow_negative_numbers = true)]
     pub replicas: Option<u32>,
     /// Also evict what only an administrator may evict, including always-hot models
     #[arg(long)]
@@ -246,80 +300,17 @@ pub struct Wish {
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("change").required(true).multiple(true)))]
 pub struct SetArgs {
+    /// The model's name or an alias
     pub model: String,
     /// The priority; none removes the override
-    #[arg(long, value_name = "N|none", group = "change", value_parser = priority_or_none)]
+    #[arg(long, value_name = "N|none", group = "change", value_parser = priority_or_none, allow_negative_numbers = true)]
     pub priority: Option<Change<u32>>,
     /// How long the model stays after its last request; none removes the override
-    #[arg(long, value_name = "TIME|none", group = "change", value_parser = duration_or_none)]
+    #[arg(long, value_name = "TIME|none", group = "change", value_parser = duration_or_none, allow_hyphen_values = true)]
     pub keep_hot: Option<Change<String>>,
     /// How long the overrides last; none: until they are changed
-    #[arg(long, value_name = "TIME|none", group = "change", value_parser = duration_or_none)]
+    #[arg(long, value_name = "TIME|none", group = "change", value_parser = duration_or_none, allow_hyphen_values = true)]
     pub lease: Option<Change<String>>,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum KeysCommand {
-    /// List all keys, without the keys themselves
-    List,
-    /// Create a key and show it once
-    Create {
-        name: String,
-        #[arg(long, value_enum)]
-        role: Role,
-        /// How long the key is valid, such as 30d; without it, until it is revoked
-        #[arg(long, value_name = "TIME", value_parser = duration)]
-        expires: Option<String>,
-        #[command(flatten)]
-        allowed: KeyArgs,
-    },
-    /// Change what a key may be used for, how much, and until when
-    Set {
-        /// The key's id, from `keys list`
-        id: String,
-        #[arg(long)]
-        name: Option<String>,
-        /// How long the key is valid from now, such as 30d; none: until it is revoked
-        #[arg(long, value_name = "TIME", value_parser = duration_or_none)]
-        expires: Option<Change<String>>,
-        #[command(flatten)]
-        allowed: KeyArgs,
-        /// Remove the key's limits; the server's default limits apply again
-        #[arg(long, conflicts_with_all = ["requests_per_minute", "tokens_per_minute", "concurrent_requests", "tokens_per_day"])]
-        default_limits: bool,
-    },
-    /// Revoke a key by its id
-    Revoke { id: String },
-}
-
-/// What a key may be used for. Absent limits stay unchanged.
-#[derive(Debug, Args)]
-pub struct KeyArgs {
-    /// Models the key may use: names, or patterns such as tiny-*; an empty text allows all
-    #[arg(long, value_name = "MODEL,…", value_delimiter = ',')]
-    pub models: Option<Vec<String>>,
-    /// Routes the key may use, such as /v1/embeddings or /admin/*; an empty text allows all of its role
-    #[arg(long, value_name = "ROUTE,…", value_delimiter = ',')]
-    pub routes: Option<Vec<String>>,
-    #[arg(long, value_name = "N")]
-    pub requests_per_minute: Option<u32>,
-    /// Tokens of prompts and answers
-    #[arg(long, value_name = "N")]
-    pub tokens_per_minute: Option<u64>,
-    /// Requests that wait or run at the same time
-    #[arg(long, value_name = "N")]
-    pub concurrent_requests: Option<u32>,
-    #[arg(long, value_name = "N")]
-    pub tokens_per_day: Option<u64>,
-    /// Whether the server's access log includes the key's prompts
-    #[arg(long, value_name = "true|false")]
-    pub log_prompts: Option<bool>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Role {
-    User,
-    Admin,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -328,53 +319,6 @@ pub enum CleanupMode {
     All,
     /// Only replicas without requests in flight
     Idle,
-}
-
-/// A new value for a setting, or the removal of its override.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change<T> {
-    To(T),
-    Clear,
-}
-
-/// A secret that never shows in `Debug`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Key(pub String);
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key(hidden)")
-    }
-}
-
-impl From<&str> for Key {
-    fn from(text: &str) -> Key {
-        Key(text.trim().to_owned())
-    }
-}
-
-/// A time such as `10m` or `1h 30m`, checked here and sent as written.
-fn duration(text: &str) -> Result<String, String> {
-    humantime::parse_duration(text)
-        .map(|_| text.trim().to_owned())
-        .map_err(|error| format!("{error}; write a time as 30s, 10m, 2h or 7d"))
-}
-
-fn duration_or_none(text: &str) -> Result<Change<String>, String> {
-    match text {
-        "none" => Ok(Change::Clear),
-        _ => duration(text).map(Change::To),
-    }
-}
-
-fn priority_or_none(text: &str) -> Result<Change<u32>, String> {
-    match text {
-        "none" => Ok(Change::Clear),
-        _ => text
-            .parse()
-            .map(Change::To)
-            .map_err(|_| "a priority is a whole number from 0, or none".to_owned()),
-    }
 }
 
 #[cfg(test)]
@@ -423,8 +367,14 @@ mod tests {
             refusal("admin-client load m --gpus 0"),
             ErrorKind::ValueValidation
         );
+        for priority in ["--priority=-1", "--priority -1"] {
+            assert_eq!(
+                refusal(&format!("admin-client plan m {priority}")),
+                ErrorKind::ValueValidation
+            );
+        }
         assert_eq!(
-            refusal("admin-client plan m --priority=-1"),
+            refusal("admin-client load m --keep-hot -5m"),
             ErrorKind::ValueValidation
         );
     }

@@ -1,0 +1,84 @@
+//! The command line of `keys`.
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::values::{Change, duration, duration_or_none, large_limit, limit};
+
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// List all keys, without the keys themselves
+    #[command(after_help = "Example: admin-client keys list")]
+    List,
+    /// Create a key and show it once
+    #[command(
+        after_help = "Example: admin-client keys create ann --role user --models 'tiny-*' --expires 30d"
+    )]
+    Create {
+        /// Who it is for
+        name: String,
+        #[arg(long, value_enum)]
+        role: Role,
+        /// How long the key is valid, such as 30d; without it, until it is revoked
+        #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
+        expires: Option<String>,
+        #[command(flatten)]
+        allowed: KeyArgs,
+    },
+    /// Change what a key may be used for, how much, and until when
+    #[command(after_help = "Example: admin-client keys set k3 --requests-per-minute 60")]
+    Set {
+        /// The key's id, from `keys list`
+        id: String,
+        #[arg(long)]
+        name: Option<String>,
+        /// How long the key is valid from now, such as 30d; none: until it is revoked
+        #[arg(long, value_name = "TIME", value_parser = duration_or_none, allow_hyphen_values = true)]
+        expires: Option<Change<String>>,
+        #[command(flatten)]
+        allowed: KeyArgs,
+        /// Remove the key's limits; the server's default limits apply again
+        #[arg(long, conflicts_with_all = ["requests_per_minute", "tokens_per_minute", "concurrent_requests", "tokens_per_day"])]
+        default_limits: bool,
+    },
+    /// Revoke a key by its id
+    #[command(after_help = "Example: admin-client keys revoke k3")]
+    Revoke {
+        /// The key's id, from `keys list`
+        id: String,
+        /// Revoke it even if it is the key that this command uses; without it, a terminal is asked
+        #[arg(long, short)]
+        yes: bool,
+    },
+}
+
+/// What a key may be used for. Absent limits stay unchanged.
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    /// Models the key may use: names, or patterns such as tiny-*; `keys set --models ''` allows all
+    #[arg(long, value_name = "MODEL,…", value_delimiter = ',')]
+    pub models: Option<Vec<String>>,
+    /// Routes the key may use, such as /v1/embeddings or /admin/*; `keys set --routes ''` allows all of its role
+    #[arg(long, value_name = "ROUTE,…", value_delimiter = ',')]
+    pub routes: Option<Vec<String>>,
+    /// Requests that may begin within a minute
+    #[arg(long, value_name = "N", value_parser = limit, allow_negative_numbers = true)]
+    pub requests_per_minute: Option<u32>,
+    /// Tokens of prompts and answers
+    #[arg(long, value_name = "N", value_parser = large_limit, allow_negative_numbers = true)]
+    pub tokens_per_minute: Option<u64>,
+    /// Requests that wait or run at the same time
+    #[arg(long, value_name = "N", value_parser = limit, allow_negative_numbers = true)]
+    pub concurrent_requests: Option<u32>,
+    /// Tokens of prompts and answers within a day
+    #[arg(long, value_name = "N", value_parser = large_limit, allow_negative_numbers = true)]
+    pub tokens_per_day: Option<u64>,
+    /// Whether the server's access log includes the key's prompts
+    #[arg(long, value_name = "true|false")]
+    pub log_prompts: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    User,
+    Admin,
+}

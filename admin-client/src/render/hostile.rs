@@ -1,0 +1,170 @@
+//! Every screen with contents that a hostile name or an engine could send: no line is wider than the
+//! terminal, nothing controls it, and without a terminal nothing is cut.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::answers::{EventView, QueueView};
+use crate::render::quantity::Clock;
+use crate::render::quantity::tests::noon;
+use crate::render::{audit, bars, cordon, events, models, outcome, plan, queue};
+use crate::style::{Style, width};
+
+/// Ends with a mark by which it is found.
+fn contents() -> Vec<String> {
+    vec![
+        "x".repeat(5_000) + "END",
+        "模型".repeat(2_000) + "END",
+        "a\u{1b}[2J\u{1b}]0;title\u{7}\u{9b}31m\r\n\tb\u{202e}c\u{2028}END".to_owned(),
+        format!("e{}END", "\u{301}".repeat(5_000)),
+        "one two three ".repeat(300) + "END",
+        "END".to_owned(),
+    ]
+}
+
+fn read<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("an answer")
+}
+
+fn model(text: &str) -> Value {
+    json!({
+        "model": text, "aliases": [text], "engine": text, "source": text, "state": "ready", "priority": 3,
+        "priority_from": text, "always_hot": true, "keep_hot_ms": 600_000, "waiting": 2,
+        "override": {"priority": 3, "expires_at": "2026-11-21T14:00:00Z"}, "wished_replicas": 2,
+        "needs": {"devices": 2, "bytes_per_device": 1u64 << 30, "source": text},
+        "last_used_at": "2026-11-21T11:58:30Z", "last_failure": text, "failures": 3, "warnings": [text],
+        "replicas": [{"replica": "r12", "state": "launching", "stage": text, "percent": 40,
+            "devices": [{"device": text, "bytes": 10u64 << 30}], "ready_at": "2026-11-21T11:00:00Z",
+            "measured_bytes": 9u64 << 30, "pid": 123_456, "reason": text}]})
+}
+
+fn planned(text: &str) -> Value {
+    json!({
+        "model": text, "priority": 1, "feasible": true, "reason": text,
+        "needs": {"devices": 1, "bytes_per_device": 1u64 << 30, "source": text},
+        "placement": [{"device": text, "bytes": 1}], "waits_for": [text], "expected_seconds": 3.0,
+        "victims": [{"replica": "r1", "model": text, "priority": 0, "bytes": 1, "reason": text}],
+        "cost": {"highest_victim_priority": 0, "busy_victims": 1, "evicted_bytes": 1},
+        "candidates": [{"place": text, "verdict": text}, {"place": "n0: gpu0", "verdict": "free"}]})
+}
+
+/// All screens, by their names.
+fn screens(text: &str, clock: Clock, style: Style) -> Vec<(&'static str, String)> {
+    let device = json!({
+        "device": text, "name": text, "node": text, "total_bytes": 100u64 << 30, "used_bytes": 61u64 << 30,
+        "headroom_bytes": 1u64 << 30, "foreign_bytes": 1u64 << 30, "temperature_celsius": 60,
+        "owners": [{"replica": "r1", "model": text, "bytes": 40u64 << 30, "state": text}],
+        "cordon": {"reason": text}, "stale": text});
+    let devices = read(json!({"devices": [device]}));
+    let queued: QueueView = read(json!({
+        "waiting": [{"ticket": "t7", "model": text, "key": text, "position": 1, "waited_ms": 1500, "stage": text}],
+        "orders": [{"order": "o2", "what": "load", "model": text, "since_ms": 61_000}]}));
+    let event: EventView = read(json!({
+        "id": 7, "at": "2026-11-21T11:59:00Z", "kind": "evict", "model": text, "replica": "r3", "order": "o5",
+        "reason": text, "took_ms": 3200, "memory": [{"device": text, "before_bytes": 1, "after_bytes": 0}]}));
+    let audited = read(json!({"entries": [{
+        "at": "2026-11-21T11:59:00Z", "key": "k3", "name": text, "client": text, "method": "POST",
+        "path": text, "what": {"model": text}, "status": 403}]}));
+    let keys = read(json!({"keys": [{
+        "id": "k1", "name": text, "role": "user", "prefix": text, "created_at": "2026-11-21T11:00:00Z",
+        "models": [text], "limits": {"tokens_per_day": 7}}]}));
+    let loaded = read(json!({
+        "model": text, "status": "partial", "wanted_replicas": 50, "shortfall": text, "fits_when_empty": 2,
+        "ready_replicas": [{"replica": "r3", "devices": [{"device": text, "bytes": 1}]}],
+        "evicted": [{"replica": "r1", "model": text, "bytes": 2, "reason": text}], "took_ms": 2100}));
+    let cleaned =
+        read(json!({"replicas": [{"replica": "r1", "model": text, "priority": 0, "bytes": 5}]}));
+    let reloaded = read(json!({"added": [text], "changed": [text], "warnings": [text]}));
+    let cordoned = read(json!({
+        "device": text, "cordon": {"reason": text}, "left": [text], "cut_at": "2026-11-21T12:10:00Z",
+        "draining": [{"replica": "r3", "model": text, "state": "draining", "bytes": 1}]}));
+    let refused = json!({"feasible": false, "model": text, "reason": text, "waits_for": [text],
+        "candidates": [{"place": text, "verdict": text}]});
+    vec![
+        ("models", models::models(&[read(model(text))], clock, style)),
+        ("show", models::model(&read(model(text)), clock, style)),
+        ("devices", bars::devices(&devices, clock, style)),
+        ("devices as numbers", bars::numbers(&devices, clock, style)),
+        ("queue", queue::queue(&queued, style)),
+        ("events", events::event(&event, clock, style) + "\n"),
+        ("audit", audit::audit(&audited, clock, style)),
+        ("keys", outcome::keys(&keys, clock, style)),
+        ("load", outcome::load(&loaded, style)),
+        ("cleanup", outcome::cleanup_preview(&cleaned, style)),
+        ("reload", outcome::reload(&reloaded, style)),
+        ("cordon", cordon::cordoned(&cordoned, clock, style)),
+        ("plan", plan::plan(&read(planned(text)), style)),
+        ("refused plan", plan::plan(&read(refused), style)),
+    ]
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal_whatever_it_holds() {
+    for text in contents() {
+        for columns in [40, 80, 120] {
+            for (name, screen) in screens(&text, noon(), Style::terminal(columns)) {
+                let start: String = text.chars().take(12).collect();
+                for line in screen.lines() {
+                    let wide = width(line);
+                    assert!(
+                        wide <= columns,
+                        "{name} of {start:?} at {columns}: {wide}: {line}"
+                    );
+                }
+                assert!(
+                    screen.lines().count() < 1_000,
+                    "{name} of {start:?}: too many lines"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_in_a_name_controls_the_terminal() {
+    for text in contents() {
+        for style in [Style::terminal(80), Style::PLAIN] {
+            for (name, screen) in screens(&text, noon(), style) {
+                let is_plain = |c: char| c == '\n' || (c == '\t' && !style.terminal);
+                let harmful = |c: char| {
+                    (c.is_control() && !is_plain(c)) || matches!(c, '\u{2028}'..='\u{202e}')
+                };
+                assert!(!screen.contains(harmful), "{name}: {screen:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_terminal_and_with_wide_nothing_is_cut() {
+    let wide = Style {
+        wide: true,
+        ..Style::terminal(40)
+    };
+    for text in contents() {
+        for style in [Style::PLAIN, wide] {
+            for (name, screen) in screens(&text, noon(), style) {
+                assert!(screen.contains("END"), "{name}");
+                assert!(!screen.contains('…') || name == "keys", "{name}: {screen}");
+            }
+        }
+    }
+}
+
+#[test]
+fn usual_contents_take_one_line_each_at_80_columns() {
+    let hot = json!({
+        "model": "meta-llama/Llama-3.1-70B-Instruct", "state": "quarantined", "priority": 2, "always_hot": true,
+        "waiting": 12, "needs": {"devices": 4, "bytes_per_device": 40u64 << 30},
+        "last_used_at": "2026-11-21T11:58:30Z"});
+    let text = models::models(&[read(hot)], noon(), Style::terminal(80));
+    assert_eq!(text.lines().count(), 2, "{text}");
+    assert!(
+        text.contains("meta-llama") && text.contains("quarantined"),
+        "{text}"
+    );
+    assert!(
+        text.contains("KEEP-HOT LEFT") && text.contains("2 always-hot"),
+        "{text}"
+    );
+}
