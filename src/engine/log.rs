@@ -199,6 +199,13 @@ impl ReplicaLog {
         self.lock().tail(count)
     }
 
+    /// The newest lines as one text.
+    pub(super) fn tail_text(&self, count: usize) -> String {
+        let lines = self.tail(count).into_iter();
+        let texts: Vec<String> = lines.map(|line| line.text.to_string()).collect();
+        texts.join("\n")
+    }
+
     /// The newest lines, and a receiver for all later ones. A receiver that reports `Lagged` has missed lines
     /// and continues with the oldest that it still has.
     pub fn follow(&self, count: usize) -> (Vec<LogLine>, broadcast::Receiver<LogLine>) {

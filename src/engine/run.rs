@@ -39,6 +39,8 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 const SPARE_AFTER: Duration = Duration::from_millis(20);
 /// The last lines that are searched for a known failure.
 const ADVICE_LINES: usize = 20;
+/// Its last lines, in which the kind of a failure is looked for when its last words do not show it.
+const LAST_LINES: usize = 5;
 
 /// Runs one engine until it is gone, and returns after the last report. `stop` orders the end, with the grace
 /// period between SIGTERM and SIGKILL; an engine that is still loading is killed at once, and so is one whose
@@ -237,16 +239,17 @@ impl Engine {
             (_, true, _) => Failure::Crashed,
             (true, false, false) => Failure::TimedOut,
             (true, false, true) => Failure::NeverReady,
-            (false, false, _) => failure::said(&last_words),
+            (false, false, _) => match failure::said(&last_words) {
+                Failure::Crashed => failure::said(&log.tail_text(LAST_LINES)),
+                known => known,
+            },
         };
         let known = kind.filter(|_| !end.asked && !end.was_ready);
         let told = known.and_then(|it| {
             // Some engines print more lines after the one that shows the cause.
-            it.driver.advice(it.launch, &last_words).or_else(|| {
-                let lines = log.tail(ADVICE_LINES).into_iter();
-                let words: Vec<String> = lines.map(|line| line.text.to_string()).collect();
-                it.driver.advice(it.launch, &words.join("\n"))
-            })
+            it.driver
+                .advice(it.launch, &last_words)
+                .or_else(|| it.driver.advice(it.launch, &log.tail_text(ADVICE_LINES)))
         });
         if let Some((of_kind, advice)) = told {
             failure = of_kind;
@@ -284,7 +287,7 @@ impl Engine {
             );
         }
         clean_up::run(&cleanup, log).await;
-        let mut lack = said(&last_words);
+        let mut lack = said(&last_words).or_else(|| said(&log.tail_text(LAST_LINES)));
         if failure == Failure::OutOfMemory {
             lack = lack.or(Some(OutOfMemory {
                 needed: None,

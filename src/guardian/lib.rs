@@ -20,6 +20,7 @@ pub mod cgroup;
 mod child;
 #[doc(hidden)]
 pub mod fuzzing;
+mod last_words;
 mod life;
 mod link;
 mod log_file;

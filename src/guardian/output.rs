@@ -1,10 +1,11 @@
 //! Splits an engine's output into lines (at most 8 KiB, valid text, no control characters), keeps the newest in
-//! memory and all of them in the file, and keeps the last lines of each stream. It never blocks and does not
-//! read the pipes itself.
+//! memory and all of them in the file, and keeps the last lines of each stream, from which the last words are
+//! taken. It never blocks and does not read the pipes itself.
 
 use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::last_words;
 use super::log_file::LogFile;
 use super::masking::Masking;
 use super::protocol::{Launch, Line, Stream, Word};
@@ -13,8 +14,11 @@ const LINE_BYTES_MAX: usize = 8 << 10;
 /// Kept for a later controller.
 const RECENT_LINES_MAX: usize = 1_000;
 const RECENT_BYTES_MAX: usize = 256 << 10;
-const LAST_WORDS_LINES: usize = 5;
-const LAST_WORDS_BYTES: usize = 2_048;
+/// Of each stream, for the last words: an engine may print two tracebacks after the line that names the cause.
+const LAST_LINES_MAX: usize = 128;
+const LAST_BYTES_MAX: usize = 64 << 10;
+/// An error that was printed longer ago than this did not end the engine.
+const CAUSE_AGE_MS: u64 = 60_000;
 
 /// Unix time in milliseconds.
 pub fn now_ms() -> u64 {
@@ -30,9 +34,9 @@ pub struct Output {
     next_sequence: u64,
     recent: VecDeque<Line>,
     recent_bytes: usize,
-    /// The last non-empty lines of each stream; the other stream cannot push them out.
-    last_stdout: VecDeque<String>,
-    last_stderr: VecDeque<String>,
+    /// Of each stream by itself: the other one cannot push them out.
+    last_stdout: LastLines,
+    last_stderr: LastLines,
     pub file: Option<LogFile>,
     /// The secrets to mask in the file and towards a controller.
     pub masking: Masking,
@@ -78,37 +82,30 @@ impl Output {
         self.recent.iter()
     }
 
-    /// The last non-empty lines of stderr, or of stdout when stderr is empty: at most 5 lines and
-    /// 2 KiB.
+    /// What stderr says about the end, or stdout when stderr is empty: at most 5 lines and 2 KiB.
     pub fn last_words(&self) -> String {
-        let lines = match self.last_stderr.is_empty() {
+        let last = match self.last_stderr.lines.is_empty() {
             true => &self.last_stdout,
             false => &self.last_stderr,
         };
-        let text = lines.iter().map(String::as_str).collect::<Vec<_>>();
-        let text = text.join("\n");
-        let surplus = text.len().saturating_sub(LAST_WORDS_BYTES);
-        text[text.ceil_char_boundary(surplus)..].to_owned()
+        let now_ms = now_ms();
+        let is_recent = |at_ms: u64| now_ms.saturating_sub(at_ms) <= CAUSE_AGE_MS;
+        let lines = last.lines.iter();
+        last_words::of(lines.map(|(at_ms, text)| (text.as_str(), is_recent(*at_ms))))
     }
 
     fn keep(&mut self, stream: Stream, text: String) -> Line {
         let text = self.masking.mask(&text).unwrap_or(text);
-        if !text.trim().is_empty() {
-            let last = match stream {
-                Stream::Stdout => &mut self.last_stdout,
-                Stream::Stderr => &mut self.last_stderr,
-            };
-            last.push_back(text.clone());
-            if last.len() > LAST_WORDS_LINES {
-                last.pop_front();
-            }
-        }
         let line = Line {
             sequence: self.next_sequence,
             at_ms: now_ms(),
             stream,
             text,
         };
+        match stream {
+            Stream::Stdout => self.last_stdout.push(&line),
+            Stream::Stderr => self.last_stderr.push(&line),
+        }
         self.next_sequence += 1;
         self.recent_bytes += line.text.len();
         self.recent.push_back(line.clone());
@@ -125,6 +122,29 @@ impl Output {
             self.file = None;
         }
         line
+    }
+}
+
+/// The last non-empty lines of a stream, with their times.
+#[derive(Default)]
+struct LastLines {
+    lines: VecDeque<(u64, String)>,
+    bytes: usize,
+}
+
+impl LastLines {
+    fn push(&mut self, line: &Line) {
+        if line.text.trim().is_empty() {
+            return;
+        }
+        self.bytes += line.text.len();
+        self.lines.push_back((line.at_ms, line.text.clone()));
+        while self.lines.len() > LAST_LINES_MAX || self.bytes > LAST_BYTES_MAX {
+            let Some((_, oldest)) = self.lines.pop_front() else {
+                break;
+            };
+            self.bytes -= oldest.len();
+        }
     }
 }
 
@@ -284,12 +304,12 @@ mod tests {
         for _ in 0..5_000 {
             output.take(Stream::Stdout, b"noise\n");
         }
-        assert_eq!(
-            output.last_words(),
-            "error 3\nerror 4\nerror 5\nerror 6\nerror 7"
-        );
-        output.take(Stream::Stderr, ("ü".repeat(3_000) + "\n").as_bytes());
-        assert_eq!(output.last_words(), "ü".repeat(1_024));
+        assert_eq!(output.last_words(), "error 7");
         assert!(output.recent().count() <= RECENT_LINES_MAX);
+        for _ in 0..1_000 {
+            output.take(Stream::Stderr, ("ü".repeat(3_000) + "\n").as_bytes());
+        }
+        assert!(output.last_stderr.bytes <= LAST_BYTES_MAX);
+        assert!(output.last_words().ends_with(&"ü".repeat(1_000)));
     }
 }

@@ -36,7 +36,7 @@ async fn a_crash_during_the_load_gives_its_last_words() {
     let exit = engine.exited().await;
     assert!(!exit.asked);
     assert_eq!(exit.status, "exit status 1");
-    assert_eq!(exit.last_words, format!("line one\n{words}"));
+    assert_eq!(exit.last_words, words);
     assert!(
         !engine
             .seen

@@ -1,0 +1,206 @@
+//! The last lines of real engines, as they print them when they fail, and what is made of them.
+
+use super::*;
+
+fn words(tail: &str) -> String {
+    of(tail.lines().map(|line| (line, true)))
+}
+
+#[test]
+fn of_vllm_the_root_cause_is_taken_not_what_the_server_makes_of_it() {
+    let tail = r#"(EngineCore_DP0 pid=17374) INFO 09-28 15:47:20 [core.py:77] Initializing a V1 LLM engine (v0.10.2)
+(EngineCore_DP0 pid=17374) ERROR 09-28 15:47:24 [core.py:718] EngineCore failed to start.
+(EngineCore_DP0 pid=17374) ERROR 09-28 15:47:24 [core.py:718] Traceback (most recent call last):
+(EngineCore_DP0 pid=17374) ERROR 09-28 15:47:24 [core.py:718]   File "/venv/lib/python3.10/site-packages/vllm/v1/worker/gpu_worker.py", line 180, in init_device
+(EngineCore_DP0 pid=17374) ERROR 09-28 15:47:24 [core.py:718]     raise ValueError(
+(EngineCore_DP0 pid=17374) ERROR 09-28 15:47:24 [core.py:718] ValueError: Free memory on device (3.22/4.0 GiB) on startup is less than desired GPU memory utilization (0.9, 3.6 GiB).
+(EngineCore_DP0 pid=17374) Process EngineCore_DP0:
+(EngineCore_DP0 pid=17374) Traceback (most recent call last):
+(EngineCore_DP0 pid=17374)   File "/usr/lib/python3.10/multiprocessing/process.py", line 314, in _bootstrap
+(EngineCore_DP0 pid=17374)     self.run()
+(EngineCore_DP0 pid=17374) ValueError: Free memory on device (3.22/4.0 GiB) on startup is less than desired GPU memory utilization (0.9, 3.6 GiB).
+[rank0]:[W928 15:47:25.177 ProcessGroupNCCL.cpp:1538] Warning: WARNING: destroy_process_group() was not called before program exit
+(APIServer pid=17219) Traceback (most recent call last):
+(APIServer pid=17219)   File "/venv/bin/vllm", line 10, in <module>
+(APIServer pid=17219)     sys.exit(main())
+(APIServer pid=17219)     raise RuntimeError("Engine core initialization failed. "
+(APIServer pid=17219) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}
+/usr/lib/python3.10/multiprocessing/resource_tracker.py:224: UserWarning: resource_tracker: There appear to be 1 leaked shared_memory objects to clean up at shutdown
+  warnings.warn('resource_tracker: There appear to be %d '"#;
+    assert_eq!(
+        words(tail),
+        "ValueError: Free memory on device (3.22/4.0 GiB) on startup is less than desired GPU memory utilization (0.9, 3.6 GiB)."
+    );
+    // Older versions have no process names.
+    let tail = "INFO 05-23 09:31:43 [backends.py:420] Using cache directory: /home/llm/.cache\n\
+        ERROR 05-23 09:31:47 [core.py:396] EngineCore failed to start.\n\
+        ERROR 05-23 09:31:47 [core.py:396] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n\
+        RuntimeError: Engine core initialization failed. See root cause above.";
+    assert_eq!(
+        words(tail),
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    );
+}
+
+#[test]
+fn of_vllms_settings_the_whole_message_of_the_validation_is_taken() {
+    let tail = r#"(APIServer pid=1)   File "/vllm/engine/arg_utils.py", line 1030, in create_model_config
+(APIServer pid=1)     return ModelConfig(
+(APIServer pid=1) pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
+(APIServer pid=1)   Value error, The checkpoint you are trying to load has model type `brandnew` but Transformers does not recognize this architecture. [type=value_error, input_value=ArgsKwargs((), {}), input_type=ArgsKwargs]
+(APIServer pid=1)     For further information visit https://errors.pydantic.dev/2.11/v/value_error"#;
+    let said = words(tail);
+    assert!(
+        said.starts_with("pydantic_core._pydantic_core.ValidationError: 1 validation error"),
+        "{said}"
+    );
+    assert!(
+        said.contains("does not recognize this architecture"),
+        "{said}"
+    );
+}
+
+#[test]
+fn of_llama_server_the_line_that_names_the_cause_is_taken() {
+    let tail = "srv    load_model: loading model '/models/new.gguf'\n\
+        llama_model_load: error loading model: error loading model architecture: unknown model architecture: 'brandnew'\n\
+        llama_model_load_from_file_impl: failed to load model\n\
+        common_init_from_params: failed to load model '/models/new.gguf'\n\
+        srv    load_model: failed to load model, '/models/new.gguf'\n\
+        srv    operator(): operator(): cleaning up before exit...\n\
+        main: exiting due to model loading error";
+    assert_eq!(
+        words(tail),
+        "llama_model_load: error loading model: error loading model architecture: unknown model architecture: 'brandnew'"
+    );
+    // With --log-prefix and --log-timestamps.
+    let tail = "0.00.112.300 I srv    load_model: loading model '/models/x.gguf'\n\
+        0.00.113.020 E gguf_init_from_file: failed to open GGUF file '/models/x.gguf'\n\
+        0.00.113.100 E srv    load_model: failed to load model, '/models/x.gguf'\n\
+        0.00.113.200 E main: exiting due to model loading error";
+    assert_eq!(words(tail), "failed to open GGUF file '/models/x.gguf'");
+    assert_eq!(
+        words("error: invalid argument: --speed"),
+        "error: invalid argument: --speed"
+    );
+}
+
+#[test]
+fn of_a_traceback_the_exception_is_taken_with_its_further_lines() {
+    let tail = "Traceback (most recent call last):\n\
+        \x20 File \"/app/serve.py\", line 12, in <module>\n\
+        \x20   main()\n\
+        \x20   ^^^^^^\n\
+        OSError: [Errno 98] error while attempting to bind on address ('127.0.0.1', 8000):\n\
+        \x20 address already in use";
+    assert_eq!(
+        words(tail),
+        "OSError: [Errno 98] error while attempting to bind on address ('127.0.0.1', 8000):\n  address already in use"
+    );
+}
+
+#[test]
+fn of_servers_in_rust_level_time_and_module_are_taken_off() {
+    for (line, said) in [
+        (
+            " INFO listening on 127.0.0.1:8080",
+            "listening on 127.0.0.1:8080",
+        ),
+        (
+            "ERROR the weights of m cannot be read",
+            "the weights of m cannot be read",
+        ),
+        (
+            "2026-11-21T12:00:00.123456Z ERROR text_embeddings_router: router/src/lib.rs:200: no model",
+            "no model",
+        ),
+        (
+            "\\u{1b}[2m2026-11-21T12:00:00Z\\u{1b}[0m \\u{1b}[31mERROR\\u{1b}[0m candle_engine::serve: no",
+            "no",
+        ),
+    ] {
+        assert_eq!(words(line), said);
+    }
+    let panic = "thread 'main' panicked at src/main.rs:10:5:\nno weights here\nnote: run with `RUST_BACKTRACE=1`";
+    assert_eq!(
+        words(panic),
+        "thread 'main' panicked at src/main.rs:10:5:\nno weights here"
+    );
+    let anyhow = "Error: Could not create backend\nCaused by:\n    Could not start backend: no GPU";
+    assert_eq!(words(anyhow), anyhow);
+}
+
+#[test]
+fn of_other_logs_the_prefixes_are_taken_off() {
+    for (line, said) in [
+        (
+            "ERROR:    [Errno 98] address in use",
+            "[Errno 98] address in use",
+        ),
+        ("ERROR:root:no model", "no model"),
+        (
+            "2026-11-21 12:00:00,123 - vllm.engine - ERROR - no model",
+            "no model",
+        ),
+        (
+            "[2026-11-21 12:00:00 TP0] RuntimeError: no model",
+            "RuntimeError: no model",
+        ),
+        ("[TensorRT-LLM][ERROR] no engine file", "no engine file"),
+        (
+            "[11/21/2026-12:00:00] [TRT-LLM] [E] no engine file",
+            "no engine file",
+        ),
+        ("[rank0]: ValueError: no model", "ValueError: no model"),
+        (
+            "E1121 12:00:00.123456 99 main.cc:42] no model",
+            "E1121 12:00:00.123456 99 main.cc:42] no model",
+        ),
+    ] {
+        assert_eq!(words(line), said);
+    }
+}
+
+#[test]
+fn what_only_looks_like_a_prefix_stays() {
+    for line in [
+        "127.0.0.1:8080 is in use",
+        "11-21 is no date here",
+        "[Errno 2] No such file or directory: 'x'",
+        "(see above) no model",
+        "INFO",
+        "12 models",
+        "ERRORS were found",
+        "usage: vllm serve [model_tag]",
+    ] {
+        assert_eq!(words(line), line);
+    }
+}
+
+#[test]
+fn without_an_error_the_last_lines_are_taken() {
+    assert_eq!(words("INFO: a\nb\n\nc\nd\ne\nf"), "b\nc\nd\ne\nf");
+    assert_eq!(words(""), "");
+    let long = "ü".repeat(3_000);
+    assert_eq!(words(&long), "ü".repeat(1_024));
+}
+
+#[test]
+fn an_error_of_long_ago_is_not_why_it_ended_now() {
+    let lines = [
+        ("ERROR: a request failed", false),
+        ("INFO: up", false),
+        ("bye", true),
+    ];
+    assert_eq!(of(lines.into_iter()), "a request failed\nup\nbye");
+}
+
+#[test]
+fn a_line_of_any_bytes_is_read_in_no_time_and_without_a_panic() {
+    for line in [
+        "[", "(", "[]", "()", "\\u{1b}[", "[rank]", "E", ":", " - ", "T", "Zü", "[Wü] x",
+    ] {
+        let _ = words(line);
+        let _ = words(&line.repeat(1_000));
+    }
+}
