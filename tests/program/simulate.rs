@@ -173,7 +173,7 @@ fn models_that_the_pool_does_not_know_are_named_or_added_or_skipped() {
     let pool = ["--pool", text(&pool)];
     let said = rig.complaint(text(&trace), &pool);
     assert!(
-        said.contains("1 models are unknown to the pool: stranger"),
+        said.contains("1 model is unknown to the pool: stranger"),
         "{said}"
     );
     let with = |how: &str| {

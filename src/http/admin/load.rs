@@ -63,12 +63,12 @@ impl Strict for UnloadRequest {
             "ready_replicas": [{"replica": "r3", "devices": [{"device": "gpu0", "bytes": 17179869184_u64}]}],
             "evicted": [{"replica": "r1", "model": "tiny-code", "priority": 0, "bytes": 17179869184_u64,
                 "reason": "preempted by tiny-chat: priority 1 over 0 (P2)"}],
-            "shortfall": null, "order": "o5", "took_ms": 8200
+            "shortfall": null, "fits_when_empty": null, "order": "o5", "took_ms": 8200
         })),
         (status = 202, description = "The load is kept and has begun (`wait` is false)", body = LoadAnswer,
             example = json!({
             "model": "tiny-chat", "status": "started", "wanted_replicas": 1, "ready_replicas": [],
-            "evicted": [], "shortfall": null, "order": "o5", "took_ms": 3
+            "evicted": [], "shortfall": null, "fits_when_empty": null, "order": "o5", "took_ms": 3
         })),
         AdminErrors,
     )
@@ -122,7 +122,7 @@ pub async fn load(
     request_body(content = LoadRequest, example = json!({"model": "tiny-chat", "priority": 1})),
     responses(
         (status = 200, description = "The plan, feasible or not", body = PlanView, example = json!({
-            "model": "tiny-chat", "priority": 1, "feasible": true, "already_loaded": false,
+            "model": "tiny-chat", "priority": 1, "feasible": true, "already_loaded": false, "loading": null,
             "reason": "fits when 1 replica is evicted",
             "needs": {"devices": 1, "bytes_per_device": 17179869184_u64, "source": "measured"},
             "placement": [{"device": "gpu0", "bytes": 17179869184_u64}],
@@ -148,7 +148,13 @@ pub async fn plan(
     let Some((plan, _)) = app.handle.plan(order).await? else {
         return Err(not_served(&name));
     };
-    Ok(Json(PlanView::of(&plan, force, &app.handle.snapshot())))
+    let now = app.handle.clock().now();
+    Ok(Json(PlanView::of(
+        &plan,
+        force,
+        now,
+        &app.handle.snapshot(),
+    )))
 }
 
 /// Unload a model
@@ -213,7 +219,9 @@ pub fn refused(app: &App, name: &str, outcome: Outcome, force: bool) -> Failure 
         return Failure::internal(format!("{name}: the order ended as another kind of order"));
     };
     let snapshot = app.handle.snapshot();
-    let shown = |plan: Box<Plan>| serde_json::to_value(PlanView::of(&plan, force, &snapshot)).ok();
+    let now = app.handle.clock().now();
+    let shown =
+        |plan: Box<Plan>| serde_json::to_value(PlanView::of(&plan, force, now, &snapshot)).ok();
     let failure = Failure::order_refused(name, &refusal, plan.and_then(shown));
     if refusal == Refusal::UnknownModel {
         return not_served(name);

@@ -49,6 +49,8 @@ pub struct LoadAnswer {
     pub evicted: Vec<EvictedView>,
     /// Why there are fewer replicas than wanted.
     pub shortfall: Option<String>,
+    /// With a shortfall: how many replicas the devices could hold if nothing else were loaded.
+    pub fits_when_empty: Option<u32>,
     #[schema(example = "o5")]
     pub order: String,
     pub took_ms: u64,
@@ -105,6 +107,7 @@ impl LoadAnswer {
             ready_replicas: Vec::new(),
             evicted: Vec::new(),
             shortfall: None,
+            fits_when_empty: None,
             order: order.to_string(),
             took_ms: took.0,
         }
@@ -128,6 +131,7 @@ impl LoadAnswer {
             ready_replicas: result.ready.iter().map(ready).collect(),
             evicted: result.evicted.iter().map(EvictedView::of).collect(),
             shortfall: shortfall.map(|why| why.to_string()),
+            fits_when_empty: result.fits_when_empty,
             ..LoadAnswer::started(model, result.wanted, order, took)
         }
     }
@@ -174,6 +178,7 @@ mod tests {
                 },
             }],
             shortfall: Some(Refusal::NotLoaded),
+            fits_when_empty: Some(1),
         };
         let answer = LoadAnswer::of(
             "tiny-chat",
@@ -188,7 +193,7 @@ mod tests {
             "ready_replicas": [{"replica": "r3", "devices": [{"device": "d0", "bytes": 7}]}],
             "evicted": [{"replica": "r1", "model": "old", "priority": 0, "bytes": 9,
                 "reason": "preempted by tiny-chat: priority 1 over 0 (P2)"}],
-            "shortfall": "the model has no replica to unload", "order": "o5", "took_ms": 1200
+            "shortfall": "the model has no replica to unload", "fits_when_empty": 1, "order": "o5", "took_ms": 1200
         });
         assert_eq!(json, expected);
     }

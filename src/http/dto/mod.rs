@@ -131,8 +131,14 @@ mod snapshots {
             ModelId(nth as u32)
         }
 
-        /// Loads a model and lets it be ready for a minute.
-        pub fn load(&mut self, name: &str) -> ReplicaId {
+        /// Lets time pass.
+        pub fn wait(&mut self, span: Span) {
+            self.now = self.now + span;
+            self.hear(Event::Woke);
+        }
+
+        /// Begins to load a model.
+        pub fn begin(&mut self, name: &str) -> ReplicaId {
             self.orders += 1;
             let order_id = OrderId(self.orders);
             let command = Command::Load(order(self.id(name)));
@@ -145,19 +151,24 @@ mod snapshots {
                 Action::Launch { replica, .. } => Some(*replica),
                 _ => None,
             });
-            let replica = launched.expect("there is room");
+            launched.expect("there is room")
+        }
+
+        /// Loads a model and lets it be ready for a minute.
+        pub fn load(&mut self, name: &str) -> ReplicaId {
+            let replica = self.begin(name);
             self.hear(Event::ReplicaReady { replica });
             let reading = GateReading {
                 replica,
                 in_flight: 0,
                 entered: 1,
                 last_end: Some(self.now),
+                idle_before: None,
             };
             self.hear(Event::GatesRead {
                 readings: vec![reading],
             });
-            self.now = self.now + Span::from_secs(60);
-            self.hear(Event::Woke);
+            self.wait(Span::from_secs(60));
             replica
         }
 

@@ -6,7 +6,10 @@ use utoipa::ToSchema;
 
 use super::values::{Needs, Share, shares};
 use controller::Snapshot;
-use pool::{Candidate, DeviceId, Plan, Prospect, ReplicaId, Span, StopReason, Verdict, Victim};
+use pool::{
+    Candidate, DeviceId, Plan, Prospect, ReplicaId, ReplicaState, Span, StopReason, Time, Verdict,
+    Victim,
+};
 
 /// Places that an answer shows at most.
 const CANDIDATES_MAX: usize = 64;
@@ -18,8 +21,10 @@ pub struct PlanView {
     /// The priority that the load would have.
     pub priority: u32,
     pub feasible: bool,
-    /// There are enough replicas; the load would change nothing.
+    /// There are enough replicas, and they are ready; the load would change nothing.
     pub already_loaded: bool,
+    /// There are enough replicas, and some are being loaded; the load would wait for them.
+    pub loading: Option<LoadingView>,
     #[schema(example = "fits without evicting anything")]
     pub reason: String,
     pub needs: Needs,
@@ -36,6 +41,18 @@ pub struct PlanView {
     /// From the order to the first answer, if the engine starts as fast as last time.
     #[schema(example = 12.3)]
     pub expected_seconds: Option<f64>,
+}
+
+/// A load of the model that has begun already.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct LoadingView {
+    /// How many replicas are being loaded.
+    pub replicas: u32,
+    /// For how long the first of them has been.
+    pub for_ms: u64,
+    /// Why it was begun.
+    #[schema(example = "order o5")]
+    pub why: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -71,10 +88,16 @@ pub struct CandidateView {
 }
 
 impl PlanView {
-    pub fn of(plan: &Plan, force: bool, snapshot: &Snapshot) -> PlanView {
+    /// `now`: the snapshot may be some seconds old, and a load goes on meanwhile.
+    pub fn of(plan: &Plan, force: bool, now: Time, snapshot: &Snapshot) -> PlanView {
         // The pool looks at no place for a model that has its replicas already.
-        let already_loaded = plan.refusal.is_none() && plan.candidates.is_empty();
-        let waits_for = if already_loaded {
+        let has_replicas = plan.refusal.is_none() && plan.candidates.is_empty();
+        let begun = snapshot.model(&plan.name).filter(|_| has_replicas);
+        let since = now.since(snapshot.pool.now);
+        let begun = begun.and_then(|model| LoadingView::of(model, since));
+        let (loading, left) = begun.unzip();
+        let already_loaded = has_replicas && loading.is_none();
+        let waits_for = if has_replicas {
             Vec::new()
         } else {
             waits_for(plan, snapshot)
@@ -82,13 +105,21 @@ impl PlanView {
         let reloads = plan.victims.iter().map(|victim| victim.reload.0);
         let facts = snapshot.models.get(&plan.model);
         let takes = Span(plan.takes.0 + plan.fetches_for.unwrap_or_default().0);
-        let expected = plan.refusal.is_none().then_some(takes);
+        let expected = plan.refusal.is_none().then_some(match left {
+            Some(left) => left,
+            None if already_loaded => Span::ZERO,
+            None => takes,
+        });
         PlanView {
             model: plan.name.clone(),
             priority: plan.priority.0,
             feasible: plan.refusal.is_none(),
             already_loaded,
-            reason: reason(plan, already_loaded, waits_for.is_empty()),
+            reason: match &loading {
+                Some(_) => "the model is being loaded already".to_owned(),
+                None => reason(plan, already_loaded, waits_for.is_empty()),
+            },
+            loading,
             needs: Needs {
                 devices: plan.devices,
                 bytes_per_device: plan.bytes.0,
@@ -109,8 +140,7 @@ impl PlanView {
                 evicted_bytes: plan.cost.bytes.0,
             },
             candidates: candidates(plan, snapshot),
-            expected_seconds: expected
-                .map(|reload| if already_loaded { 0.0 } else { seconds(reload) }),
+            expected_seconds: expected.map(seconds),
         }
     }
 }
@@ -141,6 +171,24 @@ fn reason(plan: &Plan, already_loaded: bool, starts_now: bool) -> String {
     }
 }
 
+impl LoadingView {
+    /// The load, and how much longer it is expected to take. `since`: the age of the view.
+    fn of(model: &pool::ModelView, since: Span) -> Option<(LoadingView, Span)> {
+        let is_coming = |state| matches!(state, ReplicaState::Launching | ReplicaState::Planned);
+        let coming = model.replicas.iter().filter(|it| is_coming(it.state));
+        let ages = |it: &&pool::ReplicaView| it.for_;
+        let oldest = coming.clone().max_by_key(ages)?;
+        let newest = coming.clone().min_by_key(ages)?;
+        let left = Span(model.reload.0.saturating_sub(newest.for_.0 + since.0));
+        let loading = LoadingView {
+            replicas: u32::try_from(coming.count()).unwrap_or(u32::MAX),
+            for_ms: oldest.for_.0 + since.0,
+            why: oldest.reason.clone(),
+        };
+        Some((loading, left))
+    }
+}
+
 impl VictimView {
     fn of(victim: &Victim, plan: &Plan, force: bool, snapshot: &Snapshot) -> VictimView {
         let by = plan.name.clone();
@@ -151,6 +199,15 @@ impl VictimView {
             StopReason::SleeperDropped { by }.to_string()
         } else if force {
             format!("forced out by {by} (P4)")
+        } else if own >= priority && !victim.busy {
+            let idle = victim.idle;
+            let reason = StopReason::Yielded {
+                by,
+                idle,
+                own,
+                priority,
+            };
+            reason.to_string()
         } else if own == priority {
             let ready_for = ready_for(victim.replica, snapshot);
             StopReason::TurnEnded { by, ready_for }.to_string()
@@ -230,11 +287,15 @@ fn candidates(plan: &Plan, snapshot: &Snapshot) -> Vec<CandidateView> {
     let rest = (0..plan.candidates.len()).filter(|nth| Some(*nth) != chosen);
     let order = chosen.into_iter().chain(rest).take(CANDIDATES_MAX);
     order
-        .map(|nth| candidate(&plan.candidates[nth], chosen == Some(nth), snapshot))
+        .map(|nth| {
+            let is_chosen = chosen == Some(nth);
+            candidate(&plan.candidates[nth], is_chosen, plan.devices, snapshot)
+        })
         .collect()
 }
 
-fn candidate(it: &Candidate, chosen: bool, snapshot: &Snapshot) -> CandidateView {
+/// `needed`: devices of one replica.
+fn candidate(it: &Candidate, chosen: bool, needed: u32, snapshot: &Snapshot) -> CandidateView {
     let names: Vec<String> = it
         .devices
         .iter()
@@ -256,13 +317,7 @@ fn candidate(it: &Candidate, chosen: bool, snapshot: &Snapshot) -> CandidateView
                 .collect();
             format!("{mark}evicts {}, {} in all", names.join(", "), cost.bytes)
         }
-        Verdict::Blocked { obstacles } => {
-            let all: Vec<String> = obstacles
-                .iter()
-                .map(|it| format!("{} {}", it.bytes, it.what))
-                .collect();
-            format!("no room that may be made: {}", all.join("; "))
-        }
+        Verdict::Blocked { obstacles } => pool::blocked(obstacles, needed),
         Verdict::Unfit(unfit) => unfit.to_string(),
     };
     CandidateView { place, verdict }
@@ -287,7 +342,7 @@ mod tests {
         pool.load("low");
         pool.load("equal");
         let plan = pool.plan(&order(pool.id("top")));
-        let view = PlanView::of(&plan, false, &of_pool(&pool));
+        let view = PlanView::of(&plan, false, pool.now, &of_pool(&pool));
         assert!(view.feasible && !view.already_loaded);
         assert_eq!(view.reason, "fits when 2 replicas are evicted");
         assert_eq!(
@@ -309,7 +364,7 @@ mod tests {
         assert!(
             reasons
                 .iter()
-                .any(|reason| reason.starts_with("its turn of ")),
+                .any(|reason| reason.starts_with("yields after ")),
             "{reasons:?}"
         );
         assert_eq!(view.cost.highest_victim_priority, Some(1));
@@ -326,7 +381,12 @@ mod tests {
     fn a_refused_plan_says_what_is_in_the_way_by_the_names_of_devices() {
         let mut pool = pool(&[("hot", 2, 20), ("top", 3, 10)]);
         pool.load("hot");
-        let view = PlanView::of(&pool.plan(&order(pool.id("top"))), false, &of_pool(&pool));
+        let view = PlanView::of(
+            &pool.plan(&order(pool.id("top"))),
+            false,
+            pool.now,
+            &of_pool(&pool),
+        );
         assert!(!view.feasible && !view.already_loaded);
         assert!(
             view.reason.contains("gpu0: 20.0 GiB held by hot"),
@@ -345,11 +405,51 @@ mod tests {
     fn a_model_that_has_its_replicas_needs_nothing() {
         let mut pool = pool(&[("low", 0, 10)]);
         pool.load("low");
-        let view = PlanView::of(&pool.plan(&order(pool.id("low"))), false, &of_pool(&pool));
-        assert!(view.already_loaded && view.feasible);
+        let view = PlanView::of(
+            &pool.plan(&order(pool.id("low"))),
+            false,
+            pool.now,
+            &of_pool(&pool),
+        );
+        assert!(view.already_loaded && view.feasible && view.loading.is_none());
         assert_eq!(
             (view.victims, view.waits_for, view.expected_seconds),
             (vec![], vec![], Some(0.0))
         );
+    }
+
+    #[test]
+    fn a_model_that_is_being_loaded_is_not_called_loaded() {
+        let mut pool = pool(&[("low", 0, 10)]);
+        pool.begin("low");
+        pool.wait(Span::from_secs(2));
+        let load = order(pool.id("low"));
+        let view = PlanView::of(&pool.plan(&load), false, pool.now, &of_pool(&pool));
+        assert!(view.feasible && !view.already_loaded);
+        let loading = view.loading.expect("a load has begun");
+        assert_eq!((loading.replicas, loading.for_ms), (1, 2_000));
+        assert!(loading.why.contains("order o1"), "{loading:?}");
+        assert_eq!(view.expected_seconds, Some(4.0), "of 6 seconds");
+        assert_eq!(view.placement.len(), 1);
+    }
+
+    #[test]
+    fn a_plan_is_refused_for_too_many_devices_as_the_load_is() {
+        let mut pool = pool(&[("low", 0, 10)]);
+        let load = pool::LoadOrder {
+            devices: Some(3),
+            ..order(pool.id("low"))
+        };
+        let cold = PlanView::of(&pool.plan(&load), false, pool.now, &of_pool(&pool));
+        pool.load("low");
+        let loaded = PlanView::of(&pool.plan(&load), false, pool.now, &of_pool(&pool));
+        for view in [cold, loaded] {
+            assert!(!view.feasible && !view.already_loaded);
+            assert_eq!(
+                view.reason,
+                "asked for 3 devices per replica, and the largest node has 1"
+            );
+            assert!(view.candidates.iter().all(|it| !it.verdict.ends_with(": ")));
+        }
     }
 }
