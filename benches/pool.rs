@@ -95,6 +95,7 @@ fn full_pool(models: u32, devices: u32) -> Pool {
             in_flight: 0,
             entered: 1 + nth as u64 % 7,
             last_end,
+            idle_before: None,
         }];
         pool.step(Time(21_000), Event::GatesRead { readings });
     }
