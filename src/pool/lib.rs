@@ -50,8 +50,9 @@ pub use types::model::{
     Cordon, IdleYields, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override,
     OverrideChange, Parking, Tier,
 };
+pub use types::obstacle::{Blocker, Obstacle, Protection, Unfit};
 pub use types::rank::Cost;
-pub use types::reason::{Blocker, LoadReason, Obstacle, Protection, Refusal, StopReason, Unfit};
+pub use types::reason::{LoadReason, Refusal, StopReason};
 pub use types::replica_state::ReplicaState;
 pub use types::share::Share;
 pub use types::standstill::Standstill;

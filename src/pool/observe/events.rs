@@ -274,6 +274,7 @@ impl Pool {
                 plan.prospect = Prospect::Never;
                 plan.wakes = None;
                 plan.placement.clear();
+                plan.candidates.clear();
                 plan.victims.clear();
                 plan.cost = Default::default();
             }

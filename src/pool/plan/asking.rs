@@ -8,7 +8,8 @@ use crate::facts::state::{Model, Pool};
 use crate::types::ask::Ask;
 use crate::types::ids::{Bytes, DeviceId, KindId, ModelId, Time};
 use crate::types::model::Layout;
-use crate::types::reason::{Refusal, Unfit};
+use crate::types::obstacle::Unfit;
+use crate::types::reason::Refusal;
 use crate::types::share::Share;
 
 impl Ask {

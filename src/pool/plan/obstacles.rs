@@ -11,7 +11,7 @@ use crate::plan::victims;
 use crate::types::ask::Ask;
 use crate::types::decision::{Candidate, Prospect, Verdict};
 use crate::types::ids::{Bytes, DeviceId, ReplicaId, Time};
-use crate::types::reason::{Blocker, Obstacle, Protection, Unfit};
+use crate::types::obstacle::{Blocker, Obstacle, Protection, Unfit};
 
 /// The most obstacles listed in a refusal; enough to see what is wrong.
 const OBSTACLES_MAX: usize = 16;

@@ -9,8 +9,8 @@ use crate::types::choice::Evictable;
 use crate::types::demand;
 use crate::types::ids::{ReplicaId, Span};
 use crate::types::model::IdleYields;
+use crate::types::obstacle::Protection;
 use crate::types::rank::VictimRank;
-use crate::types::reason::Protection;
 use crate::types::replica::{Phase, Replica};
 use crate::types::share::Share;
 

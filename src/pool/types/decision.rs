@@ -9,8 +9,9 @@ use crate::types::action::{GateMode, Outcome};
 use crate::types::ids::{
     Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
 };
+use crate::types::obstacle::{Obstacle, Unfit};
 use crate::types::rank::{Cost, DemandRank};
-use crate::types::reason::{LoadReason, Obstacle, Refusal, StopReason, Unfit};
+use crate::types::reason::{LoadReason, Refusal, StopReason};
 use crate::types::share::Share;
 
 /// The decision for one load: placement, victims, cost, reasons; or a refusal with reasons.

@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::types::ids::Span;
-use crate::types::reason::{Obstacle, plural};
+use crate::types::obstacle::Obstacle;
+use crate::types::reason::plural;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standstill {

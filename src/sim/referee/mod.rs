@@ -101,6 +101,7 @@ impl Referee {
     /// A drain that has begun keeps its deadline, so no stream may be cut before the shortest one so far.
     pub fn limits_change(&mut self, limits: &Limits) {
         self.limits.preempt_drain = self.limits.preempt_drain.min(limits.preempt_drain);
+        self.limits.idle_yields = limits.idle_yields;
     }
 
     pub fn new(

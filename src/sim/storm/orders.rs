@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::super::random::Random;
 use super::{Due, Play};
 use pool::{
-    Action, Bytes, CleanupScope, Command, Cordon, DeviceId, Event, Limits, Link, LoadOrder,
+    Action, Bytes, CleanupScope, Command, Cordon, DeviceId, Event, IdleYields, Limits, Link, LoadOrder,
     ModelId, OrderId, Override, OverrideChange, Priority, Span, Time,
 };
 
@@ -84,6 +84,11 @@ impl Play {
         let limits = Limits {
             preempt_drain: Span::from_secs(1 + order.0 * 7 % 40),
             keep_asleep: Span::from_secs(60 + order.0 * 631 % 3_600),
+            idle_yields: match order.0 % 3 {
+                0 => IdleYields::Auto,
+                1 => IdleYields::After(Span::from_secs(1 + order.0 * 13 % 120)),
+                _ => IdleYields::Never,
+            },
             ..Limits::default()
         };
         self.referee.limits_change(&limits);

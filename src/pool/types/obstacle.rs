@@ -1,0 +1,150 @@
+//! What stands in the way of a load: memory that others hold, devices that cannot serve it, and the rules that protect
+//! replicas from eviction. Plain data, and its words.
+
+use alloc::string::String;
+use core::fmt;
+
+use crate::types::ids::{Bytes, DeviceId, Priority, ReplicaId, Span};
+
+/// One thing that prevents a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    pub device: DeviceId,
+    /// The device's name for administrators.
+    pub name: String,
+    pub bytes: Bytes,
+    pub what: Blocker,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blocker {
+    Foreign,
+    /// M4: a process has ended and its memory has not been returned yet.
+    Settling,
+    /// M7.
+    Cordoned {
+        reason: String,
+    },
+    Replica {
+        replica: ReplicaId,
+        model: String,
+        priority: Priority,
+        why: Protection,
+    },
+    /// A planned load that waits for memory.
+    Planned {
+        model: String,
+        priority: Priority,
+    },
+}
+
+/// Why a device cannot hold a replica, whatever else is on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// The model's file names other devices.
+    NotAllowed,
+    TooSmall {
+        needs: Bytes,
+        capacity: Bytes,
+    },
+    /// M7.
+    Cordoned {
+        reason: String,
+    },
+}
+
+/// Why a replica may not be evicted for this demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protection {
+    /// P4.
+    AlwaysHot,
+    /// P2.
+    HigherPriority,
+    /// P3: busy, and its turn is not over.
+    Turn { left: Span },
+    /// P3: idle, and younger than `min_resident`, or its next request is near.
+    Young { left: Span },
+    /// P6: of higher priority and idle, not long enough yet.
+    Yields { left: Span },
+    /// P5.
+    Loading,
+    /// P5: an earlier request waits for it.
+    Wanted,
+    /// P5: the requests that waited for it have not been served.
+    Unserved,
+    /// It is leaving already, for another reason.
+    Leaving,
+    /// It serves the same model.
+    Same,
+    /// S1: a further replica of one model takes no room from an equal one.
+    Growth,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} {}", self.name, self.bytes, self.what)
+    }
+}
+
+/// The text that follows an amount of memory: what holds it.
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Blocker::Foreign => write!(f, "held by processes that are not ours (M2)"),
+            Blocker::Settling => write!(f, "not given back yet by processes that ended (M4)"),
+            Blocker::Cordoned { reason } => write!(f, "cordoned: {reason} (M7)"),
+            Blocker::Replica {
+                replica,
+                model,
+                priority,
+                why,
+            } => write!(f, "held by {model} ({replica}, priority {priority}): {why}"),
+            Blocker::Planned { model, priority } => {
+                write!(f, "promised to {model} (priority {priority})")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unfit::NotAllowed => write!(f, "the model's file allows other devices only"),
+            Unfit::TooSmall { needs, capacity } => {
+                write!(
+                    f,
+                    "can give {capacity} even when empty, and {needs} is needed (M6)"
+                )
+            }
+            Unfit::Cordoned { reason } => write!(f, "cordoned: {reason} (M7)"),
+        }
+    }
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Protection::AlwaysHot => write!(f, "always-hot (P4)"),
+            Protection::HigherPriority => write!(f, "of higher priority (P2)"),
+            Protection::Turn { left } => write!(f, "busy, its turn has {left} left (P3)"),
+            Protection::Young { left } => {
+                write!(
+                    f,
+                    "idle, but expected to be used again soon: {left} left (P3)"
+                )
+            }
+            Protection::Yields { left } => {
+                write!(f, "of higher priority and idle, yields in {left} (P6)")
+            }
+            Protection::Loading => write!(f, "loading (P5)"),
+            Protection::Wanted => write!(f, "an earlier request waits for it (P5)"),
+            Protection::Unserved => write!(f, "its waiters have not been served (P5)"),
+            Protection::Leaving => write!(f, "leaving already"),
+            Protection::Same => write!(f, "the same model"),
+            Protection::Growth => write!(
+                f,
+                "of equal priority, and one more replica takes no room from equals (S1)"
+            ),
+        }
+    }
+}
