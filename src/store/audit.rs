@@ -2,7 +2,7 @@
 //! deletes old ones. The caller leaves out secrets before it adds a row.
 
 use serde_json::{Map, Value};
-use sqlx::sqlite::SqliteRow;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{QueryBuilder, Row, Sqlite};
 
 use super::history::FORGOTTEN_AT_ONCE;
@@ -55,29 +55,38 @@ impl AuditQuery {
     pub const LIMIT_MAX: u32 = 1000;
 }
 
+/// Within a transaction.
+pub(super) async fn insert_audit(
+    connection: &mut SqliteConnection,
+    entry: &AuditEntry,
+) -> Result<i64, sqlx::Error> {
+    let what = Value::Object(entry.what.clone()).to_string();
+    sqlx::query(
+        "INSERT INTO audit (at, key, subject, name, client, method, path, what, status, request)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    )
+    .bind(to_integer(entry.at.0))
+    .bind(entry.key.map(|key| key.to_string()))
+    .bind(entry.subject.as_deref())
+    .bind(entry.name.as_deref())
+    .bind(entry.client.as_str())
+    .bind(entry.method.as_str())
+    .bind(entry.path.as_str())
+    .bind(what)
+    .bind(i64::from(entry.status))
+    .bind(entry.request.as_str())
+    .execute(connection)
+    .await
+    .map(|done| done.last_insert_rowid())
+}
+
 impl Store {
     /// Appends a row and returns its id.
     pub async fn add_audit(&self, entry: &AuditEntry) -> Result<i64, StoreFault> {
-        let what = Value::Object(entry.what.clone()).to_string();
-        let query = sqlx::query(
-            "INSERT INTO audit (at, key, subject, name, client, method, path, what, status, request)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        )
-        .bind(to_integer(entry.at.0))
-        .bind(entry.key.map(|key| key.to_string()))
-        .bind(entry.subject.as_deref())
-        .bind(entry.name.as_deref())
-        .bind(entry.client.as_str())
-        .bind(entry.method.as_str())
-        .bind(entry.path.as_str())
-        .bind(what)
-        .bind(i64::from(entry.status))
-        .bind(entry.request.as_str());
         self.write("write the audit", async |connection| {
-            query.execute(connection).await
+            insert_audit(connection, entry).await
         })
         .await
-        .map(|done| done.last_insert_rowid())
     }
 
     /// A part of the audit, in ascending order of id.

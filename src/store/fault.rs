@@ -24,6 +24,12 @@ pub enum StoreFault {
         source: std::io::Error,
     },
 
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+
     #[error("{} is in use by another model-pool{holder}; stop that one, or give this one its own state.database_url (the lock is {})", path.display(), lock.display())]
     InUse {
         path: PathBuf,
@@ -45,6 +51,13 @@ pub enum StoreFault {
 
     #[error("the database {} has schema {found}, and this model-pool knows schemas up to {known}; start the newer model-pool that wrote it, or use another file", path.display())]
     Newer {
+        path: PathBuf,
+        found: i64,
+        known: i64,
+    },
+
+    #[error("the database {} has schema {found}, and this model-pool has schema {known}; the service that uses it is older: replace it first with `model-pool serve --takeover`", path.display())]
+    Older {
         path: PathBuf,
         found: i64,
         known: i64,

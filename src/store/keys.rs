@@ -7,6 +7,7 @@ use rand::TryRngCore;
 use rand::rngs::OsRng;
 use sha2::{Digest, Sha256};
 use sqlx::Row;
+use sqlx::sqlite::SqliteConnection;
 use subtle::ConstantTimeEq;
 
 use super::{Store, StoreFault, from_integer, to_integer};
@@ -173,30 +174,39 @@ fn as_json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
+/// Within a transaction. Returns the id that the key got.
+pub(super) async fn insert_key(
+    connection: &mut SqliteConnection,
+    key: &NewKey,
+) -> Result<KeyId, sqlx::Error> {
+    let query = sqlx::query(
+        "INSERT INTO keys (name, role, prefix, hash, created_at, expires_at, models, routes, limits, log_prompts) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    )
+    .bind(key.name.as_str())
+    .bind(key.role.name())
+    .bind(key.prefix.as_str())
+    .bind(&key.hash.0[..])
+    .bind(to_integer(key.created.0))
+    .bind(key.expires.map(|time| to_integer(time.0)))
+    .bind(as_json(&key.allowed.models))
+    .bind(as_json(&key.allowed.routes))
+    .bind(key.allowed.limits.as_ref().map(as_json))
+    .bind(key.allowed.log_prompts);
+    let done = query.execute(connection).await?;
+    Ok(KeyId(from_integer(done.last_insert_rowid())))
+}
+
 impl Store {
     /// Stores a key and assigns its id.
     pub async fn add_key(&self, key: NewKey) -> Result<KeyRecord, StoreFault> {
-        let query = sqlx::query(
-            "INSERT INTO keys (name, role, prefix, hash, created_at, expires_at, models, routes, limits, log_prompts) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        )
-        .bind(key.name.as_str())
-        .bind(key.role.name())
-        .bind(key.prefix.as_str())
-        .bind(&key.hash.0[..])
-        .bind(to_integer(key.created.0))
-        .bind(key.expires.map(|time| to_integer(time.0)))
-        .bind(as_json(&key.allowed.models))
-        .bind(as_json(&key.allowed.routes))
-        .bind(key.allowed.limits.as_ref().map(as_json))
-        .bind(key.allowed.log_prompts);
-        let done = self
+        let id = self
             .write("save a key", async |connection| {
-                query.execute(connection).await
+                insert_key(connection, &key).await
             })
             .await?;
         Ok(KeyRecord {
-            id: KeyId(from_integer(done.last_insert_rowid())),
+            id,
             name: key.name,
             role: key.role,
             allowed: key.allowed,

@@ -1,5 +1,5 @@
 //! State that survives a restart: administrators' wishes, registrations, keys, measurements and the history
-//! (D1, D3), and the audit. Owns the database file and has the only SQL. A call returns only when the change is
+//! (D1, D3), and the audit. Owns the database file, copies it and has the only SQL. A call returns only when the change is
 //! on disk: SQLite with a write-ahead log and `synchronous = FULL`.
 //!
 //! ```text
@@ -9,7 +9,9 @@
 //!
 //! Models are stored by name: their ids are assigned anew at each start. Times are Unix milliseconds.
 
+mod admin_key;
 mod audit;
+mod backup;
 mod cordons;
 mod database;
 mod facts;
@@ -19,12 +21,15 @@ mod integers;
 mod keys;
 mod measurements;
 mod open;
+mod restore;
 mod upkeep;
 mod usage;
 mod wishes;
 mod writer;
 
+pub use admin_key::{FIRST_ADMIN_KEY, NEW_ADMIN_KEY, RevokedKey};
 pub use audit::{AuditEntry, AuditQuery, StoredAudit};
+pub use backup::{Backup, BackupContents, BackupFault, back_up};
 pub use database::Store;
 pub use fault::StoreFault;
 pub use history::{HistoryQuery, Retention, StoredMemory, StoredRecord, StoredShare};
@@ -32,6 +37,7 @@ pub use keys::{
     KeyHash, KeyRecord, KeyText, KeyUse, NewKey, Role, find_key, generate_key, hash_key,
 };
 pub use measurements::{Circumstances, Measurement, Measurements};
+pub use restore::{Restored, restore};
 pub use usage::{DayUsage, UsageMinute};
 pub use wishes::KeptWish;
 pub use writer::WriteTrouble;

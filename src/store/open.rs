@@ -25,7 +25,7 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations");
 const HEADER: &[u8; 16] = b"SQLite format 3\0";
 
 /// Other programs (a backup, a person with `sqlite3`) may lock the file for a moment.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Up to this size the complete file is checked at start, which takes a fraction of a second. A larger file is
 /// checked where it is read.
@@ -71,6 +71,39 @@ impl Store {
                 source,
             })?;
 
+        Store::connected(path, options, first, Some(lock)).await
+    }
+
+    /// Opens the database beside the service that holds its lock, for a change that the service expects of others.
+    /// The schema stays as it is.
+    ///
+    /// # Errors
+    /// As [`Store::open`]; also if there is no database, or its schema is not the one of this program.
+    pub async fn open_beside(database_url: &str) -> Result<Store, StoreFault> {
+        let (options, path) = parse(database_url)?;
+        if !has_header(&path)? {
+            return Err(StoreFault::NotADatabase { path });
+        }
+        let options = options.create_if_missing(false);
+        let mut first = options
+            .connect()
+            .await
+            .map_err(|source| refused(&path, source))?;
+        check_version(&path, &mut first).await?;
+        let found = schema(&path, &mut first).await?.unwrap_or(0);
+        let known = newest_schema();
+        if found < known {
+            return Err(StoreFault::Older { path, found, known });
+        }
+        Store::connected(path, options, first, None).await
+    }
+
+    async fn connected(
+        path: PathBuf,
+        options: SqliteConnectOptions,
+        first: SqliteConnection,
+        lock: Option<Flock<File>>,
+    ) -> Result<Store, StoreFault> {
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .connect_with(options.clone().pragma("query_only", "on"))
@@ -80,9 +113,27 @@ impl Store {
             writer: Writer::new(&path, options, first),
             path,
             readers,
-            lock: std::sync::Mutex::new(Some(lock)),
+            lock: std::sync::Mutex::new(lock),
         })
     }
+}
+
+/// The file of this URL.
+pub(super) fn path_of(database_url: &str) -> Result<PathBuf, StoreFault> {
+    parse(database_url).map(|(_, path)| path)
+}
+
+/// Whether the file begins as a SQLite database does. Does not change it.
+pub(super) fn has_header(path: &Path) -> Result<bool, StoreFault> {
+    let unreadable = |source| StoreFault::Unreadable {
+        path: path.to_path_buf(),
+        source,
+    };
+    let mut header = Vec::with_capacity(HEADER.len());
+    File::open(path)
+        .and_then(|file| file.take(HEADER.len() as u64).read_to_end(&mut header))
+        .map_err(unreadable)?;
+    Ok(header == HEADER)
 }
 
 fn parse(database_url: &str) -> Result<(SqliteConnectOptions, PathBuf), StoreFault> {
@@ -126,7 +177,7 @@ fn without_password(url: &str) -> String {
     }
 }
 
-fn create_folder(path: &Path) -> Result<(), StoreFault> {
+pub(super) fn create_folder(path: &Path) -> Result<(), StoreFault> {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => {
             std::fs::create_dir_all(folder).map_err(|source| StoreFault::Folder {
@@ -140,7 +191,7 @@ fn create_folder(path: &Path) -> Result<(), StoreFault> {
 
 /// Two controllers on the same state would undo each other's wishes. The lock belongs to the open file, so it
 /// ends with the process in every case; engines do not inherit it.
-fn lock(path: &Path) -> Result<Flock<File>, StoreFault> {
+pub(super) fn lock(path: &Path) -> Result<Flock<File>, StoreFault> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let lock_path = PathBuf::from(name);
@@ -240,26 +291,12 @@ async fn check_content(path: &Path, first: &mut SqliteConnection) -> Result<(), 
 }
 
 /// An older program must not write to a database that a newer one has migrated.
-async fn check_version(path: &Path, first: &mut SqliteConnection) -> Result<(), StoreFault> {
-    let failed = |source| refused(path, source);
-    let kept: i64 =
-        sqlx::query_scalar("SELECT count(*) FROM sqlite_master WHERE name = '_sqlx_migrations'")
-            .fetch_one(&mut *first)
-            .await
-            .map_err(failed)?;
-    if kept == 0 {
-        return Ok(());
-    }
-    let found: Option<i64> = sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations")
-        .fetch_one(&mut *first)
-        .await
-        .map_err(failed)?;
-    let known = MIGRATIONS
-        .iter()
-        .map(|migration| migration.version)
-        .max()
-        .unwrap_or(0);
-    match found {
+pub(super) async fn check_version(
+    path: &Path,
+    first: &mut SqliteConnection,
+) -> Result<(), StoreFault> {
+    let known = newest_schema();
+    match schema(path, first).await? {
         Some(found) if found > known => Err(StoreFault::Newer {
             path: path.to_path_buf(),
             found,
@@ -269,8 +306,34 @@ async fn check_version(path: &Path, first: &mut SqliteConnection) -> Result<(), 
     }
 }
 
+/// The schema that this program brings a database to.
+fn newest_schema() -> i64 {
+    let versions = MIGRATIONS.iter().map(|migration| migration.version);
+    versions.max().unwrap_or(0)
+}
+
+/// The schema of a database; `None` if it has never had one of model-pool.
+pub(super) async fn schema(
+    path: &Path,
+    connection: &mut SqliteConnection,
+) -> Result<Option<i64>, StoreFault> {
+    let failed = |source| refused(path, source);
+    let kept: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM sqlite_master WHERE name = '_sqlx_migrations'")
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(failed)?;
+    if kept == 0 {
+        return Ok(None);
+    }
+    sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations")
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(failed)
+}
+
 /// SQLite's result codes 11 (SQLITE_CORRUPT) and 26 (SQLITE_NOTADB), with their extended forms.
-fn refused(path: &Path, source: sqlx::Error) -> StoreFault {
+pub(super) fn refused(path: &Path, source: sqlx::Error) -> StoreFault {
     let code = source
         .as_database_error()
         .and_then(|error| error.code())

@@ -1,0 +1,326 @@
+//! A consistent copy of the database while a service writes to it. Every copy is read to its end by SQLite before
+//! anybody may rely on it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::statvfs;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, Connection};
+
+use super::open::{self, BUSY_TIMEOUT};
+use super::{StoreFault, from_integer};
+use pool::Bytes;
+
+/// What a copy holds, so that people see whether it is the right one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackupContents {
+    /// Valid and expired, not the revoked ones.
+    pub keys: u64,
+    /// Priorities and keep-hot times that administrators set.
+    pub overrides: u64,
+    /// Models that administrators loaded to stay.
+    pub loads: u64,
+    pub registrations: u64,
+    /// Records of the history.
+    pub history: u64,
+}
+
+/// A copy that was checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backup {
+    pub bytes: Bytes,
+    pub contents: BackupContents,
+}
+
+/// Why there is no copy, or why it did not take the database's place.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupFault {
+    #[error(transparent)]
+    Store(#[from] StoreFault),
+
+    #[error("there is no database {} to back up; name the configuration of the service with --config, or run this in the folder in which the service runs", path.display())]
+    NoDatabase { path: PathBuf },
+
+    #[error("{} exists; name another file, or replace it with --force", path.display())]
+    Exists { path: PathBuf },
+
+    #[error("{} belongs to the database itself; name a file on another disk", path.display())]
+    Itself { path: PathBuf },
+
+    #[error("cannot write {}: {problem}", path.display())]
+    Target { path: PathBuf, problem: String },
+
+    #[error("cannot read {}: {source}", path.display())]
+    Source { path: PathBuf, source: io::Error },
+
+    #[error("{} is a SQLite database, but not one of model-pool: it has no table of schema versions; name a file that `model-pool backup` wrote", path.display())]
+    Foreign { path: PathBuf },
+
+    #[error("cannot put the copy in the place of {}: {source}; the former database is at {}", path.display(), former.display())]
+    Exchange {
+        path: PathBuf,
+        former: PathBuf,
+        source: io::Error,
+    },
+}
+
+/// Writes a copy of the database of this URL to `target`, for this account alone (mode 0600). A service may run and
+/// write: the copy has the state of one moment.
+///
+/// # Errors
+/// [`BackupFault`] names the file and says what to do. After an error `target` is as it was before.
+pub async fn back_up(
+    database_url: &str,
+    target: &Path,
+    replace: bool,
+) -> Result<Backup, BackupFault> {
+    let path = open::path_of(database_url)?;
+    if !path.exists() {
+        return Err(BackupFault::NoDatabase { path });
+    }
+    if !open::has_header(&path)? {
+        return Err(StoreFault::NotADatabase { path }.into());
+    }
+    check_target(&path, target, replace)?;
+    let part = Part::create(target)?;
+    let written = async {
+        let mut source = plain(&path).connect().await.map_err(of(&path))?;
+        let text = part.text()?;
+        sqlx::query("VACUUM INTO ?")
+            .bind(text)
+            .execute(&mut source)
+            .await
+            .map_err(|error| of_target(target, &path, error))?;
+        let _ = source.close().await;
+        let contents = check(&part.path).await?;
+        let synced = File::open(&part.path).and_then(|file| {
+            file.sync_all()?;
+            file.metadata()
+        });
+        let bytes = synced.map_err(|error| unwritten(target, &error))?.len();
+        Ok(Backup {
+            bytes: Bytes(bytes),
+            contents,
+        })
+    };
+    let backup = written
+        .await
+        .map_err(|fault| named(fault, &part.path, target))?;
+    part.take_the_place_of(target)
+        .map_err(|error| unwritten(target, &error))?;
+    Ok(backup)
+}
+
+/// A file that is being written beside its later name. Dropped before that, it is removed.
+pub(super) struct Part {
+    pub path: PathBuf,
+    is_done: bool,
+}
+
+impl Part {
+    pub(super) fn create(target: &Path) -> Result<Part, BackupFault> {
+        let path = with_suffix(target, &format!(".part-{}", std::process::id()));
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| unwritten(target, &error))?;
+        Ok(Part {
+            path,
+            is_done: false,
+        })
+    }
+
+    fn text(&self) -> Result<&str, BackupFault> {
+        self.path.to_str().ok_or_else(|| BackupFault::Target {
+            path: self.path.clone(),
+            problem: "the path is not UTF-8, which SQLite needs; name another file".to_owned(),
+        })
+    }
+
+    pub(super) fn take_the_place_of(mut self, target: &Path) -> io::Result<()> {
+        std::fs::rename(&self.path, target)?;
+        self.is_done = true;
+        sync_folder(target)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        // SQLite may have begun files of its own beside it.
+        for suffix in ["", "-journal", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(with_suffix(&self.path, suffix));
+        }
+    }
+}
+
+fn check_target(database: &Path, target: &Path, replace: bool) -> Result<(), BackupFault> {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    let own = ["", "-wal", "-shm", ".lock"].map(|suffix| real(&with_suffix(database, suffix)));
+    let found = real(target);
+    if found.is_some() && own.contains(&found) {
+        return Err(BackupFault::Itself {
+            path: target.to_owned(),
+        });
+    }
+    match std::fs::symlink_metadata(target) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(unwritten(target, &error)),
+        Ok(data) if data.is_dir() => Err(BackupFault::Target {
+            path: target.to_owned(),
+            problem: "it is a folder; name a file in it".to_owned(),
+        }),
+        Ok(_) if replace => Ok(()),
+        Ok(_) => Err(BackupFault::Exists {
+            path: target.to_owned(),
+        }),
+    }
+}
+
+/// Options that set nothing, so that opening a file does not change it.
+pub(super) fn plain(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(false)
+        .busy_timeout(BUSY_TIMEOUT)
+}
+
+/// Reads all of a copy, and counts what is in it.
+pub(super) async fn check(path: &Path) -> Result<BackupContents, BackupFault> {
+    let failed = of(path);
+    let mut copy = plain(path)
+        .immutable(true)
+        .read_only(true)
+        .connect()
+        .await
+        .map_err(&failed)?;
+    let verdict: String = sqlx::query_scalar("PRAGMA integrity_check(1)")
+        .fetch_one(&mut copy)
+        .await
+        .map_err(&failed)?;
+    if verdict != "ok" {
+        return Err(StoreFault::Damaged {
+            path: path.to_owned(),
+            problem: verdict.replace('\n', " "),
+        }
+        .into());
+    }
+    if open::schema(path, &mut copy).await?.is_none() {
+        return Err(BackupFault::Foreign {
+            path: path.to_owned(),
+        });
+    }
+    open::check_version(path, &mut copy).await?;
+    let mut count = async |sql: &'static str| -> Result<u64, BackupFault> {
+        let rows: i64 = sqlx::query_scalar(sql)
+            .fetch_one(&mut copy)
+            .await
+            .map_err(of(path))?;
+        Ok(from_integer(rows))
+    };
+    let contents = BackupContents {
+        keys: count("SELECT count(*) FROM keys WHERE revoked = 0").await?,
+        overrides: count("SELECT count(*) FROM overrides").await?,
+        loads: count("SELECT count(*) FROM loads").await?,
+        registrations: count("SELECT count(*) FROM registrations").await?,
+        history: count("SELECT count(*) FROM history").await?,
+    };
+    let _ = copy.close().await;
+    Ok(contents)
+}
+
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+pub(super) fn of(path: &Path) -> impl Fn(sqlx::Error) -> BackupFault {
+    move |error| open::refused(path, error).into()
+}
+
+/// The copy is written under another name than the one that people know.
+pub(super) fn named(fault: BackupFault, part: &Path, name: &Path) -> BackupFault {
+    let renamed = |path: PathBuf| if path == part { name.to_owned() } else { path };
+    match fault {
+        BackupFault::Foreign { path } => BackupFault::Foreign {
+            path: renamed(path),
+        },
+        BackupFault::Store(StoreFault::Damaged { path, problem }) => StoreFault::Damaged {
+            path: renamed(path),
+            problem,
+        }
+        .into(),
+        BackupFault::Store(StoreFault::NotADatabase { path }) => StoreFault::NotADatabase {
+            path: renamed(path),
+        }
+        .into(),
+        BackupFault::Store(StoreFault::Newer { path, found, known }) => StoreFault::Newer {
+            path: renamed(path),
+            found,
+            known,
+        }
+        .into(),
+        BackupFault::Store(StoreFault::Open { path, source }) => StoreFault::Open {
+            path: renamed(path),
+            source,
+        }
+        .into(),
+        other => other,
+    }
+}
+
+/// SQLite's result codes 11 and 26 are about the database; any other failure of a copy is about the disk it goes to.
+pub(super) fn of_target(target: &Path, database: &Path, error: sqlx::Error) -> BackupFault {
+    match open::refused(database, error) {
+        StoreFault::Open { source, .. } => BackupFault::Target {
+            path: target.to_owned(),
+            problem: format!("{source}; {}", disk_of(target)),
+        },
+        about_the_database => about_the_database.into(),
+    }
+}
+
+pub(super) fn unwritten(target: &Path, error: &io::Error) -> BackupFault {
+    let problem = match error.kind() {
+        ErrorKind::NotFound => format!("{error}; create its folder, or name another one"),
+        ErrorKind::PermissionDenied => {
+            format!("{error}; name a folder that this account may write to")
+        }
+        _ => format!("{error}; {}", disk_of(target)),
+    };
+    BackupFault::Target {
+        path: target.to_owned(),
+        problem,
+    }
+}
+
+/// How full the disk is.
+fn disk_of(target: &Path) -> String {
+    let folder = target.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    match statvfs(folder) {
+        Ok(disk) => {
+            let bytes = |blocks: u64| Bytes(blocks.saturating_mul(disk.fragment_size()));
+            format!(
+                "the disk of {} has {} free of {}; free some, or name a file on another disk",
+                folder.display(),
+                bytes(disk.blocks_available()),
+                bytes(disk.blocks())
+            )
+        }
+        Err(error) => format!("cannot read {} ({error})", folder.display()),
+    }
+}

@@ -1,0 +1,222 @@
+//! Puts a copy in the place of the database, which stays beside it. Nothing changes before the copy has been checked.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use chrono::Utc;
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{ConnectOptions, Connection};
+
+use super::backup::{
+    Backup, BackupFault, Part, check, named, of, of_target, plain, unwritten, with_suffix,
+};
+use super::open;
+use super::{KeyHash, StoreFault};
+use pool::Bytes;
+
+/// Tables whose ids are never given twice.
+const SEQUENCES: [&str; 3] = ["keys", "history", "audit"];
+
+/// A database whose place a copy has taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    pub backup: Backup,
+    pub database: PathBuf,
+    /// Where the former database is now; `None` if there was none.
+    pub former: Option<PathBuf>,
+    /// Whether the key that was asked about is valid in it.
+    pub knows_key: bool,
+}
+
+/// Puts a checked copy of `backup` in the place of the database of this URL, and keeps the former one beside it. Ids
+/// that the former database has given are not given again.
+///
+/// # Errors
+/// As [`back_up`]; [`StoreFault::InUse`] while a service uses the database, [`StoreFault::Newer`] for a copy of a
+/// newer program. Until the exchange the database is as it was before.
+pub async fn restore(
+    database_url: &str,
+    backup: &Path,
+    key: Option<KeyHash>,
+) -> Result<Restored, BackupFault> {
+    let path = open::path_of(database_url)?;
+    if !open::has_header(backup)? {
+        return Err(StoreFault::NotADatabase {
+            path: backup.to_owned(),
+        }
+        .into());
+    }
+    open::create_folder(&path)?;
+    let _lock = open::lock(&path)?;
+    let part = Part::create(&path)?;
+    let mut from = File::open(backup).map_err(|source| BackupFault::Source {
+        path: backup.to_owned(),
+        source,
+    })?;
+    let copied = OpenOptions::new()
+        .write(true)
+        .open(&part.path)
+        .and_then(|mut to| io::copy(&mut from, &mut to));
+    let bytes = copied.map_err(|error| unwritten(&part.path, &error))?;
+    let contents = check(&part.path)
+        .await
+        .map_err(|fault| named(fault, &part.path, backup))?;
+    let knows_key = match key {
+        Some(key) => knows(&part.path, key).await.map_err(of(backup))?,
+        None => false,
+    };
+    let is_there = path.exists();
+    if is_there {
+        let numbers = Numbers::of(&path).await;
+        numbers
+            .raise(&part.path)
+            .await
+            .map_err(|error| of_target(&path, &path, error))?;
+    }
+    File::open(&part.path)
+        .and_then(|file| file.sync_all())
+        .map_err(|error| unwritten(&path, &error))?;
+    let former = match is_there {
+        true => Some(set_aside(&path).await?),
+        false => None,
+    };
+    part.take_the_place_of(&path)
+        .map_err(|source| BackupFault::Exchange {
+            path: path.clone(),
+            former: former.clone().unwrap_or_default(),
+            source,
+        })?;
+    Ok(Restored {
+        backup: Backup {
+            bytes: Bytes(bytes),
+            contents,
+        },
+        database: path,
+        former,
+        knows_key,
+    })
+}
+
+async fn knows(path: &Path, key: KeyHash) -> Result<bool, sqlx::Error> {
+    let mut copy = plain(path)
+        .immutable(true)
+        .read_only(true)
+        .connect()
+        .await?;
+    let count: i64 = sqlx::query_scalar("SELECT count(*) FROM keys WHERE hash = ? AND revoked = 0")
+        .bind(&key.0[..])
+        .fetch_one(&mut copy)
+        .await?;
+    let _ = copy.close().await;
+    Ok(count > 0)
+}
+
+/// The largest numbers that a database has given to replicas, orders and rows.
+#[derive(Debug, Default)]
+struct Numbers {
+    last: Vec<(String, i64)>,
+    sequences: Vec<(String, i64)>,
+}
+
+impl Numbers {
+    /// As far as the database can be read: a damaged one may be why a copy takes its place.
+    async fn of(path: &Path) -> Numbers {
+        let Ok(mut database) = plain(path).connect().await else {
+            return Numbers::default();
+        };
+        let last = sqlx::query_as("SELECT name, last FROM numbers").fetch_all(&mut database);
+        let last = last.await.unwrap_or_default();
+        let sequences = sqlx::query_as("SELECT name, seq FROM sqlite_sequence");
+        let sequences = sequences.fetch_all(&mut database).await.unwrap_or_default();
+        let _ = database.close().await;
+        Numbers { last, sequences }
+    }
+
+    /// A copy of an older schema may lack the tables; its migration counts what it has.
+    async fn raise(&self, path: &Path) -> Result<(), sqlx::Error> {
+        let mut copy = plain(path).connect().await?;
+        let has_numbers: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM sqlite_master WHERE name = 'numbers'")
+                .fetch_one(&mut copy)
+                .await?;
+        for (name, last) in self.last.iter().filter(|_| has_numbers > 0) {
+            sqlx::query("UPDATE numbers SET last = max(last, ?) WHERE name = ?")
+                .bind(last)
+                .bind(name)
+                .execute(&mut copy)
+                .await?;
+        }
+        let known = |name: &String| SEQUENCES.contains(&name.as_str());
+        for (name, last) in self.sequences.iter().filter(|(name, _)| known(name)) {
+            raise_sequence(&mut copy, name, *last).await?;
+        }
+        copy.close().await
+    }
+}
+
+async fn raise_sequence(
+    copy: &mut SqliteConnection,
+    name: &str,
+    last: i64,
+) -> Result<(), sqlx::Error> {
+    let raised = sqlx::query("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?")
+        .bind(last)
+        .bind(name)
+        .execute(&mut *copy)
+        .await?;
+    // A table that never had a row has no mark yet.
+    if raised.rows_affected() == 0 {
+        sqlx::query(
+            "INSERT INTO sqlite_sequence (name, seq) SELECT ?1, ?2
+             WHERE EXISTS (SELECT 1 FROM sqlite_master WHERE name = ?1)",
+        )
+        .bind(name)
+        .bind(last)
+        .execute(copy)
+        .await?;
+    }
+    Ok(())
+}
+
+/// Gives the database a second name, which it keeps when the copy takes the first.
+async fn set_aside(path: &Path) -> Result<PathBuf, BackupFault> {
+    // The changes in SQLite's log go into the file. A file that is damaged keeps its log beside it instead.
+    if let Ok(mut database) = plain(path).connect().await {
+        let _ = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
+            .execute(&mut database)
+            .await;
+        let _ = database.close().await;
+    }
+    let former = former_name(path);
+    let failed = |source| BackupFault::Exchange {
+        path: path.to_owned(),
+        former: path.to_owned(),
+        source,
+    };
+    for suffix in ["-wal", "-shm"] {
+        match std::fs::rename(with_suffix(path, suffix), with_suffix(&former, suffix)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+    }
+    match std::fs::hard_link(path, &former) {
+        Ok(()) => Ok(former),
+        // Not every file system has links; until the copy is in place there is no database then.
+        Err(_) => std::fs::rename(path, &former)
+            .map(|()| former)
+            .map_err(failed),
+    }
+}
+
+/// A name that no file has yet.
+fn former_name(path: &Path) -> PathBuf {
+    let moment = Utc::now().format("%Y%m%dT%H%M%SZ");
+    let mut name = with_suffix(path, &format!(".before-restore-{moment}"));
+    let mut more = 1;
+    while name.exists() {
+        more += 1;
+        name = with_suffix(path, &format!(".before-restore-{moment}-{more}"));
+    }
+    name
+}
