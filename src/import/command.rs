@@ -1,0 +1,192 @@
+//! A shell-like command line as the list of a CommandEngine: split into words, with the port filled in when it starts.
+
+use crate::macros::PORT;
+
+/// How a model file names the port.
+pub const PORT_TEMPLATE: &str = "{{ port }}";
+
+/// The words of a command of llama-swap: lines that begin with `#` are comments, and a line may end with `\`.
+pub fn words(text: &str) -> Result<Vec<String>, String> {
+    let mut lines = String::new();
+    for line in text.lines() {
+        let trimmed = line.trim();
+        if trimmed.starts_with('#') {
+            continue;
+        }
+        lines.push_str(trimmed.strip_suffix('\\').unwrap_or(line));
+        lines.push('\n');
+    }
+    let words = shlex::split(&lines).ok_or(
+        "has a quotation mark or a backslash without an end; it cannot be split into words",
+    )?;
+    match words.is_empty() {
+        true => Err("is empty".to_owned()),
+        false => Ok(words),
+    }
+}
+
+/// The words where an engine learns its port from the pool, or why it cannot.
+pub fn with_port(words: &[String], proxy: Option<&str>) -> Result<Vec<String>, String> {
+    let uses_macro = words.iter().any(|word| word.contains(PORT));
+    let port = match proxy {
+        None => PORT.to_owned(),
+        Some(proxy) => port_of(proxy)?,
+    };
+    match (uses_macro, port == PORT) {
+        (true, true) => Ok(words.iter().map(|word| word.replace(PORT, PORT_TEMPLATE)).collect()),
+        (true, false) => Err(format!(
+            "uses ${{PORT}}, and `proxy` names port {port}; the pool chooses the port, so write ${{PORT}} in both"
+        )),
+        (false, true) => Err(
+            "does not use ${PORT}, so the engine cannot be told where to listen; add its option for the port, such as --port ${PORT}".to_owned(),
+        ),
+        (false, false) => {
+            let is_port = |word: &String| {
+                let rest = word.strip_suffix(port.as_str());
+                rest.is_some_and(|rest| rest.is_empty() || rest.ends_with(['=', ':']))
+            };
+            if !words.iter().any(is_port) {
+                return Err(format!(
+                    "does not name port {port} of `proxy`, so the engine cannot be told where to listen; write --port ${{PORT}} in cmd, and remove proxy"
+                ));
+            }
+            let replaced = words.iter().map(|word| match is_port(word) {
+                true => format!("{}{PORT_TEMPLATE}", &word[..word.len() - port.len()]),
+                false => word.clone(),
+            });
+            Ok(replaced.collect())
+        }
+    }
+}
+
+/// The port of an address of this machine; any other address is refused with the reason.
+pub fn port_of(proxy: &str) -> Result<String, String> {
+    let Some(rest) = proxy.strip_prefix("http://") else {
+        return Err(format!(
+            "is reached at {proxy}; the pool reaches its engines by plain http on 127.0.0.1. An endpoint that somebody else runs is a RemoteEngine (docs/remote.md)"
+        ));
+    };
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if !path.is_empty() {
+        return Err(format!(
+            "is reached below the path /{path} of its proxy; an engine has to answer at /v1"
+        ));
+    }
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.is_empty() => (host, port),
+        _ => (authority, "80"),
+    };
+    let is_here = matches!(host, "localhost" | "[::1]" | "0.0.0.0") || host.starts_with("127.");
+    match is_here {
+        true => Ok(port.to_owned()),
+        false => Err(format!(
+            "is reached at {host}, which is another machine; an endpoint that somebody else runs is a RemoteEngine (docs/remote.md)"
+        )),
+    }
+}
+
+/// The word as a template that stands for itself.
+pub fn as_template(word: &str) -> String {
+    const MARKS: [&str; 3] = ["{{", "{%", "{#"];
+    let mut out = String::new();
+    let mut rest = word;
+    loop {
+        let next = MARKS
+            .iter()
+            .filter_map(|mark| Some((rest.find(mark)?, *mark)));
+        let Some((start, mark)) = next.min() else {
+            out.push_str(rest);
+            return out;
+        };
+        out.push_str(&rest[..start]);
+        out.push_str(&format!("{{{{ \"{mark}\" }}}}"));
+        rest = &rest[start + mark.len()..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(text: &str) -> Vec<String> {
+        words(text).expect("words")
+    }
+
+    #[test]
+    fn comments_quotes_and_line_ends_are_read_as_llama_swap_does() {
+        let text = "# a comment\n  llama-server \\\n  --model '/a b/c.gguf'\n  # another\n  --x \"{\\\"a\\\": 1}\" 'it''s'\n";
+        assert_eq!(
+            split(text),
+            [
+                "llama-server",
+                "--model",
+                "/a b/c.gguf",
+                "--x",
+                "{\"a\": 1}",
+                "its"
+            ]
+        );
+        assert!(words("llama-server 'open").is_err());
+        assert!(words(" # nothing\n").is_err());
+    }
+
+    #[test]
+    fn the_port_is_the_pools_to_choose() {
+        let port = |text: &str, proxy| with_port(&split(text), proxy).map(|words| words.join(" "));
+        assert_eq!(
+            port("x --port ${PORT}", None).as_deref(),
+            Ok("x --port {{ port }}")
+        );
+        assert_eq!(
+            port(
+                "x --port 8999 --n 18999 --listen 0.0.0.0:8999",
+                Some("http://127.0.0.1:8999")
+            )
+            .as_deref(),
+            Ok("x --port {{ port }} --n 18999 --listen 0.0.0.0:{{ port }}")
+        );
+        for (text, proxy, why) in [
+            ("x", None, "does not use ${PORT}"),
+            (
+                "x",
+                Some("http://localhost:${PORT}"),
+                "does not use ${PORT}",
+            ),
+            (
+                "x --port 1",
+                Some("http://localhost:8999"),
+                "does not name port 8999",
+            ),
+            (
+                "x --port ${PORT}",
+                Some("http://localhost:8999"),
+                "names port 8999",
+            ),
+            (
+                "x --port ${PORT}",
+                Some("http://10.0.0.1:${PORT}"),
+                "another machine",
+            ),
+            (
+                "x --port ${PORT}",
+                Some("https://localhost:${PORT}"),
+                "plain http",
+            ),
+            (
+                "x --port ${PORT}",
+                Some("http://localhost:${PORT}/base"),
+                "below the path /base",
+            ),
+        ] {
+            let problem = port(text, proxy).expect_err(text);
+            assert!(problem.contains(why), "{text}: {problem}");
+        }
+    }
+
+    #[test]
+    fn what_looks_like_a_template_stands_for_itself() {
+        assert_eq!(as_template("{\"a\": {}}"), "{\"a\": {}}");
+        assert_eq!(as_template("a{{b}}"), "a{{ \"{{\" }}b}}");
+        assert_eq!(as_template("{%x%}{#"), "{{ \"{%\" }}x%}{{ \"{#\" }}");
+    }
+}

@@ -1,0 +1,409 @@
+//! Command lines of llama-server and vLLM as sections of a model file. Only a command whose every option is understood
+//! is translated; any other one stays as it is, for a CommandEngine.
+
+use std::collections::BTreeMap;
+
+use catalog::{Engine, find_engine};
+use serde_json::{Map, Value, json};
+
+use crate::options::{Own, read};
+
+/// A command line in the words of an engine of the table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Native {
+    pub engine: &'static str,
+    /// Keys of `engine_config` beside `model_id`, `type` and `env`.
+    pub section: Map<String, Value>,
+    pub gpus: Option<u64>,
+    /// Requests at once.
+    pub seats: Option<u64>,
+    /// `pool_config.sleep`.
+    pub sleep: Option<&'static str>,
+    /// What has no counterpart.
+    pub notes: Vec<String>,
+}
+
+/// `None`: the program is none of these. `Err`: why it stays a command.
+pub fn native(words: &[String]) -> Option<Result<Native, String>> {
+    let program = words.first()?;
+    let base = program.rsplit('/').next().unwrap_or(program);
+    match (base, words.get(1).map(String::as_str)) {
+        ("llama-server", _) => Some(llama_cpp(program, &words[1..])),
+        ("vllm", Some("serve")) => Some(vllm(program, &words[2..])),
+        _ => None,
+    }
+}
+
+const LLAMA_CPP: Own = Own {
+    values: &[
+        "model",
+        "hf_repo",
+        "ctx_size",
+        "parallel",
+        "alias",
+        "host",
+        "port",
+        "api_key",
+        "api_key_file",
+        "hf_token",
+        "n_gpu_layers",
+        "tensor_split",
+        "fit",
+        "fit_target",
+        "fit_ctx",
+    ],
+    switches: &["metrics", "webui", "no_webui", "ui", "no_ui"],
+    short: &[
+        ("-m", "model"),
+        ("-hf", "hf_repo"),
+        ("-hfr", "hf_repo"),
+        ("-hff", "hf_file"),
+        ("-hft", "hf_token"),
+        ("-c", "ctx_size"),
+        ("-np", "parallel"),
+        ("-a", "alias"),
+        ("-ngl", "n_gpu_layers"),
+        ("--gpu-layers", "n_gpu_layers"),
+        ("-ts", "tensor_split"),
+        ("-fit", "fit"),
+        ("-fitt", "fit_target"),
+        ("-fitc", "fit_ctx"),
+        ("-fa", "flash_attn"),
+        ("-t", "threads"),
+        ("-tb", "threads_batch"),
+        ("-C", "cpu_mask"),
+        ("-Cr", "cpu_range"),
+        ("-n", "n_predict"),
+        ("--predict", "n_predict"),
+        ("-b", "batch_size"),
+        ("-ub", "ubatch_size"),
+        ("-ctxcp", "ctx_checkpoints"),
+        ("--swa-checkpoints", "ctx_checkpoints"),
+        ("-cms", "checkpoint_min_step"),
+        ("-cram", "cache_ram"),
+        ("-kvu", "kv_unified"),
+        ("-no-kvu", "no_kv_unified"),
+        ("-e", "escape"),
+        ("-r", "reverse_prompt"),
+        ("-sp", "special"),
+        ("-s", "seed"),
+        ("--sampling-seq", "sampler_seq"),
+        ("--top-n-sigma", "top_nsigma"),
+        ("--typical-p", "typical"),
+        ("-l", "logit_bias"),
+        ("-j", "json_schema"),
+        ("-jf", "json_schema_file"),
+        ("-kvo", "kv_offload"),
+        ("-nkvo", "no_kv_offload"),
+        ("-nr", "no_repack"),
+        ("-ctk", "cache_type_k"),
+        ("-ctv", "cache_type_v"),
+        ("-dt", "defrag_thold"),
+        ("-cb", "cont_batching"),
+        ("-nocb", "no_cont_batching"),
+        ("-mm", "mmproj"),
+        ("-mmu", "mmproj_url"),
+        ("-lm", "load_mode"),
+        ("-ot", "override_tensor"),
+        ("-cmoe", "cpu_moe"),
+        ("-ncmoe", "n_cpu_moe"),
+        ("-sm", "split_mode"),
+        ("-to", "timeout"),
+        ("-rea", "reasoning"),
+        ("-sps", "slot_prompt_similarity"),
+        ("-v", "verbose"),
+        ("--log-verbose", "verbose"),
+        ("-lv", "verbosity"),
+        ("--log-verbosity", "verbosity"),
+        ("-md", "spec_draft_model"),
+        ("--model-draft", "spec_draft_model"),
+        ("-ngld", "spec_draft_ngl"),
+        ("--gpu-layers-draft", "spec_draft_ngl"),
+        ("--n-gpu-layers-draft", "spec_draft_ngl"),
+        ("-td", "spec_draft_threads"),
+        ("-tbd", "spec_draft_threads_batch"),
+        ("-ctkd", "spec_draft_type_k"),
+        ("-ctvd", "spec_draft_type_v"),
+        ("--draft-p-min", "spec_draft_p_min"),
+        ("--draft-p-split", "spec_draft_p_split"),
+    ],
+};
+
+const VLLM: Own = Own {
+    values: &[
+        "model",
+        "max_model_len",
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "data_parallel_size",
+        "gpu_memory_utilization",
+        "served_model_name",
+        "revision",
+        "host",
+        "port",
+        "uds",
+        "api_key",
+        "hf_token",
+        "swap_space",
+    ],
+    switches: &["enable_sleep_mode", "disable_log_requests"],
+    short: &[
+        ("-tp", "tensor_parallel_size"),
+        ("-pp", "pipeline_parallel_size"),
+        ("-dp", "data_parallel_size"),
+        ("-q", "quantization"),
+    ],
+};
+
+fn llama_cpp(program: &str, words: &[String]) -> Result<Native, String> {
+    let engine = find_engine("LlamaCppEngine").ok_or("this build has no LlamaCppEngine")?;
+    let mut read = read(engine, &LLAMA_CPP, words)?;
+    if let Some(word) = read.rest.first() {
+        return Err(format!("`{word}` belongs to no option"));
+    }
+    let mut native = Native {
+        engine: "LlamaCppEngine",
+        ..Native::default()
+    };
+    let section = &mut native.section;
+    match (read.own.remove("model"), read.own.remove("hf_repo")) {
+        (Some(path), None) => section.insert("model_path".to_owned(), json!(path)),
+        (None, Some(name)) => section.insert("hf_model_id".to_owned(), json!(name)),
+        _ => return Err("it names no model by --model or --hf-repo, or two".to_owned()),
+    };
+    name_program(section, program, "llama-server");
+    let seats = match read.own.remove("parallel") {
+        // Its own choice, as without the option.
+        Some(text) if text == "-1" => None,
+        Some(text) => Some(number("parallel", &text)?.max(1)),
+        None => None,
+    };
+    let context = read.own.remove("ctx_size");
+    let context = context.map(|text| number("ctx-size", &text)).transpose()?;
+    if let Some(tokens) = context.filter(|tokens| *tokens > 0) {
+        let of_one = tokens / seats.unwrap_or(1);
+        section.insert("max_total_tokens".to_owned(), json!(of_one));
+    }
+    if seats.is_none() {
+        native.notes.push(
+            "has no --parallel, so one request at a time gets the whole --ctx-size; for more write deployment_config.max_ongoing_requests: each gets max_total_tokens, and the cache grows with their number".to_owned(),
+        );
+    } else if read.kwargs.contains_key("kv_unified") {
+        native.notes.push(
+            "has --kv-unified, where one request may use the context of all; here each has --ctx-size divided by --parallel (max_total_tokens)".to_owned(),
+        );
+    }
+    native.seats = Some(seats.unwrap_or(1));
+    if let Some(layers) = read.own.remove("n_gpu_layers") {
+        // All of them is what the pool writes.
+        let is_all = matches!(layers.as_str(), "all" | "auto" | "-1")
+            || layers.parse::<u32>().is_ok_and(|count| count >= 99);
+        if !is_all {
+            read.kwargs
+                .insert("n_gpu_layers".to_owned(), number_or_text(&layers));
+        }
+    }
+    if let Some(split) = read.own.remove("tensor_split") {
+        let parts = split.split([',', '/']).count();
+        native.gpus = u64::try_from(parts).ok().filter(|parts| *parts > 1);
+        read.kwargs.insert("tensor_split".to_owned(), json!(split));
+    }
+    not_used(&mut native.notes, &read.own);
+    finish(engine, native, read.kwargs)
+}
+
+fn vllm(program: &str, words: &[String]) -> Result<Native, String> {
+    let engine = find_engine("VLLMEngine").ok_or("this build has no VLLMEngine")?;
+    let mut read = read(engine, &VLLM, words)?;
+    let mut native = Native {
+        engine: "VLLMEngine",
+        ..Native::default()
+    };
+    let served = read.own.remove("served_model_name");
+    let model = match (read.own.remove("model"), read.rest.as_slice()) {
+        (Some(model), []) => model,
+        (None, [model]) => model.clone(),
+        _ => return Err("it names no model, or has words that belong to no option".to_owned()),
+    };
+    let section = &mut native.section;
+    let is_path = model.starts_with(['/', '.', '~']) || model.matches('/').count() > 1;
+    let key = if is_path { "model_path" } else { "hf_model_id" };
+    section.insert(key.to_owned(), json!(model));
+    name_program(section, program, "vllm");
+    if let Some(revision) = read.own.remove("revision") {
+        section.insert("revision".to_owned(), json!(revision));
+    }
+    if let Some(name) = served {
+        section.insert("served_model_name".to_owned(), json!(name));
+    }
+    if let Some(text) = read.own.remove("max_model_len") {
+        let tokens = number("max-model-len", &text)?;
+        section.insert("max_total_tokens".to_owned(), json!(tokens));
+    }
+    if let Some(text) = read.own.remove("tensor_parallel_size") {
+        native.gpus = Some(number("tensor-parallel-size", &text)?);
+    }
+    for key in ["pipeline_parallel_size", "data_parallel_size"] {
+        if read.own.remove(key).is_some_and(|size| size != "1") {
+            return Err(format!(
+                "--{} above 1 is not used by VLLMEngine, which has tensor parallelism and replicas",
+                key.replace('_', "-")
+            ));
+        }
+    }
+    if let Some(share) = read.own.remove("gpu_memory_utilization") {
+        let share = number_or_text(&share);
+        read.kwargs
+            .insert("gpu_memory_utilization".to_owned(), share);
+    }
+    if read.own.remove("enable_sleep_mode").is_some() {
+        native.sleep = Some("weights");
+    }
+    not_used(&mut native.notes, &read.own);
+    finish(engine, native, read.kwargs)
+}
+
+fn name_program(section: &mut Map<String, Value>, program: &str, usual: &str) {
+    if program != usual {
+        section.insert("program".to_owned(), json!(program));
+    }
+}
+
+/// Whatever nothing was made of, and the pool does not set in the same way by itself.
+fn not_used(notes: &mut Vec<String>, own: &BTreeMap<&'static str, String>) {
+    for key in own.keys() {
+        let why = match *key {
+            "api_key" | "api_key_file" => {
+                "is not copied: engines are reached from this machine alone, and clients use keys of the pool"
+            }
+            "hf_token" => {
+                "is a secret and was not copied: set HF_TOKEN in the environment of model-pool, and name it in engine_config.env_vars_to_propogate"
+            }
+            "fit" | "fit_target" | "fit_ctx" => {
+                "is not used: the pool reserves memory before it starts the engine"
+            }
+            "swap_space" | "disable_log_requests" => "is gone from vLLM, and was left out",
+            _ => continue,
+        };
+        notes.push(format!("--{} {why}", key.replace('_', "-")));
+    }
+}
+
+/// The last word is the engine's own table.
+fn finish(
+    engine: &Engine,
+    mut native: Native,
+    kwargs: Map<String, Value>,
+) -> Result<Native, String> {
+    let mut checked = kwargs.clone();
+    if let Some(key) = engine.share_key {
+        checked.shift_remove(key);
+    }
+    engine
+        .flags
+        .check(&checked)
+        .map_err(|flaw| format!("--{}: {}", flaw.key.replace('_', "-"), flaw.problem))?;
+    if !kwargs.is_empty() {
+        native
+            .section
+            .insert("engine_kwargs".to_owned(), Value::Object(kwargs));
+    }
+    Ok(native)
+}
+
+fn number(name: &str, text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("--{name} {text} is no plain number"))
+}
+
+fn number_or_text(text: &str) -> Value {
+    serde_json::from_str::<Value>(text)
+        .ok()
+        .filter(Value::is_number)
+        .unwrap_or_else(|| json!(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> Result<Native, String> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        native(&words).expect("a program of the table")
+    }
+
+    #[test]
+    fn a_command_of_llama_server_becomes_keys() {
+        let native = of(
+            "/opt/llama-server --port {{port}} -m /m/a.gguf -c 16384 -np 4 -ngl 99 -fa -ctk q8_0 --jinja --temp 0.70 --no-warmup --seed -1 --metrics",
+        )
+        .expect("understood");
+        assert_eq!(
+            Value::Object(native.section),
+            json!({
+                "model_path": "/m/a.gguf", "program": "/opt/llama-server", "max_total_tokens": 4096,
+                "engine_kwargs": {"flash_attn": "on", "cache_type_k": "q8_0", "jinja": true, "temp": 0.70,
+                    "warmup": false, "seed": -1}
+            })
+        );
+        assert_eq!((native.seats, native.gpus), (Some(4), None));
+        assert!(native.notes.is_empty(), "{:?}", native.notes);
+    }
+
+    #[test]
+    fn what_is_kept_out_is_said() {
+        let native =
+            of("llama-server -hf org/m-GGUF:Q4_K_M --api-key sk-secret --fit off -ts 3,1 -ngl 20");
+        let native = native.expect("understood");
+        assert_eq!(native.section["hf_model_id"], "org/m-GGUF:Q4_K_M");
+        assert_eq!(native.section["engine_kwargs"]["n_gpu_layers"], 20);
+        assert_eq!(native.gpus, Some(2));
+        let notes = native.notes.join("\n");
+        assert!(notes.contains("--api-key is not copied"), "{notes}");
+        assert!(notes.contains("--fit is not used"), "{notes}");
+        assert!(notes.contains("has no --parallel"), "{notes}");
+        assert!(!notes.contains("sk-secret"), "{notes}");
+    }
+
+    #[test]
+    fn a_command_of_vllm_becomes_keys() {
+        let native = of(
+            "vllm serve org/model --port {{port}} -tp 2 --max-model-len 8192 --gpu-memory-utilization=0.92 --served-model-name m --enable-prefix-caching --dtype bfloat16 --max-num-seqs 32 --enable-sleep-mode",
+        )
+        .expect("understood");
+        assert_eq!(
+            Value::Object(native.section),
+            json!({
+                "hf_model_id": "org/model", "served_model_name": "m", "max_total_tokens": 8192,
+                "engine_kwargs": {"enable_prefix_caching": true, "dtype": "bfloat16", "max_num_seqs": 32,
+                    "gpu_memory_utilization": 0.92}
+            })
+        );
+        assert_eq!((native.gpus, native.sleep), (Some(2), Some("weights")));
+    }
+
+    #[test]
+    fn a_command_that_is_not_understood_stays_one_with_the_reason() {
+        for (line, why) in [
+            ("llama-server -m a.gguf --no-mmap", "--no-mmap is no option"),
+            ("llama-server -m a.gguf --lora a --lora b", "given twice"),
+            (
+                "llama-server -m a.gguf b.gguf",
+                "`b.gguf` belongs to no option",
+            ),
+            ("llama-server --port 1", "names no model"),
+            (
+                "llama-server -m a.gguf --device CUDA0",
+                "--device is made from the placement",
+            ),
+            ("vllm serve org/m -pp 2", "above 1"),
+            ("vllm serve org/m --max-model-len auto", "no plain number"),
+            ("vllm serve org/m --pot 1", "did you mean"),
+        ] {
+            let reason = of(line).expect_err(line);
+            assert!(reason.contains(why), "{line}: {reason}");
+        }
+        let words = ["python", "-m", "vllm"].map(str::to_owned);
+        assert!(native(&words).is_none());
+    }
+}

@@ -1,0 +1,291 @@
+//! One entry of LiteLLM's `model_list` as the file of a RemoteEngine.
+
+use serde_json::{Map, Value, json};
+
+use super::Reader;
+use super::providers::provider_of;
+use crate::fields::Fields;
+use crate::files;
+use crate::notes::Problem;
+use crate::outcome::ImportedModel;
+use crate::secrets::variable_for;
+
+const VARIABLE: &str = "os.environ/";
+
+/// Parameters of requests, which are defaults in both programs, and their names in a model file.
+const DEFAULTS: [(&str, &str); 6] = [
+    ("temperature", "temperature"),
+    ("top_p", "top_p"),
+    ("max_tokens", "max_tokens"),
+    ("presence_penalty", "presence_penalty"),
+    ("frequency_penalty", "frequency_penalty"),
+    ("seed", "seed"),
+];
+
+const READ: [&str; 8] = [
+    "model",
+    "api_base",
+    "base_url",
+    "api_key",
+    "custom_llm_provider",
+    "rpm",
+    "tpm",
+    "max_parallel_requests",
+];
+
+/// Keys of `litellm_params` without a counterpart, and what there is instead.
+const WITHOUT: &[(&str, &str)] = &[
+    (
+        "timeout",
+        "pool_config.first_token_after and stall_after say when an endpoint counts as dead",
+    ),
+    (
+        "stream_timeout",
+        "pool_config.first_token_after and stall_after say when an endpoint counts as dead",
+    ),
+    (
+        "max_retries",
+        "loads are retried, answers are not: a client retries",
+    ),
+    (
+        "num_retries",
+        "loads are retried, answers are not: a client retries",
+    ),
+    (
+        "extra_headers",
+        "the values may be secret and were not copied; write them into engine_config.headers",
+    ),
+    (
+        "organization",
+        "it was not copied; write OpenAI-Organization into engine_config.headers",
+    ),
+    (
+        "litellm_credential_name",
+        "name the variable of the key in engine_config.api_key_env",
+    ),
+    ("weight", "a model has one endpoint"),
+    ("order", "a model has one endpoint"),
+    ("input_cost_per_token", "money is not counted"),
+    ("output_cost_per_token", "money is not counted"),
+];
+
+impl Reader<'_> {
+    pub(super) fn entry(&mut self, key: &str, entry: &Value) -> Result<(), Problem> {
+        let entry = Fields::of(key, Some(entry))?;
+        let wanted = entry
+            .text("model_name")?
+            .ok_or_else(|| Problem::at(key, "model_name is missing"))?;
+        let path = entry.path("litellm_params");
+        let params = Fields::of(&path, entry.get("litellm_params"))?;
+        let model = params
+            .text("model")?
+            .ok_or_else(|| Problem::at(&path, "model is missing"))?;
+        if wanted.contains('*') || model.contains('*') {
+            return Err(Problem::at(
+                entry.path("model_name"),
+                format!(
+                    "{wanted} is a pattern; a model file names one model: write an entry for each that you use"
+                ),
+            ));
+        }
+        let (base_key, base) = match params.text("api_base")? {
+            Some(base) => ("api_base", Some(base)),
+            None => ("base_url", params.text("base_url")?),
+        };
+        let base_path = params.path(base_key);
+        if let Some(variable) = base.as_deref().and_then(|base| base.strip_prefix(VARIABLE)) {
+            return Err(Problem::at(
+                base_path,
+                format!(
+                    "is in the variable {variable}; write the address itself, which a model file needs"
+                ),
+            ));
+        }
+        let custom = params.text("custom_llm_provider")?;
+        let (provider, served) = provider_of(&model, custom.as_deref(), base.is_some())
+            .map_err(|problem| Problem::at(params.path("model"), problem))?;
+        let url = match (&base, provider.url) {
+            (Some(base), _) => {
+                let base = base.trim_end_matches('/');
+                match base.ends_with("/v1") {
+                    true => base.to_owned(),
+                    false => format!("{base}{}", provider.path),
+                }
+            }
+            (None, Some(url)) => url.to_owned(),
+            (None, None) => {
+                return Err(Problem::at(
+                    path,
+                    format!(
+                        "api_base is missing: `{}` has no address of its own; write one like http://10.0.0.7:8000/v1",
+                        provider.prefix
+                    ),
+                ));
+            }
+        };
+        let variable = self.key_variable(&wanted, &params, provider.key)?;
+
+        let name = self.names.take(&wanted);
+        if name != wanted {
+            let message = match self.first.contains_key(&wanted) {
+                true => format!(
+                    "{wanted} is given to several entries, among which LiteLLM chooses; a model has one endpoint here, and this one is {name}"
+                ),
+                false => format!(
+                    "{wanted} is {name} here: a name may have one `/`, letters, digits, `.`, `_` and `-`, and belongs to one model"
+                ),
+            };
+            self.notes.warn(&entry.path("model_name"), message);
+        }
+        let mut engine = Map::new();
+        engine.insert("model_id".to_owned(), json!(name));
+        engine.insert("type".to_owned(), json!("RemoteEngine"));
+        engine.insert("url".to_owned(), json!(url));
+        if served != name {
+            engine.insert("served_model_name".to_owned(), json!(served));
+        }
+        if let Some(variable) = variable {
+            engine.insert("api_key_env".to_owned(), json!(variable));
+        }
+        let defaults = self.defaults(&params);
+        if !defaults.is_empty() {
+            engine.insert(
+                "generation".to_owned(),
+                json!({"generate_kwargs": defaults}),
+            );
+        }
+        let mut document = json!({"engine_config": Value::Object(engine)});
+        if let Some(requests) = params.whole("max_parallel_requests")? {
+            document["deployment_config"] = json!({"max_ongoing_requests": requests});
+        }
+        files::check(&document).map_err(|problem| Problem::at(key, problem))?;
+        self.limits(&name, &params)?;
+        self.without_counterpart(&entry, &params)?;
+        self.first.entry(wanted).or_insert(self.models.len());
+        self.models.push(ImportedModel {
+            name,
+            engine: "RemoteEngine".to_owned(),
+            key: key.to_owned(),
+            document,
+        });
+        Ok(())
+    }
+
+    /// The variable that holds the key; `None`: no key is sent.
+    fn key_variable(
+        &mut self,
+        name: &str,
+        params: &Fields<'_>,
+        of_provider: Option<&'static str>,
+    ) -> Result<Option<String>, Problem> {
+        let Some(key) = params.text("api_key")? else {
+            // LiteLLM reads it from there, and sends requests to servers of one's own without it.
+            let is_own = params.get("api_base").is_some() || params.get("base_url").is_some();
+            return Ok(of_provider.filter(|_| !is_own).map(str::to_owned));
+        };
+        if let Some(variable) = key.strip_prefix(VARIABLE) {
+            return Ok(Some(variable.to_owned()));
+        }
+        // What people write where none is needed.
+        if [
+            "",
+            "none",
+            "None",
+            "EMPTY",
+            "empty",
+            "dummy",
+            "fake",
+            "not-needed",
+            "no-key",
+        ]
+        .contains(&key.as_str())
+        {
+            return Ok(None);
+        }
+        let variable = of_provider.map_or_else(|| variable_for(name), str::to_owned);
+        self.notes.warn(
+            &params.path("api_key"),
+            format!("was not copied: set {variable} in the environment of model-pool, or write engine_config.api_key_file into the model file"),
+        );
+        Ok(Some(variable))
+    }
+
+    fn defaults(&mut self, params: &Fields<'_>) -> Map<String, Value> {
+        let mut defaults = Map::new();
+        for (key, own) in DEFAULTS {
+            match params.get(key) {
+                Some(value) if value.is_number() => {
+                    defaults.insert(own.to_owned(), value.clone());
+                }
+                Some(_) => self
+                    .notes
+                    .warn(&params.path(key), "is no number, and was left out"),
+                None => {}
+            }
+        }
+        defaults
+    }
+
+    /// `rpm` and `tpm` are limits of the model, all users together.
+    fn limits(&mut self, name: &str, params: &Fields<'_>) -> Result<(), Problem> {
+        let mut limit = Map::new();
+        for (key, own) in [("rpm", "requests_per_minute"), ("tpm", "tokens_per_minute")] {
+            match params.whole(key)? {
+                Some(count) if (1..=i64::from(u32::MAX)).contains(&count) => {
+                    limit.insert(own.to_owned(), json!(count));
+                }
+                Some(_) => self.notes.warn(
+                    &params.path(key),
+                    "is no limit, and was left out; a limit is 1 and more",
+                ),
+                None => {}
+            }
+        }
+        if !limit.is_empty() {
+            self.limits.insert(name.to_owned(), Value::Object(limit));
+        }
+        Ok(())
+    }
+
+    fn without_counterpart(
+        &mut self,
+        entry: &Fields<'_>,
+        params: &Fields<'_>,
+    ) -> Result<(), Problem> {
+        let is_default = |key: &str| DEFAULTS.iter().any(|(known, _)| *known == key);
+        for key in params
+            .keys()
+            .filter(|key| !READ.contains(key) && !is_default(key))
+        {
+            match WITHOUT.iter().find(|(known, _)| *known == key) {
+                Some((_, instead)) => self
+                    .notes
+                    .warn(&params.path(key), format!("has no counterpart: {instead}")),
+                None => self
+                    .notes
+                    .warn(&params.path(key), "has no counterpart, and was left out"),
+            }
+        }
+        let path = entry.path("model_info");
+        let info = Fields::of(&path, entry.get("model_info"))?;
+        for key in info.keys() {
+            let message = match key {
+                // Every route of OpenAI's goes to the endpoint as it is.
+                "mode" | "id" => continue,
+                "max_input_tokens" | "max_tokens" | "max_output_tokens" => {
+                    "has no counterpart: the endpoint knows its limits; engine_config.max_total_tokens is the length of its context"
+                }
+                _ => "has no counterpart, and was left out",
+            };
+            self.notes.warn(&info.path(key), message);
+        }
+        for key in entry
+            .keys()
+            .filter(|key| !["model_name", "litellm_params", "model_info"].contains(key))
+        {
+            self.notes
+                .warn(&entry.path(key), "has no counterpart, and was left out");
+        }
+        Ok(())
+    }
+}

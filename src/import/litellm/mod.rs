@@ -1,0 +1,262 @@
+//! LiteLLM's configuration: each entry of `model_list` becomes a RemoteEngine. Keys are named by their variables, never
+//! copied; what has no counterpart is named.
+
+mod entry;
+mod providers;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::fields::{Fields, scalar};
+use crate::names::Names;
+use crate::notes::{Notes, Problem};
+use crate::outcome::{Import, ImportError, ImportedModel};
+
+/// # Errors
+/// [`ImportError`] if the file cannot be read at all. A single entry that cannot be translated is in `left_out`.
+pub fn litellm(path: &Path, text: &str) -> Result<Import, ImportError> {
+    let mut notes = Notes::of(path, text);
+    let document: Value = reading::yaml(text).map_err(|flaw| ImportError::Parse {
+        path: path.to_owned(),
+        flaw,
+    })?;
+    let reader = Reader {
+        names: Names::default(),
+        models: Vec::new(),
+        limits: Map::new(),
+        first: BTreeMap::new(),
+        notes: &mut notes,
+    };
+    let (models, settings) = match reader.read(&document) {
+        Ok(read) => read,
+        Err(problem) => return Err(ImportError::Note(notes.note(problem))),
+    };
+    notes.sort();
+    Ok(Import {
+        program: "LiteLLM",
+        source: path.to_owned(),
+        models,
+        settings,
+        warnings: notes.warnings,
+        left_out: notes.left_out,
+    })
+}
+
+struct Reader<'a> {
+    names: Names,
+    models: Vec<ImportedModel>,
+    /// `limits.models`.
+    limits: Map<String, Value>,
+    /// From LiteLLM's name to the model that has it here.
+    first: BTreeMap<String, usize>,
+    notes: &'a mut Notes,
+}
+
+/// Sections and keys without a counterpart, and what there is instead. A section's own keys are told one by one.
+const WITHOUT: &[(&str, &str)] = &[
+    (
+        "litellm_settings.drop_params",
+        "a RemoteEngine gets every field of a request; engines of this pool have pool_config.unknown_fields: drop",
+    ),
+    (
+        "litellm_settings.request_timeout",
+        "pool_config.first_token_after and stall_after in a model file, and x-request-timeout in a request",
+    ),
+    (
+        "litellm_settings.num_retries",
+        "loads are retried, answers are not: a client retries",
+    ),
+    (
+        "litellm_settings.fallbacks",
+        "a request is answered by the model that it names, or refused",
+    ),
+    (
+        "litellm_settings.context_window_fallbacks",
+        "a request is answered by the model that it names, or refused",
+    ),
+    (
+        "litellm_settings.default_fallbacks",
+        "a request is answered by the model that it names, or refused",
+    ),
+    (
+        "litellm_settings.cache",
+        "answers are not cached; engines keep the beginnings of conversations",
+    ),
+    (
+        "litellm_settings.cache_params",
+        "answers are not cached; engines keep the beginnings of conversations",
+    ),
+    (
+        "litellm_settings.success_callback",
+        "metrics are on /metrics, and the history says what the pool did",
+    ),
+    (
+        "litellm_settings.failure_callback",
+        "metrics are on /metrics, and the history says what the pool did",
+    ),
+    (
+        "litellm_settings.callbacks",
+        "metrics are on /metrics, and the history says what the pool did",
+    ),
+    (
+        "litellm_settings.max_budget",
+        "money is not counted; keys and models have limits of requests and tokens (limits)",
+    ),
+    (
+        "router_settings.routing_strategy",
+        "a model has one endpoint; replicas of engines of this pool share its requests by load",
+    ),
+    (
+        "router_settings.num_retries",
+        "loads are retried, answers are not: a client retries",
+    ),
+    (
+        "router_settings.timeout",
+        "pool_config.first_token_after and stall_after in a model file",
+    ),
+    (
+        "router_settings.fallbacks",
+        "a request is answered by the model that it names, or refused",
+    ),
+    (
+        "router_settings.redis_host",
+        "limits.redis lets several gateways count together",
+    ),
+    (
+        "router_settings.redis_port",
+        "limits.redis lets several gateways count together",
+    ),
+    (
+        "router_settings.redis_password",
+        "limits.redis.password_file names a file; it was not copied",
+    ),
+    (
+        "router_settings.redis_url",
+        "limits.redis.url, without a password; it was not copied",
+    ),
+    (
+        "general_settings.master_key",
+        "it was not copied: the first admin key is in data/admin.key; more with `admin-client keys create NAME --role admin`",
+    ),
+    (
+        "general_settings.database_url",
+        "it was not copied: the state is a SQLite file in state.dir, and LiteLLM's keys and spend stay there",
+    ),
+    (
+        "general_settings.store_model_in_db",
+        "`admin-client register` keeps a model in the state",
+    ),
+    (
+        "general_settings.alerting",
+        "`admin-client events --follow` and Prometheus say what happens",
+    ),
+    (
+        "environment_variables",
+        "set them in the environment of model-pool (with systemd, in an EnvironmentFile); the values were not copied",
+    ),
+    (
+        "credential_list",
+        "name the variable of a key in the model file (engine_config.api_key_env); the values were not copied",
+    ),
+    (
+        "guardrails",
+        "pool_config.validation limits texts by their length and characters",
+    ),
+    ("mcp_servers", "there are no tools in the pool"),
+    ("include", "import each of these files by itself"),
+    ("callback_settings", "metrics are on /metrics"),
+];
+
+type Done = (Vec<ImportedModel>, Map<String, Value>);
+
+impl Reader<'_> {
+    fn read(mut self, document: &Value) -> Result<Done, Problem> {
+        let Value::Object(root) = document else {
+            return Err(Problem::at(
+                "the file",
+                "keys with values are expected here",
+            ));
+        };
+        let root = Fields::new("", root);
+        let entries = root.list("model_list")?;
+        if entries.is_empty() {
+            return Err(Problem::at(
+                "model_list",
+                "is missing or empty; LiteLLM's models are expected there",
+            ));
+        }
+        for (nth, entry) in entries.iter().enumerate() {
+            let key = format!("model_list[{nth}]");
+            if let Err(problem) = self.entry(&key, entry) {
+                self.notes.leave_out(problem);
+            }
+        }
+        self.aliases(&root)?;
+        self.others(&root)?;
+        let mut settings = Map::new();
+        if !self.limits.is_empty() {
+            settings.insert("limits".to_owned(), json!({"models": self.limits}));
+        }
+        Ok((self.models, settings))
+    }
+
+    /// Further names of models.
+    fn aliases(&mut self, root: &Fields<'_>) -> Result<(), Problem> {
+        let router = Fields::of("router_settings", root.get("router_settings"))?;
+        let path = "router_settings.model_group_alias";
+        let aliases = Fields::of(path, router.get("model_group_alias"))?;
+        for alias in aliases.keys() {
+            let key = aliases.path(alias);
+            let value = aliases.get(alias);
+            let of = value.and_then(|it| scalar(it.get("model").unwrap_or(it)));
+            let model = of.as_ref().and_then(|of| self.first.get(of));
+            let Some(model) = model.and_then(|nth| self.models.get_mut(*nth)) else {
+                self.notes
+                    .warn(&key, "was left out: it names no model that was imported");
+                continue;
+            };
+            if let Err(problem) = self.names.take_alias(alias) {
+                self.notes.warn(&key, format!("was left out: {problem}"));
+                continue;
+            }
+            let pool = &mut model.document["pool_config"];
+            if pool.is_null() {
+                *pool = json!({});
+            }
+            match pool["aliases"].as_array_mut() {
+                Some(all) => all.push(json!(alias)),
+                None => pool["aliases"] = json!([alias]),
+            }
+        }
+        Ok(())
+    }
+
+    fn others(&mut self, root: &Fields<'_>) -> Result<(), Problem> {
+        for section in root.keys().filter(|key| *key != "model_list") {
+            let has_keys = matches!(
+                section,
+                "litellm_settings" | "router_settings" | "general_settings"
+            );
+            if !has_keys {
+                self.without(section);
+                continue;
+            }
+            let fields = Fields::of(section, root.get(section))?;
+            for key in fields.keys().filter(|key| *key != "model_group_alias") {
+                self.without(&fields.path(key));
+            }
+        }
+        Ok(())
+    }
+
+    fn without(&mut self, key: &str) {
+        match WITHOUT.iter().find(|(known, _)| *known == key) {
+            Some((_, instead)) => self
+                .notes
+                .warn(key, format!("has no counterpart: {instead}")),
+            None => self.notes.warn(key, "has no counterpart, and was left out"),
+        }
+    }
+}

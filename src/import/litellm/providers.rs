@@ -1,0 +1,194 @@
+//! The providers of LiteLLM that speak OpenAI's API: their addresses and the variables of their keys, as LiteLLM has
+//! them. The others need a translation that a RemoteEngine does not have.
+
+/// How the models of a prefix are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Provider {
+    /// What stands before the `/` in `litellm_params.model`.
+    pub prefix: &'static str,
+    /// `None`: `api_base` has to say it.
+    pub url: Option<&'static str>,
+    /// The variable that LiteLLM reads without `api_key`; `None`: no key is sent.
+    pub key: Option<&'static str>,
+    /// Below `api_base`, which LiteLLM takes without it.
+    pub path: &'static str,
+}
+
+const fn at(prefix: &'static str, url: &'static str, key: &'static str) -> Provider {
+    Provider {
+        prefix,
+        url: Some(url),
+        key: Some(key),
+        path: "",
+    }
+}
+
+const fn anywhere(prefix: &'static str, key: Option<&'static str>) -> Provider {
+    Provider {
+        prefix,
+        url: None,
+        key,
+        path: "",
+    }
+}
+
+const PROVIDERS: [Provider; 24] = [
+    at("openai", "https://api.openai.com/v1", "OPENAI_API_KEY"),
+    at(
+        "text-completion-openai",
+        "https://api.openai.com/v1",
+        "OPENAI_API_KEY",
+    ),
+    at("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+    at("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    at(
+        "deepseek",
+        "https://api.deepseek.com/v1",
+        "DEEPSEEK_API_KEY",
+    ),
+    at(
+        "openrouter",
+        "https://openrouter.ai/api/v1",
+        "OPENROUTER_API_KEY",
+    ),
+    at(
+        "together_ai",
+        "https://api.together.xyz/v1",
+        "TOGETHERAI_API_KEY",
+    ),
+    at(
+        "fireworks_ai",
+        "https://api.fireworks.ai/inference/v1",
+        "FIREWORKS_AI_API_KEY",
+    ),
+    at("xai", "https://api.x.ai/v1", "XAI_API_KEY"),
+    at(
+        "nvidia_nim",
+        "https://integrate.api.nvidia.com/v1",
+        "NVIDIA_NIM_API_KEY",
+    ),
+    at("cerebras", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
+    at(
+        "sambanova",
+        "https://api.sambanova.ai/v1",
+        "SAMBANOVA_API_KEY",
+    ),
+    at(
+        "deepinfra",
+        "https://api.deepinfra.com/v1/openai",
+        "DEEPINFRA_API_KEY",
+    ),
+    at(
+        "meta_llama",
+        "https://api.llama.com/compat/v1",
+        "LLAMA_API_KEY",
+    ),
+    at(
+        "codestral",
+        "https://codestral.mistral.ai/v1",
+        "CODESTRAL_API_KEY",
+    ),
+    anywhere("hosted_vllm", Some("HOSTED_VLLM_API_KEY")),
+    anywhere("litellm_proxy", Some("LITELLM_PROXY_API_KEY")),
+    anywhere("openai_like", None),
+    anywhere("custom_openai", None),
+    anywhere("lm_studio", Some("LM_STUDIO_API_KEY")),
+    anywhere("llamafile", None),
+    anywhere("xinference", None),
+    Provider {
+        prefix: "ollama",
+        url: Some("http://localhost:11434/v1"),
+        key: None,
+        path: "/v1",
+    },
+    Provider {
+        prefix: "ollama_chat",
+        url: Some("http://localhost:11434/v1"),
+        key: None,
+        path: "/v1",
+    },
+];
+
+/// The provider, and the model as it calls it. `Err`: why a RemoteEngine cannot reach it.
+pub fn provider_of(
+    model: &str,
+    custom: Option<&str>,
+    has_base: bool,
+) -> Result<(Provider, String), String> {
+    let find = |prefix: &str| PROVIDERS.into_iter().find(|it| it.prefix == prefix);
+    let refused = |prefix: &str| {
+        format!(
+            "models of `{prefix}` are not reached by OpenAI's API, or not with a bearer token; a RemoteEngine has both (docs/remote.md)"
+        )
+    };
+    if let Some(custom) = custom {
+        let provider = find(custom).ok_or_else(|| refused(custom))?;
+        let own = model
+            .strip_prefix(custom)
+            .and_then(|rest| rest.strip_prefix('/'));
+        return Ok((provider, own.unwrap_or(model).to_owned()));
+    }
+    if let Some((prefix, own)) = model.split_once('/') {
+        return match find(prefix) {
+            Some(provider) => Ok((provider, own.to_owned())),
+            None => Err(refused(prefix)),
+        };
+    }
+    // Without a prefix LiteLLM knows OpenAI's own models by their names.
+    let is_openai = [
+        "gpt-",
+        "o1",
+        "o3",
+        "o4",
+        "chatgpt-",
+        "text-embedding-",
+        "ft:gpt-",
+    ]
+    .iter()
+    .any(|start| model.starts_with(start));
+    match find("openai").filter(|_| is_openai || has_base) {
+        Some(openai) => Ok((openai, model.to_owned())),
+        None => Err(format!(
+            "`{model}` does not say its provider; write it as provider/{model}, and openai/{model} with api_base for a server of your own"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prefix_names_the_provider_and_the_rest_the_model() {
+        for (model, custom, has_base, prefix, own) in [
+            ("openai/gpt-4o", None, false, "openai", "gpt-4o"),
+            ("gpt-4o", None, false, "openai", "gpt-4o"),
+            (
+                "openrouter/meta/llama",
+                None,
+                false,
+                "openrouter",
+                "meta/llama",
+            ),
+            (
+                "org/model",
+                Some("hosted_vllm"),
+                true,
+                "hosted_vllm",
+                "org/model",
+            ),
+            ("my-model", None, true, "openai", "my-model"),
+        ] {
+            let (provider, read) = provider_of(model, custom, has_base).expect(model);
+            assert_eq!((provider.prefix, read.as_str()), (prefix, own), "{model}");
+        }
+        for (model, why) in [
+            ("bedrock/anthropic.claude", "models of `bedrock`"),
+            ("azure/gpt", "bearer token"),
+            ("my-model", "does not say its provider"),
+        ] {
+            let problem = provider_of(model, None, false).expect_err(model);
+            assert!(problem.contains(why), "{problem}");
+        }
+    }
+}

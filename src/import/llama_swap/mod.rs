@@ -1,0 +1,272 @@
+//! llama-swap's configuration: `models` and `peers` become model files, a few settings become the configuration, and
+//! everything else is named.
+
+mod groups;
+mod model;
+mod peers;
+mod pool_section;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::fields::Fields;
+use crate::macros::Macros;
+use crate::names::Names;
+use crate::notes::{Notes, Problem};
+use crate::outcome::{Around, Import, ImportError, ImportedModel};
+
+/// llama-swap's "never": as long as the pool can be told.
+const NEVER: &str = "365days";
+
+/// Keys without a counterpart, and what there is instead.
+const WITHOUT: &[(&str, &str)] = &[
+    (
+        "logTimeFormat",
+        "the log has RFC 3339 times; log.format: json is for machines",
+    ),
+    (
+        "logToStdout",
+        "the pool logs to standard error; `admin-client logs MODEL` shows what engines print",
+    ),
+    (
+        "logRequests",
+        "server.access_log writes a line for each request",
+    ),
+    (
+        "metricsMaxInMemory",
+        "metrics are for Prometheus, on /metrics",
+    ),
+    (
+        "captureBuffer",
+        "requests are not recorded; a key with log_prompts writes its prompts to the access log",
+    ),
+    ("startPort", "the pool chooses a free port for each engine"),
+    (
+        "sendLoadingState",
+        "streams that wait for a load get comments with position and stage (server.keep_alive_comment)",
+    ),
+    (
+        "includeAliasesInList",
+        "aliases work in requests; the list has names",
+    ),
+    ("store", "the state is in state.dir"),
+    (
+        "ui",
+        "there is no such page; `admin-client top` and Prometheus show what happens",
+    ),
+    ("performance", "GPU and memory metrics are on /metrics"),
+    (
+        "profiles",
+        "a name always means the same model; aliases in model files give it others",
+    ),
+    (
+        "upstream",
+        "engines are reached through the pool's routes only",
+    ),
+];
+
+/// # Errors
+/// [`ImportError`] if the file cannot be read at all. A single model that cannot be translated is in `left_out`.
+pub fn llama_swap(path: &Path, text: &str, around: &Around<'_>) -> Result<Import, ImportError> {
+    let mut notes = Notes::of(path, text);
+    let document: Value = reading::yaml(text).map_err(|flaw| ImportError::Parse {
+        path: path.to_owned(),
+        flaw,
+    })?;
+    let read = Reader {
+        around,
+        names: Names::default(),
+        models: Vec::new(),
+        settings: Map::new(),
+        notes: &mut notes,
+    };
+    let (models, settings) = match read.read(&document) {
+        Ok(read) => read,
+        Err(problem) => return Err(ImportError::Note(notes.note(problem))),
+    };
+    notes.sort();
+    Ok(Import {
+        program: "llama-swap",
+        source: path.to_owned(),
+        models,
+        settings,
+        warnings: notes.warnings,
+        left_out: notes.left_out,
+    })
+}
+
+struct Reader<'a> {
+    around: &'a Around<'a>,
+    names: Names,
+    models: Vec<ImportedModel>,
+    settings: Map<String, Value>,
+    notes: &'a mut Notes,
+}
+
+/// What counts for every model.
+struct Defaults {
+    macros: Macros,
+    /// Of `globalTTL`; 0 is never.
+    ttl: i64,
+    load_deadline: Option<i64>,
+    stop_grace: Option<i64>,
+    /// Names as llama-swap has them, aliases too.
+    preload: BTreeSet<String>,
+    /// Members of groups that are never unloaded for others.
+    persistent: BTreeSet<String>,
+}
+
+type Done = (Vec<ImportedModel>, Map<String, Value>);
+
+impl Reader<'_> {
+    fn read(mut self, document: &Value) -> Result<Done, Problem> {
+        let Value::Object(root) = document else {
+            return Err(Problem::at(
+                "the file",
+                "keys with values are expected here",
+            ));
+        };
+        let root = Fields::new("", root);
+        let macros = match root.get("macros") {
+            Some(Value::Object(section)) => Macros::default().with("macros", section)?,
+            None => Macros::default(),
+            Some(_) => return Err(Problem::at("macros", "keys with values are expected here")),
+        };
+        macros.check("macros")?;
+        let defaults = Defaults {
+            macros,
+            ttl: root.whole("globalTTL")?.unwrap_or(0),
+            load_deadline: root.whole("healthCheckTimeout")?,
+            stop_grace: root.whole("unloadTimeout")?.filter(|seconds| *seconds > 0),
+            preload: preload(&root)?,
+            persistent: groups::read(&root, self.notes)?,
+        };
+        let models = Fields::of("models", root.get("models"))?;
+        // All names come before the aliases of any model.
+        let names: Vec<(&str, String)> =
+            models.keys().map(|id| (id, self.names.take(id))).collect();
+        for (id, name) in names {
+            let key = models.path(id);
+            let Some(Value::Object(section)) = models.get(id) else {
+                let problem = Problem::at(key, "keys with values are expected here");
+                self.notes.leave_out(problem);
+                continue;
+            };
+            match self.model((id, name), &Fields::new(&key, section), &defaults) {
+                Ok(model) => self.models.push(model),
+                Err(problem) => self.notes.leave_out(problem),
+            }
+        }
+        self.check_preload(&defaults, &models);
+        self.peers(&root, &defaults.macros)?;
+        self.settings(&root, defaults.ttl)?;
+        if self.models.is_empty() && self.notes.left_out.is_empty() {
+            let message = "there is no model in it; `models` or `peers` is expected";
+            return Err(Problem::at("models", message));
+        }
+        Ok((self.models, self.settings))
+    }
+
+    /// Sections of the configuration, and whatever has no counterpart.
+    fn settings(&mut self, root: &Fields<'_>, ttl: i64) -> Result<(), Problem> {
+        let keep_hot = match ttl {
+            0 => NEVER.to_owned(),
+            seconds if seconds > 0 => format!("{seconds}s"),
+            _ => return Err(Problem::at("globalTTL", "0 and more is expected here")),
+        };
+        self.settings
+            .insert("pool".to_owned(), json!({"keep_hot": keep_hot}));
+        // llama-swap has no evening.
+        self.settings.insert(
+            "evening".to_owned(),
+            json!({"cleanup": null, "reopen": null}),
+        );
+        match root.text("logLevel")?.as_deref() {
+            None => {}
+            Some(level @ ("debug" | "info" | "warn" | "error")) => {
+                self.settings
+                    .insert("log".to_owned(), json!({"level": level}));
+            }
+            Some(_) => self
+                .notes
+                .warn("logLevel", "is no level of llama-swap, and was left out"),
+        }
+        let keys = root.list("apiKeys")?.len();
+        if keys > 0 {
+            self.settings
+                .insert("auth".to_owned(), json!({"inference": "key"}));
+            self.notes.warn(
+                "apiKeys",
+                format!("{keys} keys were not copied, because the pool makes its own: `admin-client keys create NAME --role user`, and give the new key to its user"),
+            );
+        } else {
+            self.notes.warn(
+                "apiKeys",
+                "there are none, so llama-swap serves everybody who reaches it; the pool serves this machine without a key, and others with one (auth.inference)",
+            );
+        }
+        const READ: [&str; 13] = [
+            "macros",
+            "models",
+            "peers",
+            "globalTTL",
+            "healthCheckTimeout",
+            "unloadTimeout",
+            "logLevel",
+            "apiKeys",
+            "hooks",
+            "groups",
+            "matrix",
+            "routing",
+            "$schema",
+        ];
+        for key in root
+            .keys()
+            .filter(|key| !READ.contains(key) && !key.starts_with("x-"))
+        {
+            match WITHOUT.iter().find(|(known, _)| *known == key) {
+                Some((_, instead)) => self
+                    .notes
+                    .warn(key, format!("has no counterpart: {instead}")),
+                None => self
+                    .notes
+                    .warn(key, "is not known to this version, and was left out"),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_preload(&mut self, defaults: &Defaults, models: &Fields<'_>) {
+        let known: BTreeSet<&str> = models.keys().collect();
+        let aliases: BTreeSet<String> = models
+            .keys()
+            .filter_map(|id| models.get(id)?.get("aliases")?.as_array())
+            .flatten()
+            .filter_map(|alias| {
+                let id = alias.get("id").unwrap_or(alias);
+                id.as_str().map(str::to_owned)
+            })
+            .collect();
+        for name in &defaults.preload {
+            if !known.contains(name.as_str()) && !aliases.contains(name) {
+                self.notes.warn(
+                    "hooks.on_startup.preload",
+                    format!("names {name}, which is no model here"),
+                );
+            }
+        }
+    }
+}
+
+/// The models that are loaded at the start.
+fn preload(root: &Fields<'_>) -> Result<BTreeSet<String>, Problem> {
+    let hooks = Fields::of("hooks", root.get("hooks"))?;
+    let on_startup = Fields::of("hooks.on_startup", hooks.get("on_startup"))?;
+    let names = on_startup.texts("preload")?.into_iter();
+    Ok(names
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .collect())
+}
