@@ -12,7 +12,7 @@ use nix::fcntl::{Flock, FlockArg};
 use guardian::proc;
 
 /// Dropping it releases the lock.
-pub(super) struct StateLock {
+pub(crate) struct StateLock {
     _file: Flock<File>,
 }
 
@@ -44,6 +44,32 @@ impl StateLock {
             }
             tokio::time::sleep(PAUSE).await;
             waited += PAUSE;
+        }
+    }
+
+    /// The lock for a command that needs the folder alone. Fails at once while a service holds it.
+    pub fn take_for(command: &str, folder: &Path) -> Result<StateLock, String> {
+        StateLock::try_take(folder).map_err(|held| match held.holder {
+            Some(pid) => format!(
+                "the data folder {} cannot be changed while a service uses it (process {pid}): stop it first, then {command}",
+                folder.display()
+            ),
+            None => held.why,
+        })
+    }
+
+    /// Who holds the lock, in words; `None` if nobody does.
+    pub fn holder(folder: &Path) -> Option<String> {
+        let file = File::open(folder.join("lock")).ok()?;
+        // A shared lock is enough to see, and does not keep other lookers out.
+        match Flock::lock(file, FlockArg::LockSharedNonblock) {
+            Err((mut file, Errno::EWOULDBLOCK)) => {
+                let mut text = String::new();
+                let _ = file.read_to_string(&mut text);
+                let pid = text.trim().parse::<u32>();
+                Some(pid.map_or("another process".to_owned(), |pid| format!("process {pid}")))
+            }
+            _ => None,
         }
     }
 

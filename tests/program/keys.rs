@@ -165,7 +165,10 @@ fn the_last_key_that_steers_everything_cannot_be_taken_away_by_any_way() {
         refused("PATCH", &json!({"expires": "1h"})),
         (200, Value::Null)
     );
-    assert_eq!(refused("DELETE", &Value::Null), (200, Value::Null));
+    let (status, text) = admin(&pool, "DELETE", "/keys?id=k1", &Value::Null);
+    assert_eq!((status, &text["error"]["code"]), (409, &json!("own_key")));
+    let (status, text) = admin(&pool, "DELETE", "/keys?id=k1&confirm=true", &Value::Null);
+    assert_eq!(status, 200, "{text}");
 }
 
 #[test]

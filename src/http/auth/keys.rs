@@ -2,25 +2,31 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::auth::rights::{By, KeyRefusal};
+use crate::auth::rights::{By, Holder, KeyRefusal};
 use crate::edge::record;
 use controller::Clock;
 use pool::{KeyId, Span, Time};
 use store::{
-    KeyRecord, KeyText, KeyUse, NewKey, Role, Store, StoreFault, find_key, generate_key, hash_key,
+    FIRST_ADMIN_KEY, KeyRecord, KeyText, KeyUse, NewKey, Role, Store, StoreFault, find_key,
+    generate_key, hash_key,
 };
 
 /// A key's last use is written at most this often.
 const TOUCH_EVERY: Span = Span::from_secs(60);
+/// How often the store is looked at for changes by commands such as `model-pool admin-key new`.
+const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
 /// The keys as they are now.
 #[derive(Debug)]
 pub struct Keys {
     store: Arc<Store>,
     clock: Clock,
+    /// How many changes by commands the keys contain that were read first.
+    commands_at_open: i64,
     known: ArcSwap<Vec<KeyRecord>>,
     changes: tokio::sync::Mutex<()>,
 }
@@ -33,10 +39,13 @@ impl Keys {
         clock: Clock,
         admin_key_file: &Path,
     ) -> Result<Keys, KeysError> {
+        // Before the keys, so that no change is missed.
+        let commands_at_open = store.key_changes_by_commands().await?;
         let known = store.keys().await?;
         let keys = Keys {
             store,
             clock,
+            commands_at_open,
             known: ArcSwap::from_pointee(known),
             changes: tokio::sync::Mutex::default(),
         };
@@ -54,7 +63,7 @@ impl Keys {
                 source,
             })?;
             let allowed = KeyUse::default();
-            let kept = keys.keep(&text, "first admin key", Role::Admin, allowed, None);
+            let kept = keys.keep(&text, FIRST_ADMIN_KEY, Role::Admin, allowed, None);
             kept.await?;
             tracing::info!(file = %admin_key_file.display(), "an admin key was made and written");
         }
@@ -142,12 +151,12 @@ impl Keys {
         Ok(changed.then_some(key))
     }
 
-    /// False if there is no such key, or it is revoked already.
+    /// False if there is no such key, or it is revoked already. One's own key is revoked only if that is `confirmed`.
     ///
     /// # Errors
     /// [`KeyRefusal::LastAdmin`] when nobody could steer the pool any more; [`KeyRefusal::Beyond`] when it
-    /// may do more than who revokes it.
-    pub async fn revoke(&self, by: By<'_>, id: KeyId) -> Result<bool, KeyRefusal> {
+    /// may do more than who revokes it; [`KeyRefusal::OwnKey`].
+    pub async fn revoke(&self, by: By<'_>, id: KeyId, confirmed: bool) -> Result<bool, KeyRefusal> {
         let _turn = self.changes.lock().await;
         let known = self.store.keys().await?;
         let rights = by.rights(&known, self.clock.now())?;
@@ -156,6 +165,13 @@ impl Keys {
         }
         if is_last_admin(&known, id, self.clock.now()) {
             return Err(KeyRefusal::LastAdmin);
+        }
+        if !confirmed && matches!(by.holder, Holder::Key(own) if *own == id) {
+            return Err(KeyRefusal::OwnKey(other_admins(
+                &known,
+                id,
+                self.clock.now(),
+            )));
         }
         let revoked = self.store.revoke_key(id).await?;
         self.refresh().await?;
@@ -169,6 +185,34 @@ impl Keys {
     async fn refresh(&self) -> Result<(), StoreFault> {
         self.known.store(Arc::new(self.store.keys().await?));
         Ok(())
+    }
+
+    /// Reads the keys again whenever a command on this machine has changed them. Never ends.
+    pub async fn follow_commands(self: Arc<Keys>) {
+        let mut seen = self.commands_at_open;
+        loop {
+            tokio::time::sleep(FOLLOW_EVERY).await;
+            match self.follow(&mut seen).await {
+                Ok(false) => {}
+                Ok(true) => tracing::info!(
+                    "the keys were changed by a command on this machine, and count from now on"
+                ),
+                // The next look tells, or the store has logged it.
+                Err(fault) => tracing::debug!(%fault, "the keys could not be read again"),
+            }
+        }
+    }
+
+    /// Whether another program has changed the keys since the last look.
+    async fn follow(&self, seen: &mut i64) -> Result<bool, StoreFault> {
+        let changes = self.store.key_changes_by_commands().await?;
+        if *seen == changes {
+            return Ok(false);
+        }
+        let _turn = self.changes.lock().await;
+        self.refresh().await?;
+        *seen = changes;
+        Ok(true)
     }
 
     /// The valid key of a request. The time of its use is kept, not waited for.
@@ -205,6 +249,27 @@ impl Keys {
                 tracing::warn!(%fault, "the time of a key's use was not kept");
             }
         });
+    }
+}
+
+/// Keys that could go on where this one ends, for people.
+fn other_admins(keys: &[KeyRecord], id: KeyId, now: Time) -> String {
+    const NAMED_MAX: usize = 3;
+    let is_other = |key: &&KeyRecord| key.id != id && key.role == Role::Admin && key.is_valid(now);
+    let others: Vec<String> = keys
+        .iter()
+        .filter(is_other)
+        .map(|key| format!("{} ({})", key.id, key.name))
+        .collect();
+    match others.len() {
+        0 => "there is no other valid admin key".to_owned(),
+        count if count > NAMED_MAX => format!(
+            "{} and {} more are other valid admin keys",
+            others[..NAMED_MAX].join(", "),
+            count - NAMED_MAX
+        ),
+        1 => format!("{} is the only other valid admin key", others[0]),
+        _ => format!("{} are the other valid admin keys", others.join(", ")),
     }
 }
 

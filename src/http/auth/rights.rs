@@ -54,9 +54,14 @@ pub enum KeyRefusal {
     #[error("this key is unknown, expired or revoked")]
     HolderGone,
     #[error(
-        "it is the last valid admin key for all routes; make another one first: `admin-client keys create NAME --role admin`"
+        "it is the last valid admin key for all routes; make another one first: `admin-client keys create NAME --role admin`, or `model-pool admin-key new` on the server"
     )]
     LastAdmin,
+    /// With the other keys, for people.
+    #[error(
+        "it is the key of this request, which is refused from then on; {0}. If you have another one, send confirm=true (admin-client: --yes)"
+    )]
+    OwnKey(String),
 }
 
 /// One or more reaches: what lies within one of them lies within the rights.

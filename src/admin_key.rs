@@ -1,0 +1,129 @@
+//! `model-pool admin-key new`: a new admin key for whoever may write to the data folder, also while the service runs.
+
+use std::path::Path;
+
+use chrono::Utc;
+
+use crate::cli::{AdminKeyCommand, NewAdminKeyArgs};
+use crate::private_file::{PrivateFile, check_owner};
+use crate::serve::lock::StateLock;
+use config::Config;
+use pool::Time;
+use store::{KeyHash, KeyUse, NEW_ADMIN_KEY, NewKey, RevokedKey, Role, Store, StoreFault};
+
+const COMMAND: &str = "model-pool admin-key new";
+
+pub fn run(command: &AdminKeyCommand) -> Result<(), String> {
+    let AdminKeyCommand::New(args) = command;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start the runtime: {error}"))?;
+    runtime.block_on(new(args))
+}
+
+async fn new(args: &NewAdminKeyArgs) -> Result<(), String> {
+    let config = args.config.load()?;
+    let folder = &config.state.dir;
+    check_owner(folder, COMMAND)?;
+    let file = config.admin_key_file();
+    let text = store::generate_key().map_err(line)?;
+    // The file comes first: a stored key that nobody can read would be of no use. It gets its name at the end, so that
+    // the former key stays readable if the store fails.
+    let written = PrivateFile::write(&file, text.reveal()).map_err(|error| {
+        format!(
+            "cannot write the key file {}: {error}; make its folder writable for this account, or set auth.admin_key_file",
+            file.display()
+        )
+    })?;
+    let former: Vec<KeyHash> = key_in(&file).into_iter().collect();
+    let key = NewKey {
+        name: NEW_ADMIN_KEY.to_owned(),
+        role: Role::Admin,
+        allowed: KeyUse::default(),
+        prefix: text.prefix(),
+        hash: store::hash_key(text.reveal()),
+        created: Time(u64::try_from(Utc::now().timestamp_millis()).unwrap_or(0)),
+        expires: None,
+    };
+    let (store, holder) = open(&config).await?;
+    let former = (!args.keep_old).then_some(&former[..]);
+    let client = client();
+    let replaced = store.replace_generated_keys(key, former, &client);
+    let (id, revoked) = replaced.await.map_err(line)?;
+    store.close().await;
+    written.publish().map_err(|(path, error)| {
+        format!(
+            "the key {id} is stored and valid, but cannot take the name {}: {error}; it is in {}: move it yourself",
+            file.display(),
+            path.display()
+        )
+    })?;
+    eprintln!("{id} ({NEW_ADMIN_KEY}) is in {}, mode 0600", file.display());
+    eprintln!("{}", told_of(&revoked, args.keep_old));
+    eprintln!(
+        "{}",
+        match holder {
+            Some(holder) => format!("the running service ({holder}) follows within 2 seconds"),
+            None => "no service is running here; the next start knows the key".to_owned(),
+        }
+    );
+    if args.print {
+        println!("{}", text.reveal());
+    }
+    Ok(())
+}
+
+/// The store, and the process of the service that has it open, if one does.
+async fn open(config: &Config) -> Result<(Store, Option<String>), String> {
+    let url = config.database_url().to_string();
+    if let Some(holder) = StateLock::holder(&config.state.dir) {
+        let store = Store::open_beside(&url).await.map_err(line)?;
+        return Ok((store, Some(holder)));
+    }
+    match Store::open(&url).await {
+        Ok(store) => Ok((store, None)),
+        Err(StoreFault::InUse { .. }) => {
+            // Another folder's service has the same database.
+            let store = Store::open_beside(&url).await.map_err(line)?;
+            Ok((store, None))
+        }
+        Err(fault) => Err(line(fault)),
+    }
+}
+
+/// The hash of the key that the file holds until now.
+fn key_in(file: &Path) -> Option<KeyHash> {
+    let text = std::fs::read_to_string(file).ok()?;
+    Some(store::hash_key(text.trim()))
+}
+
+fn told_of(revoked: &[RevokedKey], keep_old: bool) -> String {
+    let names: Vec<String> = revoked
+        .iter()
+        .map(|key| format!("{} ({})", key.id, key.name))
+        .collect();
+    match (names.is_empty(), keep_old) {
+        (_, true) => "all other keys stay valid".to_owned(),
+        (true, false) => {
+            "there was no generated key to revoke; all other keys stay valid".to_owned()
+        }
+        (false, false) => format!(
+            "revoked: {}; keys that people created stay valid",
+            names.join(", ")
+        ),
+    }
+}
+
+/// Who asked, for the audit.
+fn client() -> String {
+    let uid = rustix::process::getuid().as_raw();
+    match std::env::var("USER") {
+        Ok(name) if !name.is_empty() => format!("this machine, account {name} ({uid})"),
+        _ => format!("this machine, account {uid}"),
+    }
+}
+
+fn line(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}

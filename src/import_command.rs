@@ -1,0 +1,87 @@
+//! `model-pool import`: reads the configuration of another program, writes model files, and says what became of it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::cli::{ImportArgs, ImportCommand};
+use import::{Around, Import, Written};
+
+/// Larger files are no configuration.
+const BYTES_MAX: u64 = 16 << 20;
+
+pub fn run(command: &ImportCommand) -> Result<(), String> {
+    let args = match command {
+        ImportCommand::LlamaSwap(args) | ImportCommand::Litellm(args) => args,
+    };
+    let text = read(&args.file)?;
+    let import = match command {
+        ImportCommand::LlamaSwap(_) => {
+            let environment: BTreeMap<String, String> = std::env::vars().collect();
+            let folder = args.file.parent().unwrap_or(Path::new("."));
+            let around = Around {
+                environment: &environment,
+                folders: &[Path::new("."), folder],
+            };
+            import::llama_swap(&args.file, &text, &around)
+        }
+        ImportCommand::Litellm(_) => import::litellm(&args.file, &text),
+    };
+    let import = import.map_err(|error| error.to_string())?;
+    let written = import
+        .write(&args.into, args.force)
+        .map_err(|fault| fault.to_string())?;
+    report(&import, &written);
+    let left_out = import.left_out.len();
+    match left_out {
+        0 => Ok(()),
+        _ => Err(format!(
+            "{left_out} of {} models were left out, for the reasons above; the others are in {}",
+            left_out + import.models.len(),
+            show(args)
+        )),
+    }
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    let failed = |error: std::io::Error| format!("cannot read {}: {error}", file.display());
+    let size = std::fs::metadata(file).map_err(failed)?.len();
+    if size > BYTES_MAX {
+        return Err(format!(
+            "{} has {size} bytes; a configuration has at most {BYTES_MAX}",
+            file.display()
+        ));
+    }
+    std::fs::read_to_string(file).map_err(failed)
+}
+
+fn show(args: &ImportArgs) -> std::path::Display<'_> {
+    args.into.display()
+}
+
+fn report(import: &Import, written: &Written) {
+    for (model, path) in import.models.iter().zip(&written.models) {
+        println!(
+            "wrote {}: {} ({})",
+            path.display(),
+            model.name,
+            model.engine
+        );
+    }
+    println!("wrote {}", written.config.display());
+    for note in &import.warnings {
+        println!("warning: {note}");
+    }
+    for note in &import.left_out {
+        println!("left out: {note}");
+    }
+    let models = match import.models.len() {
+        1 => "1 model imported".to_owned(),
+        count => format!("{count} models imported"),
+    };
+    println!(
+        "{models}, {} left out, {} warnings; next: model-pool check --config {}",
+        import.left_out.len(),
+        import.warnings.len(),
+        written.config.display()
+    );
+}
